@@ -1,0 +1,1 @@
+"""The scheduler extender: which card, and binding to it."""

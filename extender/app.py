@@ -1,0 +1,85 @@
+"""Composition: builds the extender from its parts and runs it until it is told to stop."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from extender import metrics
+from extender.bind import Binder
+from extender.cluster import Cluster, NodeHandler, PodHandler
+from extender.reconcile import Reconciler
+from extender.routes import Routes
+from extender.settings import Settings
+from gpushare.clock import SystemClock
+from gpushare.errors import SettingsError
+from gpushare.kube import client, events
+from gpushare.kube.client import Kube
+from gpushare.kube.informer import Informer
+from gpushare.lifetime import run_until_stopped
+from gpushare.objects import Node, Pod
+from gpushare.telemetry import health
+
+log = logging.getLogger(__name__)
+
+# The API server keeps ended pods for long; they hold nothing. Ending is a deletion to this watch.
+LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+MAX_NOTICES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Notice:
+    about: Pod | Node
+    reason: str
+    message: str
+
+
+async def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. SettingsError if the address or the API cannot be used."""
+    clock = SystemClock()
+    notices: asyncio.Queue[_Notice] = asyncio.Queue(MAX_NOTICES)
+
+    def notice(about: Pod | Node, reason: str, message: str) -> None:
+        try:
+            notices.put_nowait(_Notice(about, reason, message))
+        except asyncio.QueueFull:
+            log.warning("too many events to tell", extra={"reason": reason, "about": message})
+
+    cluster = Cluster(settings.unit_mib, notice)
+    metrics.register(cluster)
+    async with Kube.connect(settings.kubeconfig) as kube:
+        binder = Binder(cluster, kube, clock)
+        pods = Informer(
+            kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster), clock
+        )
+        nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster), clock)
+
+        def why_not_ready() -> list[str]:
+            unsynced = (("pods", pods), ("nodes", nodes))
+            return [f"{name} are not listed yet" for name, i in unsynced if not i.synced.is_set()]
+
+        async def tell() -> None:
+            while True:
+                told = await notices.get()
+                await events.record(
+                    kube,
+                    told.about,
+                    told.reason,
+                    told.message,
+                    component="gpushare-extender",
+                    clock=clock,
+                )
+
+        app = Routes(cluster, binder, why_not_ready).app()
+        try:
+            async with health.serve(app, settings.host, settings.port):
+                await run_until_stopped(
+                    pods.run(),
+                    nodes.run(),
+                    Reconciler(cluster, binder, kube, clock).run(),
+                    tell(),
+                )
+        except OSError as err:
+            raise SettingsError(
+                f"cannot listen on {settings.host}:{settings.port}: {err.strerror or err}"
+            ) from err

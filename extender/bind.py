@@ -1,0 +1,207 @@
+"""bind: pick the cards, hold them, and write decision and node in one request."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from extender.cluster import Cluster
+from extender.wire import BindingArgs
+from gpushare import records
+from gpushare.clock import Clock
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INDEX
+from gpushare.errors import (
+    ApiError,
+    Conflict,
+    GpushareError,
+    NoRoom,
+    NotFound,
+    OutcomeUnknown,
+)
+from gpushare.kube.client import Kube
+from gpushare.ledger import Reserve
+from gpushare.objects import Pod
+from gpushare.placement import cards as placement
+
+log = logging.getLogger(__name__)
+
+# kube-scheduler hangs up after 5 s (its httpTimeout); the answer must be there before.
+WRITE_SECONDS: Final = 3.0
+READ_SECONDS: Final = 1.0
+
+
+class BindRefused(GpushareError):
+    """The pod was not bound; the text is for its owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    reserve: Reserve
+    annotations: dict[str, str]
+
+
+class Binder:
+    """Binds pods one write each. Nothing is locked while the API server is asked.
+
+    Between looking at the ledger and reserving there is no await, so two decisions never see the
+    same room. A reserve is let go of on a definite refusal; after an unknown outcome it stays
+    until ``Reconciler`` has seen what became of it.
+    """
+
+    def __init__(self, cluster: Cluster, kube: Kube, clock: Clock) -> None:
+        self._cluster, self._kube, self._clock = cluster, kube, clock
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._may_land_until: dict[tuple[str, str], float] = {}
+
+    async def bind(self, args: BindingArgs) -> None:
+        """Bind the pod or raise an error that says why not. The same call twice is one binding."""
+        key = (args.pod_uid, args.node)
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.create_task(self._bind(args))
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key))
+        # kube-scheduler may hang up; what was begun is still brought to its end.
+        await asyncio.shield(task)
+
+    def is_open(self, reserve: Reserve) -> bool:
+        """Whether a write for this reserve is under way or may still land."""
+        key = (reserve.pod_uid, reserve.node)
+        return key in self._running or self._may_land(key)
+
+    async def _bind(self, args: BindingArgs) -> None:
+        pod = await self._find(args)
+        if self._is_bound_as_wanted(pod, args):
+            return
+        decision = self._decide(pod, args.node)
+        try:
+            await self._kube.bind_pod(pod, args.node, decision.annotations, seconds=WRITE_SECONDS)
+        except Conflict as err:
+            await self._after_conflict(pod, decision, err)
+        except OutcomeUnknown as err:
+            self._keep(decision.reserve)
+            raise BindRefused(
+                f"whether {pod.key} is bound to {args.node} is not known yet, its GPU stays "
+                f"reserved until it is: {err}"
+            ) from err
+        except ApiError as err:
+            self._release(decision.reserve)
+            raise BindRefused(f"{pod.key} could not be bound to {args.node}: {err}") from err
+        log.info(
+            "pod bound",
+            extra={
+                "pod": pod.key,
+                "uid": pod.uid,
+                "node": args.node,
+                "cards": decision.reserve.cards,
+                "units_per_card": decision.reserve.units,
+            },
+        )
+
+    async def _find(self, args: BindingArgs) -> Pod:
+        pod = self._cluster.pod(args.pod_uid)
+        if pod is not None:
+            return pod
+        # Our watch may be behind kube-scheduler's.
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                pod = await self._kube.get_pod(args.pod_namespace, args.pod_name)
+        except (ApiError, TimeoutError) as err:
+            raise BindRefused(
+                f"pod {args.pod_namespace}/{args.pod_name} could not be read: {err!r}"
+            ) from err
+        if pod.uid != args.pod_uid:
+            raise BindRefused(
+                f"pod {pod.key} with uid {args.pod_uid[:64]} is gone: the name now means another"
+            )
+        return pod
+
+    def _is_bound_as_wanted(self, pod: Pod, args: BindingArgs) -> bool:
+        share = self._cluster.ledger.share(pod.uid)
+        node = share.node if share is not None else pod.node
+        if not node:
+            return False
+        if node != args.node:
+            raise BindRefused(f"pod {pod.key} is already bound to node {node}")
+        if share is not None and share.is_unplaced:
+            raise BindRefused(
+                f"pod {pod.key} is already bound to node {node}, by somebody else: "
+                f"{share.why_unplaced}"
+            )
+        return True
+
+    def _decide(self, pod: Pod, node: str) -> _Decision:
+        """Choose and reserve; raises RequestError or NoRoom and changes nothing then."""
+        request = records.request_of(pod)
+        ledger = self._cluster.ledger
+        reserve = ledger.reserve_of(pod.uid, node)
+        reason = self._cluster.why_not(node, request, pod.uid)
+        account = ledger.account(node, besides=pod.uid)
+        if reserve is None and reason is not None:
+            raise NoRoom(f"pod {pod.key} does not fit on node {node}: {reason.text}")
+        if account is None:
+            raise NoRoom(f"node {node} reports no GPUs any more")
+        if reserve is None:
+            cards = placement.choose(account, request)
+            if cards is None:
+                raise NoRoom(f"pod {pod.key} does not fit on node {node}")
+            reserve = Reserve(
+                pod_uid=pod.uid,
+                namespace=pod.metadata.namespace,
+                name=pod.metadata.name,
+                node=node,
+                cards=tuple(card.uuid for card in cards),
+                units=request.units_per_card,
+                assume_time_ns=self._clock.wall_ns(),
+            )
+            ledger.reserve(reserve)
+        # An earlier try may still land: the same decision again, never another card.
+        held = [entry.card for entry in account.cards if entry.card.uuid in reserve.cards]
+        if len(held) != request.card_count:
+            raise NoRoom(f"pod {pod.key} holds a GPU that node {node} does not have any more")
+        annotations = records.decision_annotations(
+            request,
+            held,
+            is_legacy=account.inventory.is_legacy,
+            assume_time_ns=reserve.assume_time_ns,
+        )
+        return _Decision(reserve, annotations)
+
+    async def _after_conflict(self, pod: Pod, decision: _Decision, conflict: Conflict) -> None:
+        """Return if the pod is on that node with our decision, raise BindRefused if not."""
+        meta, reserve = pod.metadata, decision.reserve
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                now = await self._kube.get_pod(meta.namespace, meta.name)
+        except NotFound:
+            self._release(reserve)
+            raise BindRefused(f"pod {pod.key} is gone") from conflict
+        except (ApiError, TimeoutError) as err:
+            self._keep(reserve)
+            raise BindRefused(
+                f"whether {pod.key} is bound to {reserve.node} is not known yet: {conflict}"
+            ) from err
+        if now.uid == reserve.pod_uid and now.node == reserve.node and _same(now, decision):
+            return
+        self._release(reserve)
+        if now.uid == reserve.pod_uid and now.node:
+            raise BindRefused(f"pod {pod.key} is already bound to node {now.node}") from conflict
+        raise BindRefused(f"pod {pod.key} could not be bound: {conflict}") from conflict
+
+    def _keep(self, reserve: Reserve) -> None:
+        now = self._clock.monotonic()
+        open_ones = {key: until for key, until in self._may_land_until.items() if until > now}
+        open_ones[(reserve.pod_uid, reserve.node)] = now + WRITE_SECONDS
+        self._may_land_until = open_ones
+
+    def _release(self, reserve: Reserve) -> None:
+        if not self._may_land((reserve.pod_uid, reserve.node)):
+            self._cluster.ledger.release(reserve.pod_uid, reserve.node)
+
+    def _may_land(self, key: tuple[str, str]) -> bool:
+        return self._may_land_until.get(key, 0.0) > self._clock.monotonic()
+
+
+def _same(pod: Pod, decision: _Decision) -> bool:
+    keys = (ANNOTATION_CARDS, ANNOTATION_INDEX)
+    return all(pod.annotations.get(key) == decision.annotations[key] for key in keys)

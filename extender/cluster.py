@@ -1,0 +1,200 @@
+"""The cluster as the extender knows it: pods and nodes from the watch, and the ledger from them."""
+
+import logging
+from collections.abc import Callable
+
+from gpushare import inventory, records
+from gpushare.cards import Inventory, Request
+from gpushare.errors import RecordError
+from gpushare.ledger import Ledger
+from gpushare.objects import Node, Pod
+from gpushare.placement import cards as placement
+from gpushare.placement.reasons import UNREADABLE, Reason
+
+log = logging.getLogger(__name__)
+
+Notice = Callable[[Pod | Node, str, str], None]
+
+
+class Cluster:
+    """Handles the watch; every change of the ledger that comes from the API server goes by here.
+
+    ``notice(about, reason, message)`` is called once for each thing an operator should know of.
+    """
+
+    def __init__(self, unit_mib: int, notice: Notice) -> None:
+        self.unit_mib = unit_mib
+        self.ledger = Ledger()
+        self.unreadable: dict[str, str] = {}
+        self.changed_decisions: set[str] = set()
+        self.differences = 0
+        self._notice = notice
+        self._pods: dict[str, Pod] = {}
+        self._pods_of_node: dict[str, set[str]] = {}
+        self._nodes: dict[str, Node] = {}
+
+    def pod(self, uid: str) -> Pod | None:
+        """A live pod that names our resources, as last seen."""
+        return self._pods.get(uid)
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
+        """Why the pod does not fit on a node now; its own reserves do not stand in its way."""
+        if node in self.unreadable:
+            return UNREADABLE
+        besides = pod_uid if self.ledger.has_reserve(pod_uid) else ""
+        account = self.ledger.account(node, besides=besides)
+        return placement.why_not(account, request, self.unit_mib)
+
+    def pods_replaced(self, items: list[Pod]) -> None:
+        """Take a list of all pods; what was known and is not in it is gone."""
+        listed = {pod.uid for pod in items}
+        for uid in [uid for uid in self._pods if uid not in listed]:
+            self._forget(uid)
+        for pod in items:
+            self.pod_changed(pod)
+        self.compare()
+
+    def pod_changed(self, pod: Pod) -> None:
+        if not records.asks_for_share(pod):
+            return
+        if pod.is_terminal:
+            self._forget(pod.uid)
+            return
+        before = self._pods.get(pod.uid)
+        if before is not None:
+            kept = records.keep_decision(before, pod)
+            if kept is not None:
+                self._report_changed(pod)
+                pod = kept
+            if before.node and before.node != pod.node:
+                # Impossible on the API server; if it happened all the same, nothing stays behind.
+                self._pods_of_node[before.node].discard(pod.uid)
+        self._pods[pod.uid] = pod
+        if pod.node:
+            self._pods_of_node.setdefault(pod.node, set()).add(pod.uid)
+            self._count(pod)
+
+    def pod_deleted(self, pod: Pod) -> None:
+        self._forget(pod.uid)
+
+    def nodes_replaced(self, items: list[Node]) -> None:
+        listed = {node.name for node in items}
+        for name in [name for name in self._nodes if name not in listed]:
+            self._drop_node(name)
+        for node in items:
+            self.node_changed(node)
+
+    def node_changed(self, node: Node) -> None:
+        before, self._nodes[node.name] = self._nodes.get(node.name), node
+        if before is not None and _same_cards(before, node):
+            return
+        try:
+            found = inventory.of_node(node, self.unit_mib)
+            self.unreadable.pop(node.name, None)
+        except RecordError as err:
+            found = None
+            if self.unreadable.get(node.name) != str(err):
+                log.warning("inventory unreadable", extra={"node": node.name, "why": str(err)})
+                self._notice(node, "GpushareInventoryUnreadable", str(err))
+            self.unreadable[node.name] = str(err)
+        self.ledger.set_inventory(node.name, found)
+        self._recount(node.name)
+
+    def node_deleted(self, node: Node) -> None:
+        self._drop_node(node.name)
+
+    def compare(self) -> int:
+        """Compute every share anew and count those that the ledger has otherwise; repairs nothing.
+
+        Such a difference is a defect of ours: it is a metric and a log line.
+        """
+        wanted = {}
+        for pod in self._pods.values():
+            share = records.share_of(pod, self._inventory(pod.node))
+            if share is not None:
+                wanted[pod.uid] = share
+        held = {share.pod_uid: share for share in self.ledger.shares()}
+        different = [uid for uid in wanted.keys() | held.keys() if wanted.get(uid) != held.get(uid)]
+        if different:
+            log.error("ledger differs from pods", extra={"pod_uids": different[:20]})
+        self.differences = len(different)
+        return self.differences
+
+    def _count(self, pod: Pod) -> None:
+        share = records.share_of(pod, self._inventory(pod.node))
+        if share is None:
+            self.ledger.remove_share(pod.uid)
+            return
+        before = self.ledger.share(pod.uid)
+        if before == share and not self.ledger.has_reserve(pod.uid):
+            return
+        self.ledger.put_share(share)
+        # A node that is not known yet says nothing about the pod.
+        if share.is_unplaced and share.node in self._nodes and before != share:
+            log.warning("pod is unplaced", extra={"pod": share.pod_key, "why": share.why_unplaced})
+            self._notice(
+                pod,
+                "GpushareUnplaced",
+                f"which GPU of node {share.node} this pod uses cannot be told, so its "
+                f"{share.units} units are taken from every one: {share.why_unplaced}",
+            )
+
+    def _recount(self, node: str) -> None:
+        for uid in self._pods_of_node.get(node, ()):
+            self._count(self._pods[uid])
+
+    def _inventory(self, node: str) -> Inventory | None:
+        account = self.ledger.account(node)
+        return account.inventory if account is not None else None
+
+    def _forget(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is not None and pod.node:
+            uids = self._pods_of_node[pod.node]
+            uids.discard(uid)
+            if not uids:
+                del self._pods_of_node[pod.node]
+        self.changed_decisions.discard(uid)
+        self.ledger.remove_share(uid)
+
+    def _drop_node(self, name: str) -> None:
+        self._nodes.pop(name, None)
+        self.unreadable.pop(name, None)
+        self.ledger.set_inventory(name, None)
+        self._recount(name)
+
+    def _report_changed(self, pod: Pod) -> None:
+        if pod.uid in self.changed_decisions:
+            return
+        self.changed_decisions.add(pod.uid)
+        log.warning("decision changed by somebody", extra={"pod": pod.key})
+        self._notice(
+            pod,
+            "GpushareDecisionChanged",
+            "somebody changed the GPU decision of this bound pod; the first one still counts",
+        )
+
+
+def _same_cards(before: Node, after: Node) -> bool:
+    return before.annotations == after.annotations and before.capacity == after.capacity
+
+
+class PodHandler:
+    """Hands the pod watch to the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.replaced = cluster.pods_replaced
+        self.changed = cluster.pod_changed
+        self.deleted = cluster.pod_deleted
+
+
+class NodeHandler:
+    """Hands the node watch to the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.replaced = cluster.nodes_replaced
+        self.changed = cluster.node_changed
+        self.deleted = cluster.node_deleted

@@ -1,0 +1,84 @@
+"""inspect: what every card holds, in the ecosystem's JSON with our own fields beside (pure)."""
+
+import msgspec
+
+from gpushare.cards import Share
+from gpushare.ledger import CardAccount, Ledger
+
+
+class PodUse(msgspec.Struct):
+    name: str
+    namespace: str
+    used: int = msgspec.field(name="usedGPU")
+
+
+class Device(msgspec.Struct):
+    """``id`` is the card's index in the node; all amounts are units."""
+
+    id: int
+    total: int = msgspec.field(name="totalGPU")
+    used: int = msgspec.field(name="usedGPU")
+    pods: list[PodUse]
+    uuid: str
+    model: str
+    health: str
+    reserved: int
+    free: int
+
+
+class UnplacedPod(msgspec.Struct):
+    name: str
+    namespace: str
+    units: int
+    why: str
+
+
+class NodeView(msgspec.Struct):
+    name: str
+    total: int = msgspec.field(name="totalGPU")
+    used: int = msgspec.field(name="usedGPU")
+    devices: list[Device] = msgspec.field(name="devs")
+    unit_mib: int = msgspec.field(name="unitMiB")
+    unplaced: list[UnplacedPod] = msgspec.field(default_factory=list)
+    problem: str = ""
+
+
+class ClusterView(msgspec.Struct):
+    nodes: list[NodeView]
+
+
+def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
+    """One node's cards and who holds them; None if gpushare knows nothing of it."""
+    shares = sorted(ledger.shares(name), key=lambda share: share.pod_key)
+    unplaced = [
+        UnplacedPod(share.name, share.namespace, share.units, share.why_unplaced)
+        for share in shares
+        if share.is_unplaced
+    ]
+    account = ledger.account(name)
+    if account is None:
+        if not shares and not problem:
+            return None
+        return NodeView(name, 0, 0, [], 0, unplaced, problem or "node reports no cards")
+    devices = [_view_card(entry, shares) for entry in account.cards]
+    total = sum(device.total for device in devices)
+    used = sum(device.used for device in devices) + sum(pod.units for pod in unplaced)
+    return NodeView(name, total, used, devices, account.inventory.unit_mib, unplaced, problem)
+
+
+def _view_card(entry: CardAccount, shares: list[Share]) -> Device:
+    return Device(
+        id=entry.card.index,
+        total=entry.card.units,
+        used=entry.used,
+        pods=[
+            PodUse(share.name, share.namespace, share.units)
+            for share in shares
+            if entry.card.uuid in share.cards
+        ],
+        uuid=entry.card.uuid,
+        model=entry.card.model,
+        health=entry.card.health.value,
+        reserved=entry.reserved,
+        free=entry.free,
+    )

@@ -1,0 +1,1 @@
+"""What both halves of gpushare must agree on, and nothing else."""

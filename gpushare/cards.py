@@ -1,0 +1,118 @@
+"""Cards, the inventory of a node, and shares of cards: values that never change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Health(StrEnum):
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One physical GPU. ``index`` is its place in the node's inventory, ``minor`` the driver's."""
+
+    index: int
+    uuid: str
+    units: int
+    health: Health = Health.HEALTHY
+    tag: str = ""
+    minor: int = 0
+    model: str = ""
+    memory_mib: int = 0
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.health is Health.HEALTHY
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """A node's cards in index order.
+
+    ``is_legacy``: read from the totals that the ecosystem's older plugin reports. Its cards have
+    no UUID (``minor-0`` stands there) and IDX annotations mean the driver's minor number.
+    """
+
+    unit_mib: int
+    cards: tuple[Card, ...]
+    plugin: str = ""
+    binding: str = ""
+    is_legacy: bool = False
+
+    def by_uuid(self, uuid: str) -> Card | None:
+        return next((card for card in self.cards if card.uuid == uuid), None)
+
+    def by_minor(self, minor: int) -> Card | None:
+        return next((card for card in self.cards if card.minor == minor), None)
+
+
+class ContainerKind(StrEnum):
+    APP = "app"
+    INIT = "init"
+    SIDECAR = "sidecar"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRequest:
+    """``units`` that one container asks for, over all its cards; 0 where it asks for none."""
+
+    name: str
+    units: int
+    kind: ContainerKind = ContainerKind.APP
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a pod asks for: all containers on the same ``card_count`` cards, in equal parts."""
+
+    containers: tuple[ContainerRequest, ...]
+    card_count: int = 1
+
+    @property
+    def units(self) -> int:
+        """Kubernetes' effective request of the whole pod (KEP-753): what runs at the same time.
+
+        Containers and sidecars add up; an init container runs beside the sidecars before it.
+        """
+        at_start = sidecars = 0
+        for container in self.containers:
+            if container.kind is ContainerKind.SIDECAR:
+                sidecars += container.units
+                at_start = max(at_start, sidecars)
+            elif container.kind is ContainerKind.INIT:
+                at_start = max(at_start, sidecars + container.units)
+        apps = sum(c.units for c in self.containers if c.kind is ContainerKind.APP)
+        return max(at_start, apps + sidecars)
+
+    @property
+    def units_per_card(self) -> int:
+        return self.units // self.card_count
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A granted request of a bound pod: ``units`` of each card in ``cards`` (UUIDs).
+
+    Without cards it is *unplaced*: the pod runs on ``node`` and nobody can tell on which card, so
+    its units are taken from every card there. ``why_unplaced`` then says what is missing.
+    """
+
+    pod_uid: str
+    namespace: str
+    name: str
+    node: str
+    units: int
+    cards: tuple[str, ...] = ()
+    why_unplaced: str = ""
+    containers: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def pod_key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_unplaced(self) -> bool:
+        return not self.cards

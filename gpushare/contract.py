@@ -1,0 +1,50 @@
+"""Names on the wire: resources, annotations, labels, environment variables and device IDs.
+
+Those that begin with ``ALIYUN_COM`` or ``scheduler.framework`` are the existing gpushare
+ecosystem's; the others are ours. Every key has one writer, named beside it.
+"""
+
+from typing import Final
+
+# Resources in a node's status and in pod limits.
+RESOURCE_MEMORY: Final = "aliyun.com/gpu-mem"
+RESOURCE_COUNT: Final = "aliyun.com/gpu-count"
+
+# Pod label, user: spread the amount in equal parts over this many cards of one node.
+LABEL_CARD_COUNT: Final = "aliyun.com/gpu-count"
+
+# Node label, operator: the DaemonSet runs here and cards are shared by memory.
+LABEL_NODE: Final = "gpushare"
+
+# Pod annotations, extender: the decision. All are written with every Binding.
+ANNOTATION_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
+ANNOTATION_POD_UNITS: Final = "ALIYUN_COM_GPU_MEM_POD"
+ANNOTATION_CARD_UNITS: Final = "ALIYUN_COM_GPU_MEM_DEV"
+ANNOTATION_ASSUME_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+ANNOTATION_ASSIGNED: Final = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+ANNOTATION_ALLOCATION: Final = "scheduler.framework.gpushare.allocation"
+ANNOTATION_INIT_ALLOCATION: Final = "gpushare.aliyun.com/init-allocation"
+ANNOTATION_CARDS: Final = "gpushare.aliyun.com/cards"
+
+# Pod annotations, device plugin: it really runs, and where.
+ANNOTATION_ASSIGN_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSIGN_TIME"
+ANNOTATION_RUNNING_ON: Final = "gpushare.aliyun.com/running-on"
+
+# Node annotation, device plugin: the node's cards.
+ANNOTATION_INVENTORY: Final = "gpushare.aliyun.com/inventory"
+INVENTORY_VERSION: Final = 1
+
+# Container environment, device plugin.
+ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+ENV_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
+ENV_POD_UNITS: Final = "ALIYUN_COM_GPU_MEM_POD"
+ENV_CONTAINER_UNITS: Final = "ALIYUN_COM_GPU_MEM_CONTAINER"
+ENV_CARD_UNITS: Final = "ALIYUN_COM_GPU_MEM_DEV"
+NO_CARD: Final = "void"  # NVIDIA's container toolkit: as if the variable were not set at all
+
+# CDI device of a share: ``gpushare.aliyun.com/share=<name>``.
+CDI_KIND: Final = "gpushare.aliyun.com/share"
+
+# The ecosystem's URL prefix of the extender, and where it listens beside kube-scheduler.
+EXTENDER_PREFIX: Final = "/gpushare-scheduler"
+EXTENDER_PORT: Final = 32766

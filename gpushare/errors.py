@@ -1,0 +1,68 @@
+"""Errors of the shared core. Each text says what was wanted, what was found and what to do.
+
+GpushareError
+├── QuantityError        an amount that is no Kubernetes quantity, or no whole number of units
+├── RequestError         a pod asks for something that cannot be granted anywhere
+├── RecordError          an annotation that does not say what it should
+├── NoRoom               the chosen node has no card set with room
+├── SettingsError        a flag or environment variable that cannot be used
+└── ApiError             the API server (or kubelet) refused
+    ├── NotFound         404
+    ├── Conflict         409
+    ├── Gone             410: list again
+    ├── Unreachable      nothing was sent: no connection came about
+    └── OutcomeUnknown   no answer, or one that leaves open whether the write happened
+"""
+
+
+class GpushareError(Exception):
+    """Root of all errors that gpushare raises itself."""
+
+
+class QuantityError(GpushareError):
+    pass
+
+
+class RequestError(GpushareError):
+    pass
+
+
+class RecordError(GpushareError):
+    pass
+
+
+class NoRoom(GpushareError):
+    pass
+
+
+class SettingsError(GpushareError):
+    pass
+
+
+class ApiError(GpushareError):
+    """``code`` is the HTTP status, 0 where there was no answer; ``reason`` is Kubernetes' own."""
+
+    def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+
+
+class NotFound(ApiError):
+    pass
+
+
+class Conflict(ApiError):
+    pass
+
+
+class Gone(ApiError):
+    pass
+
+
+class Unreachable(ApiError):
+    pass
+
+
+class OutcomeUnknown(ApiError):
+    pass

@@ -1,0 +1,127 @@
+"""A node's inventory: the annotation that the plugin writes and everyone reads (pure)."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from gpushare.cards import Card, Health, Inventory
+from gpushare.contract import (
+    ANNOTATION_INVENTORY,
+    INVENTORY_VERSION,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.errors import QuantityError, RecordError
+from gpushare.objects import Node
+from gpushare.quantity import MAX_UNITS, parse_units
+
+MAX_LEGACY_CARDS: Final = 1024  # far above any machine: a wrong count must not cost memory
+
+
+class _Card(msgspec.Struct, rename="camel"):
+    index: int
+    uuid: str
+    tag: str
+    minor: int
+    model: str
+    mem_mib: int = msgspec.field(name="memMiB")
+    units: int
+    health: Literal["healthy", "unhealthy"]
+
+
+class _Inventory(msgspec.Struct):
+    version: int
+    unit_mib: int = msgspec.field(name="unitMiB")
+    plugin: str
+    binding: str
+    cards: list[_Card]
+
+
+def encode(inventory: Inventory) -> str:
+    """The value of the inventory annotation."""
+    return msgspec.json.encode(
+        _Inventory(
+            version=INVENTORY_VERSION,
+            unit_mib=inventory.unit_mib,
+            plugin=inventory.plugin,
+            binding=inventory.binding,
+            cards=[
+                _Card(
+                    index=card.index,
+                    uuid=card.uuid,
+                    tag=card.tag,
+                    minor=card.minor,
+                    model=card.model,
+                    mem_mib=card.memory_mib,
+                    units=card.units,
+                    health=card.health.value,
+                )
+                for card in inventory.cards
+            ],
+        )
+    ).decode()
+
+
+def decode(text: str) -> Inventory:
+    """The inventory that an annotation states; RecordError if it states none."""
+    try:
+        wire = msgspec.json.decode(text, type=_Inventory)
+    except (msgspec.DecodeError, RecursionError) as err:
+        raise RecordError(f"annotation {ANNOTATION_INVENTORY} cannot be read: {err}") from err
+    if wire.version != INVENTORY_VERSION:
+        raise RecordError(
+            f"annotation {ANNOTATION_INVENTORY} has version {wire.version}, this program reads "
+            f"{INVENTORY_VERSION}: upgrade the extender first, then the plugins"
+        )
+    if not 0 < wire.unit_mib <= MAX_UNITS or any(
+        not 0 <= card.units <= MAX_UNITS or card.index < 0 or not card.uuid for card in wire.cards
+    ):
+        raise RecordError(f"annotation {ANNOTATION_INVENTORY} has numbers that no card can have")
+    cards = tuple(
+        Card(
+            index=card.index,
+            uuid=card.uuid,
+            units=card.units,
+            health=Health(card.health),
+            tag=card.tag,
+            minor=card.minor,
+            model=card.model,
+            memory_mib=card.mem_mib,
+        )
+        for card in sorted(wire.cards, key=lambda card: card.index)
+    )
+    if len({card.index for card in cards}) < len(cards) or len({c.uuid for c in cards}) < len(
+        cards
+    ):
+        raise RecordError(f"annotation {ANNOTATION_INVENTORY} names a card twice")
+    return Inventory(wire.unit_mib, cards, plugin=wire.plugin, binding=wire.binding)
+
+
+def of_node(node: Node, unit_mib: int) -> Inventory | None:
+    """The cards of ``node``; None where it reports none.
+
+    A node without our annotation is read as the ecosystem's older plugin means it: ``gpu-count``
+    equal cards of ``gpu-mem / gpu-count`` units of ``unit_mib``. The kubelet's allocatable is not
+    used: it falls when one card is unhealthy, which would make every card smaller.
+
+    Raises RecordError if the annotation or a total cannot be read.
+    """
+    text = node.annotations.get(ANNOTATION_INVENTORY)
+    if text is not None:
+        return decode(text)
+    if RESOURCE_MEMORY not in node.capacity:
+        return None
+    try:
+        total = parse_units(node.capacity[RESOURCE_MEMORY])
+        count = parse_units(node.capacity.get(RESOURCE_COUNT, 0))
+    except QuantityError as err:
+        raise RecordError(f"node status has an unusable total: {err}") from err
+    if not total or not count:
+        return None
+    if count > MAX_LEGACY_CARDS:
+        raise RecordError(f"node status says {RESOURCE_COUNT} {count}: more than any machine has")
+    cards = tuple(
+        Card(index=minor, uuid=f"minor-{minor}", units=total // count, minor=minor)
+        for minor in range(count)
+    )
+    return Inventory(unit_mib, cards, is_legacy=True)

@@ -1,0 +1,1 @@
+"""Reaching the API server: transport, informers, events."""

@@ -1,0 +1,269 @@
+"""The API calls that gpushare makes: raw bodies in and out, refusals as our own errors.
+
+``kubernetes.aio`` does configuration, authentication and TLS. Its models are not used: they cost
+80 times more to decode, and ``create_namespaced_pod_binding`` raises after it has succeeded.
+Every request has a time limit, and tells it to the API server too, so that a request that we gave
+up cannot be carried out much later.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from kubernetes.aio import client, config
+
+from gpushare.errors import (
+    ApiError,
+    Conflict,
+    Gone,
+    GpushareError,
+    NotFound,
+    OutcomeUnknown,
+    SettingsError,
+    Unreachable,
+)
+from gpushare.objects import Node, Pod
+
+REQUEST_SECONDS: Final = 10.0
+MERGE_PATCH: Final = "application/merge-patch+json"
+_CONNECTIONS: Final = 100
+
+T = TypeVar("T")
+
+_pod = msgspec.json.Decoder(Pod)
+_node = msgspec.json.Decoder(Node)
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+_BY_CODE: Final[dict[int, type[ApiError]]] = {
+    HTTPStatus.NOT_FOUND: NotFound,
+    HTTPStatus.CONFLICT: Conflict,
+    HTTPStatus.GONE: Gone,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What an informer lists and watches: a path and its selectors."""
+
+    path: str
+    field_selector: str = ""
+    label_selector: str = ""
+
+    @property
+    def query(self) -> list[tuple[str, str]]:
+        named = (("fieldSelector", self.field_selector), ("labelSelector", self.label_selector))
+        return [(name, value) for name, value in named if value]
+
+
+def pods(*, field_selector: str = "") -> Collection:
+    return Collection("/api/v1/pods", field_selector)
+
+
+def nodes(*, field_selector: str = "") -> Collection:
+    return Collection("/api/v1/nodes", field_selector)
+
+
+class Kube:
+    """One API server, one identity. Open it with ``connect``."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, kubeconfig: str | None = None) -> AsyncIterator[Self]:
+        """Use ``kubeconfig``, else the pod's own ServiceAccount, else the usual kubeconfig.
+
+        Raises SettingsError where none of them can be used.
+        """
+        settings = client.Configuration()
+        try:
+            if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+                config.load_incluster_config(client_configuration=settings)
+            else:
+                await config.load_kube_config(
+                    config_file=kubeconfig, client_configuration=settings, persist_config=False
+                )
+        except (config.ConfigException, OSError, ValueError, TypeError, AttributeError) as err:
+            raise SettingsError(
+                f"no usable Kubernetes configuration in {kubeconfig or 'the usual places'}: {err}"
+            ) from err
+        settings.connection_pool_maxsize = _CONNECTIONS
+        async with client.ApiClient(settings) as api:
+            yield cls(api)
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        """A consistent read. Raises NotFound or another ApiError."""
+        return _decoded(_pod, await self.request("GET", pod_path(namespace, name)))
+
+    async def get_node(self, name: str) -> Node:
+        return _decoded(_node, await self.request("GET", f"/api/v1/nodes/{_segment(name)}"))
+
+    async def bind_pod(
+        self,
+        pod: Pod,
+        node: str,
+        annotations: Mapping[str, str],
+        *,
+        seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        """Write node and annotations in one transaction, for just this uid.
+
+        Conflict: the pod is bound, being deleted, gated or has another uid. OutcomeUnknown: the
+        write may have happened, or may still happen until ``seconds`` have passed.
+        """
+        meta = pod.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+                "annotations": dict(annotations),
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = pod_path(meta.namespace, meta.name) + "/binding"
+        await self.request("POST", path, body=body, seconds=seconds)
+
+    async def annotate_pod(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Set annotations of just this uid; Conflict if the name means another pod by now."""
+        body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        await self.request("PATCH", pod_path(namespace, name), body=body)
+
+    async def patch_node(self, name: str, patch: Mapping[str, Any], *, status: bool) -> Node:
+        """Merge ``patch`` into a node, through its status subresource if ``status``."""
+        path = f"/api/v1/nodes/{_segment(name)}" + ("/status" if status else "")
+        return _decoded(_node, await self.request("PATCH", path, body=patch))
+
+    async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{_segment(namespace)}/events"
+        await self.request("POST", path, body=event)
+
+    async def list_page(
+        self, collection: Collection, *, limit: int, next_page: str, seconds: float = 60.0
+    ) -> bytes:
+        """One page of a consistent list; raises Gone when ``next_page`` has expired."""
+        query = [*collection.query, ("limit", str(limit))]
+        if next_page:
+            query.append(("continue", next_page))
+        return await self.request("GET", collection.path, query=query, seconds=seconds)
+
+    async def watch(
+        self, collection: Collection, *, since: str, window_seconds: int, idle_seconds: float
+    ) -> AsyncGenerator[bytes, None]:
+        """The watch's lines, bookmarks among them, until the server ends it.
+
+        Raises TimeoutError after ``idle_seconds`` without a line: a connection that went away
+        without a word looks just like a quiet cluster.
+        """
+        query = [
+            *collection.query,
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", since),
+            ("timeoutSeconds", str(window_seconds)),
+        ]
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS)
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS + idle_seconds):
+                response = await self._send("GET", collection.path, query, None, limit)
+            async with response:
+                if response.status != HTTPStatus.OK:
+                    raise _refusal(response.status, await response.read(), "GET", collection.path)
+                while line := await asyncio.wait_for(response.content.readline(), idle_seconds):
+                    yield line
+        except aiohttp.ClientError as err:
+            raise Unreachable(f"watch {collection.path}: connection lost: {err!r}") from err
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        body: Mapping[str, Any] | None = None,
+        seconds: float = REQUEST_SECONDS,
+    ) -> bytes:
+        """The body of a successful answer; any other answer, or none, is an ApiError."""
+        limit = aiohttp.ClientTimeout(total=seconds)
+        told = [*query, ("timeout", f"{int(seconds * 1000)}ms")]
+        try:
+            async with await self._send(method, path, told, body, limit) as response:
+                answer = await response.read()
+        except aiohttp.ClientConnectorError as err:
+            raise Unreachable(f"{method} {path}: the API server cannot be reached: {err}") from err
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            raise OutcomeUnknown(f"{method} {path}: no answer: {err!r}") from err
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise _refusal(response.status, answer, method, path)
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        body: Mapping[str, Any] | None,
+        limit: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": "application/json"}
+        if method == "PATCH":
+            headers["Content-Type"] = MERGE_PATCH
+        words = await self._api.param_serialize(
+            method,
+            path,
+            query_params=list(query),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        sent = await self._api.call_api(*words, _request_timeout=limit)
+        response: aiohttp.ClientResponse = sent.response
+        return response
+
+
+def pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
+
+
+def _segment(name: str) -> str:
+    """One segment of a path: a name from outside can never reach another resource."""
+    if not name or name in {".", ".."}:
+        raise ApiError(f"{name!r} is no name of a Kubernetes object")
+    return quote(name, safe="")
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as err:
+        raise ApiError(f"the API server's answer cannot be read: {err}") from err
+
+
+def _refusal(code: int, body: bytes, method: str, path: str) -> GpushareError:
+    try:
+        status = _decode_status(body)
+    except (msgspec.DecodeError, json.JSONDecodeError):
+        status = _Status(body[:256].decode(errors="replace"))
+    text = f"{method} {path}: {code} {status.reason}: {status.message}"
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return OutcomeUnknown(text, code=code, reason=status.reason)
+    return _BY_CODE.get(code, ApiError)(text, code=code, reason=status.reason)

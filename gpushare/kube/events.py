@@ -1,0 +1,55 @@
+"""Events on objects: what a user sees with ``kubectl describe``."""
+
+import datetime as dt
+import logging
+from typing import Final, Literal
+
+from gpushare.clock import Clock
+from gpushare.errors import ApiError
+from gpushare.kube.client import Kube
+from gpushare.objects import Node, Pod
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE: Final = 1024  # the API server's limit
+
+
+async def record(
+    kube: Kube,
+    about: Pod | Node,
+    reason: str,
+    message: str,
+    *,
+    component: str,
+    clock: Clock,
+    kind: Literal["Normal", "Warning"] = "Warning",
+) -> None:
+    """Tell the user once. A refusal by the API server is logged: an event is never worth more."""
+    meta = about.metadata
+    namespace = meta.namespace or "default"
+    now_ns = clock.wall_ns()
+    now = dt.datetime.fromtimestamp(now_ns / 1e9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{meta.name}.{now_ns:x}", "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": type(about).__name__,
+            "name": meta.name,
+            "namespace": meta.namespace or None,
+            # kubectl looks for a node's events by its name in the place of the uid.
+            "uid": meta.name if isinstance(about, Node) else meta.uid,
+        },
+        "reason": reason,
+        "message": message[:MAX_MESSAGE],
+        "type": kind,
+        "source": {"component": component},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    try:
+        await kube.create_event(namespace, event)
+    except ApiError as err:
+        log.warning("event not recorded", extra={"reason": reason, "why": str(err)})

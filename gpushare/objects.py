@@ -1,0 +1,148 @@
+"""Typed Kubernetes objects: only the fields that gpushare reads.
+
+msgspec skips every other field without building objects for it, which makes a list of 10,000
+pods about 80 times cheaper to decode than the client library's models. Absent and null mean the
+same on this wire, hence the many ``| None``; the properties hide that.
+"""
+
+from typing import Final
+
+import msgspec
+
+from gpushare.contract import RESOURCE_MEMORY
+
+TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+
+
+class ObjectMeta(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class Resources(msgspec.Struct, gc=False, frozen=True):
+    limits: dict[str, str | int] | None = None
+    requests: dict[str, str | int] | None = None
+
+
+class Container(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    name: str = ""
+    resources: Resources | None = None
+    restart_policy: str | None = None
+
+    @property
+    def limits(self) -> dict[str, str | int]:
+        return (self.resources and self.resources.limits) or {}
+
+    @property
+    def requests(self) -> dict[str, str | int]:
+        return (self.resources and self.resources.requests) or {}
+
+    @property
+    def is_sidecar(self) -> bool:
+        """An init container that keeps running beside the others (KEP-753)."""
+        return self.restart_policy == "Always"
+
+
+class PodSpec(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    node_name: str | None = None
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+
+
+class PodCondition(msgspec.Struct, gc=False, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class ContainerStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    name: str = ""
+    container_id: str | None = msgspec.field(name="containerID", default=None)
+
+
+class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    phase: str | None = None
+    start_time: str | None = None
+    conditions: tuple[PodCondition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(msgspec.Struct, gc=False, frozen=True):
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def node(self) -> str:
+        """The node that the pod is bound to, or an empty string."""
+        return self.spec.node_name or ""
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels or {}
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        return self.spec.containers or ()
+
+    @property
+    def init_containers(self) -> tuple[Container, ...]:
+        return self.spec.init_containers or ()
+
+    @property
+    def is_terminal(self) -> bool:
+        """All containers have ended for good; a deletion timestamp alone does not say that."""
+        return self.status.phase in TERMINAL_PHASES
+
+
+class NodeStatus(msgspec.Struct, gc=False, frozen=True):
+    capacity: dict[str, str | int] | None = None
+    allocatable: dict[str, str | int] | None = None
+
+
+class Node(msgspec.Struct, gc=False, frozen=True):
+    metadata: ObjectMeta
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels or {}
+
+    @property
+    def capacity(self) -> dict[str, str | int]:
+        return self.status.capacity or {}
+
+    @property
+    def allocatable(self) -> dict[str, str | int]:
+        return self.status.allocatable or {}
+
+
+def names_memory(container: Container) -> bool:
+    """Whether a container mentions ``aliyun.com/gpu-mem``, with whatever amount."""
+    return RESOURCE_MEMORY in container.limits or RESOURCE_MEMORY in container.requests

@@ -1,0 +1,1 @@
+"""Every placement decision, without I/O."""

@@ -1,0 +1,34 @@
+"""Why a pod does not fit on a node: fixed texts.
+
+kube-scheduler writes them into the pod's condition, and a condition that changes re-queues the pod:
+a number in such a text makes it try again for ever.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """``is_final``: no pod that went away could change it, so preemption must not try."""
+
+    text: str
+    is_final: bool
+
+
+NO_CARDS: Final = Reason("node shares no GPU by memory", is_final=True)
+UNREADABLE: Final = Reason("node's GPU inventory cannot be read", is_final=True)
+WRONG_UNIT: Final = Reason(
+    "node counts aliyun.com/gpu-mem in another unit than the cluster", is_final=True
+)
+TOO_FEW_CARDS: Final = Reason(
+    "node has fewer GPUs than the pod wants to spread over", is_final=True
+)
+TOO_LARGE: Final = Reason(
+    "no GPU of the node is large enough for aliyun.com/gpu-mem", is_final=True
+)
+UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy", is_final=True)
+NO_ROOM: Final = Reason("no single GPU has enough free aliyun.com/gpu-mem", is_final=False)
+NO_ROOM_ON_ENOUGH: Final = Reason(
+    "too few GPUs have enough free aliyun.com/gpu-mem each", is_final=False
+)

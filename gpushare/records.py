@@ -1,0 +1,276 @@
+"""Pod annotations to shares and back: the one reader and writer of the contract on pods (pure)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gpushare.cards import (
+    Card,
+    ContainerKind,
+    ContainerRequest,
+    Inventory,
+    Request,
+    Share,
+)
+from gpushare.contract import (
+    ANNOTATION_ALLOCATION,
+    ANNOTATION_ASSIGN_TIME,
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARD_UNITS,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    ANNOTATION_INIT_ALLOCATION,
+    ANNOTATION_POD_UNITS,
+    ANNOTATION_RUNNING_ON,
+    LABEL_CARD_COUNT,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.errors import QuantityError, RecordError, RequestError
+from gpushare.objects import Container, Pod, names_memory
+from gpushare.quantity import MAX_UNITS, parse_units
+
+MAX_CARDS: Final = 64
+BYTES_BY_MISTAKE: Final = 2**20  # no card has a TiB, so nobody means ``1Mi`` or more units
+
+PLACE_KEYS: Final = (ANNOTATION_INDEX, ANNOTATION_CARDS)  # what says where a bound pod is
+
+_running_on = msgspec.json.Decoder(dict[str, dict[str, int]])
+
+
+def asks_for_share(pod: Pod) -> bool:
+    """Whether the pod names one of our resources at all: the pods this product is about."""
+    return any(
+        names_memory(container) or RESOURCE_COUNT in container.limits
+        for container in (*pod.init_containers, *pod.containers)
+    )
+
+
+def request_of(pod: Pod) -> Request:
+    """What the pod asks for, from its limits and its label alone.
+
+    Raises RequestError with a text for the user: an amount that is none, nothing asked for,
+    ``gpu-count`` asked for as a resource, or a split that does not come out even.
+    """
+    containers = tuple(_containers(pod))
+    if any(
+        RESOURCE_COUNT in container.limits or RESOURCE_COUNT in container.requests
+        for container in (*pod.init_containers, *pod.containers)
+    ):
+        raise RequestError(
+            f"{RESOURCE_COUNT} is no resource to ask for: ask for {RESOURCE_MEMORY}, and to split "
+            f"the amount over several cards set the pod label {LABEL_CARD_COUNT}"
+        )
+    if not any(container.units for container in containers):
+        raise RequestError(f"{RESOURCE_MEMORY} is 0 in every container: ask for at least one unit")
+    count = _card_count(pod)
+    for container in containers:
+        if container.units % count:
+            raise RequestError(
+                f"container {container.name} asks for {container.units} units, which cannot be "
+                f"split in {count} equal parts as label {LABEL_CARD_COUNT} wants"
+            )
+    return Request(containers, count)
+
+
+def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
+    """What each container asks for, init containers first: the order of the kubelet's Allocates.
+
+    Raises RequestError if an amount cannot be read.
+    """
+    return tuple(_containers(pod))
+
+
+def share_of(pod: Pod, inventory: Inventory | None) -> Share | None:
+    """The share that a bound pod holds; None if it holds none (unbound, ended, asks for nothing).
+
+    Where it runs is read from ``running-on``, else from the decision's UUIDs, else from IDX, which
+    only the ecosystem's older extender leaves without UUIDs and which means the driver's minor
+    number then. Amounts come from limits alone. If no card can be told, or one that the node does
+    not have, the share is unplaced.
+    """
+    if not pod.node or pod.is_terminal or not asks_for_share(pod):
+        return None
+    try:
+        request = Request(tuple(_containers(pod)))
+    except RequestError as err:
+        # The API server lets no such pod in; if one is there all the same, its node takes no more.
+        return _share(pod, MAX_UNITS, (), f"amount cannot be read: {err}", {})
+    if not request.units:
+        return None
+    amounts = {container.name: container.units for container in request.containers}
+    try:
+        cards = _cards_of(pod, inventory)
+    except RecordError as err:
+        return _share(pod, request.units, (), str(err), amounts)
+    return _share(pod, -(-request.units // len(cards)), cards, "", amounts)
+
+
+def decision_annotations(
+    request: Request, cards: Sequence[Card], *, is_legacy: bool, assume_time_ns: int
+) -> dict[str, str]:
+    """The annotations of a Binding: ``cards`` in index order, every key of the contract.
+
+    The plugin's keys are emptied: what a user had preset on the pod must not be believed.
+    """
+    indexes = [card.minor if is_legacy else card.index for card in cards]
+    apps = [c for c in request.containers if c.kind is ContainerKind.APP]
+    inits = [c for c in request.containers if c.kind is not ContainerKind.APP]
+    return {
+        ANNOTATION_INDEX: ",".join(map(str, indexes)),
+        ANNOTATION_POD_UNITS: str(request.units),
+        ANNOTATION_CARD_UNITS: ",".join(str(card.units) for card in cards),
+        ANNOTATION_ASSUME_TIME: str(assume_time_ns),
+        ANNOTATION_ASSIGNED: "false",
+        ANNOTATION_ALLOCATION: _allocation(apps, indexes),
+        ANNOTATION_INIT_ALLOCATION: _allocation(inits, indexes),
+        ANNOTATION_CARDS: "" if is_legacy else ",".join(card.uuid for card in cards),
+        ANNOTATION_ASSIGN_TIME: "",
+        ANNOTATION_RUNNING_ON: "",
+    }
+
+
+def keep_decision(before: Pod, after: Pod) -> Pod | None:
+    """The pod ``after`` with the decision of ``before``; None if it still says the same.
+
+    Once a pod is bound its decision never changes: whoever changes it is not believed.
+    """
+    if not before.node or before.uid != after.uid:
+        return None
+    kept = {key: before.annotations.get(key) for key in PLACE_KEYS}
+    if all(after.annotations.get(key) == value for key, value in kept.items()):
+        return None
+    annotations = {k: v for k, v in after.annotations.items() if k not in kept}
+    annotations |= {key: value for key, value in kept.items() if value is not None}
+    metadata = msgspec.structs.replace(after.metadata, annotations=annotations)
+    return msgspec.structs.replace(after, metadata=metadata)
+
+
+def decided_cards(pod: Pod, inventory: Inventory) -> tuple[Card, ...]:
+    """The cards that the extender decided on, in index order.
+
+    Raises RecordError if there is no decision, it cannot be read, or a card is not in the node.
+    """
+    cards = []
+    for uuid in _decided_uuids(pod, inventory):
+        card = inventory.by_uuid(uuid)
+        if card is None:
+            raise RecordError(f"card {uuid} was decided on, and this node has no such card")
+        cards.append(card)
+    return tuple(cards)
+
+
+def encode_running_on(request: Request, cards: Sequence[str]) -> str:
+    """The value of ``running-on``: container to UUID to units."""
+    return msgspec.json.encode(
+        {
+            container.name: dict.fromkeys(cards, container.units // len(cards))
+            for container in request.containers
+            if container.units
+        }
+    ).decode()
+
+
+def _share(
+    pod: Pod, units: int, cards: tuple[str, ...], why: str, amounts: Mapping[str, int]
+) -> Share:
+    meta = pod.metadata
+    return Share(meta.uid, meta.namespace, meta.name, pod.node, units, cards, why, amounts)
+
+
+def _containers(pod: Pod) -> list[ContainerRequest]:
+    found = []
+    for container in pod.init_containers:
+        kind = ContainerKind.SIDECAR if container.is_sidecar else ContainerKind.INIT
+        found.append(ContainerRequest(container.name, _units(container), kind))
+    found += [ContainerRequest(c.name, _units(c)) for c in pod.containers]
+    return found
+
+
+def _units(container: Container) -> int:
+    amount = container.limits.get(RESOURCE_MEMORY, container.requests.get(RESOURCE_MEMORY))
+    if amount is None:
+        return 0
+    try:
+        units = parse_units(amount)
+    except QuantityError as err:
+        raise RequestError(f"container {container.name} asks for {RESOURCE_MEMORY}: {err}") from err
+    if units >= BYTES_BY_MISTAKE and str(amount).endswith("i"):
+        raise RequestError(
+            f"container {container.name} asks for {RESOURCE_MEMORY} {amount}, which is {units} "
+            "units: it is a number of units, not of bytes"
+        )
+    return units
+
+
+def _card_count(pod: Pod) -> int:
+    text = pod.labels.get(LABEL_CARD_COUNT)
+    if text is None:
+        return 1
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_CARDS):
+        raise RequestError(
+            f"label {LABEL_CARD_COUNT} is {text[:63]!r}: write a number of cards from 1 to "
+            f"{MAX_CARDS}"
+        )
+    return int(text)
+
+
+def _allocation(containers: Sequence[ContainerRequest], indexes: Sequence[int]) -> str:
+    """The ecosystem's JSON: container's place to card index to units."""
+    return msgspec.json.encode(
+        {
+            str(place): {str(index): container.units // len(indexes) for index in indexes}
+            for place, container in enumerate(containers)
+            if container.units
+        }
+    ).decode()
+
+
+def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
+    running_on = pod.annotations.get(ANNOTATION_RUNNING_ON)
+    if running_on:
+        try:
+            cards = {
+                uuid for amounts in _running_on.decode(running_on).values() for uuid in amounts
+            }
+        except (msgspec.DecodeError, RecursionError) as err:
+            raise RecordError(f"annotation {ANNOTATION_RUNNING_ON} cannot be read: {err}") from err
+        uuids = tuple(sorted(cards))
+        if not 1 <= len(uuids) <= MAX_CARDS:
+            raise RecordError(f"annotation {ANNOTATION_RUNNING_ON} names {len(uuids)} cards")
+    else:
+        uuids = _decided_uuids(pod, inventory)
+    unknown = [uuid for uuid in uuids if inventory is not None and not inventory.by_uuid(uuid)]
+    if unknown:
+        raise RecordError(f"annotations name card {unknown[0][:63]!r}, which is not in the node")
+    return uuids
+
+
+def _decided_uuids(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
+    written = pod.annotations.get(ANNOTATION_CARDS)
+    if written:
+        uuids = tuple(uuid.strip() for uuid in written.split(","))
+        if not all(uuids) or not 1 <= len(set(uuids)) == len(uuids) <= MAX_CARDS:
+            raise RecordError(f"annotation {ANNOTATION_CARDS} cannot be read: {written[:200]!r}")
+        return uuids
+    index = pod.annotations.get(ANNOTATION_INDEX)
+    if index is None:
+        raise RecordError(f"no decision on the pod: annotation {ANNOTATION_INDEX} is missing")
+    if inventory is None:
+        raise RecordError(f"annotation {ANNOTATION_INDEX} names a card of a node without inventory")
+    parts = index.split(",")
+    uuids = tuple(_uuid_of_minor(part.strip(), inventory) for part in parts[: MAX_CARDS + 1])
+    if not 1 <= len(set(uuids)) == len(uuids) <= MAX_CARDS:
+        raise RecordError(f"annotation {ANNOTATION_INDEX} names a card twice: {index[:200]!r}")
+    return uuids
+
+
+def _uuid_of_minor(text: str, inventory: Inventory) -> str:
+    card = None
+    if text.isascii() and text.isdigit() and len(text) <= 4:  # noqa: PLR2004 - no larger minors
+        card = inventory.by_minor(int(text))
+    if card is None:
+        raise RecordError(f"annotation {ANNOTATION_INDEX} is {text[:63]!r}, which is no card here")
+    return card.uuid

@@ -1,0 +1,1 @@
+"""What both programs show of themselves: logs, metrics, health."""

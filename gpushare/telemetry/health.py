@@ -1,0 +1,52 @@
+"""The pages that every program has: /healthz, /readyz, /metrics and /version."""
+
+import platform
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib import metadata
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+
+WhyNotReady = Callable[[], Sequence[str]]
+
+
+def version() -> str:
+    return metadata.version("gpushare")
+
+
+def add_pages(app: web.Application, why_not_ready: WhyNotReady) -> None:
+    """Add the four pages; ``why_not_ready`` gives reasons, none of them meaning ready."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        reasons = why_not_ready()
+        if reasons:
+            return web.Response(status=503, text="\n".join(reasons) + "\n")
+        return web.Response(text="ok\n")
+
+    async def metrics(_: web.Request) -> web.Response:
+        content_type = {"Content-Type": CONTENT_TYPE_LATEST}
+        return web.Response(body=generate_latest(REGISTRY), headers=content_type)
+
+    async def show_version(_: web.Request) -> web.Response:
+        return web.json_response({"version": version(), "python": platform.python_version()})
+
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/version", show_version)
+
+
+@asynccontextmanager
+async def serve(app: web.Application, host: str, port: int) -> AsyncIterator[None]:
+    """Serve ``app`` while the context lasts; OSError if the address is taken."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,77 @@
+"""Kubernetes objects for tests, as the API server would send them."""
+
+from collections.abc import Mapping, Sequence
+
+from gpushare import inventory
+from gpushare.cards import Card, Health, Inventory
+from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
+from gpushare.objects import (
+    Container,
+    Node,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Resources,
+)
+
+
+def container(name: str, units: str | int | None, *, sidecar: bool = False) -> Container:
+    limits = {} if units is None else {RESOURCE_MEMORY: units}
+    return Container(name, Resources(limits, limits), "Always" if sidecar else None)
+
+
+def pod(
+    name: str = "p",
+    units: str | int | None = 1,
+    *,
+    uid: str = "",
+    node: str = "",
+    phase: str = "Pending",
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    containers: Sequence[Container] | None = None,
+    inits: Sequence[Container] = (),
+) -> Pod:
+    meta = ObjectMeta(
+        name=name,
+        namespace="default",
+        uid=uid or f"uid-{name}",
+        annotations=dict(annotations or {}),
+        labels=dict(labels or {}),
+    )
+    apps = tuple(containers) if containers is not None else (container("main", units),)
+    return Pod(meta, PodSpec(node or None, apps, tuple(inits)), PodStatus(phase=phase))
+
+
+def cards(*units: int, unhealthy: Sequence[int] = (), prefix: str = "GPU") -> tuple[Card, ...]:
+    return tuple(
+        Card(
+            index=index,
+            uuid=f"{prefix}-{index}",
+            units=amount,
+            health=Health.UNHEALTHY if index in unhealthy else Health.HEALTHY,
+            tag=f"a{index}",
+            minor=index,
+        )
+        for index, amount in enumerate(units)
+    )
+
+
+def stock(*units: int, unhealthy: Sequence[int] = (), unit_mib: int = 1) -> Inventory:
+    return Inventory(unit_mib, cards(*units, unhealthy=unhealthy), plugin="0.1.0", binding="late")
+
+
+def node(name: str, *units: int, unhealthy: Sequence[int] = (), unit_mib: int = 1) -> Node:
+    """A node of our plugin."""
+    found = stock(*units, unhealthy=unhealthy, unit_mib=unit_mib)
+    totals = {RESOURCE_MEMORY: str(sum(units)), RESOURCE_COUNT: str(len(units))}
+    annotations = {ANNOTATION_INVENTORY: inventory.encode(found)}
+    return Node(ObjectMeta(name=name, annotations=annotations), NodeStatus(totals, totals))
+
+
+def legacy_node(name: str, total: str | int, count: str | int) -> Node:
+    """A node of the ecosystem's older plugin: totals and nothing else."""
+    totals = {RESOURCE_MEMORY: total, RESOURCE_COUNT: count}
+    return Node(ObjectMeta(name=name), NodeStatus(totals, totals))

@@ -1,0 +1,95 @@
+"""An API server whose answers to bindings are scripted: for outcomes a real one cannot be made to give.
+
+Its pods change only as a real one's would: a write that "landed" is there for the next read.
+"""
+
+import asyncio
+
+import msgspec
+
+from extender.bind import Binder
+from extender.cluster import Cluster
+from extender.wire import BindingArgs
+from gpushare.errors import NotFound
+from gpushare.objects import Pod
+from tests.builders import node
+
+
+class Time:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ns(self) -> int:
+        return int(self.now * 1e9)
+
+
+class ScriptedKube:
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.bindings: list[tuple[str, str, dict[str, str]]] = []
+        self.outcomes: list[Exception | None] = []
+        self.lands = True
+        self.hold: asyncio.Event | None = None
+        self.read_error: Exception | None = None
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        if self.read_error is not None:
+            raise self.read_error
+        try:
+            return self.pods[name]
+        except KeyError:
+            raise NotFound(f"pod {namespace}/{name}", code=404) from None
+
+    async def bind_pod(self, pod, node, annotations, *, seconds) -> None:
+        self.bindings.append((pod.uid, node, dict(annotations)))
+        if self.hold is not None:
+            await self.hold.wait()
+        outcome = self.outcomes.pop(0) if self.outcomes else None
+        if self.lands:
+            self.land(pod, node, annotations)
+        if outcome is not None:
+            raise outcome
+
+    def land(self, pod, node, annotations) -> Pod:
+        meta = msgspec.structs.replace(
+            pod.metadata, annotations=pod.annotations | dict(annotations)
+        )
+        spec = msgspec.structs.replace(pod.spec, node_name=node)
+        self.pods[pod.metadata.name] = msgspec.structs.replace(pod, metadata=meta, spec=spec)
+        return self.pods[pod.metadata.name]
+
+
+class Bench:
+    """A cluster of one node ``n``, a scripted API server and a binder before it."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.kube, self.time = ScriptedKube(), Time()
+        self.cluster = Cluster(1, lambda *_: None)
+        self.cluster.node_changed(node("n", *sizes))
+        self.binder = Binder(self.cluster, self.kube, self.time)
+
+    def add(self, *pods: Pod) -> None:
+        for pod in pods:
+            self.kube.pods[pod.metadata.name] = pod
+            self.cluster.pod_changed(pod)
+
+    async def bind(self, pod: Pod, node: str = "n") -> None:
+        await self.binder.bind(args(pod, node))
+
+    def watch_catches_up(self) -> None:
+        self.cluster.pods_replaced(list(self.kube.pods.values()))
+
+    @property
+    def held(self) -> list[tuple[int, int]]:
+        """Used and reserved units of each card."""
+        return [(e.used, e.reserved) for e in self.cluster.ledger.account("n").cards]
+
+
+def args(pod: Pod, node: str = "n", *, uid: str = "") -> BindingArgs:
+    meta = pod.metadata
+    return BindingArgs(meta.name, meta.namespace, uid or meta.uid, node)

@@ -1,0 +1,142 @@
+"""What the watch says becomes the ledger, whatever the order; what is odd is told, not believed."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.cluster import Cluster
+from gpushare import records
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INDEX, ANNOTATION_INVENTORY
+from gpushare.objects import Node, ObjectMeta
+from gpushare.placement import reasons
+from tests.builders import legacy_node, node, pod
+
+
+def cluster(unit_mib=1):
+    told = []
+    made = Cluster(unit_mib, lambda about, reason, message: told.append((reason, message)))
+    return made, told
+
+
+def used(made, name="n"):
+    return [entry.used for entry in made.ledger.account(name).cards]
+
+
+def bound(name, units, card, **more):
+    return pod(name, units, node="n", annotations={ANNOTATION_CARDS: card}, **more)
+
+
+def test_a_terminating_pod_holds_its_card_until_it_is_gone():
+    made, _ = cluster()
+    made.node_changed(node("n", 16, 16))
+    live = bound("a", 16, "GPU-0")
+    made.pod_changed(live)
+    meta = msgspec.structs.replace(live.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    made.pod_changed(msgspec.structs.replace(live, metadata=meta))
+    assert used(made) == [16, 0]
+    made.pod_deleted(live)
+    assert used(made) == [0, 0]
+
+
+def test_pods_of_the_older_extender_are_counted_card_by_card():
+    made, told = cluster()
+    made.pod_changed(pod("a", 8138, node="n", annotations={ANNOTATION_INDEX: "1"}))
+    made.pod_changed(pod("b", 4069, node="n", annotations={ANNOTATION_INDEX: "seven"}))
+    assert not told  # the node is not known yet, so nothing can be said of its pods
+    made.node_changed(legacy_node("n", "32552", "2"))
+    account = made.ledger.account("n")
+    assert [(e.used, e.unplaced, e.free) for e in account.cards] == [
+        (0, 4069, 12207),
+        (8138, 4069, 4069),
+    ]
+    assert [reason for reason, _ in told] == ["GpushareUnplaced"]
+    assert "seven" in told[0][1]
+
+
+def test_a_pod_keeps_its_card_when_the_node_moves_to_our_plugin():
+    made, _ = cluster()
+    made.node_changed(legacy_node("n", "32", "2"))
+    made.pod_changed(pod("a", 8, node="n", annotations={ANNOTATION_INDEX: "1"}))
+    made.node_changed(node("n", 16, 16))
+    assert made.ledger.share("uid-a").cards == ("GPU-1",)
+    assert made.compare() == 0
+
+
+def test_an_inventory_that_cannot_be_read_takes_no_new_pod_and_forgets_no_old_one():
+    made, told = cluster()
+    made.node_changed(node("n", 16))
+    made.pod_changed(bound("a", 8, "GPU-0"))
+    broken = Node(ObjectMeta(name="n", annotations={ANNOTATION_INVENTORY: "{"}))
+    made.node_changed(broken)
+    wanted = records.request_of(pod(units=1))
+    assert made.why_not("n", wanted, "x") is reasons.UNREADABLE
+    assert [reason for reason, _ in told] == ["GpushareInventoryUnreadable"]
+    made.node_changed(node("n", 16))
+    assert used(made) == [8]
+    assert made.why_not("n", wanted, "x") is None
+
+
+def test_a_changed_decision_is_reported_once_and_not_believed():
+    made, told = cluster()
+    made.node_changed(node("n", 16, 16))
+    made.pod_changed(bound("a", 8, "GPU-0"))
+    for card in ("GPU-1", "GPU-1", "rubbish"):
+        made.pod_changed(bound("a", 8, card))
+        assert used(made) == [8, 0]
+    assert [reason for reason, _ in told] == ["GpushareDecisionChanged"]
+
+
+def test_a_pod_that_asks_nothing_of_us_is_not_kept():
+    made, _ = cluster()
+    made.pod_changed(pod("a", None, node="n"))
+    assert made.pod("uid-a") is None
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.sampled_from(["new", "bound", "ended", "deleted", "node", "no node", "listed"]),
+    ),
+    max_size=40,
+)
+
+
+@given(EVENTS, st.booleans())
+def test_the_ledger_equals_its_recomputation_after_any_events(events, twice):
+    made, _ = cluster()
+    live = {}
+    nodes = {}
+    for number, event in events:
+        name = f"p{number}"
+        for _ in range(2 if twice else 1):
+            match event:
+                case "new":
+                    if name not in live:
+                        live[name] = pod(name, number)
+                    made.pod_changed(live[name])
+                case "bound":
+                    live[name] = bound(name, number, f"GPU-{number % 3}")
+                    made.pod_changed(live[name])
+                case "ended":
+                    live.pop(name, None)
+                    made.pod_changed(bound(name, number, "GPU-0", phase="Failed"))
+                case "deleted":
+                    live.pop(name, None)
+                    made.pod_deleted(pod(name, number))
+                case "node":
+                    nodes["n"] = node("n", 16, 16) if number % 2 else legacy_node("n", 32, 2)
+                    made.node_changed(nodes["n"])
+                case "no node":
+                    made.node_deleted(node("n", 1))
+                    nodes.clear()
+                case "listed":
+                    made.pods_replaced(list(live.values()))
+                    made.nodes_replaced(list(nodes.values()))
+    assert made.compare() == 0
+    fresh, _ = cluster()
+    fresh.nodes_replaced(list(nodes.values()))
+    fresh.pods_replaced(list(live.values()))
+    assert made.ledger.account("n") == fresh.ledger.account("n")
+    assert {s.pod_uid: s for s in made.ledger.shares()} == {
+        s.pod_uid: s for s in fresh.ledger.shares()
+    }

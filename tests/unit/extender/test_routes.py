@@ -1,0 +1,179 @@
+"""The verbs over HTTP, in kube-scheduler's exact form and in every wrong one."""
+
+import msgspec
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from extender.routes import Routes
+from gpushare.contract import ANNOTATION_CARDS
+from tests.builders import node, pod
+from tests.unit.extender.scripted import Bench
+
+PREFIX = "/gpushare-scheduler"
+
+
+@pytest.fixture
+async def bench():
+    made = Bench(16, 16)
+    made.cluster.node_changed(node("full", 8))
+    made.cluster.node_changed(node("small", 4))
+    made.add(pod("other", 8, node="full", annotations={ANNOTATION_CARDS: "GPU-0"}))
+    made.reasons = []
+    return made
+
+
+@pytest.fixture
+async def client(bench):
+    routes = Routes(bench.cluster, bench.binder, lambda: bench.reasons)
+    async with TestClient(TestServer(routes.app())) as made:
+        yield made
+
+
+def wire_pod(units="8", **meta):
+    asks = {"limits": {"aliyun.com/gpu-mem": units}, "requests": {"aliyun.com/gpu-mem": units}}
+    containers = [{"name": "main", "image": "x", "resources": asks}]
+    metadata = {"name": "a", "namespace": "default", "uid": "uid-a", **meta}
+    return {"metadata": metadata, "spec": {"containers": containers}, "status": {}}
+
+
+async def filter_call(client, *names, units="8", **meta):
+    body = {"Pod": wire_pod(units, **meta), "Nodes": None, "NodeNames": list(names)}
+    response = await client.post(f"{PREFIX}/filter", json=body)
+    assert response.status == 200
+    return await response.json()
+
+
+async def test_filter_sorts_nodes_and_says_why(client):
+    answer = await filter_call(client, "n", "full", "small", "cpu")
+    assert answer["NodeNames"] == ["n"]
+    assert answer["FailedNodes"] == {"full": "no single GPU has enough free aliyun.com/gpu-mem"}
+    assert set(answer["FailedAndUnresolvableNodes"]) == {"small", "cpu"}
+    assert answer["Error"] == ""
+
+
+async def test_filter_reserves_nothing(client, bench):
+    for _ in range(3):
+        assert (await filter_call(client, "n", units="16"))["NodeNames"] == ["n"]
+    assert bench.held == [(0, 0), (0, 0)]
+
+
+async def test_no_names_are_answered_with_no_names_not_with_null(client):
+    assert (await filter_call(client))["NodeNames"] == []
+
+
+async def test_full_nodes_are_answered_with_the_same_full_nodes(client):
+    nodes = [
+        {"metadata": {"name": name}, "status": {"nodeInfo": {"kept": name}}}
+        for name in ("n", "small")
+    ]
+    body = {"Pod": wire_pod(), "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}
+    response = await client.post(f"{PREFIX}/filter", json=body)
+    answer = await response.json()
+    assert answer["Nodes"]["items"] == nodes[:1]
+    assert answer["NodeNames"] is None
+    assert set(answer["FailedAndUnresolvableNodes"]) == {"small"}
+
+
+@pytest.mark.parametrize("units", ["0", "-8", "1.5", "8Gi", "1e99"])
+async def test_an_amount_that_cannot_be_met_fails_on_every_node_with_a_text(client, units):
+    answer = await filter_call(client, "n", "full", units=units)
+    assert answer["NodeNames"] == []
+    assert set(answer["FailedAndUnresolvableNodes"]) == {"n", "full"}
+    assert all("gpu-mem" in text for text in answer["FailedAndUnresolvableNodes"].values())
+
+
+BAD_BODIES = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b'"x"',
+    b"\xff\xfe",
+    b'{"NodeNames":["n"]}',
+    b'{"Pod":{"metadata":{}},"NodeNames":"n"}',
+    b'{"Pod":{"metadata":{}},"NodeNames":[1]}',
+    b'{"Pod":{"metadata":{"annotations":{"a":1}}},"NodeNames":["n"]}',
+    b'{"Pod":{"metadata":{}}}',
+    b'{"Pod":{"metadata":{}},"Nodes":{"items":[{}]}}',
+    b'{"Pod":' + b"[" * 20000,
+]
+
+
+@pytest.mark.parametrize("verb", ["filter", "bind"])
+@pytest.mark.parametrize("body", BAD_BODIES, ids=range(len(BAD_BODIES)))
+async def test_a_body_that_cannot_be_read_is_a_clear_error(client, bench, verb, body):
+    response = await client.post(f"{PREFIX}/{verb}", data=body)
+    text = await response.text()
+    assert response.status == 400
+    assert "Error" in msgspec.json.decode(text)
+    assert "Traceback" not in text
+    assert bench.held == [(0, 0), (0, 0)]
+
+
+async def test_bind_answers_200_with_the_reason_inside(client, bench):
+    bench.add(pod("a", 17))
+    body = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
+    response = await client.post(f"{PREFIX}/bind", json=body)
+    answer = await response.json()
+    assert response.status == 200
+    assert "large enough" in answer["Error"]
+    assert len(answer["Error"]) <= 300
+
+
+async def test_bind_without_a_uid_is_refused(client):
+    body = {"PodName": "a", "PodNamespace": "default", "PodUID": "", "Node": "n"}
+    assert (await client.post(f"{PREFIX}/bind", json=body)).status == 400
+
+
+async def test_bind_says_nothing_when_the_pod_is_bound(client, bench):
+    bench.add(pod("a", 8))
+    body = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
+    response = await client.post(f"{PREFIX}/bind", json=body)
+    assert await response.json() == {"Error": ""}
+
+
+@pytest.mark.parametrize("path", ["filter", "bind", "inspect", "inspect/n"])
+async def test_until_the_cluster_is_known_every_verb_is_503(client, bench, path):
+    bench.reasons = ["pods are not listed yet"]
+    call = client.get if path.startswith("inspect") else client.post
+    response = await call(f"{PREFIX}/{path}")
+    assert response.status == 503
+    assert "not listed" in await response.text()
+    assert (await client.get("/readyz")).status == 503
+    assert (await client.get("/healthz")).status == 200
+
+
+async def test_inspect_shows_cards_and_pods_in_the_ecosystems_form(client, bench):
+    answer = await (await client.get(f"{PREFIX}/inspect/full")).json()
+    [shown] = answer["nodes"]
+    assert (shown["name"], shown["totalGPU"], shown["usedGPU"]) == ("full", 8, 8)
+    [device] = shown["devs"]
+    assert device["pods"] == [{"name": "other", "namespace": "default", "usedGPU": 8}]
+    everything = await (await client.get(f"{PREFIX}/inspect")).json()
+    assert [shown["name"] for shown in everything["nodes"]] == ["full", "n", "small"]
+
+
+async def test_inspect_names_the_pod_whose_card_cannot_be_told(client, bench):
+    bench.add(pod("odd", 3, node="n"))
+    answer = await (await client.get(f"{PREFIX}/inspect/n")).json()
+    [unplaced] = answer["nodes"][0]["unplaced"]
+    assert (unplaced["name"], unplaced["units"]) == ("odd", 3)
+    assert answer["nodes"][0]["devs"][0]["free"] == 13
+
+
+async def test_inspect_of_an_unknown_node_is_404(client):
+    response = await client.get(f"{PREFIX}/inspect/nosuchnode")
+    assert response.status == 404
+    assert "nosuchnode" in await response.text()
+
+
+@pytest.mark.parametrize("path", ["/", f"{PREFIX}/nothing", f"{PREFIX}/inspect/a/b"])
+async def test_other_paths_are_404(client, path):
+    assert (await client.get(path)).status == 404
+
+
+async def test_metrics_and_version_are_there(client):
+    await filter_call(client, "n")
+    text = await (await client.get("/metrics")).text()
+    assert 'gpushare_extender_requests_total{outcome="some",verb="filter"}' in text
+    assert (await (await client.get("/version")).json())["version"] == "0.1.0"
