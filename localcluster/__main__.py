@@ -1,0 +1,163 @@
+"""The command: `python -m localcluster up|down|status|logs|kubeconfig|kubectl`."""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from localcluster import teardown
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError, LocalClusterError, UsageError
+from localcluster.host import check_host
+from localcluster.nvml import CardSpec
+from localcluster.specs import NodeSpec, PaperNode
+from localcluster.state import DEFAULT_NAME, StateFolder
+
+
+def main() -> int:
+    """Run one command; return its exit code."""
+    arguments = _parser().parse_args()
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return _run(arguments)
+    except LocalClusterError as problem:
+        print(f"localcluster: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("localcluster: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        return 128 + signal.SIGPIPE
+
+
+def _terminated(number: int, _: FrameType | None) -> NoReturn:
+    # So that an `up` that is told to end takes down what it has begun.
+    raise SystemExit(128 + number)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    name: str = arguments.name
+    match arguments.command:
+        case "up":
+            _up(name, arguments)
+        case "down":
+            _down(name)
+        case "status":
+            _status(Cluster.attach(name))
+        case "logs":
+            path = Cluster.attach(name).log_path(arguments.process)
+            follow = ["-F"] if arguments.follow else []
+            os.execvp("tail", ["tail", "-n", str(arguments.lines), *follow, str(path)])  # noqa: S606 -- no shell is wanted
+        case "kubeconfig":
+            print(Cluster.attach(name).kubeconfig)
+        case "kubectl":
+            cluster = Cluster.attach(name)
+            binary, given = cluster.binaries / "kubectl", arguments.arguments
+            given = given[1:] if given[:1] == ["--"] else given
+            os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
+            os.execv(binary, ["kubectl", *given])  # noqa: S606 -- no shell is wanted
+        case unknown:
+            raise UsageError(f"no such command: {unknown}")
+    return 0
+
+
+def _up(name: str, arguments: argparse.Namespace) -> None:
+    labels = dict(_label(each) for each in arguments.label)
+    nodes = [
+        NodeSpec(f"n{index}", labels, _cards(f"n{index}", arguments.cards))
+        for index in range(1, arguments.nodes + 1)
+    ]
+    paper = [PaperNode(f"paper{index}") for index in range(1, arguments.paper + 1)]
+    cluster = Cluster.up(
+        nodes,
+        paper,
+        name=name,
+        scheduler_config=arguments.scheduler_config,
+        progress=lambda line: print(line, flush=True),
+    )
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UsageError(f"{text!r} is no label; wanted KEY=VALUE")
+    return key, value
+
+
+def _cards(node: str, sizes: str) -> tuple[CardSpec, ...]:
+    found = [each for each in sizes.split(",") if each]
+    if not all(each.isdigit() and int(each) > 0 for each in found):
+        raise UsageError(f"{sizes!r} are no cards; wanted their MiB, such as 16276,16276")
+    return tuple(
+        CardSpec(f"GPU-{node}-{index}", mem_mib=int(size)) for index, size in enumerate(found)
+    )
+
+
+def _down(name: str) -> None:
+    state = StateFolder.of(name)
+    check_host()
+    begun = time.monotonic()
+    removed = teardown.down(state)
+    what = ", ".join(removed) if removed else "nothing, for nothing was there"
+    print(f"removed {what} ({time.monotonic() - begun:.1f} s)")
+
+
+def _status(cluster: Cluster) -> None:
+    row = "{:<28} {:>8} {:>8} {:>9}  {}".format
+    print(row("NAME", "PID", "RESTARTS", "UPTIME", "STATE"))
+    for each in cluster.processes():
+        state = "running" if each.pid else ("restarting" if each.wanted else "stopped")
+        if each.pid is None and each.last_exit is not None:
+            state += f" (last exit status {each.last_exit})"
+        uptime = "-" if each.uptime is None else f"{each.uptime:.0f}s"
+        print(row(each.name, each.pid or "-", each.restarts, uptime, state))
+    try:
+        readiness = cluster.node_readiness()
+    except ApiError as problem:
+        print(f"nodes unknown: {problem}")
+        return
+    for node, ready in sorted(readiness.items()):
+        print(f"node {node}: {'Ready' if ready == 'True' else f'not Ready ({ready})'}")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m localcluster", description=__doc__)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--name", default=DEFAULT_NAME, help="which cluster (%(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[common])
+
+    up = command("up", "build what is missing, start a cluster, leave it running")
+    up.add_argument("--nodes", type=_count, default=1, help="real nodes, n1, n2 ... (%(default)s)")
+    up.add_argument("--paper", type=_count, default=0, help="paper nodes (%(default)s)")
+    up.add_argument("--cards", default="", metavar="MIB,...", help="cards of each real node")
+    up.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
+    up.add_argument("--scheduler-config", type=Path, metavar="FILE")
+    command("down", "remove everything that belongs to a cluster")
+    command("status", "show each process and node")
+    logs = command("logs", "show the log of a component or program")
+    logs.add_argument("process", metavar="NAME")
+    logs.add_argument("-f", "--follow", action="store_true")
+    logs.add_argument("-n", "--lines", type=_count, default=100)
+    command("kubeconfig", "print the path of the administrator's kubeconfig")
+    kubectl = command("kubectl", "run the cluster's kubectl as administrator")
+    kubectl.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

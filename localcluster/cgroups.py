@@ -1,0 +1,132 @@
+"""The cgroups of a cluster's containers, in v1, unified and hybrid layouts."""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.errors import HostError
+
+_REMOVE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """One mounted cgroup hierarchy; `controllers` is empty for the unified one."""
+
+    mount: Path
+    controllers: tuple[str, ...]
+    unified: bool
+
+
+_CONTROLLERS = frozenset(
+    {
+        "blkio",
+        "cpu",
+        "cpuacct",
+        "cpuset",
+        "devices",
+        "freezer",
+        "hugetlb",
+        "memory",
+        "misc",
+        "net_cls",
+        "net_prio",
+        "perf_event",
+        "pids",
+        "rdma",
+    }
+)
+
+
+def parse_hierarchies(mounts: str) -> list[Hierarchy]:
+    """Return the hierarchies that the text of /proc/mounts shows."""
+    found = []
+    for line in mounts.splitlines():
+        _, place, kind, options = line.split()[:4]
+        if kind == "cgroup":
+            named = [each for each in options.split(",") if each.startswith("name=")]
+            controllers = [each for each in options.split(",") if each in _CONTROLLERS]
+            found.append(Hierarchy(Path(place), tuple(controllers + named), unified=False))
+        elif kind == "cgroup2":
+            found.append(Hierarchy(Path(place), (), unified=True))
+    return found
+
+
+def hierarchies() -> list[Hierarchy]:
+    """Return the hierarchies mounted on this machine."""
+    return parse_hierarchies(Path("/proc/mounts").read_text(encoding="utf-8"))
+
+
+def create(cluster: str, node: str) -> str:
+    """Make a node's cgroup wherever the kubelet looks for it; return its path as it says it.
+
+    Raises HostError where the controllers cannot be had.
+    """
+    mounted = hierarchies()
+    legacy = [each for each in mounted if not each.unified]
+    for hierarchy in legacy or mounted:
+        top = hierarchy.mount / cluster
+        own = top / node
+        own.mkdir(parents=True, exist_ok=True)
+        if "cpuset" in hierarchy.controllers:
+            # An empty cpuset takes no process.
+            for path in (top, own):
+                for file in ("cpuset.cpus", "cpuset.mems"):
+                    (path / file).write_text((path.parent / file).read_text())
+        if hierarchy.unified:
+            for path in (hierarchy.mount, top, own):
+                _delegate(path)
+    return f"/{cluster}/{node}"
+
+
+def _delegate(path: Path) -> None:
+    have = (path / "cgroup.controllers").read_text().split()
+    try:
+        (path / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in have))
+    except OSError as problem:
+        text = (
+            f"cgroup controllers cannot be given to children of {path}: {problem}; in a container,"
+            " first move its processes into a cgroup of their own below the root"
+        )
+        raise HostError(text) from problem
+
+
+def roots(cluster: str) -> list[Path]:
+    """Return the cluster's topmost cgroups that are there now."""
+    places = [each.mount / cluster for each in hierarchies()]
+    return [each for each in dict.fromkeys(places) if each.is_dir()]
+
+
+def processes(cluster: str) -> set[int]:
+    """Return the ids of all processes in the cluster's cgroups."""
+    found: set[int] = set()
+    for root in roots(cluster):
+        for folder, _, _ in os.walk(root):
+            with contextlib.suppress(OSError):
+                found.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
+    return found
+
+
+def remove(cluster: str) -> None:
+    """Kill what is left in the cluster's cgroups and remove them.
+
+    Raises OSError where one stays busy.
+    """
+    end = time.monotonic() + _REMOVE_SECONDS
+    while found := roots(cluster):
+        for pid in processes(cluster):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for root in found:
+            try:
+                for folder, _, _ in os.walk(root, topdown=False):
+                    Path(folder).rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+        time.sleep(0.02)

@@ -1,0 +1,252 @@
+"""The public face of a local cluster."""
+
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from localcluster import namespaces, nvml, teardown
+from localcluster.api import Api
+from localcluster.bringup import Plan, await_ready, bring_up, ready_condition
+from localcluster.build import Progress, build
+from localcluster.control import Control, ProcessStatus, base_environment
+from localcluster.errors import StateError, UsageError
+from localcluster.host import RUN_NEEDS, check_host, provide
+from localcluster.network import NetworkPlan
+from localcluster.paper import add_paper_nodes, delete_pods_of
+from localcluster.pki import write_kubeconfig
+from localcluster.run import run
+from localcluster.specs import NodeSpec, PaperNode, check_nodes
+from localcluster.state import (
+    DEFAULT_NAME,
+    StateFolder,
+    cache_root,
+    check_name,
+    locked,
+    state_root,
+)
+from localcluster.supervised import ProcessSpec
+
+__all__ = ["Cluster", "NodeSpec", "PaperNode"]
+
+_TOKEN_HOURS = 24
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that is up. Its processes outlive this object and this Python.
+
+    Methods raise StateError where the cluster is not up any more, UsageError for names that
+    nothing has; both are LocalClusterErrors, as everything raised on purpose.
+    """
+
+    state: StateFolder
+    binaries: Path
+    network: NetworkPlan
+    node_names: tuple[str, ...]
+
+    @classmethod
+    def up(
+        cls,
+        nodes: Sequence[NodeSpec] = (NodeSpec("n1"),),
+        paper_nodes: Sequence[PaperNode] = (),
+        *,
+        name: str = DEFAULT_NAME,
+        scheduler_config: Path | None = None,
+        progress: Progress = _quiet,
+    ) -> Self:
+        """Build what is missing, start everything, return once all nodes are Ready.
+
+        `scheduler_config` is a KubeSchedulerConfiguration that is used as it is but for the
+        kubeconfig and leader election; `progress` is called with one line at a time.
+        Left-overs of a cluster of this name that broke are removed first. Raises StateError
+        where one is up already; whatever else fails, nothing is left running.
+        """
+        state = StateFolder.of(name)
+        real, paper = tuple(nodes), tuple(paper_nodes)
+        check_nodes(real, paper)
+        check_host()
+        provide(RUN_NEEDS)
+        plan = Plan(state, build(progress), real, paper, scheduler_config)
+        with locked(state_root() / f".{name}.lock"):
+            if Control(state).alive():
+                text = f"the cluster {name!r} is up already; use it, or `down` it first"
+                raise StateError(text)
+            for removed in teardown.remove(state):
+                progress(f"left over from before, removed: {removed}")
+            try:
+                bring_up(plan, progress)
+            except BaseException:
+                teardown.remove(state)
+                raise
+        return cls.attach(name)
+
+    @classmethod
+    def attach(cls, name: str = DEFAULT_NAME) -> Self:
+        """Return the cluster of this name that is up; raise StateError where none is."""
+        state = StateFolder.of(name)
+        Control(state).status()
+        record = json.loads(state.record.read_text(encoding="utf-8"))
+        plan = NetworkPlan(record["block"])
+        return cls(state, Path(record["binaries"]), plan, tuple(record["nodes"]))
+
+    def down(self) -> None:
+        """Remove everything that belongs to the cluster; does nothing where nothing is left."""
+        teardown.down(self.state)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.state.admin_kubeconfig
+
+    @property
+    def server(self) -> str:
+        """The API server's address, the same on the host and inside every node."""
+        return self.network.server
+
+    def api(self) -> Api:
+        """Return a new connection to the API server as administrator."""
+        return Api(self.state, self.network.host)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 60) -> str:
+        """Run kubectl as administrator and return its output; raise CommandError."""
+        command = [str(self.binaries / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
+        return run(command, stdin=stdin, seconds=seconds)
+
+    def node_folder(self, node: str) -> Path:
+        """Return the folder of a node's files.
+
+        Seen inside the node, `kubelet` is /var/lib/kubelet, `run` is /run, `cdi` is /etc/cdi,
+        `log` is /var/log; `nvml` has the state file of its cards.
+        """
+        self._check_node(node)
+        return self.state.node(node)
+
+    def node_address(self, node: str) -> str:
+        """Return a real node's address."""
+        self._check_node(node)
+        return self.network.node(self.node_names.index(node) + 1)
+
+    def card_environment(self, node: str) -> dict[str, str]:
+        """Return the variables under which a program sees the node's cards through NVML.
+
+        The cards can be changed while it runs: `localcluster.nvml.write_state` on the file
+        `nvml/state` in the node's folder. Raises BuildError, HostError.
+        """
+        return nvml.environment(nvml.build(cache_root()), self.node_folder(node) / "nvml" / "state")
+
+    def start_program(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        node: str | None = None,
+        env: Mapping[str, str] | None = None,
+        restart: bool = True,
+    ) -> None:
+        """Run the caller's program under supervision, on the host or inside `node`.
+
+        Its environment is PATH, HOME, LANG, TMPDIR and TZ of this process, and `env`; its
+        folder is /. With `restart` it is started again whenever it ends, after 0.2 s, longer
+        each time up to 5 s. Raises UsageError where it cannot be started or `name` is running.
+        """
+        check_name("program", name)
+        command = list(argv)
+        if node is not None:
+            self._check_node(node)
+            command = namespaces.enter(self.state, node, command)
+        environment = {**base_environment(self.state), **(env or {})}
+        spec = ProcessSpec(name, tuple(command), environment, program=True, restart=restart)
+        self._control.run(spec)
+
+    def start(self, name: str) -> None:
+        """Start a stopped component or program again; nothing where it runs."""
+        self._control.start(name)
+
+    def stop(self, name: str, *, grace: float = 10.0) -> None:
+        """End a component or program and keep it so; it is killed after `grace` seconds.
+
+        Containers go on when their kubelet or containerd is stopped.
+        """
+        self._control.stop(name, grace=grace)
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a component or program; if it dies of that, it is started again."""
+        self._control.kill(name, number)
+
+    def processes(self) -> list[ProcessStatus]:
+        """Return the state of every component and program."""
+        return self._control.status()
+
+    def node_readiness(self) -> dict[str, str]:
+        """Return for each Node `True`, `False` or `Unknown`; raise ApiError."""
+        with self.api() as api:
+            items: list[dict[str, Any]] = api.get("/api/v1/nodes")["items"]
+        return {each["metadata"]["name"]: ready_condition(each) for each in items}
+
+    def log_path(self, name: str) -> Path:
+        """Return the log of a component or program; raise UsageError where there is none."""
+        path = self.state.log(check_name("log", name))
+        if path.exists():
+            return path
+        known = ", ".join(sorted(each.stem for each in self.state.logs.glob("*.log")))
+        raise UsageError(f"{name!r} has no log here; there are: {known}")
+
+    def add_paper_nodes(self, *nodes: PaperNode) -> None:
+        """Add paper nodes and return once they are Ready."""
+        check_nodes((), nodes)
+        with self.api() as api:
+            add_paper_nodes(api, nodes)
+            await_ready(self.state, api, [each.name for each in nodes])
+
+    def remove_paper_nodes(self, *names: str) -> None:
+        """Delete the Node objects and, as no kubelet ends them, the pods bound to them."""
+        with self.api() as api:
+            for name in names:
+                api.request("DELETE", f"/api/v1/nodes/{check_name('node', name)}")
+                delete_pods_of(api, name)
+
+    def service_account_kubeconfig(
+        self, namespace: str, name: str, *, node: str | None = None
+    ) -> Path:
+        """Write a kubeconfig with a token of a ServiceAccount, valid for 24 hours.
+
+        With `node` the token is bound to that Node and says its name in the user's extra
+        `authentication.kubernetes.io/node-name`. The token lies in a file beside it; calling
+        again renews it. Raises CommandError where the ServiceAccount is not there.
+        """
+        bound = []
+        if node is not None:
+            uid = self.kubectl("get", "node", node, "-o", "jsonpath={.metadata.uid}")
+            bound = ["--bound-object-kind=Node", f"--bound-object-name={node}"]
+            bound.append(f"--bound-object-uid={uid}")
+        duration = f"--duration={_TOKEN_HOURS}h"
+        token = self.kubectl("create", "token", name, "-n", namespace, duration, *bound)
+        stem = ".".join(each for each in (namespace, name, node) if each)
+        path = self.state.kubeconfigs / f"{stem}.token"
+        partial = path.with_suffix(".partial")
+        partial.touch(mode=0o600)
+        partial.write_text(token.strip(), encoding="utf-8")
+        os.replace(partial, path)  # noqa: PTH105 -- readers see the old token or the new
+        return write_kubeconfig(
+            self.state.kubeconfigs / f"{stem}.kubeconfig",
+            server=self.server,
+            authority=self.state.pki / "ca.crt",
+            user={"tokenFile": str(path)},
+        )
+
+    @property
+    def _control(self) -> Control:
+        return Control(self.state)
+
+    def _check_node(self, node: str) -> None:
+        if node not in self.node_names:
+            known = ", ".join(self.node_names)
+            raise UsageError(f"no real node is called {node!r}; there are: {known}")

@@ -1,0 +1,123 @@
+"""The client of a cluster's supervisor, and how one is brought to life."""
+
+import json
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localcluster.errors import StateError, UsageError
+from localcluster.run import run
+from localcluster.state import MARKER, StateFolder
+from localcluster.supervised import ProcessSpec
+from localcluster.wait import wait_until
+
+_ANSWER_SECONDS = 60.0
+_SHUTDOWN_SECONDS = 5.0
+_START_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class ProcessStatus:
+    """What the supervisor knows of one process; `uptime` in seconds, None while not running."""
+
+    name: str
+    program: bool
+    wanted: bool
+    pid: int | None
+    restarts: int
+    uptime: float | None
+    last_exit: int | None
+
+
+class Control:
+    """Asks the supervisor of one cluster.
+
+    Every method raises StateError where no supervisor answers, UsageError where it refuses.
+    """
+
+    def __init__(self, state: StateFolder) -> None:
+        self._state = state
+
+    def alive(self) -> bool:
+        """Say whether a supervisor answers."""
+        try:
+            self.status()
+        except StateError:
+            return False
+        return True
+
+    def run(self, spec: ProcessSpec) -> None:
+        """Start a process and keep it running."""
+        self._ask({"do": "run", "spec": spec.to_wire()})
+
+    def start(self, name: str) -> None:
+        """Start again what was stopped; nothing where it runs."""
+        self._ask({"do": "start", "name": name})
+
+    def stop(self, name: str, *, grace: float = 10.0) -> None:
+        """End a process and do not restart it; it is killed after `grace` seconds."""
+        self._ask({"do": "stop", "name": name, "grace": grace})
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a process; if it dies of that it is started again."""
+        self._ask({"do": "kill", "name": name, "signal": int(number)})
+
+    def status(self) -> list[ProcessStatus]:
+        """Return what runs, in the order in which it was started."""
+        return [ProcessStatus(**each) for each in self._ask({"do": "status"})["processes"]]
+
+    def shutdown(self) -> None:
+        """End programs, components and the supervisor; containers are left to the teardown."""
+        self._ask({"do": "shutdown"}, seconds=_SHUTDOWN_SECONDS)
+
+    def _ask(self, request: dict[str, Any], *, seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(seconds)
+                connection.connect(str(self._state.control_socket))
+                connection.sendall(json.dumps(request).encode() + b"\n")
+                answer = connection.makefile().readline()
+        except OSError as problem:
+            text = (
+                f"the cluster {self._state.name!r} is not up ({problem});"
+                " start it: python -m localcluster up"
+            )
+            raise StateError(text) from problem
+        if not answer:
+            raise StateError(f"the supervisor of {self._state.name!r} ended; run `down`")
+        found: dict[str, Any] = json.loads(answer)
+        if "error" in found:
+            raise UsageError(found["error"])
+        return found
+
+
+def base_environment(state: StateFolder) -> dict[str, str]:
+    """Return what every process of the cluster has in its environment."""
+    kept = ("HOME", "LANG", "TMPDIR", "TZ")
+    found = {name: os.environ[name] for name in kept if name in os.environ}
+    path = os.environ.get("PATH", "")
+    return {**found, "PATH": f"{path}:/usr/sbin:/sbin:/usr/bin:/bin", MARKER: str(state.path)}
+
+
+def start_supervisor(state: StateFolder) -> Control:
+    """Start the detached supervisor of `state` and return once it answers."""
+    package = Path(__file__).resolve().parent
+    env = {**base_environment(state), "PYTHONPATH": str(package.parent)}
+    log = state.log("supervisor")
+    command = [sys.executable, "-m", "localcluster.supervisor", str(state.path)]
+    # Forked by setsid, so that it is nobody's child: neither a Ctrl-C nor the end of this
+    # process reaches it.
+    shell = f'exec setsid --fork "$@" >>"{log}" 2>&1 </dev/null'
+    run(["sh", "-c", shell, "sh", *command], env=env)
+    control = Control(state)
+    wait_until(
+        "the supervisor to answer",
+        lambda: None if control.alive() else "no answer on its socket",
+        seconds=_START_SECONDS,
+        log=log,
+    )
+    return control

@@ -1,0 +1,151 @@
+"""Runs gpushare on a local cluster: the rights of ``daemonset/``, and both programs under them.
+
+The programs are run as a user's cluster runs them but for the image: the extender beside
+kube-scheduler, a device plugin inside every node that has cards, each with its ServiceAccount's
+own token.
+"""
+
+import http.client
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError, UsageError
+from localcluster.nvml import CardSpec
+from localcluster.specs import NodeSpec
+from localcluster.wait import wait_until
+
+ROOT: Final = Path(__file__).parents[1]
+ACCESS: Final = ROOT / "daemonset" / "base" / "access"
+SCHEDULER_CONFIG: Final = ROOT / "daemonset" / "scheduler" / "config.yaml"
+NAMESPACE: Final = "gpushare-system"
+EXTENDER: Final = ("127.0.0.1", 32766)
+PLUGIN_PORT: Final = 32765
+CARD_MIB: Final = 16276
+LABELS: Final = {"gpushare": "true"}
+
+Binding = Literal["late", "early"]
+
+
+def gpu_node(name: str, cards: int, *, cdi: bool = True) -> NodeSpec:
+    """Describe a node of ``cards`` equal cards of CARD_MIB that gpushare shares by memory."""
+    specs = tuple(CardSpec(f"GPU-{name}-{i}", mem_mib=CARD_MIB) for i in range(cards))
+    return NodeSpec(name, LABELS, specs, cdi=cdi)
+
+
+@dataclass(frozen=True)
+class Gpushare:
+    """gpushare as it runs on ``cluster``, with units of one MiB."""
+
+    cluster: Cluster
+
+    def install(self, *, binding: Binding = "late") -> None:
+        """Apply the rights, start both programs, return once every card can be asked for."""
+        self.cluster.kubectl("apply", "-k", str(ACCESS))
+        self.start_extender()
+        for node in self.cluster.node_names:
+            self.start_plugin(node, binding=binding)
+        self.wait_ready()
+
+    def start_extender(self, *arguments: str) -> None:
+        """Start the extender under its ServiceAccount, on the host's loopback."""
+        kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
+        words = ["--memory-unit=MiB", f"--kubeconfig={kubeconfig}", *arguments]
+        self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
+
+    def start_plugin(self, node: str, *, binding: Binding = "late") -> None:
+        """Start a node's device plugin under its ServiceAccount, with a token of that node."""
+        cluster = self.cluster
+        kubeconfig = self.plugin_kubeconfig(node)
+        words = [
+            f"--node-name={node}",
+            f"--node-address={cluster.node_address(node)}",
+            f"--kubeconfig={kubeconfig}",
+            f"--kubelet-token={kubeconfig.with_suffix('.token')}",
+            f"--state-dir={cluster.node_folder(node) / 'gpushare'}",
+            f"--http-port={PLUGIN_PORT}",
+            "--memory-unit=MiB",
+            "--reserved=none",
+            f"--binding={binding}",
+        ]
+        env = {**_ENVIRONMENT, **cluster.card_environment(node)}
+        cluster.start_program(plugin_of(node), _python("deviceplugin", words), node=node, env=env)
+
+    def plugin_kubeconfig(self, node: str) -> Path:
+        """Write the kubeconfig of a node's plugin."""
+        return self.cluster.service_account_kubeconfig(
+            NAMESPACE, "gpushare-deviceplugin", node=node
+        )
+
+    def wait_ready(self, *, seconds: float = 30) -> None:
+        """Return once the extender answers and every node's cards are allocatable."""
+
+        def unready() -> str | None:
+            try:
+                known = {node["name"]: node for node in self.inspect()}
+            except ApiError as err:
+                return str(err)
+            with self.cluster.api() as api:
+                for name in self.cluster.node_names:
+                    status = api.get(f"/api/v1/nodes/{name}")["status"]
+                    allocatable = status["allocatable"].get("aliyun.com/gpu-mem", "0")
+                    if name not in known or allocatable == "0":
+                        return f"node {name} shares {allocatable} units"
+            return None
+
+        wait_until(
+            "gpushare on every node",
+            unready,
+            seconds=seconds,
+            log=self.cluster.log_path("extender"),
+        )
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Ask the extender as kube-scheduler does; raise ApiError where it does not answer."""
+        connection = http.client.HTTPConnection(*EXTENDER, timeout=10)
+        sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        try:
+            connection.request(method, path, sent, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        except (OSError, http.client.HTTPException) as problem:
+            raise ApiError(0, f"the extender does not answer: {problem}") from problem
+        finally:
+            connection.close()
+        try:
+            return answer.status, json.loads(text)
+        except ValueError:
+            return answer.status, text
+
+    def inspect(self, node: str = "") -> list[dict[str, Any]]:
+        """Return every node's cards and shares, or one node's, as the extender counts them."""
+        path = "/gpushare-scheduler/inspect" + (f"/{node}" if node else "")
+        status, found = self.call("GET", path)
+        if status != http.client.OK:
+            raise ApiError(status, f"inspect: {found}")
+        nodes: list[dict[str, Any]] = found["nodes"]
+        return nodes
+
+    def card_of(self, pod: str) -> tuple[str, int]:
+        """Return node and card index on which the extender counts a pod of one card."""
+        for node in self.inspect():
+            for card in node["devs"]:
+                if any(held["name"] == pod for held in card["pods"]):
+                    return node["name"], card["id"]
+        raise UsageError(f"pod {pod} holds no card")
+
+
+def plugin_of(node: str) -> str:
+    """Name the program that is a node's device plugin."""
+    return f"deviceplugin-{node}"
+
+
+_ENVIRONMENT: Final = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def _python(module: str, words: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", module, *words]

@@ -1,0 +1,88 @@
+"""What the machine must have, and how it gets it."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.errors import CommandError, HostError
+from localcluster.run import run
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing the machine must have; `package` is Debian's name of what brings it."""
+
+    what: str
+    package: str
+    present: Callable[[], bool]
+
+
+def _command(name: str) -> Callable[[], bool]:
+    return lambda: shutil.which(name) is not None
+
+
+def _seccomp_headers() -> bool:
+    roots = (Path("/usr/include"), Path("/usr/local/include"))
+    return any((root / "seccomp.h").is_file() for root in roots)
+
+
+RUN_NEEDS = (
+    Need("iproute2 (`ip`)", "iproute2", _command("ip")),
+    Need("nftables (`nft`)", "nftables", _command("nft")),
+    Need("util-linux (`nsenter`, `unshare`, `mount`)", "util-linux", _command("nsenter")),
+)
+BUILD_NEEDS = (
+    Need("a C compiler (`cc`)", "gcc", _command("cc")),
+    Need("the C library's headers", "libc6-dev", lambda: Path("/usr/include/stdio.h").is_file()),
+    Need("pkg-config", "pkg-config", _command("pkg-config")),
+    Need("libseccomp with its headers", "libseccomp-dev", _seccomp_headers),
+)
+
+
+def check_host() -> None:
+    """Raise HostError where this machine can never run a cluster, with every reason at once."""
+    problems = []
+    if platform.system() != "Linux":
+        problems.append(f"it runs {platform.system()}; wanted Linux: use a Linux machine")
+    elif os.geteuid() != 0:
+        problems.append(
+            f"this is user id {os.geteuid()}; namespaces, mounts and cgroups need root: use sudo"
+        )
+    if not any(line.split()[2].startswith("cgroup") for line in _mounts()):
+        problems.append("no cgroup hierarchy is mounted; mount cgroup2 at /sys/fs/cgroup")
+    if problems:
+        raise HostError("this machine cannot run a local cluster: " + "; ".join(problems))
+
+
+def _mounts() -> list[str]:
+    try:
+        return Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def provide(needs: tuple[Need, ...]) -> None:
+    """Install with apt what is missing, having said so; raise HostError where that cannot be."""
+    missing = [need for need in needs if not need.present()]
+    if not missing:
+        return
+    packages = [need.package for need in missing]
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        listed = "; ".join(f"{need.what} (Debian: {need.package})" for need in missing)
+        cure = "as root: apt-get install " + " ".join(packages)
+        raise HostError(f"this machine lacks: {listed}; install them ({cure}, or the like)")
+    print(f"installing with apt: {' '.join(packages)}", file=sys.stderr, flush=True)
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    try:
+        run(["apt-get", "update"], env=env, seconds=300)
+        run(install, env=env, seconds=900)
+    except CommandError as problem:
+        raise HostError(f"apt could not install {' '.join(packages)}: {problem}") from problem
+    still = [need.what for need in missing if not need.present()]
+    if still:
+        raise HostError(f"apt installed {' '.join(packages)}, but still missing: {still}")

@@ -1,0 +1,94 @@
+"""A node's own mount and network namespaces, pinned by files, and how a command enters them."""
+
+import shlex
+from pathlib import Path
+
+from localcluster.run import run
+from localcluster.state import StateFolder
+
+_SYSCTLS = {
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1000000,
+    "kernel/keys/root_maxbytes": 25000000,
+}
+
+_PRELUDE = """\
+own() {
+  rm -f "$2" 2>/dev/null || true
+  mkdir -p "$1" "$2"
+  mount -n --bind "$1" "$2"
+}
+farm() {
+  mkdir -p "/run/localcluster$1"
+  mount -n --bind "$1" "/run/localcluster$1"
+  mount -n -t tmpfs -o mode=755 tmpfs "$1"
+  for each in "/run/localcluster$1"/* "/run/localcluster$1"/.[!.]*; do
+    if [ -L "$each" ]; then cp -P "$each" "$1/"
+    elif [ -e "$each" ]; then ln -s "$each" "$1/"
+    fi
+  done
+}
+"""
+
+
+def pins(state: StateFolder, node: str) -> tuple[Path, Path]:
+    """Return the files that pin the node's mount and network namespaces."""
+    return state.namespaces / f"{node}.mnt", state.namespaces / f"{node}.net"
+
+
+def enter(state: StateFolder, node: str, argv: list[str]) -> list[str]:
+    """Return the command that runs `argv` inside the node's namespaces, as the same process."""
+    mount, network = pins(state, node)
+    return ["nsenter", f"--mount={mount}", f"--net={network}", "--", *argv]
+
+
+def prepare(state: StateFolder) -> None:
+    """Make the folder of the pins a mount of its own: only a private mount can hold them."""
+    folder = state.namespaces
+    run(["mount", "-n", "--bind", folder, folder])
+    run(["mount", "-n", "--make-private", folder])
+
+
+def create(state: StateFolder, node: str) -> None:
+    """Make the node's namespaces with everything in place that is its own."""
+    mount, network = pins(state, node)
+    mount.touch()
+    network.touch()
+    unshare = ["unshare", f"--mount={mount}", f"--net={network}", "--propagation", "private"]
+    run([*unshare, "sh", "-eu", "-c", mount_script(state, node)])
+
+
+def mount_script(state: StateFolder, node: str) -> str:
+    """Return the shell script that gives a new mount namespace the node's own folders.
+
+    /etc and /var/lib become folders of links to what the host has there, so that a mount point
+    which the host lacks can be added without the host seeing it. The kernel settings that a
+    kubelet insists on are files that already say so, for the host's must not change.
+    """
+    folder = state.node(node)
+    quoted = shlex.quote(str(folder))
+    lines = [
+        _PRELUDE,
+        f"umount -n -l {shlex.quote(str(state.namespaces))}",
+        f"own {quoted}/run /run",
+        "farm /etc",
+        "farm /var/lib",
+        f"own {quoted}/cdi /etc/cdi",
+        f"own {quoted}/log /var/log",
+        f"own {quoted}/kubelet /var/lib/kubelet",
+        f"own {quoted}/containerd /var/lib/containerd",
+        f"own {quoted}/cni /var/lib/cni",
+        f"mkdir -p {quoted}/sysctl",
+    ]
+    for name, value in _SYSCTLS.items():
+        file = f"{quoted}/sysctl/{name.replace('/', '.')}"
+        lines += [
+            f"echo {value} >{file}",
+            f"if [ -e /proc/sys/{name} ]; then mount -n --bind {file} /proc/sys/{name}; fi",
+        ]
+    # As systemd leaves it: volumes that ask for mount propagation need a shared root.
+    lines.append("mount -n --make-rshared /")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,94 @@
+"""A real node: its namespaces, files, containerd and kubelet."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster import cgroups, namespaces, network
+from localcluster.control import Control, base_environment
+from localcluster.network import NetworkPlan
+from localcluster.nodefiles import (
+    CONTAINERD_SOCKET,
+    cni_config,
+    containerd_config,
+    kubelet_arguments,
+    kubelet_config,
+    snapshotter_for,
+)
+from localcluster.nvml import write_state
+from localcluster.run import run
+from localcluster.specs import NodeSpec
+from localcluster.state import StateFolder
+from localcluster.supervised import ProcessSpec
+from localcluster.wait import wait_until
+
+_CONTAINERD_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node that is being brought up; `index` counts from 1."""
+
+    state: StateFolder
+    plan: NetworkPlan
+    spec: NodeSpec
+    index: int
+    binaries: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.state.node(self.spec.name)
+
+    def prepare(self) -> None:
+        """Make everything that the node's processes find in place."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "run" / "cdi").mkdir(parents=True, exist_ok=True)
+        (self.folder / "nvml").mkdir(exist_ok=True)
+        namespaces.create(self.state, self.spec.name)
+        _, pin = namespaces.pins(self.state, self.spec.name)
+        network.join(self.state, self.plan, self.index, pin)
+        cgroup = cgroups.create(self.state.cgroup, self.spec.name)
+        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+        containerd = containerd_config(
+            binaries=self.binaries,
+            folder=self.folder,
+            snapshotter=snapshotter_for(self.folder, mountinfo),
+            cdi=self.spec.cdi,
+        )
+        write_state(self.folder / "nvml" / "state", self.spec.cards)
+        self._write("containerd.toml", containerd)
+        self._write("kubelet.yaml", kubelet_config(self.state, self.plan, cgroup=cgroup))
+        self._write("cni.d/10-localcluster.conflist", cni_config(self.plan, self.index))
+
+    def start_containerd(self, control: Control, images: Path) -> None:
+        """Start containerd and return once it serves and has the images."""
+        name = f"containerd-{self.spec.name}"
+        config = ["--config", str(self.folder / "containerd.toml")]
+        control.run(self._process(name, ["containerd", *config]))
+        socket = self.folder / CONTAINERD_SOCKET.removeprefix("/")
+        wait_until(
+            f"{name} to make its socket",
+            lambda: None if socket.exists() else "no socket",
+            seconds=_CONTAINERD_SECONDS,
+            log=self.state.log(name),
+        )
+        ctr = [str(self.binaries / "ctr"), "-a", CONTAINERD_SOCKET, "-n", "k8s.io"]
+        imported = [*ctr, "images", "import", str(images)]
+        run(namespaces.enter(self.state, self.spec.name, imported))
+
+    def start_kubelet(self, control: Control) -> None:
+        """Start the kubelet."""
+        name = self.spec.name
+        arguments = kubelet_arguments(self.state, self.plan, name, self.index)
+        control.run(self._process(f"kubelet-{name}", ["kubelet", *arguments]))
+
+    def _process(self, name: str, argv: list[str]) -> ProcessSpec:
+        env = base_environment(self.state)
+        env["PATH"] = f"{self.binaries}:{env['PATH']}"
+        command = [str(self.binaries / argv[0]), *argv[1:]]
+        entered = namespaces.enter(self.state, self.spec.name, command)
+        return ProcessSpec(name, tuple(entered), env)
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

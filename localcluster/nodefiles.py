@@ -1,0 +1,158 @@
+"""What a node's containerd, CNI plugins and kubelet are configured with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localcluster.images import PAUSE
+from localcluster.network import NetworkPlan
+from localcluster.state import StateFolder
+
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+_MAX_PODS = 200
+
+
+def containerd_config(*, binaries: Path, folder: Path, snapshotter: str, cdi: bool) -> str:
+    """Return containerd's configuration for the node whose files are in `folder`."""
+    runtime = "io.containerd.cri.v1.runtime"
+    images = "io.containerd.cri.v1.images"
+    return f"""\
+version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+# The opt plugin makes /opt/containerd on the host, the others are for other snapshotters.
+disabled_plugins = [
+  "io.containerd.internal.v1.opt",
+  "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.tracing.processor.v1.otlp",
+]
+
+[grpc]
+address = "{CONTAINERD_SOCKET}"
+
+[plugins."io.containerd.nri.v1.nri"]
+disable = true
+
+[plugins."{images}"]
+snapshotter = "{snapshotter}"
+
+[plugins."{images}".pinned_images]
+sandbox = "{PAUSE}"
+
+[plugins."{runtime}"]
+enable_cdi = {"true" if cdi else "false"}
+cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+# Machines without CAP_SYS_RESOURCE cannot lower a score; runc fails on trying.
+restrict_oom_score_adj = true
+
+[plugins."{runtime}".cni]
+bin_dirs = ["{binaries}"]
+conf_dir = "{folder}/cni.d"
+
+[plugins."{runtime}".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."{runtime}".containerd.runtimes.runc.options]
+BinaryName = "{binaries}/runc"
+SystemdCgroup = false
+
+[plugins."io.containerd.transfer.v1.local"]
+unpack_config = [
+  {{ platform = "linux", snapshotter = "{snapshotter}" }},
+]
+"""
+
+
+def cni_config(plan: NetworkPlan, index: int) -> str:
+    """Return the CNI network of node `index`: routed point to point, no masquerading."""
+    document = {
+        "cniVersion": "1.0.0",
+        "name": "localcluster",
+        "plugins": [
+            {
+                "type": "ptp",
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": "/var/lib/cni/networks",
+                    "ranges": [[{"subnet": plan.pods(index)}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            }
+        ],
+    }
+    return json.dumps(document, indent=2)
+
+
+def kubelet_config(state: StateFolder, plan: NetworkPlan, *, cgroup: str) -> str:
+    """Return the kubelet's configuration: authentication and authorization as kubeadm has them.
+
+    Intervals are shorter than the defaults (in brackets), so that tests need not wait:
+    node status every 2 s (10 s), pods resynchronised every 10 s (60 s).
+    """
+    document: dict[str, Any] = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(state.pki / "ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        # Nothing serves names there, look-ups fail at once; without an address the kubelet writes
+        # a warning event on every pod.
+        "clusterDNS": [plan.host],
+        "clusterDomain": "cluster.local",
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": cgroup,
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        # The machine is shared: nothing is to be evicted for what others use of it.
+        "enforceNodeAllocatable": [],
+        "evictionHard": {
+            "memory.available": "1Mi",
+            "nodefs.available": "0%",
+            "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%",
+            "imagefs.inodesFree": "0%",
+        },
+        "imageGCHighThresholdPercent": 100,
+        "localStorageCapacityIsolation": False,
+        "maxPods": _MAX_PODS,
+        "nodeStatusUpdateFrequency": "2s",
+        "oomScoreAdj": 0,
+        "registerNode": True,
+        "resolvConf": "",
+        "serializeImagePulls": False,
+        "syncFrequency": "10s",
+        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def kubelet_arguments(state: StateFolder, plan: NetworkPlan, node: str, index: int) -> list[str]:
+    """Return the kubelet's arguments."""
+    return [
+        f"--config={state.node(node) / 'kubelet.yaml'}",
+        f"--kubeconfig={state.kubeconfigs / f'kubelet-{node}.kubeconfig'}",
+        f"--hostname-override={node}",
+        f"--node-ip={plan.node(index)}",
+    ]
+
+
+def snapshotter_for(folder: Path, mountinfo: str) -> str:
+    """Return `overlayfs`, or `native` where `folder` lies on an overlay, which cannot hold one."""
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        place = before.split()[4]
+        inside = str(folder) == place or str(folder).startswith(place.rstrip("/") + "/")
+        if inside and len(place) >= len(best):
+            best, kind = place, after.split()[0]
+    return "native" if kind == "overlay" else "overlayfs"

@@ -1,0 +1,111 @@
+"""A stand-in for the NVIDIA driver's library: cards that exist in a text file alone.
+
+The real ``pynvml`` loads it like the real one, so everything above the driver runs unchanged.
+A program sees the cards if it is started with the variables of ``environment``.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from localcluster.errors import BuildError, HostError, UsageError
+
+SONAME: Final = "libnvidia-ml.so.1"
+STATE_VARIABLE: Final = "NVML_STANDIN_STATE"
+_SOURCE: Final = Path(__file__).with_name("nvml.c")
+_FLAGS: Final = ("-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-Wl,-soname,{SONAME}")
+
+
+@dataclass(frozen=True, slots=True)
+class CardSpec:
+    """One card of the stand-in; ``minor`` is its place in the list where it is None.
+
+    The codes are NVML's return codes: ``error`` for whatever needs the card to answer,
+    ``handle_error`` already for finding it.
+    """
+
+    uuid: str
+    model: str = "NVIDIA Stand-in"
+    mem_mib: int = 16276
+    reserved_mib: int = 0
+    minor: int | None = None
+    mig: bool = False
+    memory_v2: bool = True
+    error: int = 0
+    handle_error: int = 0
+
+
+def build(cache: Path) -> Path:
+    """Compile the library below ``cache`` unless it is there; the folder that holds it.
+
+    Raises HostError where there is no C compiler, BuildError with the compiler's words.
+    """
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise HostError("no C compiler for the NVML stand-in: install gcc, or name one in CC")
+    key = hashlib.sha256(_SOURCE.read_bytes() + repr((compiler, _FLAGS)).encode()).hexdigest()[:16]
+    folder = cache / f"nvml-{key}"
+    if (folder / SONAME).exists():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        made = Path(scratch) / SONAME
+        argv = [compiler, *_FLAGS, "-o", str(made), str(_SOURCE)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildError(f"{compiler} could not build {_SOURCE.name}: {done.stderr[-2000:]}")
+        folder.mkdir(exist_ok=True)
+        made.replace(folder / SONAME)
+    return folder
+
+
+def environment(library: Path, state: Path) -> dict[str, str]:
+    """The variables under which a program started with them sees the cards of ``state``."""
+    return {"LD_LIBRARY_PATH": str(library), STATE_VARIABLE: str(state)}
+
+
+def write_state(
+    path: Path,
+    cards: Iterable[CardSpec],
+    *,
+    init: int = 0,
+    delay_ms: int = 0,
+    version: str = "999.1",
+    events: Iterable[Mapping[str, object]] = (),
+) -> None:
+    """Replace the machine that the stand-in shows, in one step.
+
+    ``init`` is the NVML code with which everything fails, ``delay_ms`` how long each call takes,
+    ``events`` have ``seq`` (upwards from 1), ``uuid``, ``type`` and ``data``.
+    """
+    lines = [_line("driver", {"init": init, "delay_ms": delay_ms, "version": version})]
+    for place, card in enumerate(cards):
+        words: dict[str, object] = {
+            "uuid": card.uuid,
+            "model": card.model,
+            "minor": place if card.minor is None else card.minor,
+            "mem_mib": card.mem_mib,
+            "reserved_mib": card.reserved_mib,
+            "mig": int(card.mig),
+            "memory_v2": int(card.memory_v2),
+            "error": card.error,
+            "handle_error": card.handle_error,
+        }
+        lines.append(_line("card", words))
+    lines += [_line("event", event) for event in events]
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text("".join(lines))
+    fresh.replace(path)
+
+
+def _line(kind: str, words: Mapping[str, object]) -> str:
+    shown = [f"{key}={value}" for key, value in words.items()]
+    if any(character in word for word in shown for character in "\t\r\n"):
+        raise UsageError(f"a {kind} of the NVML stand-in has a tab or line end in it: {shown}")
+    return "\t".join([kind, *shown]) + "\n"

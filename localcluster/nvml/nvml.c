@@ -1,0 +1,391 @@
+/* A stand-in for NVIDIA's libnvidia-ml.so.1, driven by a text file.
+ *
+ * Every call reads the file named by NVML_STANDIN_STATE again, so a test changes the machine by
+ * replacing the file. One line a thing, tab-separated words, the first says what it is:
+ *
+ *   driver  init=<code> delay_ms=<n> version=<text>
+ *   card    uuid=<text> minor=<n> mem_mib=<n> reserved_mib=<n> model=<text> ...
+ *           mig=0|1          MIG mode on
+ *           memory_v2=0      an older driver: no version 2 of the memory query
+ *           error=<code>     whatever asks the card itself fails so; what is known without it does not
+ *           handle_error=<code>  already finding the card fails so
+ *           recovery=<n>     the recovery action that the driver advises
+ *   event   seq=<n> uuid=<text> type=<n> data=<n>   numbered upwards from 1
+ *
+ * Functions that are not here are absent, as in a driver too old to have them.
+ * Signatures and codes follow NVIDIA's public nvml.h; nothing else of it is needed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7,
+    NO_DRIVER = 9, TIMEOUT = 10, LOST = 15, BAD_VERSION = 25,
+};
+enum { MAX_CARDS = 64, MAX_SLOTS = 256, TEXT = 96, RECOVERY_ACTION = 230, MIB = 1 << 20 };
+
+typedef struct {
+    char uuid[TEXT], model[TEXT];
+    unsigned minor, mig, memory_v2, recovery;
+    unsigned long long mem_mib, reserved_mib;
+    int error, handle_error;
+} Card;
+
+typedef struct {
+    int init;
+    unsigned delay_ms, count;
+    char version[TEXT];
+    Card cards[MAX_CARDS];
+} State;
+
+typedef struct { void *device; unsigned long long type, data; unsigned gi, ci; } EventData;
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory2;
+typedef struct {
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+    char bus_id[32];
+} PciInfo;
+typedef struct {
+    unsigned field, scope;
+    long long timestamp, latency_us;
+    int type, result;
+    union { double d; unsigned ui; unsigned long long ull; } value;
+} FieldValue;
+typedef struct { unsigned long long last, types[MAX_SLOTS]; } EventSet;
+
+static __thread State state;
+static char slots[MAX_SLOTS][TEXT]; /* a handle is a slot: it means one UUID for ever */
+static int users;
+
+static void pause_ms(unsigned ms)
+{
+    struct timespec span = { ms / 1000, (long)(ms % 1000) * 1000000 };
+    nanosleep(&span, NULL);
+}
+
+static const char *word(char *line, const char *key)
+{
+    static __thread char found[TEXT];
+    size_t length = strlen(key);
+    for (char *at = strchr(line, '\t'); at; at = strchr(at, '\t')) {
+        at++;
+        if (strncmp(at, key, length) == 0 && at[length] == '=') {
+            size_t end = strcspn(at + length + 1, "\t\n");
+            if (end >= TEXT) end = TEXT - 1;
+            memcpy(found, at + length + 1, end);
+            found[end] = 0;
+            return found;
+        }
+    }
+    return NULL;
+}
+
+static unsigned long long number(char *line, const char *key, unsigned long long absent)
+{
+    const char *text = word(line, key);
+    return text ? strtoull(text, NULL, 0) : absent;
+}
+
+static void text(char *into, char *line, const char *key, const char *absent)
+{
+    const char *found = word(line, key);
+    snprintf(into, TEXT, "%s", found ? found : absent);
+}
+
+static FILE *open_state(void)
+{
+    const char *path = getenv("NVML_STANDIN_STATE");
+    return path ? fopen(path, "re") : NULL;
+}
+
+/* The state as it is now, after the delay it asks for; a code other than OK if there is no driver. */
+static int look(void)
+{
+    char line[1024];
+    FILE *file = open_state();
+    memset(&state, 0, sizeof state);
+    if (!file) return NO_DRIVER;
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "driver\t", 7) == 0) {
+            state.init = (int)number(line, "init", 0);
+            state.delay_ms = (unsigned)number(line, "delay_ms", 0);
+            text(state.version, line, "version", "");
+        } else if (strncmp(line, "card\t", 5) == 0 && state.count < MAX_CARDS) {
+            Card *card = &state.cards[state.count];
+            text(card->uuid, line, "uuid", "");
+            text(card->model, line, "model", "NVIDIA Stand-in");
+            card->minor = (unsigned)number(line, "minor", state.count);
+            card->mem_mib = number(line, "mem_mib", 0);
+            card->reserved_mib = number(line, "reserved_mib", 0);
+            card->mig = (unsigned)number(line, "mig", 0);
+            card->memory_v2 = (unsigned)number(line, "memory_v2", 1);
+            card->recovery = (unsigned)number(line, "recovery", 0);
+            card->error = (int)number(line, "error", 0);
+            card->handle_error = (int)number(line, "handle_error", 0);
+            state.count++;
+        }
+    }
+    fclose(file);
+    if (state.delay_ms) pause_ms(state.delay_ms);
+    return state.init;
+}
+
+static int ready(void)
+{
+    return users > 0 ? look() : UNINITIALIZED;
+}
+
+static void *handle_of(const char *uuid)
+{
+    for (long slot = 0; slot < MAX_SLOTS; slot++) {
+        if (!slots[slot][0]) snprintf(slots[slot], TEXT, "%s", uuid);
+        if (strcmp(slots[slot], uuid) == 0) return (void *)(slot + 1);
+    }
+    return NULL;
+}
+
+/* The card that a handle means; its own error only if `asked` (the call needs the card to answer). */
+static int card_of(void *handle, int asked, Card **card)
+{
+    long slot = (long)handle - 1;
+    int code = ready();
+    if (code) return code;
+    if (slot < 0 || slot >= MAX_SLOTS || !slots[slot][0]) return INVALID;
+    for (unsigned i = 0; i < state.count; i++) {
+        if (strcmp(state.cards[i].uuid, slots[slot]) == 0) {
+            *card = &state.cards[i];
+            return asked ? (*card)->error : OK;
+        }
+    }
+    return LOST;
+}
+
+static int copy(const char *from, char *into, unsigned length)
+{
+    if (strlen(from) >= length) return TOO_SMALL;
+    strcpy(into, from);
+    return OK;
+}
+
+int nvmlInitWithFlags(unsigned flags)
+{
+    int code = look();
+    (void)flags;
+    if (!code) __sync_fetch_and_add(&users, 1);
+    return code;
+}
+
+int nvmlShutdown(void)
+{
+    if (users < 1) return UNINITIALIZED;
+    __sync_fetch_and_sub(&users, 1);
+    return OK;
+}
+
+const char *nvmlErrorString(int code)
+{
+    switch (code) {
+    case OK: return "Success";
+    case UNINITIALIZED: return "Uninitialized";
+    case INVALID: return "Invalid Argument";
+    case NOT_SUPPORTED: return "Not Supported";
+    case NOT_FOUND: return "Not Found";
+    case NO_DRIVER: return "Driver Not Loaded";
+    case TIMEOUT: return "Timeout";
+    case LOST: return "GPU is lost";
+    case 16: return "GPU requires reset";
+    case 18: return "Driver/library version mismatch";
+    default: return "Unknown Error";
+    }
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned length)
+{
+    int code = ready();
+    return code ? code : copy(state.version, version, length);
+}
+
+int nvmlSystemGetNVMLVersion(char *version, unsigned length)
+{
+    int code = ready();
+    return code ? code : copy(state.version, version, length);
+}
+
+int nvmlSystemGetCudaDriverVersion(int *version)
+{
+    int code = ready();
+    *version = 13000;
+    return code;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    int code = ready();
+    *count = state.count;
+    return code;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle)
+{
+    int code = ready();
+    if (code) return code;
+    if (index >= state.count) return INVALID;
+    *handle = handle_of(state.cards[index].uuid);
+    return state.cards[index].handle_error;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle)
+{
+    int code = ready();
+    for (unsigned i = 0; !code && i < state.count; i++) {
+        if (strcmp(state.cards[i].uuid, uuid) == 0) {
+            *handle = handle_of(uuid);
+            return state.cards[i].handle_error;
+        }
+    }
+    return code ? code : NOT_FOUND;
+}
+
+int nvmlDeviceGetName(void *handle, char *name, unsigned length)
+{
+    Card *card;
+    int code = card_of(handle, 0, &card);
+    return code ? code : copy(card->model, name, length);
+}
+
+int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned length)
+{
+    Card *card;
+    int code = card_of(handle, 0, &card);
+    return code ? code : copy(card->uuid, uuid, length);
+}
+
+int nvmlDeviceGetMinorNumber(void *handle, unsigned *minor)
+{
+    Card *card;
+    int code = card_of(handle, 0, &card);
+    if (!code) *minor = card->minor;
+    return code;
+}
+
+int nvmlDeviceGetIndex(void *handle, unsigned *index)
+{
+    Card *card;
+    int code = card_of(handle, 0, &card);
+    if (!code) *index = (unsigned)(card - state.cards);
+    return code;
+}
+
+int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    if (code) return code;
+    memory->total = card->mem_mib * MIB;
+    memory->used = card->reserved_mib * MIB; /* version 1 counts the driver's own as used */
+    memory->free = memory->total - memory->used;
+    return OK;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(void *handle, Memory2 *memory)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    if (code) return code;
+    if (!card->memory_v2) return NOT_SUPPORTED;
+    if (memory->version != (2u << 24 | sizeof *memory)) return BAD_VERSION;
+    memory->total = card->mem_mib * MIB;
+    memory->reserved = card->reserved_mib * MIB;
+    memory->used = 0;
+    memory->free = memory->total - memory->reserved;
+    return OK;
+}
+
+int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    if (!code) *current = *pending = card->mig;
+    return code;
+}
+
+int nvmlDeviceGetPciInfo_v3(void *handle, PciInfo *pci)
+{
+    Card *card;
+    int code = card_of(handle, 0, &card);
+    if (code) return code;
+    memset(pci, 0, sizeof *pci);
+    pci->bus = card->minor + 1;
+    snprintf(pci->bus_id_legacy, sizeof pci->bus_id_legacy, "0000:%02X:00.0", pci->bus & 0xff);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus & 0xff);
+    return OK;
+}
+
+int nvmlDeviceGetFieldValues(void *handle, int count, FieldValue *values)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    for (int i = 0; !code && i < count; i++) {
+        values[i].result = values[i].field == RECOVERY_ACTION ? OK : NOT_SUPPORTED;
+        values[i].type = 1; /* unsigned int */
+        values[i].value.ui = card->recovery;
+    }
+    return code;
+}
+
+int nvmlEventSetCreate(void **set)
+{
+    int code = ready();
+    if (!code) *set = calloc(1, sizeof(EventSet));
+    return code;
+}
+
+int nvmlEventSetFree(void *set)
+{
+    free(set);
+    return OK;
+}
+
+int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    if (!code) ((EventSet *)set)->types[(long)handle - 1] |= types;
+    return code;
+}
+
+static int next_event(EventSet *set, EventData *data)
+{
+    char line[1024];
+    int found = 0;
+    FILE *file = open_state();
+    while (file && !found && fgets(line, sizeof line, file)) {
+        unsigned long long seq = number(line, "seq", 0);
+        if (strncmp(line, "event\t", 6) != 0 || seq <= set->last) continue;
+        set->last = seq;
+        memset(data, 0, sizeof *data);
+        data->type = number(line, "type", 0);
+        data->data = number(line, "data", 0);
+        data->gi = data->ci = ~0u;
+        char uuid[TEXT];
+        text(uuid, line, "uuid", "");
+        data->device = handle_of(uuid);
+        found = data->device && (set->types[(long)data->device - 1] & data->type);
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+int nvmlEventSetWait_v2(void *set, EventData *data, unsigned timeout_ms)
+{
+    for (unsigned waited = 0;; waited += 10) {
+        int code = ready();
+        if (code) return code;
+        if (next_event(set, data)) return OK;
+        if (waited >= timeout_ms) return TIMEOUT;
+        pause_ms(10);
+    }
+}

@@ -1,0 +1,62 @@
+"""Paper nodes: Node objects without a kubelet, kept Ready by renewing their Leases.
+
+A program renews them rather than a long grace period in the controller manager, so that a real
+node that falls silent is noticed as on any cluster.
+"""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from localcluster.api import Api
+from localcluster.control import base_environment
+from localcluster.errors import ApiError
+from localcluster.specs import PaperNode
+from localcluster.state import StateFolder
+from localcluster.supervised import ProcessSpec
+
+KEEPER = "paper-nodes"
+LABEL = "localcluster/paper"
+
+
+def node_object(node: PaperNode) -> dict[str, Any]:
+    """Return the Node as it is created: Ready, with its resources."""
+    capacity = node.full_capacity()
+    condition = {"type": "Ready", "status": "True", "reason": "Paper", "message": "no kubelet"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": node.name,
+            "labels": {LABEL: "true", "kubernetes.io/hostname": node.name, **node.labels},
+            "annotations": dict(node.annotations),
+        },
+        "status": {
+            "capacity": capacity,
+            "allocatable": {**capacity, **node.allocatable},
+            "conditions": [condition],
+        },
+    }
+
+
+def add_paper_nodes(api: Api, nodes: tuple[PaperNode, ...]) -> None:
+    """Create the Node objects; raises ApiError where one is there already."""
+    for node in nodes:
+        api.request("POST", "/api/v1/nodes", node_object(node))
+
+
+def delete_pods_of(api: Api, node: str) -> None:
+    """Delete every pod bound to a node at once, without asking a kubelet."""
+    for pod in api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")["items"]:
+        place, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        with contextlib.suppress(ApiError):
+            path = f"/api/v1/namespaces/{place}/pods/{name}"
+            api.request("DELETE", path, {"gracePeriodSeconds": 0})
+
+
+def keeper(state: StateFolder, host: str) -> ProcessSpec:
+    """Return the process that keeps all paper nodes of the cluster Ready."""
+    env = {**base_environment(state), "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    argv = (sys.executable, "-m", "localcluster.leases", state.name, str(state.path), host)
+    return ProcessSpec(KEEPER, argv, env)

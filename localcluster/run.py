@@ -1,0 +1,47 @@
+"""Running a command to its end, with an error that holds the command's own last words."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from localcluster.errors import CommandError
+
+_LAST_WORDS = 2000
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    stdin: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    seconds: float = 60,
+) -> str:
+    """Run `argv` and return its standard output.
+
+    Raises CommandError where it cannot be started, exits with another status than 0, or takes
+    longer than `seconds`.
+    """
+    words = [str(word) for word in argv]
+    shown = " ".join(words[:12])
+    try:
+        done = subprocess.run(
+            words,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            env=env,
+            cwd=cwd,
+            capture_output=True,
+            check=False,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+        )
+    except OSError as problem:
+        raise CommandError(f"`{shown}` did not start: {problem}") from problem
+    except subprocess.TimeoutExpired as problem:
+        raise CommandError(f"`{shown}` took longer than {seconds:g} s") from problem
+    if done.returncode != 0:
+        words_said = (done.stderr.strip() or done.stdout.strip())[-_LAST_WORDS:]
+        raise CommandError(f"`{shown}` ended with status {done.returncode}: {words_said}")
+    return done.stdout

@@ -1,0 +1,53 @@
+"""What a caller asks a cluster to consist of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from localcluster.errors import UsageError
+from localcluster.nvml import CardSpec
+from localcluster.state import check_name
+
+MOST_NODES = 16
+_MOST_PODS = "110"
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """A real node. `cards` are what its NVML stand-in shows; `cdi` is containerd's switch."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cards: tuple[CardSpec, ...] = ()
+    cdi: bool = True
+
+
+@dataclass(frozen=True)
+class PaperNode:
+    """A Node object without a kubelet: pods can be bound to it, none ever starts.
+
+    `capacity` is laid over cpu, memory and pods of a middling machine; `allocatable` over
+    `capacity`.
+    """
+
+    name: str
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def full_capacity(self) -> dict[str, str]:
+        """Return capacity with what every node has."""
+        return {"cpu": "32", "memory": "128Gi", "pods": _MOST_PODS, **self.capacity}
+
+
+def check_nodes(nodes: tuple[NodeSpec, ...], paper: tuple[PaperNode, ...]) -> None:
+    """Raise UsageError for a name that cannot be, a name given twice, or too many real nodes."""
+    names = [each.name for each in nodes] + [each.name for each in paper]
+    for name in names:
+        check_name("node", name)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"node names given twice: {', '.join(twice)}; name each node once")
+    if len(nodes) > MOST_NODES:
+        text = f"{len(nodes)} real nodes asked, at most {MOST_NODES}; make the others paper nodes"
+        raise UsageError(text)

@@ -1,0 +1,136 @@
+"""Taking a cluster down, from what is on the machine and not from what is remembered.
+
+There is one way down, the same after an orderly life, a Ctrl-C, a crash and a kill -9 of the
+supervisor: programs are asked to end, everything else that belongs to the cluster is killed.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from localcluster import cgroups, network
+from localcluster.control import Control
+from localcluster.errors import LocalClusterError, StateError
+from localcluster.run import run
+from localcluster.state import MARKER, StateFolder, locked, state_root
+
+_KILL_SECONDS = 10.0
+_REMOVE_SECONDS = 5.0
+
+
+def down(state: StateFolder) -> list[str]:
+    """Remove everything that belongs to the cluster; return what there was, for a person.
+
+    Does nothing where there is nothing. Raises StateError where something cannot be removed,
+    with what is left; calling it again continues.
+    """
+    with locked(state_root() / f".{state.name}.lock"):
+        return remove(state)
+
+
+def remove(state: StateFolder) -> list[str]:
+    """Do what `down` does, for a caller that holds the cluster's lock."""
+    if state.control_socket.exists():
+        with contextlib.suppress(LocalClusterError):
+            Control(state).shutdown()
+    removed = []
+    if count := _kill_all(state):
+        removed.append(f"{count} processes")
+    if groups := cgroups.roots(state.cgroup):
+        try:
+            cgroups.remove(state.cgroup)
+        except OSError as problem:
+            raise StateError(f"a cgroup stays busy: {problem}; run `down` again") from problem
+        removed.append(f"{len(groups)} cgroups")
+    if links := network.links(state):
+        network.remove_links(state)
+        removed.append(f"{len(links)} interfaces")
+    if mounts := mounts_below(state.path):
+        for place in reversed(mounts):
+            # -n: or umount leaves a folder of its own in /run.
+            run(["umount", "-n", "-l", place])
+        removed.append(f"{len(mounts)} mounts")
+    if state.path.exists():
+        _remove_folder(state)
+        removed.append(str(state.path))
+    return removed
+
+
+def owned_processes(state: StateFolder) -> set[int]:
+    """Return the ids of the cluster's processes.
+
+    They are found by the marker in their environment (components, programs, shims), by their
+    cgroup (containers), and by their mount namespace (whoever entered a node).
+    """
+    marker = f"{MARKER}={state.path}".encode()
+    namespaces = _pinned(state)
+    found = cgroups.processes(state.cgroup)
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            marked = marker in (folder / "environ").read_bytes().split(b"\0")
+            if marked or (folder / "ns/mnt").stat().st_ino in namespaces:
+                found.add(int(folder.name))
+    return found
+
+
+def _pinned(state: StateFolder) -> set[int]:
+    found = set()
+    for place in mounts_below(state.namespaces):
+        if place.endswith(".mnt"):
+            with contextlib.suppress(OSError):
+                found.add(Path(place).stat().st_ino)
+    return found
+
+
+def _kill_all(state: StateFolder) -> int:
+    killed: set[int] = set()
+    end = time.monotonic() + _KILL_SECONDS
+    while alive := {pid for pid in owned_processes(state) if not _zombie(pid)}:
+        if time.monotonic() > end:
+            text = f"processes {sorted(alive)} do not die; look at them, run `down` again"
+            raise StateError(text)
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= alive
+        time.sleep(0.02)
+    return len(killed)
+
+
+def _zombie(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return text.rpartition(")")[2].split()[0] in "ZX"
+
+
+def mounts_below(folder: Path) -> list[str]:
+    """Return the mount points at and below `folder`, parents first."""
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        place = line.split()[4].encode().decode("unicode_escape")
+        if place == str(folder) or place.startswith(f"{folder}/"):
+            found.append(place)
+    return found
+
+
+def _remove_folder(state: StateFolder) -> None:
+    # A mount namespace ends a moment after its last process and pin; until then a folder in it
+    # may still be busy.
+    end = time.monotonic() + _REMOVE_SECONDS
+    while True:
+        try:
+            state.remove()
+        except FileNotFoundError:
+            pass
+        except OSError as problem:
+            if time.monotonic() > end:
+                raise StateError(f"{state.path} stays: {problem}; run `down` again") from problem
+            time.sleep(0.02)
+        if not state.path.exists():
+            return

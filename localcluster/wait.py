@@ -1,0 +1,43 @@
+"""Waiting on a condition with a deadline whose error says what was seen."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from localcluster.errors import DeadlineError
+
+_TAIL_LINES = 15
+
+
+def tail(path: Path, lines: int = _TAIL_LINES) -> str:
+    """Return the last lines of a log, or a word that there are none."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, 2) - 200 * lines))
+            found = log.read().decode(errors="replace").splitlines()[-lines:]
+    except FileNotFoundError:
+        found = []
+    return "\n".join(found) or "(nothing logged)"
+
+
+def wait_until(
+    what: str,
+    seen: Callable[[], str | None],
+    *,
+    seconds: float,
+    log: Path | None = None,
+    interval: float = 0.05,
+) -> None:
+    """Return once `seen` answers None; until then it answers what it saw instead.
+
+    Raises DeadlineError after `seconds` with what was awaited, what was last seen, and the
+    end of `log`. `interval` is in seconds.
+    """
+    end = time.monotonic() + seconds
+    while (last := seen()) is not None:
+        if time.monotonic() >= end:
+            text = f"waited {seconds:g} s for: {what}; last seen: {last}"
+            if log is not None:
+                text += f"\nthe end of {log}:\n{tail(log)}"
+            raise DeadlineError(text)
+        time.sleep(interval)

@@ -1,0 +1,180 @@
+"""Pods that ask for a share and print what they got."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from localcluster.images import WORKLOAD
+from localcluster.wait import wait_until
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+RESOURCE: Final = "aliyun.com/gpu-mem"
+_NOT_FOUND: Final = 404
+
+
+def container(name: str, units: int | str | None, env: Mapping[str, str] | None = None) -> Any:
+    """Describe a container of the sample workload; it asks for nothing where units is None."""
+    described: dict[str, Any] = {
+        "name": name,
+        "image": WORKLOAD,
+        "imagePullPolicy": "Never",
+        "env": [{"name": key, "value": value} for key, value in (env or {}).items()],
+    }
+    if units is not None:
+        described["resources"] = {"limits": {RESOURCE: str(units)}}
+    return described
+
+
+def pod(
+    name: str,
+    units: int | str | None = None,
+    *,
+    node: str = "",
+    containers: Sequence[Any] = (),
+    env: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """Describe a pod, of one container of ``units`` unless ``containers`` says otherwise.
+
+    ``node`` pins it by a node selector, so that it goes through the scheduler all the same.
+    """
+    described: dict[str, Any] = {
+        "containers": list(containers) or [container("main", units, env)],
+        "terminationGracePeriodSeconds": 30,
+        **spec,
+    }
+    if node:
+        described["nodeSelector"] = {HOSTNAME: node}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": described,
+    }
+
+
+@dataclass(frozen=True)
+class Workloads:
+    """Pods of one namespace of a local cluster. Waiting methods raise DeadlineError."""
+
+    cluster: Cluster
+    namespace: str = "default"
+
+    def create(self, *pods: Mapping[str, Any]) -> None:
+        """Create pods, in this order."""
+        with self.cluster.api() as api:
+            for described in pods:
+                api.request("POST", self._path(), dict(described))
+
+    def get(self, name: str) -> dict[str, Any]:
+        """Read a pod; ApiError 404 where it is gone."""
+        with self.cluster.api() as api:
+            found: dict[str, Any] = api.get(self._path(name))
+        return found
+
+    def all(self, selector: str = "") -> list[dict[str, Any]]:
+        """Read all pods, or those of a label selector."""
+        query = f"?labelSelector={selector}" if selector else ""
+        with self.cluster.api() as api:
+            items: list[dict[str, Any]] = api.get(self._path() + query)["items"]
+        return items
+
+    def run(self, *pods: Mapping[str, Any], seconds: float = 40) -> None:
+        """Create pods and return once all run."""
+        self.create(*pods)
+        self.wait_running(*(described["metadata"]["name"] for described in pods), seconds=seconds)
+
+    def wait_running(self, *names: str, seconds: float = 40) -> None:
+        """Return once every container of these pods runs."""
+
+        def unready() -> str | None:
+            found = {each["metadata"]["name"]: each for each in self.all()}
+            waiting = [name for name in names if not is_running(found.get(name))]
+            return f"{waiting[0]}: {describe(found.get(waiting[0]))}" if waiting else None
+
+        wait_until(f"pods running: {', '.join(names)}", unready, seconds=seconds)
+
+    def delete(self, *names: str, seconds: float = 40, grace: int | None = None) -> None:
+        """Delete pods and return once they are gone."""
+        body = {} if grace is None else {"gracePeriodSeconds": grace}
+        with self.cluster.api() as api:
+            for name in names:
+                api.request("DELETE", self._path(name), body)
+        self.wait_gone(*names, seconds=seconds)
+
+    def delete_all(self, *, seconds: float = 60) -> None:
+        """Delete every pod, with what would make it again."""
+        path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
+        with self.cluster.api() as api:
+            api.request("DELETE", path, {"propagationPolicy": "Background"})
+            api.request("DELETE", self._path() + "?gracePeriodSeconds=1")
+
+        def left() -> str | None:
+            names = [each["metadata"]["name"] for each in self.all()]
+            return ", ".join(names) or None
+
+        wait_until("no pod left", left, seconds=seconds)
+
+    def wait_gone(self, *names: str, seconds: float = 40) -> None:
+        """Return once these pods are gone from the API server."""
+
+        def left() -> str | None:
+            found = {each["metadata"]["name"] for each in self.all()}
+            return ", ".join(name for name in names if name in found) or None
+
+        wait_until(f"pods gone: {', '.join(names)}", left, seconds=seconds)
+
+    def environment(self, name: str, container_name: str = "main") -> dict[str, str]:
+        """Return the variables that a container printed when it started."""
+        text = self.cluster.kubectl("logs", name, "-n", self.namespace, "-c", container_name)
+        pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+        return {key: value for key, _, value in pairs}
+
+    def annotations(self, name: str) -> dict[str, str]:
+        """Return a pod's annotations."""
+        found: dict[str, str] = self.get(name)["metadata"].get("annotations", {})
+        return found
+
+    def events(self, name: str) -> list[str]:
+        """Return the messages of a pod's events, oldest first."""
+        path = (
+            f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=involvedObject.name={name}"
+        )
+        with self.cluster.api() as api:
+            return [str(item["message"]) for item in api.get(path)["items"]]
+
+    def exists(self, name: str) -> bool:
+        """Say whether the API server still has the pod."""
+        try:
+            self.get(name)
+        except ApiError as err:
+            if err.status == _NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def _path(self, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods" + (f"/{name}" if name else "")
+
+
+def is_running(found: Mapping[str, Any] | None) -> bool:
+    """Say whether every container of a pod runs."""
+    if found is None or found["status"].get("phase") != "Running":
+        return False
+    statuses = found["status"].get("containerStatuses", [])
+    return bool(statuses) and all("running" in each["state"] for each in statuses)
+
+
+def describe(found: Mapping[str, Any] | None) -> str:
+    """Say in one line why a pod does not run."""
+    if found is None:
+        return "not there"
+    status = found["status"]
+    states = [each["state"] for each in status.get("containerStatuses", [])]
+    words = [status.get("phase", ""), status.get("reason", ""), status.get("message", "")]
+    words += [each["message"] for each in status.get("conditions", []) if each.get("message")]
+    return " ".join(word for word in [*words, json.dumps(states) if states else ""] if word)

@@ -1,0 +1,176 @@
+"""A local cluster leaves nothing behind, and what is killed in it comes back.
+
+These bring up a second cluster beside the one that the other cluster tests share.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localcluster import Cluster, LocalClusterError, NodeSpec, teardown
+from localcluster.nvml import CardSpec
+from localcluster.state import StateFolder
+from localcluster.wait import wait_until
+
+pytestmark = pytest.mark.cluster
+
+NAME = "localcluster-test"
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: sample}
+spec:
+  containers:
+  - name: sample
+    env: [{name: WORKLOAD_STOP_SECONDS, value: "20"}]
+    image: gpushare.local/workload:1
+    imagePullPolicy: Never
+"""
+
+
+def traces(state: StateFolder) -> set[str]:
+    """Everything on the machine that speaks of this cluster, sought in other ways than `down`."""
+    found: set[str] = set()
+    wanted = str(state.path).encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.name == str(os.getpid()) or not (process / "cmdline").read_bytes():
+                continue
+            for file in ("cmdline", "environ", "mountinfo"):
+                if wanted in (process / file).read_bytes():
+                    found.add(f"{file} of process {process.name}")
+            if state.cgroup in (process / "cgroup").read_text():
+                found.add(f"cgroup of process {process.name}")
+    if wanted in Path("/proc/self/mountinfo").read_bytes():
+        found.add("mount")
+    if state.link_prefix in subprocess.check_output(["ip", "link"], text=True):
+        found.add("interface")
+    for folder, names, _ in os.walk("/sys/fs/cgroup"):
+        found.update(f"cgroup {folder}/{name}" for name in names if name == state.cgroup)
+    if state.path.exists():
+        found.add("state folder")
+    return found
+
+
+def host() -> dict[str, object]:
+    """What a cluster could change on the machine without its name on it."""
+    folders = ("/etc", "/opt", "/run", "/usr/libexec", "/var/lib", "/var/log", "/sys/class/net")
+    settings = (
+        "vm/overcommit_memory",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "net/ipv4/ip_forward",
+    )
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {
+        "folders": {each: sorted(Path(each).iterdir()) for each in folders},
+        "settings": {each: Path("/proc/sys", each).read_text() for each in settings},
+        "mounts": sorted(line.split()[4] for line in mounts),
+        "rules": subprocess.check_output(["nft", "list", "ruleset"], text=True),
+        "routes": subprocess.check_output(["ip", "route"], text=True),
+    }
+
+
+@pytest.fixture
+def state() -> Iterator[StateFolder]:
+    found = StateFolder.of(NAME)
+    teardown.down(found)
+    yield found
+    teardown.down(found)
+
+
+@pytest.fixture
+def before(state: StateFolder) -> dict[str, object]:
+    assert traces(state) == set()
+    return host()
+
+
+@pytest.fixture
+def cluster(before: dict[str, object]) -> Cluster:
+    return Cluster.up([NodeSpec("n1", {"a": "b"}, (CardSpec("GPU-one"),))], name=NAME)
+
+
+def run_pod(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "-f", "-", stdin=POD)
+    cluster.kubectl("wait", "pod/sample", "--for=condition=Ready", "--timeout=60s", seconds=70)
+
+
+def pid_of(cluster: Cluster, name: str) -> int | None:
+    return next(each.pid for each in cluster.processes() if each.name == name)
+
+
+def test_a_cluster_runs_pods_and_leaves_nothing(
+    cluster: Cluster, state: StateFolder, before: dict[str, object]
+) -> None:
+    run_pod(cluster)
+    assert "ready\n" in cluster.kubectl("logs", "sample")
+    kubeconfig = cluster.service_account_kubeconfig("default", "default", node="n1")
+    user = json.loads(
+        cluster.kubectl("auth", "whoami", "-o", "json", f"--kubeconfig={kubeconfig}")
+    )["status"]["userInfo"]
+    assert user["extra"]["authentication.kubernetes.io/node-name"] == ["n1"]
+    cluster.start_program("helper", ["sleep", "600"], node="n1")
+    with pytest.raises(LocalClusterError, match="is up already"):
+        Cluster.up(name=NAME)
+    assert {"mount", "interface", "state folder"} < traces(state)
+    cluster.down()
+    assert traces(state) == set()
+    assert host() == before
+    cluster.down()
+    with pytest.raises(LocalClusterError, match="is not up"):
+        Cluster.attach(NAME)
+
+
+def test_what_is_killed_comes_back_and_a_killed_supervisor_leaves_nothing(
+    cluster: Cluster, state: StateFolder, before: dict[str, object]
+) -> None:
+    run_pod(cluster)
+    started = cluster.kubectl("get", "pod", "sample", "-o", "jsonpath={.status}")
+    for name in ("kubelet-n1", "containerd-n1", "kube-scheduler"):
+        killed = pid_of(cluster, name)
+        cluster.kill(name)
+        wait_until(
+            f"{name} to be started again",
+            lambda name=name, killed=killed: (
+                None if pid_of(cluster, name) not in {None, killed} else "not yet"
+            ),
+            seconds=10,
+        )
+    cluster.stop("kubelet-n1")
+    assert pid_of(cluster, "kubelet-n1") is None
+    cluster.start("kubelet-n1")
+    wait_until(
+        "the node to be Ready and its log to be had again",
+        lambda: None if cluster.node_readiness() == {"n1": "True"} else "not Ready",
+        seconds=60,
+    )
+    assert cluster.kubectl("get", "pod", "sample", "-o", "jsonpath={.status}") == started
+    supervisors = [
+        int(each.name)
+        for each in Path("/proc").glob("[0-9]*")
+        if _command(each)[2:] == [b"localcluster.supervisor", os.fsencode(state.path), b""]
+    ]
+    assert len(supervisors) == 1
+    os.kill(supervisors[0], signal.SIGKILL)
+    wait_until(
+        "the supervisor to be gone",
+        lambda: None if not _command(Path(f"/proc/{supervisors[0]}"))[0] else "still there",
+        seconds=5,
+    )
+    assert traces(state) > {"mount", "interface", "state folder"}
+    teardown.down(state)
+    assert traces(state) == set()
+    assert host() == before
+
+
+def _command(process: Path) -> list[bytes]:
+    try:
+        return (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return [b""]

@@ -1,0 +1,103 @@
+"""What the components are configured with."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from localcluster.build import SOURCES, components, module_version
+from localcluster.controlplane import write_scheduler_configuration
+from localcluster.errors import BuildError, UsageError
+from localcluster.namespaces import mount_script
+from localcluster.network import NetworkPlan
+from localcluster.nodefiles import containerd_config, kubelet_config, snapshotter_for
+from localcluster.state import StateFolder
+
+MOUNTINFO = """\
+1 0 8:1 / / rw - overlay overlay rw
+2 1 8:2 / /data rw - ext4 /dev/sda rw
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateFolder:
+    found = StateFolder("one", tmp_path)
+    found.create()
+    return found
+
+
+@pytest.mark.parametrize("cdi", [True, False])
+def test_containerd_is_told_where_cdi_specs_lie_and_whether_to_read_them(cdi: bool) -> None:
+    text = containerd_config(
+        binaries=Path("/b"), folder=Path("/n"), snapshotter="overlayfs", cdi=cdi
+    )
+    runtime = tomllib.loads(text)["plugins"]["io.containerd.cri.v1.runtime"]
+    assert runtime["enable_cdi"] is cdi
+    assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
+
+
+def test_the_kubelet_asks_the_api_server_who_may_read_it(state: StateFolder) -> None:
+    document = yaml.safe_load(
+        kubelet_config(state, NetworkPlan("10.200.0.0/16"), cgroup="/localcluster-one/n1")
+    )
+    assert document["cgroupRoot"] == "/localcluster-one/n1"
+    assert document["authentication"]["anonymous"] == {"enabled": False}
+    assert document["authentication"]["webhook"] == {"enabled": True}
+    assert document["authorization"] == {"mode": "Webhook"}
+
+
+@pytest.mark.parametrize(("folder", "wanted"), [("/data/x", "overlayfs"), ("/database", "native")])
+def test_overlays_are_not_stacked_on_an_overlay(folder: str, wanted: str) -> None:
+    assert snapshotter_for(Path(folder), MOUNTINFO) == wanted
+
+
+def test_a_node_gets_its_own_folders_and_leaves_the_hosts_settings(state: StateFolder) -> None:
+    script = mount_script(state, "n1")
+    for place in ("/run", "/etc/cdi", "/var/log", "/var/lib/kubelet"):
+        assert any(
+            line.startswith("own ") and line.endswith(f" {place}") for line in script.splitlines()
+        )
+    assert "mount -n --bind" in script
+    assert ">/proc" not in script
+
+
+def test_the_callers_scheduler_configuration_is_kept(state: StateFolder) -> None:
+    given = state.path / "given.yaml"
+    extender = {"urlPrefix": "http://127.0.0.1:32766/x", "bindVerb": "bind"}
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    document = {**kind, "clientConnection": {"qps": 77}, "extenders": [extender]}
+    given.write_text(yaml.safe_dump(document))
+    write_scheduler_configuration(state, given)
+    written = yaml.safe_load((state.config / "kube-scheduler.yaml").read_text())
+    kubeconfig = str(state.kubeconfigs / "kube-scheduler.kubeconfig")
+    assert written.pop("clientConnection") == {"qps": 77, "kubeconfig": kubeconfig}
+    assert written.pop("leaderElection") == {"leaderElect": False}
+    assert written == {**kind, "extenders": [extender]}
+
+
+@pytest.mark.parametrize("text", ["[]", "kind: Pod", "a: [", ""])
+def test_what_is_no_scheduler_configuration_is_refused(state: StateFolder, text: str) -> None:
+    given = state.path / "given.yaml"
+    given.write_text(text)
+    with pytest.raises(UsageError, match=r"given\.yaml"):
+        write_scheduler_configuration(state, given)
+
+
+def test_components_say_the_versions_of_go_mod() -> None:
+    go_mod = (SOURCES / "go.mod").read_text()
+    by_name = {each.name: each for each in components(go_mod)}
+    flags = " ".join(by_name["kubelet"].link_flags)
+    assert f"gitVersion={module_version(go_mod, 'k8s.io/kubernetes')}" in flags
+    for each in by_name.values():
+        listed = (SOURCES / each.module / "go.mod").read_text()
+        assert (
+            each.package.startswith("./")
+            or f"\t{each.package}\n" in listed
+            or (f"tool {each.package}\n" in listed)
+        )
+
+
+def test_a_module_that_go_mod_lacks_is_named() -> None:
+    with pytest.raises(BuildError, match=r"does not require example\.org/x"):
+        module_version("module m\n", "example.org/x")
