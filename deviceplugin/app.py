@@ -1,0 +1,101 @@
+"""Builds the device plugin out of its parts and runs it until it is told to stop."""
+
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from deviceplugin.allocation import Allocations
+from deviceplugin.cdi import Specs
+from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.driver import Backend
+from deviceplugin.driver_watch import DriverWatch
+from deviceplugin.inventory import Terms
+from deviceplugin.kubelet_pods import KubeletPods
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.node_report import NodeReport
+from deviceplugin.pod_report import PodReport
+from deviceplugin.pods import NodePods
+from deviceplugin.registration import Registrar
+from deviceplugin.server import Endpoint, Service
+from deviceplugin.settings import Settings
+from deviceplugin.slots import SlotFile
+from deviceplugin.start import Starts
+from gpushare.clock import SystemClock
+from gpushare.kube import client
+from gpushare.kube.informer import Informer
+from gpushare.objects import Node, Pod
+from gpushare.telemetry import health
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT = "kubelet_internal_checkpoint"
+
+
+async def run(settings: Settings, backend: Backend) -> None:
+    """Run until SIGTERM or SIGINT. Raises SettingsError, and OSError if a port is taken."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    clock = SystemClock()
+    slots = SlotFile(settings.state_dir)
+    terms = Terms(settings.unit_mib, settings.reserved_mib, settings.binding, health.version())
+    cards = NodeCards(terms, slots.read())
+    checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
+    specs = Specs(settings.cdi_dir)
+    watch = NodePods()
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(client.Kube.connect(settings.kubeconfig))
+        kubelet = await stack.enter_async_context(
+            KubeletPods(
+                settings.node_address,
+                settings.kubelet_port,
+                settings.kubelet_certificate,
+                settings.kubelet_token,
+            )
+        )
+        reports = PodReport(
+            kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
+        )
+        node_report = NodeReport(kube, settings.node_name, cards, slots, clock)
+        allocations = Allocations(settings.binding, cards, kubelet, watch, checkpoint)
+        starts = Starts(
+            cards=cards,
+            kubelet=kubelet,
+            watch=watch,
+            checkpoint=checkpoint,
+            specs=specs,
+            started=reports.started,
+        )
+        service = Service(cards, allocations, starts, clock)
+        endpoint = Endpoint(settings.device_plugin_dir, service)
+        registrar = Registrar(settings.device_plugin_dir, endpoint, service, cards)
+        driver = DriverWatch(backend, cards, settings.health_seconds)
+        own_pods = client.pods(field_selector=f"spec.nodeName={settings.node_name}")
+        own_node = client.nodes(field_selector=f"metadata.name={settings.node_name}")
+
+        def why_not_ready() -> list[str]:
+            return [why for why in (cards.refusal, registrar.why_not, driver.why_silent) if why]
+
+        app = web.Application()
+        health.add_pages(app, why_not_ready)
+        await stack.enter_async_context(health.serve(app, settings.http_host, settings.http_port))
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(part)
+                for part in (
+                    registrar.run(),
+                    driver.run(),
+                    node_report.run(),
+                    reports.run(),
+                    Informer(kube, own_pods, Pod, watch, clock).run(),
+                    Informer(kube, own_node, Node, node_report, clock).run(),
+                )
+            ]
+            await stop.wait()
+            log.info("stopping")
+            for task in running:
+                task.cancel()

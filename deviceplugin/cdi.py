@@ -1,0 +1,105 @@
+"""The files behind late binding: one CDI specification for each set of device IDs.
+
+Allocate names a CDI device before anyone knows whose it is; the runtime looks the name up when it
+creates the container, which is after PreStartContainer has written the file. The format is
+CDI 0.6.0 (github.com/cncf-tags/container-device-interface, SPEC.md).
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deviceplugin.errors import Refused
+from gpushare.contract import CDI_KIND
+
+VERSION: Final = "0.6.0"
+_PREFIX: Final = "gpushare-"
+_POD_UID: Final = "gpushare.aliyun.com/pod-uid"
+
+
+class _Edits(msgspec.Struct):
+    env: list[str]
+
+
+class _Device(msgspec.Struct, rename="camel"):
+    name: str
+    container_edits: _Edits
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    cdi_version: str
+    kind: str
+    annotations: dict[str, str]
+    devices: list[_Device]
+
+
+_decoder = msgspec.json.Decoder(_Spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a file gives: to the pod ``pod_uid``, these variables."""
+
+    pod_uid: str
+    environment: Mapping[str, str]
+
+
+def share_name(device_ids: Iterable[str]) -> str:
+    """The name of a set of device IDs: the same whatever their order, over all restarts."""
+    return hashlib.sha256(",".join(sorted(device_ids)).encode()).hexdigest()[:32]
+
+
+def device_name(share: str) -> str:
+    """The name by which a runtime asks for a share."""
+    return f"{CDI_KIND}={share}"
+
+
+def share_of_device(name: str) -> str:
+    """The share that a CDI device name of ours means; empty for any other name."""
+    kind, _, share = name.partition("=")
+    return share if kind == CDI_KIND else ""
+
+
+class Specs:
+    """The specification files of this node, in the folder that the runtime reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, share: str, given: Given) -> None:
+        """Put the file in place in one step. Refused, so that it is tried again, if that fails."""
+        spec = _Spec(
+            VERSION,
+            CDI_KIND,
+            {_POD_UID: given.pod_uid},
+            [_Device(share, _Edits([f"{k}={v}" for k, v in given.environment.items()]))],
+        )
+        path = self._path(share)
+        # Not .json: the runtime must not read it half written.
+        fresh = path.with_suffix(".new")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with fresh.open("wb") as file:
+                os.fchmod(file.fileno(), 0o644)
+                file.write(msgspec.json.encode(spec))
+            fresh.replace(path)
+        except OSError as err:
+            raise Refused(f"the CDI file for pod {given.pod_uid} cannot be written: {err}") from err
+
+    def read(self, share: str) -> Given | None:
+        """What the file of a share gives; None where there is none that can be read."""
+        try:
+            spec = _decoder.decode(self._path(share).read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return None
+        variables = [text for device in spec.devices for text in device.container_edits.env]
+        environment = dict(text.split("=", 1) for text in variables if "=" in text)
+        return Given(spec.annotations.get(_POD_UID, ""), environment)
+
+    def _path(self, share: str) -> Path:
+        return self._folder / f"{_PREFIX}{share}.json"

@@ -1,0 +1,30 @@
+"""The kubelet's checkpoint on disk, parsed again only when the kubelet has replaced it."""
+
+from pathlib import Path
+
+from deviceplugin.checkpoint import Entry, parse
+from deviceplugin.errors import CheckpointError
+
+
+class CheckpointFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._version: tuple[int, int, int] | None = None
+        self._entries: tuple[Entry, ...] = ()
+
+    def read(self) -> tuple[Entry, ...]:
+        """The entries of our resource as they are now; none where there is no checkpoint yet.
+
+        Raises CheckpointError if the file cannot be read.
+        """
+        try:
+            status = self._path.stat()
+            version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if version != self._version:
+                self._entries = parse(self._path.read_bytes())
+                self._version = version
+        except FileNotFoundError:
+            self._version, self._entries = None, ()
+        except OSError as err:
+            raise CheckpointError(f"the kubelet's device checkpoint: {err}") from err
+        return self._entries

@@ -1,0 +1,143 @@
+"""The kubelet's device list: one device a unit, as bytes made once for each card (pure).
+
+A device ID has five characters: two of the card's tag, three of the unit in base 62. The kubelet
+takes 4,194,304 bytes a message at most (it dials with gRPC's default limit), and a device costs
+13 bytes and its ID, two more when Unhealthy. A list that fits only while every card is well would
+break the stream at the very update that says one is not, so it is sized at its worst.
+"""
+
+import hashlib
+import itertools
+import string
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from deviceplugin.errors import ListTooLong
+from gpushare.cards import Inventory
+
+MAX_MESSAGE_BYTES: Final = 4_194_304
+DIGITS: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
+TAG_LENGTH: Final = 2
+UNIT_LENGTH: Final = 3
+ID_LENGTH: Final = TAG_LENGTH + UNIT_LENGTH
+MAX_CARD_UNITS: Final = len(DIGITS) ** UNIT_LENGTH
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+MANY_DEVICES: Final = 100_000  # from here on one large pod costs the kubelet 0.1 s of admission
+
+_BASE: Final = len(DIGITS)
+_VALUES: Final = {digit: value for value, digit in enumerate(DIGITS)}
+# Wire form, protobuf's encoding specification: a key byte (field << 3 | 2), a length byte, bytes.
+_DEVICES_KEY: Final = b"\x0a"
+_ID_HEAD: Final = b"\x0a" + bytes([ID_LENGTH])
+_WORST_DEVICE_BYTES: Final = 2 + 2 + ID_LENGTH + 2 + len(UNHEALTHY)
+
+
+def device_id(tag: str, unit: int) -> str:
+    """The ID of one unit of the card with ``tag``."""
+    high, low = divmod(unit, _BASE)
+    return tag + DIGITS[high // _BASE] + DIGITS[high % _BASE] + DIGITS[low]
+
+
+def parse_device_id(text: str) -> tuple[str, int] | None:
+    """Tag and unit of an ID of ours; None for any other text."""
+    if len(text) != ID_LENGTH or any(character not in _VALUES for character in text):
+        return None
+    first, second, third = (_VALUES[character] for character in text[TAG_LENGTH:])
+    return text[:TAG_LENGTH], (first * _BASE + second) * _BASE + third
+
+
+def tag_of(uuid: str, taken: Collection[str]) -> str:
+    """A tag for a card, the same for the same UUID unless another card holds it already."""
+    start = int.from_bytes(hashlib.sha256(uuid.encode()).digest()[:8], "big")
+    for step in range(_BASE**TAG_LENGTH):
+        high, low = divmod((start + step) % _BASE**TAG_LENGTH, _BASE)
+        tag = DIGITS[high] + DIGITS[low]
+        if tag not in taken:
+            return tag
+    raise ListTooLong(f"all {_BASE**TAG_LENGTH} card tags are taken: no machine has so many cards")
+
+
+def message(inventory: Inventory) -> bytes:
+    """A serialised ListAndWatchResponse with every unit of every card."""
+    return b"".join(_block(card.tag, card.units, card.is_healthy) for card in inventory.cards)
+
+
+def check_size(inventory: Inventory, card_mib: Sequence[int]) -> None:
+    """Nothing if the inventory's list fits at its worst; else ListTooLong.
+
+    ``card_mib`` is what each card has to share; the text names the least unit that would fit.
+    """
+    units = sum(card.units for card in inventory.cards)
+    size = worst_bytes(inventory)
+    largest = max((card.units for card in inventory.cards), default=0)
+    if size <= MAX_MESSAGE_BYTES and largest <= MAX_CARD_UNITS:
+        return
+    raise ListTooLong(
+        f"a unit of {inventory.unit_mib} MiB makes {units} devices, {size} bytes when all are "
+        f"unhealthy, and the kubelet takes {MAX_MESSAGE_BYTES} (and a card {MAX_CARD_UNITS} "
+        f"units): set --memory-unit={least_unit_mib(card_mib)}MiB or larger, for all nodes and "
+        f"the extender alike"
+    )
+
+
+def worst_bytes(inventory: Inventory) -> int:
+    """The size of the list when every card is unhealthy."""
+    return sum(card.units for card in inventory.cards) * _WORST_DEVICE_BYTES
+
+
+def least_unit_mib(card_mib: Sequence[int]) -> int:
+    """The finest unit, in MiB, with which these cards' list fits."""
+
+    def fits(unit: int) -> bool:
+        units = [mib // unit for mib in card_mib]
+        worst = sum(units) * _WORST_DEVICE_BYTES
+        return worst <= MAX_MESSAGE_BYTES and max(units, default=0) <= MAX_CARD_UNITS
+
+    low, high = 1, max([1, *card_mib])
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    return low
+
+
+def choose(
+    available: Iterable[str], must: Sequence[str], size: int, tags: Sequence[str]
+) -> list[str]:
+    """``size`` of the available IDs: ``must`` first, then equal parts of ``tags``, then others.
+
+    One pass over ``available``, which may hold 200,000. Fewer if there are no more.
+    """
+    chosen = dict.fromkeys(must)
+    part = size // len(tags) if tags else 0
+    wanted = dict.fromkeys(tags, part)
+    for text in chosen:
+        if text[:TAG_LENGTH] in wanted:
+            wanted[text[:TAG_LENGTH]] -= 1
+    on_card: list[str] = []
+    others: list[str] = []
+    missing = size - len(chosen)
+    for text in available:
+        if text in chosen:
+            continue
+        tag = text[:TAG_LENGTH]
+        if wanted.get(tag, 0) > 0 and len(text) == ID_LENGTH:
+            wanted[tag] -= 1
+            on_card.append(text)
+        elif len(others) < missing:
+            others.append(text)
+    return [*chosen, *on_card, *others][: max(size, 0)]
+
+
+@lru_cache(maxsize=64)
+def _block(tag: str, units: int, is_healthy: bool) -> bytes:
+    if not units:
+        return b""
+    health = (HEALTHY if is_healthy else UNHEALTHY).encode()
+    tail = b"\x12" + bytes([len(health)]) + health
+    length = len(_ID_HEAD) + ID_LENGTH + len(tail)
+    head = _DEVICES_KEY + bytes([length]) + _ID_HEAD + tag.encode()
+    digits = [digit.encode() for digit in DIGITS]
+    numbers = itertools.islice(itertools.product(digits, repeat=UNIT_LENGTH), units)
+    return head + (tail + head).join(map(b"".join, numbers)) + tail

@@ -1,0 +1,37 @@
+"""What the node half wants of a GPU driver; ``nvml.py`` is the real one (pure)."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalCard:
+    """``reserved_mib`` is what the driver keeps for itself; None where it does not say."""
+
+    uuid: str
+    minor: int
+    model: str
+    memory_mib: int
+    reserved_mib: int | None = None
+    is_mig: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableCard:
+    """A card that the driver counts and that does not answer; ``uuid`` may be empty."""
+
+    position: int
+    uuid: str
+    why: str
+
+
+Seen = PhysicalCard | UnreadableCard
+
+
+class Backend(Protocol):
+    def cards(self) -> tuple[Seen, ...]:
+        """All cards that the driver counts, in its order.
+
+        Raises DriverError where it gives no answer about any of them.
+        """
+        ...

@@ -1,0 +1,120 @@
+"""What a container is given: the cards on its pod's record and its environment (pure).
+
+The record is what the extender's ledger believes, too: ``running-on`` once the pod has run, the
+decision of the Binding before. So what a container sees and what is counted cannot part.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from deviceplugin.errors import Refused
+from gpushare.cards import Card, Inventory, Request
+from gpushare.contract import (
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    ENV_CARD_UNITS,
+    ENV_CONTAINER_UNITS,
+    ENV_INDEX,
+    ENV_POD_UNITS,
+    ENV_VISIBLE_DEVICES,
+)
+from gpushare.errors import RequestError
+from gpushare.objects import Pod
+from gpushare.records import request_of, share_of
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The cards of one pod, in index order."""
+
+    pod: Pod
+    request: Request
+    cards: tuple[Card, ...]
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        return tuple(card.uuid for card in self.cards)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(card.tag for card in self.cards)
+
+    def environment(self, container: str) -> dict[str, str]:
+        """The variables that one container gets; Refused if the pod has no such container."""
+        units = next((c.units for c in self.request.containers if c.name == container), 0)
+        if not units:
+            raise Refused(f"pod {self.pod.key}: container {container!r} asks for no share")
+        return {
+            ENV_VISIBLE_DEVICES: ",".join(self.uuids),
+            ENV_INDEX: ",".join(str(card.index) for card in self.cards),
+            ENV_POD_UNITS: str(self.request.units),
+            ENV_CONTAINER_UNITS: str(units),
+            ENV_CARD_UNITS: ",".join(str(card.units) for card in self.cards),
+        }
+
+
+def has_decision(pod: Pod) -> bool:
+    return bool(pod.annotations.get(ANNOTATION_INDEX) or pod.annotations.get(ANNOTATION_CARDS))
+
+
+def without_decision(pod: Pod) -> Refused:
+    return Refused(
+        f"no card was decided on for pod {pod.key}: kube-scheduler is not using the gpushare "
+        f"extender for this pod (annotation {ANNOTATION_INDEX} is missing; see the extender's "
+        f"part in kube-scheduler's configuration, and the pod's schedulerName)"
+    )
+
+
+def grant_of(pod: Pod, inventory: Inventory | None) -> Grant:
+    """What ``pod`` may use; Refused, saying why, if that cannot be told or is not here."""
+    if not has_decision(pod):
+        raise without_decision(pod)
+    if inventory is None:
+        raise Refused(f"pod {pod.key}: the cards of this node are not known yet")
+    try:
+        request = request_of(pod)
+    except RequestError as err:
+        raise Refused(f"pod {pod.key}: {err}") from err
+    share = share_of(pod, inventory)
+    if share is None:
+        raise Refused(f"pod {pod.key} holds no share: it is not bound, or it has ended")
+    if share.is_unplaced:
+        raise Refused(f"pod {pod.key}: its card cannot be told: {share.why_unplaced}")
+    cards = []
+    for uuid in share.cards:
+        card = inventory.by_uuid(uuid)
+        if card is None:
+            raise Refused(
+                f"pod {pod.key} is to run on card {uuid}, and this node has no such "
+                f"card: {_known(inventory)}"
+            )
+        cards.append(card)
+    if len(cards) != request.card_count:
+        raise Refused(
+            f"pod {pod.key} asks for {request.card_count} cards, and {len(cards)} are on its record"
+        )
+    return Grant(pod, request, tuple(sorted(cards, key=lambda card: card.index)))
+
+
+def visible_cards(envs: Mapping[str, str], inventory: Inventory | None) -> frozenset[str]:
+    """UUIDs that an environment makes visible; the older plugin wrote the driver's minor number."""
+    found = set()
+    for part in envs.get(ENV_VISIBLE_DEVICES, "").split(","):
+        text = part.strip()
+        is_minor = text.isascii() and text.isdigit() and len(text) <= 4  # noqa: PLR2004
+        card = inventory.by_minor(int(text)) if is_minor and inventory is not None else None
+        if card is not None:
+            found.add(card.uuid)
+        elif text and text not in {"void", "none", "all"}:
+            found.add(text)
+    return frozenset(found)
+
+
+def off_card(device_ids: Sequence[str], tags: Sequence[str], tag_length: int) -> int:
+    """How many of the IDs lie on cards other than those with ``tags``."""
+    own = frozenset(tags)
+    return sum(text[:tag_length] not in own for text in device_ids)
+
+
+def _known(inventory: Inventory) -> str:
+    return "it has " + (", ".join(card.uuid for card in inventory.cards) or "none")

@@ -1,0 +1,165 @@
+"""Writes on each pod that it really runs, and where: ASSIGNED, ASSIGN_TIME and ``running-on``.
+
+Off the path of every answer. What is due is derived afresh each time, from the pods as the API
+server shows them and the kubelet's checkpoint, so nothing is lost with this program's life: a
+container that a killed predecessor let start is reported by its successor.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from deviceplugin import answers, metrics
+from deviceplugin.cdi import Specs
+from deviceplugin.checkpoint import Entry
+from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.errors import CheckpointError, PluginError
+from deviceplugin.grant import visible_cards
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.pods import NodePods
+from gpushare.clock import Clock
+from gpushare.contract import ANNOTATION_ASSIGN_TIME, ANNOTATION_ASSIGNED, ANNOTATION_RUNNING_ON
+from gpushare.errors import ApiError, RequestError
+from gpushare.kube.backoff import Backoff
+from gpushare.objects import Pod
+from gpushare.records import asks_for_share, encode_running_on, request_of
+
+log = logging.getLogger(__name__)
+
+_ROUND_SECONDS = 60.0
+
+
+class PodWriter(Protocol):
+    async def annotate_pod(
+        self, namespace: str, name: str, uid: str, annotations: dict[str, str]
+    ) -> None: ...
+
+
+class PodReport:
+    def __init__(
+        self,
+        *,
+        kube: PodWriter,
+        pods: NodePods,
+        cards: NodeCards,
+        checkpoint: CheckpointFile,
+        specs: Specs,
+        clock: Clock,
+    ) -> None:
+        self._kube = kube
+        self._pods = pods
+        self._cards = cards
+        self._checkpoint = checkpoint
+        self._specs = specs
+        self._clock = clock
+        self._started: dict[str, tuple[str, ...]] = {}
+        self._landed: dict[str, str] = {}  # pod uid to the resourceVersion that was patched
+
+    def started(self, pod_uid: str, uuids: Sequence[str]) -> None:
+        """A container of this pod starts now on these cards."""
+        self._started[pod_uid] = tuple(uuids)
+        self._pods.stirred.set()
+
+    async def run(self) -> None:
+        """Until cancelled: patch what is due, again until it has landed or the pod is gone."""
+        backoff = Backoff(0.5, 30.0)
+        while True:
+            self._pods.stirred.clear()
+            due = list(self._due())
+            metrics.REPORTS_WAITING.set(len(due))
+            landed = [await self._write(pod, uuids) for pod, uuids in due]
+            metrics.REPORTS_WAITING.set(landed.count(False))
+            if all(landed):
+                backoff.reset()
+                await self._stirred()
+            else:
+                # No sooner for events: a refused write must not be sent at each of them.
+                await asyncio.sleep(backoff.next())
+
+    async def _stirred(self) -> None:
+        try:
+            async with asyncio.timeout(_ROUND_SECONDS):
+                await self._pods.stirred.wait()
+        except TimeoutError:
+            log.debug("looking again whether a report is due")
+
+    def _due(self) -> Iterator[tuple[Pod, tuple[str, ...]]]:
+        entries: dict[str, list[Entry]] | None = None
+        alive = {pod.uid for pod in self._pods}
+        self._landed = {u: version for u, version in self._landed.items() if u in alive}
+        for pod in self._pods:
+            if pod.is_terminal or not asks_for_share(pod) or _is_reported(pod):
+                continue
+            if self._landed.get(pod.uid) == pod.metadata.resource_version:
+                continue  # written, and the watch has not shown it yet
+            if entries is None:
+                entries = self._entries()
+            uuids = self._started.get(pod.uid) or self._given(pod, entries.get(pod.uid, []))
+            if uuids:
+                yield pod, uuids
+        if entries is not None:
+            # The watch may show a pod only after its start, so the checkpoint counts as well.
+            known = alive | entries.keys()
+            self._started = {u: cards for u, cards in self._started.items() if u in known}
+
+    def _entries(self) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {}
+        try:
+            for entry in self._checkpoint.read():
+                found.setdefault(entry.pod_uid, []).append(entry)
+        except CheckpointError as err:
+            log.warning("reports wait for the checkpoint", extra={"why": str(err)})
+        return found
+
+    def _given(self, pod: Pod, entries: Sequence[Entry]) -> tuple[str, ...]:
+        """The cards that a container which has started was given; none if none has."""
+        statuses = (
+            *(pod.status.container_statuses or ()),
+            *(pod.status.init_container_statuses or ()),
+        )
+        started = {status.name for status in statuses if status.container_id}
+        for entry in entries:
+            if entry.container in started and (cards := self._cards_of(entry)):
+                return tuple(sorted(cards))
+        return ()
+
+    def _cards_of(self, entry: Entry) -> frozenset[str]:
+        try:
+            answered = answers.read(entry.answer, self._cards.inventory)
+        except PluginError as err:
+            log.warning("a running container's answer is unreadable", extra={"why": str(err)})
+            return frozenset()
+        if not answered.share:
+            return answered.cards
+        given = self._specs.read(answered.share)
+        if given is None or given.pod_uid != entry.pod_uid:
+            return frozenset()
+        return visible_cards(given.environment, self._cards.inventory)
+
+    async def _write(self, pod: Pod, uuids: tuple[str, ...]) -> bool:
+        try:
+            annotations = {
+                ANNOTATION_ASSIGNED: "true",
+                ANNOTATION_ASSIGN_TIME: str(self._clock.wall_ns()),
+                ANNOTATION_RUNNING_ON: encode_running_on(request_of(pod), uuids),
+            }
+        except RequestError as err:
+            log.warning("a running pod's request is unreadable", extra={"why": str(err)})
+            return True
+        meta = pod.metadata
+        try:
+            await self._kube.annotate_pod(meta.namespace, meta.name, meta.uid, annotations)
+        except ApiError as err:
+            # A pod that is gone leaves the watch too, and is not due any more then.
+            log.info("report not written yet", extra={"pod": pod.key, "why": str(err)})
+            return False
+        self._landed[pod.uid] = meta.resource_version
+        log.info("reported as running", extra={"pod": pod.key, "cards": uuids})
+        return True
+
+
+def _is_reported(pod: Pod) -> bool:
+    return pod.annotations.get(ANNOTATION_ASSIGNED) == "true" and bool(
+        pod.annotations.get(ANNOTATION_RUNNING_ON)
+    )

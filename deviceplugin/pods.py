@@ -1,0 +1,44 @@
+"""The pods of this node as the API server shows them: late at times, never needed to answer."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from gpushare.objects import Pod
+from gpushare.records import keep_decision
+
+log = logging.getLogger(__name__)
+
+
+class NodePods:
+    """The handler of an informer on this node's pods; ``stirred`` is set at each change."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self.stirred = asyncio.Event()
+
+    def __iter__(self) -> Iterator[Pod]:
+        return iter(self._pods.values())
+
+    def by_uid(self, uid: str) -> Pod | None:
+        return self._pods.get(uid)
+
+    def replaced(self, items: list[Pod]) -> None:
+        self._pods = {pod.uid: self._as_decided(pod) for pod in items}
+        self.stirred.set()
+
+    def changed(self, item: Pod) -> None:
+        self._pods[item.uid] = self._as_decided(item)
+        self.stirred.set()
+
+    def deleted(self, item: Pod) -> None:
+        self._pods.pop(item.uid, None)
+        self.stirred.set()
+
+    def _as_decided(self, pod: Pod) -> Pod:
+        before = self._pods.get(pod.uid)
+        kept = keep_decision(before, pod) if before is not None else None
+        if kept is None:
+            return pod
+        log.warning("decision changed on a bound pod, not believed", extra={"pod": pod.key})
+        return kept

@@ -1,0 +1,122 @@
+"""PreStartContainer: the moment at which it is certain whose the devices are.
+
+By now the kubelet's checkpoint names pod and container for exactly these device IDs. An error here
+leaves the pod waiting with our text and is tried again, so nothing has to be guessed: a container
+starts on the cards that are on its pod's record, or it does not start.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from deviceplugin import answers, cdi, devices, metrics
+from deviceplugin.allocation import PodSource
+from deviceplugin.checkpoint import Entry
+from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.errors import Refused
+from deviceplugin.grant import Grant, grant_of, off_card
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.pods import NodePods
+from gpushare.objects import Pod
+
+log = logging.getLogger(__name__)
+
+
+class Starts:
+    """``started(pod uid, UUIDs)`` is called once a container of that pod may start."""
+
+    def __init__(
+        self,
+        *,
+        cards: NodeCards,
+        kubelet: PodSource,
+        watch: NodePods,
+        checkpoint: CheckpointFile,
+        specs: cdi.Specs,
+        started: Callable[[str, Sequence[str]], None],
+    ) -> None:
+        self._cards = cards
+        self._kubelet = kubelet
+        self._watch = watch
+        self._checkpoint = checkpoint
+        self._specs = specs
+        self._started = started
+        self._counted: set[str] = set()
+
+    async def before_start(self, device_ids: Sequence[str]) -> None:
+        """Nothing if the container may start now, with all that it needs in place.
+
+        Raises Refused, CheckpointError or KubeletError; the kubelet tries again.
+        """
+        ids = frozenset(device_ids)
+        entries = self._entries_of(ids)
+        pod, entries = await self._owner(ids, entries)
+        grant = grant_of(pod, self._cards.inventory)
+        for card in grant.cards:
+            if why := self._cards.why_unusable(card):
+                raise Refused(f"pod {pod.key}: its card {card.uuid} cannot be used: {why}")
+        for entry in entries:
+            self._make_true(entry, grant)
+        self._count_off_card(ids, grant)
+        self._started(pod.uid, grant.uuids)
+        log.info(
+            "container may start",
+            extra={
+                "pod": pod.key,
+                "containers": sorted(entry.container for entry in entries),
+                "units": len(ids),
+                "cards": grant.uuids,
+            },
+        )
+
+    def _entries_of(self, ids: frozenset[str]) -> list[Entry]:
+        entries = [entry for entry in self._checkpoint.read() if entry.device_ids == ids]
+        if not entries:
+            raise Refused(
+                f"no container holds just these {len(ids)} devices ({_shown(ids)}) in the "
+                f"kubelet's checkpoint"
+            )
+        return entries
+
+    async def _owner(self, ids: frozenset[str], entries: list[Entry]) -> tuple[Pod, list[Entry]]:
+        """The one live pod among the entries: those of deleted pods stay for a while."""
+        uids = sorted({entry.pod_uid for entry in entries})
+        pods = [pod for uid in uids if (pod := self._watch.by_uid(uid)) is not None]
+        if len(pods) < len(uids):
+            known = {pod.uid: pod for pod in await self._kubelet.fetch()}
+            pods = [pod for uid in uids if (pod := self._watch.by_uid(uid) or known.get(uid))]
+        pods = [pod for pod in pods if not pod.is_terminal]
+        if len(pods) != 1:
+            raise Refused(
+                f"the devices {_shown(ids)} belong to {len(pods)} live pods: the kubelet's "
+                f"checkpoint names {', '.join(uids)}, of which there are "
+                f"{', '.join(pod.key for pod in pods) or 'none'}"
+            )
+        return pods[0], [entry for entry in entries if entry.pod_uid == pods[0].uid]
+
+    def _make_true(self, entry: Entry, grant: Grant) -> None:
+        """See to it that what Allocate answered now means the cards on record."""
+        environment = grant.environment(entry.container)
+        answered = answers.read(entry.answer, self._cards.inventory)
+        if answered.share:
+            self._specs.write(answered.share, cdi.Given(grant.pod.uid, environment))
+        elif answered.cards != frozenset(grant.uuids):
+            raise Refused(
+                f"pod {grant.pod.key}: container {entry.container} was given "
+                f"{', '.join(sorted(answered.cards)) or 'no card'} by Allocate, and "
+                f"{', '.join(grant.uuids)} is on record: the kubelet keeps that answer as long as "
+                f"the pod lives, so delete the pod"
+            )
+
+    def _count_off_card(self, ids: frozenset[str], grant: Grant) -> None:
+        # Once a pod and set of IDs: this is called again at each restart of the container.
+        key = f"{grant.pod.uid} {cdi.share_name(ids)}"
+        if key in self._counted:
+            return
+        live = {entry.pod_uid for entry in self._checkpoint.read()}
+        self._counted = {old for old in self._counted if old.partition(" ")[0] in live} | {key}
+        metrics.IDS_OFF_CARD.inc(off_card(tuple(ids), grant.tags, devices.TAG_LENGTH))
+
+
+def _shown(ids: frozenset[str]) -> str:
+    names = sorted(ids)
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

@@ -1,0 +1,1 @@
+"""gRPC interfaces that gpushare speaks: our .proto files and the code generated from them."""

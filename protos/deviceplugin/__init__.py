@@ -1,0 +1,1 @@
+"""Interfaces of the kubelet that device plugins speak."""

@@ -1,0 +1,1 @@
+"""Version v1beta1, the only one that kubelets accept."""

@@ -1,0 +1,239 @@
+"""A gRPC double of the kubelet's device manager, with its rules and its limits.
+
+What it does is what Kubernetes 1.34 does (pkg/kubelet/cm/devicemanager): it dials back inside
+Register, takes 4,194,304 bytes a message, calls GetPreferredAllocation with all free devices and
+takes what is both preferred and free, calls Allocate once a container, then replaces its
+checkpoint, hands an init container's devices on to later containers, and gives PreStartContainer
+30 seconds. It admits one pod at a time; ``pods`` is what its HTTPS port would list.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+
+from gpushare.contract import RESOURCE_MEMORY
+from gpushare.objects import Pod
+from gpushare.records import containers_of
+from protos.deviceplugin.v1beta1 import api_pb2
+
+MAX_MESSAGE_BYTES = 4_194_304
+CHECKPOINT = "kubelet_internal_checkpoint"
+
+
+class Rejected(Exception):
+    """The pod is Failed for good."""
+
+
+class FakeKubelet:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pods: list[Pod] = []
+        self.pods_fail: Exception | None = None
+        self.devices: dict[str, str] = {}
+        self.lists: list[int] = []
+        self.registrations = 0
+        self.refuse_registration = ""
+        self.held: dict[tuple[str, str], tuple[frozenset[str], bytes]] = {}
+        self.changed = asyncio.Condition()
+        self._server: grpc.aio.Server | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._reader: asyncio.Task | None = None
+
+    # What its HTTPS port answers.
+
+    async def fetch(self) -> list[Pod]:
+        if self.pods_fail is not None:
+            raise self.pods_fail
+        return list(self.pods)
+
+    # Life and death.
+
+    async def start(self) -> None:
+        """Delete every socket in the folder, then make kubelet.sock."""
+        for path in self.folder.iterdir():
+            if path.is_socket():
+                path.unlink()
+        self._server = grpc.aio.server()
+        handler = grpc.unary_unary_rpc_method_handler(
+            self._register,
+            request_deserializer=api_pb2.RegisterRequest.FromString,
+            response_serializer=api_pb2.Empty.SerializeToString,
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("v1beta1.Registration", {"Register": handler}),)
+        )
+        self._server.add_insecure_port(f"unix:{self.folder / 'kubelet.sock'}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self.cut_stream()
+        if self._server is not None:
+            await self._server.stop(0)
+            self._server = None
+
+    async def restart(self) -> None:
+        await self.stop()
+        self.devices = {}
+        await self.start()
+
+    async def cut_stream(self) -> None:
+        """End the device list from this side, as the kubelet does with one that is too long."""
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+            self._reader = None
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    async def until(self, condition, seconds: float = 10.0) -> None:
+        """Wait until ``condition()`` holds; it is looked at whenever something has come in."""
+        async with asyncio.timeout(seconds), self.changed:
+            await self.changed.wait_for(condition)
+
+    @property
+    def allocatable(self) -> int:
+        return sum(health == "Healthy" for health in self.devices.values())
+
+    async def _register(self, request, context) -> api_pb2.Empty:
+        if self.refuse_registration:
+            await context.abort(grpc.StatusCode.UNKNOWN, self.refuse_registration)
+        assert request.version == "v1beta1"
+        assert request.resource_name == RESOURCE_MEMORY
+        await self.cut_stream()
+        self._channel = grpc.aio.insecure_channel(
+            f"unix:{self.folder / request.endpoint}",
+            options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)],
+        )
+        self.options = await self._call("GetDevicePluginOptions", api_pb2.Empty(), timeout=10)
+        self._reader = asyncio.create_task(self._read(self._channel))
+        self.registrations += 1
+        await self._notify()
+        return api_pb2.Empty()
+
+    async def _read(self, channel) -> None:
+        stream = channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch")(b"")
+        try:
+            async for message in stream:
+                self.lists.append(len(message))
+                listed = api_pb2.ListAndWatchResponse.FromString(message)
+                self.devices = {device.ID: device.health for device in listed.devices}
+                await self._notify()
+        except grpc.aio.AioRpcError:
+            self.devices = dict.fromkeys(self.devices, "Unhealthy")
+            await self._notify()
+
+    async def _notify(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    # Admission and start of containers.
+
+    async def admit(self, pod: Pod) -> None:
+        """Add the pod, then ask for its devices, container by container; Rejected if refused."""
+        self.pods.append(pod)
+        reusable: set[str] = set()
+        for container in containers_of(pod):
+            if not container.units:
+                continue
+            ids = await self._choose(container.units, reusable)
+            request = api_pb2.AllocateRequest(
+                container_requests=[{"devices_ids": sorted(ids, key=hash)}]
+            )
+            try:
+                response = await self._call("Allocate", request)
+            except grpc.aio.AioRpcError as err:
+                raise Rejected(err.details()) from err
+            answer = response.container_responses[0]
+            self.held[pod.uid, container.name] = frozenset(ids), answer.SerializeToString()
+            self.write_checkpoint()
+            if container.kind == "init":
+                reusable |= ids
+            else:
+                reusable -= ids
+
+    async def _choose(self, units: int, reusable: set[str]) -> set[str]:
+        chosen = set(sorted(reusable)[:units])
+        if len(chosen) == units:
+            return chosen
+        taken = set().union(*(ids for ids, _ in self.held.values())) if self.held else set()
+        free = [i for i, health in self.devices.items() if health == "Healthy" and i not in taken]
+        if len(free) < units - len(chosen):
+            raise Rejected(f"Requested: {units}, Available: {len(free)}")
+        request = api_pb2.PreferredAllocationRequest(
+            container_requests=[
+                {
+                    "available_deviceIDs": [*free, *chosen],
+                    "must_include_deviceIDs": sorted(chosen),
+                    "allocation_size": units,
+                }
+            ]
+        )
+        response = await self._call("GetPreferredAllocation", request)
+        for wish in response.container_responses[0].deviceIDs:
+            if wish in free and len(chosen) < units:
+                chosen.add(wish)
+        for other in free:
+            if len(chosen) == units:
+                break
+            chosen.add(other)
+        return chosen
+
+    async def pre_start(self, pod: Pod, container: str) -> None:
+        """What comes before each start; AioRpcError with the plugin's text if it must wait."""
+        ids, _ = self.held[pod.uid, container]
+        await self._call(
+            "PreStartContainer", api_pb2.PreStartContainerRequest(devices_ids=ids), timeout=30
+        )
+
+    def answer(self, pod: Pod, container: str) -> api_pb2.ContainerAllocateResponse:
+        """What the kubelet gives to the container at each start."""
+        return api_pb2.ContainerAllocateResponse.FromString(self.held[pod.uid, container][1])
+
+    def forget(self, pod: Pod) -> None:
+        """The pod is gone: its devices are free again."""
+        self.pods = [other for other in self.pods if other.uid != pod.uid]
+        self.held = {key: value for key, value in self.held.items() if key[0] != pod.uid}
+
+    def write_checkpoint(self) -> None:
+        entries = [
+            {
+                "PodUID": uid,
+                "ContainerName": container,
+                "ResourceName": RESOURCE_MEMORY,
+                "DeviceIDs": {"-1": sorted(ids)},
+                "AllocResp": base64.b64encode(answer).decode(),
+            }
+            for (uid, container), (ids, answer) in self.held.items()
+        ]
+        data = {
+            "PodDeviceEntries": entries,
+            "RegisteredDevices": {RESOURCE_MEMORY: sorted(self.devices)},
+        }
+        fresh = self.folder / (CHECKPOINT + ".new")
+        fresh.write_text(json.dumps({"Data": data, "Checksum": 1}))
+        fresh.replace(self.folder / CHECKPOINT)
+
+    async def call(self, name: str, request, timeout: float = 30):
+        """One call of the plugin, as it stands."""
+        return await self._call(name, request, timeout)
+
+    async def _call(self, name: str, request, timeout: float = 30):
+        answers = {
+            "GetDevicePluginOptions": api_pb2.DevicePluginOptions,
+            "GetPreferredAllocation": api_pb2.PreferredAllocationResponse,
+            "Allocate": api_pb2.AllocateResponse,
+            "PreStartContainer": api_pb2.PreStartContainerResponse,
+        }
+        assert self._channel is not None, "no plugin is registered"
+        call = self._channel.unary_unary(
+            f"/v1beta1.DevicePlugin/{name}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answers[name].FromString,
+        )
+        return await call(request, timeout=timeout)

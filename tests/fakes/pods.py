@@ -1,0 +1,86 @@
+"""Pods as the kubelet's /pods and the API server show them, for tests of the node half."""
+
+import itertools
+
+from gpushare.contract import (
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    RESOURCE_MEMORY,
+)
+from gpushare.objects import (
+    Container,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Resources,
+)
+
+NODE = "node-1"
+_uids = itertools.count(1)
+
+
+def pod(
+    name: str,
+    units: int | list[int] = 10,
+    *,
+    cards: tuple[str, ...] = (),
+    init: list[int] | None = None,
+    seen: str = "",
+    created: str = "2026-11-21T10:00:00Z",
+    assume_time: int = 0,
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    deleted: str | None = None,
+    started: bool = False,
+    uid: str = "",
+    resource_version: str = "1",
+) -> Pod:
+    """A bound pod; ``cards`` are what was decided on, none meaning that nobody has decided."""
+    written = dict(annotations or {})
+    if cards:
+        written |= {
+            ANNOTATION_INDEX: ",".join("0" for _ in cards),
+            ANNOTATION_CARDS: ",".join(cards),
+            ANNOTATION_ASSIGNED: "false",
+            ANNOTATION_ASSUME_TIME: str(assume_time),
+        }
+    if seen:
+        written["kubernetes.io/config.seen"] = seen
+    amounts = units if isinstance(units, list) else [units]
+    containers = tuple(container(f"app-{n}", amount) for n, amount in enumerate(amounts))
+    status = PodStatus(phase="Pending")
+    if started:
+        status = PodStatus(
+            phase="Running",
+            start_time="2026-11-21T10:00:01Z",
+            container_statuses=tuple(ContainerStatus(c.name, f"x://{c.name}") for c in containers),
+        )
+    return Pod(
+        metadata=ObjectMeta(
+            name=name,
+            namespace="default",
+            uid=uid or f"uid-{next(_uids)}-{name}",
+            resource_version=resource_version,
+            creation_timestamp=created,
+            deletion_timestamp=deleted,
+            annotations=written,
+            labels=labels,
+        ),
+        spec=PodSpec(
+            node_name=NODE,
+            containers=containers,
+            init_containers=tuple(
+                container(f"init-{n}", amount) for n, amount in enumerate(init or [])
+            ),
+        ),
+        status=status,
+    )
+
+
+def container(name: str, units: int) -> Container:
+    limits = {RESOURCE_MEMORY: str(units)} if units else None
+    return Container(name=name, resources=Resources(limits=limits))
