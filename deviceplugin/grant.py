@@ -80,20 +80,12 @@ def grant_of(pod: Pod, inventory: Inventory | None) -> Grant:
         raise Refused(f"pod {pod.key} holds no share: it is not bound, or it has ended")
     if share.is_unplaced:
         raise Refused(f"pod {pod.key}: its card cannot be told: {share.why_unplaced}")
-    cards = []
-    for uuid in share.cards:
-        card = inventory.by_uuid(uuid)
-        if card is None:
-            raise Refused(
-                f"pod {pod.key} is to run on card {uuid}, and this node has no such "
-                f"card: {_known(inventory)}"
-            )
-        cards.append(card)
+    cards = [card for card in inventory.cards if card.uuid in share.cards]
     if len(cards) != request.card_count:
         raise Refused(
             f"pod {pod.key} asks for {request.card_count} cards, and {len(cards)} are on its record"
         )
-    return Grant(pod, request, tuple(sorted(cards, key=lambda card: card.index)))
+    return Grant(pod, request, tuple(cards))
 
 
 def visible_cards(envs: Mapping[str, str], inventory: Inventory | None) -> frozenset[str]:
@@ -114,7 +106,3 @@ def off_card(device_ids: Sequence[str], tags: Sequence[str], tag_length: int) ->
     """How many of the IDs lie on cards other than those with ``tags``."""
     own = frozenset(tags)
     return sum(text[:tag_length] not in own for text in device_ids)
-
-
-def _known(inventory: Inventory) -> str:
-    return "it has " + (", ".join(card.uuid for card in inventory.cards) or "none")

@@ -4,7 +4,7 @@ Index and tag belong to a UUID for ever: a card that was seen once keeps its pla
 as unhealthy, and its index is never given to another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -37,7 +37,7 @@ class Survey:
     inventory: Inventory
     reasons: Mapping[str, str] = field(default_factory=dict)
     usable_mib: tuple[int, ...] = ()
-    unshared: tuple[str, ...] = ()  # cards in MIG mode, which are seen and not shared
+    remarks: tuple[str, ...] = ()  # what an operator should know about cards that are well
 
 
 def restored(before: Inventory, terms: Terms) -> Survey:
@@ -83,8 +83,9 @@ def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Surv
             index = max((card.index for card in cards), default=-1) + 1
             cards.append(_card(new, index, tag_of(new.uuid, {c.tag for c in cards}), terms))
             usable.append(terms.usable_mib(new))
-    mig = tuple(card.uuid for card in shown.values() if card.is_mig)
-    return Survey(_inventory(tuple(cards), terms), reasons, tuple(usable), mig)
+    return Survey(
+        _inventory(tuple(cards), terms), reasons, tuple(usable), _remarks(shown.values(), terms)
+    )
 
 
 def without_driver(before: Survey, why: str) -> Survey:
@@ -92,6 +93,19 @@ def without_driver(before: Survey, why: str) -> Survey:
     cards = tuple(replace(card, health=Health.UNHEALTHY) for card in before.inventory.cards)
     inventory = replace(before.inventory, cards=cards)
     return replace(before, inventory=inventory, reasons=dict.fromkeys((c.uuid for c in cards), why))
+
+
+def _remarks(shown: Iterable[PhysicalCard], terms: Terms) -> tuple[str, ...]:
+    remarks = []
+    for card in shown:
+        if card.is_mig:
+            remarks.append(f"card {card.uuid} is in MIG mode, and such cards are not shared")
+        elif card.reserved_mib is None and terms.reserved_mib == BY_DRIVER:
+            remarks.append(
+                f"the driver does not tell what it keeps of card {card.uuid} for itself, which "
+                f"counts as nothing: set --reserved to a number of MiB"
+            )
+    return tuple(remarks)
 
 
 def _card(found: PhysicalCard, index: int, tag: str, terms: Terms) -> Card:

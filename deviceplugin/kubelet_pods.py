@@ -70,7 +70,7 @@ class KubeletPods:
             return _decoder.decode(body).items or []
         except (aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as err:
             # TimeoutError is an OSError; ValueError: a certificate file without certificates.
-            raise KubeletError(f"GET {self._url}: {err!r}") from err
+            raise KubeletError(f"GET {self._url}: {type(err).__name__} {err}") from err
 
     def _context(self) -> ssl.SSLContext:
         changed = self._certificate.stat().st_mtime_ns

@@ -76,8 +76,8 @@ class NodeCards:
         confirmed = frozenset(c.uuid for c in self._survey.inventory.cards if c.is_healthy)
         newly_confirmed = confirmed != self._confirmed
         self._confirmed = confirmed
+        self._log_changes(before)
         if before is None or newly_confirmed or before.inventory != self._survey.inventory:
-            self._log_unhealthy(before)
             self._publish()
 
     def driver_is_silent(self, why: str) -> None:
@@ -87,7 +87,7 @@ class NodeCards:
         before = self._survey
         self._survey = without_driver(self._survey, why)
         self._confirmed = frozenset()
-        self._log_unhealthy(before)
+        self._log_changes(before)
         self._publish()
 
     async def changed(self, since: int) -> int:
@@ -110,10 +110,15 @@ class NodeCards:
         change, self._change = self._change, asyncio.Event()
         change.set()
 
-    def _log_unhealthy(self, before: Survey | None) -> None:
-        reasons = self._survey.reasons if self._survey is not None else {}
+    def _log_changes(self, before: Survey | None) -> None:
+        if self._survey is None:
+            return
         old = before.reasons if before is not None else {}
-        for uuid in sorted(reasons.keys() - old.keys()):
-            log.warning("card is unhealthy", extra={"card": uuid, "why": reasons[uuid]})
-        for uuid in sorted(old.keys() - reasons.keys()):
+        new = self._survey.reasons
+        for uuid in sorted(new.keys() - old.keys()):
+            log.warning("card is unhealthy", extra={"card": uuid, "why": new[uuid]})
+        for uuid in sorted(old.keys() - new.keys()):
             log.info("card is healthy again", extra={"card": uuid})
+        for remark in self._survey.remarks:
+            if before is None or remark not in before.remarks:
+                log.warning(remark)

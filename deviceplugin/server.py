@@ -37,7 +37,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Service:
-    """``streams`` is how many device lists are being read now."""
+    """``streams`` is how many device lists are being read now, ``streams_opened`` ever."""
 
     def __init__(
         self, cards: NodeCards, allocations: Allocations, starts: Starts, clock: Clock
@@ -47,6 +47,7 @@ class Service:
         self._starts = starts
         self._clock = clock
         self.streams = 0
+        self.streams_opened = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
         calls: dict[str, tuple[Any, Callable[[Any], Awaitable[Any]]]] = {
@@ -75,6 +76,7 @@ class Service:
 
     async def _list_and_watch(self, _: api_pb2.Empty, __: Context) -> AsyncIterator[bytes]:
         self.streams += 1
+        self.streams_opened += 1
         log.info("the kubelet reads the device list", extra={"streams": self.streams})
         try:
             sent: bytes | None = None

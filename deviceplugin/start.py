@@ -118,5 +118,4 @@ class Starts:
 
 
 def _shown(ids: frozenset[str]) -> str:
-    names = sorted(ids)
-    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    return " to ".join(dict.fromkeys((min(ids), max(ids)))) if ids else "none"

@@ -12,6 +12,7 @@ from localcluster.api import Api
 from localcluster.build import Progress
 from localcluster.control import Control, base_environment, start_supervisor
 from localcluster.errors import ApiError
+from localcluster.health import await_healthy
 from localcluster.images import PAUSE, WORKLOAD, Image, archive
 from localcluster.network import NetworkPlan
 from localcluster.node import Node
@@ -75,6 +76,8 @@ def bring_up(plan: Plan, progress: Progress) -> None:
             start(controlplane.CONTROLLER_MANAGER, arguments)
             start(controlplane.SCHEDULER, controlplane.scheduler_arguments(state, addresses))
             _start_kubelets(nodes, prepared, control)
+            for name, port in controlplane.HEALTH_PORTS.items():
+                await_healthy(control, name, f"{addresses.host}:{port}", state.log(name))
             say("every kubelet is started")
             if plan.paper_nodes:
                 add_paper_nodes(api, plan.paper_nodes)

@@ -75,6 +75,12 @@ class Gpushare:
         env = {**_ENVIRONMENT, **cluster.card_environment(node)}
         cluster.start_program(plugin_of(node), _python("deviceplugin", words), node=node, env=env)
 
+    def restart_plugin(self, node: str, *, binding: Binding) -> None:
+        """Run a node's plugin with another binding from now on; return once it serves."""
+        self.cluster.stop(plugin_of(node))
+        self.start_plugin(node, binding=binding)
+        self.wait_ready()
+
     def plugin_kubeconfig(self, node: str) -> Path:
         """Write the kubeconfig of a node's plugin."""
         return self.cluster.service_account_kubeconfig(
@@ -87,6 +93,8 @@ class Gpushare:
         def unready() -> str | None:
             try:
                 known = {node["name"]: node for node in self.inspect()}
+                for name in self.cluster.node_names:
+                    self._plugin_page(name, "/readyz")
             except ApiError as err:
                 return str(err)
             with self.cluster.api() as api:
@@ -121,6 +129,10 @@ class Gpushare:
         except ValueError:
             return answer.status, text
 
+    def plugin_metrics(self, node: str) -> str:
+        """Return what a node's plugin counts, in Prometheus' text form."""
+        return self._plugin_page(node, "/metrics")
+
     def inspect(self, node: str = "") -> list[dict[str, Any]]:
         """Return every node's cards and shares, or one node's, as the extender counts them."""
         path = "/gpushare-scheduler/inspect" + (f"/{node}" if node else "")
@@ -129,6 +141,22 @@ class Gpushare:
             raise ApiError(status, f"inspect: {found}")
         nodes: list[dict[str, Any]] = found["nodes"]
         return nodes
+
+    def _plugin_page(self, node: str, path: str) -> str:
+        connection = http.client.HTTPConnection(
+            self.cluster.node_address(node), PLUGIN_PORT, timeout=10
+        )
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        except (OSError, http.client.HTTPException) as problem:
+            raise ApiError(0, f"the plugin of {node} does not answer: {problem}") from problem
+        finally:
+            connection.close()
+        if answer.status != http.client.OK:
+            raise ApiError(answer.status, f"the plugin of {node}: {text.strip()}")
+        return text
 
     def card_of(self, pod: str) -> tuple[str, int]:
         """Return node and card index on which the extender counts a pod of one card."""

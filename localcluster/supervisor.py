@@ -110,7 +110,7 @@ async def _main(state: Path) -> None:
 def main() -> None:
     """Run until asked to shut down; a second supervisor of the same folder ends at once."""
     state = Path(sys.argv[1])
-    os.umask(0o077)
+    os.umask(0o022)
     with (state / "supervisor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         asyncio.run(_main(state))

@@ -1,12 +1,16 @@
 """Pods that ask for a share and print what they got."""
 
+import contextlib
 import json
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
+from localcluster.errors import ApiError, UsageError
 from localcluster.images import WORKLOAD
 from localcluster.wait import wait_until
 
@@ -146,6 +150,19 @@ class Workloads:
         )
         with self.cluster.api() as api:
             return [str(item["message"]) for item in api.get(path)["items"]]
+
+    def kill_container(self, name: str) -> None:
+        """Kill a pod's workload from outside, as the kernel would for want of memory."""
+        wanted = f"HOSTNAME={name}".encode()
+        killed = 0
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                variables = (process / "environ").read_bytes().split(b"\0")
+                if wanted in variables and b"workload" in (process / "cmdline").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
+                    killed += 1
+        if not killed:
+            raise UsageError(f"no workload of a pod {name!r} runs on this machine")
 
     def exists(self, name: str) -> bool:
         """Say whether the API server still has the pod."""

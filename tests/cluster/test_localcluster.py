@@ -15,7 +15,7 @@ import pytest
 
 from localcluster import Cluster, LocalClusterError, NodeSpec, teardown
 from localcluster.nvml import CardSpec
-from localcluster.state import StateFolder
+from localcluster.state import StateFolder, state_root
 from localcluster.wait import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -59,8 +59,11 @@ def traces(state: StateFolder) -> set[str]:
 
 
 def host() -> dict[str, object]:
-    """What a cluster could change on the machine without its name on it."""
-    folders = ("/etc", "/opt", "/run", "/usr/libexec", "/var/lib", "/var/log", "/sys/class/net")
+    """What a cluster could change on the machine without its name on it.
+
+    What bears any cluster's name is left out: others may come and go meanwhile.
+    """
+    folders = ("/etc", "/opt", "/run", "/usr/libexec", "/var/lib", "/var/log")
     settings = (
         "vm/overcommit_memory",
         "kernel/panic",
@@ -68,12 +71,14 @@ def host() -> dict[str, object]:
         "net/ipv4/ip_forward",
     )
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    places = [line.split()[4] for line in mounts]
+    routes = subprocess.check_output(["ip", "route"], text=True).splitlines()
     return {
         "folders": {each: sorted(Path(each).iterdir()) for each in folders},
         "settings": {each: Path("/proc/sys", each).read_text() for each in settings},
-        "mounts": sorted(line.split()[4] for line in mounts),
+        "mounts": sorted(each for each in places if not each.startswith(str(state_root()))),
         "rules": subprocess.check_output(["nft", "list", "ruleset"], text=True),
-        "routes": subprocess.check_output(["ip", "route"], text=True),
+        "routes": [each for each in routes if " dev lc" not in each],
     }
 
 

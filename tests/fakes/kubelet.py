@@ -10,8 +10,7 @@ checkpoint, hands an init container's devices on to later containers, and gives 
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
 from pathlib import Path
 
 import grpc
@@ -70,11 +69,17 @@ class FakeKubelet:
         self._server.add_insecure_port(f"unix:{self.folder / 'kubelet.sock'}")
         await self._server.start()
 
-    async def stop(self) -> None:
+    async def stop(self, *, leave_socket: bool = False) -> None:
+        """End; a real kubelet leaves its socket behind, with nobody listening."""
         await self.cut_stream()
         if self._server is not None:
             await self._server.stop(0)
             self._server = None
+        if leave_socket:
+            left = self.folder / "kubelet.sock"
+            left.unlink(missing_ok=True)
+            with socket.socket(socket.AF_UNIX) as abandoned:
+                abandoned.bind(str(left))
 
     async def restart(self) -> None:
         await self.stop()
@@ -110,7 +115,7 @@ class FakeKubelet:
             f"unix:{self.folder / request.endpoint}",
             options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)],
         )
-        self.options = await self._call("GetDevicePluginOptions", api_pb2.Empty(), timeout=10)
+        self.options = await self.call("GetDevicePluginOptions", api_pb2.Empty(), seconds=10)
         self._reader = asyncio.create_task(self._read(self._channel))
         self.registrations += 1
         await self._notify()
@@ -146,7 +151,7 @@ class FakeKubelet:
                 container_requests=[{"devices_ids": sorted(ids, key=hash)}]
             )
             try:
-                response = await self._call("Allocate", request)
+                response = await self.call("Allocate", request)
             except grpc.aio.AioRpcError as err:
                 raise Rejected(err.details()) from err
             answer = response.container_responses[0]
@@ -174,7 +179,7 @@ class FakeKubelet:
                 }
             ]
         )
-        response = await self._call("GetPreferredAllocation", request)
+        response = await self.call("GetPreferredAllocation", request)
         for wish in response.container_responses[0].deviceIDs:
             if wish in free and len(chosen) < units:
                 chosen.add(wish)
@@ -187,8 +192,8 @@ class FakeKubelet:
     async def pre_start(self, pod: Pod, container: str) -> None:
         """What comes before each start; AioRpcError with the plugin's text if it must wait."""
         ids, _ = self.held[pod.uid, container]
-        await self._call(
-            "PreStartContainer", api_pb2.PreStartContainerRequest(devices_ids=ids), timeout=30
+        await self.call(
+            "PreStartContainer", api_pb2.PreStartContainerRequest(devices_ids=ids), seconds=30
         )
 
     def answer(self, pod: Pod, container: str) -> api_pb2.ContainerAllocateResponse:
@@ -219,11 +224,8 @@ class FakeKubelet:
         fresh.write_text(json.dumps({"Data": data, "Checksum": 1}))
         fresh.replace(self.folder / CHECKPOINT)
 
-    async def call(self, name: str, request, timeout: float = 30):
+    async def call(self, name: str, request, seconds: float = 30):
         """One call of the plugin, as it stands."""
-        return await self._call(name, request, timeout)
-
-    async def _call(self, name: str, request, timeout: float = 30):
         answers = {
             "GetDevicePluginOptions": api_pb2.DevicePluginOptions,
             "GetPreferredAllocation": api_pb2.PreferredAllocationResponse,
@@ -236,4 +238,4 @@ class FakeKubelet:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answers[name].FromString,
         )
-        return await call(request, timeout=timeout)
+        return await call(request, timeout=seconds)

@@ -46,8 +46,9 @@ def pod(
             ANNOTATION_INDEX: ",".join("0" for _ in cards),
             ANNOTATION_CARDS: ",".join(cards),
             ANNOTATION_ASSIGNED: "false",
-            ANNOTATION_ASSUME_TIME: str(assume_time),
         }
+    if assume_time:
+        written[ANNOTATION_ASSUME_TIME] = str(assume_time)
     if seen:
         written["kubernetes.io/config.seen"] = seen
     amounts = units if isinstance(units, list) else [units]

@@ -1,5 +1,6 @@
 """What the components are configured with."""
 
+import socket
 import tomllib
 from pathlib import Path
 
@@ -7,8 +8,8 @@ import pytest
 import yaml
 
 from localcluster.build import SOURCES, components, module_version
-from localcluster.controlplane import write_scheduler_configuration
-from localcluster.errors import BuildError, UsageError
+from localcluster.controlplane import check_ports, write_scheduler_configuration
+from localcluster.errors import BuildError, HostError, UsageError
 from localcluster.namespaces import mount_script
 from localcluster.network import NetworkPlan
 from localcluster.nodefiles import containerd_config, kubelet_config, snapshotter_for
@@ -101,3 +102,10 @@ def test_components_say_the_versions_of_go_mod() -> None:
 def test_a_module_that_go_mod_lacks_is_named() -> None:
     with pytest.raises(BuildError, match=r"does not require example\.org/x"):
         module_version("module m\n", "example.org/x")
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    plan = NetworkPlan("127.77.0.0/16")
+    check_ports(plan)
+    with socket.create_server((plan.host, 10259)), pytest.raises(HostError, match=r"\[10259\]"):
+        check_ports(plan)

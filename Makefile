@@ -1,0 +1,49 @@
+# Every target sets up what it needs; `make` alone says which there are.
+
+export UV_PYTHON_DOWNLOADS := never
+
+# The machine's uv, or one of our own below .uv/.
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
+RUN := $(UV) run --frozen
+export PATH := $(PATH):$(CURDIR)/.uv/bin
+PYTHON ?= python3
+DOCKER ?= docker
+IMAGE ?= gpushare:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo cluster down test lint image setup
+
+help:  ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: setup  ## one pod's whole way on a real Kubernetes, drawn in the terminal (root, Linux)
+	$(RUN) python -m localcluster.demo
+
+cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it (root, Linux)
+	@$(RUN) python -m localcluster.gpushare up
+
+down: setup  ## take that cluster down again
+	$(RUN) python -m localcluster.gpushare down
+
+test: setup  ## all tests; those on a cluster need root on Linux
+	$(RUN) pytest
+
+lint: setup  ## style, types, import rules, generated code
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+	$(RUN) lint-imports
+	$(RUN) python -m protos.generate --check
+
+image:  ## the image of both halves, with docker or DOCKER=podman; BASE_IMAGE= and IMAGE= choose
+	$(DOCKER) build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) -t $(IMAGE) .
+
+setup: $(filter .uv/bin/uv,$(UV))
+	@$(UV) sync --frozen --quiet
+
+.uv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "gpushare needs Python 3.11 or newer: $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing); PYTHON= names another"; exit 1; }
+	@echo "uv is not installed: putting it into .uv/"
+	@$(PYTHON) -m venv .uv || { rm -rf .uv; echo "$(PYTHON) has no venv module: on Debian, apt-get install python3-venv"; exit 1; }
+	@.uv/bin/pip install --quiet "uv>=0.9,<1"

@@ -1,0 +1,74 @@
+"""One shared cluster for all cluster tests, with gpushare on it as a user would run it."""
+
+import os
+import platform
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, gpu_node
+from localcluster.state import StateFolder
+from localcluster.wait import tail
+from localcluster.workloads import Workloads
+from tests.cluster.history import History
+
+NAME = "gpushare-tests"
+LOG_LINES = 40
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip where a cluster cannot be: only for want of root or Linux, never for a failure."""
+    if platform.system() == "Linux" and os.geteuid() == 0:
+        return
+    why = "needs root on Linux for namespaces and cgroups: run the tests as root"
+    for item in items:
+        if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of both programs' logs beside a failure: the cluster is gone afterwards."""
+    report = yield
+    if report.failed and call.when == "call" and item.get_closest_marker("cluster"):
+        for path in sorted(StateFolder.of(NAME).logs.glob("*.log")):
+            if path.stem.startswith(("extender", "deviceplugin")):
+                report.sections.append((f"log of {path.stem}", tail(path, LOG_LINES)))
+    return report
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """n1, n2, n3 with two cards each, n4 with four; every card has 16276 units of one MiB."""
+    nodes = [gpu_node("n1", 2), gpu_node("n2", 2), gpu_node("n3", 2), gpu_node("n4", 4)]
+    made = Cluster.up(nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=print)
+    try:
+        Gpushare(made).install()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="session")
+def history(cluster: Cluster) -> Iterator[History]:
+    """Every change of every pod, as the API server told it."""
+    with History(cluster) as recorded:
+        yield recorded
+
+
+@pytest.fixture
+def gpushare(cluster: Cluster, history: History) -> Iterator[Gpushare]:
+    """Give gpushare on empty cards; afterwards what must hold after everything is checked."""
+    made = Gpushare(cluster)
+    made.wait_ready()
+    yield made
+    Workloads(cluster).delete_all()
+    history.check_bound_once_and_whole()
+
+
+@pytest.fixture
+def pods(cluster: Cluster, gpushare: Gpushare) -> Workloads:
+    return Workloads(cluster)

@@ -1,0 +1,88 @@
+"""What must hold for running pods: what is written on them is what their containers got."""
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from localcluster.cluster import Cluster
+from localcluster.gpushare import Gpushare
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads
+
+CARDS = "gpushare.aliyun.com/cards"
+RUNNING_ON = "gpushare.aliyun.com/running-on"
+ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+RESOURCE = "aliyun.com/gpu-mem"
+
+
+def assigned(pods: Workloads, *names: str) -> None:
+    """Wait until the plugin has written that these pods run, and where."""
+
+    def missing() -> str | None:
+        late = [name for name in names if pods.annotations(name).get(ASSIGNED) != "true"]
+        return ", ".join(late) or None
+
+    wait_until("ASSIGNED on every pod", missing, seconds=20)
+
+
+def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
+    """Check invariant 4 for every container that asked; return each pod's UUIDs."""
+    assigned(pods, *names)
+    found = {}
+    for name in names:
+        described = pods.get(name)
+        annotations = described["metadata"]["annotations"]
+        running_on = msgspec.json.decode(annotations[RUNNING_ON])
+        uuids = annotations[CARDS]
+        spec = described["spec"]
+        for container in [*spec.get("initContainers", []), *spec["containers"]]:
+            limits = container.get("resources", {}).get("limits", {})
+            if RESOURCE not in limits:
+                continue
+            environment = pods.environment(name, container["name"])
+            assert environment["NVIDIA_VISIBLE_DEVICES"] == uuids, name
+            assert ",".join(running_on[container["name"]]) == uuids, name
+        found[name] = uuids
+    return found
+
+
+def sums_are_right(gpushare: Gpushare, pods: Workloads) -> None:
+    """Check that every card holds exactly what its live pods were granted, and no more."""
+    wanted: dict[tuple[str, str], int] = {}
+    for described in pods.all():
+        node = described["spec"].get("nodeName")
+        if not node or described["status"]["phase"] in {"Succeeded", "Failed"}:
+            continue
+        annotations = described["metadata"].get("annotations", {})
+        uuids = annotations.get(CARDS, "").split(",")
+        for uuid in uuids:
+            units = int(annotations["ALIYUN_COM_GPU_MEM_POD"]) // len(uuids)
+            wanted[node, uuid] = wanted.get((node, uuid), 0) + units
+    for node in gpushare.inspect():
+        for card in node["devs"]:
+            assert card["usedGPU"] == wanted.get((node["name"], card["uuid"]), 0), card
+            assert card["usedGPU"] + card["reserved"] <= card["totalGPU"], card
+
+
+def checkpoint(cluster: Cluster, node: str) -> list[dict[str, Any]]:
+    """Read the kubelet's own record of who holds which device IDs of ours on a node."""
+    path = cluster.node_folder(node) / "kubelet/device-plugins/kubelet_internal_checkpoint"
+    entries = msgspec.json.decode(path.read_bytes())["Data"]["PodDeviceEntries"]
+    return [entry for entry in entries if entry["ResourceName"] == RESOURCE]
+
+
+def ids_by_card(gpushare: Gpushare, pods: Workloads, node: str, name: str) -> dict[str, int]:
+    """Count a pod's kubelet device IDs by the UUID of the card that each belongs to."""
+    with gpushare.cluster.api() as api:
+        annotations = api.get(f"/api/v1/nodes/{node}")["metadata"]["annotations"]
+    inventory = msgspec.json.decode(annotations["gpushare.aliyun.com/inventory"])
+    by_tag = {card["tag"]: card["uuid"] for card in inventory["cards"]}
+    uid = pods.get(name)["metadata"]["uid"]
+    return Counter(
+        by_tag[device[:2]]
+        for entry in checkpoint(gpushare.cluster, node)
+        if entry["PodUID"] == uid
+        for devices in entry["DeviceIDs"].values()
+        for device in devices
+    )

@@ -1,0 +1,112 @@
+"""The watch history of all pods: what was ever visible on the API server, in order."""
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+from dataclasses import dataclass
+from typing import Any, Self
+
+from localcluster.cluster import Cluster
+from localcluster.wait import wait_until
+
+DECISION = "ALIYUN_COM_GPU_MEM_IDX"
+RESOURCE = "aliyun.com/gpu-mem"
+
+
+@dataclass(frozen=True)
+class Change:
+    kind: str
+    pod: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.pod["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.pod["metadata"]["uid"])
+
+    @property
+    def node(self) -> str:
+        return str(self.pod["spec"].get("nodeName", ""))
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        found: dict[str, str] = self.pod["metadata"].get("annotations", {})
+        return found
+
+    @property
+    def has_ended(self) -> bool:
+        """Its containers are over: it is gone, or its phase says so."""
+        return self.kind == "DELETED" or self.pod["status"].get("phase") in {"Succeeded", "Failed"}
+
+
+class History:
+    """Records in a thread of its own from ``__enter__`` on."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._changes: list[Change] = []
+        self._strangers: set[str] = set()
+        self._connection: http.client.HTTPConnection | None = None
+        self._thread = threading.Thread(target=self._record, daemon=True)
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_until(
+            "the pod watch", lambda: None if self._connection else "not open yet", seconds=10
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        if self._connection is not None and self._connection.sock is not None:
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
+        if self._connection is not None:
+            self._connection.close()
+
+    def of(self, name: str) -> list[Change]:
+        return [change for change in list(self._changes) if change.name == name]
+
+    def place(self, change: Change) -> int:
+        """Where in the order of everything a change stands."""
+        return next(i for i, each in enumerate(self._changes) if each is change)
+
+    def allow_stranger(self, name: str) -> None:
+        """Expect that this pod is bound without us."""
+        self._strangers.add(name)
+
+    def check_bound_once_and_whole(self) -> None:
+        """Decision and node are never seen apart, and no pod is ever bound a second time."""
+        nodes: dict[str, set[str]] = {}
+        for change in list(self._changes):
+            if RESOURCE not in json.dumps(change.pod["spec"]) or change.name in self._strangers:
+                continue
+            decided = bool(change.annotations.get(DECISION))
+            assert decided == bool(change.node), f"{change.name}: {change.pod}"
+            if change.node:
+                nodes.setdefault(change.uid, set()).add(change.node)
+        assert all(len(seen) == 1 for seen in nodes.values()), nodes
+
+    def _record(self) -> None:
+        cluster = self._cluster
+        context = ssl.create_default_context(cafile=str(cluster.state.pki / "ca.crt"))
+        context.load_cert_chain(cluster.state.pki / "admin.crt", cluster.state.pki / "admin.key")
+        host, port = cluster.server.removeprefix("https://").split(":")
+        connection = http.client.HTTPSConnection(host, int(port), context=context)
+        connection.request("GET", "/api/v1/pods?watch=true&timeoutSeconds=7200")
+        answer = connection.getresponse()
+        self._connection = connection
+        try:
+            while line := answer.readline():
+                event = json.loads(line)
+                self._changes.append(Change(event["type"], event["object"]))
+        except (OSError, http.client.HTTPException, ValueError):
+            if not self._ended:
+                raise
+        finally:
+            answer.close()

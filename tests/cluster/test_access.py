@@ -1,0 +1,120 @@
+"""The programs can do what they must and nothing else."""
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from localcluster.errors import CommandError
+from localcluster.gpushare import Gpushare
+from localcluster.workloads import Workloads, pod
+
+pytestmark = pytest.mark.cluster
+
+REFUSED = {403, 422}  # the policy answers with either
+ANNOTATE = json.dumps({"metadata": {"annotations": {"probe": "x"}}})
+
+
+def as_program(gpushare: Gpushare, kubeconfig: Path, *words: str) -> str:
+    return gpushare.cluster.kubectl(f"--kubeconfig={kubeconfig}", *words)
+
+
+@pytest.fixture
+def plugin(gpushare: Gpushare) -> Path:
+    """Give the identity of n1's plugin."""
+    return gpushare.plugin_kubeconfig("n1")
+
+
+@pytest.fixture
+def extender(gpushare: Gpushare) -> Path:
+    return gpushare.cluster.service_account_kubeconfig("gpushare-system", "gpushare-extender")
+
+
+def patch(gpushare: Gpushare, kubeconfig: Path, path: str) -> tuple[int, str]:
+    """Send a patch and nothing else; kubectl would read first, for which there may be no right."""
+    cluster = gpushare.cluster
+    context = ssl.create_default_context(cafile=str(cluster.state.pki / "ca.crt"))
+    headers = {
+        "Authorization": f"Bearer {kubeconfig.with_suffix('.token').read_text()}",
+        "Content-Type": "application/merge-patch+json",
+    }
+    request = urllib.request.Request(  # noqa: S310 - the cluster's own address
+        f"{cluster.server}{path}", ANNOTATE.encode(), headers, method="PATCH"
+    )
+    try:
+        with urllib.request.urlopen(request, context=context, timeout=10) as answer:  # noqa: S310
+            return answer.status, ""
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, json.loads(refused.read())["message"]
+
+
+def status_of(node: str) -> str:
+    return f"/api/v1/nodes/{node}/status"
+
+
+def path_of(pod: str) -> str:
+    return f"/api/v1/namespaces/default/pods/{pod}"
+
+
+def test_a_plugin_writes_its_own_node_and_no_other(gpushare: Gpushare, plugin: Path):
+    assert patch(gpushare, plugin, status_of("n1")) == (200, "")
+    status, why = patch(gpushare, plugin, status_of("n2"))
+    assert status in REFUSED
+    assert "only the node it runs on" in why
+
+
+def test_a_plugin_writes_pods_of_its_own_node_and_no_others(
+    gpushare: Gpushare, pods: Workloads, plugin: Path
+):
+    pods.run(pod("mine", 100, node="n1"), pod("other", 100, node="n2"))
+    pods.create(pod("unbound", 100, schedulerName="nobody"))
+    assert patch(gpushare, plugin, path_of("mine")) == (200, "")
+    for name in ("other", "unbound"):
+        status, why = patch(gpushare, plugin, path_of(name))
+        assert status in REFUSED
+        assert "pods there" in why
+
+
+def test_a_token_that_names_no_node_writes_nothing(gpushare: Gpushare):
+    unbound = gpushare.cluster.service_account_kubeconfig(
+        "gpushare-system", "gpushare-deviceplugin"
+    )
+    status, why = patch(gpushare, unbound, status_of("n1"))
+    assert status in REFUSED
+    assert "names no node" in why
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("delete", "pod", "x"),
+        ("create", "--raw=/api/v1/namespaces/default/pods/x/binding", "-f", "/dev/null"),
+        ("get", "secrets"),
+        ("patch", "node", "n1", "--type=merge", "-p", ANNOTATE),
+        ("get", "--raw=/api/v1/nodes/n1/proxy/pods"),
+    ],
+)
+def test_a_plugin_cannot_do_more(gpushare: Gpushare, plugin: Path, words: tuple[str, ...]):
+    with pytest.raises(CommandError, match=r"[Ff]orbidden"):
+        as_program(gpushare, plugin, *words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("delete", "pod", "x"),
+        ("get", "secrets"),
+        ("annotate", "node", "n1", "probe=x"),
+        ("patch", "pod", "x", "--type=merge", "-p", ANNOTATE),
+    ],
+)
+def test_the_extender_cannot_do_more(
+    gpushare: Gpushare, pods: Workloads, extender: Path, words: tuple[str, ...]
+):
+    pods.create(pod("x", 100, schedulerName="nobody"))
+    with pytest.raises(CommandError, match=r"[Ff]orbidden"):
+        as_program(gpushare, extender, *words)

@@ -1,0 +1,150 @@
+"""Rubbish at every door: a clear error, nothing moved, nothing counted as zero, no traceback."""
+
+import json
+
+import pytest
+
+from localcluster.errors import ApiError
+from localcluster.gpushare import Gpushare
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, pod
+from tests.cluster.expect import CARDS, RUNNING_ON, env_is_card_on_record
+
+pytestmark = pytest.mark.cluster
+
+FILTER, BIND = "/gpushare-scheduler/filter", "/gpushare-scheduler/bind"
+
+
+@pytest.fixture
+def unmoved(gpushare: Gpushare):
+    """Check that the ledger is afterwards what it was before."""
+    before = gpushare.inspect()
+    yield
+    assert gpushare.inspect() == before
+    log = gpushare.cluster.log_path("extender").read_text()
+    assert "Traceback" not in log
+
+
+def test_an_amount_that_the_api_server_rewrites_is_read_right(gpushare: Gpushare, pods: Workloads):
+    pods.run(pod("rewritten", 8000, node="n1"))
+    limits = pods.get("rewritten")["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["aliyun.com/gpu-mem"] == "8k"
+    [node] = gpushare.inspect("n1")
+    assert node["devs"][0]["usedGPU"] == 8000
+    assert pods.environment("rewritten")["ALIYUN_COM_GPU_MEM_CONTAINER"] == "8000"
+    env_is_card_on_record(pods, "rewritten")
+
+
+@pytest.mark.usefixtures("unmoved")
+@pytest.mark.parametrize(
+    ("units", "says"),
+    [("0", "ask for at least one unit"), ("8Gi", "Insufficient aliyun.com/gpu-mem")],
+)
+def test_an_amount_that_cannot_be_granted_is_refused_on_the_pod(
+    gpushare: Gpushare, pods: Workloads, units: str, says: str
+):
+    pods.create(pod("asks", units))
+
+    def untold() -> str | None:
+        found = pods.events("asks")
+        return None if any(says in each for each in found) else str(found)
+
+    wait_until("the refusal", untold, seconds=20)
+    assert not pods.get("asks")["spec"].get("nodeName")
+    pods.delete("asks")
+
+
+@pytest.mark.parametrize("units", ["-5", "1.5", "lots"])
+def test_the_api_server_itself_keeps_impossible_amounts_out(
+    gpushare: Gpushare, pods: Workloads, units: str
+):
+    with pytest.raises(ApiError):
+        pods.create(pod("impossible", units))
+
+
+@pytest.mark.usefixtures("unmoved")
+@pytest.mark.parametrize("path", [FILTER, BIND])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"",
+        b"\\xff",
+        b"[]",
+        b'{"Pod": 7, "NodeNames": []}',
+        b'{"PodName": 1, "PodNamespace": "default", "PodUID": "x", "Node": "n1"}',
+        b'{"Pod": {"metadata": {}}, "NodeNames": [null]}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_body_that_is_none_is_refused(gpushare: Gpushare, path: str, body: bytes):
+    status, answer = gpushare.call("POST", path, body)
+    assert status == 400
+    assert answer["Error"]
+    assert "Traceback" not in json.dumps(answer)
+
+
+@pytest.mark.usefixtures("unmoved")
+@pytest.mark.parametrize("units", ["-1", "99999999999999999999", "1e400", "0.5", "", "8 GiB"])
+def test_a_filter_body_with_an_impossible_amount_fails_everywhere(gpushare: Gpushare, units: str):
+    asks = pod("asks", units)
+    status, answer = gpushare.call("POST", FILTER, {"Pod": asks, "NodeNames": ["n1", "nowhere"]})
+    assert status == 200
+    assert answer["NodeNames"] == []
+    assert set(answer["FailedAndUnresolvableNodes"]) == {"n1", "nowhere"}
+
+
+@pytest.mark.usefixtures("unmoved")
+def test_unknown_nodes_and_pods_are_named(gpushare: Gpushare):
+    _, answer = gpushare.call("POST", FILTER, {"Pod": pod("asks", 1), "NodeNames": ["nowhere"]})
+    assert answer["FailedAndUnresolvableNodes"] == {"nowhere": "node shares no GPU by memory"}
+    body = {"PodName": "nobody", "PodNamespace": "default", "PodUID": "x", "Node": "n1"}
+    status, answer = gpushare.call("POST", BIND, body)
+    assert status == 200
+    assert "default/nobody" in answer["Error"]
+    status, answer = gpushare.call("GET", "/gpushare-scheduler/inspect/nowhere")
+    assert status == 404
+    assert "nowhere" in answer["Error"]
+    hostile = body | {"PodNamespace": "../../nodes", "PodName": "../x"}
+    status, answer = gpushare.call("POST", BIND, hostile)
+    assert status == 200
+    assert answer["Error"]
+
+
+def test_annotations_that_a_user_presets_move_nothing_and_do_not_survive(
+    gpushare: Gpushare, pods: Workloads, history
+):
+    history.allow_stranger("preset")
+    preset = {
+        "ALIYUN_COM_GPU_MEM_IDX": "1",
+        "ALIYUN_COM_GPU_MEM_POD": "1",
+        "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
+        CARDS: "GPU-n1-1",
+        RUNNING_ON: '{"main":{"GPU-n1-1":1}}',
+        "scheduler.framework.gpushare.allocation": "{",
+    }
+    gated = pod("preset", 3000, node="n1", metadata={"annotations": preset})
+    gated["spec"]["schedulingGates"] = [{"name": "test/wait"}]
+    pods.create(gated)
+    [node] = gpushare.inspect("n1")
+    assert node["usedGPU"] == 0
+    pods.cluster.kubectl(
+        "patch", "pod", "preset", "--type=merge", "-p", '{"spec":{"schedulingGates":null}}'
+    )
+    pods.wait_running("preset")
+    assert env_is_card_on_record(pods, "preset") == {"preset": "GPU-n1-0"}
+    assert gpushare.card_of("preset") == ("n1", 0)
+
+
+def test_a_decision_that_somebody_changes_on_a_running_pod_is_reported(
+    gpushare: Gpushare, pods: Workloads
+):
+    pods.run(pod("changed", 3000, node="n1"))
+    pods.cluster.kubectl("annotate", "pod", "changed", "--overwrite", f"{CARDS}=GPU-n1-1")
+
+    def untold() -> str | None:
+        found = pods.events("changed")
+        return None if any("somebody changed" in each for each in found) else str(found)
+
+    wait_until("the event that says so", untold, seconds=15)
+    assert gpushare.card_of("changed") == ("n1", 0)

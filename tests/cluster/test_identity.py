@@ -1,0 +1,138 @@
+"""Every container gets the card of its own pod, in whatever order pods are bound and admitted."""
+
+import random
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from localcluster.gpushare import CARD_MIB, Binding, Gpushare
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, container, pod
+from tests.cluster.expect import env_is_card_on_record, ids_by_card, sums_are_right
+from tests.cluster.history import History
+
+pytestmark = pytest.mark.cluster
+
+GATE = "test/one-by-one"
+NODE = "n2"
+
+
+@pytest.fixture(params=["late", "early"])
+def binding(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[Binding]:
+    """Run the node's plugin with one binding, and with late binding again afterwards."""
+    chosen: Binding = request.param
+    if chosen == "early":
+        gpushare.restart_plugin(NODE, binding="early")
+    yield chosen
+    if chosen == "early":
+        gpushare.restart_plugin(NODE, binding="late")
+
+
+def bind_in_order(pods: Workloads, names: list[str]) -> None:
+    for name in names:
+        pods.cluster.kubectl(
+            "patch", "pod", name, "--type=merge", "-p", '{"spec":{"schedulingGates":null}}'
+        )
+
+        def unbound(name: str = name) -> str | None:
+            return None if pods.get(name)["spec"].get("nodeName") else "not bound"
+
+        wait_until(f"{name} bound", unbound, seconds=20)
+
+
+def ids_off_card(gpushare: Gpushare) -> float:
+    """Read the plugin's own count, from inside its node."""
+    text = gpushare.plugin_metrics(NODE)
+    found = re.findall(
+        r"^gpushare_deviceplugin_ids_off_card_total(?:\{.*\})? (\S+)$", text, re.MULTILINE
+    )
+    return sum(map(float, found))
+
+
+@pytest.mark.parametrize(("count", "units"), [(2, CARD_MIB // 2 + 1), (20, CARD_MIB // 10 - 1)])
+def test_equal_pods_created_in_one_order_and_bound_in_another(
+    gpushare: Gpushare, pods: Workloads, binding: Binding, count: int, units: int
+):
+    names = [f"{binding}-{count}-{place:02}" for place in range(count)]
+    # The kubelet forgets ended pods only at the next Allocate, and a restart keeps what it has not
+    # forgotten: their units would be missing for the first pods that come then.
+    pods.run(pod("makes-the-kubelet-forget", 1, node=NODE))
+    pods.delete("makes-the-kubelet-forget", grace=1)
+    gates = [{"name": GATE}]
+    pods.create(*(pod(name, units, node=NODE, schedulingGates=gates) for name in names))
+    off_before = ids_off_card(gpushare)
+    gpushare.cluster.stop(f"kubelet-{NODE}")
+    order = names[::-1]
+    if count > 2:
+        random.Random(7).shuffle(order)
+    bind_in_order(pods, order)
+    gpushare.cluster.start(f"kubelet-{NODE}")
+    pods.wait_running(*names, seconds=120)
+
+    on_record = env_is_card_on_record(pods, *names)
+    assert sorted(on_record.values()) == sorted([f"GPU-{NODE}-0", f"GPU-{NODE}-1"] * (count // 2))
+    sums_are_right(gpushare, pods)
+    off = 0
+    for name in names:
+        by_card = ids_by_card(gpushare, pods, NODE, name)
+        off += sum(ids for uuid, ids in by_card.items() if uuid != on_record[name])
+    assert ids_off_card(gpushare) - off_before == off
+    assert not off, "each card had enough free IDs when a pod of it was admitted"
+
+
+def test_pods_of_several_containers_that_come_at_once_are_told_apart(
+    gpushare: Gpushare, pods: Workloads, binding: Binding
+):
+    names = [f"several-{place}" for place in range(8)]
+    sizes = (500, 700, 500)
+    pods.run(
+        *(
+            pod(
+                name,
+                node=NODE,
+                containers=[container(f"c{place}", size) for place, size in enumerate(sizes)],
+                initContainers=[container("first", 700, {"WORKLOAD_RUN_SECONDS": "0.1"})],
+            )
+            for name in names
+        ),
+        seconds=90,
+    )
+    env_is_card_on_record(pods, *names)
+    sums_are_right(gpushare, pods)
+
+
+def test_a_container_that_is_killed_comes_back_on_the_same_card(
+    gpushare: Gpushare, pods: Workloads, binding: Binding
+):
+    pods.run(pod("other", CARD_MIB, node=NODE), pod("restarts", 1000, node=NODE))
+    before = env_is_card_on_record(pods, "restarts")
+    pods.kill_container("restarts")
+
+    def not_again() -> str | None:
+        [status] = pods.get("restarts")["status"]["containerStatuses"]
+        if status["restartCount"] and "running" in status["state"]:
+            return None
+        return str(status["state"])
+
+    wait_until("the container to run again", not_again, seconds=60)
+    assert env_is_card_on_record(pods, "restarts") == before
+
+
+def test_a_pod_that_nobody_decided_on_never_gets_a_card(
+    gpushare: Gpushare, pods: Workloads, binding: Binding, history: History
+):
+    history.allow_stranger("stranger")
+    stranger = pod("stranger", 1000)
+    stranger["spec"]["nodeName"] = NODE
+    pods.create(stranger)
+
+    def told() -> str | None:
+        found = pods.get("stranger")["status"]
+        said = " ".join([str(found), *pods.events("stranger")])
+        text = "kube-scheduler is not using the gpushare extender for this pod"
+        return None if text in said else said
+
+    wait_until("the error that says so", told, seconds=30)
+    states = pods.get("stranger")["status"].get("containerStatuses", [])
+    assert not any("running" in each["state"] for each in states)

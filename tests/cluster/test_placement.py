@@ -1,0 +1,142 @@
+"""One pod's whole way, on the nodes and cards of the ecosystem's own figures."""
+
+import re
+
+import pytest
+
+from localcluster.demo import HALF, QUARTER, THREE_QUARTERS, Demo
+from localcluster.gpushare import CARD_MIB, ROOT, Gpushare
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, container, pod
+from tests.cluster.expect import CARDS, env_is_card_on_record, sums_are_right
+from tests.cluster.history import History
+
+pytestmark = pytest.mark.cluster
+
+EXTENDER = "/gpushare-scheduler"
+
+
+def test_a_pod_runs_on_the_node_that_has_a_card_with_room(gpushare: Gpushare, pods: Workloads):
+    pods.run(
+        *(pod(f"n1-{units}", units, node="n1") for units in (CARD_MIB, THREE_QUARTERS)),
+        *(pod(f"n2-{letter}", THREE_QUARTERS, node="n2") for letter in "ab"),
+        pod("n3-half", HALF, node="n3"),
+        pod("n4-full", CARD_MIB, node="n4"),
+    )
+    pods.run(pod("n3-full", CARD_MIB, node="n3"), *(pod(f"n4-{i}", CARD_MIB) for i in range(3)))
+    asks = pod("asks-half", HALF)
+    _, answer = gpushare.call(
+        "POST", f"{EXTENDER}/filter", {"Pod": asks, "NodeNames": ["n1", "n2", "n3"]}
+    )
+    assert answer["NodeNames"] == ["n3"]
+    assert answer["FailedNodes"]["n2"] == "no single GPU has enough free aliyun.com/gpu-mem"
+
+    waits = pod("asks-half-of-n1", HALF, node="n1")
+    pods.create(waits)
+    pods.run(asks)
+    assert gpushare.card_of("asks-half") == gpushare.card_of("n3-half")
+    env_is_card_on_record(pods, "asks-half", "n1-16276", "n2-a", "n2-b", "n3-full")
+    sums_are_right(gpushare, pods)
+
+    def dropped() -> str | None:
+        found = pods.events("asks-half-of-n1")
+        return None if any("Insufficient aliyun.com/gpu-mem" in each for each in found) else "none"
+
+    wait_until("kube-scheduler's own refusal of n1", dropped, seconds=15)
+
+
+def test_the_card_that_is_filled_best_is_chosen(gpushare: Gpushare, pods: Workloads):
+    Demo(gpushare.cluster, gpushare, pods).fill_four_cards()
+    [node] = gpushare.inspect("n4")
+    assert [card["free"] for card in node["devs"]] == [THREE_QUARTERS, HALF, QUARTER, CARD_MIB]
+    pods.run(pod("asks-half", HALF, node="n4"))
+    assert gpushare.card_of("asks-half") == ("n4", 1)
+    env_is_card_on_record(pods, "asks-half")
+
+
+def test_replicas_of_a_deployment_share_one_card(gpushare: Gpushare, pods: Workloads):
+    gpushare.cluster.kubectl("apply", "-f", str(ROOT / "daemonset/samples/local.yaml"))
+    gpushare.cluster.kubectl(
+        "rollout", "status", "deployment/gpushare-sample", "--timeout=40s", seconds=50
+    )
+    names = [each["metadata"]["name"] for each in pods.all("app=gpushare-sample")]
+    assert len(names) == 3
+    found = env_is_card_on_record(pods, *names)
+    assert set(found.values()) == {"GPU-n1-0"}
+    sums_are_right(gpushare, pods)
+
+
+def test_a_pod_larger_than_any_card_waits_and_says_why(gpushare: Gpushare, pods: Workloads):
+    pods.create(pod("asks-20000", 20000, node="n1"))
+
+    def told() -> str | None:
+        found = pods.events("asks-20000")
+        return None if any("no GPU of the node is large enough" in each for each in found) else ""
+
+    wait_until("the event that says why", told, seconds=20)
+    found = pods.get("asks-20000")
+    assert found["status"]["phase"] == "Pending"
+    assert "nodeName" not in found["spec"]
+    assert not [key for key in found["metadata"].get("annotations", {}) if "gpu" in key.lower()]
+    pods.delete("asks-20000")
+    [node] = gpushare.inspect("n1")
+    assert [(card["usedGPU"], card["reserved"]) for card in node["devs"]] == [(0, 0), (0, 0)]
+
+
+def test_a_waiting_pod_is_bound_after_the_end_of_the_one_before(
+    gpushare: Gpushare, pods: Workloads, history: History
+):
+    slow = {"WORKLOAD_STOP_SECONDS": "5"}
+    pods.run(*(pod(f"full-{i}", CARD_MIB, node="n1", env=slow) for i in range(2)))
+    pods.create(pod("waits", CARD_MIB, node="n1"))
+
+    def told() -> str | None:
+        return None if pods.events("waits") else "no event"
+
+    wait_until("the waiting pod to be refused", told, seconds=15)
+    pods.delete("full-0", seconds=30)
+    pods.wait_running("waits", seconds=15)
+    ended = min(history.place(change) for change in history.of("full-0") if change.has_ended)
+    bound = min(history.place(change) for change in history.of("waits") if change.node)
+    assert ended < bound
+    env_is_card_on_record(pods, "waits")
+
+
+def test_init_containers_and_several_containers_get_the_same_card(
+    gpushare: Gpushare, pods: Workloads
+):
+    pods.run(
+        pod(
+            "many",
+            node="n1",
+            containers=[container("a", 100), container("b", 200), container("no-gpu", None)],
+            initContainers=[container("prepare", 300, {"WORKLOAD_RUN_SECONDS": "0.1"})],
+        )
+    )
+    env_is_card_on_record(pods, "many")
+    environment = pods.environment("many", "b")
+    assert environment["ALIYUN_COM_GPU_MEM_CONTAINER"] == "200"
+    assert environment["ALIYUN_COM_GPU_MEM_POD"] == "300"
+    assert "NVIDIA_VISIBLE_DEVICES" not in pods.environment("many", "no-gpu")
+
+
+def test_a_pod_spread_over_two_cards_sees_both(gpushare: Gpushare, pods: Workloads):
+    labels = {"labels": {"aliyun.com/gpu-count": "2"}}
+    pods.run(pod("both", 2 * HALF, node="n1", metadata=labels))
+    env_is_card_on_record(pods, "both")
+    assert pods.annotations("both")[CARDS] == "GPU-n1-0,GPU-n1-1"
+    assert pods.environment("both")["ALIYUN_COM_GPU_MEM_IDX"] == "0,1"
+    sums_are_right(gpushare, pods)
+
+
+def test_gpu_count_alone_is_refused_with_the_cure(gpushare: Gpushare, pods: Workloads):
+    asks = pod("count-alone", None)
+    asks["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-count": "1"}}
+    pods.create(asks)
+
+    def told() -> str | None:
+        found = pods.events("count-alone")
+        pattern = r"aliyun\.com/gpu-count is no resource to ask for"
+        return None if any(re.search(pattern, each) for each in found) else str(found)
+
+    wait_until("the refusal with its cure", told, seconds=20)

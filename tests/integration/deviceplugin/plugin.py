@@ -1,0 +1,103 @@
+"""A device plugin put together as in ``deviceplugin.app``, beside a double of the kubelet."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from deviceplugin.allocation import Allocations, BindingName
+from deviceplugin.app import CHECKPOINT
+from deviceplugin.cdi import Specs
+from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.driver_watch import DriverWatch
+from deviceplugin.inventory import Terms
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.pod_report import PodReport
+from deviceplugin.pods import NodePods
+from deviceplugin.registration import Registrar
+from deviceplugin.server import Endpoint, Service
+from deviceplugin.start import Starts
+from gpushare.cards import Inventory
+from gpushare.clock import SystemClock
+from tests.fakes.driver import FakeDriver
+from tests.fakes.kubelet import FakeKubelet
+
+
+async def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    """Return once ``condition()`` holds; TimeoutError if it does not come to that."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
+            await asyncio.sleep(0.002)
+
+
+class PodWrites:
+    """The API server's side of ``annotate_pod``: it shows what was written to the watch."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, dict[str, str]]] = []
+        self.fails: Exception | None = None
+        self.tried = asyncio.Event()
+        self.landed = asyncio.Event()
+
+    async def annotate_pod(self, namespace, name, uid, annotations) -> None:
+        self.tried.set()
+        if self.fails is not None:
+            raise self.fails
+        self.written.append((uid, annotations))
+        self.landed.set()
+
+
+class Plugin:
+    """All parts within reach of a test. ``watch`` is fed by hand, as the informer would."""
+
+    def __init__(
+        self,
+        folder: Path,
+        kubelet: FakeKubelet,
+        driver: FakeDriver,
+        *,
+        binding: BindingName = "late",
+        unit_mib: int = 1024,
+        before: Inventory | None = None,
+    ) -> None:
+        clock = SystemClock()
+        self.driver = driver
+        self.cards = NodeCards(Terms(unit_mib, 0, binding, "test"), before)
+        self.watch = NodePods()
+        self.checkpoint = CheckpointFile(kubelet.folder / CHECKPOINT)
+        self.specs = Specs(folder / "cdi")
+        self.writes = PodWrites()
+        self.reports = PodReport(
+            kube=self.writes,
+            pods=self.watch,
+            cards=self.cards,
+            checkpoint=self.checkpoint,
+            specs=self.specs,
+            clock=clock,
+        )
+        allocations = Allocations(binding, self.cards, kubelet, self.watch, self.checkpoint)
+        starts = Starts(
+            cards=self.cards,
+            kubelet=kubelet,
+            watch=self.watch,
+            checkpoint=self.checkpoint,
+            specs=self.specs,
+            started=self.reports.started,
+        )
+        self.service = Service(self.cards, allocations, starts, clock)
+        self.endpoint = Endpoint(kubelet.folder, self.service)
+        self.registrar = Registrar(kubelet.folder, self.endpoint, self.service, self.cards)
+        self.driver_watch = DriverWatch(driver, self.cards, 0.05)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        parts = (self.registrar.run(), self.driver_watch.run(), self.reports.run())
+        tasks = [asyncio.create_task(part) for part in parts]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(result, Exception):
+                    raise result

@@ -1,0 +1,119 @@
+"""The whole program, started as it is on a node, with the API server away."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from localcluster.errors import HostError
+from localcluster.nvml import CardSpec, build, environment, write_state
+from tests.fakes.kubelet import FakeKubelet
+
+pytestmark = pytest.mark.integration
+
+CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
+NOBODY = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    try:
+        return build(tmp_path / "nvml")
+    except HostError as err:
+        pytest.skip(str(err))
+
+
+class Program:
+    def __init__(self, folder: Path, library: Path, port: int) -> None:
+        (folder / "kubeconfig").write_text(NOBODY)
+        self.pages = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "deviceplugin",
+                "--node-name=node-1",
+                f"--kubeconfig={folder / 'kubeconfig'}",
+                f"--device-plugin-dir={folder / 'device-plugins'}",
+                f"--cdi-dir={folder / 'cdi'}",
+                f"--state-dir={folder / 'state'}",
+                "--health-interval=0.1",
+                "--http-host=127.0.0.1",
+                f"--http-port={port}",
+            ],
+            env={**os.environ, **environment(library, folder / "state-of-cards")},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    async def page(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(self.pages + path) as answer:
+            return answer.status, await answer.text()
+
+
+@pytest.fixture
+def program(
+    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+) -> Iterator[Program]:
+    write_state(folder / "state-of-cards", CARDS)
+    made = Program(folder, library, unused_port)
+    yield made
+    made.process.kill()
+    made.process.communicate()
+
+
+async def test_offers_its_cards_without_the_api_server_and_ends_within_two_seconds(
+    program: Program, kubelet: FakeKubelet
+) -> None:
+    await kubelet.until(lambda: kubelet.allocatable == 15 + 80, seconds=20)
+    async with asyncio.timeout(5):
+        while (await program.page("/readyz"))[0] != 200:
+            pass
+    status, text = await program.page("/metrics")
+    assert status == 200
+    assert "gpushare_deviceplugin_list_devices 95.0" in text
+    began = time.monotonic()
+    program.process.send_signal(signal.SIGTERM)
+    _, errors = program.process.communicate(timeout=10)
+    assert time.monotonic() - began < 2
+    assert program.process.returncode == 0, errors
+    assert "Traceback" not in errors
+
+
+async def test_a_driver_that_is_installed_later_is_found(
+    program: Program, folder: Path, kubelet: FakeKubelet
+) -> None:
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+    write_state(folder / "state-of-cards", CARDS, init=9)
+    await kubelet.until(lambda: kubelet.allocatable == 0, seconds=20)
+    status, text = await program.page("/readyz")
+    assert status == 503
+    assert "Driver Not Loaded" in text
+    write_state(folder / "state-of-cards", CARDS)
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+
+
+def test_a_flag_that_cannot_be_used_ends_the_program_with_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "deviceplugin", "--node-name=n", "--memory-unit=lots"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("gpushare-deviceplugin: --memory-unit=lots: write GiB")
+    assert len(done.stderr.splitlines()) == 1

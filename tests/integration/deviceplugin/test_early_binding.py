@@ -1,0 +1,162 @@
+"""Early binding: Allocate names the card itself, and a start on any other card is refused."""
+
+import random
+
+import grpc
+import pytest
+
+from deviceplugin.errors import KubeletError
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.driver import FakeDriver, card
+from tests.fakes.kubelet import FakeKubelet, Rejected
+from tests.fakes.pods import pod
+from tests.integration.deviceplugin.plugin import Plugin, eventually
+
+pytestmark = pytest.mark.integration
+
+CARDS = [card(0), card(1)]
+FIRST, SECOND = (card.uuid for card in CARDS)
+
+
+@pytest.fixture
+async def plugin(folder, kubelet: FakeKubelet):
+    made = Plugin(folder, kubelet, FakeDriver(*CARDS), binding="early", unit_mib=256)
+    async with made.running():
+        await kubelet.until(lambda: kubelet.allocatable == 126)
+        await eventually(lambda: not made.driver_watch.why_silent)
+        yield made
+
+
+def given(kubelet: FakeKubelet, owner, container: str = "app-0") -> str:
+    return kubelet.answer(owner, container).envs["NVIDIA_VISIBLE_DEVICES"]
+
+
+async def test_the_answer_names_the_decided_card(plugin, kubelet) -> None:
+    wanted = pod("a", 8, cards=(SECOND,))
+    await kubelet.admit(wanted)
+    assert dict(kubelet.answer(wanted, "app-0").envs) == {
+        "NVIDIA_VISIBLE_DEVICES": SECOND,
+        "ALIYUN_COM_GPU_MEM_IDX": "1",
+        "ALIYUN_COM_GPU_MEM_POD": "8",
+        "ALIYUN_COM_GPU_MEM_CONTAINER": "8",
+        "ALIYUN_COM_GPU_MEM_DEV": "63",
+    }
+    await kubelet.pre_start(wanted, "app-0")
+
+
+async def test_equal_pods_in_a_batch_get_their_own_cards_whatever_the_order_of_binds(
+    plugin, kubelet
+) -> None:
+    order = random.Random(7)
+    binds = order.sample(range(30), 30)
+    batch = [
+        pod(
+            f"p{n}",
+            4,
+            cards=(order.choice((FIRST, SECOND)),),
+            seen=f"2026-11-21T10:00:00.{100_000_000 + n * 40_000:09d}Z",
+            created=f"2026-11-21T09:59:{n // 3:02d}Z",
+            assume_time=binds[n],
+        )
+        for n in range(30)
+    ]
+    for each in batch:
+        await kubelet.admit(each)
+    for each in batch:
+        assert given(kubelet, each) == each.annotations["gpushare.aliyun.com/cards"]
+        await kubelet.pre_start(each, "app-0")
+
+
+async def test_pods_of_several_containers_among_equal_ones(plugin, kubelet) -> None:
+    pods = [
+        pod("a", [4, 4], init=[4], cards=(FIRST,), created="2026-11-21T10:00:00Z"),
+        pod("b", [4, 4], cards=(SECOND,), created="2026-11-21T10:00:01Z"),
+        pod("c", 4, cards=(FIRST,), created="2026-11-21T10:00:02Z"),
+    ]
+    for each in pods:
+        await kubelet.admit(each)
+        for uid, container in kubelet.held:
+            if uid == each.uid:
+                assert (
+                    given(kubelet, each, container) == each.annotations["gpushare.aliyun.com/cards"]
+                )
+    for each in pods:
+        for container in each.spec.containers:
+            await kubelet.pre_start(each, container.name)
+
+
+async def test_a_rejected_pod_that_is_still_listed_gets_nobodys_card(plugin, kubelet) -> None:
+    await kubelet.admit(pod("filler", 56, cards=(FIRST,)))
+    await kubelet.admit(pod("filler-2", 60, cards=(SECOND,)))
+    with pytest.raises(Rejected, match="Available"):
+        await kubelet.admit(pod("too-much", [6, 6], cards=(FIRST,)))
+    kubelet.held = {key: v for key, v in kubelet.held.items() if "too-much" not in key[0]}
+    next_one = pod("next", 6, cards=(SECOND,))
+    await kubelet.admit(next_one)
+    assert given(kubelet, next_one) == SECOND
+
+
+async def test_no_pod_that_waits_for_so_much_is_an_error_naming_the_nearest(
+    plugin, kubelet
+) -> None:
+    await kubelet.admit(pod("a", 8, cards=(FIRST,)))
+    kubelet.pods.append(pod("b", 9, cards=(FIRST,)))
+    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ["a0000", "a0001"]}])
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await kubelet.call("Allocate", request)
+    text = refused.value.details()
+    assert "waits for 2 units" in text
+    assert "default/a has all its devices" in text
+    assert "default/b waits for 9 in container app-0" in text
+
+
+async def test_a_pod_that_nobody_decided_on_is_refused_with_the_cause(plugin, kubelet) -> None:
+    with pytest.raises(Rejected, match="kube-scheduler is not using the gpushare extender"):
+        await kubelet.admit(pod("stranger", 8))
+
+
+async def test_an_unhealthy_card_is_an_error_never_another_card(plugin, kubelet) -> None:
+    plugin.driver.shown = CARDS[:1]
+    await kubelet.until(lambda: kubelet.allocatable == 63)
+    with pytest.raises(Rejected, match=f"card {SECOND} is unhealthy"):
+        await kubelet.admit(pod("a", 8, cards=(SECOND,)))
+
+
+async def test_a_start_on_another_card_than_on_record_is_refused(plugin, kubelet) -> None:
+    wanted = pod("a", 8, cards=(SECOND,))
+    await kubelet.admit(wanted)
+    kubelet.pods = [pod("a", 8, uid=wanted.uid, cards=(FIRST,))]
+    with pytest.raises(grpc.aio.AioRpcError, match=f"given {SECOND} by Allocate.*delete the pod"):
+        await kubelet.pre_start(wanted, "app-0")
+
+
+async def test_without_the_kubelets_pods_only_a_harmless_choice_is_made(plugin, kubelet) -> None:
+    same = [pod("a", 8, cards=(SECOND,)), pod("b", 8, cards=(SECOND,))]
+    kubelet.pods_fail = KubeletError("connection refused")
+    plugin.watch.replaced(same)
+    await kubelet.admit(same[1])
+    assert given(kubelet, same[1]) == SECOND
+    apart = [pod("c", 5, cards=(FIRST,)), pod("d", 5, cards=(SECOND,))]
+    plugin.watch.replaced(apart)
+    with pytest.raises(Rejected, match="any of 2 pods on different cards"):
+        await kubelet.admit(apart[0])
+
+
+async def test_a_plugin_restarted_between_two_containers_goes_on_with_the_pod(
+    folder, kubelet, plugin
+) -> None:
+    wanted = pod("a", [4, 4], cards=(SECOND,), created="2026-11-21T10:00:05Z")
+    kubelet.pods.append(wanted)
+    kubelet.pods.append(pod("rejected", 4, cards=(FIRST,), created="2026-11-21T10:00:01Z"))
+    tag = plugin.cards.inventory.by_uuid(SECOND).tag
+    kubelet.held[wanted.uid, "app-0"] = (
+        frozenset(f"{tag}00{n}" for n in range(4)),
+        api_pb2.ContainerAllocateResponse(
+            envs={"NVIDIA_VISIBLE_DEVICES": SECOND}
+        ).SerializeToString(),
+    )
+    kubelet.write_checkpoint()
+    request = {"devices_ids": [f"{tag}01{n}" for n in range(4)]}
+    answer = await kubelet.call("Allocate", api_pb2.AllocateRequest(container_requests=[request]))
+    assert answer.container_responses[0].envs["NVIDIA_VISIBLE_DEVICES"] == SECOND
+    await kubelet.pre_start(wanted, "app-0")

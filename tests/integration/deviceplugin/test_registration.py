@@ -1,0 +1,143 @@
+"""The kubelet learns of our devices at once, and again whenever it has forgotten them."""
+
+import time
+
+import pytest
+
+from tests.fakes.driver import FakeDriver, card
+from tests.fakes.kubelet import FakeKubelet
+from tests.integration.deviceplugin.plugin import Plugin, eventually
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def plugin(folder, kubelet: FakeKubelet) -> Plugin:
+    return Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
+
+
+async def test_every_unit_of_every_card_is_offered(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    async with plugin.running():
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+    assert kubelet.options.pre_start_required
+    assert kubelet.options.get_preferred_allocation_available
+
+
+async def test_registers_within_100_ms_of_the_socket_of_a_restarted_kubelet(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    async with plugin.running():
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+        await kubelet.stop()
+        for _ in range(3):
+            took = await _time_to_registration(kubelet)
+            if took < 0.1:
+                break
+        assert took < 0.1, "three restarts, each slower than 100 ms"
+
+
+async def test_registers_within_100_ms_after_having_been_refused(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    async with plugin.running():
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+        for _ in range(3):
+            await kubelet.stop(leave_socket=True)
+            await eventually(lambda: "registration failed" in plugin.registrar.why_not)
+            took = await _time_to_registration(kubelet)
+            if took < 0.1:
+                break
+        assert took < 0.1, "three restarts, each slower than 100 ms"
+
+
+async def _time_to_registration(kubelet: FakeKubelet) -> float:
+    before = kubelet.registrations
+    await kubelet.restart()
+    began = time.monotonic()
+    await kubelet.until(lambda: kubelet.registrations > before)
+    took = time.monotonic() - began
+    await kubelet.until(lambda: kubelet.allocatable == 30)
+    return took
+
+
+async def test_waits_for_a_kubelet_that_is_not_there_yet(folder, kubelet: FakeKubelet) -> None:
+    await kubelet.stop()
+    (kubelet.folder / "kubelet.sock").unlink(missing_ok=True)
+    plugin = Plugin(folder, kubelet, FakeDriver(card(0)))
+    async with plugin.running():
+        await eventually(lambda: "is not there" in plugin.registrar.why_not)
+        await kubelet.start()
+        await kubelet.until(lambda: kubelet.allocatable == 15)
+        await eventually(lambda: not plugin.registrar.why_not)
+
+
+async def test_a_deleted_socket_is_put_back(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    async with plugin.running():
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+        plugin.endpoint.path.unlink()
+        await kubelet.until(lambda: kubelet.registrations == 2 and kubelet.allocatable == 30)
+        assert plugin.endpoint.path.is_socket()
+
+
+async def test_a_list_that_the_kubelet_dropped_is_offered_again(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    async with plugin.running():
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+        await kubelet.cut_stream()
+        await kubelet.until(lambda: kubelet.registrations == 2 and kubelet.allocatable == 30)
+
+
+async def test_a_refused_registration_is_tried_again(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    kubelet.refuse_registration = "not now"
+    async with plugin.running():
+        await eventually(lambda: "not now" in plugin.registrar.why_not)
+        kubelet.refuse_registration = ""
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+
+
+async def test_the_socket_is_gone_when_the_plugin_has_stopped(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    async with plugin.running():
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+    assert not plugin.endpoint.path.exists()
+    assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
+
+
+async def test_the_last_known_cards_are_offered_while_the_driver_is_silent(
+    folder, kubelet: FakeKubelet
+) -> None:
+    first = Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
+    async with first.running():
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+    driver = FakeDriver()
+    driver.silent = "no driver is loaded"
+    second = Plugin(folder, kubelet, driver, before=first.cards.inventory)
+    second.driver_watch._interval = 60.0
+    async with second.running():
+        await kubelet.until(lambda: kubelet.registrations == 2 and kubelet.allocatable == 30)
+
+
+async def test_the_largest_list_that_the_kubelet_takes_is_taken_when_all_is_unhealthy(
+    folder, kubelet: FakeKubelet
+) -> None:
+    driver = FakeDriver(card(0, 104_857), card(1, 104_858))
+    plugin = Plugin(folder, kubelet, driver, unit_mib=1)
+    async with plugin.running():
+        await kubelet.until(lambda: kubelet.allocatable == 209_715)
+        driver.silent = "gone"
+        await kubelet.until(lambda: kubelet.lists[-1] == 4_194_300)
+        assert kubelet.allocatable == 0
+        driver.silent = ""
+        await kubelet.until(lambda: kubelet.allocatable == 209_715)
+        assert kubelet.registrations == 1
+
+
+async def test_a_unit_too_fine_offers_nothing_and_says_which_would_fit(
+    folder, kubelet: FakeKubelet
+) -> None:
+    plugin = Plugin(folder, kubelet, FakeDriver(*(card(n, 81_920) for n in range(8))), unit_mib=1)
+    async with plugin.running():
+        await eventually(lambda: "--memory-unit=4MiB" in plugin.registrar.why_not)
+    assert kubelet.registrations == 0

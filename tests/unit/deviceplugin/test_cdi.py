@@ -1,0 +1,65 @@
+"""CDI files: names that depend on the devices alone, content that a runtime reads."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deviceplugin import cdi
+from deviceplugin.errors import Refused
+
+GIVEN = cdi.Given("uid-1", {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "EMPTY": "", "EQUALS": "a=b"})
+
+
+@given(
+    st.lists(st.text(min_size=1), unique=True).flatmap(
+        lambda ids: st.tuples(st.just(ids), st.permutations(ids))
+    )
+)
+def test_the_name_does_not_depend_on_the_order(lists) -> None:
+    assert cdi.share_name(lists[0]) == cdi.share_name(lists[1])
+
+
+def test_another_set_of_devices_has_another_name() -> None:
+    sets = [["a"], ["a", "b"], ["ab"], []]
+    assert len({cdi.share_name(ids) for ids in sets}) == len(sets)
+
+
+def test_the_file_is_as_the_cdi_specification_wants_it(tmp_path) -> None:
+    specs = cdi.Specs(tmp_path / "cdi")
+    specs.write("abc", GIVEN)
+    (path,) = (tmp_path / "cdi").iterdir()
+    assert path.name == "gpushare-abc.json"
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert json.loads(path.read_text()) == {
+        "cdiVersion": "0.6.0",
+        "kind": "gpushare.aliyun.com/share",
+        "annotations": {"gpushare.aliyun.com/pod-uid": "uid-1"},
+        "devices": [
+            {
+                "name": "abc",
+                "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=GPU-1", "EMPTY=", "EQUALS=a=b"]},
+            }
+        ],
+    }
+    assert specs.read("abc") == GIVEN
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"kind":1}'])
+def test_a_file_that_cannot_be_read_gives_nothing(tmp_path, content: str) -> None:
+    (tmp_path / "gpushare-abc.json").write_text(content)
+    assert cdi.Specs(tmp_path).read("abc") is None
+    assert cdi.Specs(tmp_path).read("other") is None
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path) -> None:
+    (tmp_path / "cdi").write_text("a file in its place")
+    with pytest.raises(Refused, match="cdi"):
+        cdi.Specs(tmp_path / "cdi").write("abc", GIVEN)
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu=0", "", "=", "gpushare.aliyun.com/share"])
+def test_other_cdi_devices_are_not_ours(name: str) -> None:
+    assert cdi.share_of_device(name) == ""
+    assert cdi.share_of_device(cdi.device_name("abc")) == "abc"

@@ -1,0 +1,151 @@
+"""What stands on the Node: written only where it differs, and put right again."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from deviceplugin.inventory import Terms, survey
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.node_report import NodeReport, difference
+from deviceplugin.slots import SlotFile
+from gpushare import inventory
+from gpushare.clock import SystemClock
+from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT
+from gpushare.errors import ApiError, OutcomeUnknown
+from gpushare.objects import Node, NodeStatus, ObjectMeta
+from tests.fakes.driver import card
+
+TERMS = Terms(1024)
+INVENTORY = survey(None, [card(0), card(1)], TERMS).inventory
+
+
+def node(annotation: str | None = None, count: str | None = None) -> Node:
+    amounts = {} if count is None else {RESOURCE_COUNT: count}
+    return Node(
+        ObjectMeta(
+            name="n",
+            uid="u",
+            annotations={} if annotation is None else {ANNOTATION_INVENTORY: annotation},
+        ),
+        NodeStatus(capacity=amounts, allocatable=amounts),
+    )
+
+
+class Api:
+    """One Node that can be patched, as the API server merges."""
+
+    def __init__(self) -> None:
+        self.patches: list[dict] = []
+        self.events: list[dict] = []
+        self.fails: list[ApiError] = []
+        self.now = node()
+        self.changed = asyncio.Event()
+
+    async def patch_node(self, name, patch, *, status) -> Node:
+        assert (name, status) == ("n", True)
+        if self.fails:
+            raise self.fails.pop()
+        self.patches.append(patch)
+        text = patch.get("metadata", {}).get("annotations", self.now.annotations)
+        amounts = {**self.now.capacity, **patch.get("status", {}).get("capacity", {})}
+        meta = msgspec.structs.replace(self.now.metadata, annotations=dict(text))
+        self.now = Node(meta, NodeStatus(capacity=amounts, allocatable=amounts))
+        self.changed.set()
+        return self.now
+
+    async def create_event(self, namespace, event) -> None:
+        self.events.append(event)
+        self.changed.set()
+
+
+@asynccontextmanager
+async def running(api: Api, cards: NodeCards, folder):
+    report = NodeReport(api, "n", cards, SlotFile(folder), SystemClock())
+    task = asyncio.create_task(report.run())
+    yield report
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_a_node_that_says_it_all_is_left_alone() -> None:
+    assert difference(node(inventory.encode(INVENTORY), "2"), INVENTORY) == {}
+
+
+def test_a_count_that_the_kubelet_has_zeroed_is_put_right() -> None:
+    patch = difference(node(inventory.encode(INVENTORY), "0"), INVENTORY)
+    assert patch == {
+        "status": {"capacity": {RESOURCE_COUNT: "2"}, "allocatable": {RESOURCE_COUNT: "2"}}
+    }
+
+
+def test_an_unreadable_count_is_written_over() -> None:
+    assert "status" in difference(node(inventory.encode(INVENTORY), "many"), INVENTORY)
+
+
+async def test_inventory_and_count_are_written_in_one_patch_and_again_when_lost(tmp_path) -> None:
+    api, cards = Api(), NodeCards(TERMS, None)
+    cards.seen([card(0), card(1)])
+    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+        report.replaced([node()])
+        await api.changed.wait()
+        assert set(api.patches[0]) == {"metadata", "status"}
+        assert inventory.decode(api.now.annotations[ANNOTATION_INVENTORY]) == cards.inventory
+        api.changed.clear()
+        api.now = node(api.now.annotations[ANNOTATION_INVENTORY], "0")
+        report.changed(api.now)
+        await api.changed.wait()
+    assert api.now.capacity[RESOURCE_COUNT] == "2"
+    assert len(api.patches) == 2
+
+
+async def test_a_card_that_is_lost_is_told(tmp_path) -> None:
+    api, cards = Api(), NodeCards(TERMS, INVENTORY)
+    cards.seen([card(0), card(1)])
+    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+        report.replaced([node()])
+        await api.changed.wait()
+        api.changed.clear()
+        cards.seen([card(0)])
+        await api.changed.wait()
+    told = inventory.decode(api.now.annotations[ANNOTATION_INVENTORY])
+    assert [c.is_healthy for c in told.cards] == [True, False]
+
+
+async def test_a_refused_write_is_tried_again(tmp_path) -> None:
+    api, cards = Api(), NodeCards(TERMS, INVENTORY)
+    api.fails = [OutcomeUnknown("no answer"), ApiError("forbidden", code=403)]
+    async with running(api, cards, tmp_path) as report, asyncio.timeout(10):
+        report.replaced([node()])
+        await api.changed.wait()
+    assert not api.fails
+
+
+async def test_indexes_are_kept_on_disk_before_anyone_is_told(tmp_path) -> None:
+    api, cards = Api(), NodeCards(TERMS, None)
+    cards.seen([card(0), card(1)])
+    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+        report.replaced([node()])
+        await api.changed.wait()
+    assert SlotFile(tmp_path).read() == cards.inventory
+
+
+async def test_without_the_api_server_nothing_is_kept_that_it_may_contradict(tmp_path) -> None:
+    api, cards = Api(), NodeCards(TERMS, None)
+    cards.seen([card(0)])
+    async with running(api, cards, tmp_path):
+        await asyncio.sleep(0)
+    assert SlotFile(tmp_path).read() is None
+
+
+async def test_a_unit_too_fine_is_an_event_on_the_node(tmp_path) -> None:
+    api, cards = Api(), NodeCards(Terms(1), None)
+    cards.seen([card(n, 81_920) for n in range(8)])
+    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+        report.replaced([node()])
+        while not api.events:
+            await api.changed.wait()
+            api.changed.clear()
+    (event,) = api.events
+    assert event["involvedObject"]["kind"] == "Node"
+    assert "--memory-unit=4MiB" in event["message"]

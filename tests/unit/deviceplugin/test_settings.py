@@ -1,0 +1,61 @@
+"""Flags: understood, or refused with what to write instead."""
+
+import pytest
+
+from deviceplugin import settings
+from gpushare.errors import SettingsError
+
+
+def read(*argv: str, **env: str) -> settings.Settings:
+    return settings.read(["--node-name=n", *argv], env)
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"), [("GiB", 1024), ("MiB", 1), ("256MiB", 256), ("2GiB", 2048)]
+)
+def test_a_unit_is_written_as_a_person_would(text: str, mib: int) -> None:
+    assert read(f"--memory-unit={text}").unit_mib == mib
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--memory-unit=0MiB",
+        "--memory-unit=G",
+        "--memory-unit=1.5GiB",
+        "--memory-unit=-1MiB",
+        "--reserved=some",
+        "--reserved=-1",
+        "--http-port=65536",
+        "--http-port=http",
+        "--kubelet-port=0",
+        "--health-interval=0",
+        "--health-interval=nan",
+        "--health-interval=soon",
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(flag: str) -> None:
+    with pytest.raises(SettingsError, match=flag.partition("=")[0]):
+        read(flag)
+
+
+def test_the_node_must_be_known() -> None:
+    with pytest.raises(SettingsError, match="NODE_NAME"):
+        settings.read([], {})
+    assert settings.read([], {"NODE_NAME": "n7"}).node_name == "n7"
+
+
+def test_the_node_address_comes_from_the_environment_too() -> None:
+    assert read(NODE_ADDRESS="10.0.0.7").node_address == "10.0.0.7"
+
+
+@pytest.mark.parametrize(("text", "mib"), [("driver", -1), ("none", 0), ("512", 512)])
+def test_what_is_kept_back(text: str, mib: int) -> None:
+    assert read(f"--reserved={text}").reserved_mib == mib
+
+
+@pytest.mark.parametrize("flag", ["--binding=never", "--no-such-flag=1", "--node=n"])
+def test_an_unknown_flag_or_choice_ends_the_program(flag: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        read(flag)
+    assert "usage:" in capsys.readouterr().err
