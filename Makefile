@@ -20,10 +20,10 @@ demo: setup  ## one pod's whole way on a real Kubernetes, drawn in the terminal 
 	$(RUN) python -m localcluster.demo
 
 cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it (root, Linux)
-	@$(RUN) python -m localcluster.gpushare up
+	@$(RUN) python -m localcluster up --gpushare --nodes 3
 
 down: setup  ## take that cluster down again
-	$(RUN) python -m localcluster.gpushare down
+	$(RUN) python -m localcluster down
 
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest

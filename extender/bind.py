@@ -25,9 +25,9 @@ from gpushare.placement import cards as placement
 
 log = logging.getLogger(__name__)
 
-# kube-scheduler hangs up after 5 s (its httpTimeout); the answer must be there before.
+# kube-scheduler hangs up after 5 s (its httpTimeout); a read, a write and a read end before that.
 WRITE_SECONDS: Final = 3.0
-READ_SECONDS: Final = 1.0
+READ_SECONDS: Final = 0.75
 
 
 class BindRefused(GpushareError):

@@ -135,11 +135,14 @@ def decision_annotations(
 def keep_decision(before: Pod, after: Pod) -> Pod | None:
     """The pod ``after`` with the decision of ``before``; None if it still says the same.
 
-    Once a pod is bound its decision never changes: whoever changes it is not believed.
+    Once a pod is bound its decision never changes, and neither does where it runs once the plugin
+    has said so: whoever changes them is not believed.
     """
     if not before.node or before.uid != after.uid:
         return None
     kept = {key: before.annotations.get(key) for key in PLACE_KEYS}
+    if before.annotations.get(ANNOTATION_RUNNING_ON):
+        kept[ANNOTATION_RUNNING_ON] = before.annotations[ANNOTATION_RUNNING_ON]
     if all(after.annotations.get(key) == value for key, value in kept.items()):
         return None
     annotations = {k: v for k, v in after.annotations.items() if k not in kept}

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from localcluster import teardown
+from localcluster import gpushare, teardown
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, LocalClusterError, UsageError
 from localcluster.host import check_host
@@ -67,8 +67,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _up(name: str, arguments: argparse.Namespace) -> None:
     labels = dict(_label(each) for each in arguments.label)
+    sizes, scheduler_config = arguments.cards, arguments.scheduler_config
+    if arguments.gpushare:
+        labels = {**gpushare.LABELS, **labels}
+        sizes = sizes or f"{gpushare.CARD_MIB},{gpushare.CARD_MIB}"
+        scheduler_config = scheduler_config or gpushare.SCHEDULER_CONFIG
     nodes = [
-        NodeSpec(f"n{index}", labels, _cards(f"n{index}", arguments.cards))
+        NodeSpec(f"n{index}", labels, _cards(f"n{index}", sizes))
         for index in range(1, arguments.nodes + 1)
     ]
     paper = [PaperNode(f"paper{index}") for index in range(1, arguments.paper + 1)]
@@ -76,9 +81,16 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
         nodes,
         paper,
         name=name,
-        scheduler_config=arguments.scheduler_config,
+        scheduler_config=scheduler_config,
         progress=lambda line: print(line, flush=True),
     )
+    if arguments.gpushare:
+        try:
+            gpushare.Gpushare(cluster).install()
+        except BaseException:
+            cluster.down()
+            raise
+        print("gpushare is on every node; try: kubectl apply -f daemonset/samples/local.yaml")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
 
 
@@ -146,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--paper", type=_count, default=0, help="paper nodes (%(default)s)")
     up.add_argument("--cards", default="", metavar="MIB,...", help="cards of each real node")
     up.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
+    up.add_argument("--gpushare", action="store_true", help="with gpushare on it, in MiB")
     up.add_argument("--scheduler-config", type=Path, metavar="FILE")
     command("down", "remove everything that belongs to a cluster")
     command("status", "show each process and node")

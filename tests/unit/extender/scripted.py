@@ -1,4 +1,4 @@
-"""An API server whose answers to bindings are scripted: for outcomes a real one cannot be made to give.
+"""An API server whose answers are scripted: for outcomes that a real one cannot be made to give.
 
 Its pods change only as a real one's would: a write that "landed" is there for the next read.
 """
@@ -35,6 +35,7 @@ class ScriptedKube:
         self.outcomes: list[Exception | None] = []
         self.lands = True
         self.hold: asyncio.Event | None = None
+        self.asked = asyncio.Event()
         self.read_error: Exception | None = None
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
@@ -47,6 +48,7 @@ class ScriptedKube:
 
     async def bind_pod(self, pod, node, annotations, *, seconds) -> None:
         self.bindings.append((pod.uid, node, dict(annotations)))
+        self.asked.set()
         if self.hold is not None:
             await self.hold.wait()
         outcome = self.outcomes.pop(0) if self.outcomes else None

@@ -68,8 +68,7 @@ async def test_a_caller_that_hangs_up_does_not_stop_what_was_begun():
     bench.add(pod("a", 10))
     bench.kube.hold = asyncio.Event()
     call = asyncio.create_task(bench.bind(pod("a", 10)))
-    while not bench.kube.bindings:
-        await asyncio.sleep(0)
+    await bench.kube.asked.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call

@@ -1,0 +1,124 @@
+"""Whatever the kubelet or its files say, the answer is right or a clear error, in three seconds."""
+
+import asyncio
+import time
+
+import grpc
+import pytest
+
+from deviceplugin import devices
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.driver import FakeDriver, card
+from tests.fakes.kubelet import FakeKubelet, Rejected
+from tests.fakes.pods import pod
+from tests.integration.deviceplugin.plugin import Plugin, eventually
+
+pytestmark = pytest.mark.integration
+
+CARDS = [card(0, 100_000), card(1, 100_000)]
+FIRST, SECOND = (card.uuid for card in CARDS)
+
+
+@pytest.fixture(params=["late", "early"])
+async def plugin(folder, kubelet: FakeKubelet, request):
+    made = Plugin(folder, kubelet, FakeDriver(*CARDS), binding=request.param, unit_mib=1)
+    async with made.running():
+        await kubelet.until(lambda: kubelet.allocatable == 200_000)
+        await eventually(lambda: not made.driver_watch.why_silent)
+        yield made
+
+
+def allocate(*ids: str) -> api_pb2.AllocateRequest:
+    return api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
+
+
+async def test_a_pod_may_take_a_whole_card_of_very_many_units(plugin, kubelet) -> None:
+    wanted = pod("large", 100_000, cards=(SECOND,))
+    await kubelet.admit(wanted)
+    ids, _ = kubelet.held[wanted.uid, "app-0"]
+    assert {text[:2] for text in ids} == {plugin.cards.inventory.by_uuid(SECOND).tag}
+    await kubelet.pre_start(wanted, "app-0")
+
+
+async def test_no_devices_at_all_is_an_error(plugin, kubelet) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="names no devices"):
+        await kubelet.call("Allocate", allocate())
+
+
+async def test_no_containers_are_answered_with_none(plugin, kubelet) -> None:
+    answer = await kubelet.call("Allocate", api_pb2.AllocateRequest())
+    assert not answer.container_responses
+    answer = await kubelet.call("GetPreferredAllocation", api_pb2.PreferredAllocationRequest())
+    assert not answer.container_responses
+
+
+async def test_a_device_named_twice_counts_once(plugin, kubelet) -> None:
+    kubelet.pods.append(pod("a", 2, cards=(FIRST,)))
+    answer = await kubelet.call("Allocate", allocate("a0000", "a0001", "a0001"))
+    assert len(answer.container_responses) == 1
+
+
+async def test_devices_of_an_older_plugin_are_served_by_their_pod(plugin, kubelet) -> None:
+    kubelet.pods.append(pod("a", 2, cards=(FIRST,)))
+    ids = [f"GPU-{'0' * 30}-_-{n}" for n in range(2)]
+    answer = await kubelet.call("Allocate", allocate(*ids))
+    assert len(answer.container_responses) == 1
+
+
+@pytest.mark.parametrize("size", [-1, 0, 10, 1_000_000])
+async def test_a_wish_of_any_size_is_answered(plugin, kubelet, size: int) -> None:
+    tag = plugin.cards.inventory.by_uuid(FIRST).tag
+    available = [devices.device_id(tag, unit) for unit in range(50)]
+    kubelet.pods.append(pod("a", 10, cards=(FIRST,)))
+    wish = {"available_deviceIDs": available, "allocation_size": size}
+    request = api_pb2.PreferredAllocationRequest(container_requests=[wish])
+    answer = await kubelet.call("GetPreferredAllocation", request)
+    chosen = list(answer.container_responses[0].deviceIDs)
+    assert len(chosen) == (10 if size == 10 else 0)
+
+
+async def test_bytes_that_are_no_message_end_the_call_alone(plugin, kubelet) -> None:
+    call = kubelet._channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
+    with pytest.raises(grpc.aio.AioRpcError):
+        await call(b"\xff\xff\xff", timeout=5)
+    wanted = pod("a", 10, cards=(FIRST,))
+    await kubelet.admit(wanted)
+
+
+async def test_an_answer_is_given_within_three_seconds_whatever_hangs(plugin, kubelet) -> None:
+    async def hang() -> list:
+        await asyncio.Event().wait()
+        return []
+
+    kubelet.fetch = hang
+    began = time.monotonic()
+    with pytest.raises(grpc.aio.AioRpcError, match="no answer within 3 s"):
+        await kubelet.call("Allocate", allocate("a0000"))
+    assert time.monotonic() - began < 4
+
+
+async def test_a_checkpoint_that_cannot_be_read_does_not_fail_new_pods(plugin, kubelet) -> None:
+    (kubelet.folder / "kubelet_internal_checkpoint").write_bytes(b"\x00" * 10)
+    await kubelet.admit(pod("a", 10, cards=(FIRST,)))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"ALIYUN_COM_GPU_MEM_IDX": "99999999999999999999"},
+        {"ALIYUN_COM_GPU_MEM_IDX": "-1"},
+        {"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare.aliyun.com/cards": "../../etc/passwd"},
+        {"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare.aliyun.com/cards": ",".join([FIRST] * 2)},
+        {"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare.aliyun.com/running-on": "{" * 1000},
+        {"ALIYUN_COM_GPU_MEM_IDX": "0", "gpushare.aliyun.com/running-on": '{"app-0":{"x":1}}'},
+    ],
+)
+async def test_hostile_annotations_start_nothing(plugin, kubelet, hostile) -> None:
+    wanted = pod("a", 10, annotations=hostile)
+    try:
+        await kubelet.admit(wanted)
+    except Rejected as refused:
+        assert "default/a" in str(refused)  # noqa: PT017 - refused at once, or at the start
+        return
+    with pytest.raises(grpc.aio.AioRpcError, match="default/a"):
+        await kubelet.pre_start(wanted, "app-0")

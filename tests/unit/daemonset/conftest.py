@@ -1,0 +1,80 @@
+"""Kustomizations as a user's kubectl renders them."""
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+
+
+class Objects:
+    """What a kustomization renders to."""
+
+    def __init__(self, documents: list[dict[str, Any]]) -> None:
+        self.all = documents
+
+    def one(self, kind: str, name: str = "") -> dict[str, Any]:
+        (found,) = [
+            each
+            for each in self.all
+            if each["kind"] == kind and name in ("", each["metadata"]["name"])
+        ]
+        return found
+
+    def kinds(self) -> set[str]:
+        return {each["kind"] for each in self.all}
+
+    def pod(self, kind: str) -> dict[str, Any]:
+        """The pod that the only workload of this kind makes."""
+        return self.one(kind)["spec"]["template"]["spec"]
+
+    def container(self, kind: str) -> dict[str, Any]:
+        (container,) = self.pod(kind)["containers"]
+        return container
+
+
+@cache
+def _kubectl() -> str | None:
+    cached = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    built = sorted(cached.glob("gpushare/localcluster/*/bin/kubectl"))
+    return str(built[-1]) if built else shutil.which("kubectl")
+
+
+@cache
+def _render(folder: str) -> list[dict[str, Any]]:
+    kubectl = _kubectl()
+    if kubectl is None:
+        pytest.skip("kubectl renders kustomizations: put one on PATH, or run `make cluster` once")
+    done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.fixture
+def render():
+    """Render a folder, named from the repository's root or whole."""
+
+    def rendered(folder: str | Path) -> Objects:
+        return Objects(_render(str(ROOT / folder)))
+
+    return rendered
+
+
+@pytest.fixture
+def render_own(tmp_path: Path, render):
+    """Render a kustomization as docs/install.md has it: beside a checkout named gpushare."""
+
+    def rendered(text: str) -> Objects:
+        (tmp_path / "gpushare").symlink_to(ROOT)
+        own = tmp_path / "my-cluster"
+        own.mkdir()
+        (own / "kustomization.yaml").write_text(text)
+        return render(own)
+
+    return rendered

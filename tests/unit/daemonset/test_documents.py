@@ -1,0 +1,136 @@
+"""What the documents state is what the programs do."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import REGISTRY
+
+import deviceplugin.metrics
+from deviceplugin import settings
+from extender import metrics
+from extender.cluster import Cluster
+from gpushare import contract, inventory
+from gpushare.contract import EXTENDER_PORT
+from gpushare.placement import reasons
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+SOURCES = [*ROOT.glob("extender/*.py"), *ROOT.glob("deviceplugin/*.py")]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    text = (DOCS / document).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def snippet(kind: str) -> dict:
+    """The only YAML of this kind in the instructions."""
+    (found,) = [
+        each
+        for each in map(yaml.safe_load, blocks("install.md", "yaml"))
+        if each.get("kind") == kind
+    ]
+    return found
+
+
+def test_every_name_on_the_wire_is_in_the_contract():
+    text = (DOCS / "contract.md").read_text()
+    names = {
+        name: str(value)
+        for name, value in vars(contract).items()
+        if name.isupper() and isinstance(value, str | int)
+    }
+    assert names
+    assert {name: value for name, value in names.items() if value not in text} == {}
+
+
+def test_the_inventory_in_the_contract_is_one():
+    (example,) = [
+        each for each in blocks("contract.md", "json") if "unitMiB" in each and "tag" in each
+    ]
+    found = inventory.decode(example)
+    assert json.loads(inventory.encode(found)) == json.loads(example)
+
+
+@pytest.mark.parametrize("document", sorted(path.name for path in DOCS.glob("*.md")))
+def test_examples_can_be_read(document):
+    for text in blocks(document, "json"):
+        json.loads(text)
+    for text in blocks(document, "yaml"):
+        assert yaml.safe_load(text)
+
+
+def test_every_metric_is_in_the_table_and_nothing_else():
+    families = [
+        *REGISTRY.collect(),
+        *metrics.LedgerCollector(Cluster(1, lambda *_: None)).collect(),
+    ]
+    assert deviceplugin.metrics.CALLS in REGISTRY._collector_to_names
+    exposed = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in families
+        if family.name.startswith("gpushare_")
+    }
+    text = (DOCS / "operations.md").read_text()
+    assert set(re.findall(r"^\| `(gpushare_\w+)`", text, re.MULTILINE)) == exposed
+
+
+def test_the_run_book_is_about_texts_that_the_programs_have():
+    text = (DOCS / "operations.md").read_text()
+    headings = re.findall(r'^### (?:`(\w+)`|"(.+)")$', text, re.MULTILINE)
+    code = re.sub(r'"\s+f?"', "", "".join(path.read_text() for path in SOURCES))
+    quoted = [name or quote for name, quote in headings]
+    assert quoted
+    assert [each for each in quoted if each not in code] == []
+
+
+def test_every_reason_why_a_pod_does_not_fit_is_explained():
+    text = (DOCS / "operations.md").read_text()
+    texts = [each.text for each in vars(reasons).values() if isinstance(each, reasons.Reason)]
+    assert texts
+    assert [each for each in texts if f"| `{each}` |" not in text] == []
+
+
+def test_ports_and_files_are_those_of_the_programs():
+    text = (DOCS / "operations.md").read_text()
+    chosen = settings.read([], {"NODE_NAME": "n1"})
+    for value in (
+        EXTENDER_PORT,
+        chosen.http_port,
+        chosen.kubelet_port,
+        chosen.state_dir,
+        chosen.cdi_dir,
+        chosen.kubelet_certificate,
+    ):
+        assert str(value) in text
+
+
+def test_kubeadm_gives_kube_scheduler_the_file_that_it_is_told_to_read():
+    scheduler = snippet("ClusterConfiguration")["scheduler"]
+    (argument,), (volume,) = scheduler["extraArgs"], scheduler["extraVolumes"]
+    assert argument["name"] == "config"
+    assert argument["value"] == volume["mountPath"] == volume["hostPath"]
+    (manifest,) = [
+        each["spec"]
+        for each in map(yaml.safe_load, blocks("install.md", "yaml"))
+        if "spec" in each and "kind" not in each
+    ]
+    (container,), (mounted,) = manifest["containers"], manifest["volumes"]
+    assert f"--config={argument['value']}" in container["command"]
+    assert container["volumeMounts"][0]["mountPath"] == argument["value"]
+    assert container["volumeMounts"][0]["name"] == mounted["name"]
+    assert mounted["hostPath"]["path"] == argument["value"]
+
+
+def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_both(render_own):
+    (patches,) = [each for each in blocks("install.md", "yaml") if each.startswith("patches:")]
+    objects = render_own(yaml.safe_dump(snippet("Kustomization")) + patches)
+    for kind in ("DaemonSet", "Deployment"):
+        container = objects.container(kind)
+        assert "--memory-unit=256MiB" in container["args"]
+        assert container["image"] == "registry.example.com/gpushare:0.1.0"
+        assert len([each for each in container["args"] if "--memory-unit" in each]) == 1

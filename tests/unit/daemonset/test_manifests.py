@@ -1,0 +1,335 @@
+"""The manifests, the programs and the contract say the same."""
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+import deviceplugin.settings
+import extender.settings
+from extender.bind import READ_SECONDS, WRITE_SECONDS
+from extender.routes import Routes
+from gpushare.contract import (
+    EXTENDER_PORT,
+    EXTENDER_PREFIX,
+    LABEL_NODE,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.objects import Pod
+from gpushare.records import request_of
+
+ROOT = Path(__file__).parents[3]
+BASE = "daemonset/base"
+OVERLAYS = sorted(
+    str(path.parent.relative_to(ROOT))
+    for path in ROOT.glob("daemonset/overlays/*/kustomization.yaml")
+)
+COMPONENTS = sorted(
+    path.parent.name for path in ROOT.glob("daemonset/components/*/kustomization.yaml")
+)
+PLUGIN, EXTENDER = "gpushare-deviceplugin", "gpushare-extender"
+NAMESPACE = "gpushare-system"
+
+every_rendering = pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+
+
+def own(*components: str) -> str:
+    """A user's kustomization with these components."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": ["../gpushare/daemonset/base"],
+            "components": [f"../gpushare/daemonset/components/{name}" for name in components],
+        }
+    )
+
+
+def plugin_settings(objects) -> deviceplugin.settings.Settings:
+    container = objects.container("DaemonSet")
+    env = {each["name"]: each.get("value", "from-the-node") for each in container["env"]}
+    return deviceplugin.settings.read(container["args"], env)
+
+
+def extender_settings(objects) -> extender.settings.Settings:
+    return extender.settings.parse(objects.container("Deployment")["args"])
+
+
+def port_of(container, probe: str) -> int:
+    named = {each["name"]: each["containerPort"] for each in container.get("ports", ())}
+    port = container[probe]["httpGet"]["port"]
+    return named.get(port, port)
+
+
+@every_rendering
+def test_both_programs_take_their_flags_and_agree_on_the_unit(render, folder):
+    objects = render(folder)
+    plugin = plugin_settings(objects)
+    assert plugin.node_name == plugin.node_address == "from-the-node"
+    assert plugin.unit_mib == extender_settings(objects).unit_mib
+
+
+def test_the_plugin_is_told_node_and_address_by_the_downward_api(render):
+    env = render(BASE).container("DaemonSet")["env"]
+    fields = {
+        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in env
+        if "valueFrom" in each
+    }
+    assert fields == {"NODE_NAME": "spec.nodeName", "NODE_ADDRESS": "status.hostIP"}
+
+
+@every_rendering
+def test_the_image_is_the_version_that_is_built(render, folder):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    objects = render(folder)
+    for kind in ("DaemonSet", "Deployment"):
+        container = objects.container(kind)
+        assert container["image"] == f"gpushare:{project['version']}"
+        assert container["command"][0] in project["scripts"]
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        (
+            PLUGIN,
+            {
+                "pods": {"list", "watch", "patch"},
+                "nodes": {"list", "watch"},
+                "nodes/status": {"patch"},
+                "nodes/pods": {"get"},
+                "events": {"create"},
+            },
+        ),
+        (
+            EXTENDER,
+            {
+                "pods": {"get", "list", "watch"},
+                "nodes": {"list", "watch"},
+                "pods/binding": {"create"},
+                "events": {"create"},
+            },
+        ),
+    ],
+)
+def test_a_program_has_just_the_rights_that_it_uses(render, name, wanted):
+    rules = render(BASE).one("ClusterRole", name)["rules"]
+    granted: dict[str, set[str]] = {}
+    for rule in rules:
+        assert set(rule) == {"apiGroups", "resources", "verbs"}
+        assert rule["apiGroups"] == [""]
+        for resource in rule["resources"]:
+            granted.setdefault(resource, set()).update(rule["verbs"])
+    assert granted == wanted
+
+
+@every_rendering
+@pytest.mark.parametrize(("kind", "name"), [("DaemonSet", PLUGIN), ("Deployment", EXTENDER)])
+def test_a_program_runs_as_the_account_that_has_its_rights(render, folder, kind, name):
+    objects = render(folder)
+    assert objects.pod(kind)["serviceAccountName"] == name
+    assert objects.one(kind)["metadata"]["namespace"] == NAMESPACE
+    assert objects.one("ServiceAccount", name)["metadata"]["namespace"] == NAMESPACE
+    binding = objects.one("ClusterRoleBinding", name)
+    assert binding["roleRef"]["name"] == name
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}]
+
+
+def test_the_policy_is_about_the_account_of_the_plugin(render):
+    objects = render(BASE)
+    (condition,) = objects.one("ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+    assert f'"system:serviceaccount:{NAMESPACE}:{PLUGIN}"' in condition["expression"]
+    binding = objects.one("ValidatingAdmissionPolicyBinding")["spec"]
+    assert binding["policyName"] == objects.one("ValidatingAdmissionPolicy")["metadata"]["name"]
+    assert binding["validationActions"] == ["Deny"]
+
+
+def test_the_policy_guards_everything_that_the_plugin_may_patch(render):
+    objects = render(BASE)
+    patched = {
+        resource
+        for rule in objects.one("ClusterRole", PLUGIN)["rules"]
+        if "patch" in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    rules = objects.one("ValidatingAdmissionPolicy")["spec"]["matchConstraints"]["resourceRules"]
+    assert {resource for rule in rules for resource in rule["resources"]} == patched
+
+
+def test_the_extender_is_asked_where_it_listens(render):
+    objects = render(BASE)
+    settings = extender_settings(objects)
+    assert (settings.host, settings.port) == ("127.0.0.1", EXTENDER_PORT)
+    assert objects.pod("Deployment")["hostNetwork"] is True
+    (asked,) = scheduler_config()["extenders"]
+    assert asked["urlPrefix"] == f"http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}"
+
+
+def scheduler_config():
+    return yaml.safe_load((ROOT / "daemonset/scheduler/config.yaml").read_text())
+
+
+def test_kube_scheduler_asks_for_both_resources_and_never_binds_without_an_answer():
+    (asked,) = scheduler_config()["extenders"]
+    assert {each["name"] for each in asked["managedResources"]} == {
+        RESOURCE_MEMORY,
+        RESOURCE_COUNT,
+    }
+    # Ignored by the scheduler they would not be subtracted from the node's sum.
+    assert not any(each["ignoredByScheduler"] for each in asked["managedResources"])
+    assert not asked["ignorable"]
+
+
+def test_kube_scheduler_calls_verbs_that_the_extender_has_and_waits_long_enough():
+    (asked,) = scheduler_config()["extenders"]
+    verbs = {value for key, value in asked.items() if key.endswith("Verb")}
+    app = Routes(None, None, list).app()
+    served = {resource.canonical for resource in app.router.resources()}
+    assert {f"{EXTENDER_PREFIX}/{verb}" for verb in verbs} <= served
+    assert float(asked["httpTimeout"].removesuffix("s")) > WRITE_SECONDS + READ_SECONDS
+
+
+@every_rendering
+@pytest.mark.parametrize("probe", ["readinessProbe", "livenessProbe"])
+def test_probes_knock_where_the_programs_answer(render, folder, probe):
+    objects = render(folder)
+    plugin, its = objects.container("DaemonSet"), plugin_settings(objects)
+    assert port_of(plugin, probe) == its.http_port
+    assert "host" not in plugin[probe]["httpGet"]
+    assert its.http_host == "0.0.0.0"  # the kubelet comes from outside the pod
+    container, settings = objects.container("Deployment"), extender_settings(objects)
+    assert port_of(container, probe) == settings.port
+    assert container[probe]["httpGet"]["host"] == settings.host
+
+
+def test_there_is_never_more_than_one_of_each(render):
+    objects = render(BASE)
+    extender_spec = objects.one("Deployment")["spec"]
+    assert (extender_spec["replicas"], extender_spec["strategy"]["type"]) == (1, "Recreate")
+    update = objects.one("DaemonSet")["spec"]["updateStrategy"]["rollingUpdate"]
+    assert update == {"maxUnavailable": 1, "maxSurge": 0}
+
+
+@every_rendering
+def test_the_plugin_runs_on_labelled_nodes_whatever_taints_they_have(render, folder):
+    pod = render(folder).pod("DaemonSet")
+    assert pod["nodeSelector"] == {LABEL_NODE: "true"}
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["priorityClassName"] == "system-node-critical"
+
+
+@every_rendering
+def test_the_plugin_has_the_folders_that_it_uses_and_no_private_key(render, folder):
+    objects = render(folder)
+    settings = plugin_settings(objects)
+    paths = {each["name"]: each["hostPath"]["path"] for each in objects.pod("DaemonSet")["volumes"]}
+    mounts = {each["name"]: each for each in objects.container("DaemonSet")["volumeMounts"]}
+    assert set(mounts) == set(paths)
+    writable = {each["mountPath"] for each in mounts.values() if not each.get("readOnly")}
+    used = {str(settings.device_plugin_dir), str(settings.cdi_dir), str(settings.state_dir)}
+    assert writable - {"/dev"} == used
+    pki = {path for path in paths.values() if "/pki" in path}
+    assert pki == {str(settings.kubelet_certificate)}
+
+
+@every_rendering
+def test_neither_program_has_more_of_the_machine_than_it_needs(render, folder):
+    objects = render(folder)
+    for kind in ("DaemonSet", "Deployment"):
+        pod, container = objects.pod(kind), objects.container(kind)
+        security = container["securityContext"]
+        assert not {"hostPID", "hostIPC"} & pod.keys()
+        assert security["readOnlyRootFilesystem"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["resources"]["limits"].keys() == {"memory"}
+        if security.get("privileged"):
+            assert (kind, folder) == ("DaemonSet", "daemonset/overlays/driver-root")
+        else:
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+    assert "hostNetwork" not in objects.pod("DaemonSet")
+    assert objects.pod("Deployment")["securityContext"]["runAsNonRoot"] is True
+
+
+def test_the_base_takes_the_driver_from_nvidias_runtime(render):
+    objects = render(BASE)
+    env = {each["name"]: each.get("value") for each in objects.container("DaemonSet")["env"]}
+    assert objects.pod("DaemonSet")["runtimeClassName"] == "nvidia"
+    assert env["NVIDIA_VISIBLE_DEVICES"] == "all"
+    assert env["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
+
+
+def test_default_runtime_names_no_runtime_class(render):
+    assert "runtimeClassName" not in render("daemonset/overlays/default-runtime").pod("DaemonSet")
+
+
+def test_driver_root_can_open_the_cards_and_finds_the_library(render):
+    objects = render("daemonset/overlays/driver-root")
+    container = objects.container("DaemonSet")
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    security = container["securityContext"]
+    assert "runtimeClassName" not in objects.pod("DaemonSet")
+    assert f"{env['LD_LIBRARY_PATH']}/libnvidia-ml.so.1" in mounts
+    assert "/dev" in mounts
+    assert security["privileged"] is True
+    # The API server refuses a privileged container that denies itself privileges.
+    assert "allowPrivilegeEscalation" not in security
+
+
+@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+def test_only_before_1_30_is_there_no_policy(render, folder):
+    policies = {each for each in render(folder).kinds() if each.startswith("ValidatingAdmission")}
+    assert bool(policies) == (not folder.endswith("before-1.30"))
+
+
+@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+def test_only_early_binding_binds_early(render, folder):
+    wanted = "early" if folder.endswith("early-binding") else "late"
+    assert plugin_settings(render(folder)).binding == wanted
+
+
+def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
+    objects = render_own(own("signed-kubelet"))
+    account = "/var/run/secrets/kubernetes.io/serviceaccount"
+    assert str(plugin_settings(objects).kubelet_certificate) == f"{account}/ca.crt"
+    assert not any(
+        "/pki" in each["hostPath"]["path"] for each in objects.pod("DaemonSet")["volumes"]
+    )
+
+
+@pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
+def test_all_components_go_together(render_own, runtime):
+    others = {"early-binding", "before-1.30", "signed-kubelet"}
+    assert {*others, "default-runtime", "driver-root"} == set(COMPONENTS)
+    objects = render_own(own(runtime, *sorted(others)))
+    assert plugin_settings(objects).binding == "early"
+    assert "runtimeClassName" not in objects.pod("DaemonSet")
+    assert "ValidatingAdmissionPolicy" not in objects.kinds()
+
+
+@pytest.mark.parametrize(("sample", "units"), [("deployment.yaml", 2), ("local.yaml", 1024)])
+def test_a_sample_asks_for_what_the_extender_reads(sample, units):
+    deployment = yaml.safe_load((ROOT / "daemonset/samples" / sample).read_text())
+    template = deployment["spec"]["template"]
+    pod = msgspec.json.decode(msgspec.json.encode(template), type=Pod)
+    assert request_of(pod).units == units
+    assert deployment["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+
+
+def test_the_image_gets_every_package_that_is_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copied = {line.split()[1] for line in lines if line.startswith("COPY ")}
+    sent = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    assert packages <= copied
+    assert packages <= sent

@@ -1,0 +1,172 @@
+"""What is written on pods: once, until it has landed, and only what is true."""
+
+import asyncio
+import base64
+import json
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.cdi import Given, Specs, device_name
+from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.inventory import Terms
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.pod_report import PodReport
+from deviceplugin.pods import NodePods
+from gpushare.clock import SystemClock
+from gpushare.contract import ANNOTATION_ASSIGNED, ANNOTATION_RUNNING_ON
+from gpushare.errors import ApiError, Conflict, NotFound
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.driver import card
+from tests.fakes.pods import pod
+
+UUID = card(0).uuid
+
+
+class Api:
+    """``written`` are the patches that landed; ``tried`` counts all."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, dict[str, str]]] = []
+        self.fails: dict[str, ApiError] = {}
+        self.tried = 0
+        self.stirred = asyncio.Condition()
+
+    async def annotate_pod(self, namespace, name, uid, annotations) -> None:
+        self.tried += 1
+        async with self.stirred:
+            self.stirred.notify_all()
+        if name in self.fails:
+            raise self.fails[name]
+        self.written.append((name, annotations))
+
+    async def until(self, condition) -> None:
+        async with asyncio.timeout(5), self.stirred:
+            await self.stirred.wait_for(condition)
+
+
+class Node:
+    def __init__(self, folder: Path) -> None:
+        self.checkpoint = folder / "checkpoint"
+        self.api = Api()
+        self.watch = NodePods()
+        self.specs = Specs(folder)
+        cards = NodeCards(Terms(1024), None)
+        cards.seen([card(0), card(1)])
+        self.reports = PodReport(
+            kube=self.api,
+            pods=self.watch,
+            cards=cards,
+            checkpoint=CheckpointFile(self.checkpoint),
+            specs=self.specs,
+            clock=SystemClock(),
+        )
+
+    @asynccontextmanager
+    async def running(self):
+        task = asyncio.create_task(self.reports.run())
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def holds(self, owner, **answer) -> None:
+        """The kubelet's checkpoint says that the pod's container was answered so."""
+        response = api_pb2.ContainerAllocateResponse(**answer)
+        entry = {
+            "PodUID": owner.uid,
+            "ContainerName": "app-0",
+            "ResourceName": "aliyun.com/gpu-mem",
+            "DeviceIDs": {"-1": ["a0000"]},
+            "AllocResp": base64.b64encode(response.SerializeToString()).decode(),
+        }
+        self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+async def test_one_refused_patch_does_not_hold_up_the_others(node: Node) -> None:
+    bad, good = pod("bad", cards=(UUID,)), pod("good", cards=(UUID,))
+    node.api.fails["bad"] = Conflict("another uid", code=409)
+    node.watch.replaced([bad, good])
+    for each in (bad, good):
+        node.reports.started(each.uid, [UUID])
+    async with node.running():
+        await node.api.until(lambda: node.api.tried >= 4)
+    assert [name for name, _ in node.api.written] == ["good"]
+
+
+async def test_a_pod_that_is_gone_is_given_up(node: Node) -> None:
+    gone, last = pod("gone", cards=(UUID,)), pod("last", cards=(UUID,))
+    node.api.fails["gone"] = NotFound("gone", code=404)
+    node.watch.replaced([gone])
+    node.reports.started(gone.uid, [UUID])
+    async with node.running():
+        await node.api.until(lambda: node.api.tried == 1)
+        node.watch.deleted(gone)
+        node.watch.changed(last)
+        node.reports.started(last.uid, [UUID])
+        await node.api.until(lambda: node.api.written or node.api.tried > 2)
+        assert node.api.tried == 2
+
+
+async def test_a_start_that_the_watch_shows_only_later_is_reported_then(node: Node) -> None:
+    late = pod("late", cards=(UUID,))
+    node.holds(late, envs={"NVIDIA_VISIBLE_DEVICES": UUID})
+    node.reports.started(late.uid, [UUID])
+    async with node.running():
+        node.watch.changed(pod("other"))
+        await asyncio.sleep(0)
+        node.watch.changed(late)
+        await node.api.until(lambda: node.api.tried == 1)
+
+
+async def test_what_was_written_is_not_written_again_before_the_watch_shows_it(node: Node) -> None:
+    written, other = pod("written", cards=(UUID,)), pod("other", cards=(UUID,))
+    node.watch.replaced([written])
+    node.reports.started(written.uid, [UUID])
+    async with node.running():
+        await node.api.until(lambda: node.api.tried == 1)
+        node.watch.changed(other)
+        node.reports.started(other.uid, [UUID])
+        await node.api.until(lambda: node.api.tried == 2)
+    assert [name for name, _ in node.api.written] == ["written", "other"]
+
+
+async def test_a_reported_or_ended_pod_is_left_alone(node: Node) -> None:
+    done = {ANNOTATION_ASSIGNED: "true", ANNOTATION_RUNNING_ON: "{}"}
+    node.watch.replaced([pod("done", cards=(UUID,)), pod("reported", annotations=done)])
+    for each in node.watch:
+        if each.metadata.name == "reported":
+            node.reports.started(each.uid, [UUID])
+    assert list(node.reports._due()) == []
+
+
+def test_after_a_restart_the_card_that_was_given_is_reported_not_the_one_decided(
+    node: Node,
+) -> None:
+    running = pod("a", cards=(card(1).uuid,), started=True)
+    node.watch.replaced([running])
+    node.holds(running, envs={"NVIDIA_VISIBLE_DEVICES": UUID})
+    assert list(node.reports._due()) == [(running, (UUID,))]
+
+
+def test_after_a_restart_a_late_bound_container_is_read_from_its_file(node: Node) -> None:
+    running = pod("a", cards=(UUID,), started=True)
+    node.watch.replaced([running])
+    node.holds(running, cdi_devices=[{"name": device_name("abc")}])
+    assert list(node.reports._due()) == []
+    node.specs.write("abc", Given("another-uid", {"NVIDIA_VISIBLE_DEVICES": UUID}))
+    assert list(node.reports._due()) == []
+    node.specs.write("abc", Given(running.uid, {"NVIDIA_VISIBLE_DEVICES": UUID}))
+    assert list(node.reports._due()) == [(running, (UUID,))]
+
+
+def test_the_older_plugins_minor_number_is_understood(node: Node) -> None:
+    running = pod("a", cards=(UUID,), started=True)
+    node.watch.replaced([running])
+    node.holds(running, envs={"NVIDIA_VISIBLE_DEVICES": "1"})
+    assert list(node.reports._due()) == [(running, (card(1).uuid,))]
