@@ -98,7 +98,7 @@ class Kube:
                 await config.load_kube_config(
                     config_file=kubeconfig, client_configuration=settings, persist_config=False
                 )
-        except (config.ConfigException, OSError, ValueError, TypeError, AttributeError) as err:
+        except Exception as err:  # the library lets through whatever its parts raise
             raise SettingsError(
                 f"no usable Kubernetes configuration in {kubeconfig or 'the usual places'}: {err}"
             ) from err

@@ -1,0 +1,87 @@
+"""An API server's front door over a real socket, for the faults that a real one does not produce.
+
+A test states how each request is answered; what is asked is kept. Rules of list and watch are those
+of the API concepts page: a list has a version, a watch begins after one, 410 means list again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gpushare.kube.client import Kube
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class FrontDoor:
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.answers: list[Answer] = []
+        self.app = web.Application()
+        self.app.router.add_route("*", "/{path:.*}", self._handle)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.asked.append((request.method, request.path, dict(request.query), body))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return await answer(request)
+
+    @asynccontextmanager
+    async def connect(self, folder: Path) -> AsyncIterator[Kube]:
+        async with TestServer(self.app) as server:
+            kubeconfig = {
+                "clusters": [{"name": "c", "cluster": {"server": str(server.make_url(""))}}],
+                "users": [{"name": "u", "user": {"token": "secret"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+            path = folder / "kubeconfig"
+            path.write_bytes(msgspec.json.encode(kubeconfig))
+            async with Kube.connect(str(path)) as kube:
+                yield kube
+
+
+def status(code: int, reason: str, message: str = "") -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        body = {"kind": "Status", "code": code, "reason": reason, "message": message}
+        return web.json_response(body, status=code)
+
+    return answer
+
+
+def body(found: object) -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(found)
+
+    return answer
+
+
+async def hang(_: web.Request) -> web.Response:
+    """Take the request and never answer it."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def reset(request: web.Request) -> web.Response:
+    """Take the request and cut the connection."""
+    assert request.transport is not None
+    request.transport.close()
+    return web.Response()
+
+
+def watch(*events: dict[str, object], then: Answer | None = None) -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for event in events:
+            await response.write(msgspec.json.encode(event) + b"\n")
+        if then is not None:
+            await then(request)
+        return response
+
+    return answer

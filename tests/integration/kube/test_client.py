@@ -1,0 +1,99 @@
+"""Each answer of the API server, and each way to get none, is the error that says what is known."""
+
+import pytest
+
+from gpushare.errors import (
+    ApiError,
+    Conflict,
+    Gone,
+    NotFound,
+    OutcomeUnknown,
+    SettingsError,
+    Unreachable,
+)
+from gpushare.kube.client import Kube
+from tests.builders import pod
+from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def door() -> FrontDoor:
+    return FrontDoor()
+
+
+async def test_a_binding_is_one_request_with_uid_annotations_and_time_limit(door, tmp_path):
+    door.answers = [status(201, "Created")]
+    async with door.connect(tmp_path) as kube:
+        await kube.bind_pod(pod("a", 8), "n1", {"key": "value"}, seconds=2)
+    [(method, path, query, sent)] = door.asked
+    assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/a/binding")
+    assert query == {"timeout": "2000ms"}
+    assert b'"uid": "uid-a"' in sent
+    assert b'"key": "value"' in sent
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (status(404, "NotFound"), NotFound),
+        (status(409, "Conflict"), Conflict),
+        (status(410, "Expired"), Gone),
+        (status(403, "Forbidden"), ApiError),
+        (status(429, "TooManyRequests"), ApiError),
+        (status(500, "InternalError"), OutcomeUnknown),
+        (status(504, "Timeout"), OutcomeUnknown),
+        (hang, OutcomeUnknown),
+        (reset, OutcomeUnknown),
+    ],
+)
+async def test_a_write_that_was_not_confirmed_is_refused_or_unknown(door, tmp_path, answer, error):
+    door.answers = [answer]
+    async with door.connect(tmp_path) as kube:
+        with pytest.raises(ApiError) as caught:
+            await kube.bind_pod(pod("a", 8), "n1", {}, seconds=0.3)
+    assert type(caught.value) is error
+
+
+async def test_a_connection_that_never_came_about_is_known_to_have_sent_nothing(door, tmp_path):
+    door.answers = [hang]
+    async with door.connect(tmp_path) as kube:
+        pass
+    async with Kube.connect(str(tmp_path / "kubeconfig")) as kube:
+        with pytest.raises(Unreachable):
+            await kube.bind_pod(pod("a", 8), "n1", {})
+
+
+async def test_an_answer_that_is_no_pod_is_an_error(door, tmp_path):
+    door.answers = [body([1, 2])]
+    async with door.connect(tmp_path) as kube:
+        with pytest.raises(ApiError, match="cannot be read"):
+            await kube.get_pod("default", "a")
+
+
+@pytest.mark.parametrize("name", ["..", ".", ""])
+async def test_a_name_cannot_reach_another_resource(door, tmp_path, name):
+    door.answers = [body({})]
+    async with door.connect(tmp_path) as kube:
+        with pytest.raises(ApiError, match="no name"):
+            await kube.get_pod("default", name)
+    assert not door.asked
+
+
+async def test_a_name_with_slashes_stays_one_name(door, tmp_path):
+    door.answers = [status(404, "NotFound")]
+    async with door.connect(tmp_path) as kube:
+        with pytest.raises(NotFound):
+            await kube.get_pod("default", "../secrets/x?y")
+    [(_, path, _, _)] = door.asked
+    assert path == "/api/v1/namespaces/default/pods/../secrets/x?y"  # decoded: one segment sent
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "clusters: 7"])
+async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text):
+    path = tmp_path / "broken"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match="broken"):
+        async with Kube.connect(str(path)):
+            pass

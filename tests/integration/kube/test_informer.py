@@ -1,0 +1,143 @@
+"""What the API server has reaches the handler, through every way in which a watch can break."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from gpushare.clock import SystemClock
+from gpushare.kube import client, informer
+from gpushare.kube.informer import Informer
+from gpushare.objects import Pod
+from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status, watch
+
+pytestmark = pytest.mark.integration
+
+
+class Seen:
+    """Keeps the names that the handler would have, and tells when they change."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.lists = 0
+        self._changed = asyncio.Event()
+
+    def replaced(self, items: list[Pod]) -> None:
+        self.lists += 1
+        self.names = {item.metadata.name for item in items}
+        self._changed.set()
+
+    def changed(self, item: Pod) -> None:
+        self.names.add(item.metadata.name)
+        self._changed.set()
+
+    def deleted(self, item: Pod) -> None:
+        self.names.discard(item.metadata.name)
+        self._changed.set()
+
+    async def until(self, *names: str, lists: int = 1) -> None:
+        async with asyncio.timeout(10):
+            while self.names != set(names) or self.lists < lists:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+def item(name: str, version: str) -> dict[str, object]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": version}}
+
+
+def listed(version: str, *names: str, more: str = "") -> object:
+    meta = {"resourceVersion": version, "continue": more}
+    return body({"metadata": meta, "items": [item(name, version) for name in names]})
+
+
+def event(kind: str, name: str, version: str) -> dict[str, object]:
+    return {"type": kind, "object": item(name, version)}
+
+
+EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+
+
+@asynccontextmanager
+async def running(answers, tmp_path) -> AsyncIterator[tuple[FrontDoor, Seen]]:
+    door, seen = FrontDoor(), Seen()
+    door.answers = answers
+    async with door.connect(tmp_path) as kube:
+        task = asyncio.create_task(Informer(kube, client.pods(), Pod, seen, SystemClock()).run())
+        try:
+            yield door, seen
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def watches(door: FrontDoor) -> list[str]:
+    return [query["resourceVersion"] for _, _, query, _ in door.asked if "watch" in query]
+
+
+async def test_a_list_comes_in_pages_and_then_changes_follow(tmp_path):
+    answers = [
+        listed("5", "a", more="next"),
+        listed("5", "b"),
+        watch(event("ADDED", "c", "6"), event("DELETED", "a", "7"), then=hang),
+    ]
+    async with running(answers, tmp_path) as (door, seen):
+        await seen.until("b", "c")
+    assert [query.get("continue") for _, _, query, _ in door.asked[:2]] == [None, "next"]
+    assert watches(door) == ["5"]
+
+
+@pytest.mark.parametrize("end", [None, reset], ids=["ended", "cut"])
+async def test_a_watch_that_ends_goes_on_from_the_last_version(tmp_path, end):
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+    answers = [
+        listed("5", "a"),
+        watch(event("ADDED", "b", "6"), bookmark, then=end),
+        watch(event("ADDED", "c", "10"), then=hang),
+    ]
+    async with running(answers, tmp_path) as (door, seen):
+        await seen.until("a", "b", "c")
+    first, then = watches(door)
+    assert first == "5"
+    assert then == "9" if end is None else then in {"6", "9"}  # a cut may take what was on its way
+
+
+@pytest.mark.parametrize("gone", [status(410, "Expired"), watch(EXPIRED)])
+async def test_a_version_that_is_too_old_lists_again_and_forgets_what_is_gone(tmp_path, gone):
+    answers = [listed("5", "a"), gone, listed("50", "b"), watch(then=hang)]
+    async with running(answers, tmp_path) as (door, seen):
+        await seen.until("b", lists=2)
+        await seen.until("b")
+    assert watches(door)[0] == "5"
+
+
+@pytest.mark.parametrize(
+    "broken", [status(500, "InternalError"), status(403, "Forbidden"), reset, body("rubbish")]
+)
+async def test_a_list_that_fails_is_tried_again_but_not_in_a_storm(tmp_path, broken):
+    answers = [broken, broken, broken, listed("5", "a"), watch(then=hang)]
+    async with running(answers, tmp_path) as (door, seen):
+        await seen.until("a")
+    assert len(door.asked) <= 5
+
+
+async def test_a_connection_that_went_silent_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(informer, "IDLE_SECONDS", 0.2)
+    answers = [listed("5", "a"), watch(then=hang), watch(event("ADDED", "b", "6"), then=hang)]
+    async with running(answers, tmp_path) as (door, seen):
+        await seen.until("a", "b")
+    assert watches(door)[:2] == ["5", "5"]
+
+
+async def test_an_object_that_cannot_be_read_does_not_lose_the_others(tmp_path):
+    broken = {"type": "ADDED", "object": {"metadata": 7}}
+    answers = [
+        listed("5", "a"),
+        watch(event("ADDED", "b", "6"), broken),
+        watch(event("ADDED", "c", "8"), then=hang),
+    ]
+    async with running(answers, tmp_path) as (door, seen):
+        await seen.until("a", "b", "c")
+    assert watches(door) == ["5", "6"]
