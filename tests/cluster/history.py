@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 import threading
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -44,7 +45,11 @@ class Change:
 
 
 class History:
-    """Records in a thread of its own from ``__enter__`` on."""
+    """Records in a thread of its own from ``__enter__`` on.
+
+    After a restart of the API server it lists again, as everyone must: changes that came and went
+    meanwhile are missing then.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -52,7 +57,7 @@ class History:
         self._strangers: set[str] = set()
         self._connection: http.client.HTTPConnection | None = None
         self._thread = threading.Thread(target=self._record, daemon=True)
-        self._ended = False
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -62,12 +67,11 @@ class History:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended = True
-        if self._connection is not None and self._connection.sock is not None:
-            self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
-        if self._connection is not None:
-            self._connection.close()
+        self._ended.set()
+        with suppress(OSError):
+            if self._connection is not None and self._connection.sock is not None:
+                self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(20)
 
     def of(self, name: str) -> list[Change]:
         return [change for change in list(self._changes) if change.name == name]
@@ -93,20 +97,30 @@ class History:
         assert all(len(seen) == 1 for seen in nodes.values()), nodes
 
     def _record(self) -> None:
+        while not self._ended.is_set():
+            try:
+                with closing(self._connect()) as connection:
+                    self._watch(connection)
+            except (OSError, http.client.HTTPException, ValueError):
+                self._ended.wait(0.2)
+
+    def _connect(self) -> http.client.HTTPSConnection:
         cluster = self._cluster
         context = ssl.create_default_context(cafile=str(cluster.state.pki / "ca.crt"))
         context.load_cert_chain(cluster.state.pki / "admin.crt", cluster.state.pki / "admin.key")
         host, port = cluster.server.removeprefix("https://").split(":")
-        connection = http.client.HTTPSConnection(host, int(port), context=context)
-        connection.request("GET", "/api/v1/pods?watch=true&timeoutSeconds=7200")
-        answer = connection.getresponse()
-        self._connection = connection
-        try:
+        return http.client.HTTPSConnection(host, int(port), context=context)
+
+    def _watch(self, connection: http.client.HTTPSConnection) -> None:
+        connection.request("GET", "/api/v1/pods")
+        with closing(connection.getresponse()) as answer:
+            listed = json.loads(answer.read())
+        self._changes += [Change("LISTED", pod) for pod in listed["items"]]
+        version = listed["metadata"]["resourceVersion"]
+        path = f"/api/v1/pods?watch=true&timeoutSeconds=7200&resourceVersion={version}"
+        connection.request("GET", path)
+        with closing(connection.getresponse()) as answer:
+            self._connection = connection
             while line := answer.readline():
                 event = json.loads(line)
                 self._changes.append(Change(event["type"], event["object"]))
-        except (OSError, http.client.HTTPException, ValueError):
-            if not self._ended:
-                raise
-        finally:
-            answer.close()

@@ -1,10 +1,13 @@
 """Room that is there once is given once; what is killed meanwhile changes nothing in the end."""
 
 import json
+import signal
 import threading
+from collections.abc import Callable
 
 import pytest
 
+from localcluster.errors import ApiError
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
@@ -96,7 +99,8 @@ def test_two_bind_requests_for_the_last_room_are_one_binding(gpushare: Gpushare,
 
 
 @pytest.mark.parametrize(
-    "victim", [plugin_of(NODE), "extender", f"kubelet-{NODE}", f"containerd-{NODE}"]
+    "victim",
+    [plugin_of(NODE), "extender", f"kubelet-{NODE}", f"containerd-{NODE}", "kube-apiserver"],
 )
 def test_a_deployment_that_starts_while_something_is_killed_runs_in_the_end(
     gpushare: Gpushare, pods: Workloads, victim: str
@@ -131,6 +135,48 @@ def test_a_deployment_that_starts_while_something_is_killed_runs_in_the_end(
     env_is_card_on_record(pods, *names)
     sums_are_right(gpushare, pods)
     assert [reserved for _, reserved in used(gpushare, NODE)] == [0, 0]
+
+
+def unanswered(pods: Workloads) -> Callable[[], str | None]:
+    def ask() -> str | None:
+        try:
+            pods.all()
+        except ApiError as err:
+            return str(err)
+        return None
+
+    return ask
+
+
+def test_while_it_is_not_known_whether_a_pod_was_bound_its_room_stays_taken(
+    gpushare: Gpushare, pods: Workloads
+):
+    cluster = gpushare.cluster
+    pods.run(pod("full", CARD_MIB, node=NODE))
+    pods.create(*(pod(name, 10_000, schedulerName="nobody") for name in ("unknown", "next")))
+    unknown, next_one = binding(pods, "unknown"), binding(pods, "next")
+    cluster.kill("kube-apiserver", signal.SIGSTOP)
+    try:
+        _, answer = gpushare.call("POST", BIND, unknown)
+        assert "not known yet" in answer["Error"]
+        assert used(gpushare, NODE)[1] == (0, 10_000)
+        _, answer = gpushare.call("POST", BIND, next_one)
+        assert "does not fit" in answer["Error"]
+    finally:
+        cluster.kill("kube-apiserver", signal.SIGCONT)
+
+    def unsettled() -> str | None:
+        bound = bool(pods.get("unknown")["spec"].get("nodeName"))
+        wanted = (10_000, 0) if bound else (0, 0)
+        found = used(gpushare, NODE)[1]
+        return None if found == wanted else f"bound: {bound}, used and reserved: {found}"
+
+    wait_until("the outcome to be known", unsettled, seconds=30)
+    _, answer = gpushare.call("POST", BIND, unknown)
+    assert answer == {"Error": ""}
+    pods.wait_running("unknown")
+    env_is_card_on_record(pods, "unknown")
+    sums_are_right(gpushare, pods)
 
 
 def test_several_containers_of_one_pod_are_counted_once(gpushare: Gpushare, pods: Workloads):
