@@ -5,6 +5,7 @@ Allocate without a deadline of its own. Device lists are sent as bytes that are 
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 SOCKET_NAME: Final = "gpushare.sock"
 ANSWER_SECONDS: Final = 3.0
-_STOP_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 1.0
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),  # GetPreferredAllocation names all free units
     ("grpc.so_reuseport", 0),
@@ -46,6 +47,9 @@ class Service:
         self._allocations = allocations
         self._starts = starts
         self._clock = clock
+        self._answering_now = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self.streams = 0
         self.streams_opened = 0
 
@@ -70,6 +74,10 @@ class Service:
             response_serializer=None,  # the list is bytes already
         )
         return grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers)
+
+    async def quiet(self) -> None:
+        """Return when no call is being answered (device lists, which never end, left aside)."""
+        await self._quiet.wait()
 
     async def _options(self, _: api_pb2.Empty) -> api_pb2.DevicePluginOptions:
         return options()
@@ -121,6 +129,8 @@ class Service:
     ) -> Callable[[Any, Context], Awaitable[T]]:
         async def handle(request: Any, context: Context) -> T:
             began = self._clock.monotonic()
+            self._answering_now += 1
+            self._quiet.clear()
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     result = await answer(request)
@@ -129,6 +139,9 @@ class Service:
                 await _abort(call, err, context)
             finally:
                 metrics.CALL_SECONDS.labels(call).observe(self._clock.monotonic() - began)
+                self._answering_now -= 1
+                if not self._answering_now:
+                    self._quiet.set()
             metrics.CALLS.labels(call, "ok").inc()
             return result
 
@@ -185,10 +198,17 @@ class Endpoint:
     def _retire(self) -> None:
         """Let the server end the calls that it has in hand, with no wait for it here."""
         if self._server is not None:
-            task = asyncio.ensure_future(self._server.stop(_STOP_SECONDS))
+            task = asyncio.ensure_future(self._stop(self._server))
             self._stopping.add(task)
             task.add_done_callback(self._stopping.discard)
             self._server = None
+
+    async def _stop(self, server: grpc.aio.Server) -> None:
+        # gRPC's own grace would always last in full: a device list never ends.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._service.quiet()
+        await server.stop(None)
 
 
 def options() -> api_pb2.DevicePluginOptions:

@@ -180,8 +180,9 @@ class FakeKubelet:
             ]
         )
         response = await self.call("GetPreferredAllocation", request)
+        is_free = frozenset(free)
         for wish in response.container_responses[0].deviceIDs:
-            if wish in free and len(chosen) < units:
+            if wish in is_free and len(chosen) < units:
                 chosen.add(wish)
         for other in free:
             if len(chosen) == units:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin import devices
@@ -23,6 +23,7 @@ def inventories(draw) -> Inventory:
     return Inventory(1, tuple(cards))
 
 
+@settings(deadline=None)
 @given(inventories())
 def test_the_bytes_are_what_protobuf_itself_would_write(inventory: Inventory) -> None:
     wanted = api_pb2.ListAndWatchResponse(
@@ -38,6 +39,7 @@ def test_the_bytes_are_what_protobuf_itself_would_write(inventory: Inventory) ->
     assert devices.message(inventory) == wanted.SerializeToString()
 
 
+@settings(deadline=None)
 @given(inventories())
 def test_no_list_is_larger_than_its_worst_size(inventory: Inventory) -> None:
     worst = devices.worst_bytes(inventory)
@@ -58,6 +60,7 @@ def test_other_ids_are_not_mistaken_for_ours(text: str) -> None:
     assert devices.parse_device_id(text) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(min_size=1), unique=True, max_size=60))
 def test_each_card_has_a_tag_of_its_own(uuids: list[str]) -> None:
     given_tags: list[str] = []
@@ -98,6 +101,7 @@ def test_a_list_of_just_the_kubelets_limit_is_offered() -> None:
         devices.check_size(Inventory(1, (Card(0, "GPU-0", 209_716),)), [209_716])
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_preferred_devices_are_free_enough_and_on_the_card_where_it_can_be(data) -> None:
     free = {tag: data.draw(st.integers(0, 20)) for tag in ("a0", "b1", "c2")}

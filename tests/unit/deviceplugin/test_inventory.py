@@ -1,7 +1,7 @@
 """The inventory: an index and a tag belong to a UUID for ever."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.driver import PhysicalCard, UnreadableCard
@@ -15,6 +15,7 @@ TERMS = Terms(unit_mib=1)
 machines = st.lists(st.sets(st.integers(0, 6)), max_size=8)
 
 
+@settings(deadline=None)
 @given(machines)
 def test_an_index_and_a_tag_never_pass_to_another_card(history: list[set[int]]) -> None:
     given_index: dict[int, str] = {}
