@@ -91,8 +91,8 @@ async def run(settings: Settings, backend: Backend) -> None:
                     driver.run(),
                     node_report.run(),
                     reports.run(),
-                    Informer(kube, own_pods, Pod, watch, clock).run(),
-                    Informer(kube, own_node, Node, node_report, clock).run(),
+                    Informer(kube, own_pods, Pod, watch).run(),
+                    Informer(kube, own_node, Node, node_report).run(),
                 )
             ]
             await stop.wait()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender import metrics
-from extender.bind import Binder
+from extender.bind import WRITE_SECONDS, Binder
 from extender.cluster import Cluster, NodeHandler, PodHandler
 from extender.reconcile import Reconciler
 from extender.routes import Routes
@@ -49,10 +49,13 @@ async def run(settings: Settings) -> None:
     metrics.register(cluster)
     async with Kube.connect(settings.kubeconfig) as kube:
         binder = Binder(cluster, kube, clock)
-        pods = Informer(
-            kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster), clock
-        )
-        nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster), clock)
+        pods = Informer(kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster))
+        nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster))
+
+        async def list_and_watch_pods() -> None:
+            # A predecessor's last write may land until then; the list must show it.
+            await asyncio.sleep(WRITE_SECONDS)
+            await pods.run()
 
         def why_not_ready() -> list[str]:
             unsynced = (("pods", pods), ("nodes", nodes))
@@ -74,7 +77,7 @@ async def run(settings: Settings) -> None:
         try:
             async with health.serve(app, settings.host, settings.port):
                 await run_until_stopped(
-                    pods.run(),
+                    list_and_watch_pods(),
                     nodes.run(),
                     Reconciler(cluster, binder, kube, clock).run(),
                     tell(),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.cluster import Cluster
@@ -134,14 +134,14 @@ class Binder:
         """Choose and reserve; raises RequestError or NoRoom and changes nothing then."""
         request = records.request_of(pod)
         ledger = self._cluster.ledger
-        reserve = ledger.reserve_of(pod.uid, node)
+        held = ledger.reserve_of(pod.uid, node)
         reason = self._cluster.why_not(node, request, pod.uid)
         account = ledger.account(node, besides=pod.uid)
-        if reserve is None and reason is not None:
+        if held is None and reason is not None:
             raise NoRoom(f"pod {pod.key} does not fit on node {node}: {reason.text}")
         if account is None:
             raise NoRoom(f"node {node} reports no GPUs any more")
-        if reserve is None:
+        if held is None:
             cards = placement.choose(account, request)
             if cards is None:
                 raise NoRoom(f"pod {pod.key} does not fit on node {node}")
@@ -154,14 +154,17 @@ class Binder:
                 units=request.units_per_card,
                 assume_time_ns=self._clock.wall_ns(),
             )
-            ledger.reserve(reserve)
-        # An earlier try may still land: the same decision again, never another card.
-        held = [entry.card for entry in account.cards if entry.card.uuid in reserve.cards]
-        if len(held) != request.card_count:
-            raise NoRoom(f"pod {pod.key} holds a GPU that node {node} does not have any more")
+        else:
+            # An earlier write may still land: the same decision again, never another card.
+            reserve = replace(held, attempt=held.attempt + 1)
+            cards = tuple(e.card for e in account.cards if e.card.uuid in reserve.cards)
+            if len(cards) != len(reserve.cards):
+                raise NoRoom(f"pod {pod.key} holds a GPU that node {node} does not have any more")
+            request = replace(request, card_count=len(cards))
+        ledger.reserve(reserve)
         annotations = records.decision_annotations(
             request,
-            held,
+            cards,
             is_legacy=account.inventory.is_legacy,
             assume_time_ns=reserve.assume_time_ns,
         )

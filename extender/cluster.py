@@ -1,7 +1,8 @@
 """The cluster as the extender knows it: pods and nodes from the watch, and the ledger from them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from gpushare import inventory, records
 from gpushare.cards import Inventory, Request
@@ -12,6 +13,8 @@ from gpushare.placement import cards as placement
 from gpushare.placement.reasons import UNREADABLE, Reason
 
 log = logging.getLogger(__name__)
+
+COMPARED_AT_ONCE: Final = 50
 
 Notice = Callable[[Pod | Node, str, str], None]
 
@@ -29,6 +32,8 @@ class Cluster:
         self.changed_decisions: set[str] = set()
         self.differences = 0
         self._notice = notice
+        self._told_unplaced: set[str] = set()
+        self._to_compare: list[str] = []
         self._pods: dict[str, Pod] = {}
         self._pods_of_node: dict[str, set[str]] = {}
         self._nodes: dict[str, Node] = {}
@@ -36,9 +41,6 @@ class Cluster:
     def pod(self, uid: str) -> Pod | None:
         """A live pod that names our resources, as last seen."""
         return self._pods.get(uid)
-
-    def node(self, name: str) -> Node | None:
-        return self._nodes.get(name)
 
     def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
         """Why the pod does not fit on a node now; its own reserves do not stand in its way."""
@@ -55,7 +57,6 @@ class Cluster:
             self._forget(uid)
         for pod in items:
             self.pod_changed(pod)
-        self.compare()
 
     def pod_changed(self, pod: Pod) -> None:
         if not records.asks_for_share(pod):
@@ -65,13 +66,12 @@ class Cluster:
             return
         before = self._pods.get(pod.uid)
         if before is not None:
+            if before.node and before.node != pod.node:
+                return  # no pod is ever unbound: this is older than what is known
             kept = records.keep_decision(before, pod)
             if kept is not None:
                 self._report_changed(pod)
                 pod = kept
-            if before.node and before.node != pod.node:
-                # Impossible on the API server; if it happened all the same, nothing stays behind.
-                self._pods_of_node[before.node].discard(pod.uid)
         self._pods[pod.uid] = pod
         if pod.node:
             self._pods_of_node.setdefault(pod.node, set()).add(pod.uid)
@@ -106,34 +106,48 @@ class Cluster:
     def node_deleted(self, node: Node) -> None:
         self._drop_node(node.name)
 
-    def compare(self) -> int:
-        """Compute every share anew and count those that the ledger has otherwise; repairs nothing.
+    def compare_some(self) -> None:
+        """Compare the next few nodes, so that filter never waits for all of them."""
+        if not self._to_compare:
+            self._to_compare = list(self._pods_of_node)
+        some = [self._to_compare.pop() for _ in range(min(COMPARED_AT_ONCE, len(self._to_compare)))]
+        self._compare(some)
 
-        Such a difference is a defect of ours: it is a metric and a log line.
+    def compare(self) -> int:
+        """Compute every share anew, and return how many the ledger has ever had otherwise.
+
+        Nothing is repaired: such a difference is a defect of ours, a metric and a log line.
         """
-        wanted = {}
-        for pod in self._pods.values():
-            share = records.share_of(pod, self._inventory(pod.node))
-            if share is not None:
-                wanted[pod.uid] = share
-        held = {share.pod_uid: share for share in self.ledger.shares()}
-        different = [uid for uid in wanted.keys() | held.keys() if wanted.get(uid) != held.get(uid)]
-        if different:
-            log.error("ledger differs from pods", extra={"pod_uids": different[:20]})
-        self.differences = len(different)
+        held = {share.node for share in self.ledger.shares()}
+        self._compare([*self._pods_of_node.keys() | held])
         return self.differences
+
+    def _compare(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            found = self._inventory(node)
+            pods = (self._pods[uid] for uid in self._pods_of_node.get(node, ()))
+            shares = (records.share_of(pod, found) for pod in pods)
+            wanted = {share.pod_uid: share for share in shares if share is not None}
+            held = {share.pod_uid: share for share in self.ledger.shares(node)}
+            differ = [
+                uid for uid in wanted.keys() | held.keys() if wanted.get(uid) != held.get(uid)
+            ]
+            if differ:
+                log.error("ledger differs from pods", extra={"node": node, "pod_uids": differ[:20]})
+                self.differences += len(differ)
 
     def _count(self, pod: Pod) -> None:
         share = records.share_of(pod, self._inventory(pod.node))
         if share is None:
             self.ledger.remove_share(pod.uid)
             return
-        before = self.ledger.share(pod.uid)
-        if before == share and not self.ledger.has_reserve(pod.uid):
-            return
-        self.ledger.put_share(share)
+        if self.ledger.share(pod.uid) != share or self.ledger.has_reserve(pod.uid):
+            self.ledger.put_share(share)
+        if not share.is_unplaced:
+            self._told_unplaced.discard(pod.uid)
         # A node that is not known yet says nothing about the pod.
-        if share.is_unplaced and share.node in self._nodes and before != share:
+        elif share.node in self._nodes and pod.uid not in self._told_unplaced:
+            self._told_unplaced.add(pod.uid)
             log.warning("pod is unplaced", extra={"pod": share.pod_key, "why": share.why_unplaced})
             self._notice(
                 pod,
@@ -158,6 +172,7 @@ class Cluster:
             if not uids:
                 del self._pods_of_node[pod.node]
         self.changed_decisions.discard(uid)
+        self._told_unplaced.discard(uid)
         self.ledger.remove_share(uid)
 
     def _drop_node(self, name: str) -> None:
@@ -174,7 +189,7 @@ class Cluster:
         self._notice(
             pod,
             "GpushareDecisionChanged",
-            "somebody changed the GPU decision of this bound pod; the first one still counts",
+            "somebody changed the GPU decision of this bound pod; what was decided at first counts",
         )
 
 

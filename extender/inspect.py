@@ -4,6 +4,7 @@ import msgspec
 
 from gpushare.cards import Share
 from gpushare.ledger import CardAccount, Ledger
+from gpushare.quantity import MAX_UNITS
 
 
 class PodUse(msgspec.Struct):
@@ -63,6 +64,7 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
     devices = [_view_card(entry, shares) for entry in account.cards]
     total = sum(device.total for device in devices)
     used = sum(device.used for device in devices) + sum(pod.units for pod in unplaced)
+    used = min(used, MAX_UNITS)  # what readers in other languages can hold
     return NodeView(name, total, used, devices, account.inventory.unit_mib, unplaced, problem)
 
 

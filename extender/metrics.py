@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client import REGISTRY, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from extender.cluster import Cluster
@@ -71,9 +71,9 @@ class LedgerCollector(Collector):
             "Bound pods whose decision was changed by somebody; the first one is believed.",
             value=len(self._cluster.changed_decisions),
         )
-        yield GaugeMetricFamily(
+        yield CounterMetricFamily(
             "gpushare_ledger_differences",
-            "Pods that the last comparison of ledger and pods counted differently.",
+            "Shares that the ledger had otherwise than a fresh count; any is a defect.",
             value=self._cluster.differences,
         )
 

@@ -4,74 +4,80 @@ import asyncio
 import logging
 from typing import Final
 
-from extender.bind import WRITE_SECONDS, Binder
+from extender.bind import READ_SECONDS, WRITE_SECONDS, Binder
 from extender.cluster import Cluster
 from gpushare.clock import Clock
 from gpushare.errors import ApiError, NotFound
 from gpushare.kube.client import Kube
 from gpushare.ledger import Reserve
+from gpushare.objects import Pod
 
 log = logging.getLogger(__name__)
 
 # A bound pod shows in our watch within milliseconds; ask only about what is overdue.
 OVERDUE_SECONDS: Final = 5.0
 EVERY_SECONDS: Final = 1.0
-COMPARE_SECONDS: Final = 30.0
-
-
-_Key = tuple[str, str]  # pod uid and node
 
 
 class Reconciler:
     """Lets a reserve go only when consistent reads show that its pod is not bound, or gone.
 
     Not bound takes two reads, as far apart as a write may last: an API server that was paused
-    answers the first one while it still works on what had reached it before.
+    answers the first one while it still works on what had reached it before. What is read while
+    another attempt begins says nothing about that attempt.
+
     A pod that is bound keeps its reserve until the watch shows it: the watch is the one way in
     which shares come, so none is ever counted from a state that is older than another.
     """
 
     def __init__(self, cluster: Cluster, binder: Binder, kube: Kube, clock: Clock) -> None:
         self._cluster, self._binder, self._kube, self._clock = cluster, binder, kube, clock
-        self._seen_at: dict[_Key, float] = {}
-        self._unbound_at: dict[_Key, float] = {}
+        self._seen_at: dict[Reserve, float] = {}
+        self._unbound_at: dict[Reserve, float] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
-        compared_at = self._clock.monotonic()
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await self.settle()
-            if self._clock.monotonic() - compared_at >= COMPARE_SECONDS:
-                self._cluster.compare()
-                compared_at = self._clock.monotonic()
+            self._cluster.compare_some()
 
     async def settle(self) -> None:
         """Look once at every overdue reserve."""
         now = self._clock.monotonic()
-        held = {(r.pod_uid, r.node): r for r in self._cluster.ledger.reserves()}
-        self._seen_at = {key: self._seen_at.get(key, now) for key in held}
-        self._unbound_at = {k: at for k, at in self._unbound_at.items() if k in held}
-        for key, reserve in held.items():
-            if now - self._seen_at[key] >= OVERDUE_SECONDS and not self._binder.is_open(reserve):
-                await self._settle_one(key, reserve)
+        held = set(self._cluster.ledger.reserves())
+        self._seen_at = {reserve: self._seen_at.get(reserve, now) for reserve in held}
+        self._unbound_at = {r: at for r, at in self._unbound_at.items() if r in held}
+        for reserve in held:
+            overdue = now - self._seen_at[reserve] >= OVERDUE_SECONDS
+            if overdue and not self._binder.is_open(reserve):
+                await self._settle_one(reserve)
 
-    async def _settle_one(self, key: _Key, reserve: Reserve) -> None:
+    async def _settle_one(self, reserve: Reserve) -> None:
+        why = ""
         try:
-            pod = await self._kube.get_pod(reserve.namespace, reserve.name)
+            async with asyncio.timeout(READ_SECONDS):
+                pod = await self._kube.get_pod(reserve.namespace, reserve.name)
         except NotFound:
-            self._let_go(reserve, "pod is gone")
+            why = "pod is gone"
+        except (ApiError, TimeoutError) as err:
+            log.info("reserve stays", extra={"uid": reserve.pod_uid, "why": repr(err)})
             return
-        except ApiError as err:
-            log.info("reserve stays", extra={"uid": reserve.pod_uid, "why": str(err)})
-            return
-        now = self._clock.monotonic()
+        else:
+            why = self._why_free(reserve, pod)
+        if why and self._cluster.ledger.reserve_of(reserve.pod_uid, reserve.node) == reserve:
+            self._let_go(reserve, why)
+
+    def _why_free(self, reserve: Reserve, pod: Pod) -> str:
+        """Why a pod that was just read cannot need its reserve any more; empty if it may."""
         if pod.uid != reserve.pod_uid:
-            self._let_go(reserve, "pod was replaced")
-        elif pod.node or self._binder.is_open(reserve):
-            self._unbound_at.pop(key, None)
-        elif now - self._unbound_at.setdefault(key, now) >= WRITE_SECONDS:
-            self._let_go(reserve, "pod is not bound")
+            return "pod was replaced"
+        if pod.is_terminal:
+            return "pod has ended"  # the watch leaves such pods out
+        now = self._clock.monotonic()
+        if not pod.node and now - self._unbound_at.setdefault(reserve, now) >= WRITE_SECONDS:
+            return "pod is not bound"
+        return ""
 
     def _let_go(self, reserve: Reserve, why: str) -> None:
         log.warning(

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 MAX_BODY: Final = 64 * 2**20  # 5,000 full nodes are some 40 MiB; aiohttp's default is 1 MiB
 MAX_ERROR: Final = 300
+MAX_NAME: Final = 253
 
 OUTCOME: Final = web.RequestKey("outcome", str)  # finer than the status, for the metric
 
@@ -105,6 +106,8 @@ class Routes:
         args = _decode(binding_decoder, await request.read())
         if not (args.pod_uid and args.node and args.pod_name and args.pod_namespace):
             raise BadRequest("PodName, PodNamespace, PodUID and Node must all be given")
+        if max(map(len, (args.pod_uid, args.node, args.pod_name, args.pod_namespace))) > MAX_NAME:
+            raise BadRequest(f"a name of more than {MAX_NAME} characters is none in Kubernetes")
         try:
             await self._binder.bind(args)
         except GpushareError as err:

@@ -13,7 +13,11 @@ from gpushare.cards import Card, Inventory, Share
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """``units`` of each card, held for a decision on a pod that may or may not land."""
+    """``units`` of each card, held for a decision on a pod that may or may not land.
+
+    ``attempt`` counts the writes of this decision: each makes a reserve that differs from the one
+    before, so that what was learnt about an earlier write is never taken for a later one's.
+    """
 
     pod_uid: str
     namespace: str
@@ -22,6 +26,7 @@ class Reserve:
     cards: tuple[str, ...]
     units: int
     assume_time_ns: int
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +174,13 @@ def _account(entry: _Node, inventory: Inventory, besides: str) -> NodeAccount:
             unplaced += share.units
         for uuid in share.cards:
             used[uuid] = used.get(uuid, 0) + share.units
+    here = {card.uuid for card in inventory.cards}
     for reserve in entry.reserves.values():
-        if reserve.pod_uid != besides:
-            for uuid in reserve.cards:
-                reserved[uuid] = reserved.get(uuid, 0) + reserve.units
+        if reserve.pod_uid == besides:
+            continue
+        # Decided when the node still named its cards otherwise: it may land on any of them.
+        for uuid in reserve.cards if here.issuperset(reserve.cards) else here:
+            reserved[uuid] = reserved.get(uuid, 0) + reserve.units
     cards = tuple(
         CardAccount(card, used.get(card.uuid, 0), unplaced, reserved.get(card.uuid, 0))
         for card in inventory.cards

@@ -37,7 +37,7 @@ BYTES_BY_MISTAKE: Final = 2**20  # no card has a TiB, so nobody means ``1Mi`` or
 
 PLACE_KEYS: Final = (ANNOTATION_INDEX, ANNOTATION_CARDS)  # what says where a bound pod is
 
-_running_on = msgspec.json.Decoder(dict[str, dict[str, int]])
+_decode_running_on = msgspec.json.Decoder(dict[str, dict[str, int]]).decode
 
 
 def asks_for_share(pod: Pod) -> bool:
@@ -86,9 +86,10 @@ def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
 def share_of(pod: Pod, inventory: Inventory | None) -> Share | None:
     """The share that a bound pod holds; None if it holds none (unbound, ended, asks for nothing).
 
-    Where it runs is read from ``running-on``, else from the decision's UUIDs, else from IDX, which
-    only the ecosystem's older extender leaves without UUIDs and which means the driver's minor
-    number then. Amounts come from limits alone. If no card can be told, or one that the node does
+    Where it runs is read from ``running-on`` if it names as many cards as the decision, so that it
+    can move a share and never change its amount; else from the decision's UUIDs, else from IDX.
+    Only the ecosystem's older extender leaves IDX without UUIDs, and means the driver's minor
+    number by it. Amounts come from limits alone. If no card can be told, or one that the node does
     not have, the share is unplaced.
     """
     if not pod.node or pod.is_terminal or not asks_for_share(pod):
@@ -96,7 +97,7 @@ def share_of(pod: Pod, inventory: Inventory | None) -> Share | None:
     try:
         request = Request(tuple(_containers(pod)))
     except RequestError as err:
-        # The API server lets no such pod in; if one is there all the same, its node takes no more.
+        # Bound by somebody who did not ask us: until it is gone its node takes no more.
         return _share(pod, MAX_UNITS, (), f"amount cannot be read: {err}", {})
     if not request.units:
         return None
@@ -212,12 +213,13 @@ def _card_count(pod: Pod) -> int:
     text = pod.labels.get(LABEL_CARD_COUNT)
     if text is None:
         return 1
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_CARDS):
+    count = int(text) if text.isascii() and text.isdigit() and len(text) <= 63 else 0  # noqa: PLR2004 - a label's longest
+    if not 1 <= count <= MAX_CARDS:
         raise RequestError(
             f"label {LABEL_CARD_COUNT} is {text[:63]!r}: write a number of cards from 1 to "
             f"{MAX_CARDS}"
         )
-    return int(text)
+    return count
 
 
 def _allocation(containers: Sequence[ContainerRequest], indexes: Sequence[int]) -> str:
@@ -232,23 +234,23 @@ def _allocation(containers: Sequence[ContainerRequest], indexes: Sequence[int]) 
 
 
 def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
-    running_on = pod.annotations.get(ANNOTATION_RUNNING_ON)
-    if running_on:
-        try:
-            cards = {
-                uuid for amounts in _running_on.decode(running_on).values() for uuid in amounts
-            }
-        except (msgspec.DecodeError, RecursionError) as err:
-            raise RecordError(f"annotation {ANNOTATION_RUNNING_ON} cannot be read: {err}") from err
-        uuids = tuple(sorted(cards))
-        if not 1 <= len(uuids) <= MAX_CARDS:
-            raise RecordError(f"annotation {ANNOTATION_RUNNING_ON} names {len(uuids)} cards")
-    else:
-        uuids = _decided_uuids(pod, inventory)
+    uuids = _decided_uuids(pod, inventory)
+    running_on = _running_on(pod)
+    if len(running_on) == len(uuids):
+        uuids = running_on
     unknown = [uuid for uuid in uuids if inventory is not None and not inventory.by_uuid(uuid)]
     if unknown:
         raise RecordError(f"annotations name card {unknown[0][:63]!r}, which is not in the node")
     return uuids
+
+
+def _running_on(pod: Pod) -> tuple[str, ...]:
+    """The cards that ``running-on`` names; none where it is absent or cannot be read."""
+    try:
+        containers = _decode_running_on(pod.annotations.get(ANNOTATION_RUNNING_ON) or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+    return tuple(sorted({uuid for amounts in containers.values() for uuid in amounts}))
 
 
 def _decided_uuids(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ class _Status(msgspec.Struct):
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
+_CLIENT_ERRORS: Final = range(400, 500)
 _BY_CODE: Final[dict[int, type[ApiError]]] = {
     HTTPStatus.NOT_FOUND: NotFound,
     HTTPStatus.CONFLICT: Conflict,
@@ -264,6 +265,7 @@ def _refusal(code: int, body: bytes, method: str, path: str) -> GpushareError:
     except (msgspec.DecodeError, json.JSONDecodeError):
         status = _Status(body[:256].decode(errors="replace"))
     text = f"{method} {path}: {code} {status.reason}: {status.message}"
-    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    # A proxy's redirect or time-out says nothing about what became of the request behind it.
+    if code == HTTPStatus.REQUEST_TIMEOUT or code not in _CLIENT_ERRORS:
         return OutcomeUnknown(text, code=code, reason=status.reason)
     return _BY_CODE.get(code, ApiError)(text, code=code, reason=status.reason)

@@ -13,7 +13,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from gpushare.clock import Clock
 from gpushare.errors import ApiError, Gone
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Collection, Kube
@@ -24,6 +23,7 @@ log = logging.getLogger(__name__)
 PAGE = 500
 WINDOW_SECONDS = 290
 IDLE_SECONDS = 90.0  # the API server sends a bookmark a minute
+LIST_AFTER_FAILURES = 10
 
 T = TypeVar("T", bound=Pod | Node)
 
@@ -60,9 +60,9 @@ class Informer(Generic[T]):
     """Keeps a handler informed; ``synced`` is set once the first list has been handed over."""
 
     def __init__(
-        self, kube: Kube, collection: Collection, item: type[T], handler: Handler[T], clock: Clock
+        self, kube: Kube, collection: Collection, item: type[T], handler: Handler[T]
     ) -> None:
-        self._kube, self._collection, self._handler, self._clock = kube, collection, handler, clock
+        self._kube, self._collection, self._handler = kube, collection, handler
         list_type = msgspec.defstruct(
             f"{item.__name__}List",
             [("items", list[item] | None), ("metadata", _ListMeta)],  # type: ignore[valid-type] # made at run time
@@ -71,17 +71,12 @@ class Informer(Generic[T]):
         self._decode_item = msgspec.json.Decoder(item).decode
         self._decode_event = msgspec.json.Decoder(_WatchEvent).decode
         self._resource_version = ""
-        self._heard_at: float | None = None
         self.synced = asyncio.Event()
-
-    @property
-    def silent_seconds(self) -> float | None:
-        """How long the API server has said nothing; None before the first list."""
-        return None if self._heard_at is None else self._clock.monotonic() - self._heard_at
 
     async def run(self) -> None:
         """Until cancelled; never returns by itself."""
-        backoff = Backoff(0.5, 30.0)
+        backoff = Backoff(0.1, 30.0)
+        failures = 0
         while True:
             try:
                 if not self._resource_version:
@@ -89,6 +84,7 @@ class Informer(Generic[T]):
                     self.synced.set()
                     backoff.reset()
                 await self._watch(backoff)
+                failures = 0  # the server ends every watch after a while
             except Gone as err:
                 log.info("watch expired, listing again", extra={"why": str(err)})
                 self._resource_version = ""
@@ -98,6 +94,10 @@ class Informer(Generic[T]):
                     "list or watch failed, retrying",
                     extra={"path": self._collection.path, "why": repr(err)},
                 )
+                failures += 1
+                if failures % LIST_AFTER_FAILURES == 0:
+                    # A version from before etcd was restored is never answered with 410.
+                    self._resource_version = ""
             await asyncio.sleep(backoff.next())
 
     async def _list(self) -> None:
@@ -112,7 +112,6 @@ class Informer(Generic[T]):
                 break
         self._handler.replaced(items)
         self._resource_version = page.metadata.resource_version
-        self._heard_at = self._clock.monotonic()
 
     async def _watch(self, backoff: Backoff) -> None:
         lines = self._kube.watch(
@@ -127,7 +126,6 @@ class Informer(Generic[T]):
                 backoff.reset()
 
     def _apply(self, event: _WatchEvent) -> None:
-        self._heard_at = self._clock.monotonic()
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=_Status)
             text = f"watch ended: {status.code} {status.reason}: {status.message}"

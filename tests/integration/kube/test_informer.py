@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from gpushare.clock import SystemClock
 from gpushare.kube import client, informer
 from gpushare.kube.informer import Informer
 from gpushare.objects import Pod
@@ -64,7 +63,7 @@ async def running(answers, tmp_path) -> AsyncIterator[tuple[FrontDoor, Seen]]:
     door, seen = FrontDoor(), Seen()
     door.answers = answers
     async with door.connect(tmp_path) as kube:
-        task = asyncio.create_task(Informer(kube, client.pods(), Pod, seen, SystemClock()).run())
+        task = asyncio.create_task(Informer(kube, client.pods(), Pod, seen).run())
         try:
             yield door, seen
         finally:

@@ -37,14 +37,20 @@ class ScriptedKube:
         self.hold: asyncio.Event | None = None
         self.asked = asyncio.Event()
         self.read_error: Exception | None = None
+        self.read_hold: asyncio.Event | None = None
+        self.read_asked = asyncio.Event()
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
+        """Read what is there now; with ``read_hold`` the answer is then long on its way."""
         if self.read_error is not None:
             raise self.read_error
-        try:
-            return self.pods[name]
-        except KeyError:
-            raise NotFound(f"pod {namespace}/{name}", code=404) from None
+        found = self.pods.get(name)
+        self.read_asked.set()
+        if self.read_hold is not None:
+            await self.read_hold.wait()
+        if found is None:
+            raise NotFound(f"pod {namespace}/{name}", code=404)
+        return found
 
     async def bind_pod(self, pod, node, annotations, *, seconds) -> None:
         self.bindings.append((pod.uid, node, dict(annotations)))

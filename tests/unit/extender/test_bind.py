@@ -11,9 +11,10 @@ from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
     ANNOTATION_RUNNING_ON,
+    LABEL_CARD_COUNT,
 )
 from gpushare.errors import ApiError, Conflict, NoRoom, OutcomeUnknown, RequestError, Unreachable
-from tests.builders import legacy_node, pod
+from tests.builders import legacy_node, node, pod
 from tests.unit.extender.scripted import Bench, args
 
 
@@ -129,6 +130,81 @@ async def test_an_unknown_outcome_keeps_the_room_until_it_is_known(landed):
         assert bench.held == [(10, 0)]
     else:
         assert bench.held == [(0, 0)]
+
+
+async def unknown(bench, name="a"):
+    bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("timeout")], False
+    with pytest.raises(BindRefused):
+        await bench.bind(pod(name, 10))
+    bench.kube.lands = True
+
+
+async def test_what_was_read_before_another_attempt_says_nothing_about_it():
+    bench = Bench(16)
+    bench.add(pod("a", 10))
+    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+    await unknown(bench)
+    await reconciler.settle()
+    bench.time.now += OVERDUE_SECONDS
+    await reconciler.settle()  # the first read of two: not bound
+    await unknown(bench)
+    bench.time.now += WRITE_SECONDS
+    await reconciler.settle()
+    bench.time.now += OVERDUE_SECONDS
+    await reconciler.settle()
+    assert bench.held == [(0, 10)]
+
+
+async def test_a_read_that_was_on_its_way_while_a_retry_succeeded_frees_nothing():
+    bench = Bench(16)
+    bench.add(pod("a", 10), pod("b", 10))
+    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+    await unknown(bench)
+    await reconciler.settle()
+    bench.time.now += OVERDUE_SECONDS
+    await reconciler.settle()
+    bench.time.now += WRITE_SECONDS
+    bench.kube.read_hold = asyncio.Event()
+    bench.kube.read_asked.clear()
+    settling = asyncio.create_task(reconciler.settle())
+    await bench.kube.read_asked.wait()
+    await bench.bind(pod("a", 10))
+    bench.kube.read_hold.set()
+    await settling
+    assert bench.held == [(0, 10)]
+    with pytest.raises(NoRoom):
+        await bench.bind(pod("b", 10))
+
+
+async def test_a_pod_that_ended_unseen_gives_its_room_back():
+    bench = Bench(16)
+    bench.add(pod("a", 10))
+    await bench.bind(pod("a", 10))
+    bench.kube.pods["a"] = pod("a", 10, node="n", phase="Succeeded")  # the watch leaves it out
+    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+    await reconciler.settle()
+    bench.time.now += OVERDUE_SECONDS
+    await reconciler.settle()
+    assert bench.held == [(0, 0)]
+
+
+async def test_a_label_that_changes_between_two_tries_does_not_change_the_decision():
+    bench = Bench(16, 16)
+    bench.add(pod("a", 10))
+    await unknown(bench)
+    relabelled = pod("a", 10, labels={LABEL_CARD_COUNT: "2"})
+    bench.add(relabelled)
+    await bench.bind(relabelled)
+    assert [written[ANNOTATION_CARDS] for _, _, written in bench.kube.bindings] == ["GPU-0"] * 2
+
+
+async def test_a_reserve_outlives_the_names_that_its_node_gave_its_cards():
+    bench = Bench(16)
+    bench.cluster.node_changed(legacy_node("n", "32", "2"))
+    bench.add(pod("a", 10))
+    await unknown(bench)
+    bench.cluster.node_changed(node("n", 16, 16))
+    assert [entry.free for entry in bench.cluster.ledger.account("n").cards] == [6, 6]
 
 
 async def test_while_the_api_server_is_away_an_unknown_outcome_stays_unknown():

@@ -86,6 +86,19 @@ def test_a_changed_decision_is_reported_once_and_not_believed():
     assert [reason for reason, _ in told] == ["GpushareDecisionChanged"]
 
 
+def test_an_unplaced_pod_is_told_once_whichever_was_listed_first():
+    for pods_first in (True, False):
+        made, told = cluster()
+        if pods_first:
+            made.pods_replaced([pod("odd", 3, node="n")])
+            made.nodes_replaced([node("n", 16)])
+        else:
+            made.nodes_replaced([node("n", 16)])
+            made.pods_replaced([pod("odd", 3, node="n")])
+        made.node_changed(node("n", 16, 16))
+        assert [reason for reason, _ in told] == ["GpushareUnplaced"]
+
+
 def test_a_pod_that_asks_nothing_of_us_is_not_kept():
     made, _ = cluster()
     made.pod_changed(pod("a", None, node="n"))
@@ -108,6 +121,11 @@ class World:
         name = f"p{number}"
         self.pods[name] = bound(name, number, f"GPU-{number % 3}")
         self.cluster.pod_changed(self.pods[name])
+
+    def stale(self, number):
+        """Say again what was true before the pod was bound."""
+        if self.pods.get(f"p{number}", pod("x")).node:
+            self.cluster.pod_changed(pod(f"p{number}", number))
 
     def ended(self, number):
         self.pods.pop(f"p{number}", None)
@@ -134,6 +152,7 @@ EVENTS = st.sampled_from(
     [
         World.new,
         World.bound,
+        World.stale,
         World.ended,
         World.deleted,
         World.node_came,
