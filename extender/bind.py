@@ -67,7 +67,7 @@ class Binder:
     def is_open(self, reserve: Reserve) -> bool:
         """Whether a write for this reserve is under way or may still land."""
         key = (reserve.pod_uid, reserve.node)
-        return key in self._running or self._may_land(key)
+        return key in self._running or self._may_land_until.get(key, 0.0) > self._clock.monotonic()
 
     async def _bind(self, args: BindingArgs) -> None:
         pod = await self._find(args)
@@ -198,11 +198,9 @@ class Binder:
         self._may_land_until = open_ones
 
     def _release(self, reserve: Reserve) -> None:
-        if not self._may_land((reserve.pod_uid, reserve.node)):
+        # An earlier attempt may have landed whatever this one was told: reads will show.
+        if reserve.attempt == 1:
             self._cluster.ledger.release(reserve.pod_uid, reserve.node)
-
-    def _may_land(self, key: tuple[str, str]) -> bool:
-        return self._may_land_until.get(key, 0.0) > self._clock.monotonic()
 
 
 def _same(pod: Pod, decision: _Decision) -> bool:
