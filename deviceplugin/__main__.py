@@ -1,23 +1,21 @@
-"""Starts the device plugin: flags and environment to settings, then run."""
+"""The command ``gpushare-deviceplugin``."""
 
-import asyncio
 import sys
 
-from deviceplugin import settings
-from deviceplugin.app import run
+from deviceplugin import app, settings
 from deviceplugin.nvml import Nvml
-from gpushare.errors import GpushareError
+from gpushare.lifetime import run
 from gpushare.telemetry import logs
 
 
-def main() -> None:
-    try:
-        chosen = settings.read(sys.argv[1:])
-        logs.configure(chosen.log_level)
-        asyncio.run(run(chosen, Nvml()))
-    except (GpushareError, OSError) as err:
-        sys.exit(f"gpushare-deviceplugin: {err}")
+def main() -> int:
+    async def program() -> None:
+        found = settings.read(sys.argv[1:])
+        logs.configure(found.log_level)
+        await app.run(found, Nvml())
+
+    return run(program, "gpushare-deviceplugin")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,6 +5,7 @@ device IDs and leaves the card to the container's start; it looks at the kubelet
 refuse, at once and with a reason, a pod that nobody has decided on.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol
@@ -21,6 +22,10 @@ from gpushare.objects import Pod
 from protos.deviceplugin.v1beta1 import api_pb2
 
 log = logging.getLogger(__name__)
+
+WATCH_SECONDS: Final = 1.5  # with the kubelet's second well below what one answer may take
+
+_LOOK_AGAIN_SECONDS: Final = 0.02
 
 BindingName = Literal["late", "early"]
 BINDINGS: Final[tuple[BindingName, ...]] = ("late", "early")
@@ -60,12 +65,26 @@ class Allocations:
         try:
             match = await self._find(size)
             grant = grant_of(match.pod, self._cards.inventory)
+        except KubeletError as err:
+            return self._prefer_without_kubelet(available, must, size, err)
         except PluginError as err:
             log.info("no preference among devices", extra={"units": size, "why": str(err)})
             return []
         chosen = devices.choose(available, must, size, grant.tags)
         self._preferred = frozenset(chosen), match
         return chosen
+
+    def _prefer_without_kubelet(
+        self, available: Sequence[str], must: Sequence[str], size: int, why: KubeletError
+    ) -> list[str]:
+        """From our own watch: a wrong guess costs device IDs of another card, which are counted."""
+        try:
+            match = find(list(self._watch), self._holders(), size, None)
+            grant = grant_of(match.pod, self._cards.inventory)
+        except PluginError:
+            log.info("no preference among devices", extra={"units": size, "why": str(why)})
+            return []
+        return devices.choose(available, must, size, grant.tags)
 
     async def allocate(self, device_ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:
         """The answer for one container; an error here fails its pod for good.
@@ -94,7 +113,7 @@ class Allocations:
         try:
             match = await self._match(ids)
         except KubeletError as err:
-            return self._environment_without_kubelet(ids, err)
+            return await self._environment_without_kubelet(ids, err)
         grant = self._healthy_grant(match.pod)
         log.info(
             "allocated",
@@ -109,11 +128,11 @@ class Allocations:
         )
         return grant.environment(match.container)
 
-    def _environment_without_kubelet(
+    async def _environment_without_kubelet(
         self, ids: frozenset[str], why: KubeletError
     ) -> dict[str, str]:
         """From our own watch, which may lag: only where all that could be meant get the same."""
-        match = find(list(self._watch), self._holders(), len(ids), None)
+        match = await self._from_watch(len(ids))
         found = [
             self._healthy_grant(candidate.pod).environment(candidate.container)
             for candidate in match.candidates
@@ -127,6 +146,20 @@ class Allocations:
         metrics.FOUND.labels("watch").inc()
         log.warning("pod taken from the watch", extra={"pod": match.pod.key, "why": str(why)})
         return found[0]
+
+    async def _from_watch(self, units: int) -> Match:
+        """Find the pod in our own watch, which sees one pod in three later than the kubelet.
+
+        Raises NoMatch when WATCH_SECONDS have passed.
+        """
+        deadline = asyncio.get_running_loop().time() + WATCH_SECONDS
+        while True:
+            try:
+                return find(list(self._watch), self._holders(), units, None)
+            except NoMatch:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def _match(self, ids: frozenset[str]) -> Match:
         preferred, self._preferred = self._preferred, None

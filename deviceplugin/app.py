@@ -1,8 +1,5 @@
 """Builds the device plugin out of its parts and runs it until it is told to stop."""
 
-import asyncio
-import logging
-import signal
 from contextlib import AsyncExitStack
 
 from aiohttp import web
@@ -26,20 +23,15 @@ from deviceplugin.start import Starts
 from gpushare.clock import SystemClock
 from gpushare.kube import client
 from gpushare.kube.informer import Informer
+from gpushare.lifetime import run_until_stopped
 from gpushare.objects import Node, Pod
 from gpushare.telemetry import health
-
-log = logging.getLogger(__name__)
 
 CHECKPOINT = "kubelet_internal_checkpoint"
 
 
 async def run(settings: Settings, backend: Backend) -> None:
-    """Run until SIGTERM or SIGINT. Raises SettingsError, and OSError if a port is taken."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used."""
     clock = SystemClock()
     slots = SlotFile(settings.state_dir)
     terms = Terms(settings.unit_mib, settings.reserved_mib, settings.binding, health.version())
@@ -82,20 +74,13 @@ async def run(settings: Settings, backend: Backend) -> None:
 
         app = web.Application()
         health.add_pages(app, why_not_ready)
-        await stack.enter_async_context(health.serve(app, settings.http_host, settings.http_port))
-        async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(part)
-                for part in (
-                    registrar.run(),
-                    driver.run(),
-                    node_report.run(),
-                    reports.run(),
-                    Informer(kube, own_pods, Pod, watch).run(),
-                    Informer(kube, own_node, Node, node_report).run(),
-                )
-            ]
-            await stop.wait()
-            log.info("stopping")
-            for task in running:
-                task.cancel()
+        serving = health.serve(app, settings.http_host, settings.http_port)
+        await stack.enter_async_context(serving)
+        await run_until_stopped(
+            registrar.run(),
+            driver.run(),
+            node_report.run(),
+            reports.run(),
+            Informer(kube, own_pods, Pod, watch).run(),
+            Informer(kube, own_node, Node, node_report).run(),
+        )

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,9 @@ from deviceplugin.allocation import BINDINGS, BindingName
 from deviceplugin.inventory import BY_DRIVER
 from gpushare.errors import SettingsError
 from gpushare.telemetry import logs
+from gpushare.telemetry.health import version
+from gpushare.units import parse_unit
 
-_UNIT: Final = re.compile(r"(?P<number>[1-9][0-9]{0,6})?(?P<name>MiB|GiB)", re.ASCII)
 _PORT_MAX: Final = 65535
 _TOKEN: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - its file
 
@@ -54,7 +54,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
     return Settings(
         node_name=flags.node_name,
         kubeconfig=flags.kubeconfig or None,
-        unit_mib=unit_mib(flags.memory_unit),
+        unit_mib=parse_unit(flags.memory_unit),
         reserved_mib=_reserved(flags.reserved),
         binding=flags.binding,
         device_plugin_dir=Path(flags.device_plugin_dir),
@@ -69,14 +69,6 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
         http_port=_port("--http-port", flags.http_port, least=0),
         log_level=flags.log_level,
     )
-
-
-def unit_mib(text: str) -> int:
-    """MiB of a unit written as ``GiB``, ``MiB``, ``256MiB`` or ``2GiB``."""
-    match = _UNIT.fullmatch(text)
-    if match is None:
-        raise SettingsError(f"--memory-unit={text}: write GiB, MiB or a number of them, as 256MiB")
-    return int(match["number"] or 1) * (1024 if match["name"] == "GiB" else 1)
 
 
 def _reserved(text: str) -> int:
@@ -136,4 +128,5 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--http-host", default="0.0.0.0", help="where to serve health and metrics")  # noqa: S104
     add("--http-port", default="32767", help="port of /healthz, /readyz, /metrics and /version")
     add("--log-level", default="info", choices=logs.LEVELS, help="least level to log")
+    add("--version", action="version", version=version())
     return parser

@@ -12,7 +12,6 @@ from extender.reconcile import Reconciler
 from extender.routes import Routes
 from extender.settings import Settings
 from gpushare.clock import SystemClock
-from gpushare.errors import SettingsError
 from gpushare.kube import client, events
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
@@ -74,15 +73,10 @@ async def run(settings: Settings) -> None:
                 )
 
         app = Routes(cluster, binder, why_not_ready).app()
-        try:
-            async with health.serve(app, settings.host, settings.port):
-                await run_until_stopped(
-                    list_and_watch_pods(),
-                    nodes.run(),
-                    Reconciler(cluster, binder, kube, clock).run(),
-                    tell(),
-                )
-        except OSError as err:
-            raise SettingsError(
-                f"cannot listen on {settings.host}:{settings.port}: {err.strerror or err}"
-            ) from err
+        async with health.serve(app, settings.host, settings.port):
+            await run_until_stopped(
+                list_and_watch_pods(),
+                nodes.run(),
+                Reconciler(cluster, binder, kube, clock).run(),
+                tell(),
+            )

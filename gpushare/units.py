@@ -1,4 +1,4 @@
-"""What one unit of ``aliyun.com/gpu-mem`` means: ``GiB``, ``MiB`` or ``<n>MiB``."""
+"""What one unit of ``aliyun.com/gpu-mem`` means, as ``--memory-unit`` says it in both programs."""
 
 import re
 from typing import Final
@@ -10,8 +10,10 @@ _MIB: Final = {"MiB": 1, "GiB": 1024}
 
 
 def parse_unit(text: str) -> int:
-    """MiB in one unit; SettingsError if ``text`` says none."""
+    """MiB of a unit written as ``GiB``, ``MiB``, ``256MiB`` or ``2GiB``; else SettingsError."""
     match = _UNIT.fullmatch(text)
     if match is None:
-        raise SettingsError(f"memory unit {text!r} is unknown: write GiB, MiB or <n>MiB")
+        raise SettingsError(
+            f"--memory-unit={text[:63]}: write GiB, MiB or a number of them, as 256MiB"
+        )
     return int(match[1] or 1) * _MIB[match[2]]

@@ -8,6 +8,8 @@ from importlib import metadata
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
+from gpushare.errors import SettingsError
+
 WhyNotReady = Callable[[], Sequence[str]]
 
 
@@ -42,11 +44,14 @@ def add_pages(app: web.Application, why_not_ready: WhyNotReady) -> None:
 
 @asynccontextmanager
 async def serve(app: web.Application, host: str, port: int) -> AsyncIterator[None]:
-    """Serve ``app`` while the context lasts; OSError if the address is taken."""
+    """Serve ``app`` while the context lasts; SettingsError if the address cannot be used."""
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as err:
+            raise SettingsError(f"cannot listen on {host}:{port}: {err.strerror or err}") from err
         yield
     finally:
         await runner.cleanup()

@@ -114,6 +114,6 @@ def test_a_flag_that_cannot_be_used_ends_the_program_with_one_line() -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("gpushare-deviceplugin: --memory-unit=lots: write GiB")
     assert len(done.stderr.splitlines()) == 1
