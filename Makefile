@@ -11,7 +11,7 @@ DOCKER ?= docker
 IMAGE ?= gpushare:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster down test lint image setup
+.PHONY: help demo cluster down test lint bench image setup
 
 help:  ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ lint: setup  ## style, types, import rules, generated code
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) python -m protos.generate --check
+
+bench: setup  ## how long filter takes for 5,000 nodes, against the floor
+	$(RUN) python -m bench.filter
 
 image:  ## the image of both halves, with docker or DOCKER=podman; BASE_IMAGE= and IMAGE= choose
 	$(DOCKER) build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) -t $(IMAGE) .

@@ -66,30 +66,37 @@ class ContainerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a pod asks for: all containers on the same ``card_count`` cards, in equal parts."""
+    """What a pod asks for: all containers on the same ``card_count`` cards, in equal parts.
+
+    ``units`` is Kubernetes' effective request of the whole pod, ``units_per_card`` its part of each
+    card; both are computed once because filter compares them with thousands of nodes.
+    """
 
     containers: tuple[ContainerRequest, ...]
     card_count: int = 1
+    units: int = field(init=False)
+    units_per_card: int = field(init=False)
 
-    @property
-    def units(self) -> int:
-        """Kubernetes' effective request of the whole pod (KEP-753): what runs at the same time.
+    def __post_init__(self) -> None:
+        units = _effective_units(self.containers)
+        object.__setattr__(self, "units", units)
+        object.__setattr__(self, "units_per_card", units // self.card_count)
 
-        Containers and sidecars add up; an init container runs beside the sidecars before it.
-        """
-        at_start = sidecars = 0
-        for container in self.containers:
-            if container.kind is ContainerKind.SIDECAR:
-                sidecars += container.units
-                at_start = max(at_start, sidecars)
-            elif container.kind is ContainerKind.INIT:
-                at_start = max(at_start, sidecars + container.units)
-        apps = sum(c.units for c in self.containers if c.kind is ContainerKind.APP)
-        return max(at_start, apps + sidecars)
 
-    @property
-    def units_per_card(self) -> int:
-        return self.units // self.card_count
+def _effective_units(containers: tuple[ContainerRequest, ...]) -> int:
+    """What runs at the same time, at most (KEP-753).
+
+    Containers and sidecars add up; an init container runs beside the sidecars before it.
+    """
+    at_start = sidecars = 0
+    for container in containers:
+        if container.kind is ContainerKind.SIDECAR:
+            sidecars += container.units
+            at_start = max(at_start, sidecars)
+        elif container.kind is ContainerKind.INIT:
+            at_start = max(at_start, sidecars + container.units)
+    apps = sum(c.units for c in containers if c.kind is ContainerKind.APP)
+    return max(at_start, apps + sidecars)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ free is always computed from them, never added up and taken back, so that no ord
 repeated event can make it drift; the result is kept per node until something there changes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpushare.cards import Card, Inventory, Share
@@ -49,11 +49,16 @@ class CardAccount:
 
 @dataclass(frozen=True, slots=True)
 class NodeAccount:
-    """A node's cards in index order; ``largest_free`` of its healthy cards in falling order."""
+    """A node's cards in index order, and their units in falling order.
+
+    ``largest_free`` and ``largest_healthy`` are of healthy cards, ``largest`` of all.
+    """
 
     inventory: Inventory
     cards: tuple[CardAccount, ...]
     largest_free: tuple[int, ...]
+    largest_healthy: tuple[int, ...]
+    largest: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -185,5 +190,15 @@ def _account(entry: _Node, inventory: Inventory, besides: str) -> NodeAccount:
         CardAccount(card, used.get(card.uuid, 0), unplaced, reserved.get(card.uuid, 0))
         for card in inventory.cards
     )
-    free = sorted((account.free for account in cards if account.card.is_healthy), reverse=True)
-    return NodeAccount(inventory, cards, tuple(free))
+    healthy = [account for account in cards if account.card.is_healthy]
+    return NodeAccount(
+        inventory,
+        cards,
+        largest_free=_falling(account.free for account in healthy),
+        largest_healthy=_falling(account.card.units for account in healthy),
+        largest=_falling(account.card.units for account in cards),
+    )
+
+
+def _falling(units: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(units, reverse=True))

@@ -1,6 +1,6 @@
 """Which cards of one node a pod gets, or why none (pure)."""
 
-from gpushare.cards import Card, Inventory, Request
+from gpushare.cards import Card, Request
 from gpushare.ledger import NodeAccount
 from gpushare.placement.reasons import (
     NO_CARDS,
@@ -18,19 +18,18 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
     """Why the pod's card set does not fit on a node now; None if it fits."""
     if account is None:
         return NO_CARDS
-    inventory, wanted, count = account.inventory, request.units_per_card, request.card_count
-    if inventory.unit_mib != unit_mib:
+    wanted, last = request.units_per_card, request.card_count - 1
+    if account.inventory.unit_mib != unit_mib:
         return WRONG_UNIT
-    free = account.largest_free
-    if len(free) >= count and free[count - 1] >= wanted:
+    if _has(account.largest_free, last, wanted):
         return None
-    if len(inventory.cards) < count:
+    if len(account.largest) <= last:
         return TOO_FEW_CARDS
-    if _large_enough(inventory, wanted, healthy=False) < count:
+    if not _has(account.largest, last, wanted):
         return TOO_LARGE
-    if _large_enough(inventory, wanted, healthy=True) < count:
+    if not _has(account.largest_healthy, last, wanted):
         return UNHEALTHY
-    return NO_ROOM if count == 1 else NO_ROOM_ON_ENOUGH
+    return NO_ROOM if last == 0 else NO_ROOM_ON_ENOUGH
 
 
 def choose(account: NodeAccount, request: Request) -> tuple[Card, ...] | None:
@@ -50,7 +49,5 @@ def choose(account: NodeAccount, request: Request) -> tuple[Card, ...] | None:
     return tuple(sorted(chosen, key=lambda card: card.index))
 
 
-def _large_enough(inventory: Inventory, wanted: int, *, healthy: bool) -> int:
-    return sum(
-        card.units >= wanted and (card.is_healthy or not healthy) for card in inventory.cards
-    )
+def _has(falling: tuple[int, ...], place: int, wanted: int) -> bool:
+    return len(falling) > place and falling[place] >= wanted

@@ -19,6 +19,7 @@ from gpushare.contract import (
 )
 from gpushare.errors import RequestError
 from gpushare.objects import Container, Resources
+from gpushare.quantity import parse_units
 from tests.builders import container, pod, stock
 
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
@@ -64,6 +65,26 @@ def test_gpu_count_alone_is_refused_with_the_cure():
     assert records.asks_for_share(pod(containers=[asks]))
     with pytest.raises(RequestError, match=r"ask for aliyun\.com/gpu-mem"):
         records.request_of(pod(containers=[asks]))
+
+
+AMOUNT = st.text(max_size=12) | st.sampled_from(["0", "00", "8", "8k", "0.0", "-0", "1Mi", "5e1"])
+
+
+@given(st.lists(AMOUNT, max_size=4), st.lists(AMOUNT, max_size=2))
+def test_a_request_is_refused_or_asks_for_something_it_never_counts_as_zero(apps, inits):
+    asked = pod(
+        containers=[container(f"a{i}", units) for i, units in enumerate(apps)],
+        inits=[container(f"i{i}", units) for i, units in enumerate(inits)],
+    )
+    try:
+        found = records.request_of(asked)
+    except RequestError as err:
+        refusal = str(err)
+    else:
+        assert found.units > 0
+        assert [c.units for c in found.containers] == [parse_units(u) for u in [*inits, *apps]]
+        return
+    assert 10 < len(refusal) < 400
 
 
 @pytest.mark.parametrize("label", ["0", "-1", "x", "65", "1.0", "", "9" * 40, "²"])
