@@ -8,7 +8,7 @@ refuse, at once and with a reason, a pod that nobody has decided on.
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from deviceplugin import answers, cdi, devices, metrics
 from deviceplugin.checkpoint import Entry
@@ -16,6 +16,7 @@ from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.errors import CheckpointError, KubeletError, NoMatch, PluginError, Refused
 from deviceplugin.grant import Grant, grant_of, has_decision, without_decision
 from deviceplugin.identity import Admission, Match, find
+from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.pods import NodePods
 from gpushare.objects import Pod
@@ -29,12 +30,6 @@ _LOOK_AGAIN_SECONDS: Final = 0.02
 
 BindingName = Literal["late", "early"]
 BINDINGS: Final[tuple[BindingName, ...]] = ("late", "early")
-
-
-class PodSource(Protocol):
-    async def fetch(self) -> list[Pod]:
-        """All pods that the kubelet knows now; KubeletError, soon, if it does not say."""
-        ...
 
 
 class Allocations:
@@ -55,6 +50,7 @@ class Allocations:
         self._checkpoint = checkpoint
         self._admission: Admission | None = None
         self._preferred: tuple[frozenset[str], Match] | None = None
+        self._known_to_watch: frozenset[str] = frozenset()
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
         """Units of the cards on the pod's record, then others; empty where no pod can be told.
@@ -150,15 +146,23 @@ class Allocations:
     async def _from_watch(self, units: int) -> Match:
         """Find the pod in our own watch, which sees one pod in three later than the kubelet.
 
-        Raises NoMatch when WATCH_SECONDS have passed.
+        A pod that was not there at the Allocate before is taken at once. One that was may have been
+        rejected since, while the one that is meant is still on its way: it is taken only when
+        WATCH_SECONDS have passed. Raises NoMatch then.
         """
-        deadline = asyncio.get_running_loop().time() + WATCH_SECONDS
+        known, clock = self._known_to_watch, asyncio.get_running_loop()
+        deadline = clock.time() + WATCH_SECONDS
         while True:
             try:
-                return find(list(self._watch), self._holders(), units, None)
+                match = find(list(self._watch), self._holders(), units, None)
             except NoMatch:
-                if asyncio.get_running_loop().time() >= deadline:
-                    raise
+                match = None
+            is_late = clock.time() >= deadline
+            if match is not None and (is_late or match.pod.uid not in known):
+                self._known_to_watch = frozenset(pod.uid for pod in self._watch)
+                return match
+            if is_late:
+                return find(list(self._watch), self._holders(), units, None)
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def _match(self, ids: frozenset[str]) -> Match:

@@ -61,6 +61,7 @@ async def run(settings: Settings, backend: Backend) -> None:
             checkpoint=checkpoint,
             specs=specs,
             started=reports.started,
+            clock=clock,
         )
         service = Service(cards, allocations, starts, clock)
         endpoint = Endpoint(settings.device_plugin_dir, service)

@@ -6,8 +6,9 @@ CDI 0.6.0 (github.com/cncf-tags/container-device-interface, SPEC.md).
 """
 
 import hashlib
+import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,8 @@ import msgspec
 
 from deviceplugin.errors import Refused
 from gpushare.contract import CDI_KIND
+
+log = logging.getLogger(__name__)
 
 VERSION: Final = "0.6.0"
 _PREFIX: Final = "gpushare-"
@@ -100,6 +103,22 @@ class Specs:
         variables = [text for device in spec.devices for text in device.container_edits.env]
         environment = dict(text.split("=", 1) for text in variables if "=" in text)
         return Given(spec.annotations.get(_POD_UID, ""), environment)
+
+    def sweep(self, live: Container[str], before: float) -> int:
+        """Delete the files of shares that are not ``live`` and were written before ``before``.
+
+        ``before`` is seconds since the epoch. The runtime reads every file of the folder again
+        whenever one changes, so what is left there makes every start slower. Returns how many went.
+        """
+        gone = 0
+        try:
+            for path in self._folder.glob(f"{_PREFIX}*"):
+                if path.stem.removeprefix(_PREFIX) not in live and path.stat().st_mtime < before:
+                    path.unlink(missing_ok=True)
+                    gone += 1
+        except OSError as err:
+            log.warning("CDI files are left over", extra={"why": str(err)})
+        return gone
 
     def _path(self, share: str) -> Path:
         return self._folder / f"{_PREFIX}{share}.json"

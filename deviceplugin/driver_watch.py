@@ -55,8 +55,10 @@ class DriverThread:
             loop, answer = self._asked.get()
             try:
                 seen: Sequence[Seen] | BaseException = self._backend.cards()
-            except Exception as err:  # noqa: BLE001 - raised again where it was asked for
+            except DriverError as err:
                 seen = err
+            except Exception as err:  # noqa: BLE001 - raised again where it was asked for
+                seen = DriverError(f"NVML failed: {err!r}")
             try:
                 loop.call_soon_threadsafe(_settle, answer, seen)
             except RuntimeError:

@@ -1,7 +1,7 @@
 """What a container is given: the cards on its pod's record and its environment (pure).
 
-The record is what the extender's ledger believes, too: ``running-on`` once the pod has run, the
-decision of the Binding before. So what a container sees and what is counted cannot part.
+The record is what the extender's ledger believes, too, read by the same function: so what a
+container sees and what is counted cannot part.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from gpushare.cards import Card, Inventory, Request
 from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
+    ANNOTATION_RUNNING_ON,
     ENV_CARD_UNITS,
     ENV_CONTAINER_UNITS,
     ENV_INDEX,
@@ -20,7 +21,7 @@ from gpushare.contract import (
 )
 from gpushare.errors import RequestError
 from gpushare.objects import Pod
-from gpushare.records import request_of, share_of
+from gpushare.records import contradicts_decision, request_of, share_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,11 @@ def grant_of(pod: Pod, inventory: Inventory | None) -> Grant:
         request = request_of(pod)
     except RequestError as err:
         raise Refused(f"pod {pod.key}: {err}") from err
+    if contradicts_decision(pod):
+        raise Refused(
+            f"pod {pod.key}: annotations {ANNOTATION_CARDS} and {ANNOTATION_RUNNING_ON} name "
+            f"different cards, so somebody changed one of them: delete the pod"
+        )
     share = share_of(pod, inventory)
     if share is None:
         raise Refused(f"pod {pod.key} holds no share: it is not bound, or it has ended")

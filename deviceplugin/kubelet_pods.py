@@ -10,7 +10,7 @@ import ssl
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import aiohttp
 import msgspec
@@ -27,6 +27,12 @@ class _PodList(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_PodList)
+
+
+class PodSource(Protocol):
+    async def fetch(self) -> list[Pod]:
+        """All pods that the kubelet knows now; KubeletError, soon, if it does not say."""
+        ...
 
 
 class KubeletPods:

@@ -63,7 +63,7 @@ def _card(position: int) -> Seen:
             reserved_mib=None if reserved is None else -(-reserved // _MIB),
             is_mig=bool(mig and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE),
         )
-    except pynvml.NVMLError as err:
+    except Exception as err:  # noqa: BLE001 - NVML's errors, and pynvml's for what it cannot decode
         return UnreadableCard(position, uuid, str(err))
 
 

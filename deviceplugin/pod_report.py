@@ -28,6 +28,7 @@ from gpushare.records import asks_for_share, encode_running_on, request_of
 log = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 60.0
+_AT_ONCE = 8
 
 
 class PodWriter(Protocol):
@@ -54,6 +55,7 @@ class PodReport:
         self._specs = specs
         self._clock = clock
         self._started: dict[str, tuple[str, ...]] = {}
+        self._refused: dict[str, tuple[Backoff, float]] = {}  # pod uid to when it is tried again
         self._landed: dict[str, str] = {}  # pod uid to the resourceVersion that was patched
 
     def started(self, pod_uid: str, uuids: Sequence[str]) -> None:
@@ -63,23 +65,37 @@ class PodReport:
 
     async def run(self) -> None:
         """Until cancelled: patch what is due, again until it has landed or the pod is gone."""
-        backoff = Backoff(0.5, 30.0)
         while True:
             self._pods.stirred.clear()
             due = list(self._due())
             metrics.REPORTS_WAITING.set(len(due))
-            landed = [await self._write(pod, uuids) for pod, uuids in due]
-            metrics.REPORTS_WAITING.set(landed.count(False))
-            if all(landed):
-                backoff.reset()
+            self._refused = {
+                pod.uid: self._refused[pod.uid] for pod, _ in due if pod.uid in self._refused
+            }
+            # Each pod has a wait of its own: one that is refused for good holds up no other.
+            now = self._clock.monotonic()
+            ready = [each for each in due if self._not_before(each[0].uid) <= now]
+            await asyncio.gather(*(self._report(pod, uuids) for pod, uuids in ready[:_AT_ONCE]))
+            metrics.REPORTS_WAITING.set(len(self._refused) + max(0, len(ready) - _AT_ONCE))
+            if len(ready) <= _AT_ONCE:
                 await self._stirred()
-            else:
-                # No sooner for events: a refused write must not be sent at each of them.
-                await asyncio.sleep(backoff.next())
+
+    async def _report(self, pod: Pod, uuids: tuple[str, ...]) -> None:
+        if await self._write(pod, uuids):
+            self._refused.pop(pod.uid, None)
+            return
+        backoff, _ = self._refused.get(pod.uid) or (Backoff(0.5, 30.0), 0.0)
+        self._refused[pod.uid] = backoff, self._clock.monotonic() + backoff.next()
+
+    def _not_before(self, uid: str) -> float:
+        return self._refused[uid][1] if uid in self._refused else 0.0
 
     async def _stirred(self) -> None:
+        """Return at the next change, when a refused report may be tried again, or after a round."""
+        soonest = min((at for _, at in self._refused.values()), default=float("inf"))
+        seconds = min(_ROUND_SECONDS, max(0.0, soonest - self._clock.monotonic()))
         try:
-            async with asyncio.timeout(_ROUND_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._pods.stirred.wait()
         except TimeoutError:
             log.debug("looking again whether a report is due")

@@ -181,8 +181,13 @@ class Endpoint:
             raise OSError(f"no socket can be made at {fresh}: {err}") from err
         finally:
             os.umask(mask)
-        await server.start()
-        fresh.replace(self.path)
+        try:
+            await server.start()
+            fresh.replace(self.path)
+        except BaseException:
+            await server.stop(None)
+            fresh.unlink(missing_ok=True)
+            raise
         self._retire()
         self._server, self._identity = server, identity_of(self.path)
         log.info("serving", extra={"socket": str(self.path)})

@@ -81,7 +81,8 @@ def _reserved(text: str) -> int:
 
 
 def _port(flag: str, text: str, *, least: int) -> int:
-    if not (text.isascii() and text.isdigit() and least <= int(text[:6]) <= _PORT_MAX):
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else -1  # noqa: PLR2004
+    if not least <= number <= _PORT_MAX:
         raise SettingsError(f"{flag}={text}: write a port from {least} to {_PORT_MAX}")
     return int(text)
 

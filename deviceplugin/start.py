@@ -7,18 +7,25 @@ starts on the cards that are on its pod's record, or it does not start.
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from deviceplugin import answers, cdi, devices, metrics
-from deviceplugin.allocation import PodSource
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.errors import Refused
 from deviceplugin.grant import Grant, grant_of, off_card
+from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.pods import NodePods
+from gpushare.clock import Clock
 from gpushare.objects import Pod
 
 log = logging.getLogger(__name__)
+
+_SWEEP_SECONDS: Final = 60.0
+_KEPT_SECONDS: Final = (
+    600.0  # far beyond the time from a file's writing to its container's creation
+)
 
 
 class Starts:
@@ -33,6 +40,7 @@ class Starts:
         checkpoint: CheckpointFile,
         specs: cdi.Specs,
         started: Callable[[str, Sequence[str]], None],
+        clock: Clock,
     ) -> None:
         self._cards = cards
         self._kubelet = kubelet
@@ -40,6 +48,8 @@ class Starts:
         self._checkpoint = checkpoint
         self._specs = specs
         self._started = started
+        self._clock = clock
+        self._swept_at = clock.monotonic()
         self._counted: set[str] = set()
 
     async def before_start(self, device_ids: Sequence[str]) -> None:
@@ -58,6 +68,7 @@ class Starts:
             self._make_true(entry, grant)
         self._count_off_card(ids, grant)
         self._started(pod.uid, grant.uuids)
+        self._sweep()
         log.info(
             "container may start",
             extra={
@@ -106,6 +117,13 @@ class Starts:
                 f"{', '.join(grant.uuids)} is on record: the kubelet keeps that answer as long as "
                 f"the pod lives, so delete the pod"
             )
+
+    def _sweep(self) -> None:
+        if self._clock.monotonic() - self._swept_at < _SWEEP_SECONDS:
+            return
+        self._swept_at = self._clock.monotonic()
+        live = {cdi.share_name(entry.device_ids) for entry in self._checkpoint.read()}
+        self._specs.sweep(live, self._clock.wall_ns() / 1e9 - _KEPT_SECONDS)
 
     def _count_off_card(self, ids: frozenset[str], grant: Grant) -> None:
         # Once a pod and set of IDs: this is called again at each restart of the container.

@@ -64,6 +64,8 @@ class Cluster:
         if pod.is_terminal:
             self._forget(pod.uid)
             return
+        if records.contradicts_decision(pod):
+            self._report_changed(pod)
         before = self._pods.get(pod.uid)
         if before is not None:
             if before.node and before.node != pod.node:

@@ -47,7 +47,8 @@ def parse(argv: Sequence[str]) -> Settings:
     parser.add_argument("--log-level", default=_env("LOG_LEVEL", "info"), choices=LEVELS)
     parser.add_argument("--version", action="version", version=version())
     found = parser.parse_args(argv)
-    if not (found.port.isascii() and found.port.isdigit() and 0 < int(found.port[:6]) < 2**16):
+    is_number = found.port.isascii() and found.port.isdigit() and len(found.port) <= len("65535")
+    if not (is_number and 0 < int(found.port) < 2**16):
         raise SettingsError(f"--port is {found.port!r}: write a number from 1 to 65535")
     return Settings(
         host=found.host,

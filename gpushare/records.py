@@ -86,11 +86,10 @@ def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
 def share_of(pod: Pod, inventory: Inventory | None) -> Share | None:
     """The share that a bound pod holds; None if it holds none (unbound, ended, asks for nothing).
 
-    Where it runs is read from ``running-on`` if it names as many cards as the decision, so that it
-    can move a share and never change its amount; else from the decision's UUIDs, else from IDX.
-    Only the ecosystem's older extender leaves IDX without UUIDs, and means the driver's minor
-    number by it. Amounts come from limits alone. If no card can be told, or one that the node does
-    not have, the share is unplaced.
+    Where it runs is read from the decision's UUIDs. The ecosystem's older extender leaves none: its
+    IDX is the driver's minor number, and ``running-on`` of as many cards is believed before it.
+    Amounts come from limits alone. If no card can be told, or one that the node does not have, the
+    share is unplaced.
     """
     if not pod.node or pod.is_terminal or not asks_for_share(pod):
         return None
@@ -150,20 +149,6 @@ def keep_decision(before: Pod, after: Pod) -> Pod | None:
     annotations |= {key: value for key, value in kept.items() if value is not None}
     metadata = msgspec.structs.replace(after.metadata, annotations=annotations)
     return msgspec.structs.replace(after, metadata=metadata)
-
-
-def decided_cards(pod: Pod, inventory: Inventory) -> tuple[Card, ...]:
-    """The cards that the extender decided on, in index order.
-
-    Raises RecordError if there is no decision, it cannot be read, or a card is not in the node.
-    """
-    cards = []
-    for uuid in _decided_uuids(pod, inventory):
-        card = inventory.by_uuid(uuid)
-        if card is None:
-            raise RecordError(f"card {uuid} was decided on, and this node has no such card")
-        cards.append(card)
-    return tuple(cards)
 
 
 def encode_running_on(request: Request, cards: Sequence[str]) -> str:
@@ -233,11 +218,23 @@ def _allocation(containers: Sequence[ContainerRequest], indexes: Sequence[int]) 
     ).decode()
 
 
+def contradicts_decision(pod: Pod) -> bool:
+    """Whether ``running-on`` of a bound pod names other cards than its decision does.
+
+    Our plugin starts a container on the decided cards or not at all, so somebody else wrote it.
+    """
+    decided = pod.annotations.get(ANNOTATION_CARDS)
+    running_on = _running_on(pod)
+    if not (pod.node and decided and running_on):
+        return False
+    return set(running_on) != {uuid.strip() for uuid in decided.split(",")}
+
+
 def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
     uuids = _decided_uuids(pod, inventory)
     running_on = _running_on(pod)
-    if len(running_on) == len(uuids):
-        uuids = running_on
+    if not pod.annotations.get(ANNOTATION_CARDS) and len(running_on) == len(uuids):
+        uuids = running_on  # decided by the driver's minor number, which a reboot may change
     unknown = [uuid for uuid in uuids if inventory is not None and not inventory.by_uuid(uuid)]
     if unknown:
         raise RecordError(f"annotations name card {unknown[0][:63]!r}, which is not in the node")

@@ -83,6 +83,7 @@ class Plugin:
             checkpoint=self.checkpoint,
             specs=self.specs,
             started=self.reports.started,
+            clock=clock,
         )
         self.service = Service(self.cards, allocations, starts, clock)
         self.endpoint = Endpoint(kubelet.folder, self.service)

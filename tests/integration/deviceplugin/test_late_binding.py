@@ -140,16 +140,28 @@ async def test_a_container_waits_while_its_card_is_lost_and_starts_when_it_is_ba
     assert len(kubelet.lists) == lists + 1, "one message a change"
 
 
+def changed_to_first(wanted):
+    """What the API server shows after somebody has changed the decision of a pod on SECOND."""
+    running_on = {ANNOTATION_RUNNING_ON: json.dumps({"app-0": {SECOND: 8}})}
+    return pod("a", 8, uid=wanted.uid, cards=(FIRST,), annotations=running_on, started=True)
+
+
 async def test_a_restarted_container_stays_on_the_card_on_record(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
+    plugin.watch.changed(wanted)
     await kubelet.admit(wanted)
     await kubelet.pre_start(wanted, "app-0")
-    running_on = {ANNOTATION_RUNNING_ON: json.dumps({"app-0": {SECOND: 8}})}
-    plugin.watch.changed(
-        pod("a", 8, uid=wanted.uid, cards=(FIRST,), annotations=running_on, started=True)
-    )
+    plugin.watch.changed(changed_to_first(wanted))
     await kubelet.pre_start(wanted, "app-0")
     assert environment(plugin, kubelet, wanted, "app-0")["NVIDIA_VISIBLE_DEVICES"] == SECOND
+
+
+async def test_a_record_that_contradicts_itself_starts_nothing(plugin, kubelet) -> None:
+    wanted = pod("a", 8, cards=(SECOND,))
+    await kubelet.admit(wanted)
+    plugin.watch.changed(changed_to_first(wanted))  # nothing was seen before that could be kept
+    with pytest.raises(grpc.aio.AioRpcError, match="somebody changed one of them"):
+        await kubelet.pre_start(wanted, "app-0")
 
 
 async def test_a_decision_for_a_card_of_another_node_is_an_error(plugin, kubelet) -> None:

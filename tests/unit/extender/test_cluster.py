@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from extender.cluster import Cluster
 from gpushare import records
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INDEX, ANNOTATION_INVENTORY
+from gpushare.contract import (
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    ANNOTATION_INVENTORY,
+    ANNOTATION_RUNNING_ON,
+)
 from gpushare.objects import Node, ObjectMeta
 from gpushare.placement import reasons
 from tests.builders import legacy_node, node, pod
@@ -83,6 +88,16 @@ def test_a_changed_decision_is_reported_once_and_not_believed():
     for card in ("GPU-1", "GPU-1", "rubbish"):
         made.pod_changed(bound("a", 8, card))
         assert used(made) == [8, 0]
+    assert [reason for reason, _ in told] == ["GpushareDecisionChanged"]
+
+
+def test_a_running_on_that_contradicts_the_decision_is_reported_and_moves_nothing():
+    made, told = cluster()
+    made.node_changed(node("n", 16, 16))
+    made.pod_changed(bound("a", 8, "GPU-0"))
+    forged = {ANNOTATION_CARDS: "GPU-0", ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":1}}'}
+    made.pod_changed(pod("a", 8, node="n", annotations=forged))
+    assert used(made) == [8, 0]
     assert [reason for reason, _ in told] == ["GpushareDecisionChanged"]
 
 
