@@ -22,8 +22,8 @@ demo: setup  ## one pod's whole way on a real Kubernetes, drawn in the terminal 
 cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it (root, Linux)
 	@$(RUN) python -m localcluster up --gpushare --nodes 3
 
-down: setup  ## take that cluster down again
-	$(RUN) python -m localcluster down
+down: setup  ## take it down again, and what a demo or test run may have left
+	@for name in gpushare gpushare-demo gpushare-tests; do $(RUN) python -m localcluster down --name $$name; done
 
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest

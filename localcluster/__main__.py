@@ -6,37 +6,34 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from localcluster import gpushare, teardown
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, LocalClusterError, UsageError
 from localcluster.host import check_host
+from localcluster.interrupts import end_by_exception, undisturbed
 from localcluster.nvml import CardSpec
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import DEFAULT_NAME, StateFolder
+
+_MOST_DIGITS = 6
 
 
 def main() -> int:
     """Run one command; return its exit code."""
     arguments = _parser().parse_args()
-    signal.signal(signal.SIGTERM, _terminated)
+    end_by_exception()
     try:
         return _run(arguments)
     except LocalClusterError as problem:
-        print(f"localcluster: {problem}", file=sys.stderr)
+        for line in (problem, *getattr(problem, "__notes__", ())):
+            print(f"localcluster: {line}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("localcluster: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
-
-
-def _terminated(number: int, _: FrameType | None) -> NoReturn:
-    # So that an `up` that is told to end takes down what it has begun.
-    raise SystemExit(128 + number)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -69,6 +66,7 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
     labels = dict(_label(each) for each in arguments.label)
     sizes, scheduler_config = arguments.cards, arguments.scheduler_config
     if arguments.gpushare:
+        gpushare.check_port()
         labels = {**gpushare.LABELS, **labels}
         sizes = sizes or f"{gpushare.CARD_MIB},{gpushare.CARD_MIB}"
         scheduler_config = scheduler_config or gpushare.SCHEDULER_CONFIG
@@ -103,7 +101,7 @@ def _label(text: str) -> tuple[str, str]:
 
 def _cards(node: str, sizes: str) -> tuple[CardSpec, ...]:
     found = [each for each in sizes.split(",") if each]
-    if not all(each.isdigit() and int(each) > 0 for each in found):
+    if not all(each.isascii() and each.isdigit() and int(each) > 0 for each in found):
         raise UsageError(f"{sizes!r} are no cards; wanted their MiB, such as 16276,16276")
     return tuple(
         CardSpec(f"GPU-{node}-{index}", mem_mib=int(size)) for index, size in enumerate(found)
@@ -114,7 +112,8 @@ def _down(name: str) -> None:
     state = StateFolder.of(name)
     check_host()
     begun = time.monotonic()
-    removed = teardown.down(state)
+    with undisturbed():
+        removed = teardown.down(state)
     what = ", ".join(removed) if removed else "nothing, for nothing was there"
     print(f"removed {what} ({time.monotonic() - begun:.1f} s)")
 
@@ -138,10 +137,9 @@ def _status(cluster: Cluster) -> None:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; wanted 0, 1, 2 ...")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,8 +13,9 @@ from localcluster.api import Api
 from localcluster.bringup import Plan, await_ready, bring_up, ready_condition
 from localcluster.build import Progress, build
 from localcluster.control import Control, ProcessStatus, base_environment
-from localcluster.errors import StateError, UsageError
+from localcluster.errors import LocalClusterError, StateError, UsageError
 from localcluster.host import RUN_NEEDS, check_host, provide
+from localcluster.interrupts import undisturbed
 from localcluster.network import NetworkPlan
 from localcluster.paper import add_paper_nodes, delete_pods_of
 from localcluster.pki import write_kubeconfig
@@ -32,7 +33,7 @@ from localcluster.supervised import ProcessSpec
 
 __all__ = ["Cluster", "NodeSpec", "PaperNode"]
 
-_TOKEN_HOURS = 24
+_TOKEN_HOURS = 365 * 24  # as long as anyone may leave a cluster up; nothing renews it
 
 
 def _quiet(_: str) -> None:
@@ -77,14 +78,21 @@ class Cluster:
         plan = Plan(state, build(progress), real, paper, scheduler_config)
         with locked(state_root() / f".{name}.lock"):
             if Control(state).alive():
-                text = f"the cluster {name!r} is up already; use it, or `down` it first"
+                text = (
+                    f"the cluster {name!r} is up already; use it, or take it down first:"
+                    f" python -m localcluster down --name {name}"
+                )
                 raise StateError(text)
             for removed in teardown.remove(state):
                 progress(f"left over from before, removed: {removed}")
             try:
                 bring_up(plan, progress)
-            except BaseException:
-                teardown.remove(state)
+            except BaseException as problem:
+                with undisturbed():
+                    try:
+                        teardown.remove(state)
+                    except LocalClusterError as left:
+                        problem.add_note(f"and it could not be taken down: {left}")
                 raise
         return cls.attach(name)
 
@@ -99,7 +107,8 @@ class Cluster:
 
     def down(self) -> None:
         """Remove everything that belongs to the cluster; does nothing where nothing is left."""
-        teardown.down(self.state)
+        with undisturbed():
+            teardown.down(self.state)
 
     @property
     def kubeconfig(self) -> Path:
@@ -216,7 +225,7 @@ class Cluster:
     def service_account_kubeconfig(
         self, namespace: str, name: str, *, node: str | None = None
     ) -> Path:
-        """Write a kubeconfig with a token of a ServiceAccount, valid for 24 hours.
+        """Write a kubeconfig with a token of a ServiceAccount, valid for a year.
 
         With `node` the token is bound to that Node and says its name in the user's extra
         `authentication.kubernetes.io/node-name`. The token lies in a file beside it; calling

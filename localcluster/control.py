@@ -82,10 +82,15 @@ class Control:
                 connection.sendall(json.dumps(request).encode() + b"\n")
                 answer = connection.makefile().readline()
         except OSError as problem:
+            name = self._state.name
             text = (
-                f"the cluster {self._state.name!r} is not up ({problem});"
-                " start it: python -m localcluster up"
+                f"the cluster {name!r} is not up; start it: python -m localcluster up --name {name}"
             )
+            if self._state.record.exists():
+                text = (
+                    f"the supervisor of {name!r} does not answer ({problem}); what it held may"
+                    f" still run; remove it: python -m localcluster down --name {name}"
+                )
             raise StateError(text) from problem
         if not answer:
             raise StateError(f"the supervisor of {self._state.name!r} ended; run `down`")

@@ -5,28 +5,44 @@
 Brings up a cluster of its own and takes it down again at the end.
 """
 
+import signal
 import sys
 import time
 from dataclasses import dataclass
 from typing import Final
 
 from localcluster.cluster import Cluster
-from localcluster.errors import LocalClusterError
-from localcluster.gpushare import CARD_MIB, ROOT, SCHEDULER_CONFIG, Gpushare, gpu_node
+from localcluster.errors import LocalClusterError, StateError
+from localcluster.gpushare import (
+    CARD_MIB,
+    ROOT,
+    SCHEDULER_CONFIG,
+    Gpushare,
+    check_port,
+    gpu_node,
+)
+from localcluster.interrupts import end_by_exception
 from localcluster.picture import draw
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, pod
+from localcluster.workloads import HOSTNAME, Workloads, pod
 
 NAME: Final = "gpushare-demo"
 SAMPLE: Final = ROOT / "daemonset" / "samples" / "local.yaml"
+REPLICAS: Final = 3
 HALF, QUARTER = CARD_MIB // 2, CARD_MIB // 4
 THREE_QUARTERS: Final = HALF + QUARTER
-SHOWN: Final = ("NVIDIA_VISIBLE_DEVICES", "ALIYUN_COM_GPU_MEM_")
+SHOWN: Final = {
+    "NVIDIA_VISIBLE_DEVICES": "the card, by UUID",
+    "ALIYUN_COM_GPU_MEM_IDX": "its index in the node",
+    "ALIYUN_COM_GPU_MEM_CONTAINER": "units that this container asked for",
+    "ALIYUN_COM_GPU_MEM_POD": "units that its pod asked for",
+    "ALIYUN_COM_GPU_MEM_DEV": "units that the card has",
+}
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The steps, each readable without the others."""
+    """The scenes, each complete without the others. They raise where something else is seen."""
 
     cluster: Cluster
     gpushare: Gpushare
@@ -35,8 +51,8 @@ class Demo:
     def filtering(self) -> None:
         """Kubernetes adds up a node's cards; gpushare looks at each card."""
         self._title(
-            f"1. A pod asks for {HALF} MiB. Node n1 has {QUARTER} left, n2 has {HALF} but half of "
-            "it on each card, n3 has it on one card."
+            f"1. A pod asks for {HALF} MiB. n1 has {QUARTER} left; n2 has {HALF}, half of it on "
+            "each card; n3 has it on one card."
         )
         self.pods.run(
             *(pod(f"n1-{units}", units, node="n1") for units in (CARD_MIB, THREE_QUARTERS)),
@@ -45,31 +61,30 @@ class Demo:
         )
         self.pods.run(pod("n3-full", CARD_MIB, node="n3"))
         self._picture("n1", "n2", "n3")
-        asks = pod("asks-half", HALF)
-        self._say("What the extender answers when it is asked about all three nodes:")
-        body = {"Pod": asks, "NodeNames": ["n1", "n2", "n3"]}
+        asks = pod("asks-half", HALF, affinity=_one_of("n1", "n2", "n3"))
+        self._say("kube-scheduler itself drops n1, whose sum is too small. Of the others it asks:")
+        body = {"Pod": asks, "NodeNames": ["n2", "n3"]}
         _, answer = self.gpushare.call("POST", "/gpushare-scheduler/filter", body)
-        for node in answer["NodeNames"]:
-            self._say(f"  {node}: fits")
         for node, why in answer["FailedNodes"].items():
             self._say(f"  {node}: {why}")
+        for node in answer["NodeNames"]:
+            self._say(f"  {node}: fits")
         self.pods.run(asks)
-        self._ran("asks-half")
-        self._picture("n3")
-        self.pods.delete_all()
+        self._runs_on("asks-half", *self.gpushare.card_of("n3-half"))
+        self._printed("asks-half")
+        self._picture("n3", new="asks-half")
 
     def best_fit(self) -> None:
         """The tightest card that is large enough."""
         self._title(
-            f"2. Node n4 has cards with {THREE_QUARTERS}, {HALF}, {QUARTER} and {CARD_MIB} MiB "
-            f"free. A pod asks for {HALF}: the card that it fills exactly."
+            f"2. n4 has cards with {THREE_QUARTERS}, {HALF}, {QUARTER} and {CARD_MIB} MiB free. "
+            f"A pod asks for {HALF}: it gets the card that it fills exactly."
         )
         self.fill_four_cards()
         self._picture("n4")
         self.pods.run(pod("asks-half", HALF, node="n4"))
-        self._ran("asks-half")
-        self._picture("n4")
-        self.pods.delete_all()
+        self._runs_on("asks-half", "n4", 1)
+        self._picture("n4", new="asks-half")
 
     def fill_four_cards(self) -> None:
         """Bring n4's cards to three quarters, a half, a quarter and all free.
@@ -77,37 +92,37 @@ class Demo:
         Best fit would put the second filler beside the first, so two others stand in its way.
         """
         for name, units in (
-            ("quarter", QUARTER),
+            ("uses-a-quarter", QUARTER),
             ("in-the-way-1", THREE_QUARTERS),
-            ("half", HALF),
+            ("uses-a-half", HALF),
             ("in-the-way-2", HALF),
-            ("three-quarters", THREE_QUARTERS),
+            ("uses-three-quarters", THREE_QUARTERS),
         ):
             self.pods.run(pod(name, units, node="n4"))
         self.pods.delete("in-the-way-1", "in-the-way-2", grace=1)
 
     def sharing(self) -> None:
         """A Deployment as a user writes it."""
-        self._title("3. Three replicas of 1024 MiB each, applied with kubectl: one card for all.")
-        self._say(SAMPLE.read_text().rstrip())
+        self._title(f"3. {REPLICAS} replicas of 1024 MiB each: one card for all of them.")
+        self._say(f"$ kubectl apply -f {SAMPLE.relative_to(ROOT)}\n\n{SAMPLE.read_text()}")
         self.cluster.kubectl("apply", "-f", str(SAMPLE))
         names: list[str] = []
 
         def missing() -> str | None:
             found = self.pods.all("app=gpushare-sample")
             names[:] = sorted(each["metadata"]["name"] for each in found)
-            return None if len(names) == 3 else f"{len(names)} of 3 pods"  # noqa: PLR2004
+            return None if len(names) == REPLICAS else f"{len(names)} of {REPLICAS} pods"
 
         wait_until("the Deployment's pods", missing, seconds=20)
         self.pods.wait_running(*names)
         for name in names:
-            self._ran(name)
+            self._runs_on(name, "n1", 0)
+            self._say(f"  its container printed {self._visible(name)}")
         self._picture("n1")
-        self.pods.delete_all()
 
     def too_large(self) -> None:
         """What a user sees who asks for more than any card has."""
-        self._title("4. A pod asks for 20000 MiB. Two empty cards have more, no single card has.")
+        self._title("4. A pod asks for 20000 MiB. n1's two empty cards have more, neither alone.")
         self.pods.create(pod("asks-20000", 20000, node="n1"))
         told: list[str] = []
 
@@ -116,54 +131,82 @@ class Demo:
             return None if told else "no event yet"
 
         wait_until("an event that says why", silent, seconds=20)
-        self._say(f"asks-20000 is {self.pods.get('asks-20000')['status']['phase']}: {told[0]}")
+        phase = self.pods.get("asks-20000")["status"]["phase"]
+        self._say(f"asks-20000 is {phase}. Its event, from kube-scheduler:\n  {told[0]}")
         self.pods.delete("asks-20000")
         self._picture("n1")
 
-    def _ran(self, name: str) -> None:
-        node = self.pods.get(name)["spec"]["nodeName"]
-        _, card = self.gpushare.card_of(name)
-        self._say(f"{name} runs on {node}, card {card}. Its container printed:")
-        for key, value in self.pods.environment(name).items():
-            if key.startswith(SHOWN):
-                self._say(f"  {key}={value}")
+    def _runs_on(self, name: str, node: str, card: int) -> None:
+        found = self.gpushare.card_of(name)
+        if found != (node, card) or self._visible(name) != f"GPU-{node}-{card}":
+            raise StateError(f"{name} was to run on {node}, card {card}; it is on {found}")
+        self._say(f"{name} runs on {node}, card {card}.")
 
-    def _picture(self, *names: str) -> None:
-        nodes = [node for node in self.gpushare.inspect() if not names or node["name"] in names]
-        self._say("\n" + draw(nodes) + "\n")
+    def _visible(self, name: str) -> str:
+        return self.pods.environment(name)["NVIDIA_VISIBLE_DEVICES"]
+
+    def _printed(self, name: str) -> None:
+        self._say("Its container printed, of all its environment:")
+        found = self.pods.environment(name)
+        for key, meaning in SHOWN.items():
+            self._say(f"  {f'{key}={found[key]}':<44} {meaning}")
+
+    def _picture(self, *names: str, new: str = "") -> None:
+        nodes = [node for node in self.gpushare.inspect() if node["name"] in names]
+        self._say("\n" + draw(nodes, new) + "\n")
 
     def _title(self, text: str) -> None:
-        self._say(f"\n=== {text}\n")
+        self._say(f"=== {text}")
 
     def _say(self, text: str) -> None:
         print(text, flush=True)
 
 
-def start() -> Demo:
-    """Bring up the demo's cluster with gpushare on it."""
-    nodes = [gpu_node("n1", 2), gpu_node("n2", 2), gpu_node("n3", 2), gpu_node("n4", 4)]
-    cluster = Cluster.up(nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=print)
+def _one_of(*nodes: str) -> dict[str, object]:
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": list(nodes)}]}
+    terms = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def play(cluster: Cluster) -> None:
+    """Show all scenes on a cluster that has just come up."""
     gpushare = Gpushare(cluster)
     gpushare.install()
-    return Demo(cluster, gpushare, Workloads(cluster))
+    print("gpushare is on every node: a device plugin each, the extender beside kube-scheduler.\n")
+    demo = Demo(cluster, gpushare, Workloads(cluster))
+    for scene in (demo.filtering, demo.best_fit, demo.sharing, demo.too_large):
+        scene()
+        demo.pods.delete_all()
+
+
+def _progress(line: str) -> None:
+    print(line, flush=True)
 
 
 def main() -> int:
-    """Run the demo; return its exit code."""
+    """Run the demo; return its exit code. Whatever ends it, the cluster goes."""
+    end_by_exception()
     started = time.monotonic()
+    nodes = [gpu_node("n1", 2), gpu_node("n2", 2), gpu_node("n3", 2), gpu_node("n4", 4)]
     try:
-        demo = start()
+        check_port()
+        _progress("A real Kubernetes on this machine; the cards alone are not real.")
+        cluster = Cluster.up(
+            nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=_progress
+        )
         try:
-            demo.filtering()
-            demo.best_fit()
-            demo.sharing()
-            demo.too_large()
+            play(cluster)
         finally:
-            demo.cluster.down()
+            cluster.down()
     except LocalClusterError as problem:
-        print(f"demo: {problem}", file=sys.stderr)
+        for line in (problem, *getattr(problem, "__notes__", ())):
+            print(f"demo: {line}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; nothing is left running", file=sys.stderr)
+        return 128 + signal.SIGINT
     print(f"Done in {time.monotonic() - started:.0f} s; nothing is left running.")
+    print("Next: `make cluster` leaves such a cluster up for you to try things on.")
     return 0
 
 

@@ -7,6 +7,7 @@ own token.
 
 import http.client
 import json
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,20 @@ def gpu_node(name: str, cards: int, *, cdi: bool = True) -> NodeSpec:
     """Describe a node of ``cards`` equal cards of CARD_MIB that gpushare shares by memory."""
     specs = tuple(CardSpec(f"GPU-{name}-{i}", mem_mib=CARD_MIB) for i in range(cards))
     return NodeSpec(name, LABELS, specs, cdi=cdi)
+
+
+def check_port() -> None:
+    """Raise UsageError if something listens where the extender must: kube-scheduler asks there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(EXTENDER)
+        except OSError as problem:
+            host, port = EXTENDER
+            raise UsageError(
+                f"{host}:{port} is taken ({problem.strerror}): another local cluster with gpushare "
+                "is up or was left over, and one at a time can be; `make down` removes it"
+            ) from problem
 
 
 @dataclass(frozen=True)

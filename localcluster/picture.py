@@ -5,25 +5,34 @@ from typing import Any, Final
 
 WIDTH: Final = 48
 _FREE: Final = "·"
-_FILL: Final = "█▓▒░"
+_NEW: Final = "█"
+_FILL: Final = "▓▒░"
 _UNPLACED: Final = "?"
 
 
-def draw(nodes: Iterable[Mapping[str, Any]]) -> str:
-    """Draw the nodes of the extender's inspect JSON: a bar a card, a legend of pods beside it."""
-    return "\n".join(line for node in nodes for line in _node(node))
+def draw(nodes: Iterable[Mapping[str, Any]], new: str = "") -> str:
+    """Draw the nodes of the extender's inspect JSON: a bar a card, a legend of pods below it.
+
+    The pod called ``new`` stands out.
+    """
+    return "\n".join(line for node in nodes for line in _node(node, new))
 
 
-def _node(node: Mapping[str, Any]) -> list[str]:
+def _node(node: Mapping[str, Any], new: str) -> list[str]:
     lines = [f"{node['name']}  {node['usedGPU']} of {node['totalGPU']} units used"]
     unplaced = node["unplaced"]
     for card in node["devs"]:
-        lines.append(f"  card {card['id']} {_bar(card, sum(pod['units'] for pod in unplaced))}")
-        if card["health"] != "healthy":
-            lines[-1] += f"  {card['health']}"
+        signs = _signs(card, new)
+        parts = [(sign, pod["usedGPU"]) for sign, pod in zip(signs, card["pods"], strict=True)]
+        parts.append((_UNPLACED, sum(pod["units"] for pod in unplaced)))
+        bar = _bar(parts, card["totalGPU"])
+        health = "" if card["health"] == "healthy" else f"  {card['health']}"
+        lines.append(
+            f"  card {card['id']} ▕{bar}▏ {card['free']:>6} of {card['totalGPU']} free{health}"
+        )
         lines += [
-            f"         {_FILL[place % len(_FILL)]} {pod['name']} {pod['usedGPU']}"
-            for place, pod in enumerate(card["pods"])
+            f"         {sign} {pod['name']} {pod['usedGPU']}"
+            for sign, pod in zip(signs, card["pods"], strict=True)
         ]
     lines += [
         f"         {_UNPLACED} {pod['name']} {pod['units']}: {pod['why']}" for pod in unplaced
@@ -33,14 +42,18 @@ def _node(node: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _bar(card: Mapping[str, Any], unplaced: int) -> str:
-    total = card["totalGPU"]
-    parts = [(_FILL[place % len(_FILL)], pod["usedGPU"]) for place, pod in enumerate(card["pods"])]
-    parts.append((_UNPLACED, unplaced))
+def _signs(card: Mapping[str, Any], new: str) -> list[str]:
+    others = [pod["name"] for pod in card["pods"] if pod["name"] != new]
+    return [
+        _NEW if pod["name"] == new else _FILL[others.index(pod["name"]) % len(_FILL)]
+        for pod in card["pods"]
+    ]
+
+
+def _bar(parts: Iterable[tuple[str, int]], total: int) -> str:
     drawn, units = "", 0
     for sign, amount in parts:
         units += amount
         end = min(WIDTH, -(-WIDTH * units // total)) if total else 0
         drawn += sign * (end - len(drawn))
-    bar = drawn + _FREE * (WIDTH - len(drawn))
-    return f"▕{bar}▏ {card['usedGPU']:>6} of {total:>6}, {card['free']:>6} free"
+    return drawn + _FREE * (WIDTH - len(drawn))

@@ -17,6 +17,7 @@ MARKER = "LOCALCLUSTER_STATE"
 """Environment variable that every process of a cluster carries; `down` finds them by it."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9./_+-]+")
 _SOCKET_PATH_BYTES = 107
 
 
@@ -66,6 +67,12 @@ class StateFolder:
     def of(cls, name: str) -> "StateFolder":
         """Return the folder of the cluster called `name`, whether it exists or not."""
         found = cls(check_name("cluster", name), (state_root() / name).resolve())
+        if not _PLAIN_PATH.fullmatch(str(found.path)):
+            text = (
+                f"{found.path} has characters that mount and ip do not take; set XDG_STATE_HOME to"
+                " a folder of letters, digits and ./_+-"
+            )
+            raise UsageError(text)
         if len(os.fsencode(found.control_socket)) > _SOCKET_PATH_BYTES:
             text = (
                 f"{found.control_socket} is too long for a socket (at most {_SOCKET_PATH_BYTES}"

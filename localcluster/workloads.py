@@ -133,8 +133,15 @@ class Workloads:
         wait_until(f"pods gone: {', '.join(names)}", left, seconds=seconds)
 
     def environment(self, name: str, container_name: str = "main") -> dict[str, str]:
-        """Return the variables that a container printed when it started."""
-        text = self.cluster.kubectl("logs", name, "-n", self.namespace, "-c", container_name)
+        """Return the variables that a container printed when it started; wait until it has."""
+        text = ""
+
+        def incomplete() -> str | None:
+            nonlocal text
+            text = self.cluster.kubectl("logs", name, "-n", self.namespace, "-c", container_name)
+            return None if "ready" in text.splitlines() else text[-200:]
+
+        wait_until(f"the environment of {name}", incomplete, seconds=10)
         pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
         return {key: value for key, _, value in pairs}
 

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from localcluster.cluster import Cluster
-from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, gpu_node
+from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port, gpu_node
 from localcluster.state import StateFolder
 from localcluster.wait import tail
 from localcluster.workloads import Workloads
@@ -44,6 +44,7 @@ def pytest_runtest_makereport(
 def cluster() -> Iterator[Cluster]:
     """n1, n2, n3 with two cards each, n4 with four; every card has 16276 units of one MiB."""
     nodes = [gpu_node("n1", 2), gpu_node("n2", 2), gpu_node("n3", 2), gpu_node("n4", 4)]
+    check_port()
     made = Cluster.up(nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=print)
     try:
         Gpushare(made).install()

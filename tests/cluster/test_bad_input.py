@@ -69,7 +69,7 @@ def test_the_api_server_itself_keeps_impossible_amounts_out(
     [
         b"{",
         b"",
-        b"\\xff",
+        b"\xff",
         b"[]",
         b'{"Pod": 7, "NodeNames": []}',
         b'{"PodName": 1, "PodNamespace": "default", "PodUID": "x", "Node": "n1"}',

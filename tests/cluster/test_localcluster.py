@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,6 +171,31 @@ def test_what_is_killed_comes_back_and_a_killed_supervisor_leaves_nothing(
     )
     assert traces(state) > {"mount", "interface", "state folder"}
     teardown.down(state)
+    assert traces(state) == set()
+    assert host() == before
+
+
+@pytest.mark.parametrize(
+    "signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGHUP,), (signal.SIGTERM, signal.SIGINT)]
+)
+def test_an_up_that_is_interrupted_leaves_nothing(
+    state: StateFolder, before: dict[str, object], signals: tuple[signal.Signals, ...]
+) -> None:
+    up = subprocess.Popen(
+        [sys.executable, "-m", "localcluster", "up", "--name", NAME],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert up.stdout is not None
+    with up.stdout as lines:
+        assert "kube-apiserver started" in next(lines)
+        for number in signals:
+            os.kill(up.pid, number)
+        said = lines.read()
+    assert up.wait(30) != 0
+    assert "Traceback" not in said
     assert traces(state) == set()
     assert host() == before
 

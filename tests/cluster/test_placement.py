@@ -17,24 +17,12 @@ EXTENDER = "/gpushare-scheduler"
 
 
 def test_a_pod_runs_on_the_node_that_has_a_card_with_room(gpushare: Gpushare, pods: Workloads):
-    pods.run(
-        *(pod(f"n1-{units}", units, node="n1") for units in (CARD_MIB, THREE_QUARTERS)),
-        *(pod(f"n2-{letter}", THREE_QUARTERS, node="n2") for letter in "ab"),
-        pod("n3-half", HALF, node="n3"),
-        pod("n4-full", CARD_MIB, node="n4"),
-    )
-    pods.run(pod("n3-full", CARD_MIB, node="n3"), *(pod(f"n4-{i}", CARD_MIB) for i in range(3)))
+    Demo(gpushare.cluster, gpushare, pods).filtering()
     asks = pod("asks-half", HALF)
-    _, answer = gpushare.call(
-        "POST", f"{EXTENDER}/filter", {"Pod": asks, "NodeNames": ["n1", "n2", "n3"]}
-    )
-    assert answer["NodeNames"] == ["n3"]
-    assert answer["FailedNodes"]["n2"] == "no single GPU has enough free aliyun.com/gpu-mem"
-
-    waits = pod("asks-half-of-n1", HALF, node="n1")
-    pods.create(waits)
-    pods.run(asks)
+    _, answer = gpushare.call("POST", f"{EXTENDER}/filter", {"Pod": asks, "NodeNames": ["n2"]})
+    assert answer["FailedNodes"] == {"n2": "no single GPU has enough free aliyun.com/gpu-mem"}
     assert gpushare.card_of("asks-half") == gpushare.card_of("n3-half")
+    pods.create(pod("asks-half-of-n1", HALF, node="n1"))
     env_is_card_on_record(pods, "asks-half", "n1-16276", "n2-a", "n2-b", "n3-full")
     sums_are_right(gpushare, pods)
 
@@ -46,10 +34,9 @@ def test_a_pod_runs_on_the_node_that_has_a_card_with_room(gpushare: Gpushare, po
 
 
 def test_the_card_that_is_filled_best_is_chosen(gpushare: Gpushare, pods: Workloads):
-    Demo(gpushare.cluster, gpushare, pods).fill_four_cards()
+    Demo(gpushare.cluster, gpushare, pods).best_fit()
     [node] = gpushare.inspect("n4")
-    assert [card["free"] for card in node["devs"]] == [THREE_QUARTERS, HALF, QUARTER, CARD_MIB]
-    pods.run(pod("asks-half", HALF, node="n4"))
+    assert [card["free"] for card in node["devs"]] == [THREE_QUARTERS, 0, QUARTER, CARD_MIB]
     assert gpushare.card_of("asks-half") == ("n4", 1)
     env_is_card_on_record(pods, "asks-half")
 
