@@ -81,7 +81,7 @@ class Routes:
         return response
 
     async def _filter(self, request: web.Request) -> web.Response:
-        args = _decode(args_decoder, await request.read())
+        args = await _decoded(args_decoder, request)
         full = _full_nodes(args)
         names = args.node_names if full is None else list(full)
         if names is None:
@@ -103,7 +103,7 @@ class Routes:
         return _json(result)
 
     async def _bind(self, request: web.Request) -> web.Response:
-        args = _decode(binding_decoder, await request.read())
+        args = await _decoded(binding_decoder, request)
         if not (args.pod_uid and args.node and args.pod_name and args.pod_namespace):
             raise BadRequest("PodName, PodNamespace, PodUID and Node must all be given")
         if max(map(len, (args.pod_uid, args.node, args.pod_name, args.pod_namespace))) > MAX_NAME:
@@ -134,10 +134,10 @@ class Routes:
         return _json(inspect.ClusterView([view]))
 
 
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+async def _decoded(decoder: msgspec.json.Decoder[T], request: web.Request) -> T:
     try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as err:
+        return decoder.decode(await request.read())
+    except (msgspec.DecodeError, RecursionError, web.RequestPayloadError) as err:
         raise BadRequest(f"body cannot be read: {err}") from err
 
 

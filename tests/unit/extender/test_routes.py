@@ -110,6 +110,14 @@ async def test_a_body_that_cannot_be_read_is_a_clear_error(client, bench, verb, 
     assert bench.held == [(0, 0), (0, 0)]
 
 
+@pytest.mark.parametrize("verb", ["filter", "bind"])
+async def test_a_body_that_is_not_compressed_as_it_says_is_a_clear_error(client, verb):
+    headers = {"Content-Encoding": "gzip"}
+    response = await client.post(f"{PREFIX}/{verb}", data=b"xx", headers=headers)
+    assert response.status == 400
+    assert "cannot be read" in await response.text()
+
+
 async def test_bind_answers_200_with_the_reason_inside(client, bench):
     bench.add(pod("a", 17))
     body = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
