@@ -1,5 +1,6 @@
 """Early binding: Allocate names the card itself, and a start on any other card is refused."""
 
+import asyncio
 import random
 
 import grpc
@@ -140,6 +141,25 @@ async def test_without_the_kubelets_pods_only_a_harmless_choice_is_made(plugin, 
     plugin.watch.replaced(apart)
     with pytest.raises(Rejected, match="any of 2 pods on different cards"):
         await kubelet.admit(apart[0])
+
+
+async def test_without_the_kubelets_pods_nobody_gets_the_card_of_one_that_was_there_before(
+    plugin, kubelet
+) -> None:
+    kubelet.pods_fail = KubeletError("connection refused")
+    stale, meant = pod("stale", 8, cards=(FIRST,)), pod("meant", 8, cards=(SECOND,))
+    first = pod("first", 4, cards=(FIRST,))
+    plugin.watch.replaced([stale, first])
+    await kubelet.admit(first)
+    asyncio.get_running_loop().call_later(0.2, plugin.watch.changed, meant)
+    with pytest.raises(Rejected, match="any of 2 pods on different cards"):
+        await kubelet.admit(meant)
+    plugin.watch.deleted(stale)
+    again = pod("again", 8, cards=(SECOND,))
+    plugin.watch.deleted(meant)
+    asyncio.get_running_loop().call_later(0.2, plugin.watch.changed, again)
+    await kubelet.admit(again)
+    assert given(kubelet, again) == SECOND
 
 
 async def test_a_plugin_restarted_between_two_containers_goes_on_with_the_pod(

@@ -1,6 +1,7 @@
 """CDI files: names that depend on the devices alone, content that a runtime reads."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -63,3 +64,18 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path) -> 
 def test_other_cdi_devices_are_not_ours(name: str) -> None:
     assert cdi.share_of_device(name) == ""
     assert cdi.share_of_device(cdi.device_name("abc")) == "abc"
+
+
+def test_old_files_of_shares_that_nobody_holds_are_swept(tmp_path) -> None:
+    specs = cdi.Specs(tmp_path)
+    for share in ("held", "left", "fresh"):
+        specs.write(share, GIVEN)
+    (tmp_path / "nvidia.json").write_text("{}")
+    for path in tmp_path.iterdir():
+        os.utime(path, (1000, 1000))
+    specs.write("fresh", GIVEN)
+    assert specs.sweep({"held"}, before=2000) == 1
+    assert specs.read("left") is None
+    assert specs.read("held") is not None
+    assert specs.read("fresh") is not None
+    assert (tmp_path / "nvidia.json").exists()

@@ -139,3 +139,12 @@ def test_a_driver_installed_later_is_found(library: Path, tmp_path: Path) -> Non
         assert "Not Found" in machine.ask()["error"]
         (folder / "libnvidia-ml.so.1").symlink_to(library / "libnvidia-ml.so.1")
         assert len(machine.ask()["cards"]) == 1
+
+
+def test_a_name_that_cannot_be_read_costs_that_card_alone(machine: Machine) -> None:
+    shown = machine.state.read_bytes()
+    machine.state.write_bytes(shown.replace(b"NVIDIA A100 80GB", b"NVIDIA \xff"))
+    odd, other = machine.ask()["cards"]
+    assert (odd["position"], odd["uuid"]) == (0, "GPU-a")
+    assert "decode" in odd["why"]
+    assert other["uuid"] == "GPU-b"
