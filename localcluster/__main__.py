@@ -9,9 +9,9 @@ from pathlib import Path
 
 from localcluster import gpushare, teardown
 from localcluster.cluster import Cluster
-from localcluster.errors import ApiError, LocalClusterError, UsageError
+from localcluster.errors import ApiError, UsageError
 from localcluster.host import check_host
-from localcluster.interrupts import end_by_exception, undisturbed
+from localcluster.interrupts import run_command, undisturbed
 from localcluster.nvml import CardSpec
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import DEFAULT_NAME, StateFolder
@@ -22,16 +22,8 @@ _MOST_DIGITS = 6
 def main() -> int:
     """Run one command; return its exit code."""
     arguments = _parser().parse_args()
-    end_by_exception()
     try:
-        return _run(arguments)
-    except LocalClusterError as problem:
-        for line in (problem, *getattr(problem, "__notes__", ())):
-            print(f"localcluster: {line}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("localcluster: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return run_command("localcluster", lambda: _run(arguments))
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
 

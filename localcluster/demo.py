@@ -5,14 +5,13 @@
 Brings up a cluster of its own and takes it down again at the end.
 """
 
-import signal
 import sys
 import time
 from dataclasses import dataclass
 from typing import Final
 
 from localcluster.cluster import Cluster
-from localcluster.errors import LocalClusterError, StateError
+from localcluster.errors import StateError
 from localcluster.gpushare import (
     CARD_MIB,
     ROOT,
@@ -21,7 +20,7 @@ from localcluster.gpushare import (
     check_port,
     gpu_node,
 )
-from localcluster.interrupts import end_by_exception
+from localcluster.interrupts import run_command
 from localcluster.picture import draw
 from localcluster.wait import wait_until
 from localcluster.workloads import HOSTNAME, Workloads, pod
@@ -185,26 +184,19 @@ def _progress(line: str) -> None:
 
 def main() -> int:
     """Run the demo; return its exit code. Whatever ends it, the cluster goes."""
-    end_by_exception()
+    return run_command("demo", _run)
+
+
+def _run() -> int:
     started = time.monotonic()
     nodes = [gpu_node("n1", 2), gpu_node("n2", 2), gpu_node("n3", 2), gpu_node("n4", 4)]
+    check_port()
+    _progress("A real Kubernetes on this machine; the cards alone are not real.")
+    cluster = Cluster.up(nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=_progress)
     try:
-        check_port()
-        _progress("A real Kubernetes on this machine; the cards alone are not real.")
-        cluster = Cluster.up(
-            nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=_progress
-        )
-        try:
-            play(cluster)
-        finally:
-            cluster.down()
-    except LocalClusterError as problem:
-        for line in (problem, *getattr(problem, "__notes__", ())):
-            print(f"demo: {line}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("demo: interrupted; nothing is left running", file=sys.stderr)
-        return 128 + signal.SIGINT
+        play(cluster)
+    finally:
+        cluster.down()
     print(f"Done in {time.monotonic() - started:.0f} s; nothing is left running.")
     print("Next: `make cluster` leaves such a cluster up for you to try things on.")
     return 0

@@ -9,7 +9,7 @@ import http.client
 import json
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -58,12 +58,15 @@ class Gpushare:
 
     cluster: Cluster
 
-    def install(self, *, binding: Binding = "late") -> None:
-        """Apply the rights, start both programs, return once every card can be asked for."""
+    def install(self, *, early: Collection[str] = ()) -> None:
+        """Apply the rights, start both programs, return once every card can be asked for.
+
+        The nodes in ``early`` get early binding, as those without CDI need it.
+        """
         self.cluster.kubectl("apply", "-k", str(ACCESS))
         self.start_extender()
         for node in self.cluster.node_names:
-            self.start_plugin(node, binding=binding)
+            self.start_plugin(node, binding="early" if node in early else "late")
         self.wait_ready()
 
     def start_extender(self, *arguments: str) -> None:
@@ -129,20 +132,12 @@ class Gpushare:
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Ask the extender as kube-scheduler does; raise ApiError where it does not answer."""
-        connection = http.client.HTTPConnection(*EXTENDER, timeout=10)
         sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        status, text = _ask("the extender", EXTENDER, method, path, sent)
         try:
-            connection.request(method, path, sent, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        except (OSError, http.client.HTTPException) as problem:
-            raise ApiError(0, f"the extender does not answer: {problem}") from problem
-        finally:
-            connection.close()
-        try:
-            return answer.status, json.loads(text)
+            return status, json.loads(text)
         except ValueError:
-            return answer.status, text
+            return status, text
 
     def plugin_metrics(self, node: str) -> str:
         """Return what a node's plugin counts, in Prometheus' text form."""
@@ -157,22 +152,6 @@ class Gpushare:
         nodes: list[dict[str, Any]] = found["nodes"]
         return nodes
 
-    def _plugin_page(self, node: str, path: str) -> str:
-        connection = http.client.HTTPConnection(
-            self.cluster.node_address(node), PLUGIN_PORT, timeout=10
-        )
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        except (OSError, http.client.HTTPException) as problem:
-            raise ApiError(0, f"the plugin of {node} does not answer: {problem}") from problem
-        finally:
-            connection.close()
-        if answer.status != http.client.OK:
-            raise ApiError(answer.status, f"the plugin of {node}: {text.strip()}")
-        return text
-
     def card_of(self, pod: str) -> tuple[str, int]:
         """Return node and card index on which the extender counts a pod of one card."""
         for node in self.inspect():
@@ -180,6 +159,13 @@ class Gpushare:
                 if any(held["name"] == pod for held in card["pods"]):
                     return node["name"], card["id"]
         raise UsageError(f"pod {pod} holds no card")
+
+    def _plugin_page(self, node: str, path: str) -> str:
+        address = (self.cluster.node_address(node), PLUGIN_PORT)
+        status, text = _ask(f"the plugin of {node}", address, "GET", path)
+        if status != http.client.OK:
+            raise ApiError(status, f"the plugin of {node}: {text.strip()}")
+        return text
 
 
 def plugin_of(node: str) -> str:
@@ -192,3 +178,18 @@ _ENVIRONMENT: Final = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 def _python(module: str, words: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", module, *words]
+
+
+def _ask(
+    who: str, address: tuple[str, int], method: str, path: str, body: bytes | None = None
+) -> tuple[int, str]:
+    """Return status and text of one request; raise ApiError where no answer comes."""
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except (OSError, http.client.HTTPException) as problem:
+        raise ApiError(0, f"{who} does not answer: {problem}") from problem
+    finally:
+        connection.close()

@@ -1,11 +1,14 @@
 """Signals that end a command, and work that they must not cut short."""
 
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
+
+from localcluster.errors import LocalClusterError
 
 _ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -18,6 +21,20 @@ def end_by_exception() -> None:
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
+
+
+def run_command(name: str, command: Callable[[], int]) -> int:
+    """Run a command to its exit code: a line and no traceback for what is ours, or the user's."""
+    end_by_exception()
+    try:
+        return command()
+    except LocalClusterError as problem:
+        for line in (problem, *getattr(problem, "__notes__", ())):
+            print(f"{name}: {line}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 @contextmanager

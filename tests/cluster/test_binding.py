@@ -126,6 +126,7 @@ def test_a_deployment_that_starts_while_something_is_killed_runs_in_the_end(
     wait_until("some of ten to be bound", lambda: None if bound() > 1 else "none", seconds=20)
     gpushare.cluster.kill(victim)
     gpushare.cluster.kubectl("rollout", "status", "deployment/ten", "--timeout=110s", seconds=120)
+    gpushare.wait_ready()
     names = [
         each["metadata"]["name"]
         for each in pods.all("app=ten")

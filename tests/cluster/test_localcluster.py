@@ -181,8 +181,9 @@ def test_what_is_killed_comes_back_and_a_killed_supervisor_leaves_nothing(
 def test_an_up_that_is_interrupted_leaves_nothing(
     state: StateFolder, before: dict[str, object], signals: tuple[signal.Signals, ...]
 ) -> None:
+    # A shell starts what runs in its background with SIGINT ignored, and so may have started us.
     up = subprocess.Popen(
-        [sys.executable, "-m", "localcluster", "up", "--name", NAME],
+        ["env", "--default-signal", sys.executable, "-m", "localcluster", "up", "--name", NAME],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
