@@ -58,29 +58,21 @@ class Allocations:
         A wish is never worth a failed pod, so this raises nothing of ours.
         """
         self._preferred = None
+        is_sure = True
         try:
-            match = await self._find(size)
+            try:
+                match = await self._find(size)
+            except KubeletError:
+                # A wrong guess costs device IDs of another card, which are counted.
+                match, is_sure = find(list(self._watch), self._holders(), size, None), False
             grant = grant_of(match.pod, self._cards.inventory)
-        except KubeletError as err:
-            return self._prefer_without_kubelet(available, must, size, err)
         except PluginError as err:
             log.info("no preference among devices", extra={"units": size, "why": str(err)})
             return []
         chosen = devices.choose(available, must, size, grant.tags)
-        self._preferred = frozenset(chosen), match
+        if is_sure:
+            self._preferred = frozenset(chosen), match
         return chosen
-
-    def _prefer_without_kubelet(
-        self, available: Sequence[str], must: Sequence[str], size: int, why: KubeletError
-    ) -> list[str]:
-        """From our own watch: a wrong guess costs device IDs of another card, which are counted."""
-        try:
-            match = find(list(self._watch), self._holders(), size, None)
-            grant = grant_of(match.pod, self._cards.inventory)
-        except PluginError:
-            log.info("no preference among devices", extra={"units": size, "why": str(why)})
-            return []
-        return devices.choose(available, must, size, grant.tags)
 
     async def allocate(self, device_ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:
         """The answer for one container; an error here fails its pod for good.
@@ -153,16 +145,16 @@ class Allocations:
         known, clock = self._known_to_watch, asyncio.get_running_loop()
         deadline = clock.time() + WATCH_SECONDS
         while True:
+            is_late = clock.time() >= deadline
             try:
                 match = find(list(self._watch), self._holders(), units, None)
             except NoMatch:
-                match = None
-            is_late = clock.time() >= deadline
-            if match is not None and (is_late or match.pod.uid not in known):
-                self._known_to_watch = frozenset(pod.uid for pod in self._watch)
-                return match
-            if is_late:
-                return find(list(self._watch), self._holders(), units, None)
+                if is_late:
+                    raise
+            else:
+                if is_late or match.pod.uid not in known:
+                    self._known_to_watch = frozenset(pod.uid for pod in self._watch)
+                    return match
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def _match(self, ids: frozenset[str]) -> Match:

@@ -24,7 +24,6 @@ ID_LENGTH: Final = TAG_LENGTH + UNIT_LENGTH
 MAX_CARD_UNITS: Final = len(DIGITS) ** UNIT_LENGTH
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
-MANY_DEVICES: Final = 100_000  # from here on one large pod costs the kubelet 0.1 s of admission
 
 _BASE: Final = len(DIGITS)
 _VALUES: Final = {digit: value for value, digit in enumerate(DIGITS)}

@@ -10,11 +10,10 @@ from typing import Final
 from deviceplugin.allocation import BINDINGS, BindingName
 from deviceplugin.inventory import BY_DRIVER
 from gpushare.errors import SettingsError
+from gpushare.flags import parse_port, parse_unit
 from gpushare.telemetry import logs
 from gpushare.telemetry.health import version
-from gpushare.units import parse_unit
 
-_PORT_MAX: Final = 65535
 _TOKEN: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - its file
 
 
@@ -61,12 +60,12 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
         cdi_dir=Path(flags.cdi_dir),
         state_dir=Path(flags.state_dir),
         node_address=flags.node_address,
-        kubelet_port=_port("--kubelet-port", flags.kubelet_port, least=1),
+        kubelet_port=parse_port("--kubelet-port", flags.kubelet_port),
         kubelet_certificate=Path(flags.kubelet_certificate),
         kubelet_token=Path(flags.kubelet_token),
         health_seconds=_seconds("--health-interval", flags.health_interval),
         http_host=flags.http_host,
-        http_port=_port("--http-port", flags.http_port, least=0),
+        http_port=parse_port("--http-port", flags.http_port, least=0),
         log_level=flags.log_level,
     )
 
@@ -77,13 +76,6 @@ def _reserved(text: str) -> int:
         return named[text]
     if not (text.isascii() and text.isdigit() and len(text) <= 7):  # noqa: PLR2004 - 9 TiB
         raise SettingsError(f"--reserved={text}: write driver, none or a number of MiB")
-    return int(text)
-
-
-def _port(flag: str, text: str, *, least: int) -> int:
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else -1  # noqa: PLR2004
-    if not least <= number <= _PORT_MAX:
-        raise SettingsError(f"{flag}={text}: write a port from {least} to {_PORT_MAX}")
     return int(text)
 
 

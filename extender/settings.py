@@ -8,9 +8,9 @@ from typing import NoReturn
 
 from gpushare.contract import EXTENDER_PORT
 from gpushare.errors import SettingsError
+from gpushare.flags import parse_port, parse_unit
 from gpushare.telemetry.health import version
 from gpushare.telemetry.logs import LEVELS
-from gpushare.units import parse_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,9 @@ def parse(argv: Sequence[str]) -> Settings:
     parser.add_argument("--log-level", default=_env("LOG_LEVEL", "info"), choices=LEVELS)
     parser.add_argument("--version", action="version", version=version())
     found = parser.parse_args(argv)
-    is_number = found.port.isascii() and found.port.isdigit() and len(found.port) <= len("65535")
-    if not (is_number and 0 < int(found.port) < 2**16):
-        raise SettingsError(f"--port is {found.port!r}: write a number from 1 to 65535")
     return Settings(
         host=found.host,
-        port=int(found.port),
+        port=parse_port("--port", found.port),
         unit_mib=parse_unit(found.memory_unit),
         kubeconfig=found.kubeconfig,
         log_level=found.log_level,

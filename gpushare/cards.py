@@ -1,6 +1,5 @@
 """Cards, the inventory of a node, and shares of cards: values that never change."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -114,7 +113,6 @@ class Share:
     units: int
     cards: tuple[str, ...] = ()
     why_unplaced: str = ""
-    containers: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def pod_key(self) -> str:

@@ -1,6 +1,6 @@
 """Pod annotations to shares and back: the one reader and writer of the contract on pods (pure)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -54,7 +54,7 @@ def request_of(pod: Pod) -> Request:
     Raises RequestError with a text for the user: an amount that is none, nothing asked for,
     ``gpu-count`` asked for as a resource, or a split that does not come out even.
     """
-    containers = tuple(_containers(pod))
+    containers = containers_of(pod)
     if any(
         RESOURCE_COUNT in container.limits or RESOURCE_COUNT in container.requests
         for container in (*pod.init_containers, *pod.containers)
@@ -80,7 +80,15 @@ def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
 
     Raises RequestError if an amount cannot be read.
     """
-    return tuple(_containers(pod))
+    inits = (
+        ContainerRequest(
+            container.name,
+            _units(container),
+            ContainerKind.SIDECAR if container.is_sidecar else ContainerKind.INIT,
+        )
+        for container in pod.init_containers
+    )
+    return (*inits, *(ContainerRequest(c.name, _units(c)) for c in pod.containers))
 
 
 def share_of(pod: Pod, inventory: Inventory | None) -> Share | None:
@@ -94,18 +102,17 @@ def share_of(pod: Pod, inventory: Inventory | None) -> Share | None:
     if not pod.node or pod.is_terminal or not asks_for_share(pod):
         return None
     try:
-        request = Request(tuple(_containers(pod)))
+        request = Request(containers_of(pod))
     except RequestError as err:
         # Bound by somebody who did not ask us: until it is gone its node takes no more.
-        return _share(pod, MAX_UNITS, (), f"amount cannot be read: {err}", {})
+        return _share(pod, MAX_UNITS, (), f"amount cannot be read: {err}")
     if not request.units:
         return None
-    amounts = {container.name: container.units for container in request.containers}
     try:
         cards = _cards_of(pod, inventory)
     except RecordError as err:
-        return _share(pod, request.units, (), str(err), amounts)
-    return _share(pod, -(-request.units // len(cards)), cards, "", amounts)
+        return _share(pod, request.units, (), str(err))
+    return _share(pod, -(-request.units // len(cards)), cards)
 
 
 def decision_annotations(
@@ -151,6 +158,18 @@ def keep_decision(before: Pod, after: Pod) -> Pod | None:
     return msgspec.structs.replace(after, metadata=metadata)
 
 
+def contradicts_decision(pod: Pod) -> bool:
+    """Whether ``running-on`` of a bound pod names other cards than its decision does.
+
+    Our plugin starts a container on the decided cards or not at all, so somebody else wrote it.
+    """
+    decided = pod.annotations.get(ANNOTATION_CARDS)
+    if not (pod.node and decided):
+        return False
+    running_on = _running_on(pod)
+    return bool(running_on) and set(running_on) != {uuid.strip() for uuid in decided.split(",")}
+
+
 def encode_running_on(request: Request, cards: Sequence[str]) -> str:
     """The value of ``running-on``: container to UUID to units."""
     return msgspec.json.encode(
@@ -162,20 +181,9 @@ def encode_running_on(request: Request, cards: Sequence[str]) -> str:
     ).decode()
 
 
-def _share(
-    pod: Pod, units: int, cards: tuple[str, ...], why: str, amounts: Mapping[str, int]
-) -> Share:
+def _share(pod: Pod, units: int, cards: tuple[str, ...], why: str = "") -> Share:
     meta = pod.metadata
-    return Share(meta.uid, meta.namespace, meta.name, pod.node, units, cards, why, amounts)
-
-
-def _containers(pod: Pod) -> list[ContainerRequest]:
-    found = []
-    for container in pod.init_containers:
-        kind = ContainerKind.SIDECAR if container.is_sidecar else ContainerKind.INIT
-        found.append(ContainerRequest(container.name, _units(container), kind))
-    found += [ContainerRequest(c.name, _units(c)) for c in pod.containers]
-    return found
+    return Share(meta.uid, meta.namespace, meta.name, pod.node, units, cards, why)
 
 
 def _units(container: Container) -> int:
@@ -218,23 +226,12 @@ def _allocation(containers: Sequence[ContainerRequest], indexes: Sequence[int]) 
     ).decode()
 
 
-def contradicts_decision(pod: Pod) -> bool:
-    """Whether ``running-on`` of a bound pod names other cards than its decision does.
-
-    Our plugin starts a container on the decided cards or not at all, so somebody else wrote it.
-    """
-    decided = pod.annotations.get(ANNOTATION_CARDS)
-    running_on = _running_on(pod)
-    if not (pod.node and decided and running_on):
-        return False
-    return set(running_on) != {uuid.strip() for uuid in decided.split(",")}
-
-
 def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
     uuids = _decided_uuids(pod, inventory)
-    running_on = _running_on(pod)
-    if not pod.annotations.get(ANNOTATION_CARDS) and len(running_on) == len(uuids):
-        uuids = running_on  # decided by the driver's minor number, which a reboot may change
+    if not pod.annotations.get(ANNOTATION_CARDS):
+        # Decided by the driver's minor number, which a reboot may change.
+        running_on = _running_on(pod)
+        uuids = running_on if len(running_on) == len(uuids) else uuids
     unknown = [uuid for uuid in uuids if inventory is not None and not inventory.by_uuid(uuid)]
     if unknown:
         raise RecordError(f"annotations name card {unknown[0][:63]!r}, which is not in the node")

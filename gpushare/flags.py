@@ -1,4 +1,4 @@
-"""What one unit of ``aliyun.com/gpu-mem`` means, as ``--memory-unit`` says it in both programs."""
+"""Flags that both programs have, read alike: ``--memory-unit`` and ports."""
 
 import re
 from typing import Final
@@ -9,6 +9,9 @@ _UNIT: Final = re.compile(r"([1-9][0-9]{0,6})?(MiB|GiB)", re.ASCII)
 _MIB: Final = {"MiB": 1, "GiB": 1024}
 
 
+_PORT_MAX: Final = 2**16 - 1
+
+
 def parse_unit(text: str) -> int:
     """MiB of a unit written as ``GiB``, ``MiB``, ``256MiB`` or ``2GiB``; else SettingsError."""
     match = _UNIT.fullmatch(text)
@@ -17,3 +20,11 @@ def parse_unit(text: str) -> int:
             f"--memory-unit={text[:63]}: write GiB, MiB or a number of them, as 256MiB"
         )
     return int(match[1] or 1) * _MIB[match[2]]
+
+
+def parse_port(flag: str, text: str, *, least: int = 1) -> int:
+    """A TCP port from ``least`` on; else SettingsError that names the flag."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_PORT_MAX))
+    if not (is_number and least <= int(text) <= _PORT_MAX):
+        raise SettingsError(f"{flag}={text[:63]}: write a port from {least} to {_PORT_MAX}")
+    return int(text)
