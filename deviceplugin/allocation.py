@@ -13,7 +13,7 @@ from typing import Final, Literal
 from deviceplugin import answers, cdi, devices, metrics
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.errors import CheckpointError, KubeletError, NoMatch, PluginError, Refused
+from deviceplugin.errors import CheckpointError, KubeletError, NoMatch, PluginError, Reason, Refused
 from deviceplugin.grant import Grant, grant_of, has_decision, without_decision
 from deviceplugin.identity import Admission, Match, find
 from deviceplugin.kubelet_pods import PodSource
@@ -29,7 +29,6 @@ WATCH_SECONDS: Final = 1.5  # with the kubelet's second well below what one answ
 _LOOK_AGAIN_SECONDS: Final = 0.02
 
 BindingName = Literal["late", "early"]
-BINDINGS: Final[tuple[BindingName, ...]] = ("late", "early")
 
 
 class Allocations:
@@ -188,5 +187,9 @@ class Allocations:
         grant = grant_of(pod, self._cards.inventory)
         for card in grant.cards:
             if why := self._cards.why_unhealthy(card):
-                raise Refused(f"pod {pod.key}: its card {card.uuid} is unhealthy: {why}")
+                raise Refused(
+                    f"pod {pod.key}: its card {card.uuid} is unhealthy: {why}",
+                    pod=pod,
+                    reason=Reason.CARD_UNHEALTHY,
+                )
         return grant

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
-from deviceplugin.allocation import Allocations
+from deviceplugin.allocation import Allocations, BindingName
 from deviceplugin.cdi import Specs
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.driver import Backend
@@ -34,7 +34,8 @@ async def run(settings: Settings, backend: Backend) -> None:
     """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used."""
     clock = SystemClock()
     slots = SlotFile(settings.state_dir)
-    terms = Terms(settings.unit_mib, settings.reserved_mib, settings.binding, health.version())
+    binding: BindingName = "early" if settings.binding == "early" else "late"
+    terms = Terms(settings.unit_mib, settings.reserved_mib, binding, health.version())
     cards = NodeCards(terms, slots.read())
     checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
     specs = Specs(settings.cdi_dir)
@@ -53,7 +54,7 @@ async def run(settings: Settings, backend: Backend) -> None:
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
         node_report = NodeReport(kube, settings.node_name, cards, slots, clock)
-        allocations = Allocations(settings.binding, cards, kubelet, watch, checkpoint)
+        allocations = Allocations(binding, cards, kubelet, watch, checkpoint)
         starts = Starts(
             cards=cards,
             kubelet=kubelet,

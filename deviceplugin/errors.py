@@ -10,7 +10,21 @@ GpushareError
     └── Refused           a container must not start, or not on these cards
 """
 
+from enum import StrEnum
+
 from gpushare.errors import GpushareError
+from gpushare.objects import Pod
+
+
+class Reason(StrEnum):
+    """Why a decision cannot be kept; what a pod's condition and Event say."""
+
+    NO_DECISION = "NoDecision"
+    DECISION_UNREADABLE = "DecisionUnreadable"
+    CARD_UNHEALTHY = "CardUnhealthy"
+    CARD_GONE = "CardGone"
+    CARD_TOO_FULL = "CardTooFull"
+    ANSWER_STALE = "AnswerStale"
 
 
 class PluginError(GpushareError):
@@ -38,4 +52,11 @@ class NoMatch(PluginError):
 
 
 class Refused(PluginError):
-    pass
+    """``pod`` and ``reason`` are None where the fault is not one of a pod's decision."""
+
+    def __init__(
+        self, message: str, *, pod: Pod | None = None, reason: Reason | None = None
+    ) -> None:
+        super().__init__(message)
+        self.pod = pod
+        self.reason = reason

@@ -7,7 +7,7 @@ container sees and what is counted cannot part.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.errors import Refused
+from deviceplugin.errors import Reason, Refused
 from gpushare.cards import Card, Inventory, Request
 from gpushare.contract import (
     ANNOTATION_CARDS,
@@ -62,7 +62,9 @@ def without_decision(pod: Pod) -> Refused:
     return Refused(
         f"no card was decided on for pod {pod.key}: kube-scheduler is not using the gpushare "
         f"extender for this pod (annotation {ANNOTATION_INDEX} is missing; see the extender's "
-        f"part in kube-scheduler's configuration, and the pod's schedulerName)"
+        f"part in kube-scheduler's configuration, and the pod's schedulerName)",
+        pod=pod,
+        reason=Reason.NO_DECISION,
     )
 
 
@@ -75,23 +77,30 @@ def grant_of(pod: Pod, inventory: Inventory | None) -> Grant:
     try:
         request = request_of(pod)
     except RequestError as err:
-        raise Refused(f"pod {pod.key}: {err}") from err
+        raise _unreadable(pod, f"pod {pod.key}: {err}") from err
     if contradicts_decision(pod):
-        raise Refused(
+        raise _unreadable(
+            pod,
             f"pod {pod.key}: annotations {ANNOTATION_CARDS} and {ANNOTATION_RUNNING_ON} name "
-            f"different cards, so somebody changed one of them: delete the pod"
+            f"different cards, so somebody changed one of them: delete the pod",
         )
     share = share_of(pod, inventory)
     if share is None:
         raise Refused(f"pod {pod.key} holds no share: it is not bound, or it has ended")
     if share.is_unplaced:
-        raise Refused(f"pod {pod.key}: its card cannot be told: {share.why_unplaced}")
+        raise _unreadable(pod, f"pod {pod.key}: its card cannot be told: {share.why_unplaced}")
     cards = [card for card in inventory.cards if card.uuid in share.cards]
     if len(cards) != request.card_count:
-        raise Refused(
-            f"pod {pod.key} asks for {request.card_count} cards, and {len(cards)} are on its record"
+        raise _unreadable(
+            pod,
+            f"pod {pod.key} asks for {request.card_count} cards, and {len(cards)} are on its "
+            f"record",
         )
     return Grant(pod, request, tuple(cards))
+
+
+def _unreadable(pod: Pod, text: str) -> Refused:
+    return Refused(text, pod=pod, reason=Reason.DECISION_UNREADABLE)
 
 
 def visible_cards(envs: Mapping[str, str], inventory: Inventory | None) -> frozenset[str]:

@@ -5,16 +5,23 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args
 
-from deviceplugin.allocation import BINDINGS, BindingName
 from deviceplugin.inventory import BY_DRIVER
 from gpushare.errors import SettingsError
 from gpushare.flags import parse_port, parse_unit
 from gpushare.telemetry import logs
 from gpushare.telemetry.health import version
 
-_TOKEN: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - its file
+BindingFlag = Literal["auto", "late", "early"]
+Inject = Literal["runtime", "cdi"]
+KubeletTls = Literal["pin", "ca"]
+
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CERTIFICATES: Final[dict[KubeletTls, Path]] = {
+    "pin": Path("/var/lib/kubelet/pki/kubelet.crt"),
+    "ca": _ACCOUNT / "ca.crt",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +30,20 @@ class Settings:
     kubeconfig: str | None
     unit_mib: int
     reserved_mib: int
-    binding: BindingName
+    binding: BindingFlag
+    inject: Inject
     device_plugin_dir: Path
     cdi_dir: Path
+    nvidia_cdi_dirs: tuple[Path, ...]
     state_dir: Path
     node_address: str
     kubelet_port: int
+    kubelet_tls: KubeletTls
     kubelet_certificate: Path
     kubelet_token: Path
     health_seconds: float
+    recover_seconds: float
+    reads_process_memory: bool
     http_host: str
     http_port: int
     log_level: str
@@ -56,14 +68,19 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
         unit_mib=parse_unit(flags.memory_unit),
         reserved_mib=_reserved(flags.reserved),
         binding=flags.binding,
+        inject=flags.inject,
         device_plugin_dir=Path(flags.device_plugin_dir),
         cdi_dir=Path(flags.cdi_dir),
+        nvidia_cdi_dirs=tuple(Path(each) for each in flags.nvidia_cdi_dirs.split(",") if each),
         state_dir=Path(flags.state_dir),
         node_address=flags.node_address,
         kubelet_port=parse_port("--kubelet-port", flags.kubelet_port),
-        kubelet_certificate=Path(flags.kubelet_certificate),
+        kubelet_tls=flags.kubelet_tls,
+        kubelet_certificate=Path(flags.kubelet_certificate or _CERTIFICATES[flags.kubelet_tls]),
         kubelet_token=Path(flags.kubelet_token),
         health_seconds=_seconds("--health-interval", flags.health_interval),
+        recover_seconds=_seconds("--recover-after", flags.recover_after),
+        reads_process_memory=flags.process_memory,
         http_host=flags.http_host,
         http_port=parse_port("--http-port", flags.http_port, least=0),
         log_level=flags.log_level,
@@ -101,9 +118,26 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--kubeconfig", default="", help="file to reach the API server by, outside a pod")
     add("--memory-unit", default="GiB", help="what one gpu-mem is: GiB, MiB or <n>MiB")
     add("--reserved", default="driver", help="MiB of each card kept back: driver, none or <MiB>")
-    add("--binding", default="late", choices=BINDINGS, help="late needs a runtime with CDI")
+    add(
+        "--binding",
+        default="auto",
+        choices=get_args(BindingFlag),
+        help="when a container gets its card: at its start (late, needs a runtime with CDI) or at "
+        "its pod's admission (early)",
+    )
+    add(
+        "--inject",
+        default="runtime",
+        choices=get_args(Inject),
+        help="how: NVIDIA's runtime reads the UUID, or CDI edits the container (needs late)",
+    )
     add("--device-plugin-dir", default="/var/lib/kubelet/device-plugins", help="kubelet's sockets")
     add("--cdi-dir", default="/var/run/cdi", help="where the runtime looks for CDI files")
+    add(
+        "--nvidia-cdi-dirs",
+        default="/etc/cdi,/var/run/cdi",
+        help="where NVIDIA's own CDI files are, for --inject=cdi",
+    )
     add("--state-dir", default="/var/lib/gpushare", help="indexes and tags of the cards")
     add(
         "--node-address",
@@ -112,12 +146,31 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     add("--kubelet-port", default="10250", help="the kubelet's HTTPS port")
     add(
-        "--kubelet-certificate",
-        default="/var/lib/kubelet/pki/kubelet.crt",
-        help="what the kubelet serves with, or the authority that has signed it",
+        "--kubelet-tls",
+        default="pin",
+        choices=get_args(KubeletTls),
+        help="know the kubelet by its own certificate, or by the authority that has signed it",
     )
-    add("--kubelet-token", default=_TOKEN, help="file with the token for the kubelet")
+    add(
+        "--kubelet-certificate",
+        default="",
+        help="that certificate, or that authority; by default "
+        + " or ".join(str(path) for path in _CERTIFICATES.values()),
+    )
+    token = str(_ACCOUNT / "token")
+    add("--kubelet-token", default=token, help="file with the token for the kubelet")
     add("--health-interval", default="5", help="seconds between two looks at the cards")
+    add(
+        "--recover-after",
+        default="60",
+        help="seconds for which a card must be well again before it is offered; twice as many "
+        "each time it falls ill again",
+    )
+    add(
+        "--process-memory",
+        action="store_true",
+        help="measure what each pod really uses; needs the host's process IDs",
+    )
     add("--http-host", default="0.0.0.0", help="where to serve health and metrics")  # noqa: S104
     add("--http-port", default="32767", help="port of /healthz, /readyz, /metrics and /version")
     add("--log-level", default="info", choices=logs.LEVELS, help="least level to log")

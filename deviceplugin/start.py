@@ -12,7 +12,7 @@ from typing import Final
 from deviceplugin import answers, cdi, devices, metrics
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.errors import Refused
+from deviceplugin.errors import Reason, Refused
 from deviceplugin.grant import Grant, grant_of, off_card
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
@@ -63,7 +63,11 @@ class Starts:
         grant = grant_of(pod, self._cards.inventory)
         for card in grant.cards:
             if why := self._cards.why_unusable(card):
-                raise Refused(f"pod {pod.key}: its card {card.uuid} cannot be used: {why}")
+                raise Refused(
+                    f"pod {pod.key}: its card {card.uuid} cannot be used: {why}",
+                    pod=pod,
+                    reason=Reason.CARD_UNHEALTHY,
+                )
         for entry in entries:
             self._make_true(entry, grant)
         self._count_off_card(ids, grant)
@@ -115,7 +119,9 @@ class Starts:
                 f"pod {grant.pod.key}: container {entry.container} was given "
                 f"{', '.join(sorted(answered.cards)) or 'no card'} by Allocate, and "
                 f"{', '.join(grant.uuids)} is on record: the kubelet keeps that answer as long as "
-                f"the pod lives, so delete the pod"
+                f"the pod lives, so delete the pod",
+                pod=grant.pod,
+                reason=Reason.ANSWER_STALE,
             )
 
     def _sweep(self) -> None:

@@ -30,6 +30,10 @@ ANNOTATION_CARDS: Final = "gpushare.aliyun.com/cards"
 ANNOTATION_ASSIGN_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSIGN_TIME"
 ANNOTATION_RUNNING_ON: Final = "gpushare.aliyun.com/running-on"
 
+# Pod condition, device plugin: False while a container cannot start because the decision cannot be
+# kept. The extender evicts where a new decision would help.
+CONDITION_CARD_USABLE: Final = "gpushare.aliyun.com/CardUsable"
+
 # Node annotation, device plugin: the node's cards.
 ANNOTATION_INVENTORY: Final = "gpushare.aliyun.com/inventory"
 INVENTORY_VERSION: Final = 1
@@ -40,6 +44,7 @@ ENV_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
 ENV_POD_UNITS: Final = "ALIYUN_COM_GPU_MEM_POD"
 ENV_CONTAINER_UNITS: Final = "ALIYUN_COM_GPU_MEM_CONTAINER"
 ENV_CARD_UNITS: Final = "ALIYUN_COM_GPU_MEM_DEV"
+ENV_CARD_UUID: Final = "GPUSHARE_CARD_UUID"  # UUIDs where NVIDIA_VISIBLE_DEVICES has to say void
 NO_CARD: Final = "void"  # NVIDIA's container toolkit: as if the variable were not set at all
 
 # CDI device of a share: ``gpushare.aliyun.com/share=<name>``.
