@@ -13,7 +13,7 @@ from typing import Final, Literal
 from deviceplugin import answers, cdi, devices, metrics
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.errors import CheckpointError, KubeletError, NoMatch, PluginError, Reason, Refused
+from deviceplugin.errors import CheckpointError, KubeletError, NoMatch, PluginError, Refused
 from deviceplugin.grant import Grant, grant_of, has_decision, without_decision
 from deviceplugin.identity import Admission, Match, find
 from deviceplugin.kubelet_pods import PodSource
@@ -186,10 +186,11 @@ class Allocations:
     def _healthy_grant(self, pod: Pod) -> Grant:
         grant = grant_of(pod, self._cards.inventory)
         for card in grant.cards:
-            if why := self._cards.why_unhealthy(card):
+            if trouble := self._cards.trouble(card):
+                reason, why = trouble
                 raise Refused(
                     f"pod {pod.key}: its card {card.uuid} is unhealthy: {why}",
                     pod=pod,
-                    reason=Reason.CARD_UNHEALTHY,
+                    reason=reason,
                 )
         return grant

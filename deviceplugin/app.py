@@ -18,8 +18,9 @@ from deviceplugin.pods import NodePods
 from deviceplugin.registration import Registrar
 from deviceplugin.server import Endpoint, Service
 from deviceplugin.settings import Settings
-from deviceplugin.slots import SlotFile
 from deviceplugin.start import Starts
+from deviceplugin.state import StateFile
+from deviceplugin.unit_hold import UnitHold
 from gpushare.clock import SystemClock
 from gpushare.kube import client
 from gpushare.kube.informer import Informer
@@ -33,10 +34,10 @@ CHECKPOINT = "kubelet_internal_checkpoint"
 async def run(settings: Settings, backend: Backend) -> None:
     """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used."""
     clock = SystemClock()
-    slots = SlotFile(settings.state_dir)
+    state = StateFile(settings.state_dir)
     binding: BindingName = "early" if settings.binding == "early" else "late"
     terms = Terms(settings.unit_mib, settings.reserved_mib, binding, health.version())
-    cards = NodeCards(terms, slots.read())
+    cards = NodeCards(terms, state.read(), clock=clock, recover_seconds=settings.recover_seconds)
     checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
     specs = Specs(settings.cdi_dir)
     watch = NodePods()
@@ -53,7 +54,7 @@ async def run(settings: Settings, backend: Backend) -> None:
         reports = PodReport(
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
-        node_report = NodeReport(kube, settings.node_name, cards, slots, clock)
+        node_report = NodeReport(kube, settings.node_name, cards, state, clock)
         allocations = Allocations(binding, cards, kubelet, watch, checkpoint)
         starts = Starts(
             cards=cards,
@@ -72,7 +73,8 @@ async def run(settings: Settings, backend: Backend) -> None:
         own_node = client.nodes(field_selector=f"metadata.name={settings.node_name}")
 
         def why_not_ready() -> list[str]:
-            return [why for why in (cards.refusal, registrar.why_not, driver.why_silent) if why]
+            found = (cards.refusal, cards.why_blocked, registrar.why_not, driver.why_silent)
+            return [why for why in found if why]
 
         app = web.Application()
         health.add_pages(app, why_not_ready)
@@ -81,6 +83,7 @@ async def run(settings: Settings, backend: Backend) -> None:
         await run_until_stopped(
             registrar.run(),
             driver.run(),
+            UnitHold(cards, watch, checkpoint).run(),
             node_report.run(),
             reports.run(),
             Informer(kube, own_pods, Pod, watch).run(),

@@ -32,6 +32,10 @@ _DEVICES_KEY: Final = b"\x0a"
 _ID_HEAD: Final = b"\x0a" + bytes([ID_LENGTH])
 _WORST_DEVICE_BYTES: Final = 2 + 2 + ID_LENGTH + 2 + len(UNHEALTHY)
 
+MAX_DEVICES: Final = MAX_MESSAGE_BYTES // _WORST_DEVICE_BYTES
+WARN_DEVICES: Final = 100_000
+WARN_CARD_UNITS: Final = 70_000
+
 
 def device_id(tag: str, unit: int) -> str:
     """The ID of one unit of the card with ``tag``."""
@@ -86,13 +90,43 @@ def worst_bytes(inventory: Inventory) -> int:
     return sum(card.units for card in inventory.cards) * _WORST_DEVICE_BYTES
 
 
-def least_unit_mib(card_mib: Sequence[int]) -> int:
-    """The finest unit, in MiB, with which these cards' list fits."""
+def warnings(inventory: Inventory, card_mib: Sequence[int]) -> list[tuple[str, str]]:
+    """Reason and text of what goes badly with so many units, though it goes."""
+    found = []
+    units = sum(card.units for card in inventory.cards)
+    if units > WARN_DEVICES:
+        text = (
+            f"a unit of {inventory.unit_mib} MiB makes {units} devices on this node: above "
+            f"{WARN_DEVICES}, each large pod keeps the kubelet from admitting others for 0.1 s "
+            f"and more. {_advice(least_unit_mib(card_mib, WARN_DEVICES))}"
+        )
+        found.append(("DeviceListLarge", text))
+    largest = max((card.units for card in inventory.cards), default=0)
+    if largest > WARN_CARD_UNITS:
+        least = least_unit_mib(card_mib, max_card_units=WARN_CARD_UNITS)
+        text = (
+            f"a unit of {inventory.unit_mib} MiB makes {largest} units on one card: from "
+            f"Kubernetes 1.36 on a pod's status names each unit that it holds, and the API server "
+            f"refuses the status of a pod that holds more than about 74900. {_advice(least)}"
+        )
+        found.append(("CardUnitsMany", text))
+    return found
+
+
+def _advice(unit_mib: int) -> str:
+    return f"--memory-unit={unit_mib}MiB or larger, for all nodes and the extender alike, avoids it"
+
+
+def least_unit_mib(
+    card_mib: Sequence[int],
+    max_devices: int = MAX_DEVICES,
+    max_card_units: int = MAX_CARD_UNITS,
+) -> int:
+    """The finest unit, in MiB, with which these cards make no more devices and units a card."""
 
     def fits(unit: int) -> bool:
         units = [mib // unit for mib in card_mib]
-        worst = sum(units) * _WORST_DEVICE_BYTES
-        return worst <= MAX_MESSAGE_BYTES and max(units, default=0) <= MAX_CARD_UNITS
+        return sum(units) <= max_devices and max(units, default=0) <= max_card_units
 
     low, high = 1, max([1, *card_mib])
     while low < high:

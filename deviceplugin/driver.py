@@ -6,7 +6,12 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class PhysicalCard:
-    """``reserved_mib`` is what the driver keeps for itself; None where it does not say."""
+    """A card that answers.
+
+    ``reserved_mib`` is what the driver keeps for itself and ``recovery_action`` NVML's number for
+    what it advises to do with the card (0: nothing); None where the driver does not say.
+    ``rows_failed``: memory rows are broken that could not be remapped.
+    """
 
     uuid: str
     minor: int
@@ -14,24 +19,57 @@ class PhysicalCard:
     memory_mib: int
     reserved_mib: int | None = None
     is_mig: bool = False
+    recovery_action: int | None = None
+    rows_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableCard:
-    """A card that the driver counts and that does not answer; ``uuid`` may be empty."""
+    """A card that the driver counts and that does not answer; ``uuid`` may be empty.
+
+    ``is_definite``: the driver says that it is lost or has to be reset, so it need not be asked
+    again.
+    """
 
     position: int
     uuid: str
     why: str
+    is_definite: bool = False
 
 
 Seen = PhysicalCard | UnreadableCard
 
 
+@dataclass(frozen=True, slots=True)
+class CardEvent:
+    """Something happened to a card: an XID (0 for another event), a reason to look at it."""
+
+    uuid: str
+    xid: int = 0
+
+
 class Backend(Protocol):
+    """Both calls block; each has a thread of its own.
+
+    ``answered`` rises with every answer of the driver, so that slow can be told from stuck.
+    ``heard`` are the UUIDs of the cards whose events the driver delivers.
+    """
+
+    answered: int
+    heard: frozenset[str]
+
     def cards(self) -> tuple[Seen, ...]:
         """All cards that the driver counts, in its order.
 
-        Raises DriverError where it gives no answer about any of them.
+        Raises DriverReplaced where the library is not the driver's any more, DriverError where
+        there is no answer about any card.
+        """
+        ...
+
+    def next_event(self, seconds: float) -> CardEvent | None:
+        """The next event of any card; None if there is none for ``seconds``.
+
+        Cards that have appeared are listened to from the next call on. Raises DriverError; the
+        next call begins anew.
         """
         ...

@@ -1,26 +1,32 @@
-"""Asks the driver every few seconds and tells ``NodeCards`` what it shows.
+"""Looks at the cards every few seconds, and at once when the driver tells that something happened.
 
-One thread of its own makes all calls, because they block and a sick machine can hold one for ever.
-The thread is a daemon: a call that never returns must not keep the program from ending. No driver
-at all is a state like any other: it may be installed later.
+Two threads of its own make all calls, because they block and a sick machine can hold one for ever:
+one looks, one waits for events. They are daemons: a call that never returns must not keep the
+program from ending. No driver at all is a state like any other: it may be installed later.
 """
 
 import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from deviceplugin.driver import Backend, Seen
-from deviceplugin.errors import DriverError
+from deviceplugin import metrics
+from deviceplugin.driver import Backend, CardEvent, Seen
+from deviceplugin.errors import DriverError, DriverReplaced
 from deviceplugin.node_cards import NodeCards
+from gpushare.errors import RestartNeeded
 from gpushare.kube.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 10.0
 PATIENCE: Final = 3  # silent rounds after which no card counts as healthy any more
+QUICK_SECONDS: Final = 1.0  # between the looks at a card under suspicion
+LAST_WORDS_SECONDS: Final = 3.0  # in which the kubelet learns why, before the program ends
+_CALM_SECONDS: Final = 0.1  # between two looks, however many events there are
+_EVENT_SECONDS: Final = 2.0
 
 _Answer = asyncio.Future[Sequence[Seen]]
 
@@ -36,19 +42,24 @@ class DriverThread:
         threading.Thread(target=self._work, name="driver", daemon=True).start()
 
     async def cards(self) -> Sequence[Seen]:
-        """What the driver shows; DriverError if it fails or takes longer than ANSWER_SECONDS.
+        """What the driver shows; DriverError if it fails or is stuck.
 
-        A call that is still out is waited for again, so a stuck driver has one call to answer.
+        Stuck is a driver that has answered nothing at all for ANSWER_SECONDS: a slow one takes its
+        time. A call that is still out is waited for again, so there is one call to answer.
         """
         if self._pending is None:
             loop = asyncio.get_running_loop()
             self._pending = loop.create_future()
             self._asked.put((loop, self._pending))
-        done, _ = await asyncio.wait({self._pending}, timeout=ANSWER_SECONDS)
-        if not done:
-            raise DriverError(f"NVML has not answered within {ANSWER_SECONDS:g} s")
-        answered, self._pending = self._pending, None
-        return answered.result()
+        while True:
+            answered = self._backend.answered
+            done, _ = await asyncio.wait({self._pending}, timeout=ANSWER_SECONDS)
+            if done:
+                break
+            if self._backend.answered == answered:
+                raise DriverError(f"NVML has not answered within {ANSWER_SECONDS:g} s")
+        answer, self._pending = self._pending, None
+        return answer.result()
 
     def _work(self) -> None:
         while True:
@@ -65,38 +76,129 @@ class DriverThread:
                 return  # the loop has ended while the driver was thinking
 
 
+class EventThread:
+    """Waits for events and hands each to ``heard`` on the loop; None where waiting has failed."""
+
+    def __init__(self, backend: Backend, heard: Callable[[CardEvent | None], None]) -> None:
+        self._backend = backend
+        self._heard = heard
+        self._stopped = threading.Event()
+        self._logged = ""
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._work, args=(loop,), name="events", daemon=True).start()
+
+    def stop(self) -> None:
+        """Wait for no more than the event that is being waited for."""
+        self._stopped.set()
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        backoff = Backoff(0.2, 30.0)
+        while not self._stopped.is_set():
+            event: CardEvent | None = None
+            pause = 0.0
+            try:
+                event = self._backend.next_event(_EVENT_SECONDS)
+            except Exception as err:  # noqa: BLE001 - cards are polled meanwhile; it begins anew
+                self._log(str(err) or repr(err))
+                pause = backoff.next()
+            else:
+                self._log("")
+                backoff.reset()
+            metrics.EVENT_CARDS.set(len(self._backend.heard))
+            try:
+                if event is not None or pause:
+                    loop.call_soon_threadsafe(self._heard, event)
+            except RuntimeError:
+                return  # the loop has ended
+            self._stopped.wait(pause)
+
+    def _log(self, why: str) -> None:
+        if why and why != self._logged:
+            log.warning("no events of the driver, cards are polled", extra={"why": why})
+        elif self._logged and not why:
+            log.info("the driver's events are heard again")
+        self._logged = why
+
+
 class DriverWatch:
-    """``interval_seconds`` between rounds; shorter ones, with jitter, until there is an answer."""
+    """``interval_seconds`` between looks; shorter, with jitter, until there is an answer."""
 
     def __init__(self, backend: Backend, cards: NodeCards, interval_seconds: float) -> None:
         self._thread = DriverThread(backend)
+        self._events = EventThread(backend, self._heard)
         self._cards = cards
         self._interval = interval_seconds
+        self._news: list[CardEvent] = []
+        self._stirred = asyncio.Event()
+        self._has_answered = False
+        self._silent_rounds = 0
         self.why_silent = "the driver has not been asked yet"
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. RestartNeeded once the driver was replaced under this program."""
         backoff = Backoff(0.2, self._interval)
-        silent_rounds = 0
-        while True:
-            try:
-                seen = await self._thread.cards()
-            except DriverError as err:
-                silent_rounds += 1
-                if self.why_silent != str(err):
-                    log.warning("no answer from the driver", extra={"why": str(err)})
-                self.why_silent = str(err)
-                if silent_rounds >= PATIENCE:
-                    self._cards.driver_is_silent(self.why_silent)
-                known = self._cards.inventory is not None
-                await asyncio.sleep(self._interval if known else backoff.next())
-                continue
-            if self.why_silent:
-                log.info("the driver answers", extra={"cards": len(seen)})
-            silent_rounds, self.why_silent = 0, ""
-            backoff.reset()
-            self._cards.seen(seen)
-            await asyncio.sleep(self._interval)
+        self._events.start()
+        try:
+            while True:
+                if await self._look():
+                    backoff.reset()
+                await self._pause(self._seconds(backoff))
+        finally:
+            self._events.stop()
+
+    async def _look(self) -> bool:
+        # Only a look that has begun after an event says what came of it.
+        news, self._news = self._news, []
+        try:
+            seen = await self._thread.cards()
+        except DriverError as err:
+            self._news = news + self._news
+            await self._failed(err)
+            return False
+        if self.why_silent:
+            log.info("the driver answers", extra={"cards": len(seen)})
+        self._silent_rounds, self.why_silent, self._has_answered = 0, "", True
+        self._cards.seen(seen, news)
+        return True
+
+    async def _failed(self, err: DriverError) -> None:
+        self._silent_rounds += 1
+        if self.why_silent != str(err):
+            log.warning("no answer from the driver", extra={"why": str(err)})
+        self.why_silent = str(err)
+        is_replaced = isinstance(err, DriverReplaced)
+        if is_replaced or self._silent_rounds >= PATIENCE:
+            self._cards.driver_is_silent(self.why_silent)
+        if is_replaced and self._has_answered:
+            # A library that was loaded stays loaded: only a new process can have the new one.
+            await asyncio.sleep(LAST_WORDS_SECONDS)
+            raise RestartNeeded(f"the driver was replaced while this program ran: {err}")
+
+    def _seconds(self, backoff: Backoff) -> float:
+        if self.why_silent and self._cards.inventory is None:
+            return backoff.next()
+        return min(QUICK_SECONDS, self._interval) if self._cards.is_suspicious else self._interval
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but no longer than until there is news."""
+        await asyncio.sleep(min(_CALM_SECONDS, seconds))
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stirred.wait()
+        except TimeoutError:
+            return
+        self._stirred.clear()
+
+    def _heard(self, event: CardEvent | None) -> None:
+        if event is not None:
+            if event.xid:
+                metrics.XIDS.labels(event.uuid, str(event.xid)).inc()
+                log.warning("XID", extra={"card": event.uuid, "xid": event.xid})
+            if not self._cards.take(event):
+                self._news.append(event)
+        self._stirred.set()
 
 
 def _settle(answer: _Answer, seen: Sequence[Seen] | BaseException) -> None:

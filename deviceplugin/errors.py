@@ -3,6 +3,8 @@
 GpushareError
 └── PluginError
     ├── DriverError       NVML gives no answer about any card
+    │   └── DriverReplaced   the library in this process is not the loaded driver's any more
+    ├── StateError        what was kept on disk is not what was written
     ├── ListTooLong       the node has more units than the kubelet takes in one message
     ├── CheckpointError   the kubelet's checkpoint is not there or cannot be read
     ├── KubeletError      the kubelet's /pods gave no usable answer
@@ -32,6 +34,14 @@ class PluginError(GpushareError):
 
 
 class DriverError(PluginError):
+    pass
+
+
+class DriverReplaced(DriverError):
+    pass
+
+
+class StateError(PluginError):
     pass
 
 

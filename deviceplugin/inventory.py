@@ -1,7 +1,7 @@
 """From what the driver shows to the node's inventory (pure).
 
 Index and tag belong to a UUID for ever: a card that was seen once keeps its place when it is gone,
-as unhealthy, and its index is never given to another.
+and its index is never given to another. What a look found is judged in ``health``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,10 @@ from typing import Final
 
 from deviceplugin.devices import tag_of
 from deviceplugin.driver import PhysicalCard, Seen, UnreadableCard
+from deviceplugin.health import Finding, finding_of
 from gpushare.cards import Card, Health, Inventory
 
+MIG: Final = "is in MIG mode, and such cards are not shared"
 BY_DRIVER: Final = -1  # of ``reserved_mib``: what the driver says it keeps for itself
 
 
@@ -32,74 +34,93 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """An inventory, why cards in it are unhealthy, and the MiB that each card has to share."""
+    """The node's cards, in index order, and what a look at them found.
+
+    ``inventory`` says nothing of health; ``findings`` are about its cards, those in MIG mode left
+    aside. ``usable_mib`` is what each has to share. ``unlisted`` are cards that have no place in it
+    because they have never answered. ``remarks`` are for an operator to know.
+    """
 
     inventory: Inventory
-    reasons: Mapping[str, str] = field(default_factory=dict)
     usable_mib: tuple[int, ...] = ()
-    remarks: tuple[str, ...] = ()  # what an operator should know about cards that are well
+    findings: Mapping[str, Finding] = field(default_factory=dict)
+    mig: frozenset[str] = frozenset()
+    unlisted: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
 
 def restored(before: Inventory, terms: Terms) -> Survey:
     """The inventory as last known, in the unit that holds now."""
     usable = tuple(card.units * before.unit_mib for card in before.cards)
     cards = tuple(
-        replace(card, units=mib // terms.unit_mib)
+        replace(card, units=mib // terms.unit_mib, health=Health.HEALTHY)
         for card, mib in zip(before.cards, usable, strict=True)
     )
-    reasons = {c.uuid: "was unhealthy before the plugin started" for c in cards if not c.is_healthy}
-    return Survey(_inventory(cards, terms), reasons, usable)
+    return Survey(_inventory(cards, terms), usable)
 
 
 def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Survey:
     """The inventory after the driver has shown ``seen``.
 
-    Known cards keep index and tag; one that is not shown, does not answer or is in MIG mode is
-    unhealthy. New cards get the next free indexes in the driver's order.
+    Known cards keep index and tag. New cards get the next free indexes in the driver's order; one
+    that is in MIG mode from the start has no units.
     """
     known = restored(before, terms) if before is not None else Survey(_inventory((), terms))
     shown = {card.uuid: card for card in seen if isinstance(card, PhysicalCard)}
-    broken = {card.uuid: card.why for card in seen if isinstance(card, UnreadableCard)}
-    silent = "; ".join(
-        card.why for card in seen if isinstance(card, UnreadableCard) and not card.uuid
-    )
+    broken = {card.uuid: card for card in seen if isinstance(card, UnreadableCard) and card.uuid}
+    nameless = [card for card in seen if isinstance(card, UnreadableCard) and not card.uuid]
     cards: list[Card] = []
     usable: list[int] = []
-    reasons: dict[str, str] = {}
+    findings: dict[str, Finding] = {}
     for card, mib in zip(known.inventory.cards, known.usable_mib, strict=True):
         found = shown.get(card.uuid)
         if found is None:
-            reasons[card.uuid] = broken.get(card.uuid) or silent or "the driver no longer shows it"
-        elif found.is_mig:
-            reasons[card.uuid] = "it is in MIG mode, and such cards are not shared"
+            findings[card.uuid] = _absent(broken.get(card.uuid), nameless)
+        elif not found.is_mig:
+            findings[card.uuid] = finding_of(found)
         if found is None or found.is_mig:
-            cards.append(replace(card, health=Health.UNHEALTHY))
+            cards.append(card)
             usable.append(mib)
         else:
             cards.append(_card(found, card.index, card.tag, terms))
             usable.append(terms.usable_mib(found))
     for new in shown.values():
-        if known.inventory.by_uuid(new.uuid) is None and not new.is_mig:
+        if known.inventory.by_uuid(new.uuid) is None:
             index = max((card.index for card in cards), default=-1) + 1
-            cards.append(_card(new, index, tag_of(new.uuid, {c.tag for c in cards}), terms))
-            usable.append(terms.usable_mib(new))
+            made = _card(new, index, tag_of(new.uuid, {c.tag for c in cards}), terms)
+            cards.append(replace(made, units=0) if new.is_mig else made)
+            usable.append(0 if new.is_mig else terms.usable_mib(new))
+            if not new.is_mig:
+                findings[new.uuid] = finding_of(new)
+    inventory = _inventory(tuple(cards), terms)
+    is_one_missing = any(uuid not in shown and uuid not in broken for uuid in findings)
+    strangers = () if is_one_missing else nameless
     return Survey(
-        _inventory(tuple(cards), terms), reasons, tuple(usable), _remarks(shown.values(), terms)
+        inventory,
+        tuple(usable),
+        findings,
+        frozenset(card.uuid for card in shown.values() if card.is_mig),
+        {uuid: card.why for uuid, card in broken.items() if inventory.by_uuid(uuid) is None}
+        | {f"the driver's number {card.position}": card.why for card in strangers},
+        _remarks(shown.values(), terms),
     )
 
 
-def without_driver(before: Survey, why: str) -> Survey:
-    """All cards unhealthy for one reason."""
-    cards = tuple(replace(card, health=Health.UNHEALTHY) for card in before.inventory.cards)
-    inventory = replace(before.inventory, cards=cards)
-    return replace(before, inventory=inventory, reasons=dict.fromkeys((c.uuid for c in cards), why))
+def _absent(broken: UnreadableCard | None, nameless: Sequence[UnreadableCard]) -> Finding:
+    """Why a known card is not shown; one that cannot tell its UUID may be any of those."""
+    if broken is not None:
+        return finding_of(broken)
+    if not nameless:
+        return Finding("the driver no longer shows it", is_definite=True, is_gone=True)
+    why = "; ".join(dict.fromkeys(card.why for card in nameless))
+    return Finding(why, is_definite=any(card.is_definite for card in nameless))
 
 
 def _remarks(shown: Iterable[PhysicalCard], terms: Terms) -> tuple[str, ...]:
     remarks = []
     for card in shown:
         if card.is_mig:
-            remarks.append(f"card {card.uuid} is in MIG mode, and such cards are not shared")
+            remarks.append(f"card {card.uuid} {MIG}")
         elif card.reserved_mib is None and terms.reserved_mib == BY_DRIVER:
             remarks.append(
                 f"the driver does not tell what it keeps of card {card.uuid} for itself, which "

@@ -1,11 +1,12 @@
 """What the node half counts, in Prometheus' conventions."""
 
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from deviceplugin.devices import worst_bytes
-from gpushare.cards import Health, Inventory
+from gpushare.cards import Inventory
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 
@@ -47,12 +48,49 @@ LIST_REFUSED: Final = Gauge(
     "gpushare_deviceplugin_list_refused",
     "1 if the memory unit is too fine for this node, so that nothing is offered.",
 )
+LIST_WARNINGS: Final = Gauge(
+    "gpushare_deviceplugin_list_warnings",
+    "1 if the memory unit makes more units than goes well, by the reason of the Event.",
+    ["reason"],
+)
 CARDS: Final = Gauge("gpushare_deviceplugin_cards", "Cards of this node, by health.", ["health"])
+CARD_STATE: Final = Gauge(
+    "gpushare_deviceplugin_card_state", "1 for the state that a card is in.", ["card", "state"]
+)
+EVENT_CARDS: Final = Gauge(
+    "gpushare_deviceplugin_event_cards",
+    "Cards whose events the driver delivers; the others are only polled.",
+)
+XIDS: Final = Counter("gpushare_deviceplugin_xids", "XIDs of the driver.", ["card", "xid"])
+RECOVERIES: Final = Counter(
+    "gpushare_deviceplugin_recoveries", "Illnesses that a card has got over.", ["card"]
+)
+STATE_ERRORS: Final = Counter(
+    "gpushare_deviceplugin_state_errors",
+    "Times that the state file could not be read or written.",
+    ["what"],
+)
+
+_STATES: Final = ("healthy", "suspect", "unhealthy", "recovering", "gone", "mig")
+_WARNINGS: Final = ("DeviceListLarge", "CardUnitsMany")
 
 
-def show_list(inventory: Inventory, *, is_refused: bool) -> None:
+def show_list(inventory: Inventory, *, is_refused: bool, warnings: Collection[str] = ()) -> None:
     LIST_DEVICES.set(sum(card.units for card in inventory.cards))
     LIST_BYTES.set(worst_bytes(inventory))
     LIST_REFUSED.set(is_refused)
-    for health in Health:
-        CARDS.labels(health.value).set(sum(card.health is health for card in inventory.cards))
+    for reason in _WARNINGS:
+        LIST_WARNINGS.labels(reason).set(reason in warnings)
+
+
+def show_cards(inventory: Inventory, states: Mapping[str, str], unreadable: int) -> None:
+    """What is offered, each card's own state, by UUID, and how many cards have never answered."""
+    healths = [
+        "mig" if states[card.uuid] == "mig" else card.health.value for card in inventory.cards
+    ]
+    for health in ("healthy", "unhealthy", "mig"):
+        CARDS.labels(health).set(healths.count(health))
+    CARDS.labels("unreadable").set(unreadable)
+    for uuid, now in states.items():
+        for state in _STATES:
+            CARD_STATE.labels(uuid, state).set(state == now)

@@ -1,40 +1,64 @@
-"""What is known of this node's cards right now; whoever publishes it waits here for a change."""
+"""What is known of this node's cards right now; whoever publishes it waits here for a change.
+
+What the kubelet and the extender are told of a card is its own health, unless something about the
+whole node lies above it: a driver that is silent, or a block. Neither touches a card's own health.
+"""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 from deviceplugin import devices, metrics
-from deviceplugin.driver import Seen
-from deviceplugin.errors import ListTooLong
-from deviceplugin.inventory import Survey, Terms, restored, survey, without_driver
-from gpushare.cards import Card, Inventory
+from deviceplugin.card_states import CardStates
+from deviceplugin.driver import CardEvent, Seen
+from deviceplugin.errors import ListTooLong, Reason
+from deviceplugin.inventory import Survey, Terms, restored, survey
+from deviceplugin.state import Kept, Saved
+from gpushare.cards import Card, Health, Inventory
+from gpushare.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
+
+UNIT_BLOCK: Final = "unit"
 
 
 class NodeCards:
     """Owned by one event loop. ``version`` rises with every change that someone could notice.
 
-    ``is_provisional``: indexes were given without having seen what the node was told before, so
-    they must not be written down yet.
+    ``before`` is what was kept on disk. ``is_provisional``: indexes were given without having seen
+    what the node was told before, so they must not be written down yet. ``refusal`` says why
+    nothing can be offered at all. ``notices`` are the Events that the Node should have had while
+    they are here: what they are about, to reason and text.
     """
 
-    def __init__(self, terms: Terms, before: Inventory | None) -> None:
-        self._terms = terms
-        self._survey = restored(before, terms) if before is not None else None
-        self._confirmed: frozenset[str] = frozenset()
+    def __init__(
+        self,
+        terms: Terms,
+        before: Saved | None,
+        *,
+        clock: Clock | None = None,
+        recover_seconds: float = 60.0,
+    ) -> None:
+        self._wanted = self._terms = terms
+        self._states = CardStates(clock or SystemClock(), recover_seconds)
+        self._survey: Survey | None = None
         self._last_seen: Sequence[Seen] | None = None
+        self._silent = ""
+        self._blocks: dict[str, str] = {}
+        self._unit_notice = ""
+        self._published: object = None
         self._change = asyncio.Event()
         self.is_provisional = before is None
+        self.inventory: Inventory | None = None
         self.version = 0
         self.refusal = ""
+        self.notices: dict[str, tuple[str, str]] = {}
+        if before is not None:
+            self._restore(before.inventory)
+            self._states.revive(before.healths)
         self._publish()
-
-    @property
-    def inventory(self) -> Inventory | None:
-        """None until cards are known, from the driver or from before."""
-        return self._survey.inventory if self._survey is not None else None
 
     @property
     def message(self) -> bytes | None:
@@ -43,19 +67,41 @@ class NodeCards:
             return None
         return devices.message(self.inventory)
 
-    def why_unhealthy(self, card: Card) -> str:
-        """Empty if the card can be promised to a container."""
-        if self._survey is None or card.is_healthy:
-            return ""
-        return self._survey.reasons.get(card.uuid, "unhealthy")
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether a card should be looked at again quickly."""
+        return self._states.is_suspicious
 
-    def why_unusable(self, card: Card) -> str:
-        """Empty if a container may start on the card now: it is healthy, and the driver said so."""
-        if reason := self.why_unhealthy(card):
-            return reason
-        if card.uuid not in self._confirmed:
-            return "the driver has not confirmed it since the plugin started"
-        return ""
+    @property
+    def why_blocked(self) -> str:
+        """Why the whole node takes nothing new; empty if it does."""
+        return "; ".join(self._blocks.values())
+
+    @property
+    def unit_waiting(self) -> tuple[int, int] | None:
+        """MiB of the unit that still holds and of the one that was set; None if they agree."""
+        if self._terms.unit_mib == self._wanted.unit_mib:
+            return None
+        return self._terms.unit_mib, self._wanted.unit_mib
+
+    def trouble(self, card: Card, *, at_start: bool = False) -> tuple[Reason, str] | None:
+        """Why a container must not have the card now; None if it may.
+
+        ``at_start``: it is about to start, so the driver must have shown the card, and it must not
+        be under suspicion. A block keeps new pods away, and no container from starting.
+        """
+        if self._silent:
+            return Reason.CARD_UNHEALTHY, self._silent
+        return self._states.trouble(card.uuid, at_start=at_start)
+
+    def saved(self, *, exactly: bool = False) -> Saved | None:
+        """What should be on disk; None while there is nothing to keep.
+
+        ``exactly``: with the seconds that each card still owes now, which change all the time.
+        """
+        if self.is_provisional or self._survey is None:
+            return None
+        return Saved(self._survey.inventory, self._states.kept(exactly=exactly))
 
     def adopt(self, published: Inventory | None) -> None:
         """Take over what the node was told before, where nothing else is remembered."""
@@ -63,32 +109,61 @@ class NodeCards:
             return
         self.is_provisional = False
         if published is not None:
-            self._survey = restored(published, self._terms)
+            self._restore(published)
+            self._states.revive({c.uuid: Kept() for c in published.cards if not c.is_healthy})
             if self._last_seen is not None:
-                self._survey = survey(self._survey.inventory, self._last_seen, self._terms)
+                self._look(self._last_seen)
         self._publish()
 
-    def seen(self, cards: Sequence[Seen]) -> None:
-        """The driver has shown these cards."""
-        before = self._survey
-        self._last_seen = cards
-        self._survey = survey(self.inventory, cards, self._terms)
-        confirmed = frozenset(c.uuid for c in self._survey.inventory.cards if c.is_healthy)
-        newly_confirmed = confirmed != self._confirmed
-        self._confirmed = confirmed
-        self._log_changes(before)
-        if before is None or newly_confirmed or before.inventory != self._survey.inventory:
-            self._publish()
+    def seen(self, cards: Sequence[Seen], events: Iterable[CardEvent] = ()) -> None:
+        """The driver has shown these cards, after ``events`` had come."""
+        self._silent = ""
+        self._look(cards, events)
+        self._publish_if_changed()
+
+    def take(self, event: CardEvent) -> bool:
+        """Take an event for what it says alone, if no look can make it better: whether it was."""
+        is_taken = self._states.take(event)
+        self._publish_if_changed()
+        return is_taken
 
     def driver_is_silent(self, why: str) -> None:
         """The driver has been silent for too long: nothing can start on any card."""
-        if self._survey is None or not any(c.is_healthy for c in self._survey.inventory.cards):
+        if self._survey is None or self._silent == why:
             return
-        before = self._survey
-        self._survey = without_driver(self._survey, why)
-        self._confirmed = frozenset()
-        self._log_changes(before)
+        self._silent = why
+        self._states.confirmed = frozenset()
+        log.warning("all cards are unhealthy", extra={"why": why})
         self._publish()
+
+    def set_block(self, name: str, why: str) -> None:
+        """List every device Unhealthy for a reason of the whole node; empty ``why`` lifts it."""
+        if self._blocks.get(name, "") == why:
+            return
+        if why:
+            self._blocks[name] = why
+            log.warning("node takes nothing new", extra={"block": name, "why": why})
+        else:
+            del self._blocks[name]
+            log.info("node takes pods again", extra={"block": name})
+        self._publish()
+
+    def hold_unit(self, why: str) -> None:
+        """Go on with the old unit because of the pods that ``why`` names."""
+        self._unit_notice = self._unit_notice or why
+        self.set_block(UNIT_BLOCK, why)
+
+    def take_new_unit(self) -> None:
+        """No pod counts in the old unit any more: the one that was set holds from now on."""
+        if self._survey is None or self.unit_waiting is None:
+            return
+        self._terms = self._wanted
+        self._survey = restored(self._survey.inventory, self._terms)
+        if self._last_seen is not None:
+            self._survey = survey(self._survey.inventory, self._last_seen, self._terms)
+        self._unit_notice = ""
+        log.info("the new memory unit holds", extra={"unit_mib": self._terms.unit_mib})
+        self.set_block(UNIT_BLOCK, "")
 
     async def changed(self, since: int) -> int:
         """Return the version once it differs from ``since``."""
@@ -96,29 +171,72 @@ class NodeCards:
             await self._change.wait()
         return self.version
 
+    def _restore(self, inventory: Inventory) -> None:
+        """Go on with these cards, in their own unit until nobody counts in it any more."""
+        self._terms = replace(self._wanted, unit_mib=inventory.unit_mib)
+        self._survey = restored(inventory, self._terms)
+        if self.unit_waiting is not None:
+            old, new = self.unit_waiting
+            self._blocks[UNIT_BLOCK] = (
+                f"the memory unit was changed from {old} to {new} MiB, and it is not known yet "
+                f"whether pods of this node still count in the old one"
+            )
+
+    def _look(self, cards: Sequence[Seen], events: Iterable[CardEvent] = ()) -> None:
+        before = self._survey
+        self._last_seen = cards
+        self._survey = survey(before.inventory if before else None, cards, self._terms)
+        self._states.look(self._survey, cards, events)
+        for remark in self._survey.remarks:
+            if before is None or remark not in before.remarks:
+                log.warning(remark)
+
+    def _offer(self) -> Inventory | None:
+        if self._survey is None:
+            return None
+        is_shut = bool(self._silent or self._blocks)
+        cards = (
+            replace(card, health=Health.UNHEALTHY)
+            if is_shut or not self._states.is_offered(card.uuid)
+            else card
+            for card in self._survey.inventory.cards
+        )
+        return replace(self._survey.inventory, cards=tuple(cards))
+
+    def _publish_if_changed(self) -> None:
+        if (self._offer(), self._survey, self._states.noticeable()) != self._published:
+            self._publish()
+
     def _publish(self) -> None:
-        self.refusal = ""
-        if self._survey is not None:
-            inventory = self._survey.inventory
-            try:
-                devices.check_size(inventory, self._survey.usable_mib)
-            except ListTooLong as err:
-                self.refusal = str(err)
-                log.error("device list refused", extra={"why": self.refusal})  # noqa: TRY400
-            metrics.show_list(inventory, is_refused=bool(self.refusal))
+        self.inventory = self._offer()
+        self._published = self.inventory, self._survey, self._states.noticeable()
+        if self._survey is not None and self.inventory is not None:
+            told, self.notices = self.notices, self._notices(self.inventory, self._survey)
+            for about in self.notices.keys() - told.keys() - self._states.ill.keys():
+                reason, text = self.notices[about]
+                log.warning("to be told on the node", extra={"reason": reason, "why": text})
+            self.refusal = self.notices.get("list", ("", ""))[1]
+            metrics.show_list(
+                self.inventory, is_refused=bool(self.refusal), warnings=self.notices.keys()
+            )
+            states = {c.uuid: self._states.shown(c.uuid) for c in self.inventory.cards}
+            metrics.show_cards(self.inventory, states, len(self._survey.unlisted))
         self.version += 1
         change, self._change = self._change, asyncio.Event()
         change.set()
 
-    def _log_changes(self, before: Survey | None) -> None:
-        if self._survey is None:
-            return
-        old = before.reasons if before is not None else {}
-        new = self._survey.reasons
-        for uuid in sorted(new.keys() - old.keys()):
-            log.warning("card is unhealthy", extra={"card": uuid, "why": new[uuid]})
-        for uuid in sorted(old.keys() - new.keys()):
-            log.info("card is healthy again", extra={"card": uuid})
-        for remark in self._survey.remarks:
-            if before is None or remark not in before.remarks:
-                log.warning(remark)
+    def _notices(self, inventory: Inventory, survey: Survey) -> dict[str, tuple[str, str]]:
+        found = {
+            uuid: ("CardUnhealthy", f"card {uuid} is unhealthy: {why}")
+            for uuid, why in self._states.ill.items()
+        }
+        if self._unit_notice:
+            found[UNIT_BLOCK] = ("MemoryUnitChanged", self._unit_notice)
+        try:
+            devices.check_size(inventory, survey.usable_mib)
+        except ListTooLong as err:
+            found["list"] = ("MemoryUnitTooFine", str(err))
+        else:
+            for reason, text in devices.warnings(inventory, survey.usable_mib):
+                found[reason] = (reason, text)
+        return found

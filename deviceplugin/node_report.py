@@ -10,7 +10,7 @@ import logging
 from typing import Any, Final
 
 from deviceplugin.node_cards import NodeCards
-from deviceplugin.slots import SlotFile
+from deviceplugin.state import StateFile
 from gpushare import inventory
 from gpushare.cards import Inventory
 from gpushare.clock import Clock
@@ -31,17 +31,16 @@ class NodeReport:
     """The handler of an informer on this very Node, and the loop that puts it right."""
 
     def __init__(
-        self, kube: Kube, name: str, cards: NodeCards, slots: SlotFile, clock: Clock
+        self, kube: Kube, name: str, cards: NodeCards, state: StateFile, clock: Clock
     ) -> None:
         self._kube = kube
         self._name = name
         self._cards = cards
-        self._slots = slots
+        self._state = state
         self._clock = clock
         self._node: Node | None = None
         self._stirred = asyncio.Event()
-        self._kept: Inventory | None = None
-        self._told = ""
+        self._told: set[str] = set()
 
     def replaced(self, items: list[Node]) -> None:
         self._node = next(iter(items), None)
@@ -57,28 +56,35 @@ class NodeReport:
 
     async def run(self) -> None:
         """Until cancelled."""
-        backoff = Backoff(0.5, 30.0)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow_cards())
-            while True:
-                await self._stirred.wait()
-                self._stirred.clear()
-                try:
-                    is_done = await self._put_right()
-                except ApiError as err:
-                    log.warning("node not written yet", extra={"why": str(err)})
-                    is_done = False
-                if is_done:
-                    backoff.reset()
-                else:
-                    await asyncio.sleep(backoff.next())
-                    self._stirred.set()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_cards())
+                tasks.create_task(self._follow_node())
+        finally:
+            await self._state.keep(self._cards.saved(exactly=True))
 
     async def _follow_cards(self) -> None:
         version = -1
         while True:
             version = await self._cards.changed(version)
+            await self._state.keep(self._cards.saved())
             self._stirred.set()
+
+    async def _follow_node(self) -> None:
+        backoff = Backoff(0.5, 30.0)
+        while True:
+            await self._stirred.wait()
+            self._stirred.clear()
+            try:
+                is_done = await self._put_right()
+            except ApiError as err:
+                log.warning("node not written yet", extra={"why": str(err)})
+                is_done = False
+            if is_done:
+                backoff.reset()
+            else:
+                await asyncio.sleep(backoff.next())
+                self._stirred.set()
 
     async def _put_right(self) -> bool:
         """Whether nothing is left to do. Raises ApiError."""
@@ -89,17 +95,9 @@ class NodeReport:
         wanted = self._cards.inventory
         if wanted is None:
             return True
-        await self._keep(wanted)
-        if self._cards.refusal and self._cards.refusal != self._told:
-            self._told = self._cards.refusal
-            await events.record(
-                self._kube,
-                node,
-                "MemoryUnitTooFine",
-                self._told,
-                component=COMPONENT,
-                clock=self._clock,
-            )
+        # Indexes and tags are remembered before anyone is told of them.
+        await self._state.keep(self._cards.saved())
+        await self._tell(node)
         patch = difference(node, wanted)
         if not patch:
             return True
@@ -109,15 +107,16 @@ class NodeReport:
         log.info("node written", extra={"cards": len(wanted.cards)})
         return not difference(node, wanted)
 
-    async def _keep(self, wanted: Inventory) -> None:
-        """Remember indexes and tags before anyone is told of them."""
-        if wanted == self._kept:
-            return
-        try:
-            await asyncio.to_thread(self._slots.write, wanted)
-            self._kept = wanted
-        except OSError as err:
-            log.warning("inventory not kept on disk", extra={"why": str(err)})
+    async def _tell(self, node: Node) -> None:
+        """One Event for each notice, as long as it stands."""
+        notices = dict(self._cards.notices)
+        self._told &= notices.keys()
+        for about in notices.keys() - self._told:
+            self._told.add(about)
+            reason, text = notices[about]
+            await events.record(
+                self._kube, node, reason, text, component=COMPONENT, clock=self._clock
+            )
 
 
 def difference(node: Node, wanted: Inventory) -> dict[str, Any]:

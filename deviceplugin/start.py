@@ -62,11 +62,12 @@ class Starts:
         pod, entries = await self._owner(ids, entries)
         grant = grant_of(pod, self._cards.inventory)
         for card in grant.cards:
-            if why := self._cards.why_unusable(card):
+            if trouble := self._cards.trouble(card, at_start=True):
+                reason, why = trouble
                 raise Refused(
                     f"pod {pod.key}: its card {card.uuid} cannot be used: {why}",
                     pod=pod,
-                    reason=Reason.CARD_UNHEALTHY,
+                    reason=reason,
                 )
         for entry in entries:
             self._make_true(entry, grant)

@@ -6,6 +6,7 @@ GpushareError
 ├── RecordError          an annotation that does not say what it should
 ├── NoRoom               the chosen node has no card set with room
 ├── SettingsError        a flag or environment variable that cannot be used
+├── RestartNeeded        only a new process can go on
 └── ApiError             the API server (or kubelet) refused
     ├── NotFound         404
     ├── Conflict         409
@@ -36,6 +37,10 @@ class NoRoom(GpushareError):
 
 
 class SettingsError(GpushareError):
+    pass
+
+
+class RestartNeeded(GpushareError):
     pass
 
 

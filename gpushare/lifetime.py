@@ -6,13 +6,14 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from gpushare.errors import SettingsError
+from gpushare.errors import RestartNeeded, SettingsError
 
 
 async def run_until_stopped(*parts: Coroutine[Any, Any, None]) -> None:
     """Run ``parts`` together until SIGTERM or SIGINT, then cancel them.
 
     A part that raises ends all of them, and its error is raised: better restarted than half alive.
+    RestartNeeded is raised by itself, out of the group that it ended.
     """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -24,13 +25,20 @@ async def run_until_stopped(*parts: Coroutine[Any, Any, None]) -> None:
             await stopped.wait()
             for task in tasks:
                 task.cancel()
+    except BaseExceptionGroup as group:
+        if (wanted := group.subgroup(RestartNeeded)) is not None:
+            raise _first(wanted) from None
+        raise
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
 
 def run(program: Callable[[], Awaitable[None]], name: str) -> int:
-    """Run a program to its exit code: 2 and one line where its settings cannot be used."""
+    """Run a program to its exit code.
+
+    2 and one line where its settings cannot be used, 3 and one line where it ends to be restarted.
+    """
 
     async def main() -> None:
         await program()
@@ -40,4 +48,12 @@ def run(program: Callable[[], Awaitable[None]], name: str) -> int:
     except SettingsError as err:
         sys.stderr.write(f"{name}: {err}\n")
         return 2
+    except RestartNeeded as err:
+        sys.stderr.write(f"{name}: {err}\n")
+        return 3
     return 0
+
+
+def _first(group: BaseExceptionGroup[RestartNeeded]) -> RestartNeeded:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -27,7 +27,8 @@ class CardSpec:
     """One card of the stand-in; ``minor`` is its place in the list where it is None.
 
     The codes are NVML's return codes: ``error`` for whatever needs the card to answer,
-    ``handle_error`` already for finding it.
+    ``handle_error`` already for finding it, ``memory_error`` for how much memory it has.
+    ``recovery_action`` is what the driver advises; None for a driver too old to advise anything.
     """
 
     uuid: str
@@ -39,6 +40,10 @@ class CardSpec:
     memory_v2: bool = True
     error: int = 0
     handle_error: int = 0
+    memory_error: int = 0
+    recovery_action: int | None = 0
+    rows_failed: bool = False
+    events: bool = True
 
 
 def build(cache: Path) -> Path:
@@ -77,16 +82,19 @@ def write_state(
     init: int = 0,
     delay_ms: int = 0,
     version: str = "999.1",
+    fail: Mapping[str, int] | None = None,
     events: Iterable[Mapping[str, object]] = (),
 ) -> None:
     """Replace the machine that the stand-in shows, in one step.
 
     ``init`` is the NVML code with which everything fails, ``delay_ms`` how long each call takes,
-    ``events`` have ``seq`` (upwards from 1), ``uuid``, ``type`` and ``data``.
+    ``fail`` the code with which single functions of NVML fail, by name, ``events`` have ``seq``
+    (upwards from 1), ``uuid``, ``type`` and ``data``.
     """
-    lines = [_line("driver", {"init": init, "delay_ms": delay_ms, "version": version})]
+    words: dict[str, object] = {"init": init, "delay_ms": delay_ms, "version": version}
+    lines = [_line("driver", words, *(f"fail={name}:{n}" for name, n in (fail or {}).items()))]
     for place, card in enumerate(cards):
-        words: dict[str, object] = {
+        words = {
             "uuid": card.uuid,
             "model": card.model,
             "minor": place if card.minor is None else card.minor,
@@ -96,16 +104,22 @@ def write_state(
             "memory_v2": int(card.memory_v2),
             "error": card.error,
             "handle_error": card.handle_error,
+            "memory": card.memory_error,
+            "recovery": card.recovery_action or 0,
+            "recovery_supported": int(card.recovery_action is not None),
+            "rows_failed": int(card.rows_failed),
+            "events": int(card.events),
         }
         lines.append(_line("card", words))
     lines += [_line("event", event) for event in events]
+    lines.append("end\n")
     fresh = path.with_name(path.name + ".new")
     fresh.write_text("".join(lines))
     fresh.replace(path)
 
 
-def _line(kind: str, words: Mapping[str, object]) -> str:
-    shown = [f"{key}={value}" for key, value in words.items()]
+def _line(kind: str, words: Mapping[str, object], *more: str) -> str:
+    shown = [*(f"{key}={value}" for key, value in words.items()), *more]
     if any(character in word for word in shown for character in "\t\r\n"):
         raise UsageError(f"a {kind} of the NVML stand-in has a tab or line end in it: {shown}")
     return "\t".join([kind, *shown]) + "\n"

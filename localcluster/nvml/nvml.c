@@ -4,13 +4,22 @@
  * replacing the file. One line a thing, tab-separated words, the first says what it is:
  *
  *   driver  init=<code> delay_ms=<n> version=<text>
+ *           fail=<function>:<code>   that function fails so, for every card; may stand repeatedly
  *   card    uuid=<text> minor=<n> mem_mib=<n> reserved_mib=<n> model=<text> ...
  *           mig=0|1          MIG mode on
  *           memory_v2=0      an older driver: no version 2 of the memory query
  *           error=<code>     whatever asks the card itself fails so; what is known without it does not
  *           handle_error=<code>  already finding the card fails so
+ *           memory=<code>    asking how much memory it has fails so
  *           recovery=<n>     the recovery action that the driver advises
+ *           recovery_supported=0   an older driver: it advises nothing
+ *           rows_failed=1    rows of its memory could not be remapped
+ *           events=0         its events cannot be registered
  *   event   seq=<n> uuid=<text> type=<n> data=<n>   numbered upwards from 1
+ *   end
+ *
+ * A file without its last line is in the middle of a write: what was there before still holds. Events
+ * from before a set was created are not delivered to it, as by the real one.
  *
  * Functions that are not here are absent, as in a driver too old to have them.
  * Signatures and codes follow NVIDIA's public nvml.h; nothing else of it is needed.
@@ -24,19 +33,26 @@ enum {
     OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7,
     NO_DRIVER = 9, TIMEOUT = 10, LOST = 15, BAD_VERSION = 25,
 };
-enum { MAX_CARDS = 64, MAX_SLOTS = 256, TEXT = 96, RECOVERY_ACTION = 230, MIB = 1 << 20 };
+enum {
+    MAX_CARDS = 64, MAX_SLOTS = 256, MAX_FAILS = 8, TEXT = 96, RECOVERY_ACTION = 230, MIB = 1 << 20,
+    EVENT_TYPES = 0x8 | 0x100 | 0x4000 | 0x8000,
+};
 
 typedef struct {
     char uuid[TEXT], model[TEXT];
-    unsigned minor, mig, memory_v2, recovery;
+    unsigned minor, mig, memory_v2, recovery, recovery_supported, rows_failed, events;
     unsigned long long mem_mib, reserved_mib;
-    int error, handle_error;
+    int error, handle_error, memory;
 } Card;
+
+typedef struct { char function[TEXT]; int code; } Fail;
 
 typedef struct {
     int init;
-    unsigned delay_ms, count;
+    unsigned delay_ms, count, fail_count;
+    unsigned long long last_event;
     char version[TEXT];
+    Fail fails[MAX_FAILS];
     Card cards[MAX_CARDS];
 } State;
 
@@ -101,10 +117,40 @@ static FILE *open_state(void)
     return path ? fopen(path, "re") : NULL;
 }
 
+static void read_fails(char *line)
+{
+    for (char *at = strstr(line, "\tfail="); at; at = strstr(at + 1, "\tfail=")) {
+        Fail fail = { "", 0 };
+        if (sscanf(at + 6, "%95[^:\t\n]:%d", fail.function, &fail.code) == 2
+            && state.fail_count < MAX_FAILS)
+            state.fails[state.fail_count++] = fail;
+    }
+}
+
+static void read_card(char *line, Card *card)
+{
+    text(card->uuid, line, "uuid", "");
+    text(card->model, line, "model", "NVIDIA Stand-in");
+    card->minor = (unsigned)number(line, "minor", state.count);
+    card->mem_mib = number(line, "mem_mib", 0);
+    card->reserved_mib = number(line, "reserved_mib", 0);
+    card->mig = (unsigned)number(line, "mig", 0);
+    card->memory_v2 = (unsigned)number(line, "memory_v2", 1);
+    card->memory = (int)number(line, "memory", 0);
+    card->recovery = (unsigned)number(line, "recovery", 0);
+    card->recovery_supported = (unsigned)number(line, "recovery_supported", 1);
+    card->rows_failed = (unsigned)number(line, "rows_failed", 0);
+    card->events = (unsigned)number(line, "events", 1);
+    card->error = (int)number(line, "error", 0);
+    card->handle_error = (int)number(line, "handle_error", 0);
+}
+
 /* The state as it is now, after the delay it asks for; a code other than OK if there is no driver. */
 static int look(void)
 {
+    static __thread State complete = { .init = NO_DRIVER };
     char line[1024];
+    int ended = 0;
     FILE *file = open_state();
     memset(&state, 0, sizeof state);
     if (!file) return NO_DRIVER;
@@ -113,30 +159,32 @@ static int look(void)
             state.init = (int)number(line, "init", 0);
             state.delay_ms = (unsigned)number(line, "delay_ms", 0);
             text(state.version, line, "version", "");
+            read_fails(line);
         } else if (strncmp(line, "card\t", 5) == 0 && state.count < MAX_CARDS) {
-            Card *card = &state.cards[state.count];
-            text(card->uuid, line, "uuid", "");
-            text(card->model, line, "model", "NVIDIA Stand-in");
-            card->minor = (unsigned)number(line, "minor", state.count);
-            card->mem_mib = number(line, "mem_mib", 0);
-            card->reserved_mib = number(line, "reserved_mib", 0);
-            card->mig = (unsigned)number(line, "mig", 0);
-            card->memory_v2 = (unsigned)number(line, "memory_v2", 1);
-            card->recovery = (unsigned)number(line, "recovery", 0);
-            card->error = (int)number(line, "error", 0);
-            card->handle_error = (int)number(line, "handle_error", 0);
+            read_card(line, &state.cards[state.count]);
             state.count++;
+        } else if (strncmp(line, "event\t", 6) == 0) {
+            state.last_event = number(line, "seq", 0);
+        } else if (strcmp(line, "end\n") == 0) {
+            ended = 1;
         }
     }
     fclose(file);
+    if (ended) complete = state;
+    else state = complete;
     if (state.delay_ms) pause_ms(state.delay_ms);
     return state.init;
 }
 
-static int ready(void)
+static int ready_for(const char *function)
 {
-    return users > 0 ? look() : UNINITIALIZED;
+    int code = users > 0 ? look() : UNINITIALIZED;
+    for (unsigned i = 0; !code && i < state.fail_count; i++)
+        if (strcmp(state.fails[i].function, function) == 0) code = state.fails[i].code;
+    return code;
 }
+
+#define ready() ready_for(__func__)
 
 static void *handle_of(const char *uuid)
 {
@@ -148,10 +196,10 @@ static void *handle_of(const char *uuid)
 }
 
 /* The card that a handle means; its own error only if `asked` (the call needs the card to answer). */
-static int card_of(void *handle, int asked, Card **card)
+static int card_for(const char *function, void *handle, int asked, Card **card)
 {
     long slot = (long)handle - 1;
-    int code = ready();
+    int code = ready_for(function);
     if (code) return code;
     if (slot < 0 || slot >= MAX_SLOTS || !slots[slot][0]) return INVALID;
     for (unsigned i = 0; i < state.count; i++) {
@@ -162,6 +210,8 @@ static int card_of(void *handle, int asked, Card **card)
     }
     return LOST;
 }
+
+#define card_of(handle, asked, card) card_for(__func__, handle, asked, card)
 
 static int copy(const char *from, char *into, unsigned length)
 {
@@ -283,6 +333,7 @@ int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory)
 {
     Card *card;
     int code = card_of(handle, 1, &card);
+    if (!code) code = card->memory;
     if (code) return code;
     memory->total = card->mem_mib * MIB;
     memory->used = card->reserved_mib * MIB; /* version 1 counts the driver's own as used */
@@ -294,6 +345,7 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, Memory2 *memory)
 {
     Card *card;
     int code = card_of(handle, 1, &card);
+    if (!code) code = card->memory;
     if (code) return code;
     if (!card->memory_v2) return NOT_SUPPORTED;
     if (memory->version != (2u << 24 | sizeof *memory)) return BAD_VERSION;
@@ -329,18 +381,33 @@ int nvmlDeviceGetFieldValues(void *handle, int count, FieldValue *values)
     Card *card;
     int code = card_of(handle, 1, &card);
     for (int i = 0; !code && i < count; i++) {
-        values[i].result = values[i].field == RECOVERY_ACTION ? OK : NOT_SUPPORTED;
+        int is_known = values[i].field == RECOVERY_ACTION && card->recovery_supported;
+        values[i].result = is_known ? OK : NOT_SUPPORTED;
         values[i].type = 1; /* unsigned int */
         values[i].value.ui = card->recovery;
     }
     return code;
 }
 
+int nvmlDeviceGetRemappedRows(void *handle, unsigned *correctable, unsigned *uncorrectable,
+                              unsigned *pending, unsigned *failed)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    if (code) return code;
+    *correctable = *uncorrectable = *pending = 0;
+    *failed = card->rows_failed;
+    return OK;
+}
+
 int nvmlEventSetCreate(void **set)
 {
     int code = ready();
-    if (!code) *set = calloc(1, sizeof(EventSet));
-    return code;
+    if (code) return code;
+    EventSet *made = calloc(1, sizeof *made);
+    if (made) made->last = state.last_event;
+    *set = made;
+    return OK;
 }
 
 int nvmlEventSetFree(void *set)
@@ -349,10 +416,19 @@ int nvmlEventSetFree(void *set)
     return OK;
 }
 
+int nvmlDeviceGetSupportedEventTypes(void *handle, unsigned long long *types)
+{
+    Card *card;
+    int code = card_of(handle, 1, &card);
+    if (!code) *types = card->events ? EVENT_TYPES : 0;
+    return code;
+}
+
 int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set)
 {
     Card *card;
     int code = card_of(handle, 1, &card);
+    if (!code && !card->events) code = NOT_SUPPORTED;
     if (!code) ((EventSet *)set)->types[(long)handle - 1] |= types;
     return code;
 }
@@ -364,7 +440,7 @@ static int next_event(EventSet *set, EventData *data)
     FILE *file = open_state();
     while (file && !found && fgets(line, sizeof line, file)) {
         unsigned long long seq = number(line, "seq", 0);
-        if (strncmp(line, "event\t", 6) != 0 || seq <= set->last) continue;
+        if (strncmp(line, "event\t", 6) != 0 || !strchr(line, '\n') || seq <= set->last) continue;
         set->last = seq;
         memset(data, 0, sizeof *data);
         data->type = number(line, "type", 0);

@@ -1,22 +1,47 @@
 """A GPU driver for unit tests: what it shows is what was set, errors included."""
 
+import queue
 from collections.abc import Sequence
 
-from deviceplugin.driver import PhysicalCard, Seen
+from deviceplugin.driver import CardEvent, PhysicalCard, Seen
 from deviceplugin.errors import DriverError
 
 
 class FakeDriver:
-    """Set ``shown`` to change the machine, ``silent`` to make the whole driver fail."""
+    """Set ``shown`` to change the machine, ``silent`` to make the whole driver fail.
+
+    ``happens`` makes an event; ``deaf`` makes waiting for events fail.
+    """
 
     def __init__(self, *shown: Seen) -> None:
         self.shown: Sequence[Seen] = shown
         self.silent = ""
+        self.deaf = ""
+        self.waits = 0
+        self.answered = 0
+        self._events: queue.SimpleQueue[CardEvent] = queue.SimpleQueue()
+
+    @property
+    def heard(self) -> frozenset[str]:
+        return frozenset(card.uuid for card in self.shown)
 
     def cards(self) -> tuple[Seen, ...]:
         if self.silent:
             raise DriverError(self.silent)
+        self.answered += 1
         return tuple(self.shown)
+
+    def happens(self, uuid: str, xid: int = 0) -> None:
+        self._events.put(CardEvent(uuid, xid))
+
+    def next_event(self, seconds: float) -> CardEvent | None:
+        self.waits += 1
+        if self.deaf:
+            raise DriverError(self.deaf)
+        try:
+            return self._events.get(timeout=min(seconds, 0.1))
+        except queue.Empty:
+            return None
 
 
 def card(number: int, mib: int = 16276, **words) -> PhysicalCard:

@@ -17,7 +17,8 @@ from deviceplugin.pods import NodePods
 from deviceplugin.registration import Registrar
 from deviceplugin.server import Endpoint, Service
 from deviceplugin.start import Starts
-from gpushare.cards import Inventory
+from deviceplugin.state import Saved
+from deviceplugin.unit_hold import UnitHold
 from gpushare.clock import SystemClock
 from tests.fakes.driver import FakeDriver
 from tests.fakes.kubelet import FakeKubelet
@@ -58,11 +59,17 @@ class Plugin:
         *,
         binding: BindingName = "late",
         unit_mib: int = 1024,
-        before: Inventory | None = None,
+        before: Saved | None = None,
+        recover_seconds: float = 0.1,
     ) -> None:
         clock = SystemClock()
         self.driver = driver
-        self.cards = NodeCards(Terms(unit_mib, 0, binding, "test"), before)
+        self.cards = NodeCards(
+            Terms(unit_mib, 0, binding, "test"),
+            before,
+            clock=clock,
+            recover_seconds=recover_seconds,
+        )
         self.watch = NodePods()
         self.checkpoint = CheckpointFile(kubelet.folder / CHECKPOINT)
         self.specs = Specs(folder / "cdi")
@@ -89,10 +96,16 @@ class Plugin:
         self.endpoint = Endpoint(kubelet.folder, self.service)
         self.registrar = Registrar(kubelet.folder, self.endpoint, self.service, self.cards)
         self.driver_watch = DriverWatch(driver, self.cards, 0.05)
+        self.unit_hold = UnitHold(self.cards, self.watch, self.checkpoint)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        parts = (self.registrar.run(), self.driver_watch.run(), self.reports.run())
+        parts = (
+            self.registrar.run(),
+            self.driver_watch.run(),
+            self.reports.run(),
+            self.unit_hold.run(),
+        )
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             yield

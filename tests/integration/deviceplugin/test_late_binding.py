@@ -195,7 +195,8 @@ async def test_what_a_killed_predecessor_started_is_written_by_its_successor(
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     await kubelet.pre_start(wanted, "app-0")
-    successor = Plugin(folder, kubelet, FakeDriver(*CARDS), before=plugin.cards.inventory)
+    plugin.cards.adopt(None)
+    successor = Plugin(folder, kubelet, FakeDriver(*CARDS), before=plugin.cards.saved())
     async with successor.running():
         successor.watch.replaced([pod("a", 8, uid=wanted.uid, cards=(SECOND,), started=True)])
         await successor.writes.landed.wait()

@@ -111,9 +111,10 @@ async def test_the_last_known_cards_are_offered_while_the_driver_is_silent(
     first = Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
     async with first.running():
         await kubelet.until(lambda: kubelet.allocatable == 30)
+        first.cards.adopt(None)
     driver = FakeDriver()
     driver.silent = "no driver is loaded"
-    second = Plugin(folder, kubelet, driver, before=first.cards.inventory)
+    second = Plugin(folder, kubelet, driver, before=first.cards.saved())
     second.driver_watch._interval = 60.0
     async with second.running():
         await kubelet.until(lambda: kubelet.registrations == 2 and kubelet.allocatable == 30)

@@ -1,13 +1,14 @@
 """The inventory: an index and a tag belong to a UUID for ever."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.driver import PhysicalCard, UnreadableCard
+from deviceplugin.health import WELL, Finding
 from deviceplugin.inventory import BY_DRIVER, Terms, restored, survey
-from deviceplugin.node_cards import NodeCards
-from deviceplugin.slots import SlotFile
 from gpushare.cards import Inventory
 from tests.fakes.driver import card
 
@@ -22,11 +23,13 @@ def test_an_index_and_a_tag_never_pass_to_another_card(history: list[set[int]]) 
     given_tag: dict[str, str] = {}
     inventory: Inventory | None = None
     for numbers in history:
-        inventory = survey(inventory, [card(n) for n in sorted(numbers)], TERMS).inventory
+        found = survey(inventory, [card(n) for n in sorted(numbers)], TERMS)
+        inventory = found.inventory
         for each in inventory.cards:
             assert given_index.setdefault(each.index, each.uuid) == each.uuid
             assert given_tag.setdefault(each.tag, each.uuid) == each.uuid
-            assert each.is_healthy == (each.uuid in {card(n).uuid for n in numbers})
+            is_there = each.uuid in {card(n).uuid for n in numbers}
+            assert found.findings[each.uuid].is_gone != is_there
         assert len({each.index for each in inventory.cards}) == len(inventory.cards)
 
 
@@ -38,15 +41,50 @@ def test_cards_get_indexes_in_the_drivers_order() -> None:
     ]
 
 
-def test_a_lost_card_stays_as_unhealthy_with_a_reason_and_others_are_untouched() -> None:
+def test_a_card_that_is_gone_keeps_its_place_and_others_are_untouched() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
-    lost = survey(before, [card(0), UnreadableCard(1, "", "GPU is lost")], TERMS)
-    assert [c.is_healthy for c in lost.inventory.cards] == [True, False]
-    assert lost.reasons == {card(1).uuid: "GPU is lost"}
-    assert lost.inventory.cards[1].units == before.cards[1].units
-    back = survey(lost.inventory, [card(0), card(1)], TERMS)
-    assert back.inventory == before
-    assert not back.reasons
+    gone = survey(before, [card(0)], TERMS)
+    assert gone.inventory == before
+    assert gone.findings[card(0).uuid] == WELL
+    assert gone.findings[card(1).uuid] == Finding(
+        "the driver no longer shows it", is_definite=True, is_gone=True
+    )
+
+
+def test_a_card_that_cannot_tell_its_uuid_is_taken_for_the_one_that_is_missing() -> None:
+    before = survey(None, [card(0), card(1)], TERMS).inventory
+    lost = survey(before, [card(0), UnreadableCard(1, "", "GPU is lost", True)], TERMS)
+    assert lost.findings[card(1).uuid] == Finding("GPU is lost", is_definite=True)
+    assert not lost.unlisted
+
+
+def test_a_card_that_has_never_answered_is_named_and_has_no_place() -> None:
+    odd = UnreadableCard(1, "GPU-odd", "no memory of its own")
+    found = survey(None, [card(0), odd, UnreadableCard(2, "", "Unknown Error")], TERMS)
+    assert [c.uuid for c in found.inventory.cards] == [card(0).uuid]
+    assert found.unlisted == {
+        "GPU-odd": "no memory of its own",
+        "the driver's number 2": "Unknown Error",
+    }
+
+
+def test_a_card_that_was_swapped_gets_a_new_index_and_tag() -> None:
+    before = survey(None, [card(0), card(1)], TERMS).inventory
+    swapped = survey(before, [card(0), card(7)], TERMS)
+    assert [c.uuid for c in swapped.inventory.cards] == [card(n).uuid for n in (0, 1, 7)]
+    assert [c.index for c in swapped.inventory.cards] == [0, 1, 2]
+    assert len({c.tag for c in swapped.inventory.cards}) == 3
+    assert swapped.findings[card(1).uuid].is_gone
+
+
+def test_minor_numbers_may_change_and_indexes_stay() -> None:
+    before = survey(None, [card(0), card(1)], TERMS).inventory
+    moved = [replace(card(1), minor=0), replace(card(0), minor=1)]
+    after = survey(before, moved, TERMS).inventory
+    assert [(c.index, c.uuid, c.minor) for c in after.cards] == [
+        (0, card(0).uuid, 1),
+        (1, card(1).uuid, 0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,13 +105,23 @@ def test_a_driver_that_does_not_tell_what_it_keeps_is_remarked_on() -> None:
     assert not survey(None, [shown], Terms(1, reserved_mib=100)).remarks
 
 
-def test_a_card_in_mig_mode_is_seen_and_not_shared() -> None:
-    plain = survey(None, [card(0), card(1, is_mig=True)], TERMS)
-    assert [c.uuid for c in plain.inventory.cards] == [card(0).uuid]
-    assert plain.remarks == (f"card {card(1).uuid} is in MIG mode, and such cards are not shared",)
+def test_a_card_in_mig_mode_is_seen_and_has_nothing_to_share() -> None:
+    found = survey(None, [card(0), card(1, is_mig=True)], TERMS)
+    assert [(c.uuid, c.units) for c in found.inventory.cards] == [
+        (card(0).uuid, 16_276),
+        (card(1).uuid, 0),
+    ]
+    assert found.mig == {card(1).uuid}
+    assert found.remarks == (f"card {card(1).uuid} is in MIG mode, and such cards are not shared",)
+
+
+def test_a_card_that_goes_into_mig_mode_keeps_its_units_for_those_who_hold_them() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     switched = survey(before, [card(0), card(1, is_mig=True)], TERMS)
-    assert "MIG" in switched.reasons[card(1).uuid]
+    assert switched.inventory == before
+    assert card(1).uuid not in switched.findings
+    back = survey(survey(None, [card(0, is_mig=True)], TERMS).inventory, [card(0)], TERMS)
+    assert back.inventory.cards[0].units == 16_276
 
 
 def test_cards_of_different_sizes_keep_their_own() -> None:
@@ -85,39 +133,3 @@ def test_another_unit_counts_the_same_cards_anew() -> None:
     before = survey(None, [card(0, 81_920)], Terms(1024)).inventory
     (kept,) = restored(before, Terms(256)).inventory.cards
     assert kept.units == 320
-
-
-def test_the_inventory_survives_on_disk(tmp_path) -> None:
-    inventory = survey(None, [card(0), card(1)], TERMS).inventory
-    file = SlotFile(tmp_path / "state")
-    assert file.read() is None
-    file.write(inventory)
-    assert file.read() == inventory
-
-
-@pytest.mark.parametrize("content", ["", "{", "null", '{"version":99}', "\udcff"])
-def test_a_broken_file_is_no_inventory(tmp_path, content: str) -> None:
-    (tmp_path / "inventory.json").write_bytes(content.encode(errors="surrogateescape"))
-    assert SlotFile(tmp_path).read() is None
-
-
-def test_without_a_file_the_indexes_that_the_node_was_told_hold() -> None:
-    told = survey(None, [card(7), card(3)], TERMS).inventory
-    cards = NodeCards(TERMS, None)
-    cards.seen([card(3), card(7)])
-    assert cards.is_provisional
-    cards.adopt(told)
-    assert not cards.is_provisional
-    assert {c.uuid: c.index for c in cards.inventory.cards} == {card(7).uuid: 0, card(3).uuid: 1}
-    cards.adopt(survey(None, [card(3)], TERMS).inventory)
-    assert cards.inventory.by_uuid(card(7).uuid).index == 0
-
-
-def test_nothing_starts_on_a_card_that_the_driver_has_not_confirmed() -> None:
-    before = survey(None, [card(0)], TERMS).inventory
-    cards = NodeCards(TERMS, before)
-    (known,) = cards.inventory.cards
-    assert not cards.why_unhealthy(known)
-    assert "not confirmed" in cards.why_unusable(known)
-    cards.seen([card(0)])
-    assert not cards.why_unusable(known)

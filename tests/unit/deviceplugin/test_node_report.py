@@ -8,7 +8,7 @@ import msgspec
 from deviceplugin.inventory import Terms, survey
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.node_report import NodeReport, difference
-from deviceplugin.slots import SlotFile
+from deviceplugin.state import Saved, StateFile
 from gpushare import inventory
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT
@@ -61,7 +61,7 @@ class Api:
 
 @asynccontextmanager
 async def running(api: Api, cards: NodeCards, folder):
-    report = NodeReport(api, "n", cards, SlotFile(folder), SystemClock())
+    report = NodeReport(api, "n", cards, StateFile(folder), SystemClock())
     task = asyncio.create_task(report.run())
     yield report
     task.cancel()
@@ -100,7 +100,7 @@ async def test_inventory_and_count_are_written_in_one_patch_and_again_when_lost(
 
 
 async def test_a_card_that_is_lost_is_told(tmp_path) -> None:
-    api, cards = Api(), NodeCards(TERMS, INVENTORY)
+    api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY))
     cards.seen([card(0), card(1)])
     async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
@@ -113,7 +113,7 @@ async def test_a_card_that_is_lost_is_told(tmp_path) -> None:
 
 
 async def test_a_refused_write_is_tried_again(tmp_path) -> None:
-    api, cards = Api(), NodeCards(TERMS, INVENTORY)
+    api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY))
     api.fails = [OutcomeUnknown("no answer"), ApiError("forbidden", code=403)]
     async with running(api, cards, tmp_path) as report, asyncio.timeout(10):
         report.replaced([node()])
@@ -127,7 +127,7 @@ async def test_indexes_are_kept_on_disk_before_anyone_is_told(tmp_path) -> None:
     async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
         await api.changed.wait()
-    assert SlotFile(tmp_path).read() == cards.inventory
+    assert StateFile(tmp_path).read() == Saved(cards.inventory)
 
 
 async def test_without_the_api_server_nothing_is_kept_that_it_may_contradict(tmp_path) -> None:
@@ -135,7 +135,7 @@ async def test_without_the_api_server_nothing_is_kept_that_it_may_contradict(tmp
     cards.seen([card(0)])
     async with running(api, cards, tmp_path):
         await asyncio.sleep(0)
-    assert SlotFile(tmp_path).read() is None
+    assert StateFile(tmp_path).read() is None
 
 
 async def test_a_unit_too_fine_is_an_event_on_the_node(tmp_path) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -13,7 +14,8 @@ import pytest
 from localcluster.errors import HostError
 from localcluster.nvml import CardSpec, build, environment, write_state
 
-# Asks the backend once for each line on standard input, and answers with a line of JSON.
+# Asks the backend once for each line on standard input, and answers with a line of JSON. An empty
+# line asks what it shows, a number of seconds for its next event.
 PROGRAM = """
 import sys
 import msgspec
@@ -21,11 +23,15 @@ from deviceplugin.errors import DriverError
 from deviceplugin.nvml import Nvml
 
 nvml = Nvml()
-for _ in sys.stdin:
+for line in sys.stdin:
     try:
-        answer = {"cards": nvml.cards()}
+        if line.strip():
+            event = nvml.next_event(float(line))
+            answer = {"event": event, "heard": sorted(nvml.heard)}
+        else:
+            answer = {"cards": nvml.cards()}
     except DriverError as err:
-        answer = {"error": str(err)}
+        answer = {"error": str(err), "kind": type(err).__name__}
     sys.stdout.write(msgspec.json.encode(answer).decode() + chr(10))
     sys.stdout.flush()
 """
@@ -46,10 +52,13 @@ class Machine:
             env={**os.environ, **environment(library, state)},
         )
 
-    def ask(self) -> dict:
-        self._process.stdin.write("\n")
+    def ask(self, line: str = "") -> dict:
+        self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
         return msgspec.json.decode(self._process.stdout.readline())
+
+    def listen(self, seconds: float = 0.05) -> dict:
+        return self.ask(str(seconds))
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +92,8 @@ def test_shows_every_card_with_what_the_driver_keeps(machine: Machine) -> None:
             "memory_mib": 81_920,
             "reserved_mib": 500,
             "is_mig": False,
+            "recovery_action": 0,
+            "rows_failed": False,
         },
         {
             "uuid": "GPU-b",
@@ -91,6 +102,8 @@ def test_shows_every_card_with_what_the_driver_keeps(machine: Machine) -> None:
             "memory_mib": 16_276,
             "reserved_mib": 0,
             "is_mig": False,
+            "recovery_action": 0,
+            "rows_failed": False,
         },
     ]
 
@@ -99,7 +112,7 @@ def test_a_lost_card_is_named_and_leaves_the_others_alone(machine: Machine) -> N
     machine.ask()
     write_state(machine.state, [CardSpec("GPU-a", error=15), SMALL])
     lost, other = machine.ask()["cards"]
-    assert lost == {"position": 0, "uuid": "GPU-a", "why": "GPU is lost"}
+    assert lost == {"position": 0, "uuid": "GPU-a", "why": "GPU is lost", "is_definite": True}
     assert other["uuid"] == "GPU-b"
     write_state(machine.state, [CARD, SMALL])
     assert machine.ask()["cards"][0]["memory_mib"] == 81_920
@@ -107,7 +120,8 @@ def test_a_lost_card_is_named_and_leaves_the_others_alone(machine: Machine) -> N
 
 def test_a_card_that_cannot_even_be_found_keeps_its_place(machine: Machine) -> None:
     write_state(machine.state, [CARD, CardSpec("GPU-b", handle_error=999)])
-    assert machine.ask()["cards"][1] == {"position": 1, "uuid": "", "why": "Unknown Error"}
+    found = machine.ask()["cards"][1]
+    assert found == {"position": 1, "uuid": "", "why": "Unknown Error", "is_definite": False}
 
 
 def test_an_older_driver_does_not_tell_what_it_keeps(machine: Machine) -> None:
@@ -148,3 +162,117 @@ def test_a_name_that_cannot_be_read_costs_that_card_alone(machine: Machine) -> N
     assert (odd["position"], odd["uuid"]) == (0, "GPU-a")
     assert "decode" in odd["why"]
     assert other["uuid"] == "GPU-b"
+
+
+def test_what_the_driver_advises_and_failed_memory_rows_are_shown(machine: Machine) -> None:
+    ill = CardSpec("GPU-a", recovery_action=2, rows_failed=True)
+    write_state(machine.state, [ill, CardSpec("GPU-b", recovery_action=None)])
+    first, second = machine.ask()["cards"]
+    assert (first["recovery_action"], first["rows_failed"]) == (2, True)
+    assert (second["recovery_action"], second["rows_failed"]) == (None, False)
+
+
+def test_a_driver_without_a_query_has_healthy_cards(machine: Machine) -> None:
+    for query in ("FieldValues", "RemappedRows", "MigMode", "MemoryInfo_v2"):
+        for code in (3, 13):
+            write_state(machine.state, [CARD, SMALL], fail={f"nvmlDeviceGet{query}": code})
+            assert [card["memory_mib"] for card in machine.ask()["cards"]] == [81_920, 16_276]
+
+
+def test_a_card_that_is_lost_or_needs_a_reset_is_sure_to_be(machine: Machine) -> None:
+    for code in (15, 16):
+        write_state(machine.state, [CARD, CardSpec("GPU-b", error=code)])
+        assert machine.ask()["cards"][1]["is_definite"]
+
+
+def test_a_card_without_memory_of_its_own_is_told_and_leaves_the_others(machine: Machine) -> None:
+    write_state(machine.state, [CardSpec("GPU-a", memory_error=3), SMALL])
+    odd, other = machine.ask()["cards"]
+    assert odd["uuid"] == "GPU-a"
+    assert "nothing to share by memory" in odd["why"]
+    assert not odd["is_definite"]
+    assert other["memory_mib"] == 16_276
+
+
+def test_a_library_that_is_not_the_drivers_any_more_says_what_to_do(machine: Machine) -> None:
+    machine.ask()
+    for change in ({"init": 18}, {"fail": {"nvmlDeviceGetUUID": 18}}):
+        write_state(machine.state, [CARD], **change)
+        answer = machine.ask()
+        assert answer["kind"] == "DriverReplaced"
+        assert "restart this plugin's pod" in answer["error"]
+
+
+def test_half_a_state_file_changes_nothing(machine: Machine) -> None:
+    before = machine.ask()
+    whole = machine.state.read_bytes()
+    for length in range(0, len(whole), 7):
+        machine.state.write_bytes(whole[:length])
+        assert machine.ask() == before
+
+
+def event(seq: int, uuid: str = "GPU-b", xid: int = 79, kind: int = 8) -> dict[str, object]:
+    return {"seq": seq, "uuid": uuid, "type": kind, "data": xid}
+
+
+def test_events_of_every_card_are_heard(machine: Machine) -> None:
+    assert machine.listen() == {"event": None, "heard": ["GPU-a", "GPU-b"]}
+    write_state(machine.state, [CARD, SMALL], events=[event(1), event(2, "GPU-a", 31)])
+    assert machine.listen()["event"] == {"uuid": "GPU-b", "xid": 79}
+    assert machine.listen()["event"] == {"uuid": "GPU-a", "xid": 31}
+    assert machine.listen()["event"] is None
+
+
+def test_other_events_are_a_reason_to_look(machine: Machine) -> None:
+    machine.listen()
+    for seq, kind in enumerate((0x100, 0x4000, 0x8000), start=1):
+        write_state(machine.state, [CARD, SMALL], events=[event(seq, kind=kind)])
+        assert machine.listen()["event"] == {"uuid": "GPU-b", "xid": 0}
+
+
+def test_a_card_that_is_lost_by_now_can_be_told_from_its_event(machine: Machine) -> None:
+    machine.listen()
+    lost = CardSpec("GPU-b", handle_error=15)
+    write_state(machine.state, [CARD, lost], events=[event(1)])
+    assert machine.listen() == {"event": {"uuid": "GPU-b", "xid": 79}, "heard": ["GPU-a"]}
+    write_state(machine.state, [CARD, SMALL])
+    assert machine.listen()["heard"] == ["GPU-a", "GPU-b"]
+
+
+def test_a_card_without_events_leaves_the_others_heard(machine: Machine) -> None:
+    deaf = CardSpec("GPU-b", events=False)
+    write_state(machine.state, [CARD, deaf])
+    assert machine.listen() == {"event": None, "heard": ["GPU-a"]}
+    assert [card["memory_mib"] for card in machine.ask()["cards"]] == [81_920, 16_276]
+    write_state(machine.state, [CardSpec("GPU-a", events=False), deaf])
+
+
+def test_with_no_events_at_all_waiting_still_takes_its_time(machine: Machine) -> None:
+    write_state(machine.state, [CardSpec("GPU-a", events=False)])
+    began = time.monotonic()
+    assert machine.listen(0.3) == {"event": None, "heard": []}
+    assert time.monotonic() - began >= 0.3
+
+
+def test_a_card_that_appears_later_is_heard_too(machine: Machine) -> None:
+    machine.listen()
+    late = CardSpec("GPU-c")
+    write_state(machine.state, [CARD, SMALL, late])
+    assert machine.listen()["heard"] == ["GPU-a", "GPU-b", "GPU-c"]
+    write_state(machine.state, [CARD, SMALL, late], events=[event(1, "GPU-c", 48)])
+    assert machine.listen()["event"] == {"uuid": "GPU-c", "xid": 48}
+
+
+@pytest.mark.parametrize("function", ["nvmlEventSetWait_v2", "nvmlDeviceGetCount_v2"])
+def test_a_wait_that_fails_begins_anew(machine: Machine, function: str) -> None:
+    machine.listen()
+    machine.ask()
+    for _ in range(3):
+        write_state(machine.state, [CARD, SMALL], fail={function: 999})
+        assert "Unknown Error" in machine.listen()["error"]
+        if function == "nvmlEventSetWait_v2":
+            assert len(machine.ask()["cards"]) == 2
+            write_state(machine.state, [CARD, SMALL], fail={"nvmlEventSetCreate": 999})
+            assert "Unknown Error" in machine.listen()["error"]
+        write_state(machine.state, [CARD, SMALL])
+        assert machine.listen() == {"event": None, "heard": ["GPU-a", "GPU-b"]}

@@ -1,0 +1,134 @@
+"""The health of each card of this node, as what is found out about it goes in and comes out."""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from deviceplugin import metrics
+from deviceplugin.driver import CardEvent, PhysicalCard, Seen
+from deviceplugin.errors import Reason
+from deviceplugin.health import (
+    FELL_OFF_THE_BUS,
+    WELL,
+    CardHealth,
+    Finding,
+    State,
+    after,
+    finding_of_xid,
+    wait_seconds,
+)
+from deviceplugin.inventory import MIG, Survey
+from deviceplugin.state import Kept
+from gpushare.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class CardStates:
+    """By UUID. ``confirmed`` are the cards that the driver has shown, and well, at the last look.
+
+    A card that is not known here is well: it was, when it was last heard of.
+    """
+
+    def __init__(self, clock: Clock, recover_seconds: float) -> None:
+        self._clock = clock
+        self._recover_seconds = recover_seconds
+        self._healths: dict[str, CardHealth] = {}
+        self._mig: frozenset[str] = frozenset()
+        self.confirmed: frozenset[str] = frozenset()
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether a card should be looked at again quickly."""
+        return any(health.state is State.SUSPECT for health in self._healths.values())
+
+    @property
+    def ill(self) -> dict[str, str]:
+        """Why, of each card that is ill or not over it yet."""
+        return {u: h.why for u, h in self._healths.items() if not h.is_offered}
+
+    def is_offered(self, uuid: str) -> bool:
+        return uuid not in self._mig and self._of(uuid).is_offered
+
+    def shown(self, uuid: str) -> str:
+        """The word for its state, as metrics have it."""
+        if uuid in self._mig:
+            return "mig"
+        health = self._of(uuid)
+        return "gone" if health.is_gone else health.state.value
+
+    def trouble(self, uuid: str, *, at_start: bool) -> tuple[Reason, str] | None:
+        """Why the card must not be given away now; ``at_start``: not even be started on."""
+        health = self._of(uuid)
+        if uuid in self._mig:
+            return Reason.CARD_UNHEALTHY, f"it {MIG}"
+        if health.is_gone:
+            return Reason.CARD_GONE, health.why
+        if health.state is State.RECOVERING:
+            wait = wait_seconds(health.illnesses, self._recover_seconds)
+            return Reason.CARD_UNHEALTHY, (
+                f"it answers again, and is offered once it has been well for {wait:g} s; before "
+                f"that: {health.why}"
+            )
+        if health.state is State.UNHEALTHY or (at_start and health.state is State.SUSPECT):
+            return Reason.CARD_UNHEALTHY, health.why
+        if at_start and uuid not in self.confirmed:
+            why = "the driver has not confirmed it since the plugin started, or last fell silent"
+            return Reason.CARD_UNHEALTHY, why
+        return None
+
+    def noticeable(self) -> object:
+        """Differs from before if anything has changed that someone could notice."""
+        states = {u: (h.state, h.is_gone, h.why, h.illnesses) for u, h in self._healths.items()}
+        return states, self._mig, self.confirmed
+
+    def look(self, found: Survey, seen: Iterable[Seen], events: Iterable[CardEvent]) -> None:
+        """Judge what the driver has shown after ``events`` had come."""
+        advice = {c.uuid: c.recovery_action for c in seen if isinstance(c, PhysicalCard)}
+        self._mig = found.mig
+        for uuid in found.mig:
+            self._become(uuid, CardHealth(since=self._clock.monotonic()))
+        for event in events:
+            if event.xid and event.uuid in found.findings:
+                self._judge(event.uuid, finding_of_xid(event.xid, advice.get(event.uuid)))
+        for uuid, finding in found.findings.items():
+            self._judge(uuid, finding)
+        self.confirmed = frozenset(u for u, finding in found.findings.items() if finding == WELL)
+
+    def take(self, event: CardEvent) -> bool:
+        """Judge an event by itself where no look can make it better: whether it was."""
+        is_enough = event.xid == FELL_OFF_THE_BUS and event.uuid in self._healths
+        if is_enough and event.uuid not in self._mig:
+            self._judge(event.uuid, finding_of_xid(event.xid, None))
+        return is_enough
+
+    def kept(self, *, exactly: bool) -> dict[str, Kept]:
+        """What a later program should know of cards that are not simply well."""
+        now = self._clock.monotonic()
+        return {
+            uuid: Kept.of(health, health.owes(now) if exactly else health.owed)
+            for uuid, health in sorted(self._healths.items())
+            if health.illnesses or not health.is_offered
+        }
+
+    def revive(self, kept: Mapping[str, Kept]) -> None:
+        """Go on where an earlier program stopped."""
+        now = self._clock.monotonic()
+        self._healths = {uuid: each.revived(now) for uuid, each in kept.items()}
+
+    def _of(self, uuid: str) -> CardHealth:
+        return self._healths.get(uuid) or CardHealth(since=self._clock.monotonic())
+
+    def _judge(self, uuid: str, finding: Finding) -> None:
+        now = self._clock.monotonic()
+        self._become(uuid, after(self._of(uuid), finding, now, self._recover_seconds))
+
+    def _become(self, uuid: str, health: CardHealth) -> None:
+        before = self._of(uuid)
+        self._healths[uuid] = health
+        if (before.state, before.is_gone) == (health.state, health.is_gone):
+            return
+        level = logging.INFO if health.state is State.HEALTHY else logging.WARNING
+        words = {"card": uuid, "was": before.state.value, "now": health.state.value}
+        log.log(level, "card changed", extra={**words, "why": health.why or before.why})
+        if before.state is State.RECOVERING and health.state is State.HEALTHY:
+            metrics.RECOVERIES.labels(uuid).inc()

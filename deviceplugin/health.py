@@ -1,0 +1,162 @@
+"""When a card is ill and when it is well again: one state machine for each card (pure).
+
+HEALTHY -> SUSPECT at a failed probe, -> UNHEALTHY after three more or at once where the driver is
+sure, -> RECOVERING at the first good probe, -> HEALTHY after a time of nothing but good ones. That
+time doubles with each illness and is forgotten again with health. Seconds are monotonic.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from deviceplugin.driver import PhysicalCard, UnreadableCard
+
+QUICK_PROBES: Final = 3  # failed ones, after the first, that make a suspect unhealthy
+MAX_WAIT_SECONDS: Final = 3600.0
+FORGET_SECONDS: Final = 3600.0  # of health, for each illness that is forgotten
+
+FELL_OFF_THE_BUS: Final = 79
+# An application's own fault by NVIDIA's XID catalogue: the card goes on.
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 94})
+# nvml.h, nvmlDeviceGpuRecoveryAction_t.
+ACTIONS: Final = {
+    1: "reset the GPU",
+    2: "reboot the node",
+    3: "drain its peer-to-peer work and reset it",
+    4: "drain it and reset it",
+    5: "recover its IMEX domain",
+    6: "reset its bus",
+    7: "reboot the whole system",
+}
+
+
+class State(StrEnum):
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    UNHEALTHY = "unhealthy"
+    RECOVERING = "recovering"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one probe found; empty ``why`` if all is well.
+
+    ``is_definite``: asking again will not help. ``is_gone``: the driver does not show the card.
+    """
+
+    why: str = ""
+    is_definite: bool = False
+    is_gone: bool = False
+
+
+WELL: Final = Finding()
+
+
+@dataclass(frozen=True, slots=True)
+class CardHealth:
+    """``why`` is empty while healthy; ``since`` when the present state began.
+
+    ``illnesses`` are those not yet forgotten. ``owed`` are the seconds of good probes that a card
+    which is ill or recovering still owed when its state began.
+    """
+
+    state: State = State.HEALTHY
+    why: str = ""
+    is_gone: bool = False
+    is_definite: bool = False
+    bad_probes: int = 0
+    illnesses: int = 0
+    since: float = 0.0
+    owed: float = 0.0
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether the kubelet is told that the card's devices are healthy."""
+        return self.state in {State.HEALTHY, State.SUSPECT}
+
+    def owes(self, now: float) -> float:
+        """Seconds of good probes until the card is healthy."""
+        done = now - self.since if self.state is State.RECOVERING else 0.0
+        return max(0.0, self.owed - done)
+
+
+def after(before: CardHealth, found: Finding, now: float, recover_seconds: float) -> CardHealth:
+    """The card's health after a probe, or another finding, at ``now``."""
+    if not found.why:
+        return _after_good(before, now)
+    if before.state is State.UNHEALTHY:
+        # The first definite reason stays: an XID says more than the errors that follow it.
+        if before.is_definite and before.is_gone == found.is_gone:
+            return before
+        return _because(before, found)
+    if before.state is State.RECOVERING:
+        ill = replace(before, state=State.UNHEALTHY, since=now)
+        return _because(replace(ill, owed=wait_seconds(ill.illnesses, recover_seconds)), found)
+    bad_probes = before.bad_probes + 1
+    if not found.is_definite and bad_probes <= QUICK_PROBES:
+        since = before.since  # health goes on for the forgetting, if this passes
+        return replace(
+            before, state=State.SUSPECT, why=found.why, bad_probes=bad_probes, since=since
+        )
+    forgotten = int((now - before.since) / FORGET_SECONDS)
+    illnesses = max(0, before.illnesses - forgotten) + 1
+    ill = CardHealth(
+        state=State.UNHEALTHY,
+        illnesses=illnesses,
+        since=now,
+        owed=wait_seconds(illnesses, recover_seconds),
+    )
+    return _because(ill, found)
+
+
+def wait_seconds(illnesses: int, recover_seconds: float) -> float:
+    """How long a card must be well after so many illnesses before it is offered again."""
+    doublings = min(max(0, illnesses - 1), 32)
+    return max(recover_seconds, min(MAX_WAIT_SECONDS, recover_seconds * 2.0**doublings))
+
+
+def finding_of(card: PhysicalCard | UnreadableCard) -> Finding:
+    """What a look at the card says about its health."""
+    if isinstance(card, UnreadableCard):
+        return Finding(card.why, card.is_definite)
+    if card.recovery_action:
+        return Finding(f"the driver advises to {_action(card.recovery_action)}", is_definite=True)
+    if card.rows_failed:
+        return Finding(
+            "rows of its memory are broken and could not be remapped: have it replaced",
+            is_definite=True,
+        )
+    return WELL
+
+
+def finding_of_xid(xid: int, recovery_action: int | None) -> Finding:
+    """What an XID says: the driver's advice decides, a catalogue where it gives none."""
+    if xid == FELL_OFF_THE_BUS:
+        return Finding(f"XID {xid}: the GPU has fallen off the bus", is_definite=True)
+    if recovery_action:
+        advice = f"XID {xid}: the driver advises to {_action(recovery_action)}"
+        return Finding(advice, is_definite=True)
+    if recovery_action is None and xid not in APPLICATION_XIDS:
+        return Finding(f"XID {xid}: see NVIDIA's catalogue of XIDs", is_definite=True)
+    return WELL
+
+
+def _action(number: int) -> str:
+    return ACTIONS.get(number, f"take recovery action {number}")
+
+
+def _because(ill: CardHealth, found: Finding) -> CardHealth:
+    return replace(ill, why=found.why, is_gone=found.is_gone, is_definite=found.is_definite)
+
+
+def _after_good(before: CardHealth, now: float) -> CardHealth:
+    if before.state is State.HEALTHY:
+        return before
+    if before.state is State.SUSPECT:
+        return replace(before, state=State.HEALTHY, why="", bad_probes=0)
+    recovering = before
+    if before.state is State.UNHEALTHY:
+        recovering = replace(before, state=State.RECOVERING, is_gone=False, since=now)
+    if recovering.owes(now) > 0:
+        return recovering
+    return CardHealth(illnesses=recovering.illnesses, since=now)

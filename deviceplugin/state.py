@@ -1,0 +1,166 @@
+"""What outlives the program, in one file: the node's cards, and which of them have been ill.
+
+Registration cannot wait for the API server, where the same inventory stands as the node's
+annotation. The file is replaced in one step, and a checksum tells whether it is whole. Without it,
+or where it cannot be written, the plugin goes on: the annotation is the second source.
+"""
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from deviceplugin import metrics
+from deviceplugin.errors import StateError
+from deviceplugin.health import CardHealth, State
+from gpushare import inventory
+from gpushare.cards import Inventory
+from gpushare.errors import RecordError
+from gpushare.quantity import MAX_UNITS
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a card that was ill. ``owed`` are seconds, for a clock is another each boot.
+
+    By itself: a card of which nothing is known but that it was not healthy.
+    """
+
+    state: State = State.UNHEALTHY
+    why: str = "was unhealthy before the plugin started"
+    is_gone: bool = False
+    illnesses: int = 0
+    owed: float = 0.0
+
+    @classmethod
+    def of(cls, health: CardHealth, owed: float) -> Self:
+        return cls(health.state, health.why, health.is_gone, health.illnesses, owed)
+
+    def revived(self, now: float) -> CardHealth:
+        """The card's health at the start of another program, before the first probe."""
+        if self.state in {State.HEALTHY, State.SUSPECT}:
+            return CardHealth(illnesses=self.illnesses, since=now)
+        return CardHealth(
+            state=State.UNHEALTHY,
+            why=self.why,
+            is_gone=self.is_gone,
+            is_definite=True,
+            illnesses=self.illnesses,
+            since=now,
+            owed=self.owed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    inventory: Inventory
+    healths: Mapping[str, Kept] = field(default_factory=dict)
+
+
+class _Envelope(msgspec.Struct):
+    version: int
+    checksum: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Data(msgspec.Struct):
+    inventory: msgspec.Raw
+    healths: dict[str, Kept]
+
+
+def encode(saved: Saved) -> bytes:
+    cards = msgspec.Raw(inventory.encode(saved.inventory).encode())
+    data = msgspec.json.encode(_Data(cards, dict(saved.healths)))
+    return msgspec.json.encode(_Envelope(VERSION, _checksum(data), msgspec.Raw(data)))
+
+
+def decode(content: bytes) -> Saved:
+    """What ``encode`` wrote; StateError for anything else."""
+    try:
+        envelope = msgspec.json.decode(content, type=_Envelope)
+        if envelope.version != VERSION:
+            writer = "a newer plugin" if envelope.version > VERSION else "another plugin"
+            raise StateError(
+                f"it has version {envelope.version}, of {writer}: this one reads {VERSION}"
+            )
+        if envelope.checksum != _checksum(bytes(envelope.data)):
+            raise StateError("its checksum does not fit: it was damaged, or changed by hand")
+        data = msgspec.json.decode(envelope.data, type=_Data)
+        cards = inventory.decode(bytes(data.inventory).decode())
+    except (msgspec.DecodeError, RecordError, RecursionError, UnicodeDecodeError) as err:
+        raise StateError(f"it is not whole: {err}") from err
+    if any(
+        not 0 <= kept.owed < MAX_UNITS or not 0 <= kept.illnesses < MAX_UNITS
+        for kept in data.healths.values()
+    ):
+        raise StateError("it has numbers that no card can have")
+    return Saved(cards, data.healths)
+
+
+class StateFile:
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "state.json"
+        self._kept: Saved | None = None
+        self._complaint = ""
+        self._one_writer = asyncio.Lock()
+
+    def read(self) -> Saved | None:
+        """What was written last; None, with a log line, where nothing usable is there."""
+        try:
+            self._kept = decode(self._path.read_bytes())
+        except FileNotFoundError:
+            log.info("nothing kept from before", extra={"file": str(self._path)})
+        except (OSError, StateError) as err:
+            metrics.STATE_ERRORS.labels("read").inc()
+            log.warning(
+                "what was kept cannot be used, the node's annotation will do",
+                extra={"file": str(self._path), "why": str(err)},
+            )
+        return self._kept
+
+    async def keep(self, saved: Saved | None) -> None:
+        """Have ``saved`` on disk, unless it is there already; a failure is told and no more."""
+        async with self._one_writer:
+            if saved is None or saved == self._kept:
+                return
+            try:
+                await asyncio.to_thread(self._write, encode(saved))
+            except OSError as err:
+                metrics.STATE_ERRORS.labels("write").inc()
+                if self._complaint != str(err):
+                    log.warning("state not kept on disk", extra={"why": str(err)})
+                self._complaint = str(err)
+            else:
+                self._kept, self._complaint = saved, ""
+
+    def _write(self, content: bytes) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._path.with_name(self._path.name + ".new")
+        try:
+            with fresh.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+        except OSError:
+            fresh.unlink(missing_ok=True)  # the disk may be full because of less
+            raise
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _checksum(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()

@@ -1,0 +1,310 @@
+"""What the node offers: each card's own health, and above it what is wrong with the whole node."""
+
+from dataclasses import replace
+
+import pytest
+
+from deviceplugin.driver import CardEvent, Seen, UnreadableCard
+from deviceplugin.errors import Reason
+from deviceplugin.inventory import Terms, survey
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.state import Saved
+from gpushare.cards import Inventory
+from tests.fakes.driver import card
+
+TERMS = Terms(unit_mib=1024)
+FIRST, SECOND = card(0), card(1)
+WAIT = 60.0
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ns(self) -> int:
+        return 0
+
+
+class Node:
+    """The node's cards under a clock that is set by hand."""
+
+    def __init__(self, before: Saved | None = None, terms: Terms = TERMS) -> None:
+        self.clock = FakeClock()
+        self.cards = NodeCards(terms, before, clock=self.clock, recover_seconds=WAIT)
+
+    def show(self, *seen: Seen, xid: CardEvent | None = None, after: float = 0.0) -> None:
+        self.clock.now += after
+        self.cards.seen(seen, [xid] if xid else [])
+
+    @property
+    def offered(self) -> list[bool]:
+        return [each.is_healthy for each in self.cards.inventory.cards]
+
+    def trouble(self, uuid: str, *, at_start: bool = True) -> tuple[Reason, str] | None:
+        return self.cards.trouble(self.cards.inventory.by_uuid(uuid), at_start=at_start)
+
+
+@pytest.fixture
+def node() -> Node:
+    made = Node()
+    made.show(FIRST, SECOND)
+    return made
+
+
+def lost(uuid: str = SECOND.uuid) -> UnreadableCard:
+    return UnreadableCard(1, uuid, "GPU is lost", is_definite=True)
+
+
+def hiccup() -> UnreadableCard:
+    return UnreadableCard(1, SECOND.uuid, "Unknown Error")
+
+
+def test_without_a_file_the_indexes_that_the_node_was_told_hold() -> None:
+    told = survey(None, [card(7), card(3)], TERMS).inventory
+    cards = NodeCards(TERMS, None)
+    cards.seen([card(3), card(7)])
+    assert cards.is_provisional
+    assert cards.saved() is None
+    cards.adopt(told)
+    assert not cards.is_provisional
+    assert {c.uuid: c.index for c in cards.inventory.cards} == {card(7).uuid: 0, card(3).uuid: 1}
+    cards.adopt(survey(None, [card(3)], TERMS).inventory)
+    assert cards.inventory.by_uuid(card(7).uuid).index == 0
+
+
+def test_nothing_starts_on_a_card_that_the_driver_has_not_confirmed(node: Node) -> None:
+    node.cards.adopt(None)
+    later = Node(node.cards.saved())
+    assert later.offered == [True, True]
+    assert later.trouble(FIRST.uuid, at_start=False) is None
+    reason, why = later.trouble(FIRST.uuid)
+    assert (reason, "not confirmed" in why) == (Reason.CARD_UNHEALTHY, True)
+    later.show(FIRST, SECOND)
+    assert later.trouble(FIRST.uuid) is None
+
+
+def test_one_cards_trouble_is_never_anothers(node: Node) -> None:
+    node.show(FIRST, lost())
+    assert node.offered == [True, False]
+    assert node.trouble(FIRST.uuid) is None
+    assert node.trouble(SECOND.uuid) == (Reason.CARD_UNHEALTHY, "GPU is lost")
+
+
+def test_a_card_under_suspicion_is_offered_and_nothing_starts_on_it(node: Node) -> None:
+    node.show(FIRST, hiccup())
+    assert node.offered == [True, True]
+    assert node.cards.is_suspicious
+    assert node.trouble(SECOND.uuid, at_start=False) is None
+    assert node.trouble(SECOND.uuid) == (Reason.CARD_UNHEALTHY, "Unknown Error")
+    node.show(FIRST, SECOND)
+    assert node.trouble(SECOND.uuid) is None
+    for _ in range(4):
+        node.show(FIRST, hiccup())
+    assert node.offered == [True, False]
+
+
+def test_a_card_that_is_gone_is_told_from_one_that_is_ill(node: Node) -> None:
+    node.show(FIRST)
+    reason, why = node.trouble(SECOND.uuid)
+    assert (reason, why) == (Reason.CARD_GONE, "the driver no longer shows it")
+
+
+def test_a_card_that_is_well_again_is_offered_after_its_time(node: Node) -> None:
+    node.show(FIRST, lost())
+    node.show(FIRST, SECOND, after=5)
+    reason, why = node.trouble(SECOND.uuid)
+    assert reason is Reason.CARD_UNHEALTHY
+    assert "well for 60 s" in why
+    assert "GPU is lost" in why
+    node.show(FIRST, SECOND, after=WAIT - 1)
+    assert node.offered == [True, False]
+    node.show(FIRST, SECOND, after=1)
+    assert node.offered == [True, True]
+    assert node.trouble(SECOND.uuid) is None
+
+
+@pytest.mark.parametrize(
+    ("xid", "action", "is_offered"),
+    [
+        (31, 0, True),
+        (31, None, True),
+        (94, None, True),
+        (31, 1, False),
+        (48, 0, True),
+        (48, None, False),
+        (109, 0, True),
+        (109, None, False),
+        (109, 2, False),
+        (79, 0, False),
+        (79, None, False),
+    ],
+)
+def test_the_drivers_advice_decides_about_an_xid_and_a_catalogue_where_there_is_none(
+    node: Node, xid: int, action: int | None, is_offered: bool
+) -> None:
+    shown = replace(SECOND, recovery_action=action)
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, xid))
+    assert node.offered == [True, is_offered]
+    if not is_offered:
+        (_, text) = node.cards.notices[SECOND.uuid]
+        assert f"XID {xid}" in text
+
+
+def test_the_text_names_xid_and_advice_in_words(node: Node) -> None:
+    shown = replace(SECOND, recovery_action=1)
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 119))
+    _, why = node.trouble(SECOND.uuid)
+    assert why == "XID 119: the driver advises to reset the GPU"
+    node.show(FIRST, lost())
+    assert node.trouble(SECOND.uuid)[1] == why, "the first cause says more than what follows it"
+
+
+def test_a_card_that_fell_off_the_bus_needs_no_look(node: Node) -> None:
+    assert node.cards.take(CardEvent(SECOND.uuid, 79))
+    assert node.offered == [True, False]
+    assert not node.cards.take(CardEvent(FIRST.uuid, 48))
+    assert not node.cards.take(CardEvent("GPU-unknown", 79))
+    assert node.offered == [True, False]
+
+
+def test_broken_memory_rows_make_a_card_unhealthy(node: Node) -> None:
+    node.show(FIRST, replace(SECOND, rows_failed=True))
+    assert "replaced" in node.trouble(SECOND.uuid)[1]
+
+
+def test_a_card_in_mig_mode_is_not_offered_and_is_back_at_once(node: Node) -> None:
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    assert node.offered == [True, False]
+    assert "MIG mode" in node.trouble(SECOND.uuid)[1]
+    assert not node.cards.notices
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+
+
+def test_a_card_that_was_never_out_of_mig_mode_is_in_the_inventory_with_nothing() -> None:
+    node = Node()
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    assert [(c.uuid, c.units, c.is_healthy) for c in node.cards.inventory.cards] == [
+        (FIRST.uuid, 15, True),
+        (SECOND.uuid, 0, False),
+    ]
+
+
+def test_a_silent_driver_holds_all_cards_and_leaves_their_health_alone(node: Node) -> None:
+    node.show(FIRST, lost())
+    node.cards.driver_is_silent("no answer")
+    assert node.offered == [False, False]
+    assert node.trouble(FIRST.uuid, at_start=False) == (Reason.CARD_UNHEALTHY, "no answer")
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, False]
+
+
+def test_a_block_keeps_new_pods_away_and_no_container_from_starting(node: Node) -> None:
+    version = node.cards.version
+    node.cards.set_block("identity", "the kubelet cannot be asked")
+    node.cards.set_block("identity", "the kubelet cannot be asked")
+    assert node.cards.version == version + 1
+    assert node.offered == [False, False]
+    assert node.cards.why_blocked == "the kubelet cannot be asked"
+    assert node.trouble(FIRST.uuid) is None
+    node.show(FIRST, lost())
+    node.cards.set_block("other", "another reason")
+    node.cards.set_block("identity", "")
+    assert node.offered == [False, False]
+    node.cards.set_block("other", "")
+    assert node.offered == [True, False]
+
+
+def test_a_card_that_is_looked_at_again_and_again_makes_no_message(node: Node) -> None:
+    for seconds in range(100):
+        version = node.cards.version
+        node.show(FIRST, SECOND, after=seconds)
+        assert node.cards.version == version
+
+
+def test_illness_survives_a_restart_with_the_seconds_that_are_left(node: Node) -> None:
+    node.cards.adopt(None)
+    for _ in range(2):
+        node.show(FIRST, lost())
+        node.show(FIRST, SECOND)
+        node.show(FIRST, SECOND, after=2 * WAIT)
+    node.show(FIRST, lost())
+    node.show(FIRST, SECOND)
+    node.show(FIRST, SECOND, after=100)  # of 4 * WAIT
+    later = Node(node.cards.saved(exactly=True))
+    assert later.offered == [True, False]
+    later.show(FIRST, SECOND)
+    later.show(FIRST, SECOND, after=4 * WAIT - 101)
+    assert later.offered == [True, False]
+    later.show(FIRST, SECOND, after=1)
+    assert later.offered == [True, True]
+    later.show(FIRST, lost())
+    later.show(FIRST, SECOND)
+    later.show(FIRST, SECOND, after=8 * WAIT - 1)
+    assert later.offered == [True, False], "it was the fourth time"
+
+
+def test_a_card_that_is_missing_at_boot_keeps_its_index_and_is_gone(node: Node) -> None:
+    node.cards.adopt(None)
+    later = Node(node.cards.saved())
+    later.show(SECOND)
+    assert later.offered == [False, True]
+    assert later.trouble(FIRST.uuid)[0] is Reason.CARD_GONE
+    assert Node(later.cards.saved()).offered == [False, True], "and after another restart"
+
+
+def test_without_a_file_what_was_published_as_unhealthy_waits_for_the_driver() -> None:
+    told = survey(None, [FIRST, SECOND], TERMS).inventory
+    ill = tuple(replace(c, health="unhealthy") for c in told.cards)
+    node = Node()
+    node.cards.adopt(replace(told, cards=ill))
+    assert node.offered == [False, False]
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+
+
+def with_unit(unit: int) -> Inventory:
+    return survey(None, [FIRST, SECOND], Terms(unit)).inventory
+
+
+def test_another_unit_waits_with_nothing_on_offer_until_it_is_taken() -> None:
+    node = Node(Saved(with_unit(1024)), Terms(256))
+    node.show(FIRST, SECOND)
+    assert node.cards.unit_waiting == (1024, 256)
+    assert node.offered == [False, False]
+    assert "1024 to 256 MiB" in node.cards.why_blocked
+    assert [c.units for c in node.cards.inventory.cards] == [15, 15]
+    assert node.cards.saved().inventory.unit_mib == 1024
+    assert node.trouble(FIRST.uuid) is None, "old pods may restart"
+    node.cards.hold_unit("held by default/a")
+    assert node.cards.notices["unit"] == ("MemoryUnitChanged", "held by default/a")
+    node.cards.take_new_unit()
+    assert node.offered == [True, True]
+    assert [c.units for c in node.cards.inventory.cards] == [63, 63]
+    assert node.cards.saved().inventory.unit_mib == 256
+    assert not node.cards.why_blocked
+    assert not node.cards.notices
+
+
+def test_another_unit_on_the_node_waits_as_well_where_the_file_is_lost() -> None:
+    node = Node(None, Terms(256))
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+    node.cards.adopt(with_unit(1024))
+    assert node.offered == [False, False]
+    assert node.cards.inventory.unit_mib == 1024
+
+
+def test_many_units_are_told_with_the_unit_that_avoids_it() -> None:
+    node = Node(None, Terms(1))
+    node.show(card(0, 81_920), card(1, 81_920))
+    reason, text = node.cards.notices["DeviceListLarge"]
+    assert (reason, "--memory-unit=2MiB" in text) == ("DeviceListLarge", True)
+    assert "--memory-unit=2MiB" in node.cards.notices["CardUnitsMany"][1]
+    assert not node.cards.refusal
+    small = Node(None, Terms(1))
+    small.show(card(0, 70_000), card(1, 30_000))
+    assert not small.cards.notices
