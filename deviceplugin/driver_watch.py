@@ -87,6 +87,7 @@ class EventThread:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
+        metrics.EVENT_CARDS.set_function(lambda: len(self._backend.heard))
         threading.Thread(target=self._work, args=(loop,), name="events", daemon=True).start()
 
     def stop(self) -> None:
@@ -106,7 +107,6 @@ class EventThread:
             else:
                 self._log("")
                 backoff.reset()
-            metrics.EVENT_CARDS.set(len(self._backend.heard))
             try:
                 if event is not None or pause:
                     loop.call_soon_threadsafe(self._heard, event)
@@ -196,7 +196,7 @@ class DriverWatch:
             if event.xid:
                 metrics.XIDS.labels(event.uuid, str(event.xid)).inc()
                 log.warning("XID", extra={"card": event.uuid, "xid": event.xid})
-            if not self._cards.take(event):
+            if not self._cards.take(event) and event not in self._news:
                 self._news.append(event)
         self._stirred.set()
 

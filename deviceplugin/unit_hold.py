@@ -17,7 +17,7 @@ from gpushare.records import asks_for_share
 
 log = logging.getLogger(__name__)
 
-API_SECONDS: Final = 10.0  # for the API server to show the pods, before the checkpoint decides
+API_SECONDS: Final = 5.0  # for the API server to show the pods, before the checkpoint decides
 ROUND_SECONDS: Final = 0.5
 _NAMED: Final = 5
 

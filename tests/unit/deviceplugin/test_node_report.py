@@ -149,3 +149,39 @@ async def test_a_unit_too_fine_is_an_event_on_the_node(tmp_path) -> None:
     (event,) = api.events
     assert event["involvedObject"]["kind"] == "Node"
     assert "--memory-unit=4MiB" in event["message"]
+
+
+async def test_what_an_operator_should_know_is_told_once_and_again_when_it_is_back(
+    tmp_path,
+) -> None:
+    api, cards = Api(), NodeCards(Terms(1), None, recover_seconds=0.0)
+    cards.seen([card(0, 81_920), card(1, 81_920)])
+    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+
+        async def until_told(*reasons: str) -> None:
+            while sorted(event["reason"] for event in api.events) != sorted(reasons):
+                await api.changed.wait()
+                api.changed.clear()
+
+        report.replaced([node()])
+        await until_told("DeviceListLarge", "CardUnitsMany")
+        cards.seen([card(0, 81_920)])
+        await until_told("DeviceListLarge", "CardUnitsMany", "CardUnhealthy")
+        cards.seen([card(0, 81_920), card(1, 81_920)])
+        while cards.inventory != inventory.decode(api.now.annotations[ANNOTATION_INVENTORY]):
+            await api.changed.wait()
+            api.changed.clear()
+        cards.seen([card(0, 81_920)])
+        await until_told("DeviceListLarge", "CardUnitsMany", "CardUnhealthy", "CardUnhealthy")
+    assert "--memory-unit=2MiB" in api.events[0]["message"]
+    assert card(1).uuid in api.events[-1]["message"]
+
+
+async def test_what_is_owed_at_the_end_is_kept(tmp_path) -> None:
+    api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY), recover_seconds=1000.0)
+    async with running(api, cards, tmp_path):
+        cards.seen([card(0)])
+        cards.seen([card(0), card(1)])
+        await asyncio.sleep(0.01)  # some of what it owes
+    kept = StateFile(tmp_path).read().healths[card(1).uuid]
+    assert 900 < kept.owed < 1000

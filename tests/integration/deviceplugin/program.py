@@ -1,0 +1,85 @@
+"""The whole program, started as it is on a node, with the API server away."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from localcluster.nvml import environment
+
+NOBODY = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+"""
+
+
+class Program:
+    def __init__(self, folder: Path, library: Path, port: int, *flags: str) -> None:
+        (folder / "kubeconfig").write_text(NOBODY)
+        self.pages = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "deviceplugin",
+                "--node-name=node-1",
+                f"--kubeconfig={folder / 'kubeconfig'}",
+                f"--device-plugin-dir={folder / 'device-plugins'}",
+                f"--cdi-dir={folder / 'cdi'}",
+                f"--state-dir={folder / 'state'}",
+                "--health-interval=0.1",
+                "--http-host=127.0.0.1",
+                f"--http-port={port}",
+                *flags,
+            ],
+            env={**os.environ, **environment(library, folder / "state-of-cards")},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    async def page(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(self.pages + path) as answer:
+            return answer.status, await answer.text()
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """0 where it is not there."""
+        _, text = await self.page("/metrics")
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        return 0.0
+
+    async def until(self, metric: str, value: float, seconds: float = 20.0, **labels: str) -> None:
+        """Return once a metric has ``value``; TimeoutError if it does not come to that."""
+        async with asyncio.timeout(seconds):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    if await self.metric(metric, **labels) == value:
+                        return
+                await asyncio.sleep(0.01)
+
+    async def until_it_says(self, text: str) -> None:
+        """Return once ``text`` is in what it gives as a reason for not being ready."""
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    if text in (await self.page("/readyz"))[1]:
+                        return
+                await asyncio.sleep(0.01)
+
+    def end(self) -> str:
+        """Stop it as a node does; what it has logged."""
+        self.process.terminate()
+        _, errors = self.process.communicate(timeout=10)
+        assert self.process.returncode == 0, errors
+        return errors

@@ -1,0 +1,251 @@
+"""The real program and the real pynvml while the driver's library has its troubles."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.driver import PhysicalCard
+from deviceplugin.health import State
+from deviceplugin.inventory import Terms, survey
+from deviceplugin.state import Kept, Saved, decode, encode
+from localcluster.errors import HostError
+from localcluster.nvml import SONAME, CardSpec, build, write_state
+from tests.fakes.kubelet import FakeKubelet
+from tests.integration.deviceplugin.program import Program
+
+pytestmark = pytest.mark.integration
+
+FIRST, SECOND = CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)
+BOTH = 15 + 80
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return build(tmp_path_factory.mktemp("nvml"))
+    except HostError as err:
+        pytest.skip(str(err))
+
+
+@pytest.fixture
+def state(folder: Path) -> Path:
+    write_state(folder / "state-of-cards", [FIRST, SECOND])
+    return folder / "state-of-cards"
+
+
+@pytest.fixture
+def start(
+    folder: Path, kubelet: FakeKubelet, library: Path, state: Path, unused_port: int
+) -> Iterator[Start]:
+    made: list[Program] = []
+
+    def begin(*flags: str, library: Path = library) -> Program:
+        made.append(Program(folder, library, unused_port, "--recover-after=0.3", *flags))
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.process.kill()
+        each.process.communicate()
+
+
+def xid(seq: int, number: int, uuid: str = "GPU-b") -> dict[str, object]:
+    return {"seq": seq, "uuid": uuid, "type": 8, "data": number}
+
+
+async def test_xids_make_the_card_unhealthy_that_the_driver_gives_up_and_no_other(
+    start: Start, state: Path, kubelet: FakeKubelet
+) -> None:
+    program = start("--recover-after=30", "--health-interval=60")
+    await program.until("gpushare_deviceplugin_event_cards", 2)
+    await kubelet.until(lambda: kubelet.allocatable == BOTH)
+    lists = len(kubelet.lists)
+    for seq, number in enumerate((31, 13, 109), start=1):
+        write_state(state, [FIRST, SECOND], events=[xid(seq, number)])
+        counter = "gpushare_deviceplugin_xids_total"
+        await program.until(counter, 1, card="GPU-b", xid=str(number))
+    assert len(kubelet.lists) == lists, "an application's fault is not the card's"
+    write_state(state, [FIRST, SECOND], events=[xid(4, 79)])
+    await kubelet.until(lambda: kubelet.allocatable == 15)
+    assert len(kubelet.lists) == lists + 1, "80 devices, one message"
+    assert await program.metric("gpushare_deviceplugin_cards", health="healthy") == 1
+    first = CardSpec("GPU-a", recovery_action=1)
+    write_state(state, [first, SECOND], events=[xid(5, 119, "GPU-a")])
+    await kubelet.until(lambda: kubelet.allocatable == 0)
+    text = program.end()
+    assert "XID 79: the GPU has fallen off the bus" in text
+    assert "XID 119: the driver advises to reset the GPU" in text
+
+
+async def test_a_mig_switch_is_seen_at_once_and_comes_back_at_once(
+    start: Start, state: Path, kubelet: FakeKubelet
+) -> None:
+    program = start("--recover-after=600", "--health-interval=60")
+    await program.until("gpushare_deviceplugin_event_cards", 2)
+    switch = {"seq": 1, "uuid": "GPU-b", "type": 0x100, "data": 0}
+    write_state(state, [FIRST, CardSpec("GPU-b", mem_mib=81_920, mig=True)], events=[switch])
+    await kubelet.until(lambda: kubelet.allocatable == 15)
+    await program.until("gpushare_deviceplugin_cards", 1, health="mig")
+    write_state(state, [FIRST, SECOND], events=[{**switch, "seq": 2}])
+    await kubelet.until(lambda: kubelet.allocatable == BOTH)
+
+
+async def test_a_card_without_events_is_polled(
+    start: Start, state: Path, kubelet: FakeKubelet
+) -> None:
+    deaf = CardSpec("GPU-b", mem_mib=81_920, events=False)
+    write_state(state, [FIRST, deaf])
+    program = start()
+    await program.until("gpushare_deviceplugin_event_cards", 1)
+    await kubelet.until(lambda: kubelet.allocatable == BOTH)
+    write_state(state, [FIRST, CardSpec("GPU-b", mem_mib=81_920, events=False, rows_failed=True)])
+    await kubelet.until(lambda: kubelet.allocatable == 15)
+
+
+async def test_events_that_cannot_be_waited_for_cost_no_card_and_no_processor(
+    start: Start, state: Path, kubelet: FakeKubelet
+) -> None:
+    write_state(state, [FIRST, SECOND], fail={"nvmlEventSetWait_v2": 999})
+    program = start()
+    await kubelet.until(lambda: kubelet.allocatable == BOTH)
+    lists = len(kubelet.lists)
+    await program.until("gpushare_deviceplugin_event_cards", 0)
+    before = _processor_seconds(program)
+    await asyncio.sleep(2.0)  # a span over which to measure
+    assert _processor_seconds(program) - before < 1.0
+    assert len(kubelet.lists) == lists
+    write_state(state, [FIRST, SECOND])
+    await program.until("gpushare_deviceplugin_event_cards", 2)
+
+
+def _processor_seconds(program: Program) -> float:
+    words = Path(f"/proc/{program.process.pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(words[11]) + int(words[12])) / 100
+
+
+async def test_a_card_is_lost_comes_back_and_waits_longer_each_time(
+    start: Start, state: Path, kubelet: FakeKubelet
+) -> None:
+    program = start("--recover-after=0.6", "--health-interval=0.1")
+    await kubelet.until(lambda: kubelet.allocatable == BOTH)
+    took = []
+    for _ in range(3):
+        write_state(state, [CardSpec("GPU-a", error=15), SECOND])
+        await kubelet.until(lambda: kubelet.allocatable == 80)
+        began = time.monotonic()
+        write_state(state, [FIRST, SECOND])
+        await kubelet.until(lambda: kubelet.allocatable == BOTH)
+        took.append(time.monotonic() - began)
+    assert took[0] >= 0.6
+    assert took[1] >= 1.2
+    assert took[2] >= 2.4
+    recoveries = await program.metric("gpushare_deviceplugin_recoveries_total", card="GPU-a")
+    assert recoveries == 3
+
+
+def keep(folder: Path, **healths: Kept) -> None:
+    """What a plugin that has run here before has left on disk."""
+    seen = [
+        PhysicalCard("GPU-a", 0, "NVIDIA Stand-in", 16_276, 0),
+        PhysicalCard("GPU-b", 1, "NVIDIA Stand-in", 81_920, 0),
+    ]
+    (folder / "state").mkdir()
+    saved = Saved(survey(None, seen, Terms(1024)).inventory, {"GPU-b": healths["second"]})
+    (folder / "state" / "state.json").write_bytes(encode(saved))
+
+
+async def test_a_slow_driver_delays_no_registration(
+    start: Start, folder: Path, state: Path, kubelet: FakeKubelet
+) -> None:
+    keep(folder, second=Kept(State.HEALTHY))
+    write_state(state, [FIRST, SECOND], delay_ms=2000)  # about 30 s for a look
+    program = start()
+    await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=20)
+    status, text = await program.page("/readyz")
+    assert (status, "has not been asked yet" in text) == (503, True), "no look has ended yet"
+    assert len(kubelet.lists) == 1
+
+
+async def test_what_a_card_owes_it_owes_after_a_restart(
+    start: Start, folder: Path, kubelet: FakeKubelet
+) -> None:
+    keep(folder, second=Kept(State.RECOVERING, "XID 48", illnesses=2, owed=1.5))
+    program = start("--recover-after=600")
+    await kubelet.until(lambda: kubelet.allocatable == 15, seconds=20)
+    began = time.monotonic()
+    await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=20)
+    assert 1.0 < time.monotonic() - began < 10
+    program.end()
+    kept = decode((folder / "state" / "state.json").read_bytes())
+    assert kept.healths == {"GPU-b": Kept(State.HEALTHY, "", illnesses=2)}
+
+
+async def test_pods_of_the_old_memory_unit_keep_the_node_to_themselves_over_a_restart(
+    start: Start, folder: Path, kubelet: FakeKubelet
+) -> None:
+    keep(folder, second=Kept(State.HEALTHY))
+    kubelet.held["uid-1", "app"] = frozenset({"a0000"}), b""
+    kubelet.write_checkpoint()
+    program = start("--memory-unit=512MiB")
+    await program.until_it_says("uid-1")
+    assert kubelet.allocatable == 0
+    assert len(kubelet.devices) == BOTH, "in the old unit"
+    program.end()
+    assert decode((folder / "state" / "state.json").read_bytes()).inventory.unit_mib == 1024
+    program = start("--memory-unit=512MiB")
+    await program.until_it_says("memory unit was changed")
+    assert kubelet.allocatable == 0
+    kubelet.held.clear()
+    kubelet.write_checkpoint()
+    await kubelet.until(lambda: kubelet.allocatable == 31 + 160, seconds=30)
+    program.end()
+    assert decode((folder / "state" / "state.json").read_bytes()).inventory.unit_mib == 512
+
+
+async def test_a_library_that_is_missing_is_found_when_it_comes(
+    start: Start, folder: Path, library: Path, kubelet: FakeKubelet
+) -> None:
+    empty = folder / "lib"
+    empty.mkdir()
+    program = start(library=empty)
+    await program.until_it_says("Library Not Found")
+    assert kubelet.registrations == 0
+    (empty / SONAME).symlink_to(library / SONAME)
+    await kubelet.until(lambda: kubelet.allocatable == BOTH)
+    await program.until("gpushare_deviceplugin_event_cards", 2)
+
+
+async def test_a_node_without_cards_idles(start: Start, state: Path, kubelet: FakeKubelet) -> None:
+    write_state(state, [])
+    program = start()
+    await program.until("gpushare_deviceplugin_list_bytes", 0)
+    before = _processor_seconds(program)
+    await asyncio.sleep(1.0)  # a span over which to measure
+    assert _processor_seconds(program) - before < 0.7
+    write_state(state, [FIRST])
+    await kubelet.until(lambda: kubelet.allocatable == 15)
+
+
+async def test_a_driver_that_was_replaced_ends_the_program_with_one_line(
+    start: Start, state: Path, kubelet: FakeKubelet
+) -> None:
+    program = start()
+    await kubelet.until(lambda: kubelet.allocatable == BOTH)
+    began = time.monotonic()
+    write_state(state, [FIRST, SECOND], init=18)
+    await kubelet.until(lambda: kubelet.allocatable == 0)
+    assert time.monotonic() - began < 2
+    status, text = await program.page("/readyz")
+    assert (status, "restart this plugin's pod" in text) == (503, True)
+    _, errors = await asyncio.to_thread(program.process.communicate, timeout=20)
+    assert program.process.returncode == 3
+    assert "Traceback" not in errors
+    plain = [line for line in errors.splitlines() if not line.startswith("{")]
+    assert len(plain) == 1
+    assert plain[0].startswith("gpushare-deviceplugin: the driver was replaced")
+    assert kubelet.devices, "the kubelet still knows the devices"

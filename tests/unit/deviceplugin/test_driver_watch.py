@@ -1,0 +1,164 @@
+"""Looks and events: a sick driver costs no more than it must, and nothing is judged too early."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from deviceplugin import driver_watch
+from deviceplugin.driver_watch import DriverWatch
+from deviceplugin.errors import DriverReplaced
+from deviceplugin.inventory import Terms
+from deviceplugin.node_cards import NodeCards
+from gpushare.errors import RestartNeeded
+from tests.fakes.driver import FakeDriver, card
+
+FIRST, SECOND = card(0), card(1)
+
+
+class Watched:
+    def __init__(self, driver: FakeDriver, interval: float) -> None:
+        self.driver = driver
+        self.cards = NodeCards(Terms(1024), None, recover_seconds=0.2)
+        self.watch = DriverWatch(driver, self.cards, interval)
+
+    @property
+    def offered(self) -> list[bool]:
+        found = self.cards.inventory
+        return [each.is_healthy for each in found.cards] if found else []
+
+    async def until(self, condition) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
+                await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def watching(driver: FakeDriver, interval: float = 0.05) -> AsyncIterator[Watched]:
+    made = Watched(driver, interval)
+    task = asyncio.create_task(made.watch.run())
+    await made.until(lambda: made.offered or made.watch.why_silent != "")
+    yield made
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+class Gate(FakeDriver):
+    """A driver whose looks wait until they are let through, each in its turn."""
+
+    def __init__(self, *shown) -> None:
+        super().__init__(*shown)
+        self.looks = threading.Semaphore(1)
+        self.begun = 0
+
+    def cards(self):
+        shown = tuple(self.shown)  # what is true when the look begins
+        self.begun += 1
+        assert self.looks.acquire(timeout=10)
+        self.answered += 1
+        return shown
+
+
+async def test_an_xid_is_judged_by_a_look_that_began_after_it() -> None:
+    well = replace(SECOND, recovery_action=0)
+    driver = Gate(FIRST, well)
+    async with watching(driver) as watched:
+        await watched.until(lambda: watched.offered == [True, True] and driver.begun == 2)
+        driver.shown = [FIRST, replace(SECOND, recovery_action=1)]
+        driver.happens(SECOND.uuid, 48)
+        await watched.until(lambda: watched.watch._news)
+        driver.looks.release()
+        await watched.until(lambda: driver.begun == 3)
+        assert watched.offered == [True, True], "that look knew nothing of it"
+        driver.looks.release()
+        await watched.until(lambda: watched.offered == [True, False])
+        driver.looks.release(100)
+
+
+async def test_a_card_that_fell_off_the_bus_is_unhealthy_while_the_driver_hangs() -> None:
+    driver = Gate(FIRST, SECOND)
+    async with watching(driver) as watched:
+        await watched.until(lambda: watched.offered == [True, True] and driver.begun == 2)
+        driver.happens(SECOND.uuid, 79)
+        await watched.until(lambda: watched.offered == [True, False])
+        driver.looks.release(100)
+
+
+async def test_a_storm_of_events_makes_few_looks() -> None:
+    driver = FakeDriver(FIRST, SECOND)
+    async with watching(driver, interval=60) as watched:
+        await watched.until(lambda: watched.offered == [True, True])
+        looks = driver.answered
+        for _ in range(500):
+            driver.happens(SECOND.uuid, 31)
+        await watched.until(lambda: driver._events.empty() and not watched.watch._news)
+        assert driver.answered - looks < 100
+        assert watched.offered == [True, True]
+
+
+async def test_waiting_that_fails_backs_off_and_leaves_all_cards_well() -> None:
+    driver = FakeDriver(FIRST, SECOND)
+    driver.deaf = "Unknown Error"
+    async with watching(driver) as watched:
+        await watched.until(lambda: driver.waits >= 3)
+        began, waits = asyncio.get_running_loop().time(), driver.waits
+        await watched.until(lambda: asyncio.get_running_loop().time() - began > 0.5)
+        assert driver.waits - waits < 30
+        assert watched.offered == [True, True]
+        driver.deaf = ""
+        await watched.until(driver._events.empty)
+        driver.happens(SECOND.uuid, 79)
+        await watched.until(lambda: watched.offered == [True, False])
+
+
+async def test_a_driver_that_is_slow_is_waited_for_and_one_that_is_stuck_is_not(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(driver_watch, "ANSWER_SECONDS", 0.05)
+    driver = Gate(FIRST, SECOND)
+    async with watching(driver) as watched:
+        await watched.until(lambda: watched.offered == [True, True] and driver.begun == 2)
+        for _ in range(100):
+            driver.answered += 1  # single answers, none of which ends the look
+            await asyncio.sleep(0.005)
+        assert not watched.watch.why_silent
+        await watched.until(lambda: watched.offered == [False, False])
+        assert "has not answered" in watched.watch.why_silent
+        driver.looks.release(100)
+        await watched.until(lambda: watched.offered == [True, True])
+
+
+async def test_a_driver_that_was_replaced_ends_the_program_after_the_kubelet_could_read_it(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(driver_watch, "LAST_WORDS_SECONDS", 0.2)
+    driver = Replaced(FIRST, SECOND)
+    watched = Watched(driver, 0.02)
+    task = asyncio.create_task(watched.watch.run())
+    await watched.until(lambda: watched.offered == [True, True])
+    driver.is_replaced = True
+    await watched.until(lambda: watched.offered == [False, False])
+    assert not task.done()
+    with pytest.raises(RestartNeeded, match="replaced while this program ran"):
+        await task
+
+
+class Replaced(FakeDriver):
+    is_replaced = False
+
+    def cards(self):
+        if self.is_replaced:
+            raise DriverReplaced("the versions differ")
+        return super().cards()
+
+
+async def test_a_library_that_never_fitted_is_a_state_and_not_an_end() -> None:
+    driver = Replaced(FIRST, SECOND)
+    driver.is_replaced = True
+    async with watching(driver) as watched:
+        await watched.until(lambda: watched.watch.why_silent == "the versions differ")
+        driver.is_replaced = False
+        await watched.until(lambda: watched.offered == [True, True])
