@@ -7,14 +7,21 @@ refuse, at once and with a reason, a pod that nobody has decided on.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from deviceplugin import answers, cdi, devices, metrics
+from deviceplugin.binding import Binding
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.errors import CheckpointError, KubeletError, NoMatch, PluginError, Reason, Refused
-from deviceplugin.grant import Grant, grant_of, has_decision, without_decision
+from deviceplugin.grant import (
+    Grant,
+    check_own_variable,
+    grant_of,
+    has_decision,
+    without_decision,
+)
 from deviceplugin.identity import Admission, Match, find
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
@@ -28,15 +35,16 @@ WATCH_SECONDS: Final = 1.5  # with the kubelet's second well below what one answ
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 
-BindingName = Literal["late", "early"]
-
 
 class Allocations:
-    """The kubelet admits one pod at a time, so one Allocate leads to the next."""
+    """The kubelet admits one pod at a time, so one Allocate leads to the next.
+
+    ``binding`` is asked at each call.
+    """
 
     def __init__(
         self,
-        binding: BindingName,
+        binding: Binding,
         cards: NodeCards,
         kubelet: PodSource,
         watch: NodePods,
@@ -81,10 +89,56 @@ class Allocations:
         ids = frozenset(device_ids)
         if not ids:
             raise Refused("Allocate names no devices: nothing is asked for")
-        if self._binding == "late":
-            await self._check_decision(ids)
-            return answers.late(cdi.share_name(ids))
-        return answers.early(await self._environment(ids))
+        if len(ids) < len(device_ids):
+            raise Refused(
+                f"Allocate names {len(device_ids)} devices and only {len(ids)} different ones: how "
+                f"much is asked for cannot be told"
+            )
+        if self._binding.why_not:
+            raise Refused(self._binding.why_not)
+        served = await self._served_by_unknown(ids)
+        choice, share = self._binding.now, cdi.share_name(ids)
+        if choice.binding == "late":
+            if served is None:
+                await self._check_decision(ids)
+            return answers.late(share)
+        environment = served or await self._environment(ids)
+        return answers.early(environment, share if choice.names_cdi_too else "")
+
+    async def _served_by_unknown(self, ids: frozenset[str]) -> dict[str, str] | None:
+        """What the holder of devices that are not ours gets; None where all are ours.
+
+        An older plugin's, or those of another unit: a pod keeps them for as long as it lives.
+        """
+        inventory = self._cards.inventory
+        unknown = devices.unknown(ids, inventory) if inventory is not None else []
+        if not unknown:
+            return None
+        served = await self._served_before(ids)
+        if served is None:
+            raise Refused(
+                f"{len(unknown)} of {len(ids)} devices are of no card of this node ({unknown[0][:63]!r} "
+                f"is one), and no live pod holds them in the kubelet's checkpoint"
+            )
+        return served
+
+    async def _served_before(self, ids: frozenset[str]) -> dict[str, str] | None:
+        """What the one live pod gets that holds just these devices; None if there is none."""
+        entries = [entry for entry in self._entries() if entry.device_ids == ids]
+        if not entries:
+            return None
+        try:
+            pods: Iterable[Pod] = await self._kubelet.fetch()
+        except KubeletError as err:
+            log.info("the watch says which pods live", extra={"why": str(err)})
+            pods = self._watch
+        live = {pod.uid: pod for pod in pods if not pod.is_terminal}
+        holders = {entry.pod_uid: entry.container for entry in entries if entry.pod_uid in live}
+        if len(holders) != 1:
+            return None
+        ((uid, container),) = holders.items()
+        metrics.FOUND.labels("checkpoint").inc()
+        return self._early_grant(live[uid]).environment(container)
 
     async def _check_decision(self, ids: frozenset[str]) -> None:
         try:
@@ -101,7 +155,13 @@ class Allocations:
             match = await self._match(ids)
         except KubeletError as err:
             return await self._environment_without_kubelet(ids, err)
-        grant = self._healthy_grant(match.pod)
+        except NoMatch:
+            # The kubelet has lost what it knew of a container that was served.
+            served = await self._served_before(ids)
+            if served is None:
+                raise
+            return served
+        grant = self._early_grant(match.pod)
         log.info(
             "allocated",
             extra={
@@ -121,7 +181,7 @@ class Allocations:
         """From our own watch, which may lag: only where all that could be meant get the same."""
         match = await self._from_watch(len(ids))
         found = [
-            self._healthy_grant(candidate.pod).environment(candidate.container)
+            self._early_grant(candidate.pod).environment(candidate.container)
             for candidate in match.candidates
         ]
         if any(environment != found[0] for environment in found):
@@ -183,7 +243,7 @@ class Allocations:
             log.warning("going on without the checkpoint", extra={"why": str(err)})
             return ()
 
-    def _healthy_grant(self, pod: Pod) -> Grant:
+    def _early_grant(self, pod: Pod) -> Grant:
         grant = grant_of(pod, self._cards.inventory)
         for card in grant.cards:
             if why := self._cards.why_unhealthy(card):
@@ -192,4 +252,6 @@ class Allocations:
                     pod=pod,
                     reason=Reason.CARD_UNHEALTHY,
                 )
+        if self._binding.now.binding == "early":
+            check_own_variable(grant.request, pod)
         return grant

@@ -47,6 +47,11 @@ LIST_REFUSED: Final = Gauge(
     "gpushare_deviceplugin_list_refused",
     "1 if the memory unit is too fine for this node, so that nothing is offered.",
 )
+BINDING: Final = Gauge(
+    "gpushare_deviceplugin_binding",
+    "1 for the binding that new containers get.",
+    ["binding"],
+)
 CARDS: Final = Gauge("gpushare_deviceplugin_cards", "Cards of this node, by health.", ["health"])
 
 

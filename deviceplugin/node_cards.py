@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from deviceplugin import devices, metrics
 from deviceplugin.driver import Seen
@@ -56,6 +57,14 @@ class NodeCards:
         if card.uuid not in self._confirmed:
             return "the driver has not confirmed it since the plugin started"
         return ""
+
+    def set_binding(self, binding: str) -> None:
+        """When containers get their card from now on; part of the inventory."""
+        self._terms = replace(self._terms, binding=binding)
+        if self._survey is not None and self._survey.inventory.binding != binding:
+            inventory = replace(self._survey.inventory, binding=binding)
+            self._survey = replace(self._survey, inventory=inventory)
+            self._publish()
 
     def adopt(self, published: Inventory | None) -> None:
         """Take over what the node was told before, where nothing else is remembered."""

@@ -102,7 +102,9 @@ async def test_no_pod_that_waits_for_so_much_is_an_error_naming_the_nearest(
 ) -> None:
     await kubelet.admit(pod("a", 8, cards=(FIRST,)))
     kubelet.pods.append(pod("b", 9, cards=(FIRST,)))
-    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ["a0000", "a0001"]}])
+    tag = plugin.cards.inventory.by_uuid(SECOND).tag
+    ids = [f"{tag}00{n}" for n in range(2)]
+    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await kubelet.call("Allocate", request)
     text = refused.value.details()
