@@ -117,8 +117,9 @@ class Allocations:
         served = await self._served_before(ids)
         if served is None:
             raise Refused(
-                f"{len(unknown)} of {len(ids)} devices are of no card of this node ({unknown[0][:63]!r} "
-                f"is one), and no live pod holds them in the kubelet's checkpoint"
+                f"{len(unknown)} of {len(ids)} devices are of no card of this node "
+                f"({unknown[0][:63]!r} is one), and no live pod holds them in the kubelet's "
+                f"checkpoint"
             )
         return served
 

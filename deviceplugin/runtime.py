@@ -71,7 +71,7 @@ def choose(
         return _unknown(probe, what, needs_cdi=needs_cdi, last=last)
     if kubelet < _KUBELET_WITH_CDI:
         return Choice(
-            "early", f"kubelet {node.kubelet_version} passes no CDI names on, which 1.29 does"
+            "early", f"kubelet {node.kubelet_version[:63]} passes no CDI names on, as 1.29 does"
         )
     return _by_runtime(node.container_runtime_version, probe, needs_cdi=needs_cdi, last=last)
 
@@ -79,7 +79,7 @@ def choose(
 def _by_runtime(runtime: str, probe: Probe, *, needs_cdi: bool, last: BindingName | None) -> Choice:
     name, _, written = runtime.partition("://")
     version = _version(written)
-    shown = f"{name} {written}"
+    shown = f"{name} {written[:63]}"
     if name not in {"containerd", "cri-o"} or version is None:
         what = f"runtime {runtime[:63]!r} is none whose CDI is known"
         return _unknown(probe, what, needs_cdi=needs_cdi, last=last)
