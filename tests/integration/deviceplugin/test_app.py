@@ -38,7 +38,7 @@ def library(tmp_path: Path) -> Path:
 
 
 class Program:
-    def __init__(self, folder: Path, library: Path, port: int) -> None:
+    def __init__(self, folder: Path, library: Path, port: int, *flags: str) -> None:
         (folder / "kubeconfig").write_text(NOBODY)
         self.pages = f"http://127.0.0.1:{port}"
         self.process = subprocess.Popen(
@@ -54,6 +54,7 @@ class Program:
                 "--health-interval=0.1",
                 "--http-host=127.0.0.1",
                 f"--http-port={port}",
+                *flags,
             ],
             env={**os.environ, **environment(library, folder / "state-of-cards")},
             stderr=subprocess.PIPE,
@@ -86,6 +87,7 @@ async def test_offers_its_cards_without_the_api_server_and_ends_within_two_secon
     status, text = await program.page("/metrics")
     assert status == 200
     assert "gpushare_deviceplugin_list_devices 95.0" in text
+    assert 'gpushare_deviceplugin_binding{binding="early"} 1.0' in text, "nothing is known yet"
     began = time.monotonic()
     program.process.send_signal(signal.SIGTERM)
     _, errors = program.process.communicate(timeout=10)
@@ -105,6 +107,22 @@ async def test_a_driver_that_is_installed_later_is_found(
     assert "Driver Not Loaded" in text
     write_state(folder / "state-of-cards", CARDS)
     await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+
+
+async def test_cards_by_cdi_with_early_binding_say_so_and_offer_no_readiness(
+    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    program = Program(folder, library, unused_port, "--inject=cdi", "--binding=early")
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+        status, text = await program.page("/readyz")
+    finally:
+        program.process.kill()
+        _, errors = program.process.communicate()
+    assert status == 503
+    assert "--inject=cdi needs a runtime that resolves CDI names" in text
+    assert '"why":"--binding=early says so"' in errors
 
 
 def test_a_flag_that_cannot_be_used_ends_the_program_with_one_line() -> None:
