@@ -22,7 +22,7 @@ from deviceplugin.grant import (
     has_decision,
     without_decision,
 )
-from deviceplugin.identity import Admission, Match, find
+from deviceplugin.identity import Admission, Candidate, Match, find
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.pods import NodePods
@@ -96,35 +96,38 @@ class Allocations:
             )
         if self._binding.why_not:
             raise Refused(self._binding.why_not)
-        served = await self._served_by_unknown(ids)
+        holder = await self._holder_of_unknown(ids)
         choice, share = self._binding.now, cdi.share_name(ids)
         if choice.binding == "late":
-            if served is None:
+            if holder is None:
                 await self._check_decision(ids)
             return answers.late(share)
-        environment = served or await self._environment(ids)
+        if holder is not None:
+            environment = self._environment_again(holder)
+        else:
+            environment = await self._environment(ids)
         return answers.early(environment, share if choice.names_cdi_too else "")
 
-    async def _served_by_unknown(self, ids: frozenset[str]) -> dict[str, str] | None:
-        """What the holder of devices that are not ours gets; None where all are ours.
+    async def _holder_of_unknown(self, ids: frozenset[str]) -> Candidate | None:
+        """The holder of devices that are not ours; None where all are ours.
 
-        An older plugin's, or those of another unit: a pod keeps them for as long as it lives.
+        They are an older plugin's: a pod keeps them for as long as it lives.
         """
         inventory = self._cards.inventory
         unknown = devices.unknown(ids, inventory) if inventory is not None else []
         if not unknown:
             return None
-        served = await self._served_before(ids)
-        if served is None:
+        holder = await self._holder(ids)
+        if holder is None:
             raise Refused(
                 f"{len(unknown)} of {len(ids)} devices are of no card of this node "
                 f"({unknown[0][:63]!r} is one), and no live pod holds them in the kubelet's "
                 f"checkpoint"
             )
-        return served
+        return holder
 
-    async def _served_before(self, ids: frozenset[str]) -> dict[str, str] | None:
-        """What the one live pod gets that holds just these devices; None if there is none."""
+    async def _holder(self, ids: frozenset[str]) -> Candidate | None:
+        """The one live pod that holds just these devices, and its container; None if none does."""
         entries = [entry for entry in self._entries() if entry.device_ids == ids]
         if not entries:
             return None
@@ -138,8 +141,7 @@ class Allocations:
         if len(holders) != 1:
             return None
         ((uid, container),) = holders.items()
-        metrics.FOUND.labels("checkpoint").inc()
-        return self._early_grant(live[uid]).environment(container)
+        return Candidate(live[uid], container)
 
     async def _check_decision(self, ids: frozenset[str]) -> None:
         try:
@@ -158,10 +160,10 @@ class Allocations:
             return await self._environment_without_kubelet(ids, err)
         except NoMatch:
             # The kubelet has lost what it knew of a container that was served.
-            served = await self._served_before(ids)
-            if served is None:
+            holder = await self._holder(ids)
+            if holder is None:
                 raise
-            return served
+            return self._environment_again(holder)
         grant = self._early_grant(match.pod)
         log.info(
             "allocated",
@@ -175,6 +177,11 @@ class Allocations:
             },
         )
         return grant.environment(match.container)
+
+    def _environment_again(self, holder: Candidate) -> dict[str, str]:
+        metrics.FOUND.labels("checkpoint").inc()
+        log.info("allocated again", extra={"pod": holder.pod.key, "container": holder.container})
+        return self._early_grant(holder.pod).environment(holder.container)
 
     async def _environment_without_kubelet(
         self, ids: frozenset[str], why: KubeletError
@@ -253,6 +260,5 @@ class Allocations:
                     pod=pod,
                     reason=Reason.CARD_UNHEALTHY,
                 )
-        if self._binding.now.binding == "early":
-            check_own_variable(grant.request, pod)
+        check_own_variable(grant.request, pod)
         return grant
