@@ -7,15 +7,22 @@ refuse, at once and with a reason, a pod that nobody has decided on.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from deviceplugin import answers, cdi, devices, metrics
+from deviceplugin.binding import Binding
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.errors import CheckpointError, KubeletError, NoMatch, PluginError, Refused
-from deviceplugin.grant import Grant, grant_of, has_decision, without_decision
-from deviceplugin.identity import Admission, Match, find
+from deviceplugin.grant import (
+    Grant,
+    check_own_variable,
+    grant_of,
+    has_decision,
+    without_decision,
+)
+from deviceplugin.identity import Admission, Candidate, Match, find
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.pods import NodePods
@@ -28,15 +35,16 @@ WATCH_SECONDS: Final = 1.5  # with the kubelet's second well below what one answ
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 
-BindingName = Literal["late", "early"]
-
 
 class Allocations:
-    """The kubelet admits one pod at a time, so one Allocate leads to the next."""
+    """The kubelet admits one pod at a time, so one Allocate leads to the next.
+
+    ``binding`` is asked at each call.
+    """
 
     def __init__(
         self,
-        binding: BindingName,
+        binding: Binding,
         cards: NodeCards,
         kubelet: PodSource,
         watch: NodePods,
@@ -81,10 +89,59 @@ class Allocations:
         ids = frozenset(device_ids)
         if not ids:
             raise Refused("Allocate names no devices: nothing is asked for")
-        if self._binding == "late":
-            await self._check_decision(ids)
-            return answers.late(cdi.share_name(ids))
-        return answers.early(await self._environment(ids))
+        if len(ids) < len(device_ids):
+            raise Refused(
+                f"Allocate names {len(device_ids)} devices and only {len(ids)} different ones: how "
+                f"much is asked for cannot be told"
+            )
+        if self._binding.why_not:
+            raise Refused(self._binding.why_not)
+        holder = await self._holder_of_unknown(ids)
+        choice, share = self._binding.now, cdi.share_name(ids)
+        if choice.binding == "late":
+            if holder is None:
+                await self._check_decision(ids)
+            return answers.late(share)
+        if holder is not None:
+            environment = self._environment_again(holder)
+        else:
+            environment = await self._environment(ids)
+        return answers.early(environment, share if choice.names_cdi_too else "")
+
+    async def _holder_of_unknown(self, ids: frozenset[str]) -> Candidate | None:
+        """The holder of devices that are not ours; None where all are ours.
+
+        They are an older plugin's: a pod keeps them for as long as it lives.
+        """
+        inventory = self._cards.inventory
+        unknown = devices.unknown(ids, inventory) if inventory is not None else []
+        if not unknown:
+            return None
+        holder = await self._holder(ids)
+        if holder is None:
+            raise Refused(
+                f"{len(unknown)} of {len(ids)} devices are of no card of this node "
+                f"({unknown[0][:63]!r} is one), and no live pod holds them in the kubelet's "
+                f"checkpoint"
+            )
+        return holder
+
+    async def _holder(self, ids: frozenset[str]) -> Candidate | None:
+        """The one live pod that holds just these devices, and its container; None if none does."""
+        entries = [entry for entry in self._entries() if entry.device_ids == ids]
+        if not entries:
+            return None
+        try:
+            pods: Iterable[Pod] = await self._kubelet.fetch()
+        except KubeletError as err:
+            log.info("the watch says which pods live", extra={"why": str(err)})
+            pods = self._watch
+        live = {pod.uid: pod for pod in pods if not pod.is_terminal}
+        holders = {entry.pod_uid: entry.container for entry in entries if entry.pod_uid in live}
+        if len(holders) != 1:
+            return None
+        ((uid, container),) = holders.items()
+        return Candidate(live[uid], container)
 
     async def _check_decision(self, ids: frozenset[str]) -> None:
         try:
@@ -101,7 +158,13 @@ class Allocations:
             match = await self._match(ids)
         except KubeletError as err:
             return await self._environment_without_kubelet(ids, err)
-        grant = self._healthy_grant(match.pod)
+        except NoMatch:
+            # The kubelet has lost what it knew of a container that was served.
+            holder = await self._holder(ids)
+            if holder is None:
+                raise
+            return self._environment_again(holder)
+        grant = self._early_grant(match.pod)
         log.info(
             "allocated",
             extra={
@@ -115,13 +178,18 @@ class Allocations:
         )
         return grant.environment(match.container)
 
+    def _environment_again(self, holder: Candidate) -> dict[str, str]:
+        metrics.FOUND.labels("checkpoint").inc()
+        log.info("allocated again", extra={"pod": holder.pod.key, "container": holder.container})
+        return self._early_grant(holder.pod).environment(holder.container)
+
     async def _environment_without_kubelet(
         self, ids: frozenset[str], why: KubeletError
     ) -> dict[str, str]:
         """From our own watch, which may lag: only where all that could be meant get the same."""
         match = await self._from_watch(len(ids))
         found = [
-            self._healthy_grant(candidate.pod).environment(candidate.container)
+            self._early_grant(candidate.pod).environment(candidate.container)
             for candidate in match.candidates
         ]
         if any(environment != found[0] for environment in found):
@@ -183,7 +251,7 @@ class Allocations:
             log.warning("going on without the checkpoint", extra={"why": str(err)})
             return ()
 
-    def _healthy_grant(self, pod: Pod) -> Grant:
+    def _early_grant(self, pod: Pod) -> Grant:
         grant = grant_of(pod, self._cards.inventory)
         for card in grant.cards:
             if trouble := self._cards.trouble(card):
@@ -193,4 +261,5 @@ class Allocations:
                     pod=pod,
                     reason=reason,
                 )
+        check_own_variable(grant.request, pod)
         return grant

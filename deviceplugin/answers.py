@@ -18,7 +18,11 @@ from protos.deviceplugin.v1beta1 import api_pb2
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What Allocate has answered: the share behind a CDI name, or cards; never both."""
+    """What Allocate has answered: the share behind a CDI name, cards, or both.
+
+    Where both are there, a runtime that resolves the name goes by its file and any other by the
+    cards.
+    """
 
     share: str
     cards: frozenset[str]
@@ -32,9 +36,12 @@ def late(share: str) -> api_pb2.ContainerAllocateResponse:
     )
 
 
-def early(environment: dict[str, str]) -> api_pb2.ContainerAllocateResponse:
-    """The card itself."""
-    return api_pb2.ContainerAllocateResponse(envs=environment)
+def early(environment: dict[str, str], share: str = "") -> api_pb2.ContainerAllocateResponse:
+    """The card itself; with ``share`` also the CDI name, whose file says the same."""
+    response = api_pb2.ContainerAllocateResponse(envs=environment)
+    if share:
+        response.cdi_devices.add(name=cdi.device_name(share))
+    return response
 
 
 def read(answer: bytes, inventory: Inventory | None) -> Answered:
@@ -45,6 +52,4 @@ def read(answer: bytes, inventory: Inventory | None) -> Answered:
         raise Refused(f"the answer in the kubelet's checkpoint cannot be read: {err}") from err
     shares = [cdi.share_of_device(device.name) for device in response.cdi_devices]
     share = next((share for share in shares if share), "")
-    if share:
-        return Answered(share, frozenset())
-    return Answered("", visible_cards(response.envs, inventory))
+    return Answered(share, visible_cards(response.envs, inventory))

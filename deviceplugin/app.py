@@ -1,11 +1,14 @@
 """Builds the device plugin out of its parts and runs it until it is told to stop."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 
 from aiohttp import web
 
-from deviceplugin.allocation import Allocations, BindingName
+from deviceplugin.allocation import Allocations
+from deviceplugin.binding import Binding
 from deviceplugin.cdi import Specs
+from deviceplugin.cdi_probe import probe
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.driver import Backend
 from deviceplugin.driver_watch import DriverWatch
@@ -13,9 +16,11 @@ from deviceplugin.inventory import Terms
 from deviceplugin.kubelet_pods import KubeletPods
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.node_report import NodeReport
+from deviceplugin.nvidia_cdi import NvidiaSpecs
 from deviceplugin.pod_report import PodReport
 from deviceplugin.pods import NodePods
 from deviceplugin.registration import Registrar
+from deviceplugin.runtime import BINDINGS
 from deviceplugin.server import Endpoint, Service
 from deviceplugin.settings import Settings
 from deviceplugin.start import Starts
@@ -35,9 +40,18 @@ async def run(settings: Settings, backend: Backend) -> None:
     """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used."""
     clock = SystemClock()
     state = StateFile(settings.state_dir)
-    binding: BindingName = "early" if settings.binding == "early" else "late"
-    terms = Terms(settings.unit_mib, settings.reserved_mib, binding, health.version())
-    cards = NodeCards(terms, state.read(), clock=clock, recover_seconds=settings.recover_seconds)
+    before = state.read()
+    last = before.inventory.binding if before is not None else ""
+    needs_cdi = settings.inject == "cdi"
+    binding = Binding(
+        forced=None if settings.binding == "auto" else settings.binding,
+        needs_cdi=needs_cdi,
+        last=next((name for name in BINDINGS if name == last), None),
+        probe=partial(probe, settings.cdi_dir),
+    )
+    terms = Terms(settings.unit_mib, settings.reserved_mib, binding.now.binding, health.version())
+    cards = NodeCards(terms, before, clock=clock, recover_seconds=settings.recover_seconds)
+    binding.on_change(cards.set_binding)
     checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
     specs = Specs(settings.cdi_dir)
     watch = NodePods()
@@ -49,12 +63,15 @@ async def run(settings: Settings, backend: Backend) -> None:
                 settings.kubelet_port,
                 settings.kubelet_certificate,
                 settings.kubelet_token,
+                settings.kubelet_tls,
             )
         )
         reports = PodReport(
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
-        node_report = NodeReport(kube, settings.node_name, cards, state, clock)
+        node_report = NodeReport(
+            kube, settings.node_name, cards, state, clock, seen=binding.node_seen
+        )
         allocations = Allocations(binding, cards, kubelet, watch, checkpoint)
         starts = Starts(
             cards=cards,
@@ -62,6 +79,7 @@ async def run(settings: Settings, backend: Backend) -> None:
             watch=watch,
             checkpoint=checkpoint,
             specs=specs,
+            nvidia=NvidiaSpecs(settings.nvidia_cdi_dirs) if needs_cdi else None,
             started=reports.started,
             clock=clock,
         )
@@ -73,7 +91,13 @@ async def run(settings: Settings, backend: Backend) -> None:
         own_node = client.nodes(field_selector=f"metadata.name={settings.node_name}")
 
         def why_not_ready() -> list[str]:
-            found = (cards.refusal, cards.why_blocked, registrar.why_not, driver.why_silent)
+            found = (
+                cards.refusal,
+                cards.why_blocked,
+                registrar.why_not,
+                driver.why_silent,
+                binding.why_not,
+            )
             return [why for why in found if why]
 
         app = web.Application()
@@ -84,6 +108,7 @@ async def run(settings: Settings, backend: Backend) -> None:
             registrar.run(),
             driver.run(),
             UnitHold(cards, watch, checkpoint).run(),
+            binding.run(),
             node_report.run(),
             reports.run(),
             Informer(kube, own_pods, Pod, watch).run(),

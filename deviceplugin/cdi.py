@@ -8,10 +8,11 @@ CDI 0.6.0 (github.com/cncf-tags/container-device-interface, SPEC.md).
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,12 +22,12 @@ from gpushare.contract import CDI_KIND
 log = logging.getLogger(__name__)
 
 VERSION: Final = "0.6.0"
-_PREFIX: Final = "gpushare-"
+FILE_PREFIX: Final = "gpushare-"
 _POD_UID: Final = "gpushare.aliyun.com/pod-uid"
 
 
 class _Edits(msgspec.Struct):
-    env: list[str]
+    env: list[str] = []
 
 
 class _Device(msgspec.Struct, rename="camel"):
@@ -35,8 +36,6 @@ class _Device(msgspec.Struct, rename="camel"):
 
 
 class _Spec(msgspec.Struct, rename="camel"):
-    cdi_version: str
-    kind: str
     annotations: dict[str, str]
     devices: list[_Device]
 
@@ -45,11 +44,20 @@ _decoder = msgspec.json.Decoder(_Spec)
 
 
 @dataclass(frozen=True, slots=True)
+class Edits:
+    """A CDI ``containerEdits`` object, and the least CDI version that knows all of it."""
+
+    version: tuple[int, ...] = ()
+    content: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
-    """What a file gives: to the pod ``pod_uid``, these variables."""
+    """What a file gives: to the pod ``pod_uid``, these variables; they win over ``edits``."""
 
     pod_uid: str
     environment: Mapping[str, str]
+    edits: Edits = field(default_factory=Edits, compare=False)
 
 
 def share_name(device_ids: Iterable[str]) -> str:
@@ -68,6 +76,12 @@ def share_of_device(name: str) -> str:
     return share if kind == CDI_KIND else ""
 
 
+def parse_version(text: str) -> tuple[int, ...] | None:
+    """A CDI version as numbers that compare; None for any other text."""
+    is_version = re.fullmatch(r"v?[0-9]{1,6}(\.[0-9]{1,6}){1,2}", text) is not None
+    return tuple(int(part) for part in text.removeprefix("v").split(".")) if is_version else None
+
+
 class Specs:
     """The specification files of this node, in the folder that the runtime reads."""
 
@@ -76,12 +90,7 @@ class Specs:
 
     def write(self, share: str, given: Given) -> None:
         """Put the file in place in one step. Refused, so that it is tried again, if that fails."""
-        spec = _Spec(
-            VERSION,
-            CDI_KIND,
-            {_POD_UID: given.pod_uid},
-            [_Device(share, _Edits([f"{k}={v}" for k, v in given.environment.items()]))],
-        )
+        spec = _spec(share, given)
         path = self._path(share)
         # Not .json: the runtime must not read it half written.
         fresh = path.with_suffix(".new")
@@ -105,20 +114,45 @@ class Specs:
         return Given(spec.annotations.get(_POD_UID, ""), environment)
 
     def sweep(self, live: Container[str], before: float) -> int:
-        """Delete the files of shares that are not ``live`` and were written before ``before``.
+        """Delete what was written before ``before`` and names no pod uid that is ``live``.
 
+        That is also what cannot be read, and what a killed predecessor had not yet put in place.
         ``before`` is seconds since the epoch. The runtime reads every file of the folder again
         whenever one changes, so what is left there makes every start slower. Returns how many went.
         """
         gone = 0
         try:
-            for path in self._folder.glob(f"{_PREFIX}*"):
-                if path.stem.removeprefix(_PREFIX) not in live and path.stat().st_mtime < before:
+            for path in self._folder.glob(f"{FILE_PREFIX}*"):
+                if path.stat().st_mtime < before and self._uid_in(path) not in live:
                     path.unlink(missing_ok=True)
                     gone += 1
         except OSError as err:
             log.warning("CDI files are left over", extra={"why": str(err)})
         return gone
 
+    def _uid_in(self, path: Path) -> str:
+        if path.suffix != ".json":
+            return ""
+        given = self.read(path.stem.removeprefix(FILE_PREFIX))
+        return given.pod_uid if given is not None else ""
+
     def _path(self, share: str) -> Path:
-        return self._folder / f"{_PREFIX}{share}.json"
+        return self._folder / f"{FILE_PREFIX}{share}.json"
+
+
+def _spec(share: str, given: Given) -> dict[str, Any]:
+    own = [f"{name}={value}" for name, value in given.environment.items()]
+    others = [
+        text
+        for text in given.edits.content.get("env", ())
+        if str(text).partition("=")[0] not in given.environment
+    ]
+    version = max(given.edits.version, parse_version(VERSION) or ())
+    return {
+        "cdiVersion": ".".join(map(str, version)),
+        "kind": CDI_KIND,
+        "annotations": {_POD_UID: given.pod_uid},
+        "devices": [
+            {"name": share, "containerEdits": {**given.edits.content, "env": [*others, *own]}}
+        ],
+    }

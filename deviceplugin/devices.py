@@ -51,6 +51,14 @@ def parse_device_id(text: str) -> tuple[str, int] | None:
     return text[:TAG_LENGTH], (first * _BASE + second) * _BASE + third
 
 
+def unknown(device_ids: Iterable[str], inventory: Inventory) -> list[str]:
+    """The IDs that belong to no card of the inventory, in order."""
+    tags = {card.tag for card in inventory.cards}
+    return sorted(
+        text for text in device_ids if len(text) != ID_LENGTH or text[:TAG_LENGTH] not in tags
+    )
+
+
 def tag_of(uuid: str, taken: Collection[str]) -> str:
     """A tag for a card, the same for the same UUID unless another card holds it already."""
     start = int.from_bytes(hashlib.sha256(uuid.encode()).digest()[:8], "big")

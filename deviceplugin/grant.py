@@ -14,10 +14,12 @@ from gpushare.contract import (
     ANNOTATION_INDEX,
     ANNOTATION_RUNNING_ON,
     ENV_CARD_UNITS,
+    ENV_CARD_UUID,
     ENV_CONTAINER_UNITS,
     ENV_INDEX,
     ENV_POD_UNITS,
     ENV_VISIBLE_DEVICES,
+    NO_CARD,
 )
 from gpushare.errors import RequestError
 from gpushare.objects import Pod
@@ -40,13 +42,18 @@ class Grant:
     def tags(self) -> tuple[str, ...]:
         return tuple(card.tag for card in self.cards)
 
-    def environment(self, container: str) -> dict[str, str]:
-        """The variables that one container gets; Refused if the pod has no such container."""
+    def environment(self, container: str, *, by_cdi: bool = False) -> dict[str, str]:
+        """The variables that one container gets; Refused if the pod has no such container.
+
+        ``by_cdi``: CDI opens the cards to it, so NVIDIA's runtime must not, and is told of none.
+        """
         units = next((c.units for c in self.request.containers if c.name == container), 0)
         if not units:
             raise Refused(f"pod {self.pod.key}: container {container!r} asks for no share")
+        uuids = ",".join(self.uuids)
+        visible = {ENV_VISIBLE_DEVICES: NO_CARD, ENV_CARD_UUID: uuids}
         return {
-            ENV_VISIBLE_DEVICES: ",".join(self.uuids),
+            **(visible if by_cdi else {ENV_VISIBLE_DEVICES: uuids}),
             ENV_INDEX: ",".join(str(card.index) for card in self.cards),
             ENV_POD_UNITS: str(self.request.units),
             ENV_CONTAINER_UNITS: str(units),
@@ -56,6 +63,18 @@ class Grant:
 
 def has_decision(pod: Pod) -> bool:
     return bool(pod.annotations.get(ANNOTATION_INDEX) or pod.annotations.get(ANNOTATION_CARDS))
+
+
+def check_own_variable(request: Request, pod: Pod) -> None:
+    """Refused if a container sets NVIDIA_VISIBLE_DEVICES: without CDI that wins over the plugin."""
+    names = [container.name for container in request.containers if container.sets_cards]
+    if names:
+        raise Refused(
+            f"pod {pod.key}: container {', '.join(names)} sets {ENV_VISIBLE_DEVICES} itself, which "
+            f"wins over the card decided on where early binding runs: take the variable out of the "
+            f"pod, or have CDI on in the node's runtime",
+            pod=pod,
+        )
 
 
 def without_decision(pod: Pod) -> Refused:
@@ -106,13 +125,13 @@ def _unreadable(pod: Pod, text: str) -> Refused:
 def visible_cards(envs: Mapping[str, str], inventory: Inventory | None) -> frozenset[str]:
     """UUIDs that an environment makes visible; the older plugin wrote the driver's minor number."""
     found = set()
-    for part in envs.get(ENV_VISIBLE_DEVICES, "").split(","):
+    for part in (envs.get(ENV_CARD_UUID) or envs.get(ENV_VISIBLE_DEVICES, "")).split(","):
         text = part.strip()
         is_minor = text.isascii() and text.isdigit() and len(text) <= 4  # noqa: PLR2004
         card = inventory.by_minor(int(text)) if is_minor and inventory is not None else None
         if card is not None:
             found.add(card.uuid)
-        elif text and text not in {"void", "none", "all"}:
+        elif text and text not in {NO_CARD, "none", "all"}:
             found.add(text)
     return frozenset(found)
 

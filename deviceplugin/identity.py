@@ -53,7 +53,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """``container`` is the first one of ``pod`` that has no devices yet."""
+    """A pod, and the container of it that devices would be for: the first without any."""
 
     pod: Pod
     container: str

@@ -53,6 +53,11 @@ LIST_WARNINGS: Final = Gauge(
     "1 if the memory unit makes more units than goes well, by the reason of the Event.",
     ["reason"],
 )
+BINDING: Final = Gauge(
+    "gpushare_deviceplugin_binding",
+    "1 for the binding that new containers get.",
+    ["binding"],
+)
 CARDS: Final = Gauge("gpushare_deviceplugin_cards", "Cards of this node, by health.", ["health"])
 CARD_STATE: Final = Gauge(
     "gpushare_deviceplugin_card_state", "1 for the state that a card is in.", ["card", "state"]

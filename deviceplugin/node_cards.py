@@ -103,6 +103,15 @@ class NodeCards:
             return None
         return Saved(self._survey.inventory, self._states.kept(exactly=exactly))
 
+    def set_binding(self, binding: str) -> None:
+        """When containers get their card from now on; part of the inventory."""
+        self._wanted = replace(self._wanted, binding=binding)
+        self._terms = replace(self._terms, binding=binding)
+        if self._survey is not None and self._survey.inventory.binding != binding:
+            inventory = replace(self._survey.inventory, binding=binding)
+            self._survey = replace(self._survey, inventory=inventory)
+            self._publish()
+
     def adopt(self, published: Inventory | None) -> None:
         """Take over what the node was told before, where nothing else is remembered."""
         if not self.is_provisional:

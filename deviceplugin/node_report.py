@@ -7,6 +7,7 @@ node anew sets resources that are not its own to zero.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from deviceplugin.node_cards import NodeCards
@@ -28,26 +29,40 @@ COMPONENT: Final = "gpushare-deviceplugin"
 
 
 class NodeReport:
-    """The handler of an informer on this very Node, and the loop that puts it right."""
+    """The handler of an informer on this very Node, and the loop that puts it right.
+
+    ``seen`` is called with the Node whenever the informer shows it.
+    """
 
     def __init__(
-        self, kube: Kube, name: str, cards: NodeCards, state: StateFile, clock: Clock
+        self,
+        kube: Kube,
+        name: str,
+        cards: NodeCards,
+        state: StateFile,
+        clock: Clock,
+        *,
+        seen: Callable[[Node], None] = lambda _: None,
     ) -> None:
         self._kube = kube
         self._name = name
         self._cards = cards
         self._state = state
         self._clock = clock
+        self._seen = seen
         self._node: Node | None = None
         self._stirred = asyncio.Event()
         self._told: set[str] = set()
 
     def replaced(self, items: list[Node]) -> None:
         self._node = next(iter(items), None)
+        if self._node is not None:
+            self._seen(self._node)
         self._stirred.set()
 
     def changed(self, item: Node) -> None:
         self._node = item
+        self._seen(item)
         self._stirred.set()
 
     def deleted(self, _: Node) -> None:

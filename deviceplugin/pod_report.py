@@ -146,7 +146,7 @@ class PodReport:
         except PluginError as err:
             log.warning("a running container's answer is unreadable", extra={"why": str(err)})
             return frozenset()
-        if not answered.share:
+        if answered.cards or not answered.share:
             return answered.cards
         given = self._specs.read(answered.share)
         if given is None or given.pod_uid != entry.pod_uid:

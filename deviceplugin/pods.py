@@ -13,13 +13,13 @@ log = logging.getLogger(__name__)
 class NodePods:
     """The handler of an informer on this node's pods; ``stirred`` is set at each change.
 
-    ``is_known``: the API server has listed them since the program started.
+    ``is_listed``: all of them have been listed once, so that one which is not here is gone.
     """
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
         self.stirred = asyncio.Event()
-        self.is_known = False
+        self.is_listed = False
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods.values())
@@ -29,7 +29,7 @@ class NodePods:
 
     def replaced(self, items: list[Pod]) -> None:
         self._pods = {pod.uid: self._as_decided(pod) for pod in items}
-        self.is_known = True
+        self.is_listed = True
         self.stirred.set()
 
     def changed(self, item: Pod) -> None:

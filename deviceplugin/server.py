@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 SOCKET_NAME: Final = "gpushare.sock"
 ANSWER_SECONDS: Final = 3.0
 _STOP_SECONDS: Final = 1.0
+_MOST_TEXT: Final = 2000  # gRPC drops an error whose text is above 8 KiB, and says so instead
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),  # GetPreferredAllocation names all free units
     ("grpc.so_reuseport", 0),
@@ -248,5 +249,6 @@ async def _abort(call: str, err: Exception, context: Context) -> NoReturn:
     else:
         code, text = grpc.StatusCode.INTERNAL, f"gpushare failed inside: {err!r}"
         log.error("unexpected error", extra={"call": call}, exc_info=err)
+    text = text[:_MOST_TEXT]
     log.warning("refused", extra={"call": call, "why": text})
     await context.abort(code, f"gpushare: {text}")

@@ -12,10 +12,11 @@ from typing import Final
 from deviceplugin import answers, cdi, devices, metrics
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.errors import Reason, Refused
+from deviceplugin.errors import CheckpointError, Reason, Refused
 from deviceplugin.grant import Grant, grant_of, off_card
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
+from deviceplugin.nvidia_cdi import NvidiaSpecs
 from deviceplugin.pods import NodePods
 from gpushare.clock import Clock
 from gpushare.objects import Pod
@@ -29,7 +30,10 @@ _KEPT_SECONDS: Final = (
 
 
 class Starts:
-    """``started(pod uid, UUIDs)`` is called once a container of that pod may start."""
+    """``started(pod uid, UUIDs)`` is called once a container of that pod may start.
+
+    ``nvidia``: containers get their cards by CDI, with the edits of NVIDIA's own files.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class Starts:
         watch: NodePods,
         checkpoint: CheckpointFile,
         specs: cdi.Specs,
+        nvidia: NvidiaSpecs | None = None,
         started: Callable[[str, Sequence[str]], None],
         clock: Clock,
     ) -> None:
@@ -47,6 +52,7 @@ class Starts:
         self._watch = watch
         self._checkpoint = checkpoint
         self._specs = specs
+        self._nvidia = nvidia
         self._started = started
         self._clock = clock
         self._swept_at = clock.monotonic()
@@ -111,11 +117,10 @@ class Starts:
 
     def _make_true(self, entry: Entry, grant: Grant) -> None:
         """See to it that what Allocate answered now means the cards on record."""
-        environment = grant.environment(entry.container)
+        environment = grant.environment(entry.container, by_cdi=self._nvidia is not None)
         answered = answers.read(entry.answer, self._cards.inventory)
-        if answered.share:
-            self._specs.write(answered.share, cdi.Given(grant.pod.uid, environment))
-        elif answered.cards != frozenset(grant.uuids):
+        is_early = bool(answered.cards) or not answered.share
+        if is_early and answered.cards != frozenset(grant.uuids):
             raise Refused(
                 f"pod {grant.pod.key}: container {entry.container} was given "
                 f"{', '.join(sorted(answered.cards)) or 'no card'} by Allocate, and "
@@ -124,12 +129,22 @@ class Starts:
                 pod=grant.pod,
                 reason=Reason.ANSWER_STALE,
             )
+        if answered.share:
+            edits = self._nvidia.edits(grant.uuids) if self._nvidia is not None else cdi.Edits()
+            self._specs.write(answered.share, cdi.Given(grant.pod.uid, environment, edits))
 
     def _sweep(self) -> None:
         if self._clock.monotonic() - self._swept_at < _SWEEP_SECONDS:
             return
         self._swept_at = self._clock.monotonic()
-        live = {cdi.share_name(entry.device_ids) for entry in self._checkpoint.read()}
+        if not self._watch.is_listed:
+            return  # whether a pod is gone cannot be told
+        try:
+            live = {entry.pod_uid for entry in self._checkpoint.read()}
+        except CheckpointError as err:
+            log.info("no CDI files are swept", extra={"why": str(err)})
+            return
+        live |= {pod.uid for pod in self._watch}
         self._specs.sweep(live, self._clock.wall_ns() / 1e9 - _KEPT_SECONDS)
 
     def _count_off_card(self, ids: frozenset[str], grant: Grant) -> None:

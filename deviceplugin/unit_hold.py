@@ -45,7 +45,7 @@ class UnitHold:
 
     def _holders(self, *, is_api_late: bool) -> Sequence[str] | None:
         """The pods that hold units of this node; None while that cannot be told."""
-        if self._pods.is_known:
+        if self._pods.is_listed:
             return sorted(p.key for p in self._pods if asks_for_share(p) and not p.is_terminal)
         if not is_api_late:
             return None

@@ -56,11 +56,15 @@ class ContainerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """``units`` that one container asks for, over all its cards; 0 where it asks for none."""
+    """``units`` that one container asks for, over all its cards; 0 where it asks for none.
+
+    ``sets_cards``: it sets NVIDIA_VISIBLE_DEVICES itself, which early binding cannot overrule.
+    """
 
     name: str
     units: int
     kind: ContainerKind = ContainerKind.APP
+    sets_cards: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +79,13 @@ class Request:
     card_count: int = 1
     units: int = field(init=False)
     units_per_card: int = field(init=False)
+    sets_cards: bool = field(init=False)
 
     def __post_init__(self) -> None:
         units = _effective_units(self.containers)
         object.__setattr__(self, "units", units)
         object.__setattr__(self, "units_per_card", units // self.card_count)
+        object.__setattr__(self, "sets_cards", any(c.sets_cards for c in self.containers))
 
 
 def _effective_units(containers: tuple[ContainerRequest, ...]) -> int:

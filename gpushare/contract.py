@@ -37,6 +37,7 @@ CONDITION_CARD_USABLE: Final = "gpushare.aliyun.com/CardUsable"
 # Node annotation, device plugin: the node's cards.
 ANNOTATION_INVENTORY: Final = "gpushare.aliyun.com/inventory"
 INVENTORY_VERSION: Final = 1
+EARLY_BINDING: Final = "early"  # of ``binding`` there: cards are given at admission
 
 # Container environment, device plugin.
 ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -49,6 +50,7 @@ NO_CARD: Final = "void"  # NVIDIA's container toolkit: as if the variable were n
 
 # CDI device of a share: ``gpushare.aliyun.com/share=<name>``.
 CDI_KIND: Final = "gpushare.aliyun.com/share"
+CDI_PROBE_KIND: Final = "gpushare.aliyun.com/probe"  # asked for by nobody
 
 # The ecosystem's URL prefix of the extender, and where it listens beside kube-scheduler.
 EXTENDER_PREFIX: Final = "/gpushare-scheduler"

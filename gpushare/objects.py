@@ -30,10 +30,17 @@ class Resources(msgspec.Struct, gc=False, frozen=True):
     requests: dict[str, str | int] | None = None
 
 
+class EnvVar(msgspec.Struct, gc=False, frozen=True):
+    """Of a container's variable only the name is ever looked at."""
+
+    name: str = ""
+
+
 class Container(msgspec.Struct, rename="camel", gc=False, frozen=True):
     name: str = ""
     resources: Resources | None = None
     restart_policy: str | None = None
+    env: tuple[EnvVar, ...] | None = None
 
     @property
     def limits(self) -> dict[str, str | int]:
@@ -113,9 +120,15 @@ class Pod(msgspec.Struct, gc=False, frozen=True):
         return self.status.phase in TERMINAL_PHASES
 
 
-class NodeStatus(msgspec.Struct, gc=False, frozen=True):
+class NodeSystemInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    container_runtime_version: str = ""
+    kubelet_version: str = ""
+
+
+class NodeStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     capacity: dict[str, str | int] | None = None
     allocatable: dict[str, str | int] | None = None
+    node_info: NodeSystemInfo | None = None
 
 
 class Node(msgspec.Struct, gc=False, frozen=True):

@@ -24,6 +24,7 @@ from gpushare.contract import (
     ANNOTATION_INIT_ALLOCATION,
     ANNOTATION_POD_UNITS,
     ANNOTATION_RUNNING_ON,
+    ENV_VISIBLE_DEVICES,
     LABEL_CARD_COUNT,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
@@ -85,10 +86,12 @@ def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
             container.name,
             _units(container),
             ContainerKind.SIDECAR if container.is_sidecar else ContainerKind.INIT,
+            sets_cards=_sets_cards(container),
         )
         for container in pod.init_containers
     )
-    return (*inits, *(ContainerRequest(c.name, _units(c)) for c in pod.containers))
+    apps = (ContainerRequest(c.name, _units(c), sets_cards=_sets_cards(c)) for c in pod.containers)
+    return (*inits, *apps)
 
 
 def share_of(pod: Pod, inventory: Inventory | None) -> Share | None:
@@ -200,6 +203,12 @@ def _units(container: Container) -> int:
             "units: it is a number of units, not of bytes"
         )
     return units
+
+
+def _sets_cards(container: Container) -> bool:
+    return names_memory(container) and any(
+        variable.name == ENV_VISIBLE_DEVICES for variable in container.env or ()
+    )
 
 
 def _card_count(pod: Pod) -> int:

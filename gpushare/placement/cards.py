@@ -1,11 +1,13 @@
 """Which cards of one node a pod gets, or why none (pure)."""
 
 from gpushare.cards import Card, Request
+from gpushare.contract import EARLY_BINDING
 from gpushare.ledger import NodeAccount
 from gpushare.placement.reasons import (
     NO_CARDS,
     NO_ROOM,
     NO_ROOM_ON_ENOUGH,
+    SETS_CARDS,
     TOO_FEW_CARDS,
     TOO_LARGE,
     UNHEALTHY,
@@ -21,6 +23,8 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
     wanted, last = request.units_per_card, request.card_count - 1
     if account.inventory.unit_mib != unit_mib:
         return WRONG_UNIT
+    if request.sets_cards and account.inventory.binding == EARLY_BINDING:
+        return SETS_CARDS
     if _has(account.largest_free, last, wanted):
         return None
     if len(account.largest) <= last:

@@ -27,6 +27,10 @@ TOO_FEW_CARDS: Final = Reason(
 TOO_LARGE: Final = Reason(
     "no GPU of the node is large enough for aliyun.com/gpu-mem", is_final=True
 )
+SETS_CARDS: Final = Reason(
+    "pod sets NVIDIA_VISIBLE_DEVICES itself, which early binding on the node cannot overrule",
+    is_final=True,
+)
 UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy", is_final=True)
 NO_ROOM: Final = Reason("no single GPU has enough free aliyun.com/gpu-mem", is_final=False)
 NO_ROOM_ON_ENOUGH: Final = Reason(

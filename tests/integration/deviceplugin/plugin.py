@@ -5,16 +5,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from deviceplugin.allocation import Allocations, BindingName
+from deviceplugin.allocation import Allocations
 from deviceplugin.app import CHECKPOINT
+from deviceplugin.binding import Binding
 from deviceplugin.cdi import Specs
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.driver_watch import DriverWatch
 from deviceplugin.inventory import Terms
 from deviceplugin.node_cards import NodeCards
+from deviceplugin.nvidia_cdi import NvidiaSpecs
 from deviceplugin.pod_report import PodReport
 from deviceplugin.pods import NodePods
 from deviceplugin.registration import Registrar
+from deviceplugin.runtime import BindingName, Probe
 from deviceplugin.server import Endpoint, Service
 from deviceplugin.start import Starts
 from deviceplugin.state import Saved
@@ -61,6 +64,7 @@ class Plugin:
         unit_mib: int = 1024,
         before: Saved | None = None,
         recover_seconds: float = 0.1,
+        nvidia: NvidiaSpecs | None = None,
     ) -> None:
         clock = SystemClock()
         self.driver = driver
@@ -82,13 +86,20 @@ class Plugin:
             specs=self.specs,
             clock=clock,
         )
-        allocations = Allocations(binding, self.cards, kubelet, self.watch, self.checkpoint)
+        self.binding = Binding(
+            forced=binding,
+            needs_cdi=nvidia is not None,
+            last=None,
+            probe=lambda: Probe.UNKNOWN,
+        )
+        allocations = Allocations(self.binding, self.cards, kubelet, self.watch, self.checkpoint)
         starts = Starts(
             cards=self.cards,
             kubelet=kubelet,
             watch=self.watch,
             checkpoint=self.checkpoint,
             specs=self.specs,
+            nvidia=nvidia,
             started=self.reports.started,
             clock=clock,
         )

@@ -49,6 +49,7 @@ async def test_offers_its_cards_without_the_api_server_and_ends_within_two_secon
     status, text = await program.page("/metrics")
     assert status == 200
     assert "gpushare_deviceplugin_list_devices 95.0" in text
+    assert 'gpushare_deviceplugin_binding{binding="early"} 1.0' in text, "nothing is known yet"
     began = time.monotonic()
     program.process.send_signal(signal.SIGTERM)
     _, errors = program.process.communicate(timeout=10)
@@ -68,6 +69,22 @@ async def test_a_driver_that_is_installed_later_is_found(
     assert "Driver Not Loaded" in text
     write_state(folder / "state-of-cards", CARDS)
     await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+
+
+async def test_cards_by_cdi_with_early_binding_say_so_and_offer_no_readiness(
+    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    program = Program(folder, library, unused_port, "--inject=cdi", "--binding=early")
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+        status, text = await program.page("/readyz")
+    finally:
+        program.process.kill()
+        _, errors = program.process.communicate()
+    assert status == 503
+    assert "--inject=cdi needs a runtime that resolves CDI names" in text
+    assert '"why":"--binding=early says so"' in errors
 
 
 def test_a_flag_that_cannot_be_used_ends_the_program_with_one_line() -> None:

@@ -52,17 +52,71 @@ async def test_no_containers_are_answered_with_none(plugin, kubelet) -> None:
     assert not answer.container_responses
 
 
-async def test_a_device_named_twice_counts_once(plugin, kubelet) -> None:
+def units_of(plugin, uuid: str, count: int) -> list[str]:
+    tag = plugin.cards.inventory.by_uuid(uuid).tag
+    return [devices.device_id(tag, unit) for unit in range(count)]
+
+
+async def test_a_device_named_twice_is_an_error(plugin, kubelet) -> None:
     kubelet.pods.append(pod("a", 2, cards=(FIRST,)))
-    answer = await kubelet.call("Allocate", allocate("a0000", "a0001", "a0001"))
+    first, second = units_of(plugin, FIRST, 2)
+    with pytest.raises(grpc.aio.AioRpcError, match="names 3 devices and only 2 different"):
+        await kubelet.call("Allocate", allocate(first, second, second))
+    answer = await kubelet.call("Allocate", allocate(first, second))
     assert len(answer.container_responses) == 1
 
 
-async def test_devices_of_an_older_plugin_are_served_by_their_pod(plugin, kubelet) -> None:
+OLDER = [f"GPU-{'0' * 30}-_-{n}" for n in range(2)]
+
+
+@pytest.mark.parametrize("ids", [OLDER, ["", "x"], ["!!000", "!!001"], ["0" * 10_000, "a"]])
+async def test_devices_that_no_card_here_has_are_an_error_that_names_one(
+    plugin, kubelet, ids: list[str]
+) -> None:
     kubelet.pods.append(pod("a", 2, cards=(FIRST,)))
-    ids = [f"GPU-{'0' * 30}-_-{n}" for n in range(2)]
-    answer = await kubelet.call("Allocate", allocate(*ids))
-    assert len(answer.container_responses) == 1
+    with pytest.raises(grpc.aio.AioRpcError, match="2 of 2 devices are of no card of this node"):
+        await kubelet.call("Allocate", allocate(*ids))
+
+
+async def test_an_older_plugins_devices_are_served_to_the_live_pod_that_holds_them(
+    plugin, kubelet
+) -> None:
+    runs, ended = pod("a", 2, cards=(FIRST,), started=True), pod("gone", 2, cards=(SECOND,))
+    kubelet.pods.append(runs)
+    kubelet.pods.append(pod("waits", 2, cards=(SECOND,)))
+    for owner in (runs, ended):  # the checkpoint keeps entries of pods that are gone
+        kubelet.held[owner.uid, "app-0"] = frozenset(OLDER), b""
+    kubelet.write_checkpoint()
+    response = await kubelet.call("Allocate", allocate(*OLDER))
+    (answer,) = response.container_responses
+    kubelet.held[runs.uid, "app-0"] = frozenset(OLDER), answer.SerializeToString()
+    kubelet.write_checkpoint()
+    await kubelet.pre_start(runs, "app-0")
+    assert given(plugin, answer) == FIRST
+
+
+def given(plugin, answer) -> str:
+    """The card that a container gets in the end, by whichever binding."""
+    if not answer.cdi_devices:
+        return answer.envs["NVIDIA_VISIBLE_DEVICES"]
+    share = answer.cdi_devices[0].name.partition("=")[2]
+    return plugin.specs.read(share).environment["NVIDIA_VISIBLE_DEVICES"]
+
+
+async def test_two_hundred_thousand_devices_at_once_are_answered_in_time(plugin, kubelet) -> None:
+    every = [*kubelet.devices]
+    assert len(every) == 200_000
+    wanted = pod("all", 200_000, cards=(FIRST,))
+    kubelet.pods.append(wanted)
+    for ids, text in ((every, ""), ([*every, every[0]], "only 200000 different")):
+        began = time.monotonic()
+        try:
+            await kubelet.call("Allocate", allocate(*ids))
+            assert not text
+        except grpc.aio.AioRpcError as refused:
+            assert text
+            assert text in str(refused.details())  # noqa: PT017 - one of the two is served
+        assert time.monotonic() - began < 3
 
 
 @pytest.mark.parametrize("size", [-1, 0, 10, 1_000_000])
@@ -93,7 +147,7 @@ async def test_an_answer_is_given_within_three_seconds_whatever_hangs(plugin, ku
     kubelet.fetch = hang
     began = time.monotonic()
     with pytest.raises(grpc.aio.AioRpcError, match="no answer within 3 s"):
-        await kubelet.call("Allocate", allocate("a0000"))
+        await kubelet.call("Allocate", allocate(*units_of(plugin, FIRST, 1)))
     assert time.monotonic() - began < 4
 
 

@@ -102,7 +102,9 @@ async def test_no_pod_that_waits_for_so_much_is_an_error_naming_the_nearest(
 ) -> None:
     await kubelet.admit(pod("a", 8, cards=(FIRST,)))
     kubelet.pods.append(pod("b", 9, cards=(FIRST,)))
-    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ["a0000", "a0001"]}])
+    tag = plugin.cards.inventory.by_uuid(SECOND).tag
+    ids = [f"{tag}00{n}" for n in range(2)]
+    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await kubelet.call("Allocate", request)
     text = refused.value.details()
@@ -180,3 +182,63 @@ async def test_a_plugin_restarted_between_two_containers_goes_on_with_the_pod(
     answer = await kubelet.call("Allocate", api_pb2.AllocateRequest(container_requests=[request]))
     assert answer.container_responses[0].envs["NVIDIA_VISIBLE_DEVICES"] == SECOND
     await kubelet.pre_start(wanted, "app-0")
+
+
+async def test_several_cards_are_given_together(plugin, kubelet) -> None:
+    wanted = pod("a", 8, cards=(FIRST, SECOND), labels={"aliyun.com/gpu-count": "2"})
+    await kubelet.admit(wanted)
+    assert given(kubelet, wanted) == f"{FIRST},{SECOND}"
+    await kubelet.pre_start(wanted, "app-0")
+
+
+async def test_a_container_that_is_asked_for_again_gets_the_same_answer(plugin, kubelet) -> None:
+    """After it was served, before and after its pod shows that it runs."""
+    wanted, equal = pod("a", 8, cards=(SECOND,)), pod("b", 8, cards=(FIRST,))
+    await kubelet.admit(wanted)
+    ids, first = kubelet.held[wanted.uid, "app-0"]
+    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
+    for now in (wanted, pod("a", 8, uid=wanted.uid, cards=(SECOND,), started=True)):
+        kubelet.pods = [now]
+        response = await kubelet.call("Allocate", request)
+        assert response.container_responses[0].SerializeToString() == first
+    await kubelet.admit(equal)
+    assert given(kubelet, equal) == FIRST
+    (kubelet.folder / "kubelet_internal_checkpoint").unlink()
+    with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits for 8 units"):
+        await kubelet.call("Allocate", request)
+
+
+async def test_two_allocates_at_once_are_never_for_one_container(plugin, kubelet) -> None:
+    first, second = pod("a", 8, cards=(FIRST,)), pod("b", 8, cards=(SECOND,))
+    kubelet.pods += [first, second]
+    tag = plugin.cards.inventory.by_uuid(FIRST).tag
+    sets = [[f"{tag}0{n:x}{place}" for n in range(8)] for place in range(2)]
+    requests = [api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}]) for ids in sets]
+    responses = await asyncio.gather(*(kubelet.call("Allocate", each) for each in requests))
+    answers = [response.container_responses[0] for response in responses]
+    assert {each.envs["NVIDIA_VISIBLE_DEVICES"] for each in answers} == {FIRST, SECOND}
+    for owner, ids, answer in zip((first, second), sets, answers, strict=True):
+        kubelet.held[owner.uid, "app-0"] = frozenset(ids), answer.SerializeToString()
+    kubelet.write_checkpoint()
+    for owner, uuid in ((first, FIRST), (second, SECOND)):
+        if given(kubelet, owner) == uuid:
+            await kubelet.pre_start(owner, "app-0")
+            continue
+        with pytest.raises(grpc.aio.AioRpcError, match="delete the pod"):
+            await kubelet.pre_start(owner, "app-0")
+
+
+async def test_a_pod_deleted_before_its_admission_is_nobody_elses_card(plugin, kubelet) -> None:
+    gone = pod("gone", 8, cards=(FIRST,), deleted="2026-11-21T10:00:09Z")
+    kubelet.pods.append(gone)
+    await kubelet.admit(pod("next", 8, cards=(SECOND,)))
+    assert given(kubelet, kubelet.pods[-1]) == SECOND
+
+
+@pytest.mark.parametrize("index", ["9", "-1", "0,0", "GPU-0", ""])
+async def test_an_index_that_is_no_card_here_is_an_error_that_names_the_annotation(
+    plugin, kubelet, index
+) -> None:
+    wanted = pod("a", 8, annotations={"ALIYUN_COM_GPU_MEM_IDX": index})
+    with pytest.raises(Rejected, match="ALIYUN_COM_GPU_MEM_IDX"):
+        await kubelet.admit(wanted)

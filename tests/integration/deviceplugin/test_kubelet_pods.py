@@ -1,9 +1,12 @@
-"""The kubelet's /pods: pinned to its certificate, with our token, in a second at most."""
+"""The kubelet's /pods: known by its certificate, asked with our token, in a second at most."""
 
 import asyncio
 import datetime as dt
+import ipaddress
+import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,31 +16,54 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from deviceplugin import kubelet_pods
 from deviceplugin.errors import KubeletError
 from deviceplugin.kubelet_pods import KubeletPods
+from deviceplugin.settings import KubeletTls
 
 pytestmark = pytest.mark.integration
 
 POD = '{"metadata":{"name":"a","namespace":"d","uid":"u"},"spec":{"nodeName":"n"},"status":{}}'
 
 
-def self_signed(folder: Path, name: str) -> Path:
-    """A certificate as a kubelet makes one for itself, its key beside it."""
+def certificate(
+    folder: Path,
+    name: str,
+    *,
+    signed_by: Path | None = None,
+    address: str = "127.0.0.1",
+    days: int = 1,
+) -> Path:
+    """A certificate in a file, its key beside it; signed by itself, as kubelets do, or by another.
+
+    ``days``: for how long from now; below 0 it is over.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
+    issuer, signer = who, key
+    if signed_by is not None:
+        issuer = x509.load_pem_x509_certificate(signed_by.read_bytes()).subject
+        loaded = serialization.load_pem_private_key(
+            signed_by.with_suffix(".key").read_bytes(), None
+        )
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signer = loaded
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+    made = (
         x509.CertificateBuilder()
         .subject_name(who)
-        .issuer_name(who)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .sign(key, hashes.SHA256())
+        .not_valid_before(until - dt.timedelta(days=9))
+        .not_valid_after(until)
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(signed_by is None, None), critical=True)
+        .sign(signer, hashes.SHA256())
     )
     path = folder / f"{name}.crt"
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     path.with_suffix(".key").write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
@@ -56,33 +82,48 @@ class Kubelet:
         self.token = certificate.with_name("token")
         self.token.write_text("first\n")
         self.status, self.body = 200, f'{{"items":[{POD}]}}'
-        self.hangs = False
+        self.headers: dict[str, str] = {}
+        self.hangs = self.is_endless = False
         self.shown: list[str] = []
         self.port = 0
 
-    async def pods(self, request: web.Request) -> web.Response:
+    async def pods(self, request: web.Request) -> web.StreamResponse:
         self.shown.append(request.headers["Authorization"])
-        if self.hangs:
-            await asyncio.Event().wait()
-        return web.Response(status=self.status, text=self.body)
+        if self.hangs or self.is_endless:
+            answer = web.StreamResponse()
+            await answer.prepare(request)
+            await answer.write(b'{"items":[')
+            if self.hangs:
+                await asyncio.Event().wait()
+            while request.transport is not None and not request.transport.is_closing():
+                await answer.write(b" " * 2**16)
+                await asyncio.sleep(0)
+            return answer
+        return web.Response(status=self.status, text=self.body, headers=self.headers)
 
-    def source(self, certificate: Path | None = None) -> KubeletPods:
-        return KubeletPods("127.0.0.1", self.port, certificate or self.certificate, self.token)
+    def source(self, trusted: Path | None = None, tls: KubeletTls = "pin") -> KubeletPods:
+        return KubeletPods("127.0.0.1", self.port, trusted or self.certificate, self.token, tls)
 
 
-@pytest.fixture
-async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
-    made = Kubelet(self_signed(tmp_path, "node-1"))
+@asynccontextmanager
+async def serving(shown: Path) -> AsyncIterator[Kubelet]:
+    made = Kubelet(shown)
     app = web.Application()
     app.router.add_get("/pods", made.pods)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(made.certificate, made.certificate.with_suffix(".key"))
+    context.load_cert_chain(shown, shown.with_suffix(".key"))
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     made.port = runner.addresses[0][1]
     yield made
     await runner.cleanup()
+
+
+@pytest.fixture
+async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
+    async with serving(certificate(tmp_path, "node-1")) as made:
+        yield made
 
 
 async def test_lists_the_pods_with_the_token_of_the_moment(kubelet: Kubelet) -> None:
@@ -97,24 +138,119 @@ async def test_lists_the_pods_with_the_token_of_the_moment(kubelet: Kubelet) -> 
 async def test_a_stranger_on_the_port_is_not_shown_the_token(
     kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    async with kubelet.source(self_signed(tmp_path, "other")) as source:
-        with pytest.raises(KubeletError, match="CERTIFICATE_VERIFY_FAILED"):
+    async with kubelet.source(certificate(tmp_path, "other")) as source:
+        with pytest.raises(KubeletError, match=r"another certificate.*--kubelet-certificate"):
             await source.fetch()
     assert kubelet.shown == []
 
 
-async def test_a_missing_right_is_named(kubelet: Kubelet) -> None:
-    kubelet.status, kubelet.body = 403, "Forbidden"
-    async with kubelet.source() as source:
-        with pytest.raises(KubeletError, match=r"403 Forbidden.*get nodes/pods"):
+async def test_a_certificate_that_the_pinned_one_has_signed_is_another_certificate(
+    tmp_path: Path,
+) -> None:
+    authority = certificate(tmp_path, "authority")
+    async with serving(certificate(tmp_path, "node-1", signed_by=authority)) as kubelet:
+        async with kubelet.source(authority) as source:
+            with pytest.raises(KubeletError, match="--kubelet-tls=ca"):
+                await source.fetch()
+        assert kubelet.shown == []
+
+
+async def test_a_pinned_certificate_may_be_old_and_of_another_address(tmp_path: Path) -> None:
+    old = certificate(tmp_path, "node-1", days=-2, address="192.0.2.1")
+    async with serving(old) as kubelet, kubelet.source() as source:
+        assert len(await source.fetch()) == 1
+
+
+async def test_only_the_first_certificate_of_the_file_is_pinned(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
+    other = certificate(tmp_path, "other")
+    chain = tmp_path / "chain.crt"
+    for first, second in ((kubelet.certificate, other), (other, kubelet.certificate)):
+        chain.write_text(f"a remark\n{first.read_text()}{second.read_text()}")
+        async with kubelet.source(chain) as source:
+            if first is kubelet.certificate:
+                assert await source.fetch()
+                continue
+            with pytest.raises(KubeletError, match="another certificate"):
+                await source.fetch()
+
+
+async def test_a_renewed_certificate_is_taken_up(kubelet: Kubelet, tmp_path: Path) -> None:
+    pinned = tmp_path / "pinned.crt"
+    pinned.write_bytes(certificate(tmp_path, "before").read_bytes())
+    async with kubelet.source(pinned) as source:
+        with pytest.raises(KubeletError, match="another certificate"):
             await source.fetch()
+        fresh = tmp_path / "fresh"
+        fresh.write_bytes(kubelet.certificate.read_bytes())
+        fresh.replace(pinned)
+        assert await source.fetch()
 
 
-@pytest.mark.parametrize("body", ["", "[]", '{"items":[{}]}', '{"items":'])
+async def test_an_authority_vouches_for_the_kubelet(tmp_path: Path) -> None:
+    authority = certificate(tmp_path, "authority")
+    async with (
+        serving(certificate(tmp_path, "node-1", signed_by=authority)) as kubelet,
+        kubelet.source(authority, "ca") as source,
+    ):
+        assert len(await source.fetch()) == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda folder, ca: certificate(folder, "n", signed_by=ca, address="192.0.2.1"), "address"),
+        (lambda folder, ca: certificate(folder, "n", signed_by=ca, days=-2), "expired"),
+        (lambda folder, ca: certificate(folder, "n"), "--kubelet-tls=pin"),
+    ],
+    ids=["another address", "expired", "signed by itself"],
+)
+async def test_an_authority_vouches_for_nothing_else(
+    tmp_path: Path, made: Callable[[Path, Path], Path], said: str
+) -> None:
+    authority = certificate(tmp_path, "authority")
+    async with serving(made(tmp_path, authority)) as kubelet:
+        async with kubelet.source(authority, "ca") as source:
+            with pytest.raises(KubeletError, match=said) as refused:
+                await source.fetch()
+        assert "--node-address" in str(refused.value)
+        assert kubelet.shown == []
+
+
+@pytest.mark.parametrize(
+    ("status", "cure"),
+    [
+        (403, "`get nodes/pods`"),
+        (401, "authentication.webhook.enabled"),
+        (404, "is this the port of a kubelet"),
+        (599, "is this the port of a kubelet"),
+    ],
+)
+async def test_a_refusal_names_its_cure(kubelet: Kubelet, status: int, cure: str) -> None:
+    kubelet.status, kubelet.body = status, "Forbidden " * 1000
+    async with kubelet.source() as source:
+        with pytest.raises(KubeletError, match=cure) as refused:
+            await source.fetch()
+    assert f"{status} Forbidden" in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+async def test_a_redirect_is_not_followed(kubelet: Kubelet) -> None:
+    kubelet.status, kubelet.headers = 302, {"Location": f"https://127.0.0.1:{kubelet.port}/pods"}
+    async with kubelet.source() as source:
+        with pytest.raises(KubeletError, match="302"):
+            await source.fetch()
+    assert len(kubelet.shown) == 1
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", '{"items":[{}]}', '{"items":', "\x00\xff", "[" * 100_000, "<html>"]
+)
 async def test_an_answer_that_is_no_list_of_pods_is_an_error(kubelet: Kubelet, body: str) -> None:
     kubelet.body = body
     async with kubelet.source() as source:
-        with pytest.raises(KubeletError):
+        with pytest.raises(KubeletError, match="no list of pods"):
             await source.fetch()
 
 
@@ -123,7 +259,56 @@ async def test_a_kubelet_that_does_not_answer_is_given_up_after_a_second(
 ) -> None:
     kubelet.hangs = True
     async with kubelet.source() as source, asyncio.timeout(2):
-        with pytest.raises(KubeletError, match="Timeout"):
+        with pytest.raises(KubeletError, match=r"Timeout.*not answered within 1 s"):
+            await source.fetch()
+
+
+async def test_an_answer_without_end_is_cut_off(
+    kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubelet.is_endless = True
+    monkeypatch.setattr(kubelet_pods, "MOST_BYTES", 2**20)
+    async with kubelet.source() as source:
+        with pytest.raises(KubeletError, match="longer than 1048576 bytes"):
+            await source.fetch()
+
+
+async def test_a_very_long_list_is_read(kubelet: Kubelet) -> None:
+    kubelet.body = f'{{"items":[{",".join([POD] * 20_000)}]}}'
+    async with kubelet.source() as source:
+        assert len(await source.fetch()) == 20_000
+
+
+async def test_nobody_on_the_port_is_an_error_that_names_it(
+    kubelet: Kubelet, unused_port: int
+) -> None:
+    kubelet.port = unused_port
+    async with kubelet.source() as source:
+        with pytest.raises(KubeletError, match=f"port {unused_port}.*--kubelet-port"):
+            await source.fetch()
+
+
+async def test_proxies_are_not_for_the_kubelet(
+    kubelet: Kubelet, unused_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        for each in (name, name.upper()):
+            monkeypatch.setenv(each, f"http://127.0.0.1:{unused_port}")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert os.environ["https_proxy"]
+    async with kubelet.source() as source:
+        assert await source.fetch()
+
+
+@pytest.mark.parametrize("tls", ["pin", "ca"])
+@pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\nx\n", "\x00\xff"])
+async def test_a_certificate_file_with_none_is_an_error_that_names_it(
+    kubelet: Kubelet, tmp_path: Path, tls: KubeletTls, content: str
+) -> None:
+    (tmp_path / "empty.crt").write_bytes(content.encode("latin-1"))
+    async with kubelet.source(tmp_path / "empty.crt", tls) as source:
+        with pytest.raises(KubeletError, match=r"empty\.crt"):
             await source.fetch()
 
 

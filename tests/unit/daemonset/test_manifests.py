@@ -289,13 +289,24 @@ def test_only_before_1_30_is_there_no_policy(render, folder):
 
 @pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
 def test_only_early_binding_binds_early(render, folder):
-    wanted = "early" if folder.endswith("early-binding") else "late"
+    wanted = "early" if folder.endswith("early-binding") else "auto"
     assert plugin_settings(render(folder)).binding == wanted
+
+
+def test_inject_cdi_reads_nvidias_files_and_cannot_change_them(render):
+    objects = render("daemonset/overlays/inject-cdi")
+    settings = plugin_settings(objects)
+    assert settings.inject == "cdi"
+    mounts = {each["mountPath"]: each for each in objects.container("DaemonSet")["volumeMounts"]}
+    for folder in settings.nvidia_cdi_dirs:
+        assert str(folder) in mounts
+    assert mounts["/etc/cdi"]["readOnly"] is True
 
 
 def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
     objects = render_own(own("signed-kubelet"))
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
+    assert plugin_settings(objects).kubelet_tls == "ca"
     assert str(plugin_settings(objects).kubelet_certificate) == f"{account}/ca.crt"
     assert not any(
         "/pki" in each["hostPath"]["path"] for each in objects.pod("DaemonSet")["volumes"]
@@ -303,11 +314,16 @@ def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
 
 
 @pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
-def test_all_components_go_together(render_own, runtime):
-    others = {"early-binding", "before-1.30", "signed-kubelet"}
-    assert {*others, "default-runtime", "driver-root"} == set(COMPONENTS)
-    objects = render_own(own(runtime, *sorted(others)))
-    assert plugin_settings(objects).binding == "early"
+@pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
+def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
+    others = {"before-1.30", "signed-kubelet"}
+    exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root"}
+    assert others | exclusive == set(COMPONENTS)
+    objects = render_own(own(runtime, binding, *sorted(others)))
+    settings = plugin_settings(objects)
+    assert (settings.binding == "early") == (binding == "early-binding")
+    assert (settings.inject == "cdi") == (binding == "inject-cdi")
+    assert settings.kubelet_tls == "ca"
     assert "runtimeClassName" not in objects.pod("DaemonSet")
     assert "ValidatingAdmissionPolicy" not in objects.kinds()
 

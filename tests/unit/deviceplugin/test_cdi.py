@@ -66,16 +66,21 @@ def test_other_cdi_devices_are_not_ours(name: str) -> None:
     assert cdi.share_of_device(cdi.device_name("abc")) == "abc"
 
 
-def test_old_files_of_shares_that_nobody_holds_are_swept(tmp_path) -> None:
+def test_old_files_of_pods_that_are_gone_are_swept_and_what_nobody_can_read(tmp_path) -> None:
     specs = cdi.Specs(tmp_path)
     for share in ("held", "left", "fresh"):
-        specs.write(share, GIVEN)
+        specs.write(share, cdi.Given(f"uid-{share}", {}))
     (tmp_path / "nvidia.json").write_text("{}")
+    (tmp_path / "gpushare-broken.json").write_text("{")
+    (tmp_path / "gpushare-held.new").write_text((tmp_path / "gpushare-held.json").read_text())
     for path in tmp_path.iterdir():
         os.utime(path, (1000, 1000))
-    specs.write("fresh", GIVEN)
-    assert specs.sweep({"held"}, before=2000) == 1
-    assert specs.read("left") is None
-    assert specs.read("held") is not None
-    assert specs.read("fresh") is not None
-    assert (tmp_path / "nvidia.json").exists()
+    (tmp_path / "gpushare-young.json").write_text("{")
+    specs.write("fresh", cdi.Given("uid-fresh", {}))
+    assert specs.sweep({"uid-held"}, before=2000) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gpushare-fresh.json",
+        "gpushare-held.json",
+        "gpushare-young.json",
+        "nvidia.json",
+    ]

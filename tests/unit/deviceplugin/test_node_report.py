@@ -185,3 +185,44 @@ async def test_what_is_owed_at_the_end_is_kept(tmp_path) -> None:
         await asyncio.sleep(0.01)  # some of what it owes
     kept = StateFile(tmp_path).read().healths[card(1).uuid]
     assert 900 < kept.owed < 1000
+
+
+async def test_a_binding_that_changes_is_told(tmp_path) -> None:
+    api, cards = Api(), NodeCards(Terms(1024, binding="late"), Saved(INVENTORY))
+    cards.seen([card(0), card(1)])
+    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+        report.replaced([node()])
+        await api.changed.wait()
+        api.changed.clear()
+        cards.set_binding("early")
+        await api.changed.wait()
+        cards.set_binding("early")
+    assert inventory.decode(api.now.annotations[ANNOTATION_INVENTORY]).binding == "early"
+    assert len(api.patches) == 2
+
+
+async def test_whoever_chooses_the_binding_is_shown_the_node(tmp_path) -> None:
+    shown: list[Node] = []
+    cards = NodeCards(TERMS, Saved(INVENTORY))
+    report = NodeReport(Api(), "n", cards, StateFile(tmp_path), SystemClock(), seen=shown.append)
+    report.replaced([])
+    wire = {
+        "metadata": {"name": "n"},
+        "status": {
+            "nodeInfo": {
+                "kubeletVersion": "v1.34.4",
+                "containerRuntimeVersion": "containerd://2.2.9",
+                "swap": {"capacity": 1},
+            }
+        },
+    }
+    found = msgspec.json.decode(msgspec.json.encode(wire), type=Node)
+    report.replaced([found])
+    report.changed(node())
+    assert shown == [found, node()]
+    info = found.status.node_info
+    assert info is not None
+    assert (info.container_runtime_version, info.kubelet_version) == (
+        "containerd://2.2.9",
+        "v1.34.4",
+    )

@@ -1,0 +1,138 @@
+"""The container edits of a card from NVIDIA's own CDI files on this node, for ``--inject=cdi``.
+
+``nvidia-ctk cdi generate`` writes them: device nodes, libraries and hooks of this driver. What a
+container of ours needs of them is copied into the file of its share, so that no second CDI name
+has to be known when Allocate answers.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from deviceplugin.cdi import FILE_PREFIX, Edits, parse_version
+from deviceplugin.errors import Refused
+
+KIND: Final = "nvidia.com/gpu"
+COMMAND: Final = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
+_MOST_BYTES: Final = 16 * 2**20
+_SHOWN_PROBLEMS: Final = 3
+
+
+class _Device(msgspec.Struct, rename="camel"):
+    name: str
+    container_edits: dict[str, Any] = {}
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    kind: str
+    cdi_version: str = ""
+    container_edits: dict[str, Any] | None = None
+    devices: list[_Device] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it was read: its edits by device name, or what is wrong with it."""
+
+    version: tuple[int, ...] = ()
+    common: Mapping[str, Any] | None = None
+    devices: Mapping[str, Mapping[str, Any]] | None = None
+    problem: str = ""
+
+
+class NvidiaSpecs:
+    """Files are read again as they change. A later folder wins over an earlier, as CDI has it."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._files: dict[Path, tuple[tuple[int, int, int], _File]] = {}
+
+    def edits(self, uuids: Sequence[str]) -> Edits:
+        """What a container needs to use these cards: what all cards share once, then each card's.
+
+        Raises Refused, naming what was found and the command that makes such a file.
+        """
+        files = list(self._read())
+        merged: dict[str, Any] = {}
+        version: tuple[int, ...] = ()
+        begun: list[_File] = []
+        for uuid in uuids:
+            file = next((each for each in files if uuid in (each.devices or {})), None)
+            if file is None:
+                raise Refused(self._missing(uuid, files))
+            if file not in begun:
+                begun.append(file)
+                _merge(merged, file.common or {})
+            _merge(merged, (file.devices or {})[uuid])
+            version = max(version, file.version)
+        return Edits(version, merged)
+
+    def _read(self) -> Iterator[_File]:
+        """Return NVIDIA's files, those that win first; what cannot be read says so."""
+        seen: dict[Path, tuple[tuple[int, int, int], _File]] = {}
+        for path in self._paths():
+            try:
+                status = path.stat()
+                stamp = status.st_ino, status.st_size, status.st_mtime_ns
+                known = self._files.get(path)
+                if known is not None and known[0] == stamp:
+                    seen[path] = known
+                elif status.st_size > _MOST_BYTES:
+                    seen[path] = stamp, _File(problem=f"{path} has {status.st_size} bytes")
+                else:
+                    seen[path] = stamp, _parse(path, path.read_bytes())
+            except OSError as err:
+                seen[path] = (0, 0, 0), _File(problem=str(err))
+        self._files = seen
+        return (file for _, file in seen.values())
+
+    def _paths(self) -> Iterator[Path]:
+        for folder in reversed(self._folders):
+            try:
+                names = sorted(folder.iterdir())
+            except FileNotFoundError:
+                continue
+            except OSError:
+                names = []
+            for path in names:
+                if path.suffix in {".yaml", ".json"} and not path.name.startswith(FILE_PREFIX):
+                    yield path
+
+    def _missing(self, uuid: str, files: Iterable[_File]) -> str:
+        names = [name for file in files for name in file.devices or ()]
+        problems = [file.problem for file in files if file.problem]
+        found = f"{len(names)} others ({', '.join(names[:4])})" if names else "none"
+        return (
+            f"--inject=cdi: no CDI device {KIND}={uuid} in "
+            f"{', '.join(str(folder) for folder in self._folders)}: found {found}"
+            f"{'; ' if problems else ''}{'; '.join(problems[:_SHOWN_PROBLEMS])}; "
+            f"make the file on the node with `{COMMAND}`"
+        )
+
+
+def _parse(path: Path, content: bytes) -> _File:
+    """One file; of any other kind than NVIDIA's nothing is said, not even what is wrong there."""
+    decode = msgspec.json.decode if path.suffix == ".json" else msgspec.yaml.decode
+    try:
+        spec = decode(content, type=_Spec)
+    except (msgspec.DecodeError, RecursionError) as err:
+        return _File(problem=f"{path} cannot be read: {str(err)[:200]}")
+    if spec.kind != KIND:
+        return _File()
+    version = parse_version(spec.cdi_version)
+    if version is None:
+        return _File(problem=f"{path} has cdiVersion {spec.cdi_version[:63]!r}")
+    devices = {device.name: device.container_edits for device in spec.devices}
+    return _File(version, spec.container_edits or {}, devices)
+
+
+def _merge(merged: dict[str, Any], edits: Mapping[str, Any]) -> None:
+    for key, value in edits.items():
+        if isinstance(value, list):
+            known = merged.setdefault(key, [])
+            known.extend(each for each in value if each not in known)
+        elif merged.setdefault(key, value) != value:
+            raise Refused(f"--inject=cdi: the cards' CDI edits differ in {key}: they cannot be one")

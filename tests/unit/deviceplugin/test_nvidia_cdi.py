@@ -1,0 +1,132 @@
+"""The edits of a card from NVIDIA's CDI files: all that it needs, once, or an error with a cure."""
+
+import json
+
+import pytest
+import yaml
+
+from deviceplugin.errors import Refused
+from deviceplugin.nvidia_cdi import COMMAND, NvidiaSpecs
+
+FIRST, SECOND = "GPU-00000000", "GPU-00000001"
+COMMON = {
+    "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+    "deviceNodes": [{"path": "/dev/nvidiactl"}],
+    "hooks": [{"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook"}],
+}
+
+
+def node(number: int) -> dict:
+    return {"path": f"/dev/nvidia{number}"}
+
+
+def spec(*uuids: str, version: str = "0.5.0", kind: str = "nvidia.com/gpu", start: int = 0) -> dict:
+    return {
+        "cdiVersion": version,
+        "kind": kind,
+        "devices": [
+            {"name": uuid, "containerEdits": {"deviceNodes": [node(start + place)]}}
+            for place, uuid in enumerate(uuids)
+        ],
+        "containerEdits": COMMON,
+    }
+
+
+def write(path, content: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content) if path.suffix == ".json" else yaml.safe_dump(content)
+    fresh = path.with_suffix(".fresh")
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
+@pytest.mark.parametrize("name", ["nvidia.yaml", "nvidia.json"])
+def test_a_card_gets_its_own_edits_and_those_of_all(tmp_path, name) -> None:
+    write(tmp_path / name, spec(FIRST, SECOND, "all"))
+    edits = NvidiaSpecs([tmp_path]).edits([SECOND])
+    assert edits.content == {**COMMON, "deviceNodes": [{"path": "/dev/nvidiactl"}, node(1)]}
+    assert edits.version == (0, 5, 0)
+
+
+def test_several_cards_get_the_edits_of_all_once(tmp_path) -> None:
+    write(tmp_path / "nvidia.yaml", spec(FIRST, SECOND))
+    found = NvidiaSpecs([tmp_path]).edits([FIRST, SECOND]).content
+    assert found["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(0), node(1)]
+    assert found["hooks"] == COMMON["hooks"]
+    again = NvidiaSpecs([tmp_path]).edits([FIRST]).content
+    assert again["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(0)]
+
+
+def test_reading_one_card_leaves_nothing_with_the_next(tmp_path) -> None:
+    write(tmp_path / "nvidia.yaml", spec(FIRST, SECOND))
+    specs = NvidiaSpecs([tmp_path])
+    specs.edits([FIRST, SECOND])
+    assert specs.edits([SECOND]).content["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(1)]
+
+
+def test_a_later_folder_wins_and_the_highest_version_is_wanted(tmp_path) -> None:
+    write(tmp_path / "etc" / "nvidia.yaml", spec(FIRST, SECOND, version="0.7.0"))
+    write(tmp_path / "run" / "nvidia.yaml", spec(FIRST, version="1.0.0", start=7))
+    specs = NvidiaSpecs([tmp_path / "etc", tmp_path / "run", tmp_path / "none"])
+    assert node(7) in specs.edits([FIRST]).content["deviceNodes"]
+    both = specs.edits([SECOND, FIRST])
+    assert both.content["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(1), node(7)]
+    assert both.version == (1, 0, 0)
+
+
+def test_a_file_that_changes_is_read_again(tmp_path) -> None:
+    write(tmp_path / "nvidia.yaml", spec(FIRST))
+    specs = NvidiaSpecs([tmp_path])
+    specs.edits([FIRST])
+    with pytest.raises(Refused):
+        specs.edits([SECOND])
+    write(tmp_path / "nvidia.yaml", spec(SECOND))
+    assert specs.edits([SECOND])
+
+
+def test_files_of_others_are_not_looked_into(tmp_path) -> None:
+    write(tmp_path / "gpushare-abc.json", spec(FIRST, start=5))
+    write(tmp_path / "vendor.yaml", spec(FIRST, kind="vendor.com/nic", version="x"))
+    (tmp_path / "broken.yaml").write_text("{")
+    (tmp_path / "notes.txt").write_text("{")
+    write(tmp_path / "nvidia.yaml", spec(FIRST))
+    found = NvidiaSpecs([tmp_path]).edits([FIRST]).content
+    assert found["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(0)]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "found none"),
+        ("{", "nvidia.yaml cannot be read"),
+        ("- a\n- b\n", "nvidia.yaml cannot be read"),
+        ("kind: nvidia.com/gpu\ndevices: 7\n", "nvidia.yaml cannot be read"),
+        ("\x00", "nvidia.yaml cannot be read"),
+        (yaml.safe_dump(spec(FIRST, version="newest")), "cdiVersion 'newest'"),
+        (yaml.safe_dump(spec("0", "1", "all")), r"found 3 others \(0, 1, all\)"),
+        ("x" * (17 * 2**20), "17825792 bytes"),
+    ],
+    ids=["missing", "half", "list", "other shape", "binary", "version", "no UUIDs", "huge"],
+)
+def test_a_card_that_is_not_there_is_an_error_with_the_command(tmp_path, content, said) -> None:
+    if content is not None:
+        (tmp_path / "nvidia.yaml").write_text(content)
+    with pytest.raises(Refused, match=said) as refused:
+        NvidiaSpecs([tmp_path]).edits([FIRST])
+    assert COMMAND in str(refused.value)
+    assert f"nvidia.com/gpu={FIRST}" in str(refused.value)
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path) -> None:
+    (tmp_path / "nvidia.yaml").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(Refused, match=r"nvidia\.yaml"):
+        NvidiaSpecs([tmp_path]).edits([FIRST])
+
+
+def test_edits_that_cannot_be_one_are_refused(tmp_path) -> None:
+    content = spec(FIRST, SECOND)
+    for place, device in enumerate(content["devices"]):
+        device["containerEdits"]["intelRdt"] = {"closID": str(place)}
+    write(tmp_path / "nvidia.yaml", content)
+    with pytest.raises(Refused, match="differ in intelRdt"):
+        NvidiaSpecs([tmp_path]).edits([FIRST, SECOND])

@@ -1,0 +1,86 @@
+"""A pod that sets NVIDIA_VISIBLE_DEVICES itself is kept from nodes where that would win."""
+
+import json
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from extender.filter import filter_nodes
+from gpushare import inventory
+from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_MEMORY
+from gpushare.errors import NoRoom
+from gpushare.objects import Node, Pod
+from gpushare.placement.reasons import SETS_CARDS
+from tests.builders import legacy_node, node, stock
+from tests.unit.extender.scripted import Bench
+
+
+def pod(*variables: str, init: bool = False, asks: bool = True) -> Pod:
+    """A pod as kube-scheduler sends it; one of its containers has these variables."""
+    limits = {RESOURCE_MEMORY: "4"}
+    env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": "x"}}} for name in variables]
+    own = {"name": "own", "env": env, "resources": {"limits": limits if asks else {}}}
+    other = {"name": "other", "resources": {"limits": limits}, "env": None}
+    spec = {
+        "containers": [other] if init else [other, own],
+        "initContainers": [own] if init else None,
+    }
+    meta = {"name": "p", "namespace": "default", "uid": "uid-p"}
+    return msgspec.json.decode(json.dumps({"metadata": meta, "spec": spec}), type=Pod)
+
+
+def bound_early(name: str, *units: int) -> Node:
+    found = node(name, *units)
+    written = inventory.encode(replace(stock(*units), binding="early"))
+    meta = msgspec.structs.replace(found.metadata, annotations={ANNOTATION_INVENTORY: written})
+    return msgspec.structs.replace(found, metadata=meta)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    made = Bench(16)  # node n binds late
+    made.cluster.node_changed(bound_early("early", 16))
+    made.cluster.node_changed(legacy_node("older", "16", "1"))
+    return made
+
+
+def fitting(bench: Bench, wanted: Pod) -> tuple[list[str], dict[str, str]]:
+    found = filter_nodes(
+        wanted,
+        ["n", "early", "older"],
+        lambda name, request: bench.cluster.why_not(name, request, wanted.uid),
+    )
+    assert not found.failed
+    return found.fitting, found.final
+
+
+@pytest.mark.parametrize("init", [False, True])
+def test_it_waits_with_a_reason_where_binding_is_early_and_fits_elsewhere(bench, init) -> None:
+    fits, final = fitting(bench, pod("PATH", "NVIDIA_VISIBLE_DEVICES", init=init))
+    assert fits == ["n", "older"]
+    assert final == {"early": SETS_CARDS.text}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [pod(), pod("PATH", "NVIDIA_DRIVER_CAPABILITIES"), pod("NVIDIA_VISIBLE_DEVICES", asks=False)],
+    ids=["no variable", "others", "of a container that asks for nothing"],
+)
+def test_no_other_pod_is_kept_away(bench, wanted) -> None:
+    assert fitting(bench, wanted) == (["n", "early", "older"], {})
+
+
+async def test_bind_refuses_it_too_and_holds_nothing(bench) -> None:
+    wanted = pod("NVIDIA_VISIBLE_DEVICES")
+    bench.add(wanted)
+    with pytest.raises(NoRoom, match="sets NVIDIA_VISIBLE_DEVICES itself"):
+        await bench.bind(wanted, node="early")
+    assert not bench.kube.bindings
+    assert not list(bench.cluster.ledger.reserves())
+    await bench.bind(wanted)
+
+
+def test_a_node_that_binds_late_from_now_on_takes_it(bench) -> None:
+    bench.cluster.node_changed(node("early", 16))
+    assert fitting(bench, pod("NVIDIA_VISIBLE_DEVICES"))[0] == ["n", "early", "older"]
