@@ -12,7 +12,8 @@ def main() -> int:
     async def program() -> None:
         found = settings.read(sys.argv[1:])
         logs.configure(found.log_level)
-        await app.run(found, Nvml())
+        # Two sessions with the library, because each is used by a thread of its own.
+        await app.run(found, Nvml(), Nvml())
 
     return run(program, "gpushare-deviceplugin")
 

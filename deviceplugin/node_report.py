@@ -43,6 +43,11 @@ class NodeReport:
         self._kept: Inventory | None = None
         self._told = ""
 
+    @property
+    def node(self) -> Node | None:
+        """The Node as it was seen last; None before that, and when it is gone."""
+        return self._node
+
     def replaced(self, items: list[Node]) -> None:
         self._node = next(iter(items), None)
         self._stirred.set()

@@ -4,12 +4,12 @@ Calls block, and may block for long on a sick machine: keep them off the event l
 library that failed is tried again at the next call, so a driver installed later is found.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pynvml  # noqa: TID251 - this is the adapter that the rule names
 
-from deviceplugin.driver import PhysicalCard, Seen, UnreadableCard
+from deviceplugin.driver import PhysicalCard, ProcessMemory, Seen, UnreadableCard
 from deviceplugin.errors import DriverError
 
 _MIB: Final = 1 << 20
@@ -29,15 +29,22 @@ class Nvml:
         self._is_open = False
 
     def cards(self) -> tuple[Seen, ...]:
+        return tuple(_card(position) for position in range(self._count()))
+
+    def processes(self) -> Mapping[str, tuple[ProcessMemory, ...] | None]:
+        found = (_processes(position) for position in range(self._count()))
+        return {uuid: processes for uuid, processes in found if uuid}
+
+    def _count(self) -> int:
         try:
             if not self._is_open:
                 pynvml.nvmlInit()
                 self._is_open = True
-            count = pynvml.nvmlDeviceGetCount()
+            count: int = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as err:
             self.close()
             raise DriverError(f"NVML does not answer: {err}") from err
-        return tuple(_card(position) for position in range(count))
+        return count
 
     def close(self) -> None:
         if self._is_open:
@@ -84,3 +91,20 @@ def _if_supported(query: Callable[[], Any]) -> Any:
         if err.value in _NO_SUCH_QUERY:
             return None
         raise
+
+
+def _processes(position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
+    uuid = ""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(position)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        found = [
+            *pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle),
+            *pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(handle),
+        ]
+        # A process that computes and draws is in both lists, each time with all that it has.
+        used = {each.pid: each.usedGpuMemory for each in found}
+        return uuid, tuple(ProcessMemory(pid, amount) for pid, amount in used.items())
+    except pynvml.NVMLError:
+        # A lost card, or a driver that does not tell: the health watch says which.
+        return uuid, None

@@ -39,6 +39,7 @@ class CardSpec:
     memory_v2: bool = True
     error: int = 0
     handle_error: int = 0
+    processes: bool = True
 
 
 def build(cache: Path) -> Path:
@@ -78,11 +79,13 @@ def write_state(
     delay_ms: int = 0,
     version: str = "999.1",
     events: Iterable[Mapping[str, object]] = (),
+    processes: Iterable[Mapping[str, object]] = (),
 ) -> None:
     """Replace the machine that the stand-in shows, in one step.
 
     ``init`` is the NVML code with which everything fails, ``delay_ms`` how long each call takes,
-    ``events`` have ``seq`` (upwards from 1), ``uuid``, ``type`` and ``data``.
+    ``events`` have ``seq`` (upwards from 1), ``uuid``, ``type`` and ``data``; ``processes`` have
+    ``uuid``, ``pid``, ``used_mib`` (-1 where the driver does not tell) and perhaps ``graphics``.
     """
     lines = [_line("driver", {"init": init, "delay_ms": delay_ms, "version": version})]
     for place, card in enumerate(cards):
@@ -96,9 +99,11 @@ def write_state(
             "memory_v2": int(card.memory_v2),
             "error": card.error,
             "handle_error": card.handle_error,
+            "processes": int(card.processes),
         }
         lines.append(_line("card", words))
     lines += [_line("event", event) for event in events]
+    lines += [_line("process", process) for process in processes]
     fresh = path.with_name(path.name + ".new")
     fresh.write_text("".join(lines))
     fresh.replace(path)

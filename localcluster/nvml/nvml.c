@@ -10,6 +10,8 @@
  *           error=<code>     whatever asks the card itself fails so; what is known without it does not
  *           handle_error=<code>  already finding the card fails so
  *           recovery=<n>     the recovery action that the driver advises
+ *           processes=0      it does not tell which processes use it
+ *   process uuid=<text> pid=<n> used_mib=<n> graphics=0|1   used_mib=-1: not told
  *   event   seq=<n> uuid=<text> type=<n> data=<n>   numbered upwards from 1
  *
  * Functions that are not here are absent, as in a driver too old to have them.
@@ -28,7 +30,7 @@ enum { MAX_CARDS = 64, MAX_SLOTS = 256, TEXT = 96, RECOVERY_ACTION = 230, MIB = 
 
 typedef struct {
     char uuid[TEXT], model[TEXT];
-    unsigned minor, mig, memory_v2, recovery;
+    unsigned minor, mig, memory_v2, recovery, processes;
     unsigned long long mem_mib, reserved_mib;
     int error, handle_error;
 } Card;
@@ -41,6 +43,7 @@ typedef struct {
 } State;
 
 typedef struct { void *device; unsigned long long type, data; unsigned gi, ci; } EventData;
+typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } ProcessInfo;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct {
@@ -122,6 +125,7 @@ static int look(void)
             card->reserved_mib = number(line, "reserved_mib", 0);
             card->mig = (unsigned)number(line, "mig", 0);
             card->memory_v2 = (unsigned)number(line, "memory_v2", 1);
+            card->processes = (unsigned)number(line, "processes", 1);
             card->recovery = (unsigned)number(line, "recovery", 0);
             card->error = (int)number(line, "error", 0);
             card->handle_error = (int)number(line, "handle_error", 0);
@@ -388,4 +392,41 @@ int nvmlEventSetWait_v2(void *set, EventData *data, unsigned timeout_ms)
         if (waited >= timeout_ms) return TIMEOUT;
         pause_ms(10);
     }
+}
+
+/* As NVML has it: without room for all, how many there are, and a code that says so. */
+static int processes_of(void *handle, unsigned graphics, unsigned *count, ProcessInfo *infos)
+{
+    Card *card;
+    char line[1024];
+    unsigned found = 0, room = infos ? *count : 0;
+    int code = card_of(handle, 1, &card);
+    if (code) return code;
+    if (!card->processes) return NOT_SUPPORTED;
+    FILE *file = open_state();
+    while (file && fgets(line, sizeof line, file)) {
+        const char *uuid = word(line, "uuid");
+        if (strncmp(line, "process\t", 8) != 0 || !uuid || strcmp(uuid, card->uuid) != 0) continue;
+        if (number(line, "graphics", 0) != graphics) continue;
+        if (found < room) {
+            long long mib = (long long)number(line, "used_mib", 0);
+            infos[found].pid = (unsigned)number(line, "pid", 0);
+            infos[found].used = mib < 0 ? ~0ull : (unsigned long long)mib * MIB;
+            infos[found].gi = infos[found].ci = ~0u;
+        }
+        found++;
+    }
+    if (file) fclose(file);
+    *count = found;
+    return found > room ? TOO_SMALL : OK;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, ProcessInfo *infos)
+{
+    return processes_of(handle, 0, count, infos);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, ProcessInfo *infos)
+{
+    return processes_of(handle, 1, count, infos);
 }
