@@ -63,7 +63,7 @@ class Registrar:
             while True:
                 await self._wait_for_cards()
                 kubelet = await self._wait_for_kubelet()
-                self.why_not = "registering with the kubelet"
+                self.why_not = self._logged or "registering with the kubelet"
                 try:
                     if not self._endpoint.is_there:
                         await self._endpoint.open()
