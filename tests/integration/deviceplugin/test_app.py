@@ -1,7 +1,6 @@
 """The whole program, started as it is on a node, with the API server away."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -9,60 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from localcluster.errors import HostError
-from localcluster.nvml import CardSpec, build, environment, write_state
+from localcluster.nvml import write_state
 from tests.fakes.kubelet import FakeKubelet
+from tests.integration.deviceplugin.program import CARDS, Program
 
 pytestmark = pytest.mark.integration
-
-CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
-NOBODY = """
-apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {}}]
-"""
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    try:
-        return build(tmp_path / "nvml")
-    except HostError as err:
-        pytest.skip(str(err))
-
-
-class Program:
-    def __init__(self, folder: Path, library: Path, port: int) -> None:
-        (folder / "kubeconfig").write_text(NOBODY)
-        self.pages = f"http://127.0.0.1:{port}"
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "deviceplugin",
-                "--node-name=node-1",
-                f"--kubeconfig={folder / 'kubeconfig'}",
-                f"--device-plugin-dir={folder / 'device-plugins'}",
-                f"--cdi-dir={folder / 'cdi'}",
-                f"--state-dir={folder / 'state'}",
-                "--health-interval=0.1",
-                "--http-host=127.0.0.1",
-                f"--http-port={port}",
-            ],
-            env={**os.environ, **environment(library, folder / "state-of-cards")},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    async def page(self, path: str) -> tuple[int, str]:
-        async with aiohttp.ClientSession() as session, session.get(self.pages + path) as answer:
-            return answer.status, await answer.text()
 
 
 @pytest.fixture
