@@ -31,9 +31,9 @@ INTERVAL_SECONDS: Final = 5.0
 
 _FORGOTTEN: Final = (
     "the kubelet's device checkpoint no longer has this running pod (somebody deleted the "
-    "checkpoint, or it was lost), so the kubelet counts its aliyun.com/gpu-mem as free; the "
-    "extender does not, and places nothing on it. When it suits, delete the pod and let its owner "
-    "make another"
+    "checkpoint, or it was lost), so the kubelet counts its aliyun.com/gpu-mem as free, from its "
+    "next restart on at the latest; the extender does not, and places nothing on it. When it "
+    "suits, delete the pod and let its owner make another"
 )
 
 

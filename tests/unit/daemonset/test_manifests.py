@@ -242,7 +242,8 @@ def test_neither_program_has_more_of_the_machine_than_it_needs(render, folder):
     for kind in ("DaemonSet", "Deployment"):
         pod, container = objects.pod(kind), objects.container(kind)
         security = container["securityContext"]
-        assert not {"hostPID", "hostIPC"} & pod.keys()
+        measures = (kind, folder) == ("DaemonSet", "daemonset/overlays/process-memory")
+        assert {"hostPID", "hostIPC"} & pod.keys() == ({"hostPID"} if measures else set())
         assert security["readOnlyRootFilesystem"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert container["resources"]["limits"].keys() == {"memory"}
@@ -293,6 +294,14 @@ def test_only_early_binding_binds_early(render, folder):
     assert plugin_settings(render(folder)).binding == wanted
 
 
+@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+def test_only_with_the_hosts_processes_is_their_memory_measured(render, folder):
+    objects = render(folder)
+    wanted = folder.endswith("process-memory")
+    assert plugin_settings(objects).reads_process_memory is wanted
+    assert objects.pod("DaemonSet").get("hostPID", False) is wanted
+
+
 def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
     objects = render_own(own("signed-kubelet"))
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -304,7 +313,7 @@ def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
 
 @pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
 def test_all_components_go_together(render_own, runtime):
-    others = {"early-binding", "before-1.30", "signed-kubelet"}
+    others = {"early-binding", "before-1.30", "process-memory", "signed-kubelet"}
     assert {*others, "default-runtime", "driver-root"} == set(COMPONENTS)
     objects = render_own(own(runtime, *sorted(others)))
     assert plugin_settings(objects).binding == "early"
