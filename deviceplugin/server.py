@@ -148,6 +148,8 @@ class Service:
                 if not self._answering_now:
                     self._quiet.set()
             metrics.CALLS.labels(call, "ok").inc()
+            seconds = self._clock.monotonic() - began
+            log.debug("answered", extra={"call": call, "ms": round(seconds * 1000, 1)})
             return result
 
         return handle

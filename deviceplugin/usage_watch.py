@@ -61,6 +61,9 @@ class UsageWatch:
 
     async def run(self) -> None:
         """Until cancelled."""
+        version = self._cards.version
+        while self._cards.inventory is None:
+            version = await self._cards.changed(version)
         while True:
             usage = await self._measure()
             metrics.show_usage(usage, self._cards.inventory)

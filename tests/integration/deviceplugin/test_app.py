@@ -1,6 +1,8 @@
 """The whole program, started as it is on a node, with the API server away."""
 
 import asyncio
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,6 +59,22 @@ async def test_a_driver_that_is_installed_later_is_found(
     assert "Driver Not Loaded" in text
     write_state(folder / "state-of-cards", CARDS)
     await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+
+
+async def test_what_processes_use_is_measured_when_asked_for(
+    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+) -> None:
+    used = [{"uuid": "GPU-b", "pid": os.getpid(), "used_mib": 300}]
+    write_state(folder / "state-of-cards", CARDS, processes=used)
+    program = Program(folder, library, unused_port, "--process-memory")
+    try:
+        await program.says(200, "gpushare_deviceplugin_others_used_mib{", "/metrics")
+        _, text = await program.page("/metrics")
+    finally:
+        program.end()
+    shown = re.findall(r'others_used_mib{by="[\w-]+",card="1",uuid="GPU-b"} (\S+)', text)
+    # Where the tests themselves run in a pod, this process is one of a pod that is not known here.
+    assert sorted(map(float, shown)) == [0, 0, 300]
 
 
 def test_a_flag_that_cannot_be_used_ends_the_program_with_one_line() -> None:
