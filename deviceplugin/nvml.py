@@ -98,13 +98,11 @@ def _processes(position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(position)
         uuid = pynvml.nvmlDeviceGetUUID(handle)
-        found = [
-            *pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle),
-            *pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(handle),
-        ]
+        computing = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+        drawing = _if_supported(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(handle))
         # A process that computes and draws is in both lists, each time with all that it has.
-        used = {each.pid: each.usedGpuMemory for each in found}
+        used = {each.pid: each.usedGpuMemory for each in (*computing, *(drawing or ()))}
         return uuid, tuple(ProcessMemory(pid, amount) for pid, amount in used.items())
-    except pynvml.NVMLError:
+    except Exception:  # noqa: BLE001 - NVML's errors, and pynvml's for what it cannot decode
         # A lost card, or a driver that does not tell: the health watch says which.
         return uuid, None
