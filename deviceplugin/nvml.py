@@ -4,6 +4,7 @@ Calls block, and may block for long on a sick machine: keep them off the event l
 library that failed is tried again at the next call, so a driver installed later is found.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -29,22 +30,15 @@ class Nvml:
         self._is_open = False
 
     def cards(self) -> tuple[Seen, ...]:
-        return tuple(_card(position) for position in range(self._count()))
-
-    def processes(self) -> Mapping[str, tuple[ProcessMemory, ...] | None]:
-        found = (_processes(position) for position in range(self._count()))
-        return {uuid: processes for uuid, processes in found if uuid}
-
-    def _count(self) -> int:
         try:
             if not self._is_open:
                 pynvml.nvmlInit()
                 self._is_open = True
-            count: int = pynvml.nvmlDeviceGetCount()
+            count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as err:
             self.close()
             raise DriverError(f"NVML does not answer: {err}") from err
-        return count
+        return tuple(_card(position) for position in range(count))
 
     def close(self) -> None:
         if self._is_open:
@@ -91,6 +85,31 @@ def _if_supported(query: Callable[[], Any]) -> Any:
         if err.value in _NO_SUCH_QUERY:
             return None
         raise
+
+
+class NvmlProcesses:
+    """Which processes use the cards: a ``driver.ProcessSource`` with a session of its own.
+
+    The library counts its users, so a session that ends takes nothing from another thread's.
+    """
+
+    def __init__(self) -> None:
+        self._is_open = False
+
+    def processes(self) -> Mapping[str, tuple[ProcessMemory, ...] | None]:
+        try:
+            if not self._is_open:
+                pynvml.nvmlInit()
+                self._is_open = True
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as err:
+            if self._is_open:
+                self._is_open = False
+                with contextlib.suppress(pynvml.NVMLError):  # why it does not answer is the news
+                    pynvml.nvmlShutdown()
+            raise DriverError(f"NVML does not tell processes: {err}") from err
+        found = (_processes(position) for position in range(count))
+        return {uuid: processes for uuid, processes in found if uuid}
 
 
 def _processes(position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:

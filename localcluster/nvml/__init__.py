@@ -39,7 +39,6 @@ class CardSpec:
     memory_v2: bool = True
     error: int = 0
     handle_error: int = 0
-    processes: bool = True
 
 
 def build(cache: Path) -> Path:
@@ -85,7 +84,8 @@ def write_state(
 
     ``init`` is the NVML code with which everything fails, ``delay_ms`` how long each call takes,
     ``events`` have ``seq`` (upwards from 1), ``uuid``, ``type`` and ``data``; ``processes`` have
-    ``uuid``, ``pid``, ``used_mib`` (-1 where the driver does not tell) and perhaps ``graphics``.
+    ``uuid``, ``pid``, ``used_mib`` (-1 where the driver does not tell) and perhaps ``graphics``, or
+    ``uuid`` and the ``code`` with which asking for them fails.
     """
     lines = [_line("driver", {"init": init, "delay_ms": delay_ms, "version": version})]
     for place, card in enumerate(cards):
@@ -99,7 +99,6 @@ def write_state(
             "memory_v2": int(card.memory_v2),
             "error": card.error,
             "handle_error": card.handle_error,
-            "processes": int(card.processes),
         }
         lines.append(_line("card", words))
     lines += [_line("event", event) for event in events]

@@ -10,8 +10,8 @@
  *           error=<code>     whatever asks the card itself fails so; what is known without it does not
  *           handle_error=<code>  already finding the card fails so
  *           recovery=<n>     the recovery action that the driver advises
- *           processes=0      it does not tell which processes use it
  *   process uuid=<text> pid=<n> used_mib=<n> graphics=0|1   used_mib=-1: not told
+ *           code=<code>      asking for the processes of that card fails so
  *   event   seq=<n> uuid=<text> type=<n> data=<n>   numbered upwards from 1
  *
  * Functions that are not here are absent, as in a driver too old to have them.
@@ -30,7 +30,7 @@ enum { MAX_CARDS = 64, MAX_SLOTS = 256, TEXT = 96, RECOVERY_ACTION = 230, MIB = 
 
 typedef struct {
     char uuid[TEXT], model[TEXT];
-    unsigned minor, mig, memory_v2, recovery, processes;
+    unsigned minor, mig, memory_v2, recovery;
     unsigned long long mem_mib, reserved_mib;
     int error, handle_error;
 } Card;
@@ -125,7 +125,6 @@ static int look(void)
             card->reserved_mib = number(line, "reserved_mib", 0);
             card->mig = (unsigned)number(line, "mig", 0);
             card->memory_v2 = (unsigned)number(line, "memory_v2", 1);
-            card->processes = (unsigned)number(line, "processes", 1);
             card->recovery = (unsigned)number(line, "recovery", 0);
             card->error = (int)number(line, "error", 0);
             card->handle_error = (int)number(line, "handle_error", 0);
@@ -402,11 +401,12 @@ static int processes_of(void *handle, unsigned graphics, unsigned *count, Proces
     unsigned found = 0, room = infos ? *count : 0;
     int code = card_of(handle, 1, &card);
     if (code) return code;
-    if (!card->processes) return NOT_SUPPORTED;
     FILE *file = open_state();
     while (file && fgets(line, sizeof line, file)) {
         const char *uuid = word(line, "uuid");
         if (strncmp(line, "process\t", 8) != 0 || !uuid || strcmp(uuid, card->uuid) != 0) continue;
+        code = (int)number(line, "code", 0);
+        if (code) break;
         if (number(line, "graphics", 0) != graphics) continue;
         if (found < room) {
             long long mib = (long long)number(line, "used_mib", 0);
@@ -417,6 +417,7 @@ static int processes_of(void *handle, unsigned graphics, unsigned *count, Proces
         found++;
     }
     if (file) fclose(file);
+    if (code) return code;
     *count = found;
     return found > room ? TOO_SMALL : OK;
 }

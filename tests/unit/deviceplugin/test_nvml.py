@@ -13,8 +13,7 @@ import pytest
 from localcluster.errors import HostError
 from localcluster.nvml import CardSpec, build, environment, write_state
 
-# Asks the backend for its cards at each empty line on standard input, for processes at any other,
-# and answers with a line of JSON.
+# Asks the backend once for each line on standard input, and answers with a line of JSON.
 PROGRAM = """
 import sys
 import msgspec
@@ -22,9 +21,9 @@ from deviceplugin.errors import DriverError
 from deviceplugin.nvml import Nvml
 
 nvml = Nvml()
-for line in sys.stdin:
+for _ in sys.stdin:
     try:
-        answer = {"processes": nvml.processes()} if line.strip() else {"cards": nvml.cards()}
+        answer = {"cards": nvml.cards()}
     except DriverError as err:
         answer = {"error": str(err)}
     sys.stdout.write(msgspec.json.encode(answer).decode() + chr(10))
@@ -47,8 +46,8 @@ class Machine:
             env={**os.environ, **environment(library, state)},
         )
 
-    def ask(self, what: str = "") -> dict:
-        self._process.stdin.write(what + "\n")
+    def ask(self) -> dict:
+        self._process.stdin.write("\n")
         self._process.stdin.flush()
         return msgspec.json.decode(self._process.stdout.readline())
 
@@ -149,40 +148,3 @@ def test_a_name_that_cannot_be_read_costs_that_card_alone(machine: Machine) -> N
     assert (odd["position"], odd["uuid"]) == (0, "GPU-a")
     assert "decode" in odd["why"]
     assert other["uuid"] == "GPU-b"
-
-
-def test_shows_what_each_process_uses_of_each_card(machine: Machine) -> None:
-    processes = [
-        {"uuid": "GPU-a", "pid": 10, "used_mib": 500},
-        {"uuid": "GPU-a", "pid": 11, "used_mib": 7, "graphics": 1},
-        {"uuid": "GPU-a", "pid": 12, "used_mib": -1},
-        {"uuid": "GPU-b", "pid": 10, "used_mib": 3},
-    ]
-    write_state(machine.state, [CARD, SMALL], processes=processes)
-    mib = 1 << 20
-    assert machine.ask("processes")["processes"] == {
-        "GPU-a": [
-            {"pid": 10, "used_bytes": 500 * mib},
-            {"pid": 12, "used_bytes": None},
-            {"pid": 11, "used_bytes": 7 * mib},
-        ],
-        "GPU-b": [{"pid": 10, "used_bytes": 3 * mib}],
-    }
-
-
-def test_a_process_that_computes_and_draws_is_counted_once(machine: Machine) -> None:
-    twice = {"uuid": "GPU-a", "pid": 10, "used_mib": 500}
-    write_state(machine.state, [CARD], processes=[twice, {**twice, "graphics": 1}])
-    (found,) = machine.ask("processes")["processes"]["GPU-a"]
-    assert found["used_bytes"] == 500 << 20
-
-
-@pytest.mark.parametrize("words", [{"processes": False}, {"error": 15}])
-def test_a_card_that_does_not_tell_its_processes_is_not_idle(machine: Machine, words) -> None:
-    write_state(machine.state, [CardSpec("GPU-a", **words), SMALL])
-    assert machine.ask("processes")["processes"] == {"GPU-a": None, "GPU-b": []}
-
-
-def test_processes_without_a_driver_are_an_error(machine: Machine) -> None:
-    write_state(machine.state, [CARD], init=9)
-    assert "Driver Not Loaded" in machine.ask("processes")["error"]
