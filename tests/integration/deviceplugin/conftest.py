@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.errors import HostError
-from localcluster.nvml import build
 from tests.fakes.kubelet import FakeKubelet
 
 
@@ -34,12 +32,3 @@ def unused_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the driver's stand-in."""
-    try:
-        return build(tmp_path_factory.mktemp("nvml"))
-    except HostError as err:
-        pytest.skip(str(err))

@@ -1,16 +1,17 @@
-"""The whole device plugin as a process, started as on a node, with the API server away."""
+"""The whole program, started as it is on a node, with the API server away."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
 
-from localcluster.nvml import CardSpec, environment
+from localcluster.nvml import environment
 
-CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
 NOBODY = """
 apiVersion: v1
 kind: Config
@@ -52,22 +53,52 @@ class Program:
         async with aiohttp.ClientSession() as session, session.get(self.pages + path) as answer:
             return answer.status, await answer.text()
 
-    async def says(
-        self, status: int, text: str, path: str = "/readyz", seconds: float = 20
-    ) -> None:
-        """Return once the page answers so; TimeoutError if it does not come to that."""
+    async def metric(self, name: str, **labels: str) -> float:
+        """0 where it is not there."""
+        _, text = await self.page("/metrics")
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        return 0.0
+
+    async def until(self, metric: str, value: float, seconds: float = 20.0, **labels: str) -> None:
+        """Return once a metric has ``value``; TimeoutError if it does not come to that."""
         async with asyncio.timeout(seconds):
             while True:
-                try:
+                with contextlib.suppress(aiohttp.ClientError):
+                    if await self.metric(metric, **labels) == value:
+                        return
+                await asyncio.sleep(0.01)
+
+    async def until_it_says(self, text: str) -> None:
+        """Return once ``text`` is in what it gives as a reason for not being ready."""
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    if text in (await self.page("/readyz"))[1]:
+                        return
+                await asyncio.sleep(0.01)
+
+    async def says(self, status: int, text: str, path: str = "/readyz") -> None:
+        """Return once the page answers so; TimeoutError if it does not come to that."""
+        async with asyncio.timeout(20):
+            while self.process.poll() is None:
+                with contextlib.suppress(aiohttp.ClientError):
                     found = await self.page(path)
-                except aiohttp.ClientConnectionError:
-                    found = 0, ""  # it is still on its way up
-                if found[0] == status and text in found[1]:
-                    return
+                    if found[0] == status and text in found[1]:
+                        return
                 await asyncio.sleep(0.01)
         raise AssertionError(f"the program has ended: {self.process.communicate()[1]}")
 
-    def end(self) -> str:
-        """Kill it if it still runs; what it has logged."""
+    def kill(self) -> str:
+        """End it at once if it still runs; what it has logged."""
         self.process.kill()
         return self.process.communicate()[1]
+
+    def end(self) -> str:
+        """Stop it as a node does; what it has logged."""
+        self.process.terminate()
+        _, errors = self.process.communicate(timeout=10)
+        assert self.process.returncode == 0, errors
+        return errors

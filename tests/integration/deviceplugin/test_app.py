@@ -14,12 +14,23 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from localcluster.nvml import write_state
+from localcluster.errors import HostError
+from localcluster.nvml import CardSpec, build, write_state
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.plugin import eventually
-from tests.integration.deviceplugin.program import CARDS, NOBODY, Program
+from tests.integration.deviceplugin.program import NOBODY, Program
 
 pytestmark = pytest.mark.integration
+
+CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    try:
+        return build(tmp_path / "nvml")
+    except HostError as err:
+        pytest.skip(str(err))
 
 
 @pytest.fixture
@@ -74,7 +85,7 @@ async def test_what_processes_use_is_measured_when_asked_for(
         await program.says(200, "gpushare_deviceplugin_others_used_mib{", "/metrics")
         _, text = await program.page("/metrics")
     finally:
-        program.end()
+        program.kill()
     shown = re.findall(r'others_used_mib{by="[\w-]+",card="1",uuid="GPU-b"} (\S+)', text)
     # Where the tests themselves run in a pod, this process is one of a pod that is not known here.
     assert sorted(map(float, shown)) == [0, 0, 300]
@@ -125,6 +136,6 @@ async def test_what_is_wrong_with_the_node_is_in_readyz_and_an_event(
             await kubelet.until(lambda: kubelet.allocatable == 95)
             await eventually(lambda: told)
         finally:
-            program.end()
+            program.kill()
     assert [event["reason"] for event in told] == ["WholeCardPlugin"]
     assert told[0]["involvedObject"]["kind"] == "Node"

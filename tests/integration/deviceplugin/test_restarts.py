@@ -11,18 +11,28 @@ import pytest
 
 from deviceplugin.inventory import Terms, survey
 from deviceplugin.slots import SlotFile
-from localcluster.nvml import write_state
+from localcluster.errors import HostError
+from localcluster.nvml import CardSpec, build, write_state
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet
-from tests.integration.deviceplugin.program import CARDS, Program
+from tests.integration.deviceplugin.program import Program
 from tests.integration.deviceplugin.test_kubelet_pods import self_signed
 
 pytestmark = pytest.mark.integration
 
+CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
 STUCK = 3_600_000
 SOON = 0.1
 TRIES = 3
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return build(tmp_path_factory.mktemp("nvml"))
+    except HostError as err:
+        pytest.skip(str(err))
 
 
 @pytest.fixture
@@ -62,7 +72,7 @@ async def test_without_api_server_and_driver_it_registers_what_was_known_before_
             await kubelet.stop()
         assert took < SOON, f"{TRIES} starts of the kubelet, each slower than 100 ms"
     finally:
-        program.end()
+        program.kill()
 
 
 async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list(
@@ -101,7 +111,7 @@ async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list(
             assert "Traceback" not in errors
             asked.close()
         finally:
-            program.end()
+            program.kill()
 
 
 async def test_a_second_plugin_waits_and_takes_over_within_100_ms(
@@ -118,9 +128,9 @@ async def test_a_second_plugin_waits_and_takes_over_within_100_ms(
                 await waiting.says(503, "another device plugin (")
                 await waiting.says(200, "ok", "/healthz")
                 assert kubelet.registrations == before
-                running.end()
+                running.kill()
             except BaseException:
-                waiting.end()
+                waiting.kill()
                 raise
             running, began = waiting, time.monotonic()
             await kubelet.until(lambda wanted=before: kubelet.registrations > wanted)
@@ -131,7 +141,7 @@ async def test_a_second_plugin_waits_and_takes_over_within_100_ms(
         assert took < SOON, f"{TRIES} times, each slower than 100 ms"
         await running.says(200, "ok")
     finally:
-        running.end()
+        running.kill()
 
 
 async def test_a_second_plugin_that_waits_can_be_stopped(
@@ -147,10 +157,10 @@ async def test_a_second_plugin_that_waits_can_be_stopped(
             waiting.process.send_signal(signal.SIGTERM)
             assert waiting.process.wait(timeout=5) == 0
         finally:
-            waiting.end()
+            waiting.kill()
         await running.says(200, "ok")
     finally:
-        running.end()
+        running.kill()
 
 
 async def test_where_no_lock_can_be_made_it_goes_on_without(
@@ -162,5 +172,5 @@ async def test_where_no_lock_can_be_made_it_goes_on_without(
     try:
         await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
     finally:
-        logged = program.end()
+        logged = program.kill()
     assert "no lock against a second plugin" in logged
