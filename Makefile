@@ -35,8 +35,9 @@ lint: setup  ## style, types, import rules, generated code
 	$(RUN) lint-imports
 	$(RUN) python -m protos.generate --check
 
-bench: setup  ## how long filter takes for 5,000 nodes, against the floor
+bench: setup  ## how long filter and the calls of the kubelet take, against floors of the same run
 	$(RUN) python -m bench.filter
+	$(RUN) python -m bench.deviceplugin
 
 image:  ## the image of both halves, with docker or DOCKER=podman; BASE_IMAGE= and IMAGE= choose
 	$(DOCKER) build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) -t $(IMAGE) .

@@ -3,7 +3,7 @@
 import sys
 
 from deviceplugin import app, settings
-from deviceplugin.nvml import Nvml
+from deviceplugin.nvml import Nvml, NvmlProcesses
 from gpushare.lifetime import run
 from gpushare.telemetry import logs
 
@@ -12,7 +12,7 @@ def main() -> int:
     async def program() -> None:
         found = settings.read(sys.argv[1:])
         logs.configure(found.log_level)
-        await app.run(found, Nvml())
+        await app.run(found, Nvml(), NvmlProcesses())
 
     return run(program, "gpushare-deviceplugin")
 

@@ -152,6 +152,16 @@ class Allocations:
             return
         if not any(has_decision(candidate.pod) for candidate in match.candidates):
             raise without_decision(match.pod)
+        log.info(
+            "allocated, its start will tell the card",
+            extra={
+                "pod": match.pod.key,
+                "container": match.container,
+                "units": len(ids),
+                "how": match.how.value,
+                "candidates": len(match.candidates),
+            },
+        )
 
     async def _environment(self, ids: frozenset[str]) -> dict[str, str]:
         try:

@@ -1,7 +1,10 @@
 """Builds the device plugin out of its parts and runs it until it is told to stop."""
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -10,8 +13,9 @@ from deviceplugin.binding import Binding
 from deviceplugin.cdi import Specs
 from deviceplugin.cdi_probe import probe
 from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.driver import Backend
+from deviceplugin.driver import Backend, ProcessSource
 from deviceplugin.driver_watch import DriverWatch
+from deviceplugin.instance_lock import InstanceLock
 from deviceplugin.inventory import Terms
 from deviceplugin.kubelet_pods import KubeletPods
 from deviceplugin.node_cards import NodeCards
@@ -21,11 +25,13 @@ from deviceplugin.pod_report import PodReport
 from deviceplugin.pods import NodePods
 from deviceplugin.registration import Registrar
 from deviceplugin.runtime import BINDINGS
+from deviceplugin.self_check import SelfCheck
 from deviceplugin.server import Endpoint, Service
 from deviceplugin.settings import Settings
 from deviceplugin.start import Starts
 from deviceplugin.state import StateFile
 from deviceplugin.unit_hold import UnitHold
+from deviceplugin.usage_watch import UsageWatch
 from gpushare.clock import SystemClock
 from gpushare.kube import client
 from gpushare.kube.informer import Informer
@@ -36,36 +42,36 @@ from gpushare.telemetry import health
 CHECKPOINT = "kubelet_internal_checkpoint"
 
 
-async def run(settings: Settings, backend: Backend) -> None:
-    """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used."""
-    clock = SystemClock()
-    state = StateFile(settings.state_dir)
-    before = state.read()
-    last = before.inventory.binding if before is not None else ""
-    needs_cdi = settings.inject == "cdi"
-    binding = Binding(
-        forced=None if settings.binding == "auto" else settings.binding,
-        needs_cdi=needs_cdi,
-        last=next((name for name in BINDINGS if name == last), None),
-        probe=partial(probe, settings.cdi_dir),
-    )
-    terms = Terms(settings.unit_mib, settings.reserved_mib, binding.now.binding, health.version())
-    cards = NodeCards(terms, before, clock=clock, recover_seconds=settings.recover_seconds)
-    binding.on_change(cards.set_binding)
-    checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
-    specs = Specs(settings.cdi_dir)
-    watch = NodePods()
-    async with AsyncExitStack() as stack:
-        kube = await stack.enter_async_context(client.Kube.connect(settings.kubeconfig))
-        kubelet = await stack.enter_async_context(
-            KubeletPods(
-                settings.node_address,
-                settings.kubelet_port,
-                settings.kubelet_certificate,
-                settings.kubelet_token,
-                settings.kubelet_tls,
-            )
+class _NodeHalf:
+    """All parts, put together once this is the only device plugin of ours on the node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        backend: Backend,
+        processes: ProcessSource,
+        kube: client.Kube,
+        kubelet: KubeletPods,
+    ) -> None:
+        clock = SystemClock()
+        state = StateFile(settings.state_dir)
+        before = state.read()
+        last = before.inventory.binding if before is not None else ""
+        needs_cdi = settings.inject == "cdi"
+        binding = Binding(
+            forced=None if settings.binding == "auto" else settings.binding,
+            needs_cdi=needs_cdi,
+            last=next((name for name in BINDINGS if name == last), None),
+            probe=partial(probe, settings.cdi_dir),
         )
+        terms = Terms(
+            settings.unit_mib, settings.reserved_mib, binding.now.binding, health.version()
+        )
+        cards = NodeCards(terms, before, clock=clock, recover_seconds=settings.recover_seconds)
+        binding.on_change(cards.set_binding)
+        checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
+        specs = Specs(settings.cdi_dir)
+        watch = NodePods()
         reports = PodReport(
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
@@ -87,30 +93,84 @@ async def run(settings: Settings, backend: Backend) -> None:
         endpoint = Endpoint(settings.device_plugin_dir, service)
         registrar = Registrar(settings.device_plugin_dir, endpoint, service, cards)
         driver = DriverWatch(backend, cards, settings.health_seconds)
+        checks = SelfCheck(
+            kube=kube,
+            folder=settings.device_plugin_dir,
+            node=lambda: node_report.node,
+            registrar=registrar,
+            pods=watch,
+            checkpoint=checkpoint,
+            clock=clock,
+        )
         own_pods = client.pods(field_selector=f"spec.nodeName={settings.node_name}")
         own_node = client.nodes(field_selector=f"metadata.name={settings.node_name}")
 
         def why_not_ready() -> list[str]:
-            found = (
+            reasons = (
                 cards.refusal,
                 cards.why_blocked,
                 registrar.why_not,
                 driver.why_silent,
                 binding.why_not,
+                *checks.why_not_ready,
             )
-            return [why for why in found if why]
+            return [why for why in reasons if why]
 
+        self.why_not_ready = why_not_ready
+        self._parts: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            registrar.run,
+            driver.run,
+            UnitHold(cards, watch, checkpoint).run,
+            binding.run,
+            node_report.run,
+            reports.run,
+            checks.run,
+            Informer(kube, own_pods, Pod, watch).run,
+            Informer(kube, own_node, Node, node_report).run,
+        ]
+        if settings.reads_process_memory:
+            usage = UsageWatch(source=processes, cards=cards, pods=watch, kube=kube, clock=clock)
+            self._parts.append(usage.run)
+
+    async def run(self) -> None:
+        """Until cancelled, or until a part fails."""
+        async with asyncio.TaskGroup() as tasks:
+            for part in self._parts:
+                tasks.create_task(part())
+
+
+async def run(settings: Settings, backend: Backend, processes: ProcessSource) -> None:
+    """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used.
+
+    /healthz says that the program answers: a part that fails ends it all. /readyz gives reasons.
+    """
+    lock = InstanceLock(settings.state_dir)
+    halves: list[_NodeHalf] = []
+
+    def why_not_ready() -> list[str]:
+        if halves:
+            return halves[0].why_not_ready()
+        return [lock.why_waiting or "starting"]
+
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(client.Kube.connect(settings.kubeconfig))
+        kubelet = await stack.enter_async_context(
+            KubeletPods(
+                settings.node_address,
+                settings.kubelet_port,
+                settings.kubelet_certificate,
+                settings.kubelet_token,
+                settings.kubelet_tls,
+            )
+        )
         app = web.Application()
         health.add_pages(app, why_not_ready)
         serving = health.serve(app, settings.http_host, settings.http_port)
         await stack.enter_async_context(serving)
-        await run_until_stopped(
-            registrar.run(),
-            driver.run(),
-            UnitHold(cards, watch, checkpoint).run(),
-            binding.run(),
-            node_report.run(),
-            reports.run(),
-            Informer(kube, own_pods, Pod, watch).run(),
-            Informer(kube, own_node, Node, node_report).run(),
-        )
+
+        async def alone() -> None:
+            async with lock:
+                halves.append(_NodeHalf(settings, backend, processes, kube, kubelet))
+                await halves[0].run()
+
+        await run_until_stopped(alone())

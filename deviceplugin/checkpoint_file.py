@@ -1,9 +1,14 @@
 """The kubelet's checkpoint on disk, parsed again only when the kubelet has replaced it."""
 
 from pathlib import Path
+from typing import Final
 
 from deviceplugin.checkpoint import Entry, parse
 from deviceplugin.errors import CheckpointError
+
+# Ten times what the largest list of devices makes of it. It is read between two calls of the
+# kubelet, so one without end must not be begun.
+MAX_BYTES: Final = 32 << 20
 
 
 class CheckpointFile:
@@ -21,10 +26,20 @@ class CheckpointFile:
             status = self._path.stat()
             version = (status.st_ino, status.st_size, status.st_mtime_ns)
             if version != self._version:
-                self._entries = parse(self._path.read_bytes())
+                self._entries = parse(self._content())
                 self._version = version
         except FileNotFoundError:
             self._version, self._entries = None, ()
         except OSError as err:
             raise CheckpointError(f"the kubelet's device checkpoint: {err}") from err
         return self._entries
+
+    def _content(self) -> bytes:
+        with self._path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise CheckpointError(
+                f"the kubelet's device checkpoint {self._path} has more than {MAX_BYTES} bytes, "
+                f"which no list of devices makes: look at what is in it"
+            )
+        return content

@@ -1,5 +1,6 @@
 """What the node half wants of a GPU driver; ``nvml.py`` is the real one (pure)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,5 +72,22 @@ class Backend(Protocol):
 
         Cards that have appeared are listened to from the next call on. Raises DriverError; the
         next call begins anew.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """What one process has of a card; ``used_bytes`` is None where the driver does not tell."""
+
+    pid: int
+    used_bytes: int | None
+
+
+class ProcessSource(Protocol):
+    def processes(self) -> Mapping[str, tuple[ProcessMemory, ...] | None]:
+        """UUID to the processes on that card; None where the driver does not tell.
+
+        Process IDs are those of the host. Raises DriverError if no card answers at all.
         """
         ...

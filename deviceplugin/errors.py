@@ -8,6 +8,7 @@ GpushareError
     ├── ListTooLong       the node has more units than the kubelet takes in one message
     ├── CheckpointError   the kubelet's checkpoint is not there or cannot be read
     ├── KubeletError      the kubelet's /pods gave no usable answer
+    ├── FolderGone        the kubelet's folder was deleted under its mount
     ├── NoMatch           no pod, or no single one, is meant by a call of the kubelet
     └── Refused           a container must not start, or not on these cards
 """
@@ -54,6 +55,10 @@ class CheckpointError(PluginError):
 
 
 class KubeletError(PluginError):
+    pass
+
+
+class FolderGone(PluginError):
     pass
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram
 
 from deviceplugin.devices import worst_bytes
+from deviceplugin.usage import Usage
 from gpushare.cards import Inventory
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
@@ -35,9 +36,22 @@ REGISTRATIONS: Final = Counter(
     "Registrations with the kubelet, by outcome.",
     ["outcome"],
 )
+REGISTERED: Final = Gauge(
+    "gpushare_deviceplugin_registered",
+    "1 while the kubelet reads our device list.",
+)
+LOST: Final = Counter(
+    "gpushare_deviceplugin_registrations_lost",
+    "Registrations that ended, by cause.",
+    ["cause"],
+)
 REPORTS_WAITING: Final = Gauge(
     "gpushare_deviceplugin_reports_waiting",
     "Pods that run and whose annotations do not say so yet.",
+)
+FORGOTTEN: Final = Gauge(
+    "gpushare_deviceplugin_forgotten_pods",
+    "Pods that run with a share and are not in the kubelet's checkpoint.",
 )
 LIST_DEVICES: Final = Gauge("gpushare_deviceplugin_list_devices", "Devices in the list.")
 LIST_BYTES: Final = Gauge(
@@ -76,8 +90,44 @@ STATE_ERRORS: Final = Counter(
     ["what"],
 )
 
+_POD_ON_CARD: Final = ("namespace", "pod", "card", "uuid")
+POD_USED: Final = Gauge(
+    "gpushare_deviceplugin_pod_used_mib",
+    "MiB of a card that the processes of a pod use; only with --process-memory.",
+    _POD_ON_CARD,
+)
+POD_ASKED: Final = Gauge(
+    "gpushare_deviceplugin_pod_asked_mib",
+    "MiB of a card that a pod asked for; only with --process-memory.",
+    _POD_ON_CARD,
+)
+OTHERS_USED: Final = Gauge(
+    "gpushare_deviceplugin_others_used_mib",
+    "MiB of a card that processes of no living pod use; only with --process-memory.",
+    ("card", "uuid", "by"),
+)
+
 _STATES: Final = ("healthy", "suspect", "unhealthy", "recovering", "gone", "mig")
 _WARNINGS: Final = ("DeviceListLarge", "CardUnitsMany")
+
+
+def show_usage(usage: Usage, inventory: Inventory | None) -> None:
+    """Replace all series: what is not in ``usage`` is gone. The index of an unknown card is "".
+
+    Nothing is awaited between, so no scrape sees half of it.
+    """
+    index = {card.uuid: str(card.index) for card in inventory.cards} if inventory else {}
+    for gauge in (POD_USED, POD_ASKED, OTHERS_USED):
+        gauge.clear()
+    for use in usage.pods:
+        meta = use.pod.metadata
+        labels = (meta.namespace, meta.name, index.get(use.uuid, ""), use.uuid)
+        POD_ASKED.labels(*labels).set(use.asked_mib)
+        if use.used_mib is not None:
+            POD_USED.labels(*labels).set(use.used_mib)
+    for (uuid, by), used_mib in usage.others.items():
+        if used_mib is not None:
+            OTHERS_USED.labels(index.get(uuid, ""), uuid, by).set(used_mib)
 
 
 def show_list(inventory: Inventory, *, is_refused: bool, warnings: Collection[str] = ()) -> None:

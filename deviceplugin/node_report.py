@@ -54,6 +54,11 @@ class NodeReport:
         self._stirred = asyncio.Event()
         self._told: set[str] = set()
 
+    @property
+    def node(self) -> Node | None:
+        """The Node as it was seen last; None before that, and when it is gone."""
+        return self._node
+
     def replaced(self, items: list[Node]) -> None:
         self._node = next(iter(items), None)
         if self._node is not None:

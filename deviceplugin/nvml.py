@@ -8,12 +8,12 @@ library's own count of users keeps looks and events apart: each opens and closes
 import contextlib
 import ctypes
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import pynvml  # noqa: TID251 - this is the adapter that the rule names
 
-from deviceplugin.driver import CardEvent, PhysicalCard, Seen, UnreadableCard
+from deviceplugin.driver import CardEvent, PhysicalCard, ProcessMemory, Seen, UnreadableCard
 from deviceplugin.errors import DriverError, DriverReplaced
 
 _MIB: Final = 1 << 20
@@ -180,12 +180,18 @@ class Nvml:
 
     def _if_supported(self, query: Callable[..., Any], *words: Any) -> Any:
         try:
-            return self._ask(query, *words)
-        except pynvml.NVMLError as err:
+            return _if_supported(query, *words)
+        finally:
             self.answered += 1  # a refusal is an answer too
-            if err.value in _NO_SUCH_QUERY:
-                return None
-            raise
+
+
+def _if_supported(query: Callable[..., Any], *words: Any) -> Any:
+    try:
+        return query(*words)
+    except pynvml.NVMLError as err:
+        if err.value in _NO_SUCH_QUERY:
+            return None
+        raise
 
 
 def _address(handle: Any) -> int:
@@ -207,3 +213,43 @@ def _no_answer(err: Exception) -> DriverError:
             f"help"
         )
     return DriverError(f"NVML does not answer: {err}")
+
+
+class NvmlProcesses:
+    """Which processes use the cards: a ``driver.ProcessSource`` with a session of its own.
+
+    The library counts its users, so a session that ends takes nothing from another thread's.
+    """
+
+    def __init__(self) -> None:
+        self._is_open = False
+
+    def processes(self) -> Mapping[str, tuple[ProcessMemory, ...] | None]:
+        try:
+            if not self._is_open:
+                pynvml.nvmlInit()
+                self._is_open = True
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as err:
+            if self._is_open:
+                self._is_open = False
+                with contextlib.suppress(pynvml.NVMLError):  # why it does not answer is the news
+                    pynvml.nvmlShutdown()
+            raise DriverError(f"NVML does not tell processes: {err}") from err
+        found = (_processes(position) for position in range(count))
+        return {uuid: processes for uuid, processes in found if uuid}
+
+
+def _processes(position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
+    uuid = ""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(position)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        computing = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+        drawing = _if_supported(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle)
+        # A process that computes and draws is in both lists, each time with all that it has.
+        used = {each.pid: each.usedGpuMemory for each in (*computing, *(drawing or ()))}
+        return uuid, tuple(ProcessMemory(pid, amount) for pid, amount in used.items())
+    except Exception:  # noqa: BLE001 - NVML's errors, and pynvml's for what it cannot decode
+        # A lost card, or a driver that does not tell: the health watch says which.
+        return uuid, None

@@ -2,11 +2,14 @@
 
 The kubelet deletes every socket beside its own when it starts, and it never dials a plugin again
 by itself: not after a restart, and not after a broken device list. A pod that is admitted before
-we have registered has failed for good, so its socket is looked at every POLL_SECONDS.
+we have registered has failed for good, so its socket is looked at every POLL_SECONDS. A look costs
+next to nothing and misses nothing, where inotify has a limit a user and loses events.
 """
 
 import asyncio
+import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,6 +17,7 @@ from typing import Final
 import grpc
 
 from deviceplugin import metrics
+from deviceplugin.errors import FolderGone
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.server import SOCKET_NAME, Endpoint, Service, identity_of, options
 from gpushare.contract import RESOURCE_MEMORY
@@ -35,7 +39,11 @@ Identity = tuple[int, int]
 
 
 class Registrar:
-    """``why_not`` is empty while the kubelet reads our device list."""
+    """``why_not`` is empty while the kubelet reads our device list.
+
+    ``ended_at`` is when, on the event loop's clock, the kubelet has lately ended the list though
+    it was the same one and our socket was there.
+    """
 
     def __init__(
         self, folder: Path, endpoint: Endpoint, service: Service, cards: NodeCards
@@ -46,27 +54,28 @@ class Registrar:
         self._cards = cards
         self._logged = ""
         self.why_not = "not registered with the kubelet yet"
+        self.ended_at: deque[float] = deque(maxlen=16)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. FolderGone if the kubelet's folder has been deleted under us."""
         backoff = Backoff(0.2, 5.0)
         try:
             while True:
                 await self._wait_for_cards()
                 kubelet = await self._wait_for_kubelet()
-                self.why_not = "registering with the kubelet"
+                self.why_not = self._logged or "registering with the kubelet"
                 try:
                     if not self._endpoint.is_there:
                         await self._endpoint.open()
-                    streams = self._service.streams_opened
-                    await self._register()
+                    stream = self._service.streams_opened + 1
+                    await self._register_with(kubelet)
                 except (OSError, grpc.aio.AioRpcError) as err:
                     self._failed(err)
                     await self._pause(kubelet, backoff.next())
                     continue
                 began = asyncio.get_running_loop().time()
-                await self._until_read(kubelet, streams)
-                await self._while_read(kubelet)
+                await self._until_read(kubelet, stream)
+                await self._while_read(kubelet, stream)
                 if asyncio.get_running_loop().time() - began > _STEADY_SECONDS:
                     backoff.reset()
                 log.warning("registering again", extra={"why": self.why_not})
@@ -87,8 +96,37 @@ class Registrar:
     async def _wait_for_kubelet(self) -> Identity:
         while (kubelet := identity_of(self._kubelet)) is None:
             self.why_not = f"the kubelet's socket {self._kubelet} is not there"
+            self._check_folder()
             await asyncio.sleep(POLL_SECONDS)
         return kubelet
+
+    def _check_folder(self) -> None:
+        """A mount goes on showing a folder that was deleted; only a new mount shows the next one.
+
+        Raises FolderGone, so that the container is started again, and with it the mount made anew.
+        """
+        with contextlib.suppress(OSError):
+            if not self._kubelet.parent.stat().st_nlink:
+                raise FolderGone(
+                    f"{self._kubelet.parent} was deleted while it was mounted here: ending, to be "
+                    f"started again with the folder that is there now"
+                )
+
+    async def _register_with(self, kubelet: Identity) -> None:
+        """Register, and give up at once when that kubelet is not there any more.
+
+        Raises OSError or AioRpcError.
+        """
+        registering = asyncio.create_task(self._register())
+        try:
+            while not registering.done():
+                if identity_of(self._kubelet) != kubelet:
+                    raise OSError("the kubelet's socket was replaced meanwhile")
+                await asyncio.wait({registering}, timeout=POLL_SECONDS)
+            await registering
+        finally:
+            registering.cancel()
+            await asyncio.gather(registering, return_exceptions=True)
 
     async def _register(self) -> None:
         request = api_pb2.RegisterRequest(
@@ -116,33 +154,46 @@ class Registrar:
             log.warning("registration failed", extra={"why": why})
         self._logged = self.why_not
 
-    async def _until_read(self, kubelet: Identity, before: int) -> None:
+    async def _until_read(self, kubelet: Identity, stream: int) -> None:
         """Wait, though not for ever, until the kubelet opens our list; it does so at once."""
         await self._pause(
-            kubelet, _STREAM_SECONDS, unless=lambda: self._service.streams_opened > before
+            kubelet, _STREAM_SECONDS, unless=lambda: self._service.streams_opened >= stream
         )
 
-    async def _while_read(self, kubelet: Identity) -> None:
-        """Return when there is a reason to register again."""
+    async def _while_read(self, kubelet: Identity, stream: int) -> None:
+        """Return when there is a reason to register again.
+
+        ``stream`` is the list that this registration led to: others may still hang about.
+        """
         self.why_not = ""
-        while True:
+        metrics.REGISTERED.set(1)
+        while not self.why_not:
             if identity_of(self._kubelet) != kubelet:
-                self.why_not = "the kubelet has restarted"
+                self._lost("kubelet", "the kubelet has restarted")
             elif not self._endpoint.is_there:
-                self.why_not = f"our socket {self._endpoint.path} was deleted"
-            elif not self._service.streams:
-                self.why_not = "the kubelet does not read our device list"
-            if self.why_not:
-                return
-            await asyncio.sleep(POLL_SECONDS)
+                self._lost("socket", f"our socket {self._endpoint.path} was deleted")
+            elif not self._service.is_read(stream):
+                self.ended_at.append(asyncio.get_running_loop().time())
+                self._lost("stream", "the kubelet does not read our device list")
+            else:
+                await asyncio.sleep(POLL_SECONDS)
+
+    def _lost(self, cause: str, why: str) -> None:
+        metrics.REGISTERED.set(0)
+        metrics.LOST.labels(cause).inc()
+        self.why_not = why
 
     async def _pause(
         self, kubelet: Identity, seconds: float, *, unless: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait, but no longer than until the kubelet is another one."""
+        """Wait, but no longer than until the kubelet is another one, or our socket is lost."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
+        was_there = self._endpoint.is_there
         while (  # noqa: ASYNC110 - a socket tells nobody that it has appeared
-            loop.time() < end and identity_of(self._kubelet) == kubelet and not unless()
+            loop.time() < end
+            and identity_of(self._kubelet) == kubelet
+            and self._endpoint.is_there == was_there
+            and not unless()
         ):
             await asyncio.sleep(POLL_SECONDS)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 SOCKET_NAME: Final = "gpushare.sock"
 ANSWER_SECONDS: Final = 3.0
-_STOP_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 1.5
 _MOST_TEXT: Final = 2000  # gRPC drops an error whose text is above 8 KiB, and says so instead
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),  # GetPreferredAllocation names all free units
@@ -39,7 +39,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Service:
-    """``streams`` is how many device lists are being read now, ``streams_opened`` ever."""
+    """Device lists that are read are numbered from 1; ``streams_opened`` is the last number."""
 
     def __init__(
         self, cards: NodeCards, allocations: Allocations, starts: Starts, clock: Clock
@@ -51,7 +51,7 @@ class Service:
         self._answering_now = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self.streams = 0
+        self._streams: set[int] = set()
         self.streams_opened = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -80,13 +80,18 @@ class Service:
         """Return when no call is being answered (device lists, which never end, left aside)."""
         await self._quiet.wait()
 
+    def is_read(self, stream: int) -> bool:
+        """Whether that device list is being read now."""
+        return stream in self._streams
+
     async def _options(self, _: api_pb2.Empty) -> api_pb2.DevicePluginOptions:
         return options()
 
     async def _list_and_watch(self, _: api_pb2.Empty, __: Context) -> AsyncIterator[bytes]:
-        self.streams += 1
         self.streams_opened += 1
-        log.info("the kubelet reads the device list", extra={"streams": self.streams})
+        stream = self.streams_opened
+        self._streams.add(stream)
+        log.info("the device list is read", extra={"stream": stream, "open": len(self._streams)})
         try:
             sent: bytes | None = None
             version = -1
@@ -99,7 +104,7 @@ class Service:
                     sent = message
                     yield message
         finally:
-            self.streams -= 1
+            self._streams.discard(stream)
 
     async def _prefer(
         self, request: api_pb2.PreferredAllocationRequest
@@ -144,6 +149,8 @@ class Service:
                 if not self._answering_now:
                     self._quiet.set()
             metrics.CALLS.labels(call, "ok").inc()
+            seconds = self._clock.monotonic() - began
+            log.debug("answered", extra={"call": call, "ms": round(seconds * 1000, 1)})
             return result
 
         return handle
@@ -224,10 +231,10 @@ def options() -> api_pb2.DevicePluginOptions:
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """What tells a socket from another that was put in its place; None if there is none."""
+    """What tells a socket from another that was put in its place; None if none can be reached."""
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return status.st_ino, status.st_ctime_ns
 

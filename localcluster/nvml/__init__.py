@@ -84,12 +84,15 @@ def write_state(
     version: str = "999.1",
     fail: Mapping[str, int] | None = None,
     events: Iterable[Mapping[str, object]] = (),
+    processes: Iterable[Mapping[str, object]] = (),
 ) -> None:
     """Replace the machine that the stand-in shows, in one step.
 
     ``init`` is the NVML code with which everything fails, ``delay_ms`` how long each call takes,
     ``fail`` the code with which single functions of NVML fail, by name, ``events`` have ``seq``
-    (upwards from 1), ``uuid``, ``type`` and ``data``.
+    (upwards from 1), ``uuid``, ``type`` and ``data``; ``processes`` have
+    ``uuid``, ``pid``, ``used_mib`` (-1 where the driver does not tell) and perhaps ``graphics``, or
+    ``uuid`` and the ``code`` with which asking for them fails.
     """
     words: dict[str, object] = {"init": init, "delay_ms": delay_ms, "version": version}
     lines = [_line("driver", words, *(f"fail={name}:{n}" for name, n in (fail or {}).items()))]
@@ -112,6 +115,7 @@ def write_state(
         }
         lines.append(_line("card", words))
     lines += [_line("event", event) for event in events]
+    lines += [_line("process", process) for process in processes]
     lines.append("end\n")
     fresh = path.with_name(path.name + ".new")
     fresh.write_text("".join(lines))

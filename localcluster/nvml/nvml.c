@@ -15,6 +15,8 @@
  *           recovery_supported=0   an older driver: it advises nothing
  *           rows_failed=1    rows of its memory could not be remapped
  *           events=0         its events cannot be registered
+ *   process uuid=<text> pid=<n> used_mib=<n> graphics=0|1   used_mib=-1: not told
+ *           code=<code>      asking for the processes of that card fails so
  *   event   seq=<n> uuid=<text> type=<n> data=<n>   numbered upwards from 1
  *   end
  *
@@ -57,6 +59,7 @@ typedef struct {
 } State;
 
 typedef struct { void *device; unsigned long long type, data; unsigned gi, ci; } EventData;
+typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } ProcessInfo;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct {
@@ -464,4 +467,43 @@ int nvmlEventSetWait_v2(void *set, EventData *data, unsigned timeout_ms)
         if (waited >= timeout_ms) return TIMEOUT;
         pause_ms(10);
     }
+}
+
+/* As NVML has it: without room for all, how many there are, and a code that says so. */
+static int processes_of(void *handle, unsigned graphics, unsigned *count, ProcessInfo *infos)
+{
+    Card *card;
+    char line[1024];
+    unsigned found = 0, room = infos ? *count : 0;
+    int code = card_of(handle, 1, &card);
+    if (code) return code;
+    FILE *file = open_state();
+    while (file && fgets(line, sizeof line, file)) {
+        const char *uuid = word(line, "uuid");
+        if (strncmp(line, "process\t", 8) != 0 || !uuid || strcmp(uuid, card->uuid) != 0) continue;
+        code = (int)number(line, "code", 0);
+        if (code) break;
+        if (number(line, "graphics", 0) != graphics) continue;
+        if (found < room) {
+            long long mib = (long long)number(line, "used_mib", 0);
+            infos[found].pid = (unsigned)number(line, "pid", 0);
+            infos[found].used = mib < 0 ? ~0ull : (unsigned long long)mib * MIB;
+            infos[found].gi = infos[found].ci = ~0u;
+        }
+        found++;
+    }
+    if (file) fclose(file);
+    if (code) return code;
+    *count = found;
+    return found > room ? TOO_SMALL : OK;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, ProcessInfo *infos)
+{
+    return processes_of(handle, 0, count, infos);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, ProcessInfo *infos)
+{
+    return processes_of(handle, 1, count, infos);
 }

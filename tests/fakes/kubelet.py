@@ -37,6 +37,7 @@ class FakeKubelet:
         self.lists: list[int] = []
         self.registrations = 0
         self.refuse_registration = ""
+        self.refusals = 0
         self.held: dict[tuple[str, str], tuple[frozenset[str], bytes]] = {}
         self.changed = asyncio.Condition()
         self._server: grpc.aio.Server | None = None
@@ -107,6 +108,7 @@ class FakeKubelet:
 
     async def _register(self, request, context) -> api_pb2.Empty:
         if self.refuse_registration:
+            self.refusals += 1
             await context.abort(grpc.StatusCode.UNKNOWN, self.refuse_registration)
         assert request.version == "v1beta1"
         assert request.resource_name == RESOURCE_MEMORY

@@ -23,7 +23,10 @@ users: [{name: u, user: {}}]
 
 
 class Program:
-    def __init__(self, folder: Path, library: Path, port: int, *flags: str) -> None:
+    """``library`` is the stand-in's folder; None for a machine without the driver's library."""
+
+    def __init__(self, folder: Path, library: Path | None, port: int, *flags: str) -> None:
+        seen = environment(library, folder / "state-of-cards") if library is not None else {}
         (folder / "kubeconfig").write_text(NOBODY)
         self.pages = f"http://127.0.0.1:{port}"
         self.process = subprocess.Popen(
@@ -41,7 +44,7 @@ class Program:
                 f"--http-port={port}",
                 *flags,
             ],
-            env={**os.environ, **environment(library, folder / "state-of-cards")},
+            env={**os.environ, **seen},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -76,6 +79,22 @@ class Program:
                     if text in (await self.page("/readyz"))[1]:
                         return
                 await asyncio.sleep(0.01)
+
+    async def says(self, status: int, text: str, path: str = "/readyz") -> None:
+        """Return once the page answers so; TimeoutError if it does not come to that."""
+        async with asyncio.timeout(20):
+            while self.process.poll() is None:
+                with contextlib.suppress(aiohttp.ClientError):
+                    found = await self.page(path)
+                    if found[0] == status and text in found[1]:
+                        return
+                await asyncio.sleep(0.01)
+        raise AssertionError(f"the program has ended: {self.process.communicate()[1]}")
+
+    def kill(self) -> str:
+        """End it at once if it still runs; what it has logged."""
+        self.process.kill()
+        return self.process.communicate()[1]
 
     def end(self) -> str:
         """Stop it as a node does; what it has logged."""

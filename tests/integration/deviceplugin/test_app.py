@@ -1,6 +1,8 @@
 """The whole program, started as it is on a node, with the API server away."""
 
 import asyncio
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from localcluster.errors import HostError
 from localcluster.nvml import CardSpec, build, write_state
 from tests.fakes.kubelet import FakeKubelet
-from tests.integration.deviceplugin.program import Program
+from tests.integration.deviceplugin.plugin import eventually
+from tests.integration.deviceplugin.program import NOBODY, Program
 
 pytestmark = pytest.mark.integration
 
@@ -87,6 +92,22 @@ async def test_cards_by_cdi_with_early_binding_say_so_and_offer_no_readiness(
     assert '"why":"--binding=early says so"' in errors
 
 
+async def test_what_processes_use_is_measured_when_asked_for(
+    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+) -> None:
+    used = [{"uuid": "GPU-b", "pid": os.getpid(), "used_mib": 300}]
+    write_state(folder / "state-of-cards", CARDS, processes=used)
+    program = Program(folder, library, unused_port, "--process-memory")
+    try:
+        await program.says(200, "gpushare_deviceplugin_others_used_mib{", "/metrics")
+        _, text = await program.page("/metrics")
+    finally:
+        program.kill()
+    shown = re.findall(r'others_used_mib{by="[\w-]+",card="1",uuid="GPU-b"} (\S+)', text)
+    # Where the tests themselves run in a pod, this process is one of a pod that is not known here.
+    assert sorted(map(float, shown)) == [0, 0, 300]
+
+
 def test_a_flag_that_cannot_be_used_ends_the_program_with_one_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "deviceplugin", "--node-name=n", "--memory-unit=lots"],
@@ -97,3 +118,41 @@ def test_a_flag_that_cannot_be_used_ends_the_program_with_one_line() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("gpushare-deviceplugin: --memory-unit=lots: write GiB")
     assert len(done.stderr.splitlines()) == 1
+
+
+async def test_what_is_wrong_with_the_node_is_in_readyz_and_an_event(
+    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+) -> None:
+    node = {
+        "metadata": {"name": "node-1", "uid": "u", "labels": {"gpushare": "true"}},
+        "status": {"capacity": {"nvidia.com/gpu": "2"}},
+    }
+    told: list[dict] = []
+
+    async def api(request: web.Request) -> web.StreamResponse:
+        if request.method == "POST":
+            told.append(await request.json())
+        if "watch" in request.query:
+            await asyncio.Event().wait()
+        if request.path == "/api/v1/nodes":
+            return web.json_response({"items": [node], "metadata": {"resourceVersion": "1"}})
+        if request.path == "/api/v1/pods":
+            return web.json_response({"items": [], "metadata": {"resourceVersion": "1"}})
+        return web.json_response(node)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", api)
+    write_state(folder / "state-of-cards", CARDS)
+    async with TestServer(app) as server:
+        kubeconfig = folder / "with-api"
+        kubeconfig.write_text(NOBODY.replace("http://127.0.0.1:9", str(server.make_url(""))))
+        program = Program(folder, library, unused_port, f"--kubeconfig={kubeconfig}")
+        try:
+            await program.says(503, "nvidia.com/gpu is 2")
+            await program.says(200, "ok", "/healthz")
+            await kubelet.until(lambda: kubelet.allocatable == 95)
+            await eventually(lambda: told)
+        finally:
+            program.kill()
+    assert [event["reason"] for event in told] == ["WholeCardPlugin"]
+    assert told[0]["involvedObject"]["kind"] == "Node"

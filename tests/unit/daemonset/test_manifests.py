@@ -242,7 +242,8 @@ def test_neither_program_has_more_of_the_machine_than_it_needs(render, folder):
     for kind in ("DaemonSet", "Deployment"):
         pod, container = objects.pod(kind), objects.container(kind)
         security = container["securityContext"]
-        assert not {"hostPID", "hostIPC"} & pod.keys()
+        measures = (kind, folder) == ("DaemonSet", "daemonset/overlays/process-memory")
+        assert {"hostPID", "hostIPC"} & pod.keys() == ({"hostPID"} if measures else set())
         assert security["readOnlyRootFilesystem"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert container["resources"]["limits"].keys() == {"memory"}
@@ -303,6 +304,14 @@ def test_inject_cdi_reads_nvidias_files_and_cannot_change_them(render):
     assert mounts["/etc/cdi"]["readOnly"] is True
 
 
+@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+def test_only_with_the_hosts_processes_is_their_memory_measured(render, folder):
+    objects = render(folder)
+    wanted = folder.endswith("process-memory")
+    assert plugin_settings(objects).reads_process_memory is wanted
+    assert objects.pod("DaemonSet").get("hostPID", False) is wanted
+
+
 def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
     objects = render_own(own("signed-kubelet"))
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -316,7 +325,7 @@ def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
 @pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
-    others = {"before-1.30", "signed-kubelet"}
+    others = {"before-1.30", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root"}
     assert others | exclusive == set(COMPONENTS)
     objects = render_own(own(runtime, binding, *sorted(others)))

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -56,6 +57,13 @@ def test_an_empty_node_has_no_entries() -> None:
         content(ENTRY | {"DeviceIDs": {"-1": [1]}}),
         content(ENTRY | {"AllocResp": "no base64!"}),
         b"[" * 100_000,
+        b"\x00" * 1000,
+        b"\xff\xfe",
+        content(ENTRY | {"PodUID": None}),
+        content(ENTRY | {"AllocResp": {"v2": "answer"}}),
+        json.dumps({"Data": {"PodDeviceEntries": {"uid-1": ENTRY}}}).encode(),
+        json.dumps({"data": {"podDeviceEntries": [ENTRY]}}).encode(),
+        json.dumps({"Version": "v2", "Pods": [ENTRY]}).encode(),
     ],
 )
 def test_what_is_no_checkpoint_is_an_error_not_an_empty_node(rubbish: bytes) -> None:
@@ -69,10 +77,12 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
         parse(content)
 
 
-@given(st.integers(0, len(content(ENTRY)) - 1))
-def test_a_truncated_checkpoint_is_refused(length: int) -> None:
-    with pytest.raises(CheckpointError):
-        parse(content(ENTRY)[:length])
+def test_a_checkpoint_truncated_at_any_byte_is_refused() -> None:
+    whole = content(ENTRY)
+    assert parse(whole)
+    for length in range(len(whole)):
+        with pytest.raises(CheckpointError, match="half written"):
+            parse(whole[:length])
 
 
 def test_a_replaced_file_is_read_again(tmp_path) -> None:
@@ -87,3 +97,56 @@ def test_a_replaced_file_is_read_again(tmp_path) -> None:
     assert len(file.read()) == 2
     path.unlink()
     assert file.read() == ()
+
+
+def test_what_could_not_be_read_is_read_again_at_once(tmp_path) -> None:
+    path = tmp_path / "checkpoint"
+    file = CheckpointFile(path)
+    path.write_bytes(content(ENTRY)[:50])
+    for _ in range(2):
+        with pytest.raises(CheckpointError):
+            file.read()
+    path.write_bytes(content(ENTRY))
+    assert len(file.read()) == 1
+
+
+def test_an_empty_file_is_no_empty_node(tmp_path) -> None:
+    path = tmp_path / "checkpoint"
+    path.touch()
+    with pytest.raises(CheckpointError):
+        CheckpointFile(path).read()
+
+
+def test_a_file_replaced_while_it_is_read_is_read_anew_the_next_time(tmp_path, monkeypatch) -> None:
+    path, fresh = tmp_path / "checkpoint", tmp_path / "fresh"
+    path.write_bytes(content(ENTRY))
+    fresh.write_bytes(content(ENTRY, ENTRY | {"PodUID": "uid-2"}))
+    read = Path.open
+
+    def replaced_first(self, *args):
+        monkeypatch.setattr(Path, "open", read)
+        opened = read(self, *args)
+        fresh.replace(path)
+        return opened
+
+    monkeypatch.setattr(Path, "open", replaced_first)
+    file = CheckpointFile(path)
+    assert len(file.read()) == 1
+    assert len(file.read()) == 2
+
+
+def test_a_file_without_end_is_refused_and_a_large_one_read(tmp_path) -> None:
+    path = tmp_path / "checkpoint"
+    with path.open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    with pytest.raises(CheckpointError, match="more than"):
+        CheckpointFile(path).read()
+    ids = [f"a{number:04d}" for number in range(200_000)]
+    path.write_bytes(content(ENTRY | {"DeviceIDs": {"-1": ids}}))
+    (entry,) = CheckpointFile(path).read()
+    assert len(entry.device_ids) == len(set(ids))
+
+
+def test_a_folder_in_its_place_is_an_error(tmp_path) -> None:
+    with pytest.raises(CheckpointError, match="directory"):
+        CheckpointFile(tmp_path).read()

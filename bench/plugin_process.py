@@ -1,0 +1,123 @@
+"""The device plugin's calls in a process of their own, for bench.deviceplugin.
+
+Serves the real service on ``plugin.sock`` and, as the floor, handlers that do nothing on
+``floor.sock``. Each line on standard input is an order, each line on standard output its answer.
+"""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import msgspec
+
+from deviceplugin import devices
+from deviceplugin.allocation import Allocations
+from deviceplugin.cdi import Specs
+from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.inventory import Terms
+from deviceplugin.kubelet_pods import KubeletPods
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.pods import NodePods
+from deviceplugin.server import Service
+from deviceplugin.start import Starts
+from gpushare.clock import SystemClock
+from gpushare.objects import Pod
+from tests.fakes.driver import card
+
+OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0))
+
+
+class Order(msgspec.Struct):
+    """``cards`` are MiB, one unit each, and make a new plugin; ``pods`` are what its watch sees."""
+
+    binding: str = "late"
+    cards: list[int] = []
+    pods: list[Pod] | None = None
+
+
+class Answer(msgspec.Struct):
+    rss_kib: int
+    build_ms: float = 0.0
+
+
+class Served:
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
+        self.watch = NodePods()
+        self.server: grpc.aio.Server | None = None
+        self.list_bytes = b""
+
+    async def serve(self, order: Order, kubelet: KubeletPods) -> float:
+        """Milliseconds that the device list took to build."""
+        if self.server is not None:
+            await self.server.stop(None)
+        cards = NodeCards(Terms(1, 0, order.binding, "bench"), None)
+        cards.seen([card(number, mib) for number, mib in enumerate(order.cards)])
+        devices._block.cache_clear()  # noqa: SLF001 - the time of the first list of all
+        began = time.perf_counter()
+        self.list_bytes = cards.message or b""
+        took = (time.perf_counter() - began) * 1000
+        checkpoint = CheckpointFile(self.folder / "kubelet_internal_checkpoint")
+        binding: Any = order.binding
+        allocations = Allocations(binding, cards, kubelet, self.watch, checkpoint)
+        starts = Starts(
+            cards=cards,
+            kubelet=kubelet,
+            watch=self.watch,
+            checkpoint=checkpoint,
+            specs=Specs(self.folder / "cdi"),
+            started=lambda *_: None,
+            clock=SystemClock(),
+        )
+        service = Service(cards, allocations, starts, SystemClock())
+        self.server = grpc.aio.server(options=OPTIONS)
+        self.server.add_generic_rpc_handlers((service.handler(), self.floor()))
+        self.server.add_insecure_port(f"unix:{self.folder / 'plugin.sock'}")
+        await self.server.start()
+        return took
+
+    def floor(self) -> grpc.GenericRpcHandler:
+        async def nothing(_: bytes, __: Any) -> bytes:
+            return b""
+
+        async def same_bytes(_: bytes, __: Any) -> Any:
+            yield self.list_bytes
+
+        handlers = {
+            "Nothing": grpc.unary_unary_rpc_method_handler(nothing),
+            "SameBytes": grpc.unary_stream_rpc_method_handler(same_bytes),
+        }
+        return grpc.method_handlers_generic_handler("floor", handlers)
+
+
+def rss_kib() -> int:
+    (line,) = [
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmRSS")
+    ]
+    return int(line.split()[1])
+
+
+async def main() -> None:
+    folder = Path(sys.argv[1])
+    served = Served(folder, int(sys.argv[2]))
+    kubelet = KubeletPods("127.0.0.1", served.port, folder / "kubelet.crt", folder / "token")
+    async with kubelet:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            order = msgspec.json.decode(line, type=Order)
+            took = await served.serve(order, kubelet) if order.cards else 0.0
+            if order.pods is not None:
+                served.watch.replaced(order.pods)
+            answer = msgspec.json.encode(Answer(rss_kib(), took)).decode()
+            sys.stdout.write(answer + "\n")
+            sys.stdout.flush()
+    if served.server is not None:
+        await served.server.stop(None)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,90 @@
+"""One device plugin a node: the second of ours waits for the first to end.
+
+Two would take the kubelet's socket name from each other without end, and each would answer calls
+by what it alone has seen. The kernel lets go of the lock with its process, however that ends.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+log = logging.getLogger(__name__)
+
+FILE: Final = "lock"
+_POLL_SECONDS: Final = 0.03  # a pod that is admitted while nobody serves has failed for good
+
+
+class InstanceLock:
+    """Use as an async context manager; ``why_waiting`` is empty unless another holds the lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._file: int | None = None
+        self.why_waiting = ""
+
+    async def __aenter__(self) -> Self:
+        """Wait for the lock. Where none can be made, go on without: a lone plugin needs none."""
+        try:
+            await self._acquire()
+        except OSError as err:
+            log.warning(
+                "no lock against a second plugin on this node",
+                extra={"file": str(self._path), "why": str(err)},
+            )
+        self.why_waiting = ""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    async def _acquire(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while not _locked(self._file):
+                if not self.why_waiting:
+                    self.why_waiting = (
+                        f"another device plugin ({_holder(self._file) or 'unnamed'}) holds "
+                        f"{self._path}: waiting for it to end"
+                    )
+                    log.warning("waiting", extra={"why": self.why_waiting})
+                await asyncio.sleep(_POLL_SECONDS)
+            _write(self._file, f"{os.uname().nodename} {os.getpid()}")
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(file: int) -> str:
+    return os.pread(file, 256, 0).decode(errors="replace")
+
+
+def _write(file: int, text: str) -> None:
+    # Only for whoever waits; a full disk must not keep a plugin from its work.
+    try:
+        os.ftruncate(file, 0)
+        os.pwrite(file, text.encode(), 0)
+    except OSError as err:
+        log.warning("the lock does not name its holder", extra={"why": str(err)})

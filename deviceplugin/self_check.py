@@ -1,0 +1,143 @@
+"""Looks every few seconds whether this node is set up right, and says so where it is not.
+
+Each finding is told once as an Event and as a log line whenever it appears; the dangerous ones are
+reasons of /readyz for as long as they last. Nothing is stopped for them: pods that run must go on.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from deviceplugin import findings, metrics
+from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.errors import CheckpointError
+from deviceplugin.findings import Finding
+from deviceplugin.forgotten import Forgotten
+from deviceplugin.node_report import COMPONENT
+from deviceplugin.pods import NodePods
+from deviceplugin.registration import KUBELET_SOCKET, Registrar
+from deviceplugin.server import SOCKET_NAME
+from gpushare.clock import Clock
+from gpushare.kube import events
+from gpushare.kube.client import Kube
+from gpushare.objects import Node, Pod
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 5.0
+
+_FORGOTTEN: Final = (
+    "the kubelet's device checkpoint no longer has this running pod (somebody deleted the "
+    "checkpoint, or it was lost), so the kubelet counts its aliyun.com/gpu-mem as free, from its "
+    "next restart on at the latest; the extender does not, and places nothing on it. When it "
+    "suits, delete the pod and let its owner make another"
+)
+
+
+class SelfCheck:
+    """``node`` gives the Node as the watch shows it, None before there is one."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        folder: Path,
+        node: Callable[[], Node | None],
+        registrar: Registrar,
+        pods: NodePods,
+        checkpoint: CheckpointFile,
+        clock: Clock,
+    ) -> None:
+        self._kube = kube
+        self._folder = folder
+        self._node = node
+        self._registrar = registrar
+        self._pods = pods
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._found: list[Finding] = []
+        self._told: set[str] = set()
+        self._forgotten = Forgotten()
+        self._told_pods: set[str] = set()
+        self._why_unread = ""
+
+    @property
+    def why_not_ready(self) -> list[str]:
+        return [finding.text for finding in self._found if finding.is_dangerous]
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._look_at_node()
+            await self._look_at_pods()
+            await asyncio.sleep(INTERVAL_SECONDS)
+
+    async def _look_at_node(self) -> None:
+        others = sockets_beside_ours(self._folder)
+        served = [name for name in others if findings.is_rival(name) and self._answers(name)]
+        now = asyncio.get_running_loop().time()
+        found = findings.about_stream(self._registrar.ended_at, now, others)
+        found += findings.about_node(self._node(), served)
+        before = {finding.reason for finding in self._found}
+        self._found = list({finding.reason: finding for finding in found}.values())
+        for finding in self._found:
+            if finding.reason not in before:
+                log.error(finding.text, extra={"finding": finding.reason})
+        for reason in before - {finding.reason for finding in self._found}:
+            log.info("set right", extra={"finding": reason})
+        node = self._node()
+        for finding in self._found:
+            if node is not None and finding.reason not in self._told:
+                self._told.add(finding.reason)
+                await self._tell(node, finding.reason, finding.text)
+
+    async def _look_at_pods(self) -> None:
+        try:
+            held = {entry.pod_uid for entry in self._checkpoint.read()}
+        except CheckpointError as err:
+            if self._why_unread != str(err):
+                log.warning("cannot tell whose devices the kubelet knows", extra={"why": str(err)})
+            self._why_unread = str(err)
+            self._forgotten.cannot_tell()
+            return
+        self._why_unread = ""
+        forgotten = self._forgotten.look(self._pods, held, self._clock.monotonic())
+        metrics.FORGOTTEN.set(len(forgotten))
+        self._told_pods &= {pod.uid for pod in self._pods}
+        for pod in forgotten:
+            if pod.uid not in self._told_pods:
+                self._told_pods.add(pod.uid)
+                log.error(_FORGOTTEN, extra={"pod": pod.key})
+                await self._tell(pod, "DevicesForgotten", _FORGOTTEN)
+
+    async def _tell(self, about: Node | Pod, reason: str, text: str) -> None:
+        await events.record(self._kube, about, reason, text, component=COMPONENT, clock=self._clock)
+
+    def _answers(self, name: str) -> bool:
+        """Whether somebody listens: a plugin that was killed leaves its socket behind."""
+        with socket.socket(socket.AF_UNIX) as knock:
+            knock.setblocking(False)
+            try:
+                knock.connect(str(self._folder / name))
+            except BlockingIOError:
+                return True  # busy, so alive
+            except OSError:
+                return False
+        return True
+
+
+def sockets_beside_ours(folder: Path) -> Sequence[str]:
+    """Names of the other plugins' sockets; none where the folder cannot be read."""
+    try:
+        return sorted(
+            path.name
+            for path in folder.iterdir()
+            if path.name != KUBELET_SOCKET
+            and not path.name.startswith(SOCKET_NAME)
+            and path.is_socket()
+        )
+    except OSError:
+        return []

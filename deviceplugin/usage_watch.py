@@ -1,0 +1,145 @@
+"""Measures every few seconds what each pod really uses, for metrics and Events.
+
+Off unless asked for: it needs the host's process IDs. Each reading has a thread of its own, a
+daemon, because the driver may block for ever; while one is out no other begins.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deviceplugin import metrics
+from deviceplugin.cgroups import pod_uid
+from deviceplugin.driver import ProcessMemory, ProcessSource
+from deviceplugin.errors import DriverError
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.node_report import COMPONENT
+from deviceplugin.pods import NodePods
+from deviceplugin.usage import Overuse, PodUse, Usage, tally
+from gpushare.clock import Clock
+from gpushare.kube import events
+from gpushare.kube.client import Kube
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 15.0
+ANSWER_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    processes: Mapping[str, tuple[ProcessMemory, ...] | None]
+    pod_of: Mapping[int, str | None]
+
+
+class UsageWatch:
+    def __init__(
+        self,
+        *,
+        source: ProcessSource,
+        cards: NodeCards,
+        pods: NodePods,
+        kube: Kube,
+        clock: Clock,
+        proc: Path = Path("/proc"),
+        interval_seconds: float = INTERVAL_SECONDS,
+    ) -> None:
+        self._source = source
+        self._cards = cards
+        self._pods = pods
+        self._kube = kube
+        self._clock = clock
+        self._proc = proc
+        self._interval = interval_seconds
+        self._overuse = Overuse()
+        self._pending: asyncio.Future[Reading] | None = None
+        self._why_silent = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        version = self._cards.version
+        while self._cards.inventory is None:
+            version = await self._cards.changed(version)
+        while True:
+            usage = await self._measure()
+            metrics.show_usage(usage, self._cards.inventory)
+            for use in self._overuse.look(usage.pods, self._clock.monotonic()):
+                await self._tell(use)
+            await asyncio.sleep(self._interval)
+
+    async def _measure(self) -> Usage:
+        try:
+            reading = await self._read()
+        except DriverError as err:
+            if self._why_silent != str(err):
+                log.warning("used memory is not known", extra={"why": str(err)})
+            self._why_silent = str(err)
+            return tally({}, {}, (), None)
+        self._why_silent = ""
+        return tally(reading.processes, reading.pod_of, self._pods, self._cards.inventory)
+
+    async def _read(self) -> Reading:
+        if self._pending is None:
+            loop = asyncio.get_running_loop()
+            self._pending = loop.create_future()
+            threading.Thread(
+                target=self._work, args=(loop, self._pending), name="usage", daemon=True
+            ).start()
+        done, _ = await asyncio.wait({self._pending}, timeout=ANSWER_SECONDS)
+        if not done:
+            raise DriverError(f"NVML has not answered within {ANSWER_SECONDS:g} s")
+        answered, self._pending = self._pending, None
+        return answered.result()
+
+    def _work(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Reading]) -> None:
+        try:
+            processes = self._source.processes()
+            pids = {process.pid for found in processes.values() for process in found or ()}
+            result: Reading | Exception = Reading(processes, self._owners(pids))
+        except DriverError as err:
+            result = err
+        except Exception as err:  # noqa: BLE001 - raised again where it was asked for
+            result = DriverError(f"NVML failed: {err!r}")
+        try:
+            loop.call_soon_threadsafe(_settle, answer, result)
+        except RuntimeError:
+            return  # the loop has ended while the driver was thinking
+
+    def _owners(self, pids: Collection[int]) -> Mapping[int, str | None]:
+        """Process ID to pod uid, None for a process of no pod; without those that are not seen."""
+        owners = {}
+        for pid in pids:
+            try:
+                text = (self._proc / str(pid) / "cgroup").read_text(errors="replace")
+            except OSError:
+                continue  # it has ended since, or it is in no process namespace that we see
+            owners[pid] = pod_uid(text)
+        if pids and not owners:
+            log.warning("no process on the cards is seen here: the plugin needs hostPID: true")
+        return owners
+
+    async def _tell(self, use: PodUse) -> None:
+        card = self._cards.inventory.by_uuid(use.uuid) if self._cards.inventory else None
+        text = (
+            f"uses {use.used_mib} MiB of card {use.uuid}"
+            f"{f' (index {card.index})' if card is not None else ''} and asked for "
+            f"{use.asked_mib} MiB of it: other pods of the card may find no memory. Raise its "
+            f"aliyun.com/gpu-mem, or make the program take less"
+        )
+        log.warning("pod uses more than it asked for", extra={"pod": use.pod.key, "why": text})
+        await events.record(
+            self._kube, use.pod, "MemoryOveruse", text, component=COMPONENT, clock=self._clock
+        )
+
+
+def _settle(answer: asyncio.Future[Reading], result: Reading | Exception) -> None:
+    if answer.cancelled():
+        return
+    if isinstance(result, Exception):
+        answer.set_exception(result)
+    else:
+        answer.set_result(result)

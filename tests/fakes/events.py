@@ -1,0 +1,21 @@
+"""An API server that takes Events and nothing else."""
+
+import asyncio
+from typing import Any
+
+
+class FakeEvents:
+    """``told`` is what was recorded: reason, kind and name of the object, text."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str, str]] = []
+        self.changed = asyncio.Event()
+
+    async def create_event(self, namespace: str, event: dict[str, Any]) -> None:
+        about = event["involvedObject"]
+        self.told.append((event["reason"], about["kind"], about["name"], event["message"]))
+        self.changed.set()
+
+    @property
+    def reasons(self) -> list[str]:
+        return [reason for reason, *_ in self.told]

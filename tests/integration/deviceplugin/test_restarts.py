@@ -1,0 +1,176 @@
+"""The program's start and end, and two of it on one node."""
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.inventory import Terms, survey
+from deviceplugin.state import Saved, StateFile
+from localcluster.errors import HostError
+from localcluster.nvml import CardSpec, build, write_state
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.driver import card
+from tests.fakes.kubelet import FakeKubelet
+from tests.integration.deviceplugin.program import Program
+from tests.integration.deviceplugin.test_kubelet_pods import self_signed
+
+pytestmark = pytest.mark.integration
+
+CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
+STUCK = 3_600_000
+SOON = 0.1
+TRIES = 3
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return build(tmp_path_factory.mktemp("nvml"))
+    except HostError as err:
+        pytest.skip(str(err))
+
+
+@pytest.fixture
+def ports() -> Iterator[int]:
+    """Ports of this machine that nobody has, one after the other."""
+
+    def numbers() -> Iterator[int]:
+        while True:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            yield port
+
+    return numbers()
+
+
+@pytest.mark.parametrize("driver", ["stuck", "missing"])
+async def test_without_api_server_and_driver_it_registers_what_was_known_before_in_100_ms(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports, driver: str
+) -> None:
+    await kubelet.stop()
+    (kubelet.folder / "kubelet.sock").unlink(missing_ok=True)
+    write_state(folder / "state-of-cards", CARDS, delay_ms=STUCK)
+    known = survey(None, [card(0), card(1)], Terms(1024)).inventory
+    await StateFile(folder / "state").keep(Saved(known))
+    program = Program(folder, library if driver == "stuck" else None, next(ports))
+    try:
+        await program.says(503, "kubelet.sock is not there")
+        for attempt in range(1, TRIES + 1):
+            await kubelet.start()
+            began = time.monotonic()
+            await kubelet.until(lambda wanted=attempt: kubelet.registrations == wanted)
+            took = time.monotonic() - began
+            await kubelet.until(lambda: kubelet.allocatable == 30)
+            if took < SOON:
+                break
+            await kubelet.stop()
+        assert took < SOON, f"{TRIES} starts of the kubelet, each slower than 100 ms"
+    finally:
+        program.kill()
+
+
+async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    certificate = self_signed(folder, "kubelet")
+    (folder / "token").write_text("token")
+    write_state(folder / "state-of-cards", CARDS)
+    with socket.socket() as mute:  # takes the question for its pods, and says nothing
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        program = Program(
+            folder,
+            library,
+            next(ports),
+            f"--kubelet-port={mute.getsockname()[1]}",
+            f"--kubelet-certificate={certificate}",
+            f"--kubelet-token={folder / 'token'}",
+        )
+        try:
+            await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+            write_state(folder / "state-of-cards", CARDS, delay_ms=STUCK)
+            ids = list(kubelet.devices)[:2]
+            request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
+            mute.setblocking(False)
+            allocating = asyncio.create_task(kubelet.call("Allocate", request))
+            asked, _ = await asyncio.get_running_loop().sock_accept(mute)
+            began = time.monotonic()
+            program.process.send_signal(signal.SIGTERM)
+            answer = await allocating
+            assert len(answer.container_responses) == 1
+            assert kubelet.allocatable == 95, "the list lasts as long as there is an answer to give"
+            _, errors = await asyncio.to_thread(program.process.communicate, timeout=10)
+            assert time.monotonic() - began < 2
+            assert program.process.returncode == 0, errors
+            assert "Traceback" not in errors
+            asked.close()
+        finally:
+            program.kill()
+
+
+async def test_a_second_plugin_waits_and_takes_over_within_100_ms(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    running = Program(folder, library, next(ports))
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+        for _ in range(TRIES):
+            waiting = Program(folder, library, next(ports))
+            before = kubelet.registrations
+            try:
+                await waiting.says(503, "another device plugin (")
+                await waiting.says(200, "ok", "/healthz")
+                assert kubelet.registrations == before
+                running.kill()
+            except BaseException:
+                waiting.kill()
+                raise
+            running, began = waiting, time.monotonic()
+            await kubelet.until(lambda wanted=before: kubelet.registrations > wanted)
+            took = time.monotonic() - began
+            await kubelet.until(lambda: kubelet.allocatable == 95)
+            if took < SOON:
+                break
+        assert took < SOON, f"{TRIES} times, each slower than 100 ms"
+        await running.says(200, "ok")
+    finally:
+        running.kill()
+
+
+async def test_a_second_plugin_that_waits_can_be_stopped(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    running = Program(folder, library, next(ports))
+    try:
+        await running.says(200, "ok")
+        waiting = Program(folder, library, next(ports))
+        try:
+            await waiting.says(503, "another device plugin (")
+            waiting.process.send_signal(signal.SIGTERM)
+            assert waiting.process.wait(timeout=5) == 0
+        finally:
+            waiting.kill()
+        await running.says(200, "ok")
+    finally:
+        running.kill()
+
+
+async def test_where_no_lock_can_be_made_it_goes_on_without(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    (folder / "state").write_text("a file where a folder should be")
+    program = Program(folder, library, next(ports))
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+    finally:
+        logged = program.kill()
+    assert "no lock against a second plugin" in logged

@@ -1,0 +1,202 @@
+"""A node that is set up wrong says so, for as long as it is and with one Event."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from prometheus_client import REGISTRY
+
+from deviceplugin import forgotten, self_check
+from deviceplugin.self_check import SelfCheck
+from deviceplugin.server import options
+from gpushare.clock import SystemClock
+from gpushare.contract import ANNOTATION_ASSIGNED, RESOURCE_MEMORY
+from gpushare.objects import Node, NodeStatus, ObjectMeta
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.driver import FakeDriver, card
+from tests.fakes.events import FakeEvents
+from tests.fakes.kubelet import FakeKubelet
+from tests.fakes.pods import pod
+from tests.integration.deviceplugin.plugin import Plugin, eventually
+
+pytestmark = pytest.mark.integration
+
+GOOD = Node(ObjectMeta(name="n", uid="u", labels={"gpushare": "true"}))
+
+
+class Checked:
+    """A plugin whose node a test can change, with what it says of it."""
+
+    def __init__(self, plugin: Plugin, kubelet: FakeKubelet) -> None:
+        self.plugin, self.kubelet = plugin, kubelet
+        self.node: Node | None = GOOD
+        self.events = FakeEvents()
+        self.checks = SelfCheck(
+            kube=self.events,
+            folder=kubelet.folder,
+            node=lambda: self.node,
+            registrar=plugin.registrar,
+            pods=plugin.watch,
+            checkpoint=plugin.checkpoint,
+            clock=SystemClock(),
+        )
+
+    @asynccontextmanager
+    async def running(self):
+        task = asyncio.create_task(self.checks.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def says(self, text: str) -> None:
+        await eventually(lambda: any(text in why for why in self.checks.why_not_ready))
+
+    async def is_content(self) -> None:
+        await eventually(lambda: not self.checks.why_not_ready)
+
+
+@pytest.fixture
+async def checked(folder, kubelet, monkeypatch):
+    monkeypatch.setattr(self_check, "INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(forgotten, "PATIENCE_SECONDS", 0.1)
+    plugin = Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
+    async with plugin.running():
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+        made = Checked(plugin, kubelet)
+        async with made.running():
+            yield made
+
+
+@contextmanager
+def served(path: Path) -> Iterator[None]:
+    """Another plugin's socket; it stays behind when that one is gone."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("aliyungpushare.sock", "SecondPlugin"), ("nvidia-gpu.sock", "WholeCardPlugin")],
+)
+async def test_a_rival_plugin_is_named_while_it_answers(checked: Checked, name, reason) -> None:
+    with served(checked.kubelet.folder / name):
+        await checked.says(name)
+        await eventually(lambda: checked.events.told)
+    await checked.is_content()
+    assert (checked.kubelet.folder / name).is_socket(), "a socket alone is no plugin"
+    ((told, kind, about, text),) = checked.events.told
+    assert (told, kind, about) == (reason, "Node", "n")
+    assert name in text
+
+
+async def test_whole_cards_in_the_nodes_capacity_make_it_not_ready(checked: Checked) -> None:
+    checked.node = Node(GOOD.metadata, NodeStatus(capacity={"nvidia.com/gpu": "2"}))
+    await checked.says("nvidia.com/gpu is 2")
+    checked.node = GOOD
+    await checked.is_content()
+    assert checked.events.reasons == ["WholeCardPlugin"]
+
+
+async def test_a_missing_label_is_told_and_keeps_it_ready(checked: Checked) -> None:
+    checked.node = Node(ObjectMeta(name="n", uid="u"))
+    await eventually(lambda: checked.events.told)
+    assert checked.events.reasons == ["NodeNotLabelled"]
+    assert checked.checks.why_not_ready == []
+
+
+async def test_what_is_found_before_the_node_is_known_is_told_once_it_is(
+    checked: Checked,
+) -> None:
+    checked.node = None
+    with served(checked.kubelet.folder / "aliyungpushare.sock"):
+        await checked.says("aliyungpushare.sock")
+        assert checked.events.told == []
+        checked.node = GOOD
+        await eventually(lambda: checked.events.reasons == ["SecondPlugin"])
+
+
+async def test_a_plugin_that_registers_the_same_resource_again_and_again_is_noticed(
+    checked: Checked,
+) -> None:
+    class Rival:
+        """Registers ``aliyun.com/gpu-mem`` under another socket, as often as it is asked to."""
+
+        def __init__(self, folder: Path) -> None:
+            self.folder = folder
+            self.server = grpc.aio.server()
+
+        async def __aenter__(self):
+            handlers = {
+                "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(
+                    self.options, response_serializer=api_pb2.DevicePluginOptions.SerializeToString
+                ),
+                "ListAndWatch": grpc.unary_stream_rpc_method_handler(self.list),
+            }
+            self.server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers),)
+            )
+            self.server.add_insecure_port(f"unix:{self.folder / 'rival.sock'}")
+            await self.server.start()
+            return self
+
+        async def __aexit__(self, *_):
+            await self.server.stop(None)
+
+        async def options(self, _, __):
+            return options()
+
+        async def list(self, _, __):
+            yield b""
+            await asyncio.Event().wait()
+
+        async def register(self) -> None:
+            address = f"unix:{self.folder / 'kubelet.sock'}"
+            async with grpc.aio.insecure_channel(address) as channel:
+                call = channel.unary_unary("/v1beta1.Registration/Register")
+                request = api_pb2.RegisterRequest(
+                    version="v1beta1", endpoint="rival.sock", resource_name=RESOURCE_MEMORY
+                )
+                await call(request.SerializeToString())
+
+    kubelet = checked.kubelet
+    async with Rival(kubelet.folder) as rival:
+        for _ in range(3):
+            await kubelet.until(lambda: kubelet.allocatable == 30)
+            await eventually(lambda: not checked.plugin.registrar.why_not)
+            await rival.register()
+            await eventually(lambda: checked.plugin.registrar.why_not)
+        await checked.says("rival.sock")
+    assert checked.events.reasons == ["SecondPlugin"]
+    await kubelet.until(lambda: kubelet.allocatable == 30)
+
+
+async def test_a_running_pod_that_the_kubelet_forgot_is_told_once(checked: Checked, caplog) -> None:
+    def forgotten_pods() -> float | None:
+        return REGISTRY.get_sample_value("gpushare_deviceplugin_forgotten_pods")
+
+    waiting = pod("a", 8, cards=(card(0).uuid,))
+    await checked.kubelet.admit(waiting)
+    assigned = {ANNOTATION_ASSIGNED: "true"}
+    # The decision of the one that runs is of no matter here, so none is given.
+    runs = pod("a", 8, uid=waiting.uid, annotations=assigned, started=True)
+    checked.plugin.watch.changed(runs)
+    path = checked.kubelet.folder / "kubelet_internal_checkpoint"
+    path.write_text("{")  # half written says nothing
+    await eventually(lambda: "cannot tell whose devices" in caplog.text)
+    assert checked.events.told == []
+    path.unlink()
+    await eventually(lambda: checked.events.told)
+    assert forgotten_pods() == 1
+    ((reason, kind, name, text),) = checked.events.told
+    assert (reason, kind, name) == ("DevicesForgotten", "Pod", "a")
+    assert "delete the pod" in text
+    checked.plugin.watch.deleted(runs)
+    await eventually(lambda: forgotten_pods() == 0)
