@@ -1,18 +1,22 @@
 """Builds the device plugin out of its parts and runs it until it is told to stop."""
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from aiohttp import web
 
+from deviceplugin import room
 from deviceplugin.allocation import Allocations, BindingName
 from deviceplugin.cdi import Specs
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.driver import Backend
 from deviceplugin.driver_watch import DriverWatch
+from deviceplugin.grant import Grant
 from deviceplugin.inventory import Terms
 from deviceplugin.kubelet_pods import KubeletPods
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.node_report import NodeReport
+from deviceplugin.outage import KubeletOutage
 from deviceplugin.pod_report import PodReport
 from deviceplugin.pods import NodePods
 from deviceplugin.registration import Registrar
@@ -20,6 +24,7 @@ from deviceplugin.server import Endpoint, Service
 from deviceplugin.settings import Settings
 from deviceplugin.slots import SlotFile
 from deviceplugin.start import Starts
+from deviceplugin.trouble_report import TroubleReport
 from gpushare.clock import SystemClock
 from gpushare.kube import client
 from gpushare.kube.informer import Informer
@@ -53,18 +58,36 @@ async def run(settings: Settings, backend: Backend) -> None:
         reports = PodReport(
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
+        troubles = TroubleReport(kube=kube, pods=watch, clock=clock)
+        outage = KubeletOutage(cards, kubelet, clock)
+
+        def started(pod_uid: str, uuids: Sequence[str]) -> None:
+            reports.started(pod_uid, uuids)
+            troubles.may_start(pod_uid)
+
+        def check_room(grant: Grant) -> None:
+            room.check(grant, watch, cards.inventory, reports.has_started)
+
         node_report = NodeReport(kube, settings.node_name, cards, slots, clock)
-        allocations = Allocations(binding, cards, kubelet, watch, checkpoint)
+        allocations = Allocations(binding, cards, kubelet, watch, checkpoint, check_room=check_room)
         starts = Starts(
             cards=cards,
             kubelet=kubelet,
             watch=watch,
             checkpoint=checkpoint,
             specs=specs,
-            started=reports.started,
+            started=started,
+            check_room=check_room,
             clock=clock,
         )
-        service = Service(cards, allocations, starts, clock)
+        service = Service(
+            cards=cards,
+            allocations=allocations,
+            starts=starts,
+            troubles=troubles,
+            outage=outage,
+            clock=clock,
+        )
         endpoint = Endpoint(settings.device_plugin_dir, service)
         registrar = Registrar(settings.device_plugin_dir, endpoint, service, cards)
         driver = DriverWatch(backend, cards, settings.health_seconds)
@@ -72,7 +95,8 @@ async def run(settings: Settings, backend: Backend) -> None:
         own_node = client.nodes(field_selector=f"metadata.name={settings.node_name}")
 
         def why_not_ready() -> list[str]:
-            return [why for why in (cards.refusal, registrar.why_not, driver.why_silent) if why]
+            whys = (cards.refusal, registrar.why_not, driver.why_silent, *cards.blocks.values())
+            return [why for why in whys if why]
 
         app = web.Application()
         health.add_pages(app, why_not_ready)
@@ -83,6 +107,8 @@ async def run(settings: Settings, backend: Backend) -> None:
             driver.run(),
             node_report.run(),
             reports.run(),
+            troubles.run(),
+            outage.run(),
             Informer(kube, own_pods, Pod, watch).run(),
             Informer(kube, own_node, Node, node_report).run(),
         )

@@ -38,6 +38,16 @@ REPORTS_WAITING: Final = Gauge(
     "gpushare_deviceplugin_reports_waiting",
     "Pods that run and whose annotations do not say so yet.",
 )
+REFUSED: Final = Counter(
+    "gpushare_deviceplugin_refused",
+    "Containers that were not given the card that was decided on, by reason.",
+    ["reason"],
+)
+BLOCKED: Final = Gauge(
+    "gpushare_deviceplugin_blocked",
+    "1 while the node offers nothing for a reason that no card has.",
+    ["name"],
+)
 LIST_DEVICES: Final = Gauge("gpushare_deviceplugin_list_devices", "Devices in the list.")
 LIST_BYTES: Final = Gauge(
     "gpushare_deviceplugin_list_bytes",

@@ -29,6 +29,7 @@ class NodeCards:
         self.is_provisional = before is None
         self.version = 0
         self.refusal = ""
+        self.blocks: dict[str, str] = {}
         self._publish()
 
     @property
@@ -37,11 +38,34 @@ class NodeCards:
         return self._survey.inventory if self._survey is not None else None
 
     @property
+    def published(self) -> Inventory | None:
+        """What everyone is told: the inventory, with no healthy card while the node is blocked."""
+        if self._survey is None or not self.blocks:
+            return self.inventory
+        return without_driver(self._survey, "").inventory
+
+    @property
     def message(self) -> bytes | None:
         """The device list for the kubelet; None if there is none that could be offered."""
-        if self.inventory is None or self.refusal:
+        if self.published is None or self.refusal:
             return None
-        return devices.message(self.inventory)
+        return devices.message(self.published)
+
+    def set_block(self, name: str, why: str) -> None:
+        """Offer nothing on this node for a reason that no card has; an empty ``why`` lifts it.
+
+        Containers that were given a card before may still start on it.
+        """
+        if self.blocks.get(name, "") == why:
+            return
+        self.blocks = {key: value for key, value in self.blocks.items() if key != name}
+        if why:
+            self.blocks[name] = why
+            log.error("the node offers nothing", extra={"block": name, "why": why})
+        else:
+            log.info("the node offers its cards again", extra={"block": name})
+        metrics.BLOCKED.labels(name).set(bool(why))
+        self._publish()
 
     def why_unhealthy(self, card: Card) -> str:
         """Empty if the card can be promised to a container."""

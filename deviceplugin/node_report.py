@@ -41,7 +41,7 @@ class NodeReport:
         self._node: Node | None = None
         self._stirred = asyncio.Event()
         self._kept: Inventory | None = None
-        self._told = ""
+        self._told: dict[str, str] = {}  # reason of an Event to what was told last
 
     def replaced(self, items: list[Node]) -> None:
         self._node = next(iter(items), None)
@@ -86,20 +86,12 @@ class NodeReport:
         if node is None:
             return True
         self._cards.adopt(_published(node))
-        wanted = self._cards.inventory
-        if wanted is None:
+        known, wanted = self._cards.inventory, self._cards.published
+        if known is None or wanted is None:
             return True
-        await self._keep(wanted)
-        if self._cards.refusal and self._cards.refusal != self._told:
-            self._told = self._cards.refusal
-            await events.record(
-                self._kube,
-                node,
-                "MemoryUnitTooFine",
-                self._told,
-                component=COMPONENT,
-                clock=self._clock,
-            )
+        await self._keep(known)
+        await self._tell(node, "MemoryUnitTooFine", self._cards.refusal)
+        await self._tell(node, "GpushareNodeBlocked", "; ".join(self._cards.blocks.values()))
         patch = difference(node, wanted)
         if not patch:
             return True
@@ -108,6 +100,13 @@ class NodeReport:
             self._node = node
         log.info("node written", extra={"cards": len(wanted.cards)})
         return not difference(node, wanted)
+
+    async def _tell(self, node: Node, reason: str, text: str) -> None:
+        if text and self._told.get(reason) != text:
+            await events.record(
+                self._kube, node, reason, text, component=COMPONENT, clock=self._clock
+            )
+        self._told[reason] = text
 
     async def _keep(self, wanted: Inventory) -> None:
         """Remember indexes and tags before anyone is told of them."""

@@ -11,29 +11,38 @@ log = logging.getLogger(__name__)
 
 
 class NodePods:
-    """The handler of an informer on this node's pods; ``stirred`` is set at each change."""
+    """The handler of an informer on this node's pods."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
-        self.stirred = asyncio.Event()
+        self._listeners: list[asyncio.Event] = []
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods.values())
+
+    def subscribe(self) -> asyncio.Event:
+        """An event of the caller's own that is set at each change."""
+        self._listeners.append(asyncio.Event())
+        return self._listeners[-1]
 
     def by_uid(self, uid: str) -> Pod | None:
         return self._pods.get(uid)
 
     def replaced(self, items: list[Pod]) -> None:
         self._pods = {pod.uid: self._as_decided(pod) for pod in items}
-        self.stirred.set()
+        self._stir()
 
     def changed(self, item: Pod) -> None:
         self._pods[item.uid] = self._as_decided(item)
-        self.stirred.set()
+        self._stir()
 
     def deleted(self, item: Pod) -> None:
         self._pods.pop(item.uid, None)
-        self.stirred.set()
+        self._stir()
+
+    def _stir(self) -> None:
+        for listener in self._listeners:
+            listener.set()
 
     def _as_decided(self, pod: Pod) -> Pod:
         before = self._pods.get(pod.uid)

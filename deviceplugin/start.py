@@ -40,6 +40,7 @@ class Starts:
         checkpoint: CheckpointFile,
         specs: cdi.Specs,
         started: Callable[[str, Sequence[str]], None],
+        check_room: Callable[[Grant], None],
         clock: Clock,
     ) -> None:
         self._cards = cards
@@ -48,6 +49,7 @@ class Starts:
         self._checkpoint = checkpoint
         self._specs = specs
         self._started = started
+        self._check_room = check_room
         self._clock = clock
         self._swept_at = clock.monotonic()
         self._counted: set[str] = set()
@@ -68,6 +70,7 @@ class Starts:
                     pod=pod,
                     reason=Reason.CARD_UNHEALTHY,
                 )
+        self._check_room(grant)  # from here to _started nothing may be awaited
         for entry in entries:
             self._make_true(entry, grant)
         self._count_off_card(ids, grant)

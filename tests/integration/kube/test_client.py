@@ -1,5 +1,6 @@
 """Each answer of the API server, and each way to get none, is the error that says what is known."""
 
+import msgspec
 import pytest
 
 from gpushare.errors import (
@@ -12,6 +13,7 @@ from gpushare.errors import (
     Unreachable,
 )
 from gpushare.kube.client import Kube
+from gpushare.objects import PodCondition
 from tests.builders import pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status
 
@@ -54,6 +56,52 @@ async def test_a_write_that_was_not_confirmed_is_refused_or_unknown(door, tmp_pa
         with pytest.raises(ApiError) as caught:
             await kube.bind_pod(pod("a", 8), "n1", {}, seconds=0.3)
     assert type(caught.value) is error
+
+
+async def test_a_condition_is_set_beside_the_others_on_just_this_pod(door, tmp_path):
+    door.answers = [body({})]
+    condition = PodCondition("x/Usable", "False", "Why", "because")
+    async with door.connect(tmp_path) as kube:
+        await kube.set_pod_condition("default", "a", "uid-a", condition, "2026-01-01T00:00:00Z")
+    [(method, path, _, sent)] = door.asked
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/default/pods/a/status")
+    assert door.content_types == ["application/strategic-merge-patch+json"]
+    assert msgspec.json.decode(sent) == {
+        "metadata": {"uid": "uid-a"},
+        "status": {
+            "conditions": [
+                {
+                    "type": "x/Usable",
+                    "status": "False",
+                    "reason": "Why",
+                    "message": "because",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }
+            ]
+        },
+    }
+
+
+async def test_an_eviction_is_of_just_this_pod(door, tmp_path):
+    door.answers = [status(201, "Created")]
+    async with door.connect(tmp_path) as kube:
+        await kube.evict_pod("default", "a", "uid-a")
+    [(method, path, _, sent)] = door.asked
+    assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/a/eviction")
+    eviction = msgspec.json.decode(sent)
+    assert (eviction["apiVersion"], eviction["kind"]) == ("policy/v1", "Eviction")
+    assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-a"}}
+
+
+async def test_a_token_that_was_rotated_is_read_again(door, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("first")
+    door.answers, door.user = [body({"metadata": {}})], {"tokenFile": str(token)}
+    async with door.connect(tmp_path) as kube:
+        await kube.get_pod("default", "a")
+        token.write_text("second")
+        await kube.get_pod("default", "a")
+    assert door.tokens == ["Bearer first", "Bearer second"]
 
 
 async def test_a_connection_that_never_came_about_is_known_to_have_sent_nothing(door, tmp_path):
