@@ -129,7 +129,7 @@ async def test_a_pod_that_its_card_has_no_room_for_fails_with_an_event(plugin, k
     plugin.watch.changed(running)
     await kubelet.admit(running)
     await kubelet.pre_start(running, "app-0")
-    with pytest.raises(Rejected, match="wants 24 .* which has 63, .* hold 40"):
+    with pytest.raises(Rejected, match=r"wants 24 .* which has 63, .* hold 40"):
         await kubelet.admit(pod("forged", 24, cards=(SECOND,)))
     await eventually(lambda: plugin.writes.events)
     assert not plugin.writes.conditions, "the pod has failed for good"

@@ -218,7 +218,7 @@ async def test_a_pod_that_goes_by_the_extender_overfills_no_card(plugin, kubelet
     for each in (rightful, forged):
         await kubelet.admit(each)
     await kubelet.pre_start(rightful, "app-0")
-    with pytest.raises(grpc.aio.AioRpcError, match="wants 10 .* which has 15, .* hold 10"):
+    with pytest.raises(grpc.aio.AioRpcError, match=r"wants 10 .* which has 15, .* hold 10"):
         await kubelet.pre_start(forged, "app-0")
     await kubelet.pre_start(rightful, "app-0")
     await eventually(lambda: plugin.writes.conditions)

@@ -22,8 +22,6 @@ class FrontDoor:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         self.content_types: list[str] = []
-        self.tokens: list[str] = []
-        self.user = {"token": "secret"}
         self.answers: list[Answer] = []
         self.app = web.Application()
         self.app.router.add_route("*", "/{path:.*}", self._handle)
@@ -32,7 +30,6 @@ class FrontDoor:
         body = await request.read()
         self.asked.append((request.method, request.path, dict(request.query), body))
         self.content_types.append(request.content_type)
-        self.tokens.append(request.headers.get("Authorization", ""))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return await answer(request)
 
@@ -41,7 +38,7 @@ class FrontDoor:
         async with TestServer(self.app) as server:
             kubeconfig = {
                 "clusters": [{"name": "c", "cluster": {"server": str(server.make_url(""))}}],
-                "users": [{"name": "u", "user": self.user}],
+                "users": [{"name": "u", "user": {"token": "secret"}}],
                 "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
                 "current-context": "x",
             }

@@ -1,7 +1,13 @@
 """Each answer of the API server, and each way to get none, is the error that says what is known."""
 
+import datetime as dt
+import shutil
+from types import SimpleNamespace
+
+import certifi
 import msgspec
 import pytest
+from kubernetes.aio.config import incluster_config
 
 from gpushare.errors import (
     ApiError,
@@ -93,15 +99,30 @@ async def test_an_eviction_is_of_just_this_pod(door, tmp_path):
     assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-a"}}
 
 
-async def test_a_token_that_was_rotated_is_read_again(door, tmp_path):
-    token = tmp_path / "token"
-    token.write_text("first")
-    door.answers, door.user = [body({"metadata": {}})], {"tokenFile": str(token)}
-    async with door.connect(tmp_path) as kube:
-        await kube.get_pod("default", "a")
-        token.write_text("second")
-        await kube.get_pod("default", "a")
-    assert door.tokens == ["Bearer first", "Bearer second"]
+async def test_a_token_that_was_rotated_is_read_again_within_a_minute(monkeypatch, tmp_path):
+    class Later(dt.datetime):
+        minutes = 0
+
+        @classmethod
+        def now(cls, tz=None):
+            return dt.datetime(2026, 1, 1, 0, cls.minutes)  # noqa: DTZ001 - as the library
+
+    (tmp_path / "token").write_text("first")
+    shutil.copy(certifi.where(), tmp_path / "ca.crt")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    clock = SimpleNamespace(datetime=Later, timedelta=dt.timedelta)
+    monkeypatch.setattr(incluster_config, "datetime", clock)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    shown = []
+    async with Kube.connect() as kube:
+        for text in ("first", "second"):
+            (tmp_path / "token").write_text(text)
+            words = await kube._api.param_serialize("GET", "/", auth_settings=["BearerToken"])
+            shown.append(words[2]["authorization"])
+            Later.minutes += 2
+    assert shown == ["bearer first", "bearer second"]
 
 
 async def test_a_connection_that_never_came_about_is_known_to_have_sent_nothing(door, tmp_path):
