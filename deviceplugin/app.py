@@ -95,7 +95,7 @@ async def run(settings: Settings, backend: Backend) -> None:
         own_node = client.nodes(field_selector=f"metadata.name={settings.node_name}")
 
         def why_not_ready() -> list[str]:
-            whys = (cards.refusal, registrar.why_not, driver.why_silent, *cards.blocks.values())
+            whys = (cards.refusal, registrar.why_not, driver.why_silent, cards.why_blocked)
             return [why for why in whys if why]
 
         app = web.Application()

@@ -29,7 +29,7 @@ class NodeCards:
         self.is_provisional = before is None
         self.version = 0
         self.refusal = ""
-        self.blocks: dict[str, str] = {}
+        self._blocks: dict[str, str] = {}
         self._publish()
 
     @property
@@ -40,7 +40,7 @@ class NodeCards:
     @property
     def published(self) -> Inventory | None:
         """What everyone is told: the inventory, with no healthy card while the node is blocked."""
-        if self._survey is None or not self.blocks:
+        if self._survey is None or not self._blocks:
             return self.inventory
         return without_driver(self._survey, "").inventory
 
@@ -51,16 +51,21 @@ class NodeCards:
             return None
         return devices.message(self.published)
 
+    @property
+    def why_blocked(self) -> str:
+        """Why the whole node takes nothing new; empty if it does."""
+        return "; ".join(self._blocks.values())
+
     def set_block(self, name: str, why: str) -> None:
         """Offer nothing on this node for a reason that no card has; an empty ``why`` lifts it.
 
         Containers that were given a card before may still start on it.
         """
-        if self.blocks.get(name, "") == why:
+        if self._blocks.get(name, "") == why:
             return
-        self.blocks = {key: value for key, value in self.blocks.items() if key != name}
+        self._blocks = {key: value for key, value in self._blocks.items() if key != name}
         if why:
-            self.blocks[name] = why
+            self._blocks[name] = why
             log.error("the node offers nothing", extra={"block": name, "why": why})
         else:
             log.info("the node offers its cards again", extra={"block": name})

@@ -91,7 +91,7 @@ class NodeReport:
             return True
         await self._keep(known)
         await self._tell(node, "MemoryUnitTooFine", self._cards.refusal)
-        await self._tell(node, "GpushareNodeBlocked", "; ".join(self._cards.blocks.values()))
+        await self._tell(node, "GpushareNodeBlocked", self._cards.why_blocked)
         patch = difference(node, wanted)
         if not patch:
             return True

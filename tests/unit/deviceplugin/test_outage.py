@@ -80,19 +80,19 @@ async def test_three_pods_refused_for_the_kubelets_silence_are_the_last(bench) -
     async with bench.running():
         bench.fail()
         await bench.until(lambda: not bench.offered)
-        assert "get nodes/pods" in bench.cards.blocks[outage.BLOCK]
+        assert "get nodes/pods" in bench.cards.why_blocked
         assert not any(card.is_healthy for card in bench.cards.published.cards)
         first = bench.kubelet.asked
         await bench.until(lambda: bench.kubelet.asked > first + 2)
         bench.kubelet.fails = None
         await bench.until(lambda: bench.offered == 30)
-    assert not bench.cards.blocks
+    assert not bench.cards.why_blocked
 
 
 async def test_what_was_given_before_may_still_start_meanwhile(bench) -> None:
     async with bench.running():
         bench.fail()
-        await bench.until(lambda: bench.cards.blocks)
+        await bench.until(lambda: bench.cards.why_blocked)
     assert [bench.cards.why_unusable(each) for each in bench.cards.inventory.cards] == ["", ""]
 
 
