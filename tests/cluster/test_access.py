@@ -121,7 +121,8 @@ def test_a_plugin_changes_nothing_else_of_a_pods_status(
         {"kind": "Ready"},
         {"kind": "gpushare.aliyun.com/Another"},
         {"phase": "Failed"},
-        {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]},
+        {"startTime": "2026-01-01T00:00:00Z"},
+        {"nominatedNodeName": "n2"},
         {"reason": "Evicted"},
         {"containerStatuses": [{"name": "main", "ready": False, "restartCount": 7}]},
     ]
