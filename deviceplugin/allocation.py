@@ -7,7 +7,7 @@ refuse, at once and with a reason, a pod that nobody has decided on.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from deviceplugin import answers, cdi, devices, metrics
@@ -41,10 +41,7 @@ class Allocations:
         kubelet: PodSource,
         watch: NodePods,
         checkpoint: CheckpointFile,
-        *,
-        check_room: Callable[[Grant], None],
     ) -> None:
-        self._check_room = check_room
         self._binding = binding
         self._cards = cards
         self._kubelet = kubelet
@@ -195,5 +192,4 @@ class Allocations:
                     pod=pod,
                     reason=Reason.CARD_UNHEALTHY,
                 )
-        self._check_room(grant)
         return grant

@@ -69,7 +69,7 @@ async def run(settings: Settings, backend: Backend) -> None:
             room.check(grant, watch, cards.inventory, reports.has_started)
 
         node_report = NodeReport(kube, settings.node_name, cards, slots, clock)
-        allocations = Allocations(binding, cards, kubelet, watch, checkpoint, check_room=check_room)
+        allocations = Allocations(binding, cards, kubelet, watch, checkpoint)
         starts = Starts(
             cards=cards,
             kubelet=kubelet,

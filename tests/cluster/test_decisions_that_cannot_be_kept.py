@@ -139,20 +139,8 @@ def test_a_pod_whose_card_was_lost_before_its_start_waits_for_just_that_card(
 def test_a_card_that_stays_lost_costs_its_waiting_pods_and_their_owner_makes_others(
     gpushare: Gpushare, pods: Workloads, history: History
 ):
-    labels = {"app": "owned"}
-    template = pod("", 1000, node=NODE, metadata={"labels": labels})
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "owned"},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
-        },
-    }
     gpushare.cluster.stop(KUBELET)
-    gpushare.cluster.kubectl("create", "-f", "-", stdin=json.dumps(deployment))
+    create_deployment(gpushare, "owned", replicas=1)
     first = lose_the_card_before_the_start(gpushare, pods, "app=owned")
     pods.wait_gone(first, seconds=60)
     [message] = told(gpushare, first, "GpushareEvicted")
@@ -167,6 +155,47 @@ def test_a_card_that_stays_lost_costs_its_waiting_pods_and_their_owner_makes_oth
     assert env_is_card_on_record(pods, second) == {second: SECOND}
     assert not condition(pods, second)
     sums_are_right(gpushare, pods)
+
+
+def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods: Workloads):
+    create_deployment(gpushare, "storm", replicas=0)
+    gpushare.cluster.stop(plugin_of(NODE))
+    with gpushare.cluster.api() as api:
+        api.request(
+            "PATCH",
+            "/apis/apps/v1/namespaces/default/deployments/storm",
+            {"spec": {"replicas": 1}},
+            content_type="application/merge-patch+json",
+        )
+
+        def offered() -> str | None:
+            status = api.get(f"/api/v1/nodes/{NODE}")["status"]
+            found = status["allocatable"]["aliyun.com/gpu-mem"]
+            return None if found == "0" else str(found)
+
+        wait_until("the kubelet to say that nothing is left", offered, seconds=20)
+    failed = [each for each in pods.all("app=storm") if each["status"]["phase"] == "Failed"]
+    assert len(failed) <= 4, f"{len(failed)} pods have failed"
+    gpushare.cluster.start(plugin_of(NODE))
+    gpushare.cluster.kubectl("rollout", "status", "deployment/storm", "--timeout=60s", seconds=70)
+    sums_are_right(gpushare, pods)
+
+
+def create_deployment(gpushare: Gpushare, name: str, *, replicas: int) -> None:
+    """Make a Deployment of pods that ask for a share of the node."""
+    labels = {"app": name}
+    template = pod("", 1000, node=NODE, metadata={"labels": labels})
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
+        },
+    }
+    gpushare.cluster.kubectl("create", "-f", "-", stdin=json.dumps(deployment))
 
 
 def stranger(name: str, units: int, annotations: dict[str, str]) -> dict[str, Any]:

@@ -102,9 +102,7 @@ class Plugin:
         def check_room(grant) -> None:
             room.check(grant, self.watch, self.cards.inventory, self.reports.has_started)
 
-        allocations = Allocations(
-            binding, self.cards, kubelet, self.watch, self.checkpoint, check_room=check_room
-        )
+        allocations = Allocations(binding, self.cards, kubelet, self.watch, self.checkpoint)
         starts = Starts(
             cards=self.cards,
             kubelet=kubelet,

@@ -124,15 +124,27 @@ async def test_an_unhealthy_card_is_an_error_never_another_card(plugin, kubelet)
         await kubelet.admit(pod("a", 8, cards=(SECOND,)))
 
 
-async def test_a_pod_that_its_card_has_no_room_for_fails_with_an_event(plugin, kubelet) -> None:
+async def test_a_pod_that_its_card_has_no_room_for_waits_and_does_not_fail(plugin, kubelet) -> None:
     running = pod("running", 40, cards=(SECOND,))
     plugin.watch.changed(running)
     await kubelet.admit(running)
     await kubelet.pre_start(running, "app-0")
-    with pytest.raises(Rejected, match=r"wants 24 .* which has 63, .* hold 40"):
-        await kubelet.admit(pod("forged", 24, cards=(SECOND,)))
+    forged = pod("forged", 23, cards=(SECOND,))
+    plugin.watch.changed(forged)
+    await kubelet.admit(forged)
+    forged_again = pod("forged-2", 24, cards=(SECOND,))
+    await kubelet.admit(forged_again)
+    await kubelet.pre_start(forged, "app-0")
+    with pytest.raises(grpc.aio.AioRpcError, match=r"wants 24 .* which has 63, .* hold 63"):
+        await kubelet.pre_start(forged_again, "app-0")
+    await eventually(lambda: plugin.writes.conditions)
+
+
+async def test_a_pod_that_nobody_decided_on_is_told_once_that_it_failed(plugin, kubelet) -> None:
+    with pytest.raises(Rejected):
+        await kubelet.admit(pod("stranger", 8))
     await eventually(lambda: plugin.writes.events)
-    assert not plugin.writes.conditions, "the pod has failed for good"
+    assert not plugin.writes.conditions, "nothing more will become of it"
 
 
 async def test_a_kubelet_that_says_nothing_costs_three_pods_and_no_more(

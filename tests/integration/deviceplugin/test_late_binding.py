@@ -1,5 +1,6 @@
 """Late binding: a container starts on the card on its pod's record, or it does not start."""
 
+import asyncio
 import json
 
 import grpc
@@ -210,6 +211,19 @@ async def test_a_refusal_waits_for_no_api_server(plugin, kubelet) -> None:
     await kubelet.pre_start(good, "app-0")
     plugin.writes.fails = None
     await eventually(lambda: plugin.writes.conditions and plugin.writes.events)
+
+
+async def test_a_pod_whose_end_the_watch_shows_late_keeps_no_other_from_starting(
+    plugin, kubelet
+) -> None:
+    old, new = pod("old", 10, cards=(FIRST,)), pod("new", 10, cards=(FIRST,))
+    plugin.watch.replaced([old, new])
+    for each in (old, new):
+        await kubelet.admit(each)
+    await kubelet.pre_start(old, "app-0")
+    asyncio.get_running_loop().call_later(0.1, plugin.watch.deleted, old)
+    await kubelet.pre_start(new, "app-0")
+    assert not plugin.writes.conditions
 
 
 async def test_a_pod_that_goes_by_the_extender_overfills_no_card(plugin, kubelet) -> None:
