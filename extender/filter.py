@@ -49,6 +49,6 @@ def filter_nodes(pod: Pod, nodes: Iterable[str], why_not: WhyNot) -> Filtered:
         # kube-scheduler would look again only when something in the cluster changes, or after five
         # minutes. It repeats a refused bind by itself, within ten seconds: so bind refuses these.
         for node in cooling:
-            del found.failed[node]
+            found.failed.pop(node, None)  # a caller may name it twice
         found.fitting.extend(cooling)
     return found

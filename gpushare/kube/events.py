@@ -12,6 +12,7 @@ from gpushare.objects import Node, Pod
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE: Final = 1024  # the API server's limit
+_NAME: Final = 200  # of 253, with the time behind it
 
 
 def made(
@@ -31,7 +32,7 @@ def made(
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{meta.name}.{now_ns:x}",
+            "name": f"{meta.name[:_NAME].rstrip('-.')}.{now_ns:x}",
             "namespace": meta.namespace or "default",
         },
         "involvedObject": {

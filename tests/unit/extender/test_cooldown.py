@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.cluster import FailedPodHandler
 from extender.cooldown import FIRST_SECONDS, MOST_SECONDS, WITHIN_SECONDS, Cooldown
 from extender.filter import filter_nodes
 from gpushare.errors import NoRoom
@@ -130,6 +131,24 @@ async def test_without_another_node_bind_refuses_so_that_kube_scheduler_tries_ag
     assert bench.held == [(0, 0)]
     bench.time.now += FIRST_SECONDS
     await bench.bind(pod("next", 4))
+
+
+async def test_pods_that_had_failed_before_they_were_listed_close_nothing():
+    bench = Bench(16)
+    for name in "ab":
+        bench.add(pod(name, 4))
+        await bench.bind(pod(name, 4))
+    watch = FailedPodHandler(bench.cluster)
+    watch.replaced([ended("a"), ended("b")])
+    assert bench.cluster.cooling_nodes() == 0
+    for name in "ab":
+        watch.changed(ended(name))
+    assert bench.cluster.cooling_nodes() == 1
+
+
+async def test_a_node_that_is_named_twice_is_answered_all_the_same():
+    bench = await cooling_bench()
+    assert set(asked(bench, "n", "n").fitting) == {"n"}
 
 
 async def test_a_container_that_starts_opens_its_node_again():
