@@ -30,7 +30,7 @@ PORT = 32799
 
 def filled() -> Cluster:
     """5,000 nodes of 8 cards with 32 pods each; half of the nodes have no card with room for 8."""
-    cluster = Cluster(1, lambda *_: None)
+    cluster = Cluster(1, lambda *_: None, SystemClock())
     cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(NODES)])
     for i in range(NODES):
         units = 19 if i % 2 else 10

@@ -1,13 +1,14 @@
 """Builds the device plugin out of its parts and runs it until it is told to stop."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 from aiohttp import web
 
+from deviceplugin import room
 from deviceplugin.allocation import Allocations
 from deviceplugin.binding import Binding
 from deviceplugin.cdi import Specs
@@ -15,12 +16,14 @@ from deviceplugin.cdi_probe import probe
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.driver import Backend, ProcessSource
 from deviceplugin.driver_watch import DriverWatch
+from deviceplugin.grant import Grant
 from deviceplugin.instance_lock import InstanceLock
 from deviceplugin.inventory import Terms
 from deviceplugin.kubelet_pods import KubeletPods
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.node_report import NodeReport
 from deviceplugin.nvidia_cdi import NvidiaSpecs
+from deviceplugin.outage import KubeletOutage
 from deviceplugin.pod_report import PodReport
 from deviceplugin.pods import NodePods
 from deviceplugin.registration import Registrar
@@ -30,6 +33,7 @@ from deviceplugin.server import Endpoint, Service
 from deviceplugin.settings import Settings
 from deviceplugin.start import Starts
 from deviceplugin.state import StateFile
+from deviceplugin.trouble_report import TroubleReport
 from deviceplugin.unit_hold import UnitHold
 from deviceplugin.usage_watch import UsageWatch
 from gpushare.clock import SystemClock
@@ -75,6 +79,16 @@ class _NodeHalf:
         reports = PodReport(
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
+        troubles = TroubleReport(kube=kube, pods=watch, clock=clock)
+        outage = KubeletOutage(cards, kubelet, clock)
+
+        def started(pod_uid: str, uuids: Sequence[str]) -> None:
+            reports.started(pod_uid, uuids)
+            troubles.may_start(pod_uid)
+
+        def check_room(grant: Grant) -> None:
+            room.check(grant, watch, cards.inventory, reports.has_started)
+
         node_report = NodeReport(
             kube, settings.node_name, cards, state, clock, seen=binding.node_seen
         )
@@ -86,10 +100,18 @@ class _NodeHalf:
             checkpoint=checkpoint,
             specs=specs,
             nvidia=NvidiaSpecs(settings.nvidia_cdi_dirs) if needs_cdi else None,
-            started=reports.started,
+            started=started,
+            check_room=check_room,
             clock=clock,
         )
-        service = Service(cards, allocations, starts, clock)
+        service = Service(
+            cards=cards,
+            allocations=allocations,
+            starts=starts,
+            troubles=troubles,
+            outage=outage,
+            clock=clock,
+        )
         endpoint = Endpoint(settings.device_plugin_dir, service)
         registrar = Registrar(settings.device_plugin_dir, endpoint, service, cards)
         driver = DriverWatch(backend, cards, settings.health_seconds)
@@ -124,6 +146,8 @@ class _NodeHalf:
             binding.run,
             node_report.run,
             reports.run,
+            troubles.run,
+            outage.run,
             checks.run,
             Informer(kube, own_pods, Pod, watch).run,
             Informer(kube, own_node, Node, node_report).run,

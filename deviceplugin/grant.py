@@ -106,8 +106,14 @@ def grant_of(pod: Pod, inventory: Inventory | None) -> Grant:
     share = share_of(pod, inventory)
     if share is None:
         raise Refused(f"pod {pod.key} holds no share: it is not bound, or it has ended")
-    if share.is_unplaced:
+    if share.is_unplaced and not _is_placed_anywhere(pod):
         raise _unreadable(pod, f"pod {pod.key}: its card cannot be told: {share.why_unplaced}")
+    if share.is_unplaced:
+        raise Refused(
+            f"pod {pod.key}: {share.why_unplaced}: was it replaced, or the node made anew?",
+            pod=pod,
+            reason=Reason.CARD_GONE,
+        )
     cards = [card for card in inventory.cards if card.uuid in share.cards]
     if len(cards) != request.card_count:
         raise _unreadable(
@@ -116,6 +122,12 @@ def grant_of(pod: Pod, inventory: Inventory | None) -> Grant:
             f"record",
         )
     return Grant(pod, request, tuple(cards))
+
+
+def _is_placed_anywhere(pod: Pod) -> bool:
+    """Whether its decision can be read and names cards by UUID, be they here or not."""
+    share = share_of(pod, None)
+    return share is not None and not share.is_unplaced
 
 
 def _unreadable(pod: Pod, text: str) -> Refused:

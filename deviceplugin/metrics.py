@@ -53,6 +53,16 @@ FORGOTTEN: Final = Gauge(
     "gpushare_deviceplugin_forgotten_pods",
     "Pods that run with a share and are not in the kubelet's checkpoint.",
 )
+REFUSED: Final = Counter(
+    "gpushare_deviceplugin_refused",
+    "Containers that were not given the card that was decided on, by reason.",
+    ["reason"],
+)
+BLOCKED: Final = Gauge(
+    "gpushare_deviceplugin_blocked",
+    "1 while the node offers nothing for a reason that no card has.",
+    ["name"],
+)
 LIST_DEVICES: Final = Gauge("gpushare_deviceplugin_list_devices", "Devices in the list.")
 LIST_BYTES: Final = Gauge(
     "gpushare_deviceplugin_list_bytes",

@@ -155,6 +155,7 @@ class NodeCards:
         else:
             del self._blocks[name]
             log.info("node takes pods again", extra={"block": name})
+        metrics.BLOCKED.labels(name).set(bool(why))
         self._publish()
 
     def hold_unit(self, why: str) -> None:
@@ -239,6 +240,9 @@ class NodeCards:
             uuid: ("CardUnhealthy", f"card {uuid} is unhealthy: {why}")
             for uuid, why in self._states.ill.items()
         }
+        for name, why in self._blocks.items():
+            if name != UNIT_BLOCK:
+                found[name] = ("GpushareNodeBlocked", why)
         if self._unit_notice:
             found[UNIT_BLOCK] = ("MemoryUnitChanged", self._unit_notice)
         try:

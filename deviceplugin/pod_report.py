@@ -21,7 +21,7 @@ from deviceplugin.pods import NodePods
 from gpushare.clock import Clock
 from gpushare.contract import ANNOTATION_ASSIGN_TIME, ANNOTATION_ASSIGNED, ANNOTATION_RUNNING_ON
 from gpushare.errors import ApiError, RequestError
-from gpushare.kube.backoff import Backoff
+from gpushare.kube.retries import Retries
 from gpushare.objects import Pod
 from gpushare.records import asks_for_share, encode_running_on, request_of
 
@@ -55,48 +55,40 @@ class PodReport:
         self._specs = specs
         self._clock = clock
         self._started: dict[str, tuple[str, ...]] = {}
-        self._refused: dict[str, tuple[Backoff, float]] = {}  # pod uid to when it is tried again
+        self._retries: Retries[str] = Retries(clock)  # by pod uid
+        self._stirred = pods.subscribe()
         self._landed: dict[str, str] = {}  # pod uid to the resourceVersion that was patched
 
     def started(self, pod_uid: str, uuids: Sequence[str]) -> None:
         """A container of this pod starts now on these cards."""
         self._started[pod_uid] = tuple(uuids)
-        self._pods.stirred.set()
+        self._stirred.set()
+
+    def has_started(self, pod_uid: str) -> bool:
+        """Whether a container of this pod was let start in this program's life."""
+        return pod_uid in self._started
 
     async def run(self) -> None:
         """Until cancelled: patch what is due, again until it has landed or the pod is gone."""
         while True:
-            self._pods.stirred.clear()
+            self._stirred.clear()
             due = list(self._due())
             metrics.REPORTS_WAITING.set(len(due))
-            self._refused = {
-                pod.uid: self._refused[pod.uid] for pod, _ in due if pod.uid in self._refused
-            }
-            # Each pod has a wait of its own: one that is refused for good holds up no other.
-            now = self._clock.monotonic()
-            ready = [each for each in due if self._not_before(each[0].uid) <= now]
+            self._retries.keep_only({pod.uid for pod, _ in due})
+            ready = [each for each in due if self._retries.is_ready(each[0].uid)]
             await asyncio.gather(*(self._report(pod, uuids) for pod, uuids in ready[:_AT_ONCE]))
-            metrics.REPORTS_WAITING.set(len(self._refused) + max(0, len(ready) - _AT_ONCE))
+            metrics.REPORTS_WAITING.set(len(self._retries) + max(0, len(ready) - _AT_ONCE))
             if len(ready) <= _AT_ONCE:
-                await self._stirred()
+                await self._wait()
 
     async def _report(self, pod: Pod, uuids: tuple[str, ...]) -> None:
-        if await self._write(pod, uuids):
-            self._refused.pop(pod.uid, None)
-            return
-        backoff, _ = self._refused.get(pod.uid) or (Backoff(0.5, 30.0), 0.0)
-        self._refused[pod.uid] = backoff, self._clock.monotonic() + backoff.next()
+        self._retries.tried(pod.uid, landed=await self._write(pod, uuids))
 
-    def _not_before(self, uid: str) -> float:
-        return self._refused[uid][1] if uid in self._refused else 0.0
-
-    async def _stirred(self) -> None:
+    async def _wait(self) -> None:
         """Return at the next change, when a refused report may be tried again, or after a round."""
-        soonest = min((at for _, at in self._refused.values()), default=float("inf"))
-        seconds = min(_ROUND_SECONDS, max(0.0, soonest - self._clock.monotonic()))
         try:
-            async with asyncio.timeout(seconds):
-                await self._pods.stirred.wait()
+            async with asyncio.timeout(self._retries.seconds(_ROUND_SECONDS)):
+                await self._stirred.wait()
         except TimeoutError:
             log.debug("looking again whether a report is due")
 
@@ -130,11 +122,7 @@ class PodReport:
 
     def _given(self, pod: Pod, entries: Sequence[Entry]) -> tuple[str, ...]:
         """The cards that a container which has started was given; none if none has."""
-        statuses = (
-            *(pod.status.container_statuses or ()),
-            *(pod.status.init_container_statuses or ()),
-        )
-        started = {status.name for status in statuses if status.container_id}
+        started = {status.name for status in pod.statuses if status.container_id}
         for entry in entries:
             if entry.container in started and (cards := self._cards_of(entry)):
                 return tuple(sorted(cards))

@@ -11,18 +11,23 @@ log = logging.getLogger(__name__)
 
 
 class NodePods:
-    """The handler of an informer on this node's pods; ``stirred`` is set at each change.
+    """The handler of an informer on this node's pods.
 
     ``is_listed``: all of them have been listed once, so that one which is not here is gone.
     """
 
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
-        self.stirred = asyncio.Event()
+        self._listeners: list[asyncio.Event] = []
         self.is_listed = False
 
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods.values())
+
+    def subscribe(self) -> asyncio.Event:
+        """An event of the caller's own that is set at each change."""
+        self._listeners.append(asyncio.Event())
+        return self._listeners[-1]
 
     def by_uid(self, uid: str) -> Pod | None:
         return self._pods.get(uid)
@@ -30,15 +35,19 @@ class NodePods:
     def replaced(self, items: list[Pod]) -> None:
         self._pods = {pod.uid: self._as_decided(pod) for pod in items}
         self.is_listed = True
-        self.stirred.set()
+        self._stir()
 
     def changed(self, item: Pod) -> None:
         self._pods[item.uid] = self._as_decided(item)
-        self.stirred.set()
+        self._stir()
 
     def deleted(self, item: Pod) -> None:
         self._pods.pop(item.uid, None)
-        self.stirred.set()
+        self._stir()
+
+    def _stir(self) -> None:
+        for listener in self._listeners:
+            listener.set()
 
     def _as_decided(self, pod: Pod) -> Pod:
         before = self._pods.get(pod.uid)

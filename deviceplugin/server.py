@@ -16,9 +16,11 @@ import grpc
 
 from deviceplugin import metrics
 from deviceplugin.allocation import Allocations
-from deviceplugin.errors import KubeletError, NoMatch
+from deviceplugin.errors import KubeletError, NoMatch, Refused
 from deviceplugin.node_cards import NodeCards
+from deviceplugin.outage import KubeletOutage
 from deviceplugin.start import Starts
+from deviceplugin.trouble_report import TroubleReport
 from gpushare.clock import Clock
 from gpushare.errors import GpushareError
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -42,11 +44,20 @@ class Service:
     """Device lists that are read are numbered from 1; ``streams_opened`` is the last number."""
 
     def __init__(
-        self, cards: NodeCards, allocations: Allocations, starts: Starts, clock: Clock
+        self,
+        *,
+        cards: NodeCards,
+        allocations: Allocations,
+        starts: Starts,
+        troubles: TroubleReport,
+        outage: KubeletOutage,
+        clock: Clock,
     ) -> None:
         self._cards = cards
         self._allocations = allocations
         self._starts = starts
+        self._troubles = troubles
+        self._outage = outage
         self._clock = clock
         self._answering_now = 0
         self._quiet = asyncio.Event()
@@ -142,6 +153,7 @@ class Service:
                     result = await answer(request)
             except Exception as err:  # noqa: BLE001 - the last place: the kubelet gets a text
                 metrics.CALLS.labels(call, "error").inc()
+                self._note(call, err)
                 await _abort(call, err, context)
             finally:
                 metrics.CALL_SECONDS.labels(call).observe(self._clock.monotonic() - began)
@@ -154,6 +166,13 @@ class Service:
             return result
 
         return handle
+
+    def _note(self, call: str, err: Exception) -> None:
+        """Leave to others what this error means beyond the answer."""
+        if isinstance(err, Refused):
+            self._troubles.refused(err, is_tried_again=call == "PreStartContainer")
+        elif call == "Allocate":
+            self._outage.allocate_failed(err)
 
 
 class Endpoint:

@@ -5,6 +5,7 @@ leaves the pod waiting with our text and is tried again, so nothing has to be gu
 starts on the cards that are on its pod's record, or it does not start.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -23,6 +24,8 @@ from gpushare.objects import Pod
 
 log = logging.getLogger(__name__)
 
+_ROOM_SECONDS: Final = 0.5
+_LOOK_AGAIN_SECONDS: Final = 0.02
 _SWEEP_SECONDS: Final = 60.0
 _KEPT_SECONDS: Final = (
     600.0  # far beyond the time from a file's writing to its container's creation
@@ -45,6 +48,7 @@ class Starts:
         specs: cdi.Specs,
         nvidia: NvidiaSpecs | None = None,
         started: Callable[[str, Sequence[str]], None],
+        check_room: Callable[[Grant], None],
         clock: Clock,
     ) -> None:
         self._cards = cards
@@ -54,6 +58,7 @@ class Starts:
         self._specs = specs
         self._nvidia = nvidia
         self._started = started
+        self._check_room = check_room
         self._clock = clock
         self._swept_at = clock.monotonic()
         self._counted: set[str] = set()
@@ -75,6 +80,7 @@ class Starts:
                     pod=pod,
                     reason=reason,
                 )
+        await self._wait_for_room(grant)  # from here to _started nothing may be awaited
         for entry in entries:
             self._make_true(entry, grant)
         self._count_off_card(ids, grant)
@@ -89,6 +95,21 @@ class Starts:
                 "cards": grant.uuids,
             },
         )
+
+    async def _wait_for_room(self, grant: Grant) -> None:
+        """Refused if the card is too full also when the watch has had time to show who has ended.
+
+        The extender may have seen it before us, and a refusal costs the pod seconds.
+        """
+        deadline = self._clock.monotonic() + _ROOM_SECONDS
+        while self._clock.monotonic() < deadline:
+            try:
+                self._check_room(grant)
+            except Refused:
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            else:
+                return
+        self._check_room(grant)
 
     def _entries_of(self, ids: frozenset[str]) -> list[Entry]:
         entries = [entry for entry in self._checkpoint.read() if entry.device_ids == ids]

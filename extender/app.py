@@ -7,7 +7,8 @@ from typing import Final
 
 from extender import metrics
 from extender.bind import WRITE_SECONDS, Binder
-from extender.cluster import Cluster, NodeHandler, PodHandler
+from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
+from extender.evict import Evictor
 from extender.reconcile import Reconciler
 from extender.routes import Routes
 from extender.settings import Settings
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # The API server keeps ended pods for long; they hold nothing. Ending is a deletion to this watch.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+# To the watch above a rejected pod just goes away, as it was before: a watch of its own says why.
+FAILED_PODS: Final = "status.phase=Failed"
 MAX_NOTICES: Final = 1000
 
 
@@ -44,11 +47,15 @@ async def run(settings: Settings) -> None:
         except asyncio.QueueFull:
             log.warning("too many events to tell", extra={"reason": reason, "about": message})
 
-    cluster = Cluster(settings.unit_mib, notice)
+    cluster = Cluster(settings.unit_mib, notice, clock)
     metrics.register(cluster)
     async with Kube.connect(settings.kubeconfig) as kube:
         binder = Binder(cluster, kube, clock)
         pods = Informer(kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster))
+        failed = Informer(
+            kube, client.pods(field_selector=FAILED_PODS), Pod, FailedPodHandler(cluster)
+        )
+        evictor = Evictor(cluster, kube, notice, clock, after_seconds=settings.evict_after_seconds)
         nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster))
 
         async def list_and_watch_pods() -> None:
@@ -77,6 +84,8 @@ async def run(settings: Settings) -> None:
             await run_until_stopped(
                 list_and_watch_pods(),
                 nodes.run(),
+                failed.run(),
+                evictor.run(),
                 Reconciler(cluster, binder, kube, clock).run(),
                 tell(),
             )

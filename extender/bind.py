@@ -74,6 +74,7 @@ class Binder:
         if self._is_bound_as_wanted(pod, args):
             return
         decision = self._decide(pod, args.node)
+        self._cluster.cooldown.bound(pod.uid, args.node, self._clock.monotonic())
         try:
             await self._kube.bind_pod(pod, args.node, decision.annotations, seconds=WRITE_SECONDS)
         except Conflict as err:

@@ -4,13 +4,16 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from extender.cooldown import Cooldown
 from gpushare import inventory, records
 from gpushare.cards import Inventory, Request
+from gpushare.clock import Clock
+from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import RecordError
 from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
 from gpushare.placement import cards as placement
-from gpushare.placement.reasons import UNREADABLE, Reason
+from gpushare.placement.reasons import COOLING, UNREADABLE, Reason
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +28,11 @@ class Cluster:
     ``notice(about, reason, message)`` is called once for each thing an operator should know of.
     """
 
-    def __init__(self, unit_mib: int, notice: Notice) -> None:
+    def __init__(self, unit_mib: int, notice: Notice, clock: Clock) -> None:
         self.unit_mib = unit_mib
+        self.cooldown = Cooldown()
+        self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
+        self._clock = clock
         self.ledger = Ledger()
         self.unreadable: dict[str, str] = {}
         self.changed_decisions: set[str] = set()
@@ -48,7 +54,14 @@ class Cluster:
             return UNREADABLE
         besides = pod_uid if self.ledger.has_reserve(pod_uid) else ""
         account = self.ledger.account(node, besides=besides)
-        return placement.why_not(account, request, self.unit_mib)
+        reason = placement.why_not(account, request, self.unit_mib)
+        if reason is None and self.cooldown.is_cooling(node, self._clock.monotonic()):
+            return COOLING
+        return reason
+
+    def cooling_nodes(self) -> int:
+        """How many nodes take no pods because they have just failed some."""
+        return self.cooldown.count(self._clock.monotonic())
 
     def pods_replaced(self, items: list[Pod]) -> None:
         """Take a list of all pods; what was known and is not in it is gone."""
@@ -75,9 +88,14 @@ class Cluster:
                 self._report_changed(pod)
                 pod = kept
         self._pods[pod.uid] = pod
+        self._note_trouble(pod)
         if pod.node:
             self._pods_of_node.setdefault(pod.node, set()).add(pod.uid)
             self._count(pod)
+
+    def pod_failed(self, pod: Pod) -> None:
+        """A pod has just ended as Failed."""
+        self.cooldown.failed(pod, self._clock.monotonic())
 
     def pod_deleted(self, pod: Pod) -> None:
         self._forget(pod.uid)
@@ -158,6 +176,15 @@ class Cluster:
                 f"{share.units} units are taken from every one: {share.why_unplaced}",
             )
 
+    def _note_trouble(self, pod: Pod) -> None:
+        if pod.has_started:
+            self.cooldown.started(pod.uid, self._clock.monotonic())
+        condition = pod.condition(CONDITION_CARD_USABLE)
+        if condition is not None and condition.status == "False":
+            self.in_trouble[pod.uid] = pod
+        else:
+            self.in_trouble.pop(pod.uid, None)
+
     def _recount(self, node: str) -> None:
         for uid in self._pods_of_node.get(node, ()):
             self._count(self._pods[uid])
@@ -174,6 +201,7 @@ class Cluster:
             if not uids:
                 del self._pods_of_node[pod.node]
         self.changed_decisions.discard(uid)
+        self.in_trouble.pop(uid, None)
         self._told_unplaced.discard(uid)
         self.ledger.remove_share(uid)
 
@@ -206,6 +234,17 @@ class PodHandler:
         self.replaced = cluster.pods_replaced
         self.changed = cluster.pod_changed
         self.deleted = cluster.pod_deleted
+
+
+class FailedPodHandler:
+    """Hands pods that end as Failed to the cluster; those that had ended before say nothing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.changed = cluster.pod_failed
+
+    def replaced(self, _: list[Pod]) -> None: ...
+
+    def deleted(self, _: Pod) -> None: ...
 
 
 class NodeHandler:

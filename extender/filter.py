@@ -7,7 +7,7 @@ from gpushare import records
 from gpushare.cards import Request
 from gpushare.errors import RequestError
 from gpushare.objects import Pod
-from gpushare.placement.reasons import Reason
+from gpushare.placement.reasons import COOLING, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ def filter_nodes(pod: Pod, nodes: Iterable[str], why_not: WhyNot) -> Filtered:
     except RequestError as err:
         found.final.update(dict.fromkeys(nodes, str(err)))
         return found
+    cooling: list[str] = []
     for node in nodes:
         reason = why_not(node, request)
         if reason is None:
@@ -42,4 +43,12 @@ def filter_nodes(pod: Pod, nodes: Iterable[str], why_not: WhyNot) -> Filtered:
             found.final[node] = reason.text
         else:
             found.failed[node] = reason.text
+            if reason is COOLING:
+                cooling.append(node)
+    if not found.fitting:
+        # kube-scheduler would look again only when something in the cluster changes, or after five
+        # minutes. It repeats a refused bind by itself, within ten seconds: so bind refuses these.
+        for node in cooling:
+            found.failed.pop(node, None)  # a caller may name it twice
+        found.fitting.extend(cooling)
     return found

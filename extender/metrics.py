@@ -19,6 +19,12 @@ SECONDS: Final = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
 
+EVICTIONS: Final = Counter(
+    "gpushare_extender_evictions",
+    "Pods evicted because their decision could not be kept, by reason.",
+    ("reason",),
+)
+
 
 class LedgerCollector(Collector):
     """Reads the ledger when it is scraped, so that no number can lag behind it."""
@@ -70,6 +76,11 @@ class LedgerCollector(Collector):
             "gpushare_changed_decisions",
             "Bound pods whose decision was changed by somebody; the first one is believed.",
             value=len(self._cluster.changed_decisions),
+        )
+        yield GaugeMetricFamily(
+            "gpushare_extender_cooling_nodes",
+            "Nodes that take no pods because they have just failed some at admission.",
+            value=self._cluster.cooling_nodes(),
         )
         yield CounterMetricFamily(
             "gpushare_ledger_differences",

@@ -20,6 +20,7 @@ class Settings:
     unit_mib: int
     kubeconfig: str | None
     log_level: str
+    evict_after_seconds: float
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,6 +45,12 @@ def parse(argv: Sequence[str]) -> Settings:
         default=os.environ.get("GPUSHARE_KUBECONFIG"),
         help="path; the pod's ServiceAccount where it is not given",
     )
+    parser.add_argument(
+        "--evict-after",
+        default=_env("EVICT_AFTER", "60"),
+        help="seconds for which a pod may wait for a card that cannot be used, before it is "
+        "evicted; 0 to evict none",
+    )
     parser.add_argument("--log-level", default=_env("LOG_LEVEL", "info"), choices=LEVELS)
     parser.add_argument("--version", action="version", version=version())
     found = parser.parse_args(argv)
@@ -53,7 +60,15 @@ def parse(argv: Sequence[str]) -> Settings:
         unit_mib=parse_unit(found.memory_unit),
         kubeconfig=found.kubeconfig,
         log_level=found.log_level,
+        evict_after_seconds=_seconds("--evict-after", found.evict_after),
     )
+
+
+def _seconds(flag: str, text: str) -> float:
+    is_number = text.isascii() and text.isdigit() and len(text) <= 5  # noqa: PLR2004 - a day
+    if not is_number:
+        raise SettingsError(f"{flag}={text[:63]}: write whole seconds from 0 to 99999")
+    return float(text)
 
 
 def _env(name: str, default: str) -> str:

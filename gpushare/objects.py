@@ -14,6 +14,10 @@ from gpushare.contract import RESOURCE_MEMORY
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
+class OwnerReference(msgspec.Struct, gc=False, frozen=True):
+    controller: bool | None = None
+
+
 class ObjectMeta(msgspec.Struct, rename="camel", gc=False, frozen=True):
     name: str = ""
     namespace: str = ""
@@ -23,6 +27,7 @@ class ObjectMeta(msgspec.Struct, rename="camel", gc=False, frozen=True):
     deletion_timestamp: str | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
 
 
 class Resources(msgspec.Struct, gc=False, frozen=True):
@@ -65,15 +70,27 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False, frozen=True):
 class PodCondition(msgspec.Struct, gc=False, frozen=True):
     type: str = ""
     status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class Running(msgspec.Struct, gc=False, frozen=True):
+    """That there is one is all that is read."""
+
+
+class ContainerState(msgspec.Struct, gc=False, frozen=True):
+    running: Running | None = None
 
 
 class ContainerStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     name: str = ""
     container_id: str | None = msgspec.field(name="containerID", default=None)
+    state: ContainerState | None = None
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     phase: str | None = None
+    reason: str | None = None
     start_time: str | None = None
     conditions: tuple[PodCondition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
@@ -113,6 +130,30 @@ class Pod(msgspec.Struct, gc=False, frozen=True):
     @property
     def init_containers(self) -> tuple[Container, ...]:
         return self.spec.init_containers or ()
+
+    @property
+    def statuses(self) -> tuple[ContainerStatus, ...]:
+        """What the kubelet says of containers, those for the start first."""
+        status = self.status
+        return (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+
+    @property
+    def runs(self) -> bool:
+        """A container of it runs now, as far as the kubelet has said."""
+        return any(each.state and each.state.running is not None for each in self.statuses)
+
+    @property
+    def has_started(self) -> bool:
+        """A container of it has run at some time, as far as the kubelet has said."""
+        return any(each.container_id for each in self.statuses)
+
+    def condition(self, kind: str) -> PodCondition | None:
+        return next((each for each in self.status.conditions or () if each.type == kind), None)
+
+    @property
+    def has_controller(self) -> bool:
+        """Something makes another pod once this one is gone."""
+        return any(owner.controller for owner in self.metadata.owner_references or ())
 
     @property
     def is_terminal(self) -> bool:

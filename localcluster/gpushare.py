@@ -75,8 +75,13 @@ class Gpushare:
         words = ["--memory-unit=MiB", f"--kubeconfig={kubeconfig}", *arguments]
         self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
 
-    def start_plugin(self, node: str, *, binding: Binding = "late") -> None:
-        """Start a node's device plugin under its ServiceAccount, with a token of that node."""
+    def start_plugin(
+        self, node: str, *, binding: Binding = "late", recover_after: float = 60
+    ) -> None:
+        """Start a node's device plugin under its ServiceAccount, with a token of that node.
+
+        ``recover_after``: seconds for which a card must be well again before it is offered.
+        """
         cluster = self.cluster
         kubeconfig = self.plugin_kubeconfig(node)
         words = [
@@ -89,6 +94,7 @@ class Gpushare:
             "--memory-unit=MiB",
             "--reserved=none",
             f"--binding={binding}",
+            f"--recover-after={recover_after}",
         ]
         env = {**_ENVIRONMENT, **cluster.card_environment(node)}
         cluster.start_program(plugin_of(node), _python("deviceplugin", words), node=node, env=env)

@@ -30,10 +30,11 @@ from gpushare.errors import (
     SettingsError,
     Unreachable,
 )
-from gpushare.objects import Node, Pod
+from gpushare.objects import Node, Pod, PodCondition
 
 REQUEST_SECONDS: Final = 10.0
 MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _CONNECTIONS: Final = 100
 
 T = TypeVar("T")
@@ -146,6 +147,33 @@ class Kube:
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         await self.request("PATCH", pod_path(namespace, name), body=body)
 
+    async def set_pod_condition(
+        self, namespace: str, name: str, uid: str, condition: PodCondition, changed_at: str
+    ) -> None:
+        """Set one condition of just this uid; Conflict if the name means another pod by now.
+
+        ``changed_at`` is RFC 3339. Conditions merge by type in a strategic patch; a JSON merge
+        patch would take the kubelet's away.
+        """
+        written = {**msgspec.to_builtins(condition), "lastTransitionTime": changed_at}
+        body = {"metadata": {"uid": uid}, "status": {"conditions": [written]}}
+        path = pod_path(namespace, name) + "/status"
+        await self.request("PATCH", path, body=body, patch=STRATEGIC_PATCH)
+
+    async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Ask for the end of just this uid (policy/v1).
+
+        NotFound: it is gone. Conflict: the name means another pod by now. ApiError with code 429:
+        a PodDisruptionBudget does not allow it now.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self.request("POST", pod_path(namespace, name) + "/eviction", body=body)
+
     async def patch_node(self, name: str, patch: Mapping[str, Any], *, status: bool) -> Node:
         """Merge ``patch`` into a node, through its status subresource if ``status``."""
         path = f"/api/v1/nodes/{_segment(name)}" + ("/status" if status else "")
@@ -198,13 +226,14 @@ class Kube:
         *,
         query: Sequence[tuple[str, str]] = (),
         body: Mapping[str, Any] | None = None,
+        patch: str = MERGE_PATCH,
         seconds: float = REQUEST_SECONDS,
     ) -> bytes:
         """The body of a successful answer; any other answer, or none, is an ApiError."""
         limit = aiohttp.ClientTimeout(total=seconds)
         told = [*query, ("timeout", f"{int(seconds * 1000)}ms")]
         try:
-            async with await self._send(method, path, told, body, limit) as response:
+            async with await self._send(method, path, told, body, limit, patch=patch) as response:
                 answer = await response.read()
         except aiohttp.ClientConnectorError as err:
             raise Unreachable(f"{method} {path}: the API server cannot be reached: {err}") from err
@@ -221,10 +250,12 @@ class Kube:
         query: Sequence[tuple[str, str]],
         body: Mapping[str, Any] | None,
         limit: aiohttp.ClientTimeout,
+        *,
+        patch: str = MERGE_PATCH,
     ) -> aiohttp.ClientResponse:
         headers = {"Accept": "application/json"}
         if method == "PATCH":
-            headers["Content-Type"] = MERGE_PATCH
+            headers["Content-Type"] = patch
         words = await self._api.param_serialize(
             method,
             path,

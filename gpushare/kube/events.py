@@ -2,7 +2,7 @@
 
 import datetime as dt
 import logging
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from gpushare.clock import Clock
 from gpushare.errors import ApiError
@@ -12,10 +12,10 @@ from gpushare.objects import Node, Pod
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE: Final = 1024  # the API server's limit
+_NAME: Final = 200  # of 253, with the time behind it
 
 
-async def record(
-    kube: Kube,
+def made(
     about: Pod | Node,
     reason: str,
     message: str,
@@ -23,16 +23,18 @@ async def record(
     component: str,
     clock: Clock,
     kind: Literal["Normal", "Warning"] = "Warning",
-) -> None:
-    """Tell the user once. A refusal by the API server is logged: an event is never worth more."""
+) -> dict[str, Any]:
+    """An event with a name of its own: written twice it is still one."""
     meta = about.metadata
-    namespace = meta.namespace or "default"
     now_ns = clock.wall_ns()
-    now = dt.datetime.fromtimestamp(now_ns / 1e9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    event = {
+    now = rfc3339(now_ns)
+    return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{meta.name}.{now_ns:x}", "namespace": namespace},
+        "metadata": {
+            "name": f"{meta.name[:_NAME].rstrip('-.')}.{now_ns:x}",
+            "namespace": meta.namespace or "default",
+        },
         "involvedObject": {
             "apiVersion": "v1",
             "kind": type(about).__name__,
@@ -49,7 +51,19 @@ async def record(
         "lastTimestamp": now,
         "count": 1,
     }
+
+
+async def record(
+    kube: Kube, about: Pod | Node, reason: str, message: str, *, component: str, clock: Clock
+) -> None:
+    """Tell the user once. A refusal by the API server is logged: an event is never worth more."""
+    event = made(about, reason, message, component=component, clock=clock)
     try:
-        await kube.create_event(namespace, event)
+        await kube.create_event(event["metadata"]["namespace"], event)
     except ApiError as err:
         log.warning("event not recorded", extra={"reason": reason, "why": str(err)})
+
+
+def rfc3339(wall_ns: int) -> str:
+    """A moment as Kubernetes writes it."""
+    return dt.datetime.fromtimestamp(wall_ns / 1e9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

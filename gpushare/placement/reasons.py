@@ -32,6 +32,10 @@ SETS_CARDS: Final = Reason(
     is_final=True,
 )
 UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy", is_final=True)
+# Time alone cures it, and no event tells kube-scheduler of that: extender/filter.py.
+COOLING: Final = Reason(
+    "node has just refused pods that ask for GPU memory; it is tried again shortly", is_final=False
+)
 NO_ROOM: Final = Reason("no single GPU has enough free aliyun.com/gpu-mem", is_final=False)
 NO_ROOM_ON_ENOUGH: Final = Reason(
     "too few GPUs have enough free aliyun.com/gpu-mem each", is_final=False

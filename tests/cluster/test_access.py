@@ -15,6 +15,7 @@ from localcluster.workloads import Workloads, pod
 pytestmark = pytest.mark.cluster
 
 REFUSED = {403, 422}  # the policy answers with either
+OWN = "gpushare.aliyun.com/CardUsable"
 ANNOTATE = json.dumps({"metadata": {"annotations": {"probe": "x"}}})
 
 
@@ -33,16 +34,22 @@ def extender(gpushare: Gpushare) -> Path:
     return gpushare.cluster.service_account_kubeconfig("gpushare-system", "gpushare-extender")
 
 
-def patch(gpushare: Gpushare, kubeconfig: Path, path: str) -> tuple[int, str]:
+def patch(
+    gpushare: Gpushare,
+    kubeconfig: Path,
+    path: str,
+    content: str = ANNOTATE,
+    kind: str = "application/merge-patch+json",
+) -> tuple[int, str]:
     """Send a patch and nothing else; kubectl would read first, for which there may be no right."""
     cluster = gpushare.cluster
     context = ssl.create_default_context(cafile=str(cluster.state.pki / "ca.crt"))
     headers = {
         "Authorization": f"Bearer {kubeconfig.with_suffix('.token').read_text()}",
-        "Content-Type": "application/merge-patch+json",
+        "Content-Type": kind,
     }
     request = urllib.request.Request(  # noqa: S310 - the cluster's own address
-        f"{cluster.server}{path}", ANNOTATE.encode(), headers, method="PATCH"
+        f"{cluster.server}{path}", content.encode(), headers, method="PATCH"
     )
     try:
         with urllib.request.urlopen(request, context=context, timeout=10) as answer:  # noqa: S310
@@ -77,6 +84,69 @@ def test_a_plugin_writes_pods_of_its_own_node_and_no_others(
         status, why = patch(gpushare, plugin, path_of(name))
         assert status in REFUSED
         assert "pods there" in why
+
+
+def set_condition(
+    gpushare: Gpushare, kubeconfig: Path, name: str, kind: str = OWN, **status: object
+) -> tuple[int, str]:
+    """Set a condition of a pod, as the plugin does, and what else is given of its status."""
+    condition = {"type": kind, "status": "False", "reason": "Probe", "message": "a probe"}
+    content = json.dumps({"status": {"conditions": [condition], **status}})
+    strategic = "application/strategic-merge-patch+json"
+    return patch(gpushare, kubeconfig, path_of(name) + "/status", content, strategic)
+
+
+def conditions(pods: Workloads, name: str) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in pods.get(name)["status"]["conditions"]}
+
+
+def test_a_plugin_sets_its_own_condition_beside_the_kubelets(
+    gpushare: Gpushare, pods: Workloads, plugin: Path
+):
+    pods.run(pod("mine", 100, node="n1"), pod("other", 100, node="n2"))
+    before = conditions(pods, "mine")
+    assert set_condition(gpushare, plugin, "mine") == (200, "")
+    # The real plugin sees that the pod runs, and takes the probe's word back.
+    assert conditions(pods, "mine").keys() == {*before, OWN}
+    status, why = set_condition(gpushare, plugin, "other")
+    assert status in REFUSED
+    assert "pods there" in why
+
+
+def test_a_plugin_changes_nothing_else_of_a_pods_status(
+    gpushare: Gpushare, pods: Workloads, plugin: Path
+):
+    pods.run(pod("mine", 100, node="n1"))
+    asked: list[dict[str, object]] = [
+        {"kind": "Ready"},
+        {"kind": "gpushare.aliyun.com/Another"},
+        {"phase": "Failed"},
+        {"startTime": "2026-01-01T00:00:00Z"},
+        {"nominatedNodeName": "n2"},
+        {"reason": "Evicted"},
+        {"containerStatuses": [{"name": "main", "ready": False, "restartCount": 7}]},
+    ]
+    for words in asked:
+        status, why = set_condition(gpushare, plugin, "mine", **words)  # type: ignore[arg-type]
+        assert status in REFUSED, words
+        assert "its own condition" in why, words
+    relabel = json.dumps({"metadata": {"labels": {"probe": "x"}}})
+    status, why = patch(gpushare, plugin, path_of("mine") + "/status", relabel)
+    assert status in REFUSED
+    assert "nothing else" in why
+
+
+def test_the_extender_may_evict(gpushare: Gpushare, pods: Workloads, extender: Path):
+    pods.run(pod("evicted", 100, node="n1"))
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "evicted", "namespace": "default"},
+    }
+    path = "--raw=" + path_of("evicted") + "/eviction"
+    words = ("create", path, "-f", "-")
+    gpushare.cluster.kubectl(f"--kubeconfig={extender}", *words, stdin=json.dumps(eviction))
+    pods.wait_gone("evicted")
 
 
 def test_a_token_that_names_no_node_writes_nothing(gpushare: Gpushare):

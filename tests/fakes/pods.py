@@ -11,15 +11,18 @@ from gpushare.contract import (
 )
 from gpushare.objects import (
     Container,
+    ContainerState,
     ContainerStatus,
     ObjectMeta,
     Pod,
     PodSpec,
     PodStatus,
     Resources,
+    Running,
 )
 
 NODE = "node-1"
+RUNNING = ContainerState(running=Running())
 _uids = itertools.count(1)
 
 
@@ -58,7 +61,9 @@ def pod(
         status = PodStatus(
             phase="Running",
             start_time="2026-11-21T10:00:01Z",
-            container_statuses=tuple(ContainerStatus(c.name, f"x://{c.name}") for c in containers),
+            container_statuses=tuple(
+                ContainerStatus(c.name, f"x://{c.name}", RUNNING) for c in containers
+            ),
         )
     return Pod(
         metadata=ObjectMeta(

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from deviceplugin import room
 from deviceplugin.allocation import Allocations
 from deviceplugin.app import CHECKPOINT
 from deviceplugin.binding import Binding
@@ -14,6 +15,7 @@ from deviceplugin.driver_watch import DriverWatch
 from deviceplugin.inventory import Terms
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.nvidia_cdi import NvidiaSpecs
+from deviceplugin.outage import KubeletOutage
 from deviceplugin.pod_report import PodReport
 from deviceplugin.pods import NodePods
 from deviceplugin.registration import Registrar
@@ -21,8 +23,10 @@ from deviceplugin.runtime import BindingName, Probe
 from deviceplugin.server import Endpoint, Service
 from deviceplugin.start import Starts
 from deviceplugin.state import Saved
+from deviceplugin.trouble_report import TroubleReport
 from deviceplugin.unit_hold import UnitHold
 from gpushare.clock import SystemClock
+from gpushare.objects import PodCondition
 from tests.fakes.driver import FakeDriver
 from tests.fakes.kubelet import FakeKubelet
 
@@ -39,6 +43,8 @@ class PodWrites:
 
     def __init__(self) -> None:
         self.written: list[tuple[str, dict[str, str]]] = []
+        self.conditions: list[tuple[str, PodCondition]] = []
+        self.events: list[dict] = []
         self.fails: Exception | None = None
         self.tried = asyncio.Event()
         self.landed = asyncio.Event()
@@ -49,6 +55,17 @@ class PodWrites:
             raise self.fails
         self.written.append((uid, annotations))
         self.landed.set()
+
+    async def set_pod_condition(self, namespace, name, uid, condition, changed_at) -> None:
+        self.tried.set()
+        if self.fails is not None:
+            raise self.fails
+        self.conditions.append((uid, condition))
+
+    async def create_event(self, namespace, event) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.events.append(event)
 
 
 class Plugin:
@@ -86,6 +103,16 @@ class Plugin:
             specs=self.specs,
             clock=clock,
         )
+        self.troubles = TroubleReport(kube=self.writes, pods=self.watch, clock=clock)
+        self.outage = KubeletOutage(self.cards, kubelet, clock)
+
+        def started(pod_uid, uuids) -> None:
+            self.reports.started(pod_uid, uuids)
+            self.troubles.may_start(pod_uid)
+
+        def check_room(grant) -> None:
+            room.check(grant, self.watch, self.cards.inventory, self.reports.has_started)
+
         self.binding = Binding(
             forced=binding,
             needs_cdi=nvidia is not None,
@@ -100,10 +127,18 @@ class Plugin:
             checkpoint=self.checkpoint,
             specs=self.specs,
             nvidia=nvidia,
-            started=self.reports.started,
+            started=started,
+            check_room=check_room,
             clock=clock,
         )
-        self.service = Service(self.cards, allocations, starts, clock)
+        self.service = Service(
+            cards=self.cards,
+            allocations=allocations,
+            starts=starts,
+            troubles=self.troubles,
+            outage=self.outage,
+            clock=clock,
+        )
         self.endpoint = Endpoint(kubelet.folder, self.service)
         self.registrar = Registrar(kubelet.folder, self.endpoint, self.service, self.cards)
         self.driver_watch = DriverWatch(driver, self.cards, 0.05)
@@ -116,6 +151,8 @@ class Plugin:
             self.driver_watch.run(),
             self.reports.run(),
             self.unit_hold.run(),
+            self.troubles.run(),
+            self.outage.run(),
         )
         tasks = [asyncio.create_task(part) for part in parts]
         try:

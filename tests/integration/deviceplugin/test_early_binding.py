@@ -6,6 +6,7 @@ import random
 import grpc
 import pytest
 
+from deviceplugin import allocation, outage
 from deviceplugin.errors import KubeletError
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card
@@ -125,12 +126,54 @@ async def test_an_unhealthy_card_is_an_error_never_another_card(plugin, kubelet)
         await kubelet.admit(pod("a", 8, cards=(SECOND,)))
 
 
+async def test_a_pod_that_its_card_has_no_room_for_waits_and_does_not_fail(plugin, kubelet) -> None:
+    running = pod("running", 40, cards=(SECOND,))
+    plugin.watch.changed(running)
+    await kubelet.admit(running)
+    await kubelet.pre_start(running, "app-0")
+    forged = pod("forged", 23, cards=(SECOND,))
+    plugin.watch.changed(forged)
+    await kubelet.admit(forged)
+    forged_again = pod("forged-2", 24, cards=(SECOND,))
+    await kubelet.admit(forged_again)
+    await kubelet.pre_start(forged, "app-0")
+    with pytest.raises(grpc.aio.AioRpcError, match=r"wants 24 .* which has 63, .* hold 63"):
+        await kubelet.pre_start(forged_again, "app-0")
+    await eventually(lambda: plugin.writes.conditions)
+
+
+async def test_a_pod_that_nobody_decided_on_is_told_once_that_it_failed(plugin, kubelet) -> None:
+    with pytest.raises(Rejected):
+        await kubelet.admit(pod("stranger", 8))
+    await eventually(lambda: plugin.writes.events)
+    assert not plugin.writes.conditions, "nothing more will become of it"
+
+
+async def test_a_kubelet_that_says_nothing_costs_three_pods_and_no_more(
+    plugin, kubelet, monkeypatch
+) -> None:
+    monkeypatch.setattr(outage, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(allocation, "WATCH_SECONDS", 0.05)
+    kubelet.pods_fail = KubeletError("403")
+    for number in range(3):
+        with pytest.raises(Rejected, match="no pod of this node"):
+            await kubelet.admit(pod(f"lost-{number}", 8, cards=(FIRST,)))
+    await kubelet.until(lambda: kubelet.allocatable == 0)
+    with pytest.raises(Rejected, match="Available: 0"):
+        await kubelet.admit(pod("next", 8, cards=(FIRST,)))
+    kubelet.pods_fail = None
+    await kubelet.until(lambda: kubelet.allocatable == 126)
+
+
 async def test_a_start_on_another_card_than_on_record_is_refused(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     kubelet.pods = [pod("a", 8, uid=wanted.uid, cards=(FIRST,))]
     with pytest.raises(grpc.aio.AioRpcError, match=f"given {SECOND} by Allocate.*delete the pod"):
         await kubelet.pre_start(wanted, "app-0")
+    await eventually(lambda: plugin.writes.conditions)
+    [(uid, condition)] = plugin.writes.conditions
+    assert (uid, condition.status, condition.reason) == (wanted.uid, "False", "AnswerStale")
 
 
 async def test_without_the_kubelets_pods_only_a_harmless_choice_is_made(plugin, kubelet) -> None:

@@ -1,5 +1,6 @@
 """Late binding: a container starts on the card on its pod's record, or it does not start."""
 
+import asyncio
 import json
 
 import grpc
@@ -169,6 +170,73 @@ async def test_a_decision_for_a_card_of_another_node_is_an_error(plugin, kubelet
     await kubelet.admit(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match="not in the node"):
         await kubelet.pre_start(wanted, "app-0")
+    await eventually(lambda: plugin.writes.conditions)
+    assert told(plugin) == [(wanted.uid, "False", "CardGone")]
+
+
+def told(plugin: Plugin) -> list[tuple[str, str, str | None]]:
+    return [(uid, each.status, each.reason) for uid, each in plugin.writes.conditions]
+
+
+async def test_a_pod_whose_card_is_lost_says_so_until_it_may_start(plugin, kubelet) -> None:
+    wanted = pod("a", 8, cards=(SECOND,))
+    plugin.watch.changed(wanted)
+    await kubelet.admit(wanted)
+    plugin.driver.shown = CARDS[:1]
+    await kubelet.until(lambda: kubelet.allocatable == 15)
+    for _ in range(3):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await kubelet.pre_start(wanted, "app-0")
+    await eventually(lambda: plugin.writes.conditions and plugin.writes.events)
+    plugin.driver.shown = CARDS
+    await kubelet.until(lambda: kubelet.allocatable == 30)
+    await kubelet.pre_start(wanted, "app-0")
+    await eventually(lambda: len(plugin.writes.conditions) == 2)
+    assert told(plugin) == [
+        (wanted.uid, "False", "CardUnhealthy"),
+        (wanted.uid, "True", "Started"),
+    ]
+    [event] = plugin.writes.events
+    assert SECOND in event["message"]
+
+
+async def test_a_refusal_waits_for_no_api_server(plugin, kubelet) -> None:
+    plugin.writes.fails = OutcomeUnknown("the API server is away")
+    stranger = pod("a", 8, cards=("GPU-elsewhere",))
+    await kubelet.admit(stranger)
+    with pytest.raises(grpc.aio.AioRpcError, match="not in the node"):
+        await kubelet.pre_start(stranger, "app-0")
+    good = pod("b", 8, cards=(FIRST,))
+    await kubelet.admit(good)
+    await kubelet.pre_start(good, "app-0")
+    plugin.writes.fails = None
+    await eventually(lambda: plugin.writes.conditions and plugin.writes.events)
+
+
+async def test_a_pod_whose_end_the_watch_shows_late_keeps_no_other_from_starting(
+    plugin, kubelet
+) -> None:
+    old, new = pod("old", 10, cards=(FIRST,)), pod("new", 10, cards=(FIRST,))
+    plugin.watch.replaced([old, new])
+    for each in (old, new):
+        await kubelet.admit(each)
+    await kubelet.pre_start(old, "app-0")
+    asyncio.get_running_loop().call_later(0.1, plugin.watch.deleted, old)
+    await kubelet.pre_start(new, "app-0")
+    assert not plugin.writes.conditions
+
+
+async def test_a_pod_that_goes_by_the_extender_overfills_no_card(plugin, kubelet) -> None:
+    rightful, forged = pod("rightful", 10, cards=(FIRST,)), pod("forged", 10, cards=(FIRST,))
+    plugin.watch.replaced([rightful, forged])
+    for each in (rightful, forged):
+        await kubelet.admit(each)
+    await kubelet.pre_start(rightful, "app-0")
+    with pytest.raises(grpc.aio.AioRpcError, match=r"wants 10 .* which has 15, .* hold 10"):
+        await kubelet.pre_start(forged, "app-0")
+    await kubelet.pre_start(rightful, "app-0")
+    await eventually(lambda: plugin.writes.conditions)
+    assert told(plugin) == [(forged.uid, "False", "CardTooFull")]
 
 
 async def test_where_it_runs_is_written_on_the_pod(plugin, kubelet) -> None:

@@ -21,6 +21,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class FrontDoor:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.content_types: list[str] = []
         self.answers: list[Answer] = []
         self.app = web.Application()
         self.app.router.add_route("*", "/{path:.*}", self._handle)
@@ -28,6 +29,7 @@ class FrontDoor:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         self.asked.append((request.method, request.path, dict(request.query), body))
+        self.content_types.append(request.content_type)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return await answer(request)
 

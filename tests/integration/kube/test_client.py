@@ -1,6 +1,13 @@
 """Each answer of the API server, and each way to get none, is the error that says what is known."""
 
+import datetime as dt
+import shutil
+from types import SimpleNamespace
+
+import certifi
+import msgspec
 import pytest
+from kubernetes.aio.config import incluster_config
 
 from gpushare.errors import (
     ApiError,
@@ -12,6 +19,7 @@ from gpushare.errors import (
     Unreachable,
 )
 from gpushare.kube.client import Kube
+from gpushare.objects import PodCondition
 from tests.builders import pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status
 
@@ -54,6 +62,67 @@ async def test_a_write_that_was_not_confirmed_is_refused_or_unknown(door, tmp_pa
         with pytest.raises(ApiError) as caught:
             await kube.bind_pod(pod("a", 8), "n1", {}, seconds=0.3)
     assert type(caught.value) is error
+
+
+async def test_a_condition_is_set_beside_the_others_on_just_this_pod(door, tmp_path):
+    door.answers = [body({})]
+    condition = PodCondition("x/Usable", "False", "Why", "because")
+    async with door.connect(tmp_path) as kube:
+        await kube.set_pod_condition("default", "a", "uid-a", condition, "2026-01-01T00:00:00Z")
+    [(method, path, _, sent)] = door.asked
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/default/pods/a/status")
+    assert door.content_types == ["application/strategic-merge-patch+json"]
+    assert msgspec.json.decode(sent) == {
+        "metadata": {"uid": "uid-a"},
+        "status": {
+            "conditions": [
+                {
+                    "type": "x/Usable",
+                    "status": "False",
+                    "reason": "Why",
+                    "message": "because",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }
+            ]
+        },
+    }
+
+
+async def test_an_eviction_is_of_just_this_pod(door, tmp_path):
+    door.answers = [status(201, "Created")]
+    async with door.connect(tmp_path) as kube:
+        await kube.evict_pod("default", "a", "uid-a")
+    [(method, path, _, sent)] = door.asked
+    assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/a/eviction")
+    eviction = msgspec.json.decode(sent)
+    assert (eviction["apiVersion"], eviction["kind"]) == ("policy/v1", "Eviction")
+    assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-a"}}
+
+
+async def test_a_token_that_was_rotated_is_read_again_within_a_minute(monkeypatch, tmp_path):
+    class Later(dt.datetime):
+        minutes = 0
+
+        @classmethod
+        def now(cls, tz=None):
+            return dt.datetime(2026, 1, 1, 0, cls.minutes)  # noqa: DTZ001 - as the library
+
+    (tmp_path / "token").write_text("first")
+    shutil.copy(certifi.where(), tmp_path / "ca.crt")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    clock = SimpleNamespace(datetime=Later, timedelta=dt.timedelta)
+    monkeypatch.setattr(incluster_config, "datetime", clock)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    shown = []
+    async with Kube.connect() as kube:
+        for text in ("first", "second"):
+            (tmp_path / "token").write_text(text)
+            words = await kube._api.param_serialize("GET", "/", auth_settings=["BearerToken"])
+            shown.append(words[2]["authorization"])
+            Later.minutes += 2
+    assert shown == ["bearer first", "bearer second"]
 
 
 async def test_a_connection_that_never_came_about_is_known_to_have_sent_nothing(door, tmp_path):

@@ -13,6 +13,7 @@ from deviceplugin import settings
 from extender import metrics
 from extender.cluster import Cluster
 from gpushare import contract, inventory
+from gpushare.clock import SystemClock
 from gpushare.contract import EXTENDER_PORT
 from gpushare.placement import reasons
 
@@ -67,7 +68,7 @@ def test_examples_can_be_read(document):
 def test_every_metric_is_in_the_table_and_nothing_else():
     families = [
         *REGISTRY.collect(),
-        *metrics.LedgerCollector(Cluster(1, lambda *_: None)).collect(),
+        *metrics.LedgerCollector(Cluster(1, lambda *_: None, SystemClock())).collect(),
     ]
     assert deviceplugin.metrics.CALLS in REGISTRY._collector_to_names
     exposed = {

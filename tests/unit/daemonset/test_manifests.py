@@ -12,6 +12,7 @@ import extender.settings
 from extender.bind import READ_SECONDS, WRITE_SECONDS
 from extender.routes import Routes
 from gpushare.contract import (
+    CONDITION_CARD_USABLE,
     EXTENDER_PORT,
     EXTENDER_PREFIX,
     LABEL_NODE,
@@ -99,6 +100,7 @@ def test_the_image_is_the_version_that_is_built(render, folder):
             PLUGIN,
             {
                 "pods": {"list", "watch", "patch"},
+                "pods/status": {"patch"},
                 "nodes": {"list", "watch"},
                 "nodes/status": {"patch"},
                 "nodes/pods": {"get"},
@@ -111,6 +113,7 @@ def test_the_image_is_the_version_that_is_built(render, folder):
                 "pods": {"get", "list", "watch"},
                 "nodes": {"list", "watch"},
                 "pods/binding": {"create"},
+                "pods/eviction": {"create"},
                 "events": {"create"},
             },
         ),
@@ -158,6 +161,12 @@ def test_the_policy_guards_everything_that_the_plugin_may_patch(render):
     }
     rules = objects.one("ValidatingAdmissionPolicy")["spec"]["matchConstraints"]["resourceRules"]
     assert {resource for rule in rules for resource in rule["resources"]} == patched
+
+
+def test_the_policy_lets_the_plugin_write_the_condition_of_the_contract(render):
+    spec = render(BASE).one("ValidatingAdmissionPolicy")["spec"]
+    (own,) = [each["expression"] for each in spec["variables"] if each["name"] == "own"]
+    assert own == f'"{CONDITION_CARD_USABLE}"'
 
 
 def test_the_extender_is_asked_where_it_listens(render):

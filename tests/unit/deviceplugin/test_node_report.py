@@ -99,6 +99,50 @@ async def test_inventory_and_count_are_written_in_one_patch_and_again_when_lost(
     assert len(api.patches) == 2
 
 
+async def test_a_node_that_was_made_anew_is_told_everything_again(tmp_path) -> None:
+    api, cards = Api(), NodeCards(TERMS, INVENTORY)
+    cards.seen([card(0), card(1)])
+    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+        report.replaced([node()])
+        await api.changed.wait()
+        api.changed.clear()
+        report.deleted(api.now)
+        again = node()
+        api.now = msgspec.structs.replace(
+            again, metadata=msgspec.structs.replace(again.metadata, uid="another")
+        )
+        report.changed(api.now)
+        await api.changed.wait()
+    assert inventory.decode(api.now.annotations[ANNOTATION_INVENTORY]) == cards.inventory
+    assert api.now.capacity[RESOURCE_COUNT] == "2"
+
+
+async def test_a_blocked_node_says_so_and_promises_no_card(tmp_path) -> None:
+    api, cards = Api(), NodeCards(TERMS, INVENTORY)
+    cards.seen([card(0), card(1)])
+    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+        report.replaced([node()])
+        await api.changed.wait()
+        api.changed.clear()
+        cards.set_block("kubelet-pods", "the right get nodes/pods is missing")
+        while len(api.patches) < 2:
+            await api.changed.wait()
+            api.changed.clear()
+        told = inventory.decode(api.now.annotations[ANNOTATION_INVENTORY])
+        assert not any(each.is_healthy for each in told.cards)
+        cards.set_block("kubelet-pods", "")
+        while len(api.patches) < 3:
+            await api.changed.wait()
+            api.changed.clear()
+    told = inventory.decode(api.now.annotations[ANNOTATION_INVENTORY])
+    assert all(each.is_healthy for each in told.cards)
+    [event] = api.events
+    assert (event["reason"], event["message"]) == (
+        "GpushareNodeBlocked",
+        "the right get nodes/pods is missing",
+    )
+
+
 async def test_a_card_that_is_lost_is_told(tmp_path) -> None:
     api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY))
     cards.seen([card(0), card(1)])

@@ -16,7 +16,7 @@ from deviceplugin.pod_report import PodReport
 from deviceplugin.pods import NodePods
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_ASSIGNED, ANNOTATION_RUNNING_ON
-from gpushare.errors import ApiError, Conflict, NotFound
+from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
 from tests.fakes.pods import pod
@@ -97,6 +97,29 @@ async def test_one_refused_patch_does_not_hold_up_the_others(node: Node) -> None
     async with node.running():
         await node.api.until(lambda: node.api.tried >= 4)
     assert [name for name, _ in node.api.written] == ["good"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Conflict("changed meanwhile", code=409),
+        ApiError("forbidden", code=403),
+        ApiError("the server is busy", code=429),
+        OutcomeUnknown("internal", code=500),
+        OutcomeUnknown("no answer"),
+    ],
+    ids=lambda error: str(error.code),
+)
+async def test_a_report_that_was_refused_is_written_again(node: Node, error) -> None:
+    owner = pod("a", cards=(UUID,))
+    node.watch.replaced([owner])
+    node.reports.started(owner.uid, [UUID])
+    node.api.fails["a"] = error
+    async with node.running():
+        await node.api.until(lambda: node.api.tried == 2)
+        del node.api.fails["a"]
+        await node.api.until(lambda: node.api.tried == 3)
+    assert [name for name, _ in node.api.written] == ["a"]
 
 
 async def test_a_pod_that_is_gone_is_given_up(node: Node) -> None:

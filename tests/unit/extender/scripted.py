@@ -32,6 +32,7 @@ class ScriptedKube:
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.bindings: list[tuple[str, str, dict[str, str]]] = []
+        self.evicted: list[tuple[str, str]] = []
         self.outcomes: list[Exception | None] = []
         self.lands = True
         self.hold: asyncio.Event | None = None
@@ -63,6 +64,11 @@ class ScriptedKube:
         if outcome is not None:
             raise outcome
 
+    async def evict_pod(self, namespace, name, uid) -> None:
+        if self.outcomes and (outcome := self.outcomes.pop(0)) is not None:
+            raise outcome
+        self.evicted.append((name, uid))
+
     def land(self, pod, node, annotations) -> Pod:
         meta = msgspec.structs.replace(
             pod.metadata, annotations=pod.annotations | dict(annotations)
@@ -77,9 +83,13 @@ class Bench:
 
     def __init__(self, *sizes: int) -> None:
         self.kube, self.time = ScriptedKube(), Time()
-        self.cluster = Cluster(1, lambda *_: None)
+        self.told: list[tuple[str, str, str]] = []
+        self.cluster = Cluster(1, self.notice, self.time)
         self.cluster.node_changed(node("n", *sizes))
         self.binder = Binder(self.cluster, self.kube, self.time)
+
+    def notice(self, about, reason, message) -> None:
+        self.told.append((about.metadata.name, reason, message))
 
     def add(self, *pods: Pod) -> None:
         for pod in pods:

@@ -15,11 +15,12 @@ from gpushare.contract import (
 from gpushare.objects import Node, ObjectMeta
 from gpushare.placement import reasons
 from tests.builders import legacy_node, node, pod
+from tests.unit.extender.scripted import Time
 
 
 def cluster(unit_mib=1):
     told = []
-    made = Cluster(unit_mib, lambda about, reason, message: told.append((reason, message)))
+    made = Cluster(unit_mib, lambda about, reason, message: told.append((reason, message)), Time())
     return made, told
 
 

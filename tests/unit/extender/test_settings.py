@@ -30,6 +30,9 @@ def test_a_variable_stands_for_a_flag_and_the_flag_wins(monkeypatch):
         "--port=²",
         "--memory-unit=GB",
         "--log-level=loud",
+        "--evict-after=-1",
+        "--evict-after=soon",
+        "--evict-after=123456",
         "--no-such-flag=1",
     ],
 )

@@ -1,0 +1,248 @@
+"""A pod whose card was lost, taken or never decided on gets no other one in silence."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
+from localcluster.nvml import CardSpec, write_state
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, describe, pod
+from tests.cluster.expect import CARDS, assigned, env_is_card_on_record, sums_are_right
+from tests.cluster.history import History
+
+pytestmark = pytest.mark.cluster
+
+NODE = "n2"
+KUBELET = f"kubelet-{NODE}"
+FIRST, SECOND = f"GPU-{NODE}-0", f"GPU-{NODE}-1"
+LOST = 15  # NVML_ERROR_GPU_IS_LOST
+EVICT_AFTER = 5
+CONDITION = "gpushare.aliyun.com/CardUsable"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def impatient(cluster) -> Iterator[None]:
+    """Let a card recover at once, and a pod be evicted after seconds."""
+    made = Gpushare(cluster)
+    cluster.stop(plugin_of(NODE))
+    made.start_plugin(NODE, recover_after=1)
+    cluster.stop("extender")
+    made.start_extender(f"--evict-after={EVICT_AFTER}")
+    made.wait_ready()
+    yield
+    cluster.stop(plugin_of(NODE))
+    made.start_plugin(NODE)
+    cluster.stop("extender")
+    made.start_extender()
+    made.wait_ready()
+
+
+@pytest.fixture(autouse=True)
+def well(gpushare: Gpushare) -> Iterator[None]:
+    """Leave the node's kubelet up and its cards well."""
+    yield
+    gpushare.cluster.start(KUBELET)
+    show(gpushare)
+    wait_for_health(gpushare, FIRST, "healthy")
+
+
+def show(gpushare: Gpushare, *lost: str) -> None:
+    """Make the driver show the node's cards with these lost."""
+    cards = [
+        CardSpec(uuid, mem_mib=CARD_MIB, error=LOST if uuid in lost else 0)
+        for uuid in (FIRST, SECOND)
+    ]
+    write_state(gpushare.cluster.node_folder(NODE) / "nvml" / "state", cards)
+
+
+def wait_for_health(gpushare: Gpushare, uuid: str, health: str) -> None:
+    def other() -> str | None:
+        [node] = gpushare.inspect(NODE)
+        found = {card["uuid"]: card["health"] for card in node["devs"]}
+        return None if found[uuid] == health else str(found)
+
+    wait_until(f"{uuid} to be {health}", other, seconds=30)
+
+
+def condition(pods: Workloads, name: str) -> dict[str, Any]:
+    found = pods.get(name)["status"].get("conditions", [])
+    return next((each for each in found if each["type"] == CONDITION), {})
+
+
+def wait_for_condition(pods: Workloads, name: str, status: str, reason: str) -> None:
+    def other() -> str | None:
+        found = condition(pods, name)
+        if (found.get("status"), found.get("reason")) == (status, reason):
+            return None
+        return f"{found} {describe(pods.get(name))}"
+
+    wait_until(f"{name} to say {status} {reason}", other, seconds=40)
+
+
+def events(gpushare: Gpushare, name: str) -> list[tuple[str, str]]:
+    """Reason and message of a pod's events."""
+    path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}"
+    with gpushare.cluster.api() as api:
+        return [(each["reason"], each["message"]) for each in api.get(path)["items"]]
+
+
+def told(gpushare: Gpushare, name: str, reason: str) -> list[str]:
+    return [message for why, message in events(gpushare, name) if why == reason]
+
+
+def wait_bound(pods: Workloads, selector: str) -> str:
+    """Return the name of the only pod of ``selector`` once it is bound."""
+    names: list[str] = []
+
+    def unbound() -> str | None:
+        found = pods.all(selector)
+        names[:] = [each["metadata"]["name"] for each in found if each["spec"].get("nodeName")]
+        return None if names else str(len(found))
+
+    wait_until("a pod to be bound", unbound, seconds=20)
+    [name] = names
+    return name
+
+
+def lose_the_card_before_the_start(gpushare: Gpushare, pods: Workloads, selector: str) -> str:
+    """Bind while the kubelet is away, lose the card that was decided on, let the kubelet come."""
+    name = wait_bound(pods, selector)
+    assert pods.annotations(name)[CARDS] == FIRST
+    show(gpushare, FIRST)
+    wait_for_health(gpushare, FIRST, "unhealthy")
+    gpushare.cluster.start(KUBELET)
+    wait_for_condition(pods, name, "False", "CardUnhealthy")
+    return name
+
+
+def test_a_pod_whose_card_was_lost_before_its_start_waits_for_just_that_card(
+    gpushare: Gpushare, pods: Workloads, history: History
+):
+    gpushare.cluster.stop(KUBELET)
+    pods.create(pod("waits", 1000, node=NODE, metadata={"labels": {"app": "waits"}}))
+    lose_the_card_before_the_start(gpushare, pods, "app=waits")
+    assert pods.get("waits")["status"]["phase"] == "Pending"
+    [message] = told(gpushare, "waits", "GpushareCannotStart")
+    assert FIRST in message
+    kubelets = {each["type"] for each in pods.get("waits")["status"]["conditions"]}
+    assert {"PodScheduled", "Initialized", "Ready"} <= kubelets
+    show(gpushare)
+    pods.wait_running("waits", seconds=60)
+    wait_for_condition(pods, "waits", "True", "Started")
+    assert env_is_card_on_record(pods, "waits") == {"waits": FIRST}
+    assert {change.annotations[CARDS] for change in history.of("waits") if change.node} == {FIRST}
+
+
+def test_a_card_that_stays_lost_costs_its_waiting_pods_and_their_owner_makes_others(
+    gpushare: Gpushare, pods: Workloads, history: History
+):
+    gpushare.cluster.stop(KUBELET)
+    create_deployment(gpushare, "owned", replicas=1)
+    first = lose_the_card_before_the_start(gpushare, pods, "app=owned")
+    pods.wait_gone(first, seconds=60)
+    [message] = told(gpushare, first, "GpushareEvicted")
+    assert "CardUnhealthy" in message
+    assert not any(
+        "running" in each["state"]
+        for change in history.of(first)
+        for each in change.pod["status"].get("containerStatuses", [])
+    )
+    second = wait_bound(pods, "app=owned")
+    pods.wait_running(second)
+    assert env_is_card_on_record(pods, second) == {second: SECOND}
+    assert not condition(pods, second)
+    sums_are_right(gpushare, pods)
+
+
+def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods: Workloads):
+    create_deployment(gpushare, "storm", replicas=0)
+    gpushare.cluster.stop(plugin_of(NODE))
+    with gpushare.cluster.api() as api:
+        api.request(
+            "PATCH",
+            "/apis/apps/v1/namespaces/default/deployments/storm",
+            {"spec": {"replicas": 1}},
+            content_type="application/merge-patch+json",
+        )
+
+        def offered() -> str | None:
+            status = api.get(f"/api/v1/nodes/{NODE}")["status"]
+            found = status["allocatable"]["aliyun.com/gpu-mem"]
+            return None if found == "0" else str(found)
+
+        wait_until("the kubelet to say that nothing is left", offered, seconds=20)
+    failed = [each for each in pods.all("app=storm") if each["status"]["phase"] == "Failed"]
+    assert len(failed) <= 4, f"{len(failed)} pods have failed"
+    gpushare.cluster.start(plugin_of(NODE))
+    gpushare.cluster.kubectl("rollout", "status", "deployment/storm", "--timeout=60s", seconds=70)
+    sums_are_right(gpushare, pods)
+
+
+def create_deployment(gpushare: Gpushare, name: str, *, replicas: int) -> None:
+    """Make a Deployment of pods that ask for a share of the node."""
+    labels = {"app": name}
+    template = pod("", 1000, node=NODE, metadata={"labels": labels})
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
+        },
+    }
+    gpushare.cluster.kubectl("create", "-f", "-", stdin=json.dumps(deployment))
+
+
+def stranger(name: str, units: int, annotations: dict[str, str]) -> dict[str, Any]:
+    """Describe a pod that its user binds by hand."""
+    made = pod(name, units, metadata={"annotations": annotations})
+    made["spec"]["nodeName"] = NODE
+    return made
+
+
+def test_a_pod_that_was_bound_by_hand_fails_with_the_cause(
+    gpushare: Gpushare, pods: Workloads, history: History
+):
+    history.allow_stranger("by-hand")
+    pods.create(stranger("by-hand", 1000, {}))
+
+    def alive() -> str | None:
+        found = pods.get("by-hand")
+        is_told = told(gpushare, "by-hand", "GpushareCannotStart")
+        return None if found["status"]["phase"] == "Failed" and is_told else describe(found)
+
+    wait_until("by-hand to fail, and to say why", alive, seconds=30)
+    text = "kube-scheduler is not using the gpushare extender for this pod"
+    assert text in pods.get("by-hand")["status"]["message"]
+    [message] = told(gpushare, "by-hand", "GpushareCannotStart")
+    assert text in message
+
+
+def test_annotations_that_somebody_made_up_overfill_no_card(
+    gpushare: Gpushare, pods: Workloads, history: History
+):
+    history.allow_stranger("forged")
+    pods.run(pod("rightful", 12_000, node=NODE))
+    assigned(pods, "rightful")
+    made_up = {
+        **pods.annotations("rightful"),
+        "ALIYUN_COM_GPU_MEM_POD": "1",
+        "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
+        "gpushare.aliyun.com/running-on": json.dumps({"main": {FIRST: 1}}),
+    }
+    pods.create(stranger("forged", 8000, made_up))
+    wait_for_condition(pods, "forged", "False", "CardTooFull")
+    assert "wants 8000" in condition(pods, "forged")["message"]
+    assert "hold 12000" in condition(pods, "forged")["message"]
+    assert pods.get("forged")["status"]["phase"] == "Pending"
+    [status] = pods.get("rightful")["status"]["containerStatuses"]
+    assert status["restartCount"] == 0
+    assert "running" in status["state"]
+    assert env_is_card_on_record(pods, "rightful") == {"rightful": FIRST}
+    pods.delete("rightful", grace=1)
+    pods.wait_running("forged", seconds=60)
