@@ -185,9 +185,8 @@ def test_a_node_whose_power_is_cut_starts_from_its_disk_and_leaves_nothing(
     inside = cluster.node_folder("n1")
     for folder in ("run", "kubelet"):
         (inside / folder / "written").touch()
-    shown = cluster.kubectl(
-        "get", "node", "n1", "-o", "jsonpath={.metadata.uid}{.status.addresses}"
-    )
+    who = ("get", "node", "n1", "-o", "jsonpath={.metadata.uid}{.status.addresses}")
+    shown = cluster.kubectl(*who)
     ran = {each.name: each.pid for each in cluster.processes() if each.node == "n1" and each.pid}
     assert set(ran) == {"containerd-n1", "kubelet-n1", "helper"}
     containers = teardown.owned_processes(state, "n1") - set(ran.values())
