@@ -112,7 +112,6 @@ class Gpushare:
         def unready() -> str | None:
             try:
                 known = {node["name"]: node for node in self.inspect()}
-                shared = self._nodes()
                 for name, node in self._nodes().items():
                     self._plugin_page(name, "/readyz")
                     allocatable = node["status"]["allocatable"].get("aliyun.com/gpu-mem", "0")

@@ -11,7 +11,7 @@ from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, write_state
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
-from tests.cluster.expect import env_is_card_on_record, sums_are_right
+from tests.cluster.expect import env_is_card_on_record, sums_are_right, unanswered
 
 pytestmark = pytest.mark.cluster
 
@@ -30,6 +30,7 @@ def away(gpushare: Gpushare) -> Iterator[Gpushare]:
     write_state(gpushare.cluster.node_folder(NODE) / "nvml" / "state", CARDS)
     for each in ("kube-apiserver", KUBELET, PLUGIN):
         gpushare.cluster.start(each)
+    wait_until("the API server", unanswered(Workloads(gpushare.cluster)), seconds=30)
     gpushare.wait_ready()
 
 
@@ -91,6 +92,7 @@ def test_pods_that_wait_for_a_kubelet_are_not_failed_whatever_else_is_away(
     figures(f"registered {start_kubelet(away):.0f} ms after the kubelet's socket")
     if what == "API server":
         cluster.start("kube-apiserver")
+        wait_until("the API server", unanswered(pods), seconds=30)
     if what == "driver" and plugin == "restarts":
         wait_until("pods to be held back", lambda: not_held(pods), seconds=30)
         write_state(nvml, CARDS)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,3 +211,39 @@ def settled(pods: Workloads, names: list[str]) -> str | None:
         ):
             return f"{name}: {found['status']}"
     return None
+
+
+def test_pods_run_on_when_the_kubelets_checkpoint_is_lost(
+    gpushare: Gpushare, pods: Workloads, node: str
+):
+    names = ["bare-a", "bare-b"]
+    pods.run(*(pod(name, CARD_MIB // 2 + 1, node=node) for name in names))
+    before = env_is_card_on_record(pods, *names)
+    cluster = gpushare.cluster
+    cluster.stop(f"kubelet-{node}")
+    folder = cluster.node_folder(node) / "kubelet/device-plugins"
+    (folder / "kubelet_internal_checkpoint").unlink()
+    cluster.start(f"kubelet-{node}")
+    wait_until("the plugin to be registered again", lambda: not_listed(folder), seconds=30)
+    gpushare.wait_ready()
+    pods.run(pod("new", 1000, node=node))
+    env_is_card_on_record(pods, "new")
+    assert not any(restarts(pods, name) for name in names)
+    assert env_is_card_on_record(pods, *names) == before
+    # The kubelet never asks for these again: a container that ends cannot come back.
+    pods.kill_container("bare-a")
+    said = "no devices found allocated in local cache"
+    wait_until(
+        "the kubelet's word on the container that ended",
+        lambda: None if any(said in each for each in pods.events("bare-a")) else "none",
+        seconds=30,
+    )
+    pods.delete("bare-a", grace=1)
+    pods.run(pod("bare-a", CARD_MIB // 2 + 1, node=node))
+    assert env_is_card_on_record(pods, *names) == before
+    sums_are_right(gpushare, pods)
+
+
+def not_listed(folder: Path) -> str | None:
+    """Say that the kubelet has not written its checkpoint anew; None where it has."""
+    return None if (folder / "kubelet_internal_checkpoint").exists() else "no checkpoint"
