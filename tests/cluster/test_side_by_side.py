@@ -11,10 +11,10 @@ from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.conftest import WHOLE
 from tests.cluster.expect import env_is_card_on_record, sums_are_right
-from tests.cluster.whole_card_plugin import RESOURCE
 
 pytestmark = pytest.mark.cluster
 
+RESOURCE = "nvidia.com/gpu"
 PLUGIN = "whole-cards"
 MEMORY = "aliyun.com/gpu-mem"
 CARDS = [f"GPU-{WHOLE}-{place}" for place in range(2)]
@@ -26,7 +26,7 @@ def whole_cards(gpushare: Gpushare) -> Iterator[None]:
     cluster = gpushare.cluster
     cluster.start_program(
         PLUGIN,
-        [sys.executable, "-m", "tests.cluster.whole_card_plugin", *CARDS],
+        [sys.executable, "-m", "tests.cluster.other_plugin", RESOURCE, *CARDS],
         node=WHOLE,
         env={"PYTHONPATH": str(ROOT)},
     )
