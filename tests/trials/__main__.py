@@ -97,13 +97,15 @@ def churn(trial: Trial, seconds: float, seed: str) -> None:
         return always if is_late else [*always, "extender", "extender"]
 
     cluster = trial.gpushare.cluster
-    threads = [
+    churners = [
         Churner(number, trial.gpushare, trial.records, ended, seed) for number in range(THREADS)
     ]
     killer = Killer(cluster, victims, ended, seed)
     for line in usage(cluster):
         trial.say(f"at the start of churn: {line}")
-    for thread in [*threads, killer]:
+    runs = [killer.run, *(each.run for each in churners)]
+    threads = [threading.Thread(target=run, daemon=True) for run in runs]
+    for thread in threads:
         thread.start()
     while time.monotonic() - begun < seconds:
         time.sleep(SAY_SECONDS)
@@ -116,9 +118,9 @@ def churn(trial: Trial, seconds: float, seed: str) -> None:
             f"{sum(killer.killed.values())} kills, {trial.right} right, {len(trial.wrong)} wrong"
         )
     ended.set()
-    for thread in [*threads, killer]:
+    for thread in threads:
         thread.join(30)
-    did = sum((thread.did for thread in threads), start=Counter())
+    did = sum((each.did for each in churners), start=Counter())
     trial.say(f"churn did: {dict(did)}")
     trial.say(f"killed: {dict(killer.killed)}")
     for line in usage(cluster):

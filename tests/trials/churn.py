@@ -20,13 +20,12 @@ _MOST_PODS = 5
 _PATIENCE_SECONDS = 20.0
 
 
-class Churner(threading.Thread):
-    """One thread with a few pods of its own at a time."""
+class Churner:
+    """What one thread does: a few pods of its own at a time."""
 
     def __init__(
         self, number: int, gpushare: Gpushare, records: Records, ended: threading.Event, seed: str
     ) -> None:
-        super().__init__(name=f"churn-{number}", daemon=True)
         self._number = number
         self._gpushare = gpushare
         self._records = records
@@ -37,6 +36,7 @@ class Churner(threading.Thread):
         self.did: Counter[str] = Counter()
 
     def run(self) -> None:
+        """Go on until the event is set."""
         with self._gpushare.cluster.api() as api:
             while not self._ended.is_set():
                 try:
@@ -100,7 +100,7 @@ class Churner(threading.Thread):
             api.request("DELETE", f"{PODS}/{name}", {})
 
 
-class Killer(threading.Thread):
+class Killer:
     """Kills one of ``victims()`` every few seconds; whatever it kills is started again."""
 
     def __init__(
@@ -110,7 +110,6 @@ class Killer(threading.Thread):
         ended: threading.Event,
         seed: str,
     ) -> None:
-        super().__init__(name="killer", daemon=True)
         self._cluster = cluster
         self._victims = victims
         self._ended = ended
@@ -118,6 +117,7 @@ class Killer(threading.Thread):
         self.killed: Counter[str] = Counter()
 
     def run(self) -> None:
+        """Go on until the event is set."""
         while not self._ended.wait(self._rng.uniform(3, 9)):
             victim = self._rng.choice(self._victims())
             try:

@@ -180,10 +180,10 @@ def why_wrong(start: Start, seen: Seen | None) -> str | None:
 
 
 def kinds_of_failure(pods: dict[str, Seen]) -> Counter[str]:
-    """Count why pods Failed, by the part of the kubelet's text that names the cause."""
+    """Count why pods never ran, by the part of the kubelet's text that names the cause."""
     found: Counter[str] = Counter()
     for seen in list(pods.values()):
-        if seen.phase == "Failed":
+        if seen.phase == "Failed" and not seen.ran and seen.said.strip():
             found[_cause(seen.said)] += 1
     return found
 

@@ -33,17 +33,17 @@ PERIOD_SECONDS = 0.05
 AROUND_SECONDS = 1.0
 
 
-class Binder(threading.Thread):
+class Binder:
     """Binds one small pod after the other to the node, past kube-scheduler; notes when."""
 
     def __init__(self, gpushare: Gpushare, names: Callable[[], str]) -> None:
-        super().__init__(daemon=True)
         self._gpushare = gpushare
         self._names = names
         self.ended = threading.Event()
         self.bound: dict[str, float] = {}
 
     def run(self) -> None:
+        """Go on until the event is set."""
         with self._gpushare.cluster.api() as api:
             while not self.ended.wait(PERIOD_SECONDS):
                 name = self._names()
@@ -92,7 +92,8 @@ def one_update(
     """Replace the plugin once; return the four figures of the end."""
     cluster, plugin = gpushare.cluster, plugin_of(NODE)
     binder = Binder(gpushare, names)
-    binder.start()
+    thread = threading.Thread(target=binder.run, daemon=True)
+    thread.start()
     time.sleep(AROUND_SECONDS)
     asked = _now()
     cluster.stop(plugin)
@@ -101,7 +102,7 @@ def one_update(
     gpushare.wait_ready()
     time.sleep(AROUND_SECONDS)
     binder.ended.set()
-    binder.join(10)
+    thread.join(10)
     registered = _last_registered(cluster)
     wait_until(
         "small pods to run or be Failed",
