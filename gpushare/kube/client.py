@@ -187,7 +187,7 @@ class Kube:
                 if response.status != HTTPStatus.OK:
                     raise _refusal(response.status, await response.read(), "GET", collection.path)
                 while True:
-                    # Not wait_for: before Python 3.12 it loses a cancellation that comes with a line.
+                    # wait_for loses a cancellation that comes with a line, before Python 3.12.
                     async with asyncio.timeout(idle_seconds):
                         line = await response.content.readline()
                     if not line:
