@@ -1,10 +1,10 @@
 """How long a pod would fail while one version of the plugin takes the other's place.
 
-    python -m tests.trials.rolling_update [--times 10] [--binding late|early]
+    python -m tests.trials.rolling_update [--times 10] [--binding late|early] [--period 0.05]
 
 On one node the plugin is ended and started again, as a DaemonSet with maxSurge 0 does it once the
-image is there. Meanwhile a small pod is bound every 50 ms. Told are the time from the old plugin's
-SIGTERM to its last sign and to the new one's registration, and the pods that were Failed.
+image is there. Meanwhile a small pod is bound in every period (in seconds). Told are the times from
+the old plugin's SIGTERM to its end and to the new one's registration, and the pods that were Failed.
 """
 
 import argparse
@@ -29,23 +29,23 @@ from tests.trials.records import Records
 from tests.trials.trial import NAME
 
 NODE = "r1"
-PERIOD_SECONDS = 0.05
 AROUND_SECONDS = 1.0
 
 
 class Binder:
     """Binds one small pod after the other to the node, past kube-scheduler; notes when."""
 
-    def __init__(self, gpushare: Gpushare, names: Callable[[], str]) -> None:
+    def __init__(self, gpushare: Gpushare, names: Callable[[], str], period: float) -> None:
         self._gpushare = gpushare
         self._names = names
+        self._period = period
         self.ended = threading.Event()
         self.bound: dict[str, float] = {}
 
     def run(self) -> None:
         """Go on until the event is set."""
         with self._gpushare.cluster.api() as api:
-            while not self.ended.wait(PERIOD_SECONDS):
+            while not self.ended.wait(self._period):
                 name = self._names()
                 described = make.single(name, 1, schedulerName="nobody")
                 uid = api.request("POST", PODS, described)["metadata"]["uid"]
@@ -60,6 +60,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--binding", choices=["late", "early"], default="late")
+    parser.add_argument("--period", type=float, default=0.05)
     flags = parser.parse_args()
     check_port()
     cluster = Cluster.up(
@@ -71,7 +72,7 @@ def main() -> int:
         with Records(cluster) as records:
             numbers = count()
             rounds = [
-                one_update(gpushare, records, lambda: f"small-{next(numbers)}")
+                one_update(gpushare, records, lambda: f"small-{next(numbers)}", flags.period)
                 for _ in range(flags.times)
             ]
     finally:
@@ -87,11 +88,11 @@ def main() -> int:
 
 
 def one_update(
-    gpushare: Gpushare, records: Records, names: Callable[[], str]
+    gpushare: Gpushare, records: Records, names: Callable[[], str], period: float
 ) -> tuple[float, float, float, float]:
     """Replace the plugin once; return the four figures of the end."""
     cluster, plugin = gpushare.cluster, plugin_of(NODE)
-    binder = Binder(gpushare, names)
+    binder = Binder(gpushare, names, period)
     thread = threading.Thread(target=binder.run, daemon=True)
     thread.start()
     time.sleep(AROUND_SECONDS)
