@@ -3,8 +3,8 @@
     python -m tests.trials.rolling_update [--times 10] [--binding late|early] [--period 0.05]
 
 On one node the plugin is ended and started again, as a DaemonSet with maxSurge 0 does it once the
-image is there. Meanwhile a small pod is bound in every period (in seconds). Told are the times from
-the old plugin's SIGTERM to its end and to the new one's registration, and the pods that were Failed.
+image is there. Meanwhile a small pod is bound in every period (in seconds). Told are the times to
+the old plugin's end and to the new one's registration, from SIGTERM, and the pods that were Failed.
 """
 
 import argparse
