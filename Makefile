@@ -28,8 +28,8 @@ down: setup  ## take it down again, and what a demo or test run may have left
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
 
-trials: setup  ## whose card each of thousands of containers got, 12 minutes (root, Linux)
-	$(RUN) python -m tests.trials --minutes 12
+trials: setup  ## whose card each of thousands of containers got, 14 minutes (root, Linux)
+	$(RUN) python -m tests.trials --minutes 14
 
 soak: setup  ## the same for an hour, and whether the programs grow
 	$(RUN) python -m tests.trials --minutes 60

@@ -17,16 +17,20 @@ def single(name: str, units: int, *, node: str = "", **spec: Any) -> dict[str, A
 def several(
     name: str, units: int, cards: int = 1, *, node: str = "", **spec: Any
 ) -> dict[str, Any]:
-    """Two init containers, of which one stays, and three containers, of which one asks for none.
+    """Two init containers, of which one stays, and two containers.
 
-    With ``cards`` above 1 each amount is spread over so many cards.
+    With ``cards`` above 1 each amount is spread over so many cards, and a third container asks
+    for nothing.
     """
+    containers = [container("a", units), container("b", 2 * units)]
+    if cards > 1:
+        containers.insert(1, container("none", None))
     stays = container("stays", units) | {"restartPolicy": "Always"}
     return pod(
         name,
         node=node,
         metadata={"labels": {"aliyun.com/gpu-count": str(cards)}} if cards > 1 else None,
-        containers=[container("a", units), container("none", None), container("b", 2 * units)],
+        containers=containers,
         initContainers=[container("first", units, _BRIEF), stays],
         **_quick(spec),
     )
