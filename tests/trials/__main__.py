@@ -17,6 +17,7 @@ from collections import Counter
 from gpushare.clock import SystemClock
 from localcluster.errors import LocalClusterError
 from localcluster.gpushare import plugin_of
+from localcluster.interrupts import run_command
 from localcluster.wait import wait_until
 from tests.cluster.expect import sums_are_right
 from tests.trials import pods as make
@@ -33,6 +34,7 @@ SWEPT_SECONDS = 720.0  # the plugin's ten minutes, and time for the next start t
 
 
 def main() -> int:
+    """Run the trial; return the exit code."""
     flags = _flags()
     began = time.monotonic()
 
@@ -40,19 +42,18 @@ def main() -> int:
         print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
 
     say(f"seed {flags.seed}")
-    try:
-        with trial_cluster(say) as gpushare:
-            cluster = gpushare.cluster
-            with Records(cluster) as records, Starts(cluster) as starts:
-                trial = Trial(gpushare, records, starts, say)
-                end = began + flags.minutes * 60 - SETTLE_SECONDS
+    with trial_cluster(say) as gpushare:
+        cluster = gpushare.cluster
+        with Records(cluster) as records, Starts(cluster) as starts:
+            trial = Trial(gpushare, records, starts, say)
+            end = began + flags.minutes * 60 - SETTLE_SECONDS
+            try:
                 run_waves(trial, flags, end - LEAST_CHURN_SECONDS)
                 churn(trial, max(end - time.monotonic(), LEAST_CHURN_SECONDS), flags.seed)
                 settle(trial)
-                return trial.sum_up(began)
-    except (LocalClusterError, AssertionError) as err:
-        say(f"the trial broke: {err}")
-        return 1
+            except (LocalClusterError, AssertionError) as err:
+                trial.lost.append(f"the trial broke: {err}")
+            return trial.sum_up(began)
 
 
 def run_waves(trial: Trial, flags: argparse.Namespace, end: float) -> None:
@@ -189,4 +190,4 @@ def _flags() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("trials", main))

@@ -21,6 +21,7 @@ from gpushare.clock import SystemClock
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port, gpu_node, plugin_of
+from localcluster.interrupts import run_command
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads
 from tests.trials import pods as make
@@ -141,4 +142,4 @@ def _now() -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("rolling_update", main))
