@@ -159,11 +159,12 @@ class Gpushare:
         raise UsageError(f"pod {pod} holds no card")
 
     def _nodes(self) -> dict[str, dict[str, Any]]:
-        """Return the nodes that the DaemonSet selects, by name."""
+        """Return the real nodes that the DaemonSet selects, by name."""
         selector = "%2C".join(f"{key}%3D{value}" for key, value in LABELS.items())
         with self.cluster.api() as api:
             found = api.get(f"/api/v1/nodes?labelSelector={selector}")["items"]
-        return {each["metadata"]["name"]: each for each in found}
+        by_name = {each["metadata"]["name"]: each for each in found}
+        return {name: by_name[name] for name in self.cluster.node_names if name in by_name}
 
     def _plugin_page(self, node: str, path: str) -> str:
         address = (self.cluster.node_address(node), PLUGIN_PORT)
