@@ -11,7 +11,7 @@ DOCKER ?= docker
 IMAGE ?= gpushare:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster down test lint bench image setup
+.PHONY: help demo cluster down test trials soak lint bench image setup
 
 help:  ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,10 +23,16 @@ cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it
 	@$(RUN) python -m localcluster up --gpushare --nodes 3
 
 down: setup  ## take it down again, and what a demo or test run may have left
-	@for name in gpushare gpushare-demo gpushare-tests; do $(RUN) python -m localcluster down --name $$name; done
+	@for name in gpushare gpushare-demo gpushare-tests gpushare-trials; do $(RUN) python -m localcluster down --name $$name; done
 
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
+
+trials: setup  ## whose card each of thousands of containers got, 14 minutes (root, Linux)
+	$(RUN) python -m tests.trials --minutes 14
+
+soak: setup  ## the same for an hour, and whether the programs grow
+	$(RUN) python -m tests.trials --minutes 60
 
 lint: setup  ## style, types, import rules, generated code
 	$(RUN) ruff check .

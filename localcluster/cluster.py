@@ -3,12 +3,12 @@
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from localcluster import namespaces, nvml, teardown
+from localcluster import namespaces, nvml, outage, teardown
 from localcluster.api import Api
 from localcluster.bringup import Plan, await_ready, bring_up, ready_condition
 from localcluster.build import Progress, build
@@ -172,7 +172,9 @@ class Cluster:
             self._check_node(node)
             command = namespaces.enter(self.state, node, command)
         environment = {**base_environment(self.state), **(env or {})}
-        spec = ProcessSpec(name, tuple(command), environment, program=True, restart=restart)
+        spec = ProcessSpec(
+            name, tuple(command), environment, program=True, restart=restart, node=node or ""
+        )
         self._control.run(spec)
 
     def start(self, name: str) -> None:
@@ -189,6 +191,21 @@ class Cluster:
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to a component or program; if it dies of that, it is started again."""
         self._control.kill(name, number)
+
+    def restart_node(self, node: str, *, without: Collection[str] = ()) -> None:
+        """Cut a node's power and start it again; return once containerd serves.
+
+        All that runs inside it is killed, and what a machine keeps in memory is lost: namespaces,
+        mounts, cgroups, /run with its CDI files. Disk, name, addresses, cards and certificates
+        stay. Then containerd, the kubelet and the programs start, in this order but without
+        waiting for one another; what is named in `without`, and what was stopped before, stays
+        stopped until `start`. The Node may show its old status for some seconds.
+        """
+        self._check_node(node)
+        index = self.node_names.index(node) + 1
+        ran = outage.power_off(self.state, index, node)
+        names = [each for each in ran if each not in without]
+        outage.power_on(self.state, self.network, index, node, names)
 
     def processes(self) -> list[ProcessStatus]:
         """Return the state of every component and program."""

@@ -26,6 +26,7 @@ class ProcessStatus:
 
     name: str
     program: bool
+    node: str
     wanted: bool
     pid: int | None
     restarts: int
@@ -59,7 +60,7 @@ class Control:
         self._ask({"do": "start", "name": name})
 
     def stop(self, name: str, *, grace: float = 10.0) -> None:
-        """End a process and do not restart it; it is killed after `grace` seconds."""
+        """End a process and do not restart it; it is killed after `grace` seconds, 0 at once."""
         self._ask({"do": "stop", "name": name, "grace": grace})
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:

@@ -61,11 +61,12 @@ class Gpushare:
     def install(self, *, early: Collection[str] = ()) -> None:
         """Apply the rights, start both programs, return once every card can be asked for.
 
-        The nodes in ``early`` get early binding, as those without CDI need it.
+        The plugin runs on the nodes with the label, as the DaemonSet says. Those in ``early`` get
+        early binding, as nodes without CDI need it.
         """
         self.cluster.kubectl("apply", "-k", str(ACCESS))
         self.start_extender()
-        for node in self.cluster.node_names:
+        for node in self._nodes():
             self.start_plugin(node, binding="early" if node in early else "late")
         self.wait_ready()
 
@@ -117,16 +118,13 @@ class Gpushare:
         def unready() -> str | None:
             try:
                 known = {node["name"]: node for node in self.inspect()}
-                for name in self.cluster.node_names:
+                for name, node in self._nodes().items():
                     self._plugin_page(name, "/readyz")
-            except ApiError as err:
-                return str(err)
-            with self.cluster.api() as api:
-                for name in self.cluster.node_names:
-                    status = api.get(f"/api/v1/nodes/{name}")["status"]
-                    allocatable = status["allocatable"].get("aliyun.com/gpu-mem", "0")
+                    allocatable = node["status"]["allocatable"].get("aliyun.com/gpu-mem", "0")
                     if name not in known or allocatable == "0":
                         return f"node {name} shares {allocatable} units"
+            except ApiError as err:
+                return str(err)
             return None
 
         wait_until(
@@ -165,6 +163,14 @@ class Gpushare:
                 if any(held["name"] == pod for held in card["pods"]):
                     return node["name"], card["id"]
         raise UsageError(f"pod {pod} holds no card")
+
+    def _nodes(self) -> dict[str, dict[str, Any]]:
+        """Return the real nodes that the DaemonSet selects, by name."""
+        selector = "%2C".join(f"{key}%3D{value}" for key, value in LABELS.items())
+        with self.cluster.api() as api:
+            found = api.get(f"/api/v1/nodes?labelSelector={selector}")["items"]
+        by_name = {each["metadata"]["name"]: each for each in found}
+        return {name: by_name[name] for name in self.cluster.node_names if name in by_name}
 
     def _plugin_page(self, node: str, path: str) -> str:
         address = (self.cluster.node_address(node), PLUGIN_PORT)

@@ -79,11 +79,11 @@ def create_bridge(state: StateFolder, plan: NetworkPlan) -> None:
 
 def join(state: StateFolder, plan: NetworkPlan, index: int, namespace: Path) -> None:
     """Join the network namespace pinned at `namespace` to the bridge as node `index`."""
-    veth = f"{state.link_prefix}v{index}"
+    veth = _veth(state, index)
     _batch(
         f"link add {veth} type veth peer name eth0 netns {namespace}",
         f"link set {veth} master {_bridge(state)} up",
-        f"route add {plan.pods(index)} via {plan.node(index)}",
+        f"route replace {plan.pods(index)} via {plan.node(index)}",
     )
     _batch(
         "link set lo up",
@@ -121,8 +121,17 @@ def remove_links(state: StateFolder) -> None:
         _batch(*(f"link del {each}" for each in found), force=True)
 
 
+def leave(state: StateFolder, index: int) -> None:
+    """Take node `index` off the bridge."""
+    _batch(f"link del {_veth(state, index)}")
+
+
 def _bridge(state: StateFolder) -> str:
     return f"{state.link_prefix}b"
+
+
+def _veth(state: StateFolder, index: int) -> str:
+    return f"{state.link_prefix}v{index}"
 
 
 def _batch(*commands: str, inside: Path | None = None, force: bool = False) -> None:

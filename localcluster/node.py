@@ -64,13 +64,7 @@ class Node:
         name = f"containerd-{self.spec.name}"
         config = ["--config", str(self.folder / "containerd.toml")]
         control.run(self._process(name, ["containerd", *config]))
-        socket = self.folder / CONTAINERD_SOCKET.removeprefix("/")
-        wait_until(
-            f"{name} to make its socket",
-            lambda: None if socket.exists() else "no socket",
-            seconds=_CONTAINERD_SECONDS,
-            log=self.state.log(name),
-        )
+        await_containerd(self.state, self.spec.name)
         ctr = [str(self.binaries / "ctr"), "-a", CONTAINERD_SOCKET, "-n", "k8s.io"]
         imported = [*ctr, "images", "import", str(images)]
         run(namespaces.enter(self.state, self.spec.name, imported))
@@ -86,9 +80,21 @@ class Node:
         env["PATH"] = f"{self.binaries}:{env['PATH']}"
         command = [str(self.binaries / argv[0]), *argv[1:]]
         entered = namespaces.enter(self.state, self.spec.name, command)
-        return ProcessSpec(name, tuple(entered), env)
+        return ProcessSpec(name, tuple(entered), env, node=self.spec.name)
 
     def _write(self, name: str, text: str) -> None:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+def await_containerd(state: StateFolder, node: str) -> None:
+    """Return once a node's containerd has made its socket; raise DeadlineError."""
+    name = f"containerd-{node}"
+    socket = state.node(node) / CONTAINERD_SOCKET.removeprefix("/")
+    wait_until(
+        f"{name} to make its socket",
+        lambda: None if socket.exists() else "no socket",
+        seconds=_CONTAINERD_SECONDS,
+        log=state.log(name),
+    )

@@ -16,13 +16,17 @@ _SETTLED_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """What to run under which name. `program`: the caller's own, not a part of the cluster."""
+    """What to run under which name, inside which node, if any.
+
+    `program`: the caller's own, not a part of the cluster.
+    """
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     program: bool = False
     restart: bool = True
+    node: str = ""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the spec as it is sent to the supervisor."""
@@ -63,6 +67,7 @@ class Supervised:
         return {
             "name": self.spec.name,
             "program": self.spec.program,
+            "node": self.spec.node,
             "wanted": self.wanted,
             "pid": self._process.pid if self._process else None,
             "restarts": self.restarts,
@@ -80,11 +85,14 @@ class Supervised:
         await self._first_start
 
     async def stop(self, grace: float) -> None:
-        """Ask it to end and return once it has; after `grace` seconds it is killed."""
+        """Ask it to end and return once it has; after `grace` seconds it is killed.
+
+        Without grace it is not asked.
+        """
         self._unwanted.set()
         if self._keeper is None:
             return
-        self.kill(signal.SIGTERM)
+        self.kill(signal.SIGTERM if grace else signal.SIGKILL)
         done, _ = await asyncio.wait([self._keeper], timeout=grace)
         if not done:
             self.kill(signal.SIGKILL)

@@ -36,7 +36,7 @@ def remove(state: StateFolder) -> list[str]:
         with contextlib.suppress(LocalClusterError):
             Control(state).shutdown()
     removed = []
-    if count := _kill_all(state):
+    if count := kill_all(state):
         removed.append(f"{count} processes")
     if groups := cgroups.roots(state.cgroup):
         try:
@@ -58,38 +58,42 @@ def remove(state: StateFolder) -> list[str]:
     return removed
 
 
-def owned_processes(state: StateFolder) -> set[int]:
-    """Return the ids of the cluster's processes.
+def owned_processes(state: StateFolder, node: str = "") -> set[int]:
+    """Return the ids of the cluster's processes, or of those inside `node` alone.
 
-    They are found by the marker in their environment (components, programs, shims), by their
-    cgroup (containers), and by their mount namespace (whoever entered a node).
+    They are found by their cgroup (containers), by their mount namespace (whoever entered a
+    node), and but for a node's by the marker in their environment (components, programs, shims).
     """
-    marker = f"{MARKER}={state.path}".encode()
-    namespaces = _pinned(state)
-    found = cgroups.processes(state.cgroup)
+    marker = b"" if node else f"{MARKER}={state.path}".encode()
+    namespaces = _pinned(state, node)
+    found = cgroups.processes(f"{state.cgroup}/{node}" if node else state.cgroup)
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            marked = marker in (folder / "environ").read_bytes().split(b"\0")
+            marked = marker and marker in (folder / "environ").read_bytes().split(b"\0")
             if marked or (folder / "ns/mnt").stat().st_ino in namespaces:
                 found.add(int(folder.name))
     return found
 
 
-def _pinned(state: StateFolder) -> set[int]:
+def _pinned(state: StateFolder, node: str) -> set[int]:
     found = set()
     for place in mounts_below(state.namespaces):
-        if place.endswith(".mnt"):
+        if Path(place).name == f"{node}.mnt" if node else place.endswith(".mnt"):
             with contextlib.suppress(OSError):
                 found.add(Path(place).stat().st_ino)
     return found
 
 
-def _kill_all(state: StateFolder) -> int:
+def kill_all(state: StateFolder, node: str = "") -> int:
+    """Kill the cluster's processes, or those inside `node`; return how many there were.
+
+    Raises StateError where one does not die.
+    """
     killed: set[int] = set()
     end = time.monotonic() + _KILL_SECONDS
-    while alive := {pid for pid in owned_processes(state) if not _zombie(pid)}:
+    while alive := {pid for pid in owned_processes(state, node) if not _zombie(pid)}:
         if time.monotonic() > end:
             text = f"processes {sorted(alive)} do not die; look at them, run `down` again"
             raise StateError(text)

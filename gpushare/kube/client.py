@@ -214,7 +214,12 @@ class Kube:
             async with response:
                 if response.status != HTTPStatus.OK:
                     raise _refusal(response.status, await response.read(), "GET", collection.path)
-                while line := await asyncio.wait_for(response.content.readline(), idle_seconds):
+                while True:
+                    # wait_for loses a cancellation that comes with a line, before Python 3.12.
+                    async with asyncio.timeout(idle_seconds):
+                        line = await response.content.readline()
+                    if not line:
+                        return
                     yield line
         except aiohttp.ClientError as err:
             raise Unreachable(f"watch {collection.path}: connection lost: {err!r}") from err

@@ -2,12 +2,13 @@
 
 import os
 import platform
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
 from localcluster.cluster import Cluster
 from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port, gpu_node
+from localcluster.specs import NodeSpec
 from localcluster.state import StateFolder
 from localcluster.wait import tail
 from localcluster.workloads import Workloads
@@ -15,6 +16,9 @@ from tests.cluster.history import History
 
 NAME = "gpushare-tests"
 LOG_LINES = 40
+WHOLE = "whole"
+
+measured: list[str] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,13 +44,28 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was measured and counted: a figure is for people, no test depends on it."""
+    if measured:
+        terminalreporter.section("measured on the cluster")
+        for line in measured:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Give what takes a line for the end of the run."""
+    return lambda text: measured.append(f"{request.node.name}: {text}")
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """n1, n2, n3 with two cards each, n4 with four; every card has 16276 units of one MiB.
 
-    n4's containerd has CDI off, so its plugin binds early.
+    n4's containerd has CDI off, so its plugin binds early. A fifth node has no label of ours.
     """
     nodes = [gpu_node(name, 2) for name in ("n1", "n2", "n3")] + [gpu_node("n4", 4, cdi=False)]
+    nodes.append(NodeSpec(WHOLE))
     check_port()
     made = Cluster.up(nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=print)
     try:

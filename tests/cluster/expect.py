@@ -1,11 +1,14 @@
 """What must hold for running pods: what is written on them is what their containers got."""
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads
@@ -47,12 +50,26 @@ def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
     return found
 
 
+def unanswered(pods: Workloads) -> Callable[[], str | None]:
+    """Return what says why the API server does not answer, for ``wait_until``."""
+
+    def ask() -> str | None:
+        try:
+            pods.all()
+        except ApiError as err:
+            return str(err)
+        return None
+
+    return ask
+
+
 def sums_are_right(gpushare: Gpushare, pods: Workloads) -> None:
     """Check that every card holds exactly what its live pods were granted, and no more."""
     wanted: dict[tuple[str, str], int] = {}
     for described in pods.all():
         node = described["spec"].get("nodeName")
-        if not node or described["status"]["phase"] in {"Succeeded", "Failed"}:
+        asks = RESOURCE in json.dumps(described["spec"])
+        if not asks or not node or described["status"]["phase"] in {"Succeeded", "Failed"}:
             continue
         annotations = described["metadata"].get("annotations", {})
         uuids = annotations.get(CARDS, "").split(",")

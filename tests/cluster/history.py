@@ -73,6 +73,14 @@ class History:
                 self._connection.sock.shutdown(socket.SHUT_RDWR)
         self._thread.join(20)
 
+    def listed(self, found: list[Change]) -> None:
+        """Take note of all pods that there are."""
+        self._changes += found
+
+    def changed(self, change: Change) -> None:
+        """Take note of a change."""
+        self._changes.append(change)
+
     def of(self, name: str) -> list[Change]:
         return [change for change in list(self._changes) if change.name == name]
 
@@ -115,7 +123,7 @@ class History:
         connection.request("GET", "/api/v1/pods")
         with closing(connection.getresponse()) as answer:
             listed = json.loads(answer.read())
-        self._changes += [Change("LISTED", pod) for pod in listed["items"]]
+        self.listed([Change("LISTED", pod) for pod in listed["items"]])
         version = listed["metadata"]["resourceVersion"]
         path = f"/api/v1/pods?watch=true&timeoutSeconds=7200&resourceVersion={version}"
         connection.request("GET", path)
@@ -123,4 +131,4 @@ class History:
             self._connection = connection
             while line := answer.readline():
                 event = json.loads(line)
-                self._changes.append(Change(event["type"], event["object"]))
+                self.changed(Change(event["type"], event["object"]))

@@ -3,11 +3,9 @@
 import json
 import signal
 import threading
-from collections.abc import Callable
 
 import pytest
 
-from localcluster.errors import ApiError
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
@@ -136,17 +134,6 @@ def test_a_deployment_that_starts_while_something_is_killed_runs_in_the_end(
     env_is_card_on_record(pods, *names)
     sums_are_right(gpushare, pods)
     assert [reserved for _, reserved in used(gpushare, NODE)] == [0, 0]
-
-
-def unanswered(pods: Workloads) -> Callable[[], str | None]:
-    def ask() -> str | None:
-        try:
-            pods.all()
-        except ApiError as err:
-            return str(err)
-        return None
-
-    return ask
 
 
 def test_while_it_is_not_known_whether_a_pod_was_bound_its_room_stays_taken(

@@ -14,6 +14,7 @@ from tests.cluster.history import History
 
 pytestmark = pytest.mark.cluster
 
+COUNT = "aliyun.com/gpu-count"
 GATE = "test/one-by-one"
 NODE = "n2"
 
@@ -50,7 +51,9 @@ def ids_off_card(gpushare: Gpushare) -> float:
     return sum(map(float, found))
 
 
-@pytest.mark.parametrize(("count", "units"), [(2, CARD_MIB // 2 + 1), (20, CARD_MIB // 10 - 1)])
+@pytest.mark.parametrize(
+    ("count", "units"), [(2, CARD_MIB // 2 + 1), (20, CARD_MIB // 10 - 1), (50, CARD_MIB // 25 - 1)]
+)
 def test_equal_pods_created_in_one_order_and_bound_in_another(
     gpushare: Gpushare, pods: Workloads, binding: Binding, count: int, units: int
 ):
@@ -64,11 +67,11 @@ def test_equal_pods_created_in_one_order_and_bound_in_another(
     off_before = ids_off_card(gpushare)
     gpushare.cluster.stop(f"kubelet-{NODE}")
     order = names[::-1]
-    if count > 2:
+    if count == 20:
         random.Random(7).shuffle(order)
     bind_in_order(pods, order)
     gpushare.cluster.start(f"kubelet-{NODE}")
-    pods.wait_running(*names, seconds=120)
+    pods.wait_running(*names, seconds=180)
 
     on_record = env_is_card_on_record(pods, *names)
     assert sorted(on_record.values()) == sorted([f"GPU-{NODE}-0", f"GPU-{NODE}-1"] * (count // 2))
@@ -84,21 +87,26 @@ def test_equal_pods_created_in_one_order_and_bound_in_another(
 def test_pods_of_several_containers_that_come_at_once_are_told_apart(
     gpushare: Gpushare, pods: Workloads, binding: Binding
 ):
-    names = [f"several-{place}" for place in range(8)]
-    sizes = (500, 700, 500)
+    names = [f"several-{place:02}" for place in range(30)]
+    brief = {"WORKLOAD_RUN_SECONDS": "0.1"}
     pods.run(
         *(
             pod(
                 name,
                 node=NODE,
-                containers=[container(f"c{place}", size) for place, size in enumerate(sizes)],
-                initContainers=[container("first", 700, {"WORKLOAD_RUN_SECONDS": "0.1"})],
+                metadata={"labels": {COUNT: "2"}} if place % 3 == 2 else None,
+                containers=[container("app", 300), container("other", 200)],
+                initContainers=[
+                    container("first", 300, brief),
+                    container("stays", 200) | {"restartPolicy": "Always"},
+                ],
             )
-            for name in names
+            for place, name in enumerate(names)
         ),
-        seconds=90,
+        seconds=120,
     )
-    env_is_card_on_record(pods, *names)
+    found = env_is_card_on_record(pods, *names)
+    assert sum("," in uuids for uuids in found.values()) == 10
     sums_are_right(gpushare, pods)
 
 

@@ -175,6 +175,49 @@ def test_what_is_killed_comes_back_and_a_killed_supervisor_leaves_nothing(
     assert host() == before
 
 
+def test_a_node_whose_power_is_cut_starts_from_its_disk_and_leaves_nothing(
+    cluster: Cluster, state: StateFolder, before: dict[str, object]
+) -> None:
+    run_pod(cluster)
+    cluster.start_program("helper", ["sleep", "600"], node="n1")
+    cluster.start_program("rests", ["sleep", "600"], node="n1")
+    cluster.stop("rests")
+    inside = cluster.node_folder("n1")
+    for folder in ("run", "kubelet"):
+        (inside / folder / "written").touch()
+    who = ("get", "node", "n1", "-o", "jsonpath={.metadata.uid}{.status.addresses}")
+    shown = cluster.kubectl(*who)
+    ran = {each.name: each.pid for each in cluster.processes() if each.node == "n1" and each.pid}
+    assert set(ran) == {"containerd-n1", "kubelet-n1", "helper"}
+    containers = teardown.owned_processes(state, "n1") - set(ran.values())
+    assert len(containers) >= len(["shim", "pause", "sample"])
+
+    cluster.restart_node("n1", without=["helper"])
+
+    assert all(_gone(pid) for pid in [*ran.values(), *containers])
+    assert not (inside / "run" / "written").exists()
+    assert (inside / "kubelet" / "written").exists()
+    assert {"helper", "rests"} == {each.name for each in cluster.processes() if not each.wanted}
+    cluster.start("helper")
+
+    def not_again() -> str | None:
+        found = json.loads(cluster.kubectl("get", "pod", "sample", "-o", "json"))["status"]
+        [container] = found.get("containerStatuses") or [{}]
+        runs = container.get("restartCount") == 1 and "running" in container["state"]
+        return None if runs else str(found)
+
+    wait_until("the pod to run again", not_again, seconds=60)
+    assert "ready\n" in cluster.kubectl("logs", "sample")
+    assert cluster.kubectl(*who) == shown
+    cluster.down()
+    assert traces(state) == set()
+    assert host() == before
+
+
+def _gone(pid: int) -> bool:
+    return not _command(Path(f"/proc/{pid}"))[0]
+
+
 @pytest.mark.parametrize(
     "signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGHUP,), (signal.SIGTERM, signal.SIGINT)]
 )

@@ -1,5 +1,6 @@
 """Each answer of the API server, and each way to get none, is the error that says what is known."""
 
+import asyncio
 import datetime as dt
 import shutil
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from gpushare.errors import (
     SettingsError,
     Unreachable,
 )
-from gpushare.kube.client import Kube
+from gpushare.kube.client import Kube, pods
 from gpushare.objects import PodCondition
 from tests.builders import pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status
@@ -132,6 +133,52 @@ async def test_a_connection_that_never_came_about_is_known_to_have_sent_nothing(
     async with Kube.connect(str(tmp_path / "kubeconfig")) as kube:
         with pytest.raises(Unreachable):
             await kube.bind_pod(pod("a", 8), "n1", {})
+
+
+class Lines:
+    """An answer whose lines come when they are put."""
+
+    status = 200
+
+    def __init__(self) -> None:
+        self.content = self
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self.put = self._lines.put_nowait
+        self.readline = self._lines.get
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_watch_ends_when_it_is_told_to_in_whatever_moment_a_line_comes(
+    door, tmp_path, steps
+):
+    async with door.connect(tmp_path) as kube:
+        lines = Lines()
+
+        async def answer(*_):
+            return lines
+
+        kube._send = answer
+
+        async def read() -> None:
+            watch = kube.watch(pods(), since="1", window_seconds=60, idle_seconds=60)
+            async for _ in watch:
+                pass
+
+        reading = asyncio.create_task(read())
+        lines.put(b"first\n")
+        await asyncio.sleep(0.01)
+        lines.put(b"second\n")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading], timeout=1)
+        assert reading.cancelled()
 
 
 async def test_an_answer_that_is_no_pod_is_an_error(door, tmp_path):

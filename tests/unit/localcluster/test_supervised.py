@@ -49,6 +49,17 @@ async def test_what_is_stopped_stays_so_until_started(tmp_path: Path) -> None:
     await process.stop(grace=5)
 
 
+async def test_without_grace_nothing_is_asked_before_it_is_killed(tmp_path: Path) -> None:
+    told = "import signal; signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))"
+    process = _sleeper(tmp_path, code=told)
+    await process.start()
+    log = tmp_path / "sleeper.log"
+    await _until(lambda: "up" in log.read_text())
+    await process.stop(grace=0)
+    assert process.last_exit == -signal.SIGKILL
+    assert "asked" not in log.read_text()
+
+
 async def test_what_ignores_being_asked_is_killed(tmp_path: Path) -> None:
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     process = _sleeper(tmp_path, code=ignoring)

@@ -1,0 +1,249 @@
+"""Whatever of a node restarts, in whatever order: no wrong card, no share lost, pods run again."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localcluster.errors import ApiError
+from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, container, is_running, pod
+from tests.cluster.expect import env_is_card_on_record, sums_are_right
+
+pytestmark = pytest.mark.cluster
+
+LATE, EARLY = "n1", "n4"
+
+
+@pytest.fixture(params=[LATE, EARLY], ids=["late", "early"])
+def node(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[str]:
+    """Take a node that binds late, and one that must bind early; all runs there afterwards."""
+    name: str = request.param
+    yield name
+    for each in (f"kubelet-{name}", f"containerd-{name}", plugin_of(name), "kube-apiserver"):
+        gpushare.cluster.start(each)
+    gpushare.wait_ready()
+
+
+def deployment(name: str, replicas: int, units: int, node: str) -> dict[str, Any]:
+    labels = {"app": name}
+    template = pod("", units, node=node, metadata={"labels": labels})
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
+        },
+    }
+
+
+def deploy(pods: Workloads, name: str, replicas: int, units: int, node: str) -> None:
+    body = json.dumps(deployment(name, replicas, units, node))
+    pods.cluster.kubectl("create", "-f", "-", stdin=body)
+
+
+def rolled_out(pods: Workloads, name: str, replicas: int) -> list[str]:
+    """Return the names of a deployment's pods once all of them run."""
+    running: list[str] = []
+
+    def missing() -> str | None:
+        running[:] = [
+            each["metadata"]["name"] for each in pods.all(f"app={name}") if is_running(each)
+        ]
+        return None if len(running) == replicas else f"{len(running)} run"
+
+    wait_until(f"{replicas} pods of {name}", missing, seconds=90)
+    return running
+
+
+def restarts(pods: Workloads, name: str) -> int:
+    return sum(each["restartCount"] for each in pods.get(name)["status"]["containerStatuses"])
+
+
+def wait_restarted(pods: Workloads, *names: str) -> None:
+    """Return once every container of these pods runs for the second time."""
+
+    def waiting() -> str | None:
+        for name in names:
+            found = pods.get(name)
+            states = found["status"].get("containerStatuses", [])
+            if not is_running(found) or not all(each["restartCount"] for each in states):
+                return f"{name}: {found['status']}"
+        return None
+
+    wait_until("every container to run again", waiting, seconds=60)
+
+
+def calls(gpushare: Gpushare, node: str, call: str) -> float:
+    """Read how often the kubelet has made a call since the plugin's start."""
+    wanted = f'gpushare_deviceplugin_calls_total{{call="{call}"'
+    lines = gpushare.plugin_metrics(node).splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(wanted))
+
+
+def plugin_away(gpushare: Gpushare, node: str) -> str | None:
+    """Say why a node's plugin does not answer; None where it does."""
+    try:
+        gpushare.plugin_metrics(node)
+    except ApiError as err:
+        return str(err)
+    return None
+
+
+def before_the_outage(pods: Workloads, node: str) -> list[str]:
+    """Run two bare pods of one container, one of several, and a deployment of two."""
+    pods.run(
+        *(pod(f"bare-{letter}", CARD_MIB // 2 + 1, node=node) for letter in "ab"),
+        pod("several", node=node, containers=[container("a", 300), container("b", 500)]),
+    )
+    deploy(pods, "owned", 2, 1000, node)
+    return ["bare-a", "bare-b", "several", *rolled_out(pods, "owned", 2)]
+
+
+def test_a_node_that_lost_its_power_runs_the_same_pods_on_the_same_cards(
+    gpushare: Gpushare, pods: Workloads, node: str
+):
+    names = before_the_outage(pods, node)
+    before = env_is_card_on_record(pods, *names)
+    gpushare.cluster.restart_node(node, without=[f"kubelet-{node}"])
+    wait_until("the plugin to be up", lambda: plugin_away(gpushare, node), seconds=20)
+    gpushare.cluster.start(f"kubelet-{node}")
+    wait_restarted(pods, *names)
+    assert env_is_card_on_record(pods, *names) == before
+    assert calls(gpushare, node, "Allocate") == 0, "the kubelet's checkpoint has all answers"
+    sums_are_right(gpushare, pods)
+
+
+def test_pods_of_a_node_that_starts_long_before_its_plugin_come_again_on_their_records_card(
+    gpushare: Gpushare, pods: Workloads, node: str
+):
+    names = before_the_outage(pods, node)
+    bare = names[:3]
+    gpushare.cluster.restart_node(node, without=[plugin_of(node)])
+
+    def undecided() -> str | None:
+        phases = {name: pods.get(name)["status"]["phase"] for name in bare}
+        return None if set(phases.values()) == {"Failed"} else str(phases)
+
+    wait_until("the kubelet to give the pods up", undecided, seconds=60)
+    for name in bare:
+        status = pods.get(name)["status"]
+        assert status["reason"] == "UnexpectedAdmissionError"
+        assert "no healthy devices present" in status["message"]
+    gpushare.cluster.start(plugin_of(node))
+    gpushare.wait_ready()
+    pods.run(*(pod(f"again-{letter}", CARD_MIB // 2 + 1, node=node) for letter in "ab"), seconds=60)
+    names = ["again-a", "again-b", *rolled_out(pods, "owned", 2)]
+    env_is_card_on_record(pods, *names)
+    sums_are_right(gpushare, pods)
+
+
+PAIRS = [
+    ("deviceplugin", "kubelet"),
+    ("kubelet", "deviceplugin"),
+    ("kubelet", "containerd"),
+    ("containerd", "deviceplugin"),
+    ("node", "deviceplugin"),
+    ("node", "kubelet"),
+]
+
+
+def kill(gpushare: Gpushare, what: str, node: str) -> None:
+    if what == "node":
+        gpushare.cluster.restart_node(node)
+    else:
+        gpushare.cluster.kill(f"{what}-{node}")
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-then-".join)
+def test_pods_that_start_while_two_things_restart_run_on_their_records_card(
+    gpushare: Gpushare,
+    pods: Workloads,
+    node: str,
+    pair: tuple[str, str],
+    figures: Callable[[str], None],
+):
+    names = ["bare-a", "bare-b", "several"]
+    pods.run(
+        *(pod(name, CARD_MIB // 2 + 1, node=node) for name in names[:2]),
+        pod("several", node=node, containers=[container("a", 300), container("b", 500)]),
+    )
+    before = env_is_card_on_record(pods, *names)
+    deploy(pods, "ten", 10, 600, node)
+
+    def bound() -> int:
+        return sum(bool(each["spec"].get("nodeName")) for each in pods.all("app=ten"))
+
+    wait_until("some of ten to be bound", lambda: None if bound() > 1 else "none", seconds=20)
+    for what in pair:
+        kill(gpushare, what, node)
+    if "node" in pair:
+        # Admitted before the plugin was there, a pod is Failed for good: its owner makes another.
+        wait_until("the bare pods", lambda: settled(pods, names), seconds=60)
+        lost = [name for name in names if pods.get(name)["status"]["phase"] == "Failed"]
+        names = [name for name in names if name not in lost]
+        figures(f"{len(lost)} of 3 bare pods were given up")
+    else:
+        pods.wait_running(*names, seconds=60)
+        assert not any(restarts(pods, name) for name in names)
+    gpushare.wait_ready()
+    names += rolled_out(pods, "ten", 10)
+    failed = [each for each in pods.all("app=ten") if each["status"]["phase"] == "Failed"]
+    figures(f"{len(failed)} pods were replaced")
+    after = env_is_card_on_record(pods, *names)
+    assert {name: card for name, card in after.items() if name in before}.items() <= before.items()
+    sums_are_right(gpushare, pods)
+    assert not any(card["reserved"] for card in gpushare.inspect(node)[0]["devs"])
+
+
+def settled(pods: Workloads, names: list[str]) -> str | None:
+    """Say which pod has neither come back after its node's start nor been given up."""
+    for name in names:
+        found = pods.get(name)
+        if found["status"]["phase"] != "Failed" and not (
+            is_running(found) and restarts(pods, name)
+        ):
+            return f"{name}: {found['status']}"
+    return None
+
+
+def test_pods_run_on_when_the_kubelets_checkpoint_is_lost(
+    gpushare: Gpushare, pods: Workloads, node: str
+):
+    names = ["bare-a", "bare-b"]
+    pods.run(*(pod(name, CARD_MIB // 2 + 1, node=node) for name in names))
+    before = env_is_card_on_record(pods, *names)
+    cluster = gpushare.cluster
+    cluster.stop(f"kubelet-{node}")
+    folder = cluster.node_folder(node) / "kubelet/device-plugins"
+    (folder / "kubelet_internal_checkpoint").unlink()
+    cluster.start(f"kubelet-{node}")
+    wait_until("the plugin to be registered again", lambda: not_listed(folder), seconds=30)
+    gpushare.wait_ready()
+    pods.run(pod("new", 1000, node=node))
+    env_is_card_on_record(pods, "new")
+    assert not any(restarts(pods, name) for name in names)
+    assert env_is_card_on_record(pods, *names) == before
+    # The kubelet never asks for these again: a container that ends cannot come back.
+    pods.kill_container("bare-a")
+    said = "no devices found allocated in local cache"
+    wait_until(
+        "the kubelet's word on the container that ended",
+        lambda: None if any(said in each for each in pods.events("bare-a")) else "none",
+        seconds=30,
+    )
+    pods.delete("bare-a", grace=1)
+    pods.run(pod("bare-a", CARD_MIB // 2 + 1, node=node))
+    assert env_is_card_on_record(pods, *names) == before
+    sums_are_right(gpushare, pods)
+
+
+def not_listed(folder: Path) -> str | None:
+    """Say that the kubelet has not written its checkpoint anew; None where it has."""
+    return None if (folder / "kubelet_internal_checkpoint").exists() else "no checkpoint"

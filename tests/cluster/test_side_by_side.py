@@ -1,0 +1,120 @@
+"""Nodes that share cards by memory and nodes that give whole cards live in one cluster."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from localcluster.gpushare import CARD_MIB, LABELS, ROOT, Gpushare, plugin_of
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, pod
+from tests.cluster.conftest import WHOLE
+from tests.cluster.expect import env_is_card_on_record, sums_are_right
+
+pytestmark = pytest.mark.cluster
+
+RESOURCE = "nvidia.com/gpu"
+PLUGIN = "whole-cards"
+MEMORY = "aliyun.com/gpu-mem"
+CARDS = [f"GPU-{WHOLE}-{place}" for place in range(2)]
+
+
+@pytest.fixture
+def whole_cards(gpushare: Gpushare) -> Iterator[None]:
+    """Give whole cards on the one node that gpushare leaves alone."""
+    cluster = gpushare.cluster
+    cluster.start_program(
+        PLUGIN,
+        [sys.executable, "-m", "tests.cluster.other_plugin", RESOURCE, *CARDS],
+        node=WHOLE,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    wait_until("whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 2), seconds=20)
+    yield
+    cluster.stop(PLUGIN)
+
+
+def offers(gpushare: Gpushare, node: str, resource: str, wanted: int) -> str | None:
+    """Say what a node has allocatable of a resource; None where it is what is wanted."""
+    with gpushare.cluster.api() as api:
+        found = api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]
+    return None if found.get(resource, "0") == str(wanted) else str(found)
+
+
+def whole(name: str, count: int = 1) -> dict[str, Any]:
+    described = pod(name)
+    [container] = described["spec"]["containers"]
+    container["resources"] = {"limits": {RESOURCE: str(count)}}
+    return described
+
+
+def pending_because(pods: Workloads, name: str, text: str) -> None:
+    """Wait until a pod stays Pending with this text among its events."""
+
+    def unsaid() -> str | None:
+        found = pods.events(name)
+        return None if any(text in each for each in found) else str(found)
+
+    wait_until(f"{name} to be refused", unsaid, seconds=20)
+    assert "nodeName" not in pods.get(name)["spec"]
+
+
+def test_each_kind_of_pod_runs_on_its_own_kind_of_node(
+    gpushare: Gpushare, pods: Workloads, whole_cards: None
+):
+    shares = [f"share-{place}" for place in range(6)]
+    wholes = [f"whole-{place}" for place in range(2)]
+    mixed = [pod(name, CARD_MIB // 2) for name in shares] + [whole(name) for name in wholes]
+    pods.run(*mixed[::2], *mixed[1::2], seconds=60)
+    given = [pods.environment(name)["NVIDIA_VISIBLE_DEVICES"] for name in wholes]
+    assert sorted(given) == CARDS
+    assert {pods.get(name)["spec"]["nodeName"] for name in wholes} == {WHOLE}
+    assert WHOLE not in {pods.get(name)["spec"]["nodeName"] for name in shares}
+    env_is_card_on_record(pods, *shares)
+    assert WHOLE not in {node["name"] for node in gpushare.inspect()}
+
+    both = whole("both")
+    both["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-mem"] = "100"
+    elsewhere = whole("whole-elsewhere")
+    elsewhere["spec"]["nodeSelector"] = LABELS
+    pods.create(pod("share-there", 100, node=WHOLE), both, elsewhere, whole("whole-third"))
+    pending_because(pods, "share-there", "Insufficient aliyun.com/gpu-mem")
+    for name in ("both", "whole-elsewhere", "whole-third"):
+        pending_because(pods, name, f"Insufficient {RESOURCE}")
+    sums_are_right(gpushare, pods)
+
+
+def test_a_share_is_not_bound_to_a_node_of_whole_cards_even_if_asked_for(
+    gpushare: Gpushare, pods: Workloads, whole_cards: None
+):
+    pods.create(pod("astray", 100, schedulerName="nobody"))
+    asked = {"Pod": pods.get("astray"), "NodeNames": [WHOLE]}
+    _, answer = gpushare.call("POST", "/gpushare-scheduler/filter", asked)
+    refused = {**(answer["FailedNodes"] or {}), **(answer["FailedAndUnresolvableNodes"] or {})}
+    assert refused == {WHOLE: "node shares no GPU by memory"}
+    uid = pods.get("astray")["metadata"]["uid"]
+    body = {"PodName": "astray", "PodNamespace": "default", "PodUID": uid, "Node": WHOLE}
+    _, answer = gpushare.call("POST", "/gpushare-scheduler/bind", body)
+    assert WHOLE in answer["Error"]
+    assert "nodeName" not in pods.get("astray")["spec"]
+
+
+def test_one_plugins_end_touches_none_of_the_others_pods(
+    gpushare: Gpushare, pods: Workloads, whole_cards: None
+):
+    cluster = gpushare.cluster
+    pods.run(whole("whole-0"), pod("share-0", 1000, node="n1"))
+    cluster.stop(plugin_of("n1"))
+    wait_until("n1 to share nothing", lambda: offers(gpushare, "n1", MEMORY, 0), seconds=20)
+    assert offers(gpushare, WHOLE, RESOURCE, 2) is None
+    pods.run(whole("whole-1"))
+    cluster.start(plugin_of("n1"))
+    gpushare.wait_ready()
+
+    cluster.stop(PLUGIN)
+    wait_until("no whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 0), seconds=20)
+    pods.run(pod("share-1", 1000, node="n1"))
+    pods.wait_running("whole-0", "whole-1", "share-0", "share-1")
+    env_is_card_on_record(pods, "share-0", "share-1")
+    sums_are_right(gpushare, pods)

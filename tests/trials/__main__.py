@@ -1,0 +1,193 @@
+"""Identity trials: whose card each of thousands of containers really got.
+
+    python -m tests.trials [--minutes 14] [--single 500] [--several 300] [--seed TEXT]
+
+Waves of equal pods first, then churn for what is left of the minutes (two at least; waves for which
+there is no time are left out, and that is said). *Wrong* is a container that was started with an
+environment other than its pod's record. Exit code 1 if any was, or if anything is lost.
+"""
+
+import argparse
+import random
+import sys
+import threading
+import time
+from collections import Counter
+
+from gpushare.clock import SystemClock
+from localcluster.errors import LocalClusterError
+from localcluster.gpushare import plugin_of
+from localcluster.interrupts import run_command
+from localcluster.wait import wait_until
+from tests.cluster.expect import sums_are_right
+from tests.trials import pods as make
+from tests.trials.churn import Churner, Killer
+from tests.trials.records import Records, Starts
+from tests.trials.trial import EARLY, NODES, Trial, trial_cluster, usage
+from tests.trials.waves import run_wave, waves
+
+THREADS = 12
+LEAST_CHURN_SECONDS = 120.0
+SETTLE_SECONDS = 60.0
+SAY_SECONDS = 10.0
+SWEPT_SECONDS = 720.0  # the plugin's ten minutes, and time for the next start to sweep
+
+
+def main() -> int:
+    """Run the trial; return the exit code."""
+    flags = _flags()
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+
+    say(f"seed {flags.seed}")
+    with trial_cluster(say) as gpushare:
+        cluster = gpushare.cluster
+        with Records(cluster) as records, Starts(cluster) as starts:
+            trial = Trial(gpushare, records, starts, say)
+            end = began + flags.minutes * 60 - SETTLE_SECONDS
+            try:
+                run_waves(trial, flags, end - LEAST_CHURN_SECONDS)
+                churn(trial, max(end - time.monotonic(), LEAST_CHURN_SECONDS), flags.seed)
+                settle(trial)
+            except (LocalClusterError, AssertionError) as err:
+                trial.lost.append(f"the trial broke: {err}")
+            return trial.sum_up(began)
+
+
+def run_waves(trial: Trial, flags: argparse.Namespace, end: float) -> None:
+    """Run the waves, every other one with the kubelets away while its pods are bound."""
+    trial.gpushare.wait_ready()
+    rng = random.Random(flags.seed)
+    for kind, count, per_wave in (("single", flags.single, 90), ("several", flags.several, 60)):
+        for number, wave in enumerate(waves(kind, count, NODES, per_wave)):
+            if time.monotonic() > end:
+                trial.say(f"no time is left for {len(wave)} {kind} pods")
+                continue
+            begun, stopped = time.monotonic(), number % 2 == 1
+            seen = run_wave(trial.workloads, trial.records, wave, NODES, stopped=stopped, rng=rng)
+            sums_are_right(trial.gpushare, trial.workloads)
+            time.sleep(0.6)  # the last starts are read by then
+            trial.judge()
+            trial.count_off_card()
+            failed = sum(each.phase == "Failed" for each in seen)
+            how = "kubelets stopped meanwhile" if stopped else "live"
+            trial.say(
+                f"{len(wave)} {kind}, {how}: {time.monotonic() - begun:.0f} s, "
+                f"{failed} Failed; so far {trial.right} right, {len(trial.wrong)} wrong"
+            )
+            trial.workloads.delete_all(seconds=120)
+            forget(trial)
+
+
+def forget(trial: Trial) -> None:
+    """Make every kubelet forget the pods that have ended: it does so at an Allocate alone."""
+    names = [f"forget-{node}" for node in NODES]
+    trial.workloads.run(*(make.single(f"forget-{node}", 1, node=node) for node in NODES))
+    trial.workloads.delete(*names, grace=1)
+
+
+def churn(trial: Trial, seconds: float, seed: str) -> None:
+    """Create and delete from many threads while plugins, kubelets and the extender are killed.
+
+    One plugin is never killed, and in the second half neither is the extender, so that growth of
+    memory would show.
+    """
+    begun, ended = time.monotonic(), threading.Event()
+    plugins, kubelets = map(plugin_of, NODES[1:]), [f"kubelet-{node}" for node in NODES]
+    always = [*plugins, *kubelets]
+
+    def victims() -> list[str]:
+        is_late = time.monotonic() - begun > seconds / 2
+        return always if is_late else [*always, "extender", "extender"]
+
+    cluster = trial.gpushare.cluster
+    churners = [
+        Churner(number, trial.gpushare, trial.records, ended, seed) for number in range(THREADS)
+    ]
+    killer = Killer(cluster, victims, ended, seed)
+    for line in usage(cluster):
+        trial.say(f"at the start of churn: {line}")
+    runs = [killer.run, *(each.run for each in churners)]
+    threads = [threading.Thread(target=run, daemon=True) for run in runs]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() - begun < seconds:
+        time.sleep(SAY_SECONDS)
+        trial.judge()
+        trial.count_off_card()
+        trial.check_cards()
+        pods = list(trial.records.pods.values())
+        trial.say(
+            f"churn: {len(pods)} pods, {sum(not each.is_over for each in pods)} alive, "
+            f"{sum(killer.killed.values())} kills, {trial.right} right, {len(trial.wrong)} wrong"
+        )
+    ended.set()
+    for thread in threads:
+        thread.join(30)
+    did = sum((each.did for each in churners), start=Counter())
+    trial.say(f"churn did: {dict(did)}")
+    trial.say(f"killed: {dict(killer.killed)}")
+    for line in usage(cluster):
+        trial.say(f"at the end of churn: {line}")
+
+
+def settle(trial: Trial) -> None:
+    """Wait, with nothing killed any more, until all that is bound runs and nothing is left over."""
+    gpushare, records = trial.gpushare, trial.records
+    gpushare.wait_ready(seconds=60)
+
+    def unsettled() -> str | None:
+        waiting = [
+            f"{seen.name} on {seen.node}: {seen.phase} {seen.said}"
+            for seen in list(records.pods.values())
+            if seen.node
+            and any(seen.units.values())
+            and not seen.is_over
+            and not seen.is_deleted
+            and not (seen.phase == "Running" and seen.is_assigned)
+        ]
+        return f"{len(waiting)} do not: {waiting[0]}" if waiting else None
+
+    try:
+        wait_until("every bound pod to run and say so", unsettled, seconds=120, interval=0.5)
+    except LocalClusterError as err:
+        trial.lost.append(str(err))
+    sums_are_right(gpushare, trial.workloads)
+    trial.workloads.delete_all(seconds=180)
+    forget(trial)
+
+    def held() -> str | None:
+        found = [
+            f"{node['name']}: {card}"
+            for node in gpushare.inspect()
+            for card in node["devs"]
+            if card["usedGPU"] or card["reserved"]
+        ]
+        return "; ".join(found) or None
+
+    try:
+        wait_until("no unit and no reserve to be held", held, seconds=60)
+    except LocalClusterError as err:
+        trial.lost.append(str(err))
+    for node in NODES:
+        files = list((gpushare.cluster.node_folder(node) / "run/cdi").glob("gpushare-*"))
+        ages = [SystemClock().wall_ns() / 1e9 - path.stat().st_mtime for path in files]
+        old = sum(age > SWEPT_SECONDS for age in ages)
+        trial.say(f"{node}: {len(files)} CDI files left, {old} of them beyond the sweep's time")
+        if old and node not in EARLY:
+            trial.lost.append(f"{node}: {old} CDI files were never swept")
+
+
+def _flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--minutes", type=float, default=14.0, help="how long, in all")
+    parser.add_argument("--single", type=int, default=500, help="pods of one container, in waves")
+    parser.add_argument("--several", type=int, default=300, help="pods of several containers")
+    parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("trials", main))

@@ -1,0 +1,54 @@
+"""The pods of the trials: equal amounts on purpose, so that only identity tells them apart."""
+
+from typing import Any
+
+from localcluster.workloads import container, pod
+
+REFUSED = "trial.local/refused"
+GATE = "trial/one-by-one"
+_BRIEF = {"WORKLOAD_RUN_SECONDS": "0.3"}
+
+
+def single(name: str, units: int, *, node: str = "", **spec: Any) -> dict[str, Any]:
+    """One container of ``units``."""
+    return pod(name, units, node=node, **_quick(spec))
+
+
+def several(
+    name: str, units: int, cards: int = 1, *, node: str = "", **spec: Any
+) -> dict[str, Any]:
+    """Two init containers, of which one stays, and two containers.
+
+    With ``cards`` above 1 each amount is spread over so many cards, and a third container asks
+    for nothing.
+    """
+    containers = [container("a", units), container("b", 2 * units)]
+    if cards > 1:
+        containers.insert(1, container("none", None))
+    stays = container("stays", units) | {"restartPolicy": "Always"}
+    return pod(
+        name,
+        node=node,
+        metadata={"labels": {"aliyun.com/gpu-count": str(cards)}} if cards > 1 else None,
+        containers=containers,
+        initContainers=[container("first", units, _BRIEF), stays],
+        **_quick(spec),
+    )
+
+
+def midway(name: str, units: int, *, node: str = "") -> dict[str, Any]:
+    """Get devices for one container and be rejected for the other's."""
+    refused = container("refused", None) | {"resources": {"limits": {REFUSED: "1"}}}
+    return pod(name, node=node, containers=[container("main", units), refused], **_quick({}))
+
+
+def beyond(name: str, units: int) -> dict[str, Any]:
+    """Ask for more processors than any node has: bound past kube-scheduler, rejected there."""
+    described = pod(name, units, schedulerName="nobody", **_quick({}))
+    described["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500"}
+    described["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "500"
+    return described
+
+
+def _quick(spec: dict[str, Any]) -> dict[str, Any]:
+    return {"terminationGracePeriodSeconds": 1, "restartPolicy": "Never", **spec}
