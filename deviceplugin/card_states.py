@@ -84,9 +84,13 @@ class CardStates:
     def look(self, found: Survey, seen: Iterable[Seen], events: Iterable[CardEvent]) -> None:
         """Judge what the driver has shown after ``events`` had come."""
         advice = {c.uuid: c.recovery_action for c in seen if isinstance(c, PhysicalCard)}
+        for uuid in sorted(found.mig - self._mig):
+            _log_change(uuid, self.shown(uuid), "mig", f"it {MIG}")
+        for uuid in sorted(self._mig - found.mig):
+            _log_change(uuid, "mig", State.HEALTHY, "it has left MIG mode")
         self._mig = found.mig
         for uuid in found.mig:
-            self._become(uuid, CardHealth(since=self._clock.monotonic()))
+            self._healths[uuid] = CardHealth(since=self._clock.monotonic())
         for event in events:
             if event.xid and event.uuid in found.findings:
                 self._judge(event.uuid, finding_of_xid(event.xid, advice.get(event.uuid)))
@@ -111,9 +115,10 @@ class CardStates:
         }
 
     def revive(self, kept: Mapping[str, Kept]) -> None:
-        """Go on where an earlier program stopped."""
+        """Go on where an earlier program stopped; what was seen since says more."""
         now = self._clock.monotonic()
-        self._healths = {uuid: each.revived(now) for uuid, each in kept.items()}
+        revived = {uuid: each.revived(now) for uuid, each in kept.items()}
+        self._healths = revived | self._healths
 
     def _of(self, uuid: str) -> CardHealth:
         return self._healths.get(uuid) or CardHealth(since=self._clock.monotonic())
@@ -127,8 +132,11 @@ class CardStates:
         self._healths[uuid] = health
         if (before.state, before.is_gone) == (health.state, health.is_gone):
             return
-        level = logging.INFO if health.state is State.HEALTHY else logging.WARNING
-        words = {"card": uuid, "was": before.state.value, "now": health.state.value}
-        log.log(level, "card changed", extra={**words, "why": health.why or before.why})
+        _log_change(uuid, before.state, health.state, health.why or before.why)
         if before.state is State.RECOVERING and health.state is State.HEALTHY:
             metrics.RECOVERIES.labels(uuid).inc()
+
+
+def _log_change(uuid: str, was: str, now: str, why: str) -> None:
+    level = logging.INFO if now == State.HEALTHY else logging.WARNING
+    log.log(level, "card changed", extra={"card": uuid, "was": was, "now": now, "why": why})

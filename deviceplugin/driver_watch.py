@@ -195,9 +195,10 @@ class DriverWatch:
         if event is not None:
             if event.xid:
                 metrics.XIDS.labels(event.uuid, str(event.xid)).inc()
-                log.warning("XID", extra={"card": event.uuid, "xid": event.xid})
-            if not self._cards.take(event) and event not in self._news:
+            if event not in self._news and not self._cards.take(event):
+                # Once until the next look: a program's own fault can come by the thousand.
                 self._news.append(event)
+                log.warning("event", extra={"card": event.uuid, "xid": event.xid})
         self._stirred.set()
 
 

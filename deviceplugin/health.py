@@ -94,10 +94,8 @@ def after(before: CardHealth, found: Finding, now: float, recover_seconds: float
         return _because(replace(ill, owed=wait_seconds(ill.illnesses, recover_seconds)), found)
     bad_probes = before.bad_probes + 1
     if not found.is_definite and bad_probes <= QUICK_PROBES:
-        since = before.since  # health goes on for the forgetting, if this passes
-        return replace(
-            before, state=State.SUSPECT, why=found.why, bad_probes=bad_probes, since=since
-        )
+        # Since when it is well stays: it may be nothing.
+        return replace(before, state=State.SUSPECT, why=found.why, bad_probes=bad_probes)
     forgotten = int((now - before.since) / FORGET_SECONDS)
     illnesses = max(0, before.illnesses - forgotten) + 1
     ill = CardHealth(

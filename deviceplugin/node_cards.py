@@ -197,6 +197,9 @@ class NodeCards:
         self._last_seen = cards
         self._survey = survey(before.inventory if before else None, cards, self._terms)
         self._states.look(self._survey, cards, events)
+        for card, why in self._survey.unlisted.items():
+            if before is None or card not in before.unlisted:
+                log.warning("card cannot be read", extra={"card": card, "why": why})
         for remark in self._survey.remarks:
             if before is None or remark not in before.remarks:
                 log.warning(remark)
@@ -243,6 +246,8 @@ class NodeCards:
         for name, why in self._blocks.items():
             if name != UNIT_BLOCK:
                 found[name] = ("GpushareNodeBlocked", why)
+        for card, why in survey.unlisted.items():
+            found[card] = ("CardUnreadable", f"card {card} cannot be shared: {why}")
         if self._unit_notice:
             found[UNIT_BLOCK] = ("MemoryUnitChanged", self._unit_notice)
         try:

@@ -61,7 +61,7 @@ def _text(units: tuple[int, int], holders: Sequence[str]) -> str:
     old, new = units
     more = f" and {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
     return (
-        f"the memory unit was changed from {old} to {new} MiB, and {len(holders)} pods of this "
-        f"node still count in the old one ({', '.join(holders[:_NAMED])}{more}): nothing new is "
+        f"the memory unit was changed from {old} to {new} MiB, and pods of this node still count "
+        f"in the old one ({len(holders)}: {', '.join(holders[:_NAMED])}{more}): nothing new is "
         f"taken until they are gone, so delete them, or set --memory-unit={old}MiB again"
     )

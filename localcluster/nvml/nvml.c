@@ -191,11 +191,15 @@ static int ready_for(const char *function)
 
 static void *handle_of(const char *uuid)
 {
-    for (long slot = 0; slot < MAX_SLOTS; slot++) {
+    static int lock;
+    void *handle = NULL;
+    while (__sync_lock_test_and_set(&lock, 1)) pause_ms(1);
+    for (long slot = 0; slot < MAX_SLOTS && !handle; slot++) {
         if (!slots[slot][0]) snprintf(slots[slot], TEXT, "%s", uuid);
-        if (strcmp(slots[slot], uuid) == 0) return (void *)(slot + 1);
+        if (strcmp(slots[slot], uuid) == 0) handle = (void *)(slot + 1);
     }
-    return NULL;
+    __sync_lock_release(&lock);
+    return handle;
 }
 
 /* The card that a handle means; its own error only if `asked` (the call needs the card to answer). */

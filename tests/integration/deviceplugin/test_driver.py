@@ -174,12 +174,12 @@ async def test_a_slow_driver_delays_no_registration(
 async def test_what_a_card_owes_it_owes_after_a_restart(
     start: Start, folder: Path, kubelet: FakeKubelet
 ) -> None:
-    keep(folder, second=Kept(State.RECOVERING, "XID 48", illnesses=2, owed=1.5))
+    keep(folder, second=Kept(State.RECOVERING, "XID 48", illnesses=2, owed=3.0))
     program = start("--recover-after=600")
     await kubelet.until(lambda: kubelet.allocatable == 15, seconds=20)
     began = time.monotonic()
     await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=20)
-    assert 1.0 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 1.0
     program.end()
     kept = decode((folder / "state" / "state.json").read_bytes())
     assert kept.healths == {"GPU-b": Kept(State.HEALTHY, "", illnesses=2)}
@@ -236,10 +236,9 @@ async def test_a_driver_that_was_replaced_ends_the_program_with_one_line(
 ) -> None:
     program = start()
     await kubelet.until(lambda: kubelet.allocatable == BOTH)
-    began = time.monotonic()
     write_state(state, [FIRST, SECOND], init=18)
     await kubelet.until(lambda: kubelet.allocatable == 0)
-    assert time.monotonic() - began < 2
+    assert program.process.poll() is None, "first the kubelet is told"
     status, text = await program.page("/readyz")
     assert (status, "restart this plugin's pod" in text) == (503, True)
     _, errors = await asyncio.to_thread(program.process.communicate, timeout=20)

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deviceplugin.driver import CardEvent, Seen, UnreadableCard
 from deviceplugin.errors import Reason
@@ -91,6 +93,61 @@ def test_one_cards_trouble_is_never_anothers(node: Node) -> None:
     assert node.offered == [True, False]
     assert node.trouble(FIRST.uuid) is None
     assert node.trouble(SECOND.uuid) == (Reason.CARD_UNHEALTHY, "GPU is lost")
+
+
+looks = st.sampled_from([SECOND, lost(), hiccup(), None, replace(SECOND, is_mig=True)])
+xids = st.sampled_from([0, 0, 31, 48, 79])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(looks, looks, xids, xids, st.floats(0, 100)), max_size=30))
+def test_no_card_ever_notices_what_becomes_of_another(history) -> None:
+    def offered(*, is_other_ill: bool) -> list[bool]:
+        node, found = Node(), []
+        node.show(FIRST, SECOND)
+        for own, other, own_xid, other_xid, seconds in history:
+            shown = [own and replace(own, uuid=FIRST.uuid)]
+            events = [CardEvent(FIRST.uuid, own_xid)]
+            shown.append(other if is_other_ill else SECOND)
+            if is_other_ill:
+                events.append(CardEvent(SECOND.uuid, other_xid))
+            node.clock.now += seconds
+            for event in events:
+                node.cards.take(event)
+            node.cards.seen([each for each in shown if each], events)
+            found.append(node.cards.inventory.by_uuid(FIRST.uuid).is_healthy)
+        return found
+
+    assert offered(is_other_ill=True) == offered(is_other_ill=False)
+
+
+def test_a_card_that_has_never_answered_is_told(node: Node) -> None:
+    node.show(FIRST, SECOND, UnreadableCard(2, "GPU-odd", "no memory of its own"))
+    assert node.cards.notices["GPU-odd"] == (
+        "CardUnreadable",
+        "card GPU-odd cannot be shared: no memory of its own",
+    )
+    assert node.offered == [True, True]
+
+
+def test_an_illness_from_before_the_api_server_answered_is_not_forgotten() -> None:
+    node = Node()
+    node.show(FIRST, SECOND, xid=CardEvent(SECOND.uuid, 79))
+    node.cards.adopt(survey(None, [FIRST, SECOND], TERMS).inventory)
+    assert node.offered == [True, False]
+
+
+def test_each_change_of_a_card_is_one_line(node: Node, caplog) -> None:
+    caplog.set_level("INFO")
+    for seen in (lost(), lost(), SECOND, SECOND, replace(SECOND, is_mig=True), SECOND):
+        node.show(FIRST, seen)
+    lines = [(r.card, r.was, r.now) for r in caplog.records if r.message == "card changed"]
+    assert lines == [
+        (SECOND.uuid, "healthy", "unhealthy"),
+        (SECOND.uuid, "unhealthy", "recovering"),
+        (SECOND.uuid, "recovering", "mig"),
+        (SECOND.uuid, "mig", "healthy"),
+    ]
 
 
 def test_a_card_under_suspicion_is_offered_and_nothing_starts_on_it(node: Node) -> None:

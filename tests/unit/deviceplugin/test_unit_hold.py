@@ -51,7 +51,7 @@ async def held(tmp_path: Path, monkeypatch) -> AsyncIterator[Held]:
 async def test_the_new_unit_holds_when_the_last_pod_of_the_old_one_is_gone(held: Held) -> None:
     pods = [pod(f"p{number}", 1) for number in range(7)]
     held.pods.replaced([*pods, pod("other", 0)])
-    await held.until(lambda: "7 pods" in held.cards.why_blocked)
+    await held.until(lambda: "(7: " in held.cards.why_blocked)
     assert "default/p0, default/p1, default/p2, default/p3, default/p4 and 2 more" in (
         held.cards.why_blocked
     )
@@ -59,9 +59,9 @@ async def test_the_new_unit_holds_when_the_last_pod_of_the_old_one_is_gone(held:
     assert held.cards.notices["unit"][0] == "MemoryUnitChanged"
     for each in pods[1:]:
         held.pods.deleted(each)
-    await held.until(lambda: "1 pods" in held.cards.why_blocked)
+    await held.until(lambda: "(1: " in held.cards.why_blocked)
     assert held.unit == 1024
-    assert "7 pods" in held.cards.notices["unit"][1], "one Event, not one for each pod that goes"
+    assert "(7: " in held.cards.notices["unit"][1], "one Event, not one for each pod that goes"
     held.pods.deleted(pods[0])
     await held.until(lambda: held.unit == 256)
     assert held.cards.inventory.cards[0].is_healthy
