@@ -100,7 +100,7 @@ async def test_inventory_and_count_are_written_in_one_patch_and_again_when_lost(
 
 
 async def test_a_node_that_was_made_anew_is_told_everything_again(tmp_path) -> None:
-    api, cards = Api(), NodeCards(TERMS, INVENTORY)
+    api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY))
     cards.seen([card(0), card(1)])
     async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
@@ -118,7 +118,7 @@ async def test_a_node_that_was_made_anew_is_told_everything_again(tmp_path) -> N
 
 
 async def test_a_blocked_node_says_so_and_promises_no_card(tmp_path) -> None:
-    api, cards = Api(), NodeCards(TERMS, INVENTORY)
+    api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY))
     cards.seen([card(0), card(1)])
     async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])

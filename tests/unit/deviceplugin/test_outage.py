@@ -93,7 +93,8 @@ async def test_what_was_given_before_may_still_start_meanwhile(bench) -> None:
     async with bench.running():
         bench.fail()
         await bench.until(lambda: bench.cards.why_blocked)
-    assert [bench.cards.why_unusable(each) for each in bench.cards.inventory.cards] == ["", ""]
+    offered = bench.cards.inventory.cards
+    assert [bench.cards.trouble(each, at_start=True) for each in offered] == [None, None]
 
 
 async def test_a_kubelet_that_answers_by_now_blocks_nothing(bench) -> None:
