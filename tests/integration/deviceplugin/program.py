@@ -62,7 +62,7 @@ class Program:
                     return sample.value
         return 0.0
 
-    async def until(self, metric: str, value: float, seconds: float = 20.0, **labels: str) -> None:
+    async def until(self, metric: str, value: float, seconds: float = 60.0, **labels: str) -> None:
         """Return once a metric has ``value``; TimeoutError if it does not come to that."""
         async with asyncio.timeout(seconds):
             while True:
@@ -73,7 +73,7 @@ class Program:
 
     async def until_it_says(self, text: str) -> None:
         """Return once ``text`` is in what it gives as a reason for not being ready."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     if text in (await self.page("/readyz"))[1]:
@@ -99,6 +99,6 @@ class Program:
     def end(self) -> str:
         """Stop it as a node does; what it has logged."""
         self.process.terminate()
-        _, errors = self.process.communicate(timeout=10)
+        _, errors = self.process.communicate(timeout=30)
         assert self.process.returncode == 0, errors
         return errors

@@ -31,7 +31,7 @@ class Watched:
         return [each.is_healthy for each in found.cards] if found else []
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
                 await asyncio.sleep(0.002)
 

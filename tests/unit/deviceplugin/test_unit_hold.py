@@ -28,7 +28,7 @@ class Held:
         self.hold = UnitHold(self.cards, self.pods, CheckpointFile(self.checkpoint))
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
                 await asyncio.sleep(0.002)
 
