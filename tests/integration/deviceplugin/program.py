@@ -82,7 +82,7 @@ class Program:
 
     async def says(self, status: int, text: str, path: str = "/readyz") -> None:
         """Return once the page answers so; TimeoutError if it does not come to that."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.process.poll() is None:
                 with contextlib.suppress(aiohttp.ClientError):
                     found = await self.page(path)

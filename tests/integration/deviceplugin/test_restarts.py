@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
 STUCK = 3_600_000
 SOON = 0.1
-TRIES = 3
+TRIES = 5
 
 
 @pytest.fixture(scope="module")
@@ -75,43 +75,56 @@ async def test_without_api_server_and_driver_it_registers_what_was_known_before_
         program.kill()
 
 
-async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list(
+async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_two_seconds(
     folder: Path, kubelet: FakeKubelet, library: Path, ports
 ) -> None:
     certificate = self_signed(folder, "kubelet")
     (folder / "token").write_text("token")
-    write_state(folder / "state-of-cards", CARDS)
-    with socket.socket() as mute:  # takes the question for its pods, and says nothing
-        mute.bind(("127.0.0.1", 0))
-        mute.listen()
-        program = Program(
-            folder,
-            library,
-            next(ports),
-            f"--kubelet-port={mute.getsockname()[1]}",
-            f"--kubelet-certificate={certificate}",
-            f"--kubelet-token={folder / 'token'}",
-        )
-        try:
-            await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
-            write_state(folder / "state-of-cards", CARDS, delay_ms=STUCK)
-            ids = list(kubelet.devices)[:2]
-            request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
+    took = 0.0
+    for _ in range(TRIES):
+        with socket.socket() as mute:  # takes the question for its pods, and says nothing
+            mute.bind(("127.0.0.1", 0))
+            mute.listen()
             mute.setblocking(False)
-            allocating = asyncio.create_task(kubelet.call("Allocate", request))
-            asked, _ = await asyncio.get_running_loop().sock_accept(mute)
-            began = time.monotonic()
-            program.process.send_signal(signal.SIGTERM)
-            answer = await allocating
-            assert len(answer.container_responses) == 1
-            assert kubelet.allocatable == 95, "the list lasts as long as there is an answer to give"
-            _, errors = await asyncio.to_thread(program.process.communicate, timeout=10)
-            assert time.monotonic() - began < 2
-            assert program.process.returncode == 0, errors
-            assert "Traceback" not in errors
-            asked.close()
-        finally:
-            program.kill()
+            write_state(folder / "state-of-cards", CARDS)
+            program = Program(
+                folder,
+                library,
+                next(ports),
+                f"--kubelet-port={mute.getsockname()[1]}",
+                f"--kubelet-certificate={certificate}",
+                f"--kubelet-token={folder / 'token'}",
+            )
+            try:
+                took = await _stop_with_an_allocate_in_hand(folder, kubelet, program, mute)
+            finally:
+                program.kill()
+        if took < 2:
+            break
+    assert took < 2, f"{TRIES} times, each longer than two seconds"
+
+
+async def _stop_with_an_allocate_in_hand(
+    folder: Path, kubelet: FakeKubelet, program: Program, mute: socket.socket
+) -> float:
+    """Seconds to the end of the program, whose driver is stuck."""
+    await program.says(200, "ok")
+    write_state(folder / "state-of-cards", CARDS, delay_ms=STUCK)
+    ids = list(kubelet.devices)[:2]
+    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
+    allocating = asyncio.create_task(kubelet.call("Allocate", request))
+    asked, _ = await asyncio.get_running_loop().sock_accept(mute)
+    began = time.monotonic()
+    program.process.send_signal(signal.SIGTERM)
+    with asked:
+        answer = await allocating
+    assert len(answer.container_responses) == 1
+    assert kubelet.allocatable == 95, "the list lasts as long as there is an answer to give"
+    _, errors = await asyncio.to_thread(program.process.communicate, timeout=20)
+    took = time.monotonic() - began
+    assert program.process.returncode == 0, errors
+    assert "Traceback" not in errors
+    return took
 
 
 async def test_a_second_plugin_waits_and_takes_over_within_100_ms(
