@@ -32,9 +32,9 @@ from deviceplugin.inventory import Terms, survey
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.objects import Pod
 from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.certificates import certificate
 from tests.fakes.driver import card
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.test_kubelet_pods import self_signed
 
 NODES = {640: [80] * 8, 32_552: [16_276] * 2, 209_715: [104_857, 104_858]}
 PODS = (0, 30, 100)
@@ -192,9 +192,9 @@ class Pages:
         app.router.add_get("/pods", self.pods)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        certificate = self_signed(folder, "kubelet")
+        shown = certificate(folder, "kubelet")
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+        context.load_cert_chain(shown, shown.with_suffix(".key"))
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         try:
             yield runner.addresses[0][1]

@@ -14,10 +14,10 @@ from deviceplugin.state import Saved, StateFile
 from localcluster.errors import HostError
 from localcluster.nvml import CardSpec, build, write_state
 from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.certificates import certificate
 from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.program import Program
-from tests.integration.deviceplugin.test_kubelet_pods import self_signed
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +78,7 @@ async def test_without_api_server_and_driver_it_registers_what_was_known_before_
 async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_two_seconds(
     folder: Path, kubelet: FakeKubelet, library: Path, ports
 ) -> None:
-    certificate = self_signed(folder, "kubelet")
+    shown = certificate(folder, "kubelet")
     (folder / "token").write_text("token")
     took = 0.0
     for _ in range(TRIES):
@@ -92,7 +92,7 @@ async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_tw
                 library,
                 next(ports),
                 f"--kubelet-port={mute.getsockname()[1]}",
-                f"--kubelet-certificate={certificate}",
+                f"--kubelet-certificate={shown}",
                 f"--kubelet-token={folder / 'token'}",
             )
             try:
