@@ -15,7 +15,7 @@ GpushareError
 
 from enum import StrEnum
 
-from gpushare.errors import GpushareError
+from gpushare.errors import GpushareError, RestartNeeded
 from gpushare.objects import Pod
 
 
@@ -58,7 +58,7 @@ class KubeletError(PluginError):
     pass
 
 
-class FolderGone(PluginError):
+class FolderGone(PluginError, RestartNeeded):
     pass
 
 

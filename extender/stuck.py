@@ -11,8 +11,8 @@ from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.objects import Pod
 
 # Reasons of the condition that do not pass by themselves, and those that may.
-AT_ONCE: Final = frozenset({"AnswerStale", "CardGone"})
-PATIENTLY: Final = frozenset({"CardUnhealthy", "CardTooFull"})
+AT_ONCE: Final = frozenset({"AnswerStale"})
+PATIENTLY: Final = frozenset({"CardGone", "CardUnhealthy", "CardTooFull"})
 
 
 def why_stuck(pod: Pod) -> str:

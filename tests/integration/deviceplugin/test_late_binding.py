@@ -193,7 +193,7 @@ async def test_a_pod_whose_card_is_lost_says_so_until_it_may_start(plugin, kubel
     await kubelet.pre_start(wanted, "app-0")
     await eventually(lambda: len(plugin.writes.conditions) == 2)
     assert told(plugin) == [
-        (wanted.uid, "False", "CardUnhealthy"),
+        (wanted.uid, "False", "CardGone"),
         (wanted.uid, "True", "Started"),
     ]
     [event] = plugin.writes.events

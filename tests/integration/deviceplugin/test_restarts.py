@@ -94,6 +94,7 @@ async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_tw
                 f"--kubelet-port={mute.getsockname()[1]}",
                 f"--kubelet-certificate={shown}",
                 f"--kubelet-token={folder / 'token'}",
+                "--binding=late",  # early would go on to look at its own watch
             )
             try:
                 took = await _stop_with_an_allocate_in_hand(folder, kubelet, program, mute)

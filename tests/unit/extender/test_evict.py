@@ -37,7 +37,7 @@ async def test_a_stuck_pod_is_evicted_once_and_told_why():
 
 async def test_one_pod_a_round_is_evicted_and_no_more():
     bench = Evictions()
-    bench.add(*(waiting(f"p{n}", "CardGone") for n in range(5)))
+    bench.add(*(waiting(f"p{n}", "AnswerStale") for n in range(5)))
     await bench.rounds(2)
     assert len(bench.names) == 2
     await bench.rounds(10)
