@@ -33,6 +33,8 @@ def whole_cards(gpushare: Gpushare) -> Iterator[None]:
     wait_until("whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 2), seconds=20)
     yield
     cluster.stop(PLUGIN)
+    # Or the next test would take the old number for its own plugin's.
+    wait_until("no whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 0), seconds=20)
 
 
 def offers(gpushare: Gpushare, node: str, resource: str, wanted: int) -> str | None:

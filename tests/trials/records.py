@@ -191,7 +191,7 @@ def kinds_of_failure(pods: dict[str, Seen]) -> Counter[str]:
 _CAUSES = (
     ("Available: ", "no units left at the kubelet"),
     ("no healthy devices present", "no plugin at admission"),
-    ("was terminated", "the plugin ended meanwhile"),
+    ("code = Unavailable", "the plugin ended meanwhile"),
     ("could be for any of", "refused: pods cannot be told apart"),
     ("no pod of this node waits", "refused: no pod found"),
     ("refuses", "rejected midway, on purpose"),
