@@ -11,7 +11,7 @@ DOCKER ?= docker
 IMAGE ?= gpushare:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster down test trials soak lint bench image setup
+.PHONY: help demo cluster down test trials soak lint bench hardware image setup
 
 help:  ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ lint: setup  ## style, types, import rules, generated code
 bench: setup  ## how long filter and the calls of the kubelet take, against floors of the same run
 	$(RUN) python -m bench.filter
 	$(RUN) python -m bench.deviceplugin
+
+hardware: setup  ## what the real driver of this machine shows (docs/hardware.md)
+	$(RUN) python -m bench.hardware
 
 image:  ## the image of both halves, with docker or DOCKER=podman; BASE_IMAGE= and IMAGE= choose
 	$(DOCKER) build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) -t $(IMAGE) .

@@ -120,7 +120,8 @@ async def test_a_socket_replaced_while_registering_is_not_waited_for(folder, kub
         async with plugin.running():
             await eventually(lambda: plugin.registrar.why_not == "registering with the kubelet")
             await kubelet.start()
-            await kubelet.until(lambda: kubelet.registrations == 1, seconds=5)  # and not the 10 s of a call
+            # A call may last 10 s: it is not waited for.
+            await kubelet.until(lambda: kubelet.registrations == 1, seconds=5)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,22 @@ def test_the_inventory_in_the_contract_is_one():
 
 
 @pytest.mark.parametrize("document", sorted(path.name for path in DOCS.glob("*.md")))
+def test_every_test_that_a_document_names_is_there(document):
+    named = set(re.findall(r"`(test_\w+)`", (DOCS / document).read_text()))
+    texts = [path.read_text() for path in ROOT.glob("tests/**/test_*.py")]
+    there = {name for text in texts for name in re.findall(r"def (test_\w+)\(", text)}
+    assert named <= there
+
+
+def test_no_failure_case_is_left_out():
+    rows = re.findall(
+        r"^\| (\d+) \|.*\| (.+) \|$", (DOCS / "failure-cases.md").read_text(), re.MULTILINE
+    )
+    assert [int(number) for number, _ in rows] == list(range(1, 58))
+    assert all("`test_" in shown or shown.startswith("none: ") for _, shown in rows)
+
+
+@pytest.mark.parametrize("document", sorted(path.name for path in DOCS.glob("*.md")))
 def test_examples_can_be_read(document):
     for text in blocks(document, "json"):
         json.loads(text)

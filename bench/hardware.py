@@ -1,0 +1,90 @@
+"""What the real driver of this machine shows, through the very module that the plugin uses.
+
+    python -m bench.hardware [--seconds 30]
+
+Starts nothing on the cards and changes nothing. docs/hardware.md says what to compare.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from deviceplugin.cgroups import pod_uid
+from deviceplugin.driver import PhysicalCard
+from deviceplugin.errors import DriverError
+from deviceplugin.health import ACTIONS
+from deviceplugin.nvml import Nvml, NvmlProcesses
+
+LOOKS = 20
+MIB = 2**20
+
+T = TypeVar("T")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.hardware", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=30, help="how long to wait for events")
+    seconds = parser.parse_args().seconds
+    driver = Nvml()
+    try:
+        show_cards(driver)
+        show_processes()
+        show_events(driver, seconds)
+    except DriverError as err:
+        print(f"{err}\nThis needs a machine with NVIDIA's driver: nothing was looked at")
+        return 1
+    return 0
+
+
+def show_cards(driver: Nvml) -> None:
+    first, cards = timed(driver.cards)
+    for card in cards:
+        print(card)
+        if isinstance(card, PhysicalCard) and card.recovery_action:
+            print(f"  the driver advises to {ACTIONS.get(card.recovery_action, 'something new')}")
+    later = sorted(timed(driver.cards)[0] for _ in range(LOOKS))
+    print(
+        f"a look at {len(cards)} cards: the first {first * 1000:.1f} ms, later ones "
+        f"{later[LOOKS // 2] * 1000:.1f} ms, the slowest {later[-1] * 1000:.1f} ms"
+    )
+
+
+def show_processes() -> None:
+    took, processes = timed(NvmlProcesses().processes)
+    for uuid, found in processes.items():
+        if found is None:
+            print(f"{uuid}: the driver does not tell its processes")
+        for each in found or ():
+            used = "not told" if each.used_bytes is None else f"{each.used_bytes / MIB:.0f} MiB"
+            print(f"{uuid}: pid {each.pid}, {used}, {pod_of(each.pid)}")
+    print(f"asking for the processes: {took * 1000:.1f} ms")
+
+
+def pod_of(pid: int) -> str:
+    try:
+        uid = pod_uid(Path(f"/proc/{pid}/cgroup").read_text())
+    except OSError as err:
+        return f"not seen here ({err.strerror}): are these the host's process IDs?"
+    return f"pod {uid}" if uid else "of no pod"
+
+
+def show_events(driver: Nvml, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    driver.next_event(0.1)
+    print(f"events are heard of {len(driver.heard)} cards; waiting {seconds:g} s for some")
+    while time.monotonic() < until:
+        if (event := driver.next_event(1.0)) is not None:
+            print(event)
+
+
+def timed(call: Callable[[], T]) -> tuple[float, T]:
+    began = time.perf_counter()
+    found = call()
+    return time.perf_counter() - began, found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
