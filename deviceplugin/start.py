@@ -60,7 +60,7 @@ class Starts:
         self._started = started
         self._check_room = check_room
         self._clock = clock
-        self._swept_at = clock.monotonic()
+        self._swept_at: float | None = None
         self._counted: set[str] = set()
 
     async def before_start(self, device_ids: Sequence[str]) -> None:
@@ -155,9 +155,9 @@ class Starts:
             self._specs.write(answered.share, cdi.Given(grant.pod.uid, environment, edits))
 
     def _sweep(self) -> None:
-        if self._clock.monotonic() - self._swept_at < _SWEEP_SECONDS:
+        now = self._clock.monotonic()
+        if self._swept_at is not None and now - self._swept_at < _SWEEP_SECONDS:
             return
-        self._swept_at = self._clock.monotonic()
         if not self._watch.is_listed:
             return  # whether a pod is gone cannot be told
         try:
@@ -165,6 +165,7 @@ class Starts:
         except CheckpointError as err:
             log.info("no CDI files are swept", extra={"why": str(err)})
             return
+        self._swept_at = now
         live |= {pod.uid for pod in self._watch}
         self._specs.sweep(live, self._clock.wall_ns() / 1e9 - _KEPT_SECONDS)
 
