@@ -29,7 +29,7 @@ PLUGIN_PORT: Final = 32765
 CARD_MIB: Final = 16276
 LABELS: Final = {"gpushare": "true"}
 
-Binding = Literal["late", "early"]
+Binding = Literal["auto", "late", "early"]
 
 
 def gpu_node(name: str, cards: int, *, cdi: bool = True) -> NodeSpec:
@@ -61,13 +61,13 @@ class Gpushare:
     def install(self, *, early: Collection[str] = ()) -> None:
         """Apply the rights, start both programs, return once every card can be asked for.
 
-        The plugin runs on the nodes with the label, as the DaemonSet says. Those in ``early`` get
-        early binding, as nodes without CDI need it.
+        The plugin runs on the nodes with the label, as the DaemonSet says. Those in ``early`` must
+        bind early; the others choose for themselves.
         """
         self.cluster.kubectl("apply", "-k", str(ACCESS))
         self.start_extender()
         for node in self._nodes():
-            self.start_plugin(node, binding="early" if node in early else "late")
+            self.start_plugin(node, binding="early" if node in early else "auto")
         self.wait_ready()
 
     def start_extender(self, *arguments: str) -> None:
@@ -77,7 +77,7 @@ class Gpushare:
         self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
 
     def start_plugin(
-        self, node: str, *, binding: Binding = "late", recover_after: float = 60
+        self, node: str, *, binding: Binding = "auto", recover_after: float = 60
     ) -> None:
         """Start a node's device plugin under its ServiceAccount, with a token of that node.
 

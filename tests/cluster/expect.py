@@ -11,7 +11,7 @@ from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads
+from localcluster.workloads import Workloads, pod
 
 CARDS = "gpushare.aliyun.com/cards"
 RUNNING_ON = "gpushare.aliyun.com/running-on"
@@ -80,6 +80,16 @@ def sums_are_right(gpushare: Gpushare, pods: Workloads) -> None:
         for card in node["devs"]:
             assert card["usedGPU"] == wanted.get((node["name"], card["uuid"]), 0), card
             assert card["usedGPU"] + card["reserved"] <= card["totalGPU"], card
+
+
+def let_kubelet_forget(pods: Workloads, node: str) -> None:
+    """Make a node's kubelet forget the pods that have ended, as only an Allocate does.
+
+    A restart keeps what it has not forgotten: those units would be missing for the first pods that
+    come then.
+    """
+    pods.run(pod("makes-the-kubelet-forget", 1, node=node))
+    pods.delete("makes-the-kubelet-forget", grace=1)
 
 
 def checkpoint(cluster: Cluster, node: str) -> list[dict[str, Any]]:

@@ -82,7 +82,9 @@ class History:
         self._changes.append(change)
 
     def of(self, name: str) -> list[Change]:
-        return [change for change in list(self._changes) if change.name == name]
+        """The changes of the last pod of that name: other tests may have had one too."""
+        found = [change for change in list(self._changes) if change.name == name]
+        return [change for change in found if change.uid == found[-1].uid]
 
     def place(self, change: Change) -> int:
         """Where in the order of everything a change stands."""

@@ -1,5 +1,6 @@
 """Every container gets the card of its own pod, in whatever order pods are bound and admitted."""
 
+import json
 import random
 import re
 from collections.abc import Iterator
@@ -9,7 +10,12 @@ import pytest
 from localcluster.gpushare import CARD_MIB, Binding, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
-from tests.cluster.expect import env_is_card_on_record, ids_by_card, sums_are_right
+from tests.cluster.expect import (
+    env_is_card_on_record,
+    ids_by_card,
+    let_kubelet_forget,
+    sums_are_right,
+)
 from tests.cluster.history import History
 
 pytestmark = pytest.mark.cluster
@@ -27,7 +33,7 @@ def binding(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[Bind
         gpushare.restart_plugin(NODE, binding="early")
     yield chosen
     if chosen == "early":
-        gpushare.restart_plugin(NODE, binding="late")
+        gpushare.restart_plugin(NODE, binding="auto")
 
 
 def bind_in_order(pods: Workloads, names: list[str]) -> None:
@@ -58,10 +64,7 @@ def test_equal_pods_created_in_one_order_and_bound_in_another(
     gpushare: Gpushare, pods: Workloads, binding: Binding, count: int, units: int
 ):
     names = [f"{binding}-{count}-{place:02}" for place in range(count)]
-    # The kubelet forgets ended pods only at the next Allocate, and a restart keeps what it has not
-    # forgotten: their units would be missing for the first pods that come then.
-    pods.run(pod("makes-the-kubelet-forget", 1, node=NODE))
-    pods.delete("makes-the-kubelet-forget", grace=1)
+    let_kubelet_forget(pods, NODE)
     gates = [{"name": GATE}]
     pods.create(*(pod(name, units, node=NODE, schedulingGates=gates) for name in names))
     off_before = ids_off_card(gpushare)
@@ -144,3 +147,31 @@ def test_a_pod_that_nobody_decided_on_never_gets_a_card(
     wait_until("the error that says so", told, seconds=30)
     states = pods.get("stranger")["status"].get("containerStatuses", [])
     assert not any("running" in each["state"] for each in states)
+
+
+def test_a_node_binds_late_where_its_runtime_resolves_cdi_names_and_early_elsewhere(
+    gpushare: Gpushare, pods: Workloads
+):
+    nodes = ("n1", "n4")
+    pods.run(*(pod(f"on-{node}", 500, node=node) for node in nodes))
+    with gpushare.cluster.api() as api:
+        found = [api.get(f"/api/v1/nodes/{node}")["metadata"]["annotations"] for node in nodes]
+    inventories = [json.loads(each["gpushare.aliyun.com/inventory"]) for each in found]
+    assert [each["binding"] for each in inventories] == ["late", "early"]
+    assert env_is_card_on_record(pods, "on-n1", "on-n4")["on-n4"].startswith("GPU-n4-")
+
+
+def test_where_the_card_is_given_early_a_pods_own_variable_keeps_it_away(
+    gpushare: Gpushare, pods: Workloads
+):
+    own = {"NVIDIA_VISIBLE_DEVICES": "all"}
+    pods.create(pod("own-n1", 500, node="n1", env=own), pod("own-n4", 500, node="n4", env=own))
+    pods.wait_running("own-n1")
+    assert env_is_card_on_record(pods, "own-n1")["own-n1"].startswith("GPU-n1-")
+
+    def untold() -> str | None:
+        said = pods.events("own-n4")
+        return None if any("sets NVIDIA_VISIBLE_DEVICES itself" in each for each in said) else "no"
+
+    wait_until("the event that says why", untold, seconds=20)
+    assert "nodeName" not in pods.get("own-n4")["spec"]

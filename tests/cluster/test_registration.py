@@ -11,7 +11,12 @@ from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, write_state
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
-from tests.cluster.expect import env_is_card_on_record, sums_are_right, unanswered
+from tests.cluster.expect import (
+    env_is_card_on_record,
+    let_kubelet_forget,
+    sums_are_right,
+    unanswered,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -36,6 +41,7 @@ def away(gpushare: Gpushare) -> Iterator[Gpushare]:
 
 def bind_for_later(pods: Workloads) -> None:
     """Stop the kubelet and have pods bound to its node."""
+    let_kubelet_forget(pods, NODE)
     pods.cluster.stop(KUBELET)
     pods.create(*(pod(name, 500, node=NODE) for name in WAITING))
 

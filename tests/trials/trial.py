@@ -38,7 +38,7 @@ def trial_cluster(say: Callable[[str], None]) -> Iterator[Gpushare]:
     cluster = Cluster.up(nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=say)
     try:
         gpushare = Gpushare(cluster)
-        gpushare.install(early=EARLY)
+        gpushare.install()
         for node in NODES:
             words = ["--refuse", make.REFUSED, *(f"r{place}" for place in range(200))]
             cluster.start_program(
