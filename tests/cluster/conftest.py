@@ -62,7 +62,8 @@ def figures(request: pytest.FixtureRequest) -> Callable[[str], None]:
 def cluster() -> Iterator[Cluster]:
     """n1, n2, n3 with two cards each, n4 with four; every card has 16276 units of one MiB.
 
-    n4's containerd has CDI off, so its plugin chooses to bind early. A fifth node has no label of ours.
+    n4's containerd has CDI off, so its plugin chooses to bind early. A fifth node has no label of
+    ours.
     """
     nodes = [gpu_node(name, 2) for name in ("n1", "n2", "n3")] + [gpu_node("n4", 4, cdi=False)]
     nodes.append(NodeSpec(WHOLE))

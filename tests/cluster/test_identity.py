@@ -27,13 +27,11 @@ NODE = "n2"
 
 @pytest.fixture(params=["late", "early"])
 def binding(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[Binding]:
-    """Run the node's plugin with one binding, and with late binding again afterwards."""
+    """Run the node's plugin with one binding, and with its own choice again afterwards."""
     chosen: Binding = request.param
-    if chosen == "early":
-        gpushare.restart_plugin(NODE, binding="early")
+    gpushare.restart_plugin(NODE, binding=chosen)
     yield chosen
-    if chosen == "early":
-        gpushare.restart_plugin(NODE, binding="auto")
+    gpushare.restart_plugin(NODE, binding="auto")
 
 
 def bind_in_order(pods: Workloads, names: list[str]) -> None:
