@@ -48,13 +48,16 @@ class Allocations:
         cards: NodeCards,
         kubelet: PodSource,
         watch: NodePods,
+        *,
         checkpoint: CheckpointFile,
+        specs: cdi.Specs,
     ) -> None:
         self._binding = binding
         self._cards = cards
         self._kubelet = kubelet
         self._watch = watch
         self._checkpoint = checkpoint
+        self._specs = specs
         self._admission: Admission | None = None
         self._preferred: tuple[frozenset[str], Match] | None = None
         self._known_to_watch: frozenset[str] = frozenset()
@@ -101,12 +104,16 @@ class Allocations:
         if choice.binding == "late":
             if holder is None:
                 await self._check_decision(ids)
+            self._specs.withdraw(share)
             return answers.late(share)
         if holder is not None:
             environment = self._environment_again(holder)
         else:
             environment = await self._environment(ids)
-        return answers.early(environment, share if choice.names_cdi_too else "")
+        if not choice.names_cdi_too:
+            return answers.early(environment)
+        self._specs.withdraw(share)
+        return answers.early(environment, share)
 
     async def _holder_of_unknown(self, ids: frozenset[str]) -> Candidate | None:
         """The holder of devices that are not ours; None where all are ours.

@@ -92,7 +92,9 @@ class _NodeHalf:
         node_report = NodeReport(
             kube, settings.node_name, cards, state, clock, seen=binding.node_seen
         )
-        allocations = Allocations(binding, cards, kubelet, watch, checkpoint)
+        allocations = Allocations(
+            binding, cards, kubelet, watch, checkpoint=checkpoint, specs=specs
+        )
         starts = Starts(
             cards=cards,
             kubelet=kubelet,

@@ -119,7 +119,14 @@ class Plugin:
             last=None,
             probe=lambda: Probe.UNKNOWN,
         )
-        allocations = Allocations(self.binding, self.cards, kubelet, self.watch, self.checkpoint)
+        allocations = Allocations(
+            self.binding,
+            self.cards,
+            kubelet,
+            self.watch,
+            checkpoint=self.checkpoint,
+            specs=self.specs,
+        )
         starts = Starts(
             cards=self.cards,
             kubelet=kubelet,
