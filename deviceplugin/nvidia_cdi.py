@@ -118,10 +118,15 @@ def _parse(path: Path, content: bytes) -> _File:
     decode = msgspec.json.decode if path.suffix == ".json" else msgspec.yaml.decode
     try:
         spec = decode(content, type=_Spec)
-    except (msgspec.DecodeError, RecursionError) as err:
+    except Exception as err:  # noqa: BLE001 - PyYAML lets through whatever its types raise
         return _File(problem=f"{path} cannot be read: {str(err)[:200]}")
     if spec.kind != KIND:
         return _File()
+    try:
+        for each in (spec.container_edits or {}, *(d.container_edits for d in spec.devices)):
+            msgspec.convert(each.get("env"), list[str] | None)
+    except msgspec.ValidationError as err:
+        return _File(problem=f"{path} cannot be read: env: {err}")
     version = parse_version(spec.cdi_version)
     if version is None:
         return _File(problem=f"{path} has cdiVersion {spec.cdi_version[:63]!r}")
@@ -131,8 +136,10 @@ def _parse(path: Path, content: bytes) -> _File:
 
 def _merge(merged: dict[str, Any], edits: Mapping[str, Any]) -> None:
     for key, value in edits.items():
-        if isinstance(value, list):
-            known = merged.setdefault(key, [])
+        if value is None:
+            continue
+        known = merged.setdefault(key, [] if isinstance(value, list) else value)
+        if isinstance(known, list) and isinstance(value, list):
             known.extend(each for each in value if each not in known)
-        elif merged.setdefault(key, value) != value:
+        elif known != value:
             raise Refused(f"--inject=cdi: the cards' CDI edits differ in {key}: they cannot be one")

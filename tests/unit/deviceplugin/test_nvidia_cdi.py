@@ -88,6 +88,7 @@ def test_files_of_others_are_not_looked_into(tmp_path) -> None:
     write(tmp_path / "gpushare-abc.json", spec(FIRST, start=5))
     write(tmp_path / "vendor.yaml", spec(FIRST, kind="vendor.com/nic", version="x"))
     (tmp_path / "broken.yaml").write_text("{")
+    (tmp_path / "date.yaml").write_text("made: 2001-99-99")
     (tmp_path / "notes.txt").write_text("{")
     write(tmp_path / "nvidia.yaml", spec(FIRST))
     found = NvidiaSpecs([tmp_path]).edits([FIRST]).content
@@ -105,8 +106,14 @@ def test_files_of_others_are_not_looked_into(tmp_path) -> None:
         (yaml.safe_dump(spec(FIRST, version="newest")), "cdiVersion 'newest'"),
         (yaml.safe_dump(spec("0", "1", "all")), r"found 3 others \(0, 1, all\)"),
         ("x" * (17 * 2**20), "17825792 bytes"),
+        ("kind: nvidia.com/gpu\nmade: 2001-99-99\n", "month must be in 1..12"),
+        ("kind: nvidia.com/gpu\nmade: !!timestamp x\n", "nvidia.yaml cannot be read"),
+        (yaml.safe_dump(spec(FIRST) | {"containerEdits": {"env": "A=B"}}), "env: Expected"),
     ],
-    ids=["missing", "half", "list", "other shape", "binary", "version", "no UUIDs", "huge"],
+    ids=[
+        *("missing", "half", "list", "other shape", "binary", "version", "no UUIDs", "huge"),
+        *("no date", "no time", "env"),
+    ],
 )
 def test_a_card_that_is_not_there_is_an_error_with_the_command(tmp_path, content, said) -> None:
     if content is not None:
@@ -121,6 +128,26 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path) -> None:
     (tmp_path / "nvidia.yaml").symlink_to(tmp_path / "nowhere")
     with pytest.raises(Refused, match=r"nvidia\.yaml"):
         NvidiaSpecs([tmp_path]).edits([FIRST])
+
+
+def test_nothing_is_no_edit(tmp_path) -> None:
+    content = spec(FIRST)
+    content["devices"][0]["containerEdits"] |= {"env": None, "hooks": None}
+    write(tmp_path / "nvidia.yaml", content)
+    found = NvidiaSpecs([tmp_path]).edits([FIRST]).content
+    assert (found["env"], found["hooks"]) == (COMMON["env"], COMMON["hooks"])
+    write(tmp_path / "nvidia.yaml", content | {"containerEdits": {}})
+    assert "env" not in NvidiaSpecs([tmp_path]).edits([FIRST]).content
+
+
+@pytest.mark.parametrize("shapes", [({"a": 1}, [1]), ([1], {"a": 1})])
+def test_edits_of_different_shapes_are_refused(tmp_path, shapes) -> None:
+    content = spec(FIRST, SECOND)
+    for device, shape in zip(content["devices"], shapes, strict=True):
+        device["containerEdits"]["mounts"] = shape
+    write(tmp_path / "nvidia.yaml", content)
+    with pytest.raises(Refused, match="differ in mounts"):
+        NvidiaSpecs([tmp_path]).edits([FIRST, SECOND])
 
 
 def test_edits_that_cannot_be_one_are_refused(tmp_path) -> None:
