@@ -17,7 +17,7 @@ from deviceplugin.errors import Refused
 
 KIND: Final = "nvidia.com/gpu"
 COMMAND: Final = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
-_MOST_BYTES: Final = 16 * 2**20
+_MOST_BYTES: Final = 2**20  # a second of parsing, in which nothing is answered; NVIDIA writes 50 KB
 _SHOWN_PROBLEMS: Final = 3
 
 

@@ -105,7 +105,7 @@ def test_files_of_others_are_not_looked_into(tmp_path) -> None:
         ("\x00", "nvidia.yaml cannot be read"),
         (yaml.safe_dump(spec(FIRST, version="newest")), "cdiVersion 'newest'"),
         (yaml.safe_dump(spec("0", "1", "all")), r"found 3 others \(0, 1, all\)"),
-        ("x" * (17 * 2**20), "17825792 bytes"),
+        ("x" * (2**20 + 1), "1048577 bytes"),
         ("kind: nvidia.com/gpu\nmade: 2001-99-99\n", "month must be in 1..12"),
         ("kind: nvidia.com/gpu\nmade: !!timestamp x\n", "nvidia.yaml cannot be read"),
         (yaml.safe_dump(spec(FIRST) | {"containerEdits": {"env": "A=B"}}), "env: Expected"),
