@@ -151,7 +151,7 @@ class Starts:
                 reason=Reason.ANSWER_STALE,
             )
         if answered.share:
-            edits = self._nvidia.edits(grant.uuids) if self._nvidia is not None else cdi.Edits()
+            edits = self._nvidia.edits(grant.cards) if self._nvidia is not None else cdi.Edits()
             self._specs.write(answered.share, cdi.Given(grant.pod.uid, environment, edits))
 
     def _sweep(self) -> None:
