@@ -77,7 +77,7 @@ class Served:
             checkpoint=checkpoint,
             specs=specs,
             started=lambda *_: None,
-            check_room=lambda grant: room.check(
+            check_room=lambda grant, _: room.check(
                 grant, self.watch, cards.inventory, lambda _: False
             ),
             clock=clock,

@@ -110,8 +110,9 @@ class Plugin:
             self.reports.started(pod_uid, uuids)
             self.troubles.may_start(pod_uid)
 
-        def check_room(grant) -> None:
-            room.check(grant, self.watch, self.cards.inventory, self.reports.has_started)
+        def check_room(grant, ended) -> None:
+            pods = (pod for pod in self.watch if pod.uid not in ended)
+            room.check(grant, pods, self.cards.inventory, self.reports.has_started)
 
         self.binding = Binding(
             forced=binding,
