@@ -89,7 +89,7 @@ class Served:
             ),
             starts=starts,
             troubles=TroubleReport(kube=no_api, pods=self.watch, clock=clock),
-            outage=KubeletOutage(cards, kubelet, clock),
+            outage=KubeletOutage(cards, kubelet, binding, clock),
             clock=clock,
         )
         self.server = grpc.aio.server(options=OPTIONS)

@@ -80,7 +80,7 @@ class _NodeHalf:
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
         troubles = TroubleReport(kube=kube, pods=watch, clock=clock)
-        outage = KubeletOutage(cards, kubelet, clock)
+        outage = KubeletOutage(cards, kubelet, binding, clock)
 
         def started(pod_uid: str, uuids: Sequence[str]) -> None:
             reports.started(pod_uid, uuids)

@@ -104,7 +104,6 @@ class Plugin:
             clock=clock,
         )
         self.troubles = TroubleReport(kube=self.writes, pods=self.watch, clock=clock)
-        self.outage = KubeletOutage(self.cards, kubelet, clock)
 
         def started(pod_uid, uuids) -> None:
             self.reports.started(pod_uid, uuids)
@@ -120,6 +119,7 @@ class Plugin:
             last=None,
             probe=lambda: Probe.UNKNOWN,
         )
+        self.outage = KubeletOutage(self.cards, kubelet, self.binding, clock)
         allocations = Allocations(
             self.binding,
             self.cards,
