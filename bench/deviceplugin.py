@@ -61,7 +61,7 @@ class Kubelet:
     def __init__(self, folder: Path, plugin: asyncio.subprocess.Process, mib: list[int]) -> None:
         self.folder, self.plugin = folder, plugin
         inventory = survey(None, [card(n, each) for n, each in enumerate(mib)], Terms(1)).inventory
-        self.uuid = inventory.cards[0].uuid
+        self.uuids = [each.uuid for each in inventory.cards]
         self.all_ids = [
             devices.device_id(each.tag, unit)
             for each in inventory.cards
@@ -96,8 +96,11 @@ class Kubelet:
         return msgspec.json.decode(await self.plugin.stdout.readline(), type=Answer)
 
     def fill(self, count: int) -> list[Pod]:
-        """Running pods with devices of the first card."""
-        made = [pod(f"p{n}", self.units, cards=(self.uuid,), started=True) for n in range(count)]
+        """Running pods, spread over the cards."""
+        cards = (self.uuids[n % len(self.uuids)] for n in range(count))
+        made = [
+            pod(f"p{n}", self.units, cards=(uuid,), started=True) for n, uuid in enumerate(cards)
+        ]
         self.bodies = [json.dumps(whole_pod(each)).encode() for each in made]
         self.entries = []
         for place, each in enumerate(made):
@@ -141,7 +144,7 @@ class Kubelet:
 
     async def one_pod(self, others: list[Pod], took: dict[str, list[float]]) -> None:
         """Admit a pod and start its container, as the kubelet does; then it is gone."""
-        new = pod("new", self.units, cards=(self.uuid,))
+        new = pod("new", self.units, cards=(self.uuids[0],))
         self.bodies.append(json.dumps(whole_pod(new)).encode())
         held = {text for entry in self.entries for text in entry["DeviceIDs"]["-1"]}
         free = [text for text in self.all_ids if text not in held]

@@ -13,16 +13,20 @@ from typing import Any
 import grpc
 import msgspec
 
-from deviceplugin import devices
+from deviceplugin import devices, room
 from deviceplugin.allocation import Allocations
+from deviceplugin.binding import Binding
 from deviceplugin.cdi import Specs
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.inventory import Terms
 from deviceplugin.kubelet_pods import KubeletPods
 from deviceplugin.node_cards import NodeCards
+from deviceplugin.outage import KubeletOutage
 from deviceplugin.pods import NodePods
+from deviceplugin.runtime import BindingName, Probe
 from deviceplugin.server import Service
 from deviceplugin.start import Starts
+from deviceplugin.trouble_report import TroubleReport
 from gpushare.clock import SystemClock
 from gpushare.objects import Pod
 from tests.fakes.driver import card
@@ -33,7 +37,7 @@ OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0))
 class Order(msgspec.Struct):
     """``cards`` are MiB, one unit each, and make a new plugin; ``pods`` are what its watch sees."""
 
-    binding: str = "late"
+    binding: BindingName = "late"
     cards: list[int] = []
     pods: list[Pod] | None = None
 
@@ -61,18 +65,33 @@ class Served:
         self.list_bytes = cards.message or b""
         took = (time.perf_counter() - began) * 1000
         checkpoint = CheckpointFile(self.folder / "kubelet_internal_checkpoint")
-        binding: Any = order.binding
-        allocations = Allocations(binding, cards, kubelet, self.watch, checkpoint)
+        specs, clock = Specs(self.folder / "cdi"), SystemClock()
+        binding = Binding(
+            forced=order.binding, needs_cdi=False, last=None, probe=lambda: Probe.UNKNOWN
+        )
+        no_api: Any = None  # nothing that is measured here writes to it
         starts = Starts(
             cards=cards,
             kubelet=kubelet,
             watch=self.watch,
             checkpoint=checkpoint,
-            specs=Specs(self.folder / "cdi"),
+            specs=specs,
             started=lambda *_: None,
-            clock=SystemClock(),
+            check_room=lambda grant, _: room.check(
+                grant, self.watch, cards.inventory, lambda _: False
+            ),
+            clock=clock,
         )
-        service = Service(cards, allocations, starts, SystemClock())
+        service = Service(
+            cards=cards,
+            allocations=Allocations(
+                binding, cards, kubelet, self.watch, checkpoint=checkpoint, specs=specs
+            ),
+            starts=starts,
+            troubles=TroubleReport(kube=no_api, pods=self.watch, clock=clock),
+            outage=KubeletOutage(cards, kubelet, binding, clock),
+            clock=clock,
+        )
         self.server = grpc.aio.server(options=OPTIONS)
         self.server.add_generic_rpc_handlers((service.handler(), self.floor()))
         self.server.add_insecure_port(f"unix:{self.folder / 'plugin.sock'}")

@@ -48,13 +48,16 @@ class Allocations:
         cards: NodeCards,
         kubelet: PodSource,
         watch: NodePods,
+        *,
         checkpoint: CheckpointFile,
+        specs: cdi.Specs,
     ) -> None:
         self._binding = binding
         self._cards = cards
         self._kubelet = kubelet
         self._watch = watch
         self._checkpoint = checkpoint
+        self._specs = specs
         self._admission: Admission | None = None
         self._preferred: tuple[frozenset[str], Match] | None = None
         self._known_to_watch: frozenset[str] = frozenset()
@@ -101,12 +104,16 @@ class Allocations:
         if choice.binding == "late":
             if holder is None:
                 await self._check_decision(ids)
+            self._specs.withdraw(share)
             return answers.late(share)
         if holder is not None:
             environment = self._environment_again(holder)
         else:
             environment = await self._environment(ids)
-        return answers.early(environment, share if choice.names_cdi_too else "")
+        if not choice.names_cdi_too:
+            return answers.early(environment)
+        self._specs.withdraw(share)
+        return answers.early(environment, share)
 
     async def _holder_of_unknown(self, ids: frozenset[str]) -> Candidate | None:
         """The holder of devices that are not ours; None where all are ours.
@@ -198,19 +205,24 @@ class Allocations:
     ) -> dict[str, str]:
         """From our own watch, which may lag: only where all that could be meant get the same."""
         match = await self._from_watch(len(ids))
-        found = [
-            self._early_grant(candidate.pod).environment(candidate.container)
-            for candidate in match.candidates
-        ]
+        found = [self._environment_if_any(candidate) for candidate in match.candidates]
         if any(environment != found[0] for environment in found):
             names = ", ".join(candidate.pod.key for candidate in match.candidates[:5])
             raise NoMatch(
                 f"{len(ids)} units could be for any of {len(found)} pods on different cards "
                 f"({names}), and the kubelet does not say which it admits: {why}"
             ) from why
+        environment = self._early_grant(match.pod).environment(match.container)
         metrics.FOUND.labels("watch").inc()
         log.warning("pod taken from the watch", extra={"pod": match.pod.key, "why": str(why)})
-        return found[0]
+        return environment
+
+    def _environment_if_any(self, candidate: Candidate) -> dict[str, str] | None:
+        """None for a pod that would be refused: what is wrong with it is not said of another."""
+        try:
+            return self._early_grant(candidate.pod).environment(candidate.container)
+        except Refused:
+            return None
 
     async def _from_watch(self, units: int) -> Match:
         """Find the pod in our own watch, which sees one pod in three later than the kubelet.

@@ -1,7 +1,7 @@
 """Builds the device plugin out of its parts and runs it until it is told to stop."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -80,19 +80,22 @@ class _NodeHalf:
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
         troubles = TroubleReport(kube=kube, pods=watch, clock=clock)
-        outage = KubeletOutage(cards, kubelet, clock)
+        outage = KubeletOutage(cards, kubelet, binding, clock)
 
         def started(pod_uid: str, uuids: Sequence[str]) -> None:
             reports.started(pod_uid, uuids)
             troubles.may_start(pod_uid)
 
-        def check_room(grant: Grant) -> None:
-            room.check(grant, watch, cards.inventory, reports.has_started)
+        def check_room(grant: Grant, ended: Container[str]) -> None:
+            pods = (pod for pod in watch if pod.uid not in ended)
+            room.check(grant, pods, cards.inventory, reports.has_started)
 
         node_report = NodeReport(
             kube, settings.node_name, cards, state, clock, seen=binding.node_seen
         )
-        allocations = Allocations(binding, cards, kubelet, watch, checkpoint)
+        allocations = Allocations(
+            binding, cards, kubelet, watch, checkpoint=checkpoint, specs=specs
+        )
         starts = Starts(
             cards=cards,
             kubelet=kubelet,

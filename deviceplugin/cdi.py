@@ -103,6 +103,18 @@ class Specs:
         except OSError as err:
             raise Refused(f"the CDI file for pod {given.pod_uid} cannot be written: {err}") from err
 
+    def withdraw(self, share: str) -> None:
+        """Take the file away that devices had before they were given out anew.
+
+        A runtime notices a change of the folder on a thread of its own (pkg/cdi/cache.go), so a
+        container that is created right after ``write`` may still get what it read before. Without
+        the file it gets an error instead, and is tried again.
+        """
+        try:
+            self._path(share).unlink(missing_ok=True)
+        except OSError as err:
+            log.warning("an old CDI file stays until the start", extra={"why": str(err)})
+
     def read(self, share: str) -> Given | None:
         """What the file of a share gives; None where there is none that can be read."""
         try:

@@ -37,14 +37,10 @@ class Forgotten:
 
 
 def _runs_with_share(pod: Pod) -> bool:
-    statuses = (
-        *(pod.status.container_statuses or ()),
-        *(pod.status.init_container_statuses or ()),
-    )
     return (
         not pod.is_terminal
         and pod.metadata.deletion_timestamp is None
         and pod.annotations.get(ANNOTATION_ASSIGNED) == "true"
         and asks_for_share(pod)
-        and any(status.container_id for status in statuses)
+        and pod.has_started
     )

@@ -5,6 +5,7 @@ container of ours needs of them is copied into the file of its share, so that no
 has to be known when Allocate answers.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +15,25 @@ import msgspec
 
 from deviceplugin.cdi import FILE_PREFIX, Edits, parse_version
 from deviceplugin.errors import Refused
+from gpushare.cards import Card
 
 KIND: Final = "nvidia.com/gpu"
 COMMAND: Final = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
-_MOST_BYTES: Final = 16 * 2**20
+_MOST_BYTES: Final = 2**20  # a second of parsing, in which nothing is answered; NVIDIA writes 50 KB
 _SHOWN_PROBLEMS: Final = 3
+_CARD_NODE: Final = re.compile(r"/dev/nvidia([0-9]{1,6})$")
 
 
 class _Device(msgspec.Struct, rename="camel"):
     name: str
     container_edits: dict[str, Any] = {}
+
+
+class _Checked(msgspec.Struct, rename="camel"):
+    """The edits that are looked into; of the others only the runtime knows the shape."""
+
+    env: list[str] | None = None
+    device_nodes: list[dict[str, Any]] | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -50,19 +60,23 @@ class NvidiaSpecs:
         self._folders = folders
         self._files: dict[Path, tuple[tuple[int, int, int], _File]] = {}
 
-    def edits(self, uuids: Sequence[str]) -> Edits:
+    def edits(self, cards: Sequence[Card]) -> Edits:
         """What a container needs to use these cards: what all cards share once, then each card's.
 
-        Raises Refused, naming what was found and the command that makes such a file.
+        Raises Refused, naming what was found and the command that makes such a file. That is also
+        the answer where a file gives a card another number than the driver does now: it was made
+        before cards were added, taken out or numbered anew, and would open another card.
         """
         files = list(self._read())
         merged: dict[str, Any] = {}
         version: tuple[int, ...] = ()
         begun: list[_File] = []
-        for uuid in uuids:
+        for card in cards:
+            uuid = card.uuid
             file = next((each for each in files if uuid in (each.devices or {})), None)
             if file is None:
                 raise Refused(self._missing(uuid, files))
+            _check_number(card, (file.devices or {})[uuid])
             if file not in begun:
                 begun.append(file)
                 _merge(merged, file.common or {})
@@ -118,10 +132,15 @@ def _parse(path: Path, content: bytes) -> _File:
     decode = msgspec.json.decode if path.suffix == ".json" else msgspec.yaml.decode
     try:
         spec = decode(content, type=_Spec)
-    except (msgspec.DecodeError, RecursionError) as err:
+    except Exception as err:  # noqa: BLE001 - PyYAML lets through whatever its types raise
         return _File(problem=f"{path} cannot be read: {str(err)[:200]}")
     if spec.kind != KIND:
         return _File()
+    try:
+        for each in (spec.container_edits or {}, *(d.container_edits for d in spec.devices)):
+            msgspec.convert(each, _Checked)
+    except msgspec.ValidationError as err:
+        return _File(problem=f"{path} cannot be read: {err}")
     version = parse_version(spec.cdi_version)
     if version is None:
         return _File(problem=f"{path} has cdiVersion {spec.cdi_version[:63]!r}")
@@ -129,10 +148,25 @@ def _parse(path: Path, content: bytes) -> _File:
     return _File(version, spec.container_edits or {}, devices)
 
 
+def _check_number(card: Card, edits: Mapping[str, Any]) -> None:
+    nodes = edits.get("deviceNodes") or ()
+    paths = (str(node.get("hostPath") or node.get("path")) for node in nodes)
+    numbers = {int(found[1]) for path in paths if (found := _CARD_NODE.search(path))}
+    if numbers - {card.minor}:
+        raise Refused(
+            f"--inject=cdi: the CDI device {KIND}={card.uuid} opens "
+            f"{', '.join(f'/dev/nvidia{number}' for number in sorted(numbers))}, and the driver "
+            f"says that the card is /dev/nvidia{card.minor}: make the file anew on the node with "
+            f"`{COMMAND}`"
+        )
+
+
 def _merge(merged: dict[str, Any], edits: Mapping[str, Any]) -> None:
     for key, value in edits.items():
-        if isinstance(value, list):
-            known = merged.setdefault(key, [])
+        if value is None:
+            continue
+        known = merged.setdefault(key, [] if isinstance(value, list) else value)
+        if isinstance(known, list) and isinstance(value, list):
             known.extend(each for each in value if each not in known)
-        elif merged.setdefault(key, value) != value:
+        elif known != value:
             raise Refused(f"--inject=cdi: the cards' CDI edits differ in {key}: they cannot be one")

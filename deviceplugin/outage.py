@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from typing import Final
 
+from deviceplugin.binding import Binding
 from deviceplugin.errors import KubeletError
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
@@ -25,9 +26,14 @@ PROBE_SECONDS: Final = 2.0
 
 
 class KubeletOutage:
-    def __init__(self, cards: NodeCards, kubelet: PodSource, clock: Clock) -> None:
+    """``binding`` is asked at each probe: it may have become late since."""
+
+    def __init__(
+        self, cards: NodeCards, kubelet: PodSource, binding: Binding, clock: Clock
+    ) -> None:
         self._cards = cards
         self._kubelet = kubelet
+        self._binding = binding
         self._clock = clock
         self._failed_at: deque[float] = deque(maxlen=FAILURES)
         self._why = ""
@@ -57,6 +63,9 @@ class KubeletOutage:
             self._cards.set_block(BLOCK, "")
 
     async def _probe(self) -> None:
+        if self._binding.now.binding == "late":
+            self._why = ""
+            return
         try:
             await self._kubelet.fetch()
         except KubeletError as err:

@@ -57,7 +57,7 @@ class PodReport:
         self._started: dict[str, tuple[str, ...]] = {}
         self._retries: Retries[str] = Retries(clock)  # by pod uid
         self._stirred = pods.subscribe()
-        self._landed: dict[str, str] = {}  # pod uid to the resourceVersion that was patched
+        self._done: dict[str, str] = {}  # pod uid to the resourceVersion that was dealt with
 
     def started(self, pod_uid: str, uuids: Sequence[str]) -> None:
         """A container of this pod starts now on these cards."""
@@ -95,12 +95,12 @@ class PodReport:
     def _due(self) -> Iterator[tuple[Pod, tuple[str, ...]]]:
         entries: dict[str, list[Entry]] | None = None
         alive = {pod.uid for pod in self._pods}
-        self._landed = {u: version for u, version in self._landed.items() if u in alive}
+        self._done = {u: version for u, version in self._done.items() if u in alive}
         for pod in self._pods:
             if pod.is_terminal or not asks_for_share(pod) or _is_reported(pod):
                 continue
-            if self._landed.get(pod.uid) == pod.metadata.resource_version:
-                continue  # written, and the watch has not shown it yet
+            if self._done.get(pod.uid) == pod.metadata.resource_version:
+                continue  # unreadable, or written and the watch has not shown it yet
             if entries is None:
                 entries = self._entries()
             uuids = self._started.get(pod.uid) or self._given(pod, entries.get(pod.uid, []))
@@ -150,6 +150,7 @@ class PodReport:
             }
         except RequestError as err:
             log.warning("a running pod's request is unreadable", extra={"why": str(err)})
+            self._done[pod.uid] = pod.metadata.resource_version
             return True
         meta = pod.metadata
         try:
@@ -158,7 +159,7 @@ class PodReport:
             # A pod that is gone leaves the watch too, and is not due any more then.
             log.info("report not written yet", extra={"pod": pod.key, "why": str(err)})
             return False
-        self._landed[pod.uid] = meta.resource_version
+        self._done[pod.uid] = meta.resource_version
         log.info("reported as running", extra={"pod": pod.key, "cards": uuids})
         return True
 

@@ -7,13 +7,13 @@ starts on the cards that are on its pod's record, or it does not start.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from deviceplugin import answers, cdi, devices, metrics
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.errors import CheckpointError, Reason, Refused
+from deviceplugin.errors import CheckpointError, KubeletError, Reason, Refused
 from deviceplugin.grant import Grant, grant_of, off_card
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
@@ -35,7 +35,8 @@ _KEPT_SECONDS: Final = (
 class Starts:
     """``started(pod uid, UUIDs)`` is called once a container of that pod may start.
 
-    ``nvidia``: containers get their cards by CDI, with the edits of NVIDIA's own files.
+    ``check_room(grant, ended)`` raises Refused if the card is too full, the pod uids ``ended`` left
+    aside. ``nvidia``: containers get their cards by CDI, with the edits of NVIDIA's own files.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Starts:
         specs: cdi.Specs,
         nvidia: NvidiaSpecs | None = None,
         started: Callable[[str, Sequence[str]], None],
-        check_room: Callable[[Grant], None],
+        check_room: Callable[[Grant, Container[str]], None],
         clock: Clock,
     ) -> None:
         self._cards = cards
@@ -99,17 +100,27 @@ class Starts:
     async def _wait_for_room(self, grant: Grant) -> None:
         """Refused if the card is too full also when the watch has had time to show who has ended.
 
-        The extender may have seen it before us, and a refusal costs the pod seconds.
+        The extender may have seen it before us, and a refusal costs the pod seconds; a watch whose
+        connection is lost without a word is late by far more, so the kubelet has the last word.
         """
         deadline = self._clock.monotonic() + _ROOM_SECONDS
         while self._clock.monotonic() < deadline:
             try:
-                self._check_room(grant)
+                self._check_room(grant, ())
             except Refused:
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             else:
                 return
-        self._check_room(grant)
+        self._check_room(grant, await self._ended())
+
+    async def _ended(self) -> frozenset[str]:
+        """The pods of the watch that the kubelet does not have any more; none if it cannot say."""
+        try:
+            live = {pod.uid for pod in await self._kubelet.fetch() if not pod.is_terminal}
+        except KubeletError as err:
+            log.info("the watch says which pods have ended", extra={"why": str(err)})
+            return frozenset()
+        return frozenset(pod.uid for pod in self._watch if pod.uid not in live)
 
     def _entries_of(self, ids: frozenset[str]) -> list[Entry]:
         entries = [entry for entry in self._checkpoint.read() if entry.device_ids == ids]
@@ -151,7 +162,7 @@ class Starts:
                 reason=Reason.ANSWER_STALE,
             )
         if answered.share:
-            edits = self._nvidia.edits(grant.uuids) if self._nvidia is not None else cdi.Edits()
+            edits = self._nvidia.edits(grant.cards) if self._nvidia is not None else cdi.Edits()
             self._specs.write(answered.share, cdi.Given(grant.pod.uid, environment, edits))
 
     def _sweep(self) -> None:

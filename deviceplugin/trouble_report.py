@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from deviceplugin import metrics
 from deviceplugin.errors import Reason, Refused
+from deviceplugin.node_report import COMPONENT
 from deviceplugin.pods import NodePods
 from deviceplugin.trouble import Verdict, condition_due, is_told
 from gpushare.clock import Clock
@@ -25,7 +26,6 @@ from gpushare.objects import Pod, PodCondition
 log = logging.getLogger(__name__)
 
 EVENT: Final = "GpushareCannotStart"
-COMPONENT: Final = "gpushare-deviceplugin"
 _ROUND_SECONDS: Final = 60.0
 _AT_ONCE: Final = 8
 # The watch may show a pod only after it was refused, and a rejected one may be gone soon.

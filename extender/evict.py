@@ -55,13 +55,13 @@ class Evictor:
                 return
 
     async def _evict(self, pod: Pod, why: str) -> bool:
-        meta = pod.metadata
         try:
-            await self._kube.evict_pod(meta.namespace, meta.name, meta.uid)
+            await self._kube.evict_pod(pod)
         except NotFound:
             log.info("pod is gone already", extra={"pod": pod.key})
         except ApiError as err:
-            # 429: a PodDisruptionBudget; 409: the name means another pod, as the watch will show.
+            # 429: a PodDisruptionBudget; 409: it is not what the watch has shown any more, and may
+            # run by now.
             log.warning("pod not evicted yet", extra={"pod": pod.key, "why": str(err)})
             return False
         else:

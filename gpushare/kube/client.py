@@ -160,19 +160,23 @@ class Kube:
         path = pod_path(namespace, name) + "/status"
         await self.request("PATCH", path, body=body, patch=STRATEGIC_PATCH)
 
-    async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
-        """Ask for the end of just this uid (policy/v1).
+    async def evict_pod(self, pod: Pod) -> None:
+        """Ask for the end of just this pod as it was seen (policy/v1).
 
-        NotFound: it is gone. Conflict: the name means another pod by now. ApiError with code 429:
-        a PodDisruptionBudget does not allow it now.
+        NotFound: it is gone. Conflict: it has changed since, or the name means another pod by now.
+        ApiError with code 429: a PodDisruptionBudget does not allow it now.
         """
+        meta = pod.metadata
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
+            "metadata": {"name": meta.name, "namespace": meta.namespace},
+            "deleteOptions": {
+                "preconditions": {"uid": meta.uid, "resourceVersion": meta.resource_version}
+            },
         }
-        await self.request("POST", pod_path(namespace, name) + "/eviction", body=body)
+        path = pod_path(meta.namespace, meta.name) + "/eviction"
+        await self.request("POST", path, body=body)
 
     async def patch_node(self, name: str, patch: Mapping[str, Any], *, status: bool) -> Node:
         """Merge ``patch`` into a node, through its status subresource if ``status``."""

@@ -104,14 +104,14 @@ class Plugin:
             clock=clock,
         )
         self.troubles = TroubleReport(kube=self.writes, pods=self.watch, clock=clock)
-        self.outage = KubeletOutage(self.cards, kubelet, clock)
 
         def started(pod_uid, uuids) -> None:
             self.reports.started(pod_uid, uuids)
             self.troubles.may_start(pod_uid)
 
-        def check_room(grant) -> None:
-            room.check(grant, self.watch, self.cards.inventory, self.reports.has_started)
+        def check_room(grant, ended) -> None:
+            pods = (pod for pod in self.watch if pod.uid not in ended)
+            room.check(grant, pods, self.cards.inventory, self.reports.has_started)
 
         self.binding = Binding(
             forced=binding,
@@ -119,7 +119,15 @@ class Plugin:
             last=None,
             probe=lambda: Probe.UNKNOWN,
         )
-        allocations = Allocations(self.binding, self.cards, kubelet, self.watch, self.checkpoint)
+        self.outage = KubeletOutage(self.cards, kubelet, self.binding, clock)
+        allocations = Allocations(
+            self.binding,
+            self.cards,
+            kubelet,
+            self.watch,
+            checkpoint=self.checkpoint,
+            specs=self.specs,
+        )
         starts = Starts(
             cards=self.cards,
             kubelet=kubelet,

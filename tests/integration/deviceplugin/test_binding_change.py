@@ -12,6 +12,7 @@ from deviceplugin.runtime import Choice
 from deviceplugin.start import Starts
 from gpushare.contract import ANNOTATION_RUNNING_ON
 from gpushare.objects import EnvVar
+from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
@@ -218,6 +219,29 @@ async def test_by_cdi_nothing_is_promised_while_binding_is_early(start, kubelet,
 
 
 # What is left in the CDI folder.
+
+
+@pytest.mark.parametrize("choice", [LATE, BOTH])
+async def test_devices_that_are_given_out_anew_have_no_file_of_the_pod_before(
+    start, kubelet, choice
+) -> None:
+    """A runtime reads a changed file a little later: until then it must not find the old card."""
+    plugin = await start()
+    plugin.binding.now = choice
+    before, after = pod("before", 8, cards=(FIRST,)), pod("after", 8, cards=(SECOND,))
+    await kubelet.admit(before)
+    await kubelet.pre_start(before, "app-0")
+    ids, _ = kubelet.held[before.uid, "app-0"]
+    kubelet.forget(before)
+    kubelet.pods = [after]
+    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
+    response = await kubelet.call("Allocate", request)
+    answer = response.container_responses[0].SerializeToString()
+    kubelet.held[after.uid, "app-0"] = ids, answer
+    kubelet.write_checkpoint()
+    assert with_cdi(plugin, kubelet, after) == ("void" if choice is LATE else SECOND)
+    await kubelet.pre_start(after, "app-0")
+    assert with_cdi(plugin, kubelet, after) == SECOND
 
 
 def age(folder, *names: str) -> None:

@@ -188,6 +188,21 @@ async def test_without_the_kubelets_pods_only_a_harmless_choice_is_made(plugin, 
         await kubelet.admit(apart[0])
 
 
+async def test_without_the_kubelets_pods_nobody_fails_for_what_is_wrong_with_another(
+    plugin, kubelet, monkeypatch
+) -> None:
+    monkeypatch.setattr(outage, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(allocation, "WATCH_SECONDS", 0.05)
+    kubelet.pods_fail = KubeletError("connection refused")
+    undecided, good = pod("undecided", 8), pod("good", 8, cards=(SECOND,))
+    plugin.watch.replaced([undecided, good])
+    for _ in range(3):
+        with pytest.raises(Rejected, match=r"any of 2 pods .*connection refused"):
+            await kubelet.admit(good)
+    assert not plugin.writes.events, "which of them it was is not known"
+    await kubelet.until(lambda: kubelet.allocatable == 0)
+
+
 async def test_without_the_kubelets_pods_nobody_gets_the_card_of_one_that_was_there_before(
     plugin, kubelet
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import grpc
+import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
@@ -15,6 +16,7 @@ from gpushare.contract import (
     ANNOTATION_RUNNING_ON,
 )
 from gpushare.errors import OutcomeUnknown
+from gpushare.objects import PodStatus
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet, Rejected
@@ -222,6 +224,22 @@ async def test_a_pod_whose_end_the_watch_shows_late_keeps_no_other_from_starting
         await kubelet.admit(each)
     await kubelet.pre_start(old, "app-0")
     asyncio.get_running_loop().call_later(0.1, plugin.watch.deleted, old)
+    await kubelet.pre_start(new, "app-0")
+    assert not plugin.writes.conditions
+
+
+@pytest.mark.parametrize("phase", ["", "Succeeded"])
+async def test_a_watch_that_stands_still_keeps_no_pod_from_the_room_of_one_that_is_gone(
+    plugin, kubelet, phase
+) -> None:
+    old, new = pod("old", 10, cards=(FIRST,)), pod("new", 10, cards=(FIRST,))
+    plugin.watch.replaced([old, new])
+    for each in (old, new):
+        await kubelet.admit(each)
+    await kubelet.pre_start(old, "app-0")
+    kubelet.forget(old)
+    if phase:
+        kubelet.pods.append(msgspec.structs.replace(old, status=PodStatus(phase=phase)))
     await kubelet.pre_start(new, "app-0")
     assert not plugin.writes.conditions
 

@@ -89,15 +89,17 @@ async def test_a_condition_is_set_beside_the_others_on_just_this_pod(door, tmp_p
     }
 
 
-async def test_an_eviction_is_of_just_this_pod(door, tmp_path):
+async def test_an_eviction_is_of_just_this_pod_as_it_was_seen(door, tmp_path):
     door.answers = [status(201, "Created")]
+    seen = pod("a", 8)
+    meta = msgspec.structs.replace(seen.metadata, uid="uid-a", resource_version="7")
     async with door.connect(tmp_path) as kube:
-        await kube.evict_pod("default", "a", "uid-a")
+        await kube.evict_pod(msgspec.structs.replace(seen, metadata=meta))
     [(method, path, _, sent)] = door.asked
     assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/a/eviction")
     eviction = msgspec.json.decode(sent)
     assert (eviction["apiVersion"], eviction["kind"]) == ("policy/v1", "Eviction")
-    assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-a"}}
+    assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-a", "resourceVersion": "7"}}
 
 
 async def test_a_token_that_was_rotated_is_read_again_within_a_minute(monkeypatch, tmp_path):

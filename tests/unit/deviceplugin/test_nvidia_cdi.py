@@ -1,14 +1,16 @@
 """The edits of a card from NVIDIA's CDI files: all that it needs, once, or an error with a cure."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from deviceplugin.errors import Refused
 from deviceplugin.nvidia_cdi import COMMAND, NvidiaSpecs
+from gpushare.cards import Card
 
-FIRST, SECOND = "GPU-00000000", "GPU-00000001"
+FIRST, SECOND = Card(0, "GPU-00000000", 8, minor=0), Card(1, "GPU-00000001", 8, minor=1)
 COMMON = {
     "env": ["NVIDIA_VISIBLE_DEVICES=void"],
     "deviceNodes": [{"path": "/dev/nvidiactl"}],
@@ -20,13 +22,15 @@ def node(number: int) -> dict:
     return {"path": f"/dev/nvidia{number}"}
 
 
-def spec(*uuids: str, version: str = "0.5.0", kind: str = "nvidia.com/gpu", start: int = 0) -> dict:
+def spec(
+    *cards: Card | str, version: str = "0.5.0", kind: str = "nvidia.com/gpu", start: int = 0
+) -> dict:
     return {
         "cdiVersion": version,
         "kind": kind,
         "devices": [
-            {"name": uuid, "containerEdits": {"deviceNodes": [node(start + place)]}}
-            for place, uuid in enumerate(uuids)
+            {"name": getattr(card, "uuid", card), "containerEdits": {"deviceNodes": [node(number)]}}
+            for number, card in enumerate(cards, start)
         ],
         "containerEdits": COMMON,
     }
@@ -68,8 +72,9 @@ def test_a_later_folder_wins_and_the_highest_version_is_wanted(tmp_path) -> None
     write(tmp_path / "etc" / "nvidia.yaml", spec(FIRST, SECOND, version="0.7.0"))
     write(tmp_path / "run" / "nvidia.yaml", spec(FIRST, version="1.0.0", start=7))
     specs = NvidiaSpecs([tmp_path / "etc", tmp_path / "run", tmp_path / "none"])
-    assert node(7) in specs.edits([FIRST]).content["deviceNodes"]
-    both = specs.edits([SECOND, FIRST])
+    first = replace(FIRST, minor=7)
+    assert node(7) in specs.edits([first]).content["deviceNodes"]
+    both = specs.edits([SECOND, first])
     assert both.content["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(1), node(7)]
     assert both.version == (1, 0, 0)
 
@@ -80,7 +85,7 @@ def test_a_file_that_changes_is_read_again(tmp_path) -> None:
     specs.edits([FIRST])
     with pytest.raises(Refused):
         specs.edits([SECOND])
-    write(tmp_path / "nvidia.yaml", spec(SECOND))
+    write(tmp_path / "nvidia.yaml", spec(SECOND, start=1))
     assert specs.edits([SECOND])
 
 
@@ -88,6 +93,7 @@ def test_files_of_others_are_not_looked_into(tmp_path) -> None:
     write(tmp_path / "gpushare-abc.json", spec(FIRST, start=5))
     write(tmp_path / "vendor.yaml", spec(FIRST, kind="vendor.com/nic", version="x"))
     (tmp_path / "broken.yaml").write_text("{")
+    (tmp_path / "date.yaml").write_text("made: 2001-99-99")
     (tmp_path / "notes.txt").write_text("{")
     write(tmp_path / "nvidia.yaml", spec(FIRST))
     found = NvidiaSpecs([tmp_path]).edits([FIRST]).content
@@ -104,9 +110,15 @@ def test_files_of_others_are_not_looked_into(tmp_path) -> None:
         ("\x00", "nvidia.yaml cannot be read"),
         (yaml.safe_dump(spec(FIRST, version="newest")), "cdiVersion 'newest'"),
         (yaml.safe_dump(spec("0", "1", "all")), r"found 3 others \(0, 1, all\)"),
-        ("x" * (17 * 2**20), "17825792 bytes"),
+        ("x" * (2**20 + 1), "1048577 bytes"),
+        ("kind: nvidia.com/gpu\nmade: 2001-99-99\n", "month must be in 1..12"),
+        ("kind: nvidia.com/gpu\nmade: !!timestamp x\n", "nvidia.yaml cannot be read"),
+        (yaml.safe_dump(spec(FIRST) | {"containerEdits": {"env": "A=B"}}), r"Expected `array.*env"),
     ],
-    ids=["missing", "half", "list", "other shape", "binary", "version", "no UUIDs", "huge"],
+    ids=[
+        *("missing", "half", "list", "other shape", "binary", "version", "no UUIDs", "huge"),
+        *("no date", "no time", "env"),
+    ],
 )
 def test_a_card_that_is_not_there_is_an_error_with_the_command(tmp_path, content, said) -> None:
     if content is not None:
@@ -114,13 +126,33 @@ def test_a_card_that_is_not_there_is_an_error_with_the_command(tmp_path, content
     with pytest.raises(Refused, match=said) as refused:
         NvidiaSpecs([tmp_path]).edits([FIRST])
     assert COMMAND in str(refused.value)
-    assert f"nvidia.com/gpu={FIRST}" in str(refused.value)
+    assert f"nvidia.com/gpu={FIRST.uuid}" in str(refused.value)
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path) -> None:
     (tmp_path / "nvidia.yaml").symlink_to(tmp_path / "nowhere")
     with pytest.raises(Refused, match=r"nvidia\.yaml"):
         NvidiaSpecs([tmp_path]).edits([FIRST])
+
+
+def test_nothing_is_no_edit(tmp_path) -> None:
+    content = spec(FIRST)
+    content["devices"][0]["containerEdits"] |= {"env": None, "hooks": None}
+    write(tmp_path / "nvidia.yaml", content)
+    found = NvidiaSpecs([tmp_path]).edits([FIRST]).content
+    assert (found["env"], found["hooks"]) == (COMMON["env"], COMMON["hooks"])
+    write(tmp_path / "nvidia.yaml", content | {"containerEdits": {}})
+    assert "env" not in NvidiaSpecs([tmp_path]).edits([FIRST]).content
+
+
+@pytest.mark.parametrize("shapes", [({"a": 1}, [1]), ([1], {"a": 1})])
+def test_edits_of_different_shapes_are_refused(tmp_path, shapes) -> None:
+    content = spec(FIRST, SECOND)
+    for device, shape in zip(content["devices"], shapes, strict=True):
+        device["containerEdits"]["mounts"] = shape
+    write(tmp_path / "nvidia.yaml", content)
+    with pytest.raises(Refused, match="differ in mounts"):
+        NvidiaSpecs([tmp_path]).edits([FIRST, SECOND])
 
 
 def test_edits_that_cannot_be_one_are_refused(tmp_path) -> None:
@@ -130,3 +162,24 @@ def test_edits_that_cannot_be_one_are_refused(tmp_path) -> None:
     write(tmp_path / "nvidia.yaml", content)
     with pytest.raises(Refused, match="differ in intelRdt"):
         NvidiaSpecs([tmp_path]).edits([FIRST, SECOND])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"path": "/dev/nvidia1"},
+        {"path": "/dev/nvidia0", "hostPath": "/run/nvidia/driver/dev/nvidia1"},
+    ],
+    ids=["path", "hostPath"],
+)
+def test_a_file_from_before_the_cards_were_numbered_anew_opens_no_other_card(
+    tmp_path, other
+) -> None:
+    content = spec(FIRST)
+    content["devices"][0]["containerEdits"]["deviceNodes"] = [other]
+    write(tmp_path / "nvidia.yaml", content)
+    with pytest.raises(Refused, match=r"opens /dev/nvidia1, .* is /dev/nvidia0") as refused:
+        NvidiaSpecs([tmp_path]).edits([FIRST])
+    assert COMMAND in str(refused.value)
+    found = NvidiaSpecs([tmp_path]).edits([replace(FIRST, minor=1)]).content
+    assert other in found["deviceNodes"]

@@ -6,11 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from deviceplugin import outage
+from deviceplugin.binding import Binding
 from deviceplugin.devices import HEALTHY
 from deviceplugin.errors import KubeletError, NoMatch
 from deviceplugin.inventory import Terms
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.outage import FAILURES, WITHIN_SECONDS, KubeletOutage
+from deviceplugin.runtime import Choice, Probe
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
 from tests.unit.extender.scripted import Time
@@ -35,7 +37,10 @@ class Bench:
         self.kubelet, self.time = Kubelet(), Time()
         self.cards = NodeCards(Terms(1024), None)
         self.cards.seen([card(0), card(1)])
-        self.outage = KubeletOutage(self.cards, self.kubelet, self.time)
+        self.binding = Binding(
+            forced="early", needs_cdi=False, last=None, probe=lambda: Probe.UNKNOWN
+        )
+        self.outage = KubeletOutage(self.cards, self.kubelet, self.binding, self.time)
 
     def fail(self, times: int = FAILURES, err: Exception | None = None) -> None:
         for _ in range(times):
@@ -87,6 +92,15 @@ async def test_three_pods_refused_for_the_kubelets_silence_are_the_last(bench) -
         bench.kubelet.fails = None
         await bench.until(lambda: bench.offered == 30)
     assert not bench.cards.why_blocked
+
+
+async def test_a_node_that_binds_late_by_now_needs_no_kubelet(bench) -> None:
+    async with bench.running():
+        bench.fail()
+        await bench.until(lambda: not bench.offered)
+        bench.binding.now = Choice("late", "CDI files are read here")
+        await bench.until(lambda: bench.offered == 30)
+    assert bench.kubelet.fails, "it has not said anything since"
 
 
 async def test_what_was_given_before_may_still_start_meanwhile(bench) -> None:

@@ -122,6 +122,21 @@ async def test_a_report_that_was_refused_is_written_again(node: Node, error) -> 
     assert [name for name, _ in node.api.written] == ["a"]
 
 
+async def test_pods_that_cannot_be_read_keep_nobody_waiting(node: Node, caplog) -> None:
+    """They may run since the older plugin, which did not look at the label."""
+    bad = [pod(f"bad-{n}", cards=(UUID,), labels={"aliyun.com/gpu-count": "x"}) for n in range(20)]
+    good = pod("good", cards=(UUID,))
+    node.watch.replaced([*bad, good])
+    for each in node.watch:
+        node.reports.started(each.uid, [UUID])
+    async with node.running():
+        await node.api.until(lambda: node.api.written)
+        node.watch.changed(pod("other"))
+        await asyncio.sleep(0.05)
+    assert [name for name, _ in node.api.written] == ["good"]
+    assert caplog.text.count("request is unreadable") == len(bad), "once for each"
+
+
 async def test_a_pod_that_is_gone_is_given_up(node: Node) -> None:
     gone, last = pod("gone", cards=(UUID,)), pod("last", cards=(UUID,))
     node.api.fails["gone"] = NotFound("gone", code=404)

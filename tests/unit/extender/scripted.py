@@ -10,7 +10,7 @@ import msgspec
 from extender.bind import Binder
 from extender.cluster import Cluster
 from extender.wire import BindingArgs
-from gpushare.errors import NotFound
+from gpushare.errors import Conflict, NotFound
 from gpushare.objects import Pod
 from tests.builders import node
 
@@ -64,10 +64,13 @@ class ScriptedKube:
         if outcome is not None:
             raise outcome
 
-    async def evict_pod(self, namespace, name, uid) -> None:
+    async def evict_pod(self, pod) -> None:
         if self.outcomes and (outcome := self.outcomes.pop(0)) is not None:
             raise outcome
-        self.evicted.append((name, uid))
+        now = self.pods[pod.metadata.name].metadata
+        if (now.uid, now.resource_version) != (pod.uid, pod.metadata.resource_version):
+            raise Conflict("the precondition failed", code=409)
+        self.evicted.append((pod.metadata.name, pod.uid))
 
     def land(self, pod, node, annotations) -> Pod:
         meta = msgspec.structs.replace(

@@ -62,6 +62,19 @@ async def test_a_pod_that_runs_again_in_time_stays():
     assert not bench.names
 
 
+async def test_a_pod_that_runs_again_stays_also_when_the_watch_is_late():
+    bench = Evictions()
+    bench.add(waiting("a", "CardUnhealthy"))
+    runs = waiting("a", "CardUnhealthy", runs=True, resource_version="2")
+    bench.kube.pods["a"] = runs
+    await bench.rounds(100)
+    assert not bench.names
+    assert not bench.told
+    bench.watch_catches_up()
+    await bench.rounds(100)
+    assert not bench.names
+
+
 async def test_zero_seconds_evict_nothing():
     bench = Evictions(after_seconds=0)
     bench.add(waiting("a", "AnswerStale"))
