@@ -45,7 +45,7 @@ PLUGIN = "/v1beta1.DevicePlugin/"
 def whole_pod(made: Pod) -> dict[str, Any]:
     """A pod as the kubelet lists it: with all that gpushare does not read, about 7 KB."""
     body: dict[str, Any] = msgspec.to_builtins(made)
-    fields = {f"f:field-{number}": {"f:inner": {}} for number in range(80)}
+    fields: dict[str, Any] = {f"f:field-{number}": {"f:inner": {}} for number in range(80)}
     body["metadata"]["managedFields"] = [{"manager": "m", "fieldsV1": fields}] * 2
     for each in body["spec"]["containers"]:
         each["env"] = [{"name": f"NAME_{n}", "value": "x" * 40} for n in range(20)]
@@ -131,12 +131,14 @@ class Kubelet:
 
     async def call(self, path: str, request: bytes) -> tuple[bytes, float]:
         began = time.perf_counter()
-        answer: bytes = await self.channel.unary_unary(path)(request, timeout=30)
+        ask: Any = self.channel.unary_unary(path)
+        answer: bytes = await ask(request, timeout=30)
         return answer, (time.perf_counter() - began) * 1000
 
     async def first_message(self, path: str) -> float:
         began = time.perf_counter()
-        stream = self.channel.unary_stream(path)(b"")
+        ask: Any = self.channel.unary_stream(path)
+        stream = ask(b"")
         await stream.read()
         took = (time.perf_counter() - began) * 1000
         stream.cancel()

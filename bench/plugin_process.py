@@ -105,7 +105,7 @@ class Served:
         async def same_bytes(_: bytes, __: Any) -> Any:
             yield self.list_bytes
 
-        handlers = {
+        handlers: dict[str, Any] = {
             "Nothing": grpc.unary_unary_rpc_method_handler(nothing),
             "SameBytes": grpc.unary_stream_rpc_method_handler(same_bytes),
         }
