@@ -49,6 +49,9 @@ class CardStates:
     def is_offered(self, uuid: str) -> bool:
         return uuid not in self._mig and self._of(uuid).is_offered
 
+    def is_gone(self, uuid: str) -> bool:
+        return self._of(uuid).is_gone
+
     def shown(self, uuid: str) -> str:
         """The word for its state, as metrics have it."""
         if uuid in self._mig:

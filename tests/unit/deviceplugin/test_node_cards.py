@@ -365,3 +365,16 @@ def test_many_units_are_told_with_the_unit_that_avoids_it() -> None:
     small = Node(None, Terms(1))
     small.show(card(0, 70_000), card(1, 30_000))
     assert not small.cards.notices
+
+
+def test_a_swapped_card_never_makes_the_list_of_its_node_too_long() -> None:
+    node = Node(None, Terms(1))
+    large = [card(number, 81_920) for number in range(3)]
+    node.show(large[0], large[1])
+    node.show(large[0], large[2])
+    assert not node.cards.refusal
+    assert len(node.cards.message) == 2 * 81_920 * 18
+    told = [(c.index, c.units, c.is_healthy) for c in node.cards.inventory.cards]
+    assert told == [(0, 81_920, True), (1, 81_920, False), (2, 81_920, True)]
+    node.show(*large)
+    assert "--memory-unit=2MiB" in node.cards.refusal, "all three are too many"
