@@ -41,10 +41,11 @@ class Kept:
     is_gone: bool = False
     illnesses: int = 0
     owed: float = 0.0
+    is_mig: bool = False
 
     @classmethod
-    def of(cls, health: CardHealth, owed: float) -> Self:
-        return cls(health.state, health.why, health.is_gone, health.illnesses, owed)
+    def of(cls, health: CardHealth, owed: float, *, is_mig: bool = False) -> Self:
+        return cls(health.state, health.why, health.is_gone, health.illnesses, owed, is_mig)
 
     def revived(self, now: float) -> CardHealth:
         """The card's health at the start of another program, before the first probe."""

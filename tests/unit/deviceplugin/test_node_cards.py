@@ -250,6 +250,31 @@ def test_a_card_that_was_never_out_of_mig_mode_is_in_the_inventory_with_nothing(
     ]
 
 
+def test_a_card_in_mig_mode_that_fails_one_probe_is_not_offered_meanwhile(node: Node) -> None:
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    for unread in (hiccup(), UnreadableCard(1, "", "Unknown Error")):
+        node.show(FIRST, unread, xid=CardEvent(SECOND.uuid, 48))
+        assert node.offered == [True, False]
+        assert "MIG mode" in node.trouble(SECOND.uuid)[1]
+    node.show(FIRST, lost())
+    assert node.trouble(SECOND.uuid)[1] == "GPU is lost"
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+
+
+def test_a_card_in_mig_mode_is_not_offered_by_a_plugin_that_starts_before_the_driver(
+    node: Node,
+) -> None:
+    node.cards.adopt(None)
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    later = Node(node.cards.saved())
+    assert later.offered == [True, False]
+    assert not later.cards.notices
+    later.show(FIRST, SECOND)
+    assert later.offered == [True, True]
+
+
 def test_a_silent_driver_holds_all_cards_and_leaves_their_health_alone(node: Node) -> None:
     node.show(FIRST, lost())
     node.cards.driver_is_silent("no answer")

@@ -27,6 +27,7 @@ kept = st.builds(
     is_gone=st.booleans(),
     illnesses=st.integers(0, 1000),
     owed=st.floats(0, 3600),
+    is_mig=st.booleans(),
 )
 
 
