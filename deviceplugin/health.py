@@ -84,14 +84,16 @@ def after(before: CardHealth, found: Finding, now: float, recover_seconds: float
     """The card's health after a probe, or another finding, at ``now``."""
     if not found.why:
         return _after_good(before, now)
-    if before.state is State.UNHEALTHY:
+    if not before.is_offered:
+        # It owes the whole time again, also where a program before this one had seen some of it.
+        illnesses = max(1, before.illnesses)
+        ill = replace(before, illnesses=illnesses, owed=wait_seconds(illnesses, recover_seconds))
+        if before.state is State.RECOVERING:
+            return _because(replace(ill, state=State.UNHEALTHY, since=now), found)
         # The first definite reason stays: an XID says more than the errors that follow it.
         if before.is_definite and before.is_gone == found.is_gone:
-            return before
-        return _because(before, found)
-    if before.state is State.RECOVERING:
-        ill = replace(before, state=State.UNHEALTHY, since=now)
-        return _because(replace(ill, owed=wait_seconds(ill.illnesses, recover_seconds)), found)
+            return ill
+        return _because(ill, found)
     bad_probes = before.bad_probes + 1
     if not found.is_definite and bad_probes <= QUICK_PROBES:
         # Since when it is well stays: it may be nothing.

@@ -18,7 +18,7 @@ import msgspec
 
 from deviceplugin import metrics
 from deviceplugin.errors import StateError
-from deviceplugin.health import CardHealth, State
+from deviceplugin.health import MAX_WAIT_SECONDS, CardHealth, State
 from gpushare import inventory
 from gpushare.cards import Inventory
 from gpushare.errors import RecordError
@@ -55,7 +55,7 @@ class Kept:
             state=State.UNHEALTHY,
             why=self.why,
             is_gone=self.is_gone,
-            is_definite=True,
+            is_definite=bool(self.illnesses),  # else nothing was ever found out about it
             illnesses=self.illnesses,
             since=now,
             owed=self.owed,
@@ -101,7 +101,7 @@ def decode(content: bytes) -> Saved:
     except (msgspec.DecodeError, RecordError, RecursionError, UnicodeDecodeError) as err:
         raise StateError(f"it is not whole: {err}") from err
     if any(
-        not 0 <= kept.owed < MAX_UNITS or not 0 <= kept.illnesses < MAX_UNITS
+        not 0 <= kept.owed <= MAX_WAIT_SECONDS or not 0 <= kept.illnesses < MAX_UNITS
         for kept in data.healths.values()
     ):
         raise StateError("it has numbers that no card can have")

@@ -11,7 +11,7 @@ from deviceplugin.errors import Reason
 from deviceplugin.inventory import Terms, survey
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.state import Saved
-from gpushare.cards import Inventory
+from gpushare.cards import Health, Inventory
 from tests.fakes.driver import card
 
 TERMS = Terms(unit_mib=1024)
@@ -329,6 +329,20 @@ def test_illness_survives_a_restart_with_the_seconds_that_are_left(node: Node) -
     assert later.offered == [True, False], "it was the fourth time"
 
 
+def test_a_card_that_falls_ill_again_while_no_plugin_runs_owes_the_whole_time(node: Node) -> None:
+    node.cards.adopt(None)
+    node.show(FIRST, lost())
+    node.show(FIRST, SECOND)
+    node.show(FIRST, SECOND, after=WAIT - 1)
+    later = Node(node.cards.saved(exactly=True))
+    later.show(FIRST, lost())
+    later.show(FIRST, SECOND)
+    later.show(FIRST, SECOND, after=WAIT - 1)
+    assert later.offered == [True, False]
+    later.show(FIRST, SECOND, after=1)
+    assert later.offered == [True, True]
+
+
 def test_a_card_that_is_missing_at_boot_keeps_its_index_and_is_gone(node: Node) -> None:
     node.cards.adopt(None)
     later = Node(node.cards.saved())
@@ -345,6 +359,19 @@ def test_without_a_file_what_was_published_as_unhealthy_waits_for_the_driver() -
     node.cards.adopt(replace(told, cards=ill))
     assert node.offered == [False, False]
     node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+
+
+def test_without_a_file_a_card_that_is_still_ill_says_why_and_is_waited_for() -> None:
+    told = survey(None, [FIRST, SECOND], TERMS).inventory
+    ill = tuple(replace(c, health=Health.UNHEALTHY) for c in told.cards)
+    node = Node()
+    node.cards.adopt(replace(told, cards=ill))
+    node.show(FIRST, lost())
+    assert node.trouble(SECOND.uuid)[1] == "GPU is lost"
+    node.show(FIRST, SECOND, after=1)
+    assert node.offered == [True, False]
+    node.show(FIRST, SECOND, after=WAIT)
     assert node.offered == [True, True]
 
 
