@@ -14,6 +14,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from deviceplugin.driver import PhysicalCard
+from deviceplugin.inventory import Terms, survey
+from deviceplugin.state import Saved, encode
 from localcluster.errors import HostError
 from localcluster.nvml import CardSpec, build, write_state
 from tests.fakes.kubelet import FakeKubelet
@@ -61,6 +64,25 @@ async def test_offers_its_cards_without_the_api_server_and_ends_within_two_secon
     assert time.monotonic() - began < 2
     assert program.process.returncode == 0, errors
     assert "Traceback" not in errors
+
+
+async def test_a_disk_that_hangs_keeps_it_neither_from_its_work_nor_from_ending(
+    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    (folder / "state").mkdir()
+    before = survey(None, [PhysicalCard("GPU-a", 0, "m", 16_276)], Terms(1024)).inventory
+    (folder / "state" / "state.json").write_bytes(encode(Saved(before)))
+    os.mkfifo(folder / "state" / "state.json.new")  # opening it for writing never returns
+    program = Program(folder, library, unused_port)
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+        await program.until("gpushare_deviceplugin_state_errors_total", 1, what="write")
+        began = time.monotonic()
+        program.end()
+        assert time.monotonic() - began < 2
+    finally:
+        program.kill()
 
 
 async def test_a_driver_that_is_installed_later_is_found(
