@@ -192,6 +192,7 @@ class NodeCards:
                 f"the memory unit was changed from {old} to {new} MiB, and it is not known yet "
                 f"whether pods of this node still count in the old one"
             )
+            metrics.BLOCKED.labels(UNIT_BLOCK).set(1)
 
     def _look(self, cards: Sequence[Seen], events: Iterable[CardEvent] = ()) -> None:
         before = self._survey
