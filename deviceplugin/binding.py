@@ -70,7 +70,7 @@ class Binding:
         """Choose anew at each change of the Node's runtime; while in doubt, every minute."""
         while self._forced is None:
             self._stirred.clear()
-            probe = await daemon.call(self._probe)
+            probe = await daemon.call(self._probe, "probe")
             self._take(self._chosen(self._node, probe))
             seconds = self._probe_seconds if self.now.names_cdi_too else None
             with contextlib.suppress(TimeoutError):

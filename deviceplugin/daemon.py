@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def call(function: Callable[[], T]) -> asyncio.Future[T]:
+def call(function: Callable[[], T], name: str) -> asyncio.Future[T]:
     """Call ``function`` in a thread of its own; the future gets its result, or its Exception."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
@@ -35,5 +35,5 @@ def call(function: Callable[[], T]) -> asyncio.Future[T]:
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=work, name="blocking", daemon=True).start()
+    threading.Thread(target=work, name=name, daemon=True).start()
     return answer

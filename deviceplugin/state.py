@@ -144,7 +144,7 @@ class StateFile:
                         await self._written()
                     if saved == self._kept:
                         return
-                    self._writing = saved, daemon.call(partial(self._write, encode(saved)))
+                    self._writing = saved, daemon.call(partial(self._write, encode(saved)), "state")
                     await self._written()
             except OSError as err:  # TimeoutError is one, and has no text
                 self._failed(str(err) or f"not written within {WRITE_SECONDS:g} s")

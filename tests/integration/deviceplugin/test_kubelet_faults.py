@@ -177,7 +177,6 @@ async def test_a_folder_that_comes_later_or_anew_is_registered_in(folder: Path) 
 async def test_a_folder_deleted_under_its_mount_ends_the_program(folder, kubelet) -> None:
     # A mount shows a deleted folder as long as it lasts; so does an open descriptor.
     plugin = Plugin(folder, kubelet, FakeDriver(card(0)))
-    await plugin.driver_watch._thread.cards()
     plugin.cards.seen([card(0)])
     deleted = folder / "deleted"
     deleted.mkdir()
