@@ -138,7 +138,8 @@ class CardStates:
     def _become(self, uuid: str, health: CardHealth) -> None:
         before = self._of(uuid)
         self._healths[uuid] = health
-        if (before.state, before.is_gone) == (health.state, health.is_gone):
+        is_cause_new = health.is_xid and not before.is_xid
+        if (before.state, before.is_gone) == (health.state, health.is_gone) and not is_cause_new:
             return
         _log_change(uuid, before.state, health.state, health.why or before.why)
         if before.state is State.RECOVERING and health.state is State.HEALTHY:

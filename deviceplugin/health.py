@@ -42,11 +42,13 @@ class Finding:
     """What one probe found; empty ``why`` if all is well.
 
     ``is_definite``: asking again will not help. ``is_gone``: the driver does not show the card.
+    ``is_xid``: the driver has told it by itself.
     """
 
     why: str = ""
     is_definite: bool = False
     is_gone: bool = False
+    is_xid: bool = False
 
 
 WELL: Final = Finding()
@@ -64,6 +66,7 @@ class CardHealth:
     why: str = ""
     is_gone: bool = False
     is_definite: bool = False
+    is_xid: bool = False
     bad_probes: int = 0
     illnesses: int = 0
     since: float = 0.0
@@ -90,8 +93,10 @@ def after(before: CardHealth, found: Finding, now: float, recover_seconds: float
         ill = replace(before, illnesses=illnesses, owed=wait_seconds(illnesses, recover_seconds))
         if before.state is State.RECOVERING:
             return _because(replace(ill, state=State.UNHEALTHY, since=now), found)
-        # The first definite reason stays: an XID says more than the errors that follow it.
-        if before.is_definite and before.is_gone == found.is_gone:
+        # The first definite reason stays, but for an XID, which says more than the errors that a
+        # look may have found before it came.
+        is_known = before.is_definite and before.is_gone == found.is_gone
+        if is_known and (before.is_xid or not found.is_xid):
             return ill
         return _because(ill, found)
     bad_probes = before.bad_probes + 1
@@ -132,12 +137,14 @@ def finding_of(card: PhysicalCard | UnreadableCard) -> Finding:
 def finding_of_xid(xid: int, recovery_action: int | None) -> Finding:
     """What an XID says: the driver's advice decides, a catalogue where it gives none."""
     if xid == FELL_OFF_THE_BUS:
-        return Finding(f"XID {xid}: the GPU has fallen off the bus", is_definite=True)
+        fell = f"XID {xid}: the GPU has fallen off the bus"
+        return Finding(fell, is_definite=True, is_xid=True)
     if recovery_action:
         advice = f"XID {xid}: the driver advises to {_action(recovery_action)}"
-        return Finding(advice, is_definite=True)
+        return Finding(advice, is_definite=True, is_xid=True)
     if recovery_action is None and xid not in APPLICATION_XIDS:
-        return Finding(f"XID {xid}: see NVIDIA's catalogue of XIDs", is_definite=True)
+        unknown = f"XID {xid}: see NVIDIA's catalogue of XIDs"
+        return Finding(unknown, is_definite=True, is_xid=True)
     return WELL
 
 
@@ -146,7 +153,13 @@ def _action(number: int) -> str:
 
 
 def _because(ill: CardHealth, found: Finding) -> CardHealth:
-    return replace(ill, why=found.why, is_gone=found.is_gone, is_definite=found.is_definite)
+    return replace(
+        ill,
+        why=found.why,
+        is_gone=found.is_gone,
+        is_definite=found.is_definite,
+        is_xid=found.is_xid,
+    )
 
 
 def _after_good(before: CardHealth, now: float) -> CardHealth:

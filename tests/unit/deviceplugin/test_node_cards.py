@@ -219,6 +219,18 @@ def test_the_text_names_xid_and_advice_in_words(node: Node) -> None:
     assert node.trouble(SECOND.uuid)[1] == why, "the first cause says more than what follows it"
 
 
+def test_an_xid_that_comes_after_the_advice_was_seen_is_told_all_the_same(
+    node: Node, caplog
+) -> None:
+    shown = replace(SECOND, recovery_action=1)
+    node.show(FIRST, shown)
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 119))
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 48))
+    why = "XID 119: the driver advises to reset the GPU"
+    assert node.trouble(SECOND.uuid)[1] == why
+    assert [r.why for r in caplog.records if r.message == "card changed"][1:] == [why]
+
+
 def test_a_card_that_fell_off_the_bus_needs_no_look(node: Node) -> None:
     assert node.cards.take(CardEvent(SECOND.uuid, 79))
     assert node.offered == [True, False]
