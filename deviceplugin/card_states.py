@@ -104,8 +104,8 @@ class CardStates:
         self.confirmed = frozenset(u for u, finding in found.findings.items() if finding == WELL)
 
     def take(self, event: CardEvent) -> bool:
-        """Judge an event by itself where no look can make it better: whether it was."""
-        is_enough = event.xid == FELL_OFF_THE_BUS and event.uuid in self._healths
+        """Judge an event of a known card by itself where no look can make it better: if it was."""
+        is_enough = event.xid == FELL_OFF_THE_BUS
         if is_enough and event.uuid not in self._mig:
             self._judge(event.uuid, finding_of_xid(event.xid, None))
         return is_enough

@@ -133,7 +133,8 @@ class NodeCards:
 
     def take(self, event: CardEvent) -> bool:
         """Take an event for what it says alone, if no look can make it better: whether it was."""
-        is_taken = self._states.take(event)
+        known = self._survey.inventory if self._survey is not None else None
+        is_taken = bool(known and known.by_uuid(event.uuid)) and self._states.take(event)
         self._publish_if_changed()
         return is_taken
 

@@ -239,6 +239,14 @@ def test_a_card_that_fell_off_the_bus_needs_no_look(node: Node) -> None:
     assert node.offered == [True, False]
 
 
+def test_a_card_that_fell_off_the_bus_before_the_first_look_ended_needs_none(node: Node) -> None:
+    node.cards.adopt(None)
+    later = Node(node.cards.saved())
+    assert later.cards.take(CardEvent(SECOND.uuid, 79))
+    assert later.offered == [True, False]
+    assert not Node().cards.take(CardEvent(SECOND.uuid, 79)), "no card is known yet"
+
+
 def test_broken_memory_rows_make_a_card_unhealthy(node: Node) -> None:
     node.show(FIRST, replace(SECOND, rows_failed=True))
     assert "replaced" in node.trouble(SECOND.uuid)[1]
