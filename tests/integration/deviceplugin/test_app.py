@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -89,6 +90,19 @@ async def test_a_disk_that_hangs_keeps_it_neither_from_its_work_nor_from_ending(
         assert time.monotonic() - began < 5, "it must not wait for the disk"
     finally:
         program.kill()
+
+
+async def test_a_client_that_never_finishes_its_request_does_not_hold_up_the_end(
+    program: Program, unused_port: int
+) -> None:
+    await program.says(200, "ok")
+    half = b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx"
+    with socket.create_connection(("127.0.0.1", unused_port)) as client:
+        client.sendall(half)
+        assert client.recv(1000)
+        began = time.monotonic()
+        program.end()
+        assert time.monotonic() - began < 5, "ten seconds is what the library waits for the rest"
 
 
 async def test_a_driver_that_is_installed_later_is_found(
