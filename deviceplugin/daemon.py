@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 def call(function: Callable[[], T], name: str) -> asyncio.Future[T]:
-    """Call ``function`` in a thread of its own; the future gets its result, or its Exception."""
+    """Call ``function`` in a thread of its own; the future gets its result, or its Exception.
+
+    That is OSError where the machine has no thread left.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -35,5 +38,8 @@ def call(function: Callable[[], T], name: str) -> asyncio.Future[T]:
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as err:
+        answer.set_exception(OSError(f"no thread for {name}: {err}"))
     return answer
