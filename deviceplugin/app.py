@@ -44,6 +44,7 @@ from gpushare.objects import Node, Pod
 from gpushare.telemetry import health
 
 CHECKPOINT = "kubelet_internal_checkpoint"
+PAGE_SECONDS = 0.2  # for a page at the end: the node has no units until the next plugin starts
 
 
 class _NodeHalf:
@@ -192,7 +193,9 @@ async def run(settings: Settings, backend: Backend, processes: ProcessSource) ->
         )
         app = web.Application()
         health.add_pages(app, why_not_ready)
-        serving = health.serve(app, settings.http_host, settings.http_port)
+        serving = health.serve(
+            app, settings.http_host, settings.http_port, stop_seconds=PAGE_SECONDS
+        )
         await stack.enter_async_context(serving)
 
         async def alone() -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from deviceplugin import metrics
+from deviceplugin import daemon, metrics
 from deviceplugin.runtime import BINDINGS, BindingName, Choice, Probe, choose
 from gpushare.objects import Node, NodeSystemInfo
 
@@ -70,7 +70,7 @@ class Binding:
         """Choose anew at each change of the Node's runtime; while in doubt, every minute."""
         while self._forced is None:
             self._stirred.clear()
-            probe = await asyncio.to_thread(self._probe)
+            probe = await daemon.call(self._probe, "probe")
             self._take(self._chosen(self._node, probe))
             seconds = self._probe_seconds if self.now.names_cdi_too else None
             with contextlib.suppress(TimeoutError):

@@ -49,6 +49,9 @@ class CardStates:
     def is_offered(self, uuid: str) -> bool:
         return uuid not in self._mig and self._of(uuid).is_offered
 
+    def is_gone(self, uuid: str) -> bool:
+        return self._of(uuid).is_gone
+
     def shown(self, uuid: str) -> str:
         """The word for its state, as metrics have it."""
         if uuid in self._mig:
@@ -84,23 +87,25 @@ class CardStates:
     def look(self, found: Survey, seen: Iterable[Seen], events: Iterable[CardEvent]) -> None:
         """Judge what the driver has shown after ``events`` had come."""
         advice = {c.uuid: c.recovery_action for c in seen if isinstance(c, PhysicalCard)}
-        for uuid in sorted(found.mig - self._mig):
+        mig = found.mig | {u for u in self._mig if _may_pass(found.findings.get(u, WELL))}
+        for uuid in sorted(mig - self._mig):
             _log_change(uuid, self.shown(uuid), "mig", f"it {MIG}")
-        for uuid in sorted(self._mig - found.mig):
+        for uuid in sorted(self._mig - mig):
             _log_change(uuid, "mig", State.HEALTHY, "it has left MIG mode")
-        self._mig = found.mig
-        for uuid in found.mig:
+        self._mig = mig
+        for uuid in mig:
             self._healths[uuid] = CardHealth(since=self._clock.monotonic())
         for event in events:
-            if event.xid and event.uuid in found.findings:
+            if event.xid and event.uuid in found.findings.keys() - mig:
                 self._judge(event.uuid, finding_of_xid(event.xid, advice.get(event.uuid)))
         for uuid, finding in found.findings.items():
-            self._judge(uuid, finding)
+            if uuid not in mig:
+                self._judge(uuid, finding)
         self.confirmed = frozenset(u for u, finding in found.findings.items() if finding == WELL)
 
     def take(self, event: CardEvent) -> bool:
-        """Judge an event by itself where no look can make it better: whether it was."""
-        is_enough = event.xid == FELL_OFF_THE_BUS and event.uuid in self._healths
+        """Judge an event of a known card by itself where no look can make it better: if it was."""
+        is_enough = event.xid == FELL_OFF_THE_BUS
         if is_enough and event.uuid not in self._mig:
             self._judge(event.uuid, finding_of_xid(event.xid, None))
         return is_enough
@@ -109,14 +114,17 @@ class CardStates:
         """What a later program should know of cards that are not simply well."""
         now = self._clock.monotonic()
         return {
-            uuid: Kept.of(health, health.owes(now) if exactly else health.owed)
+            uuid: Kept.of(
+                health, health.owes(now) if exactly else health.owed, is_mig=uuid in self._mig
+            )
             for uuid, health in sorted(self._healths.items())
-            if health.illnesses or not health.is_offered
+            if health.illnesses or not self.is_offered(uuid)
         }
 
     def revive(self, kept: Mapping[str, Kept]) -> None:
         """Go on where an earlier program stopped; what was seen since says more."""
         now = self._clock.monotonic()
+        self._mig |= {u for u, each in kept.items() if each.is_mig and u not in self._healths}
         revived = {uuid: each.revived(now) for uuid, each in kept.items()}
         self._healths = revived | self._healths
 
@@ -130,11 +138,17 @@ class CardStates:
     def _become(self, uuid: str, health: CardHealth) -> None:
         before = self._of(uuid)
         self._healths[uuid] = health
-        if (before.state, before.is_gone) == (health.state, health.is_gone):
+        is_cause_new = health.is_xid and not before.is_xid
+        if (before.state, before.is_gone) == (health.state, health.is_gone) and not is_cause_new:
             return
         _log_change(uuid, before.state, health.state, health.why or before.why)
         if before.state is State.RECOVERING and health.state is State.HEALTHY:
             metrics.RECOVERIES.labels(uuid).inc()
+
+
+def _may_pass(finding: Finding) -> bool:
+    """Whether it leaves open what the card is: it may be in MIG mode still."""
+    return bool(finding.why) and not finding.is_definite
 
 
 def _log_change(uuid: str, was: str, now: str, why: str) -> None:

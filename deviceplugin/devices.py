@@ -59,6 +59,11 @@ def unknown(device_ids: Iterable[str], inventory: Inventory) -> list[str]:
     )
 
 
+def is_tag(text: str) -> bool:
+    """Whether it can stand for a card in a device ID."""
+    return len(text) == TAG_LENGTH and all(character in _VALUES for character in text)
+
+
 def tag_of(uuid: str, taken: Collection[str]) -> str:
     """A tag for a card, the same for the same UUID unless another card holds it already."""
     start = int.from_bytes(hashlib.sha256(uuid.encode()).digest()[:8], "big")

@@ -1,19 +1,19 @@
 """Looks at the cards every few seconds, and at once when the driver tells that something happened.
 
-Two threads of its own make all calls, because they block and a sick machine can hold one for ever:
-one looks, one waits for events. They are daemons: a call that never returns must not keep the
-program from ending. No driver at all is a state like any other: it may be installed later.
+Threads of their own make all calls, because they block and a sick machine can hold one for ever: a
+look has one, and waiting for events another. They are daemons: a call that never returns must not
+keep the program from ending. No driver at all is a state like any other: it may be installed later.
 """
 
 import asyncio
 import logging
-import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from deviceplugin import metrics
-from deviceplugin.driver import Backend, CardEvent, Seen
+from deviceplugin.driver import Backend, CardEvent
+from deviceplugin.driver_call import DriverCall
 from deviceplugin.errors import DriverError, DriverReplaced
 from deviceplugin.node_cards import NodeCards
 from gpushare.errors import RestartNeeded
@@ -27,53 +27,6 @@ QUICK_SECONDS: Final = 1.0  # between the looks at a card under suspicion
 LAST_WORDS_SECONDS: Final = 3.0  # in which the kubelet learns why, before the program ends
 _CALM_SECONDS: Final = 0.1  # between two looks, however many events there are
 _EVENT_SECONDS: Final = 2.0
-
-_Answer = asyncio.Future[Sequence[Seen]]
-
-
-class DriverThread:
-    """Calls of one backend, one after the other, off the event loop."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._asked: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, _Answer]]
-        self._asked = queue.SimpleQueue()
-        self._pending: _Answer | None = None
-        threading.Thread(target=self._work, name="driver", daemon=True).start()
-
-    async def cards(self) -> Sequence[Seen]:
-        """What the driver shows; DriverError if it fails or is stuck.
-
-        Stuck is a driver that has answered nothing at all for ANSWER_SECONDS: a slow one takes its
-        time. A call that is still out is waited for again, so there is one call to answer.
-        """
-        if self._pending is None:
-            loop = asyncio.get_running_loop()
-            self._pending = loop.create_future()
-            self._asked.put((loop, self._pending))
-        while True:
-            answered = self._backend.answered
-            done, _ = await asyncio.wait({self._pending}, timeout=ANSWER_SECONDS)
-            if done:
-                break
-            if self._backend.answered == answered:
-                raise DriverError(f"NVML has not answered within {ANSWER_SECONDS:g} s")
-        answer, self._pending = self._pending, None
-        return answer.result()
-
-    def _work(self) -> None:
-        while True:
-            loop, answer = self._asked.get()
-            try:
-                seen: Sequence[Seen] | BaseException = self._backend.cards()
-            except DriverError as err:
-                seen = err
-            except Exception as err:  # noqa: BLE001 - raised again where it was asked for
-                seen = DriverError(f"NVML failed: {err!r}")
-            try:
-                loop.call_soon_threadsafe(_settle, answer, seen)
-            except RuntimeError:
-                return  # the loop has ended while the driver was thinking
 
 
 class EventThread:
@@ -126,7 +79,8 @@ class DriverWatch:
     """``interval_seconds`` between looks; shorter, with jitter, until there is an answer."""
 
     def __init__(self, backend: Backend, cards: NodeCards, interval_seconds: float) -> None:
-        self._thread = DriverThread(backend)
+        self._backend = backend
+        self._look_once = DriverCall(backend.cards, "driver")
         self._events = EventThread(backend, self._heard)
         self._cards = cards
         self._interval = interval_seconds
@@ -152,7 +106,7 @@ class DriverWatch:
         # Only a look that has begun after an event says what came of it.
         news, self._news = self._news, []
         try:
-            seen = await self._thread.cards()
+            seen = await self._look_once.result(ANSWER_SECONDS, lambda: self._backend.answered)
         except DriverError as err:
             self._news = news + self._news
             await self._failed(err)
@@ -200,12 +154,3 @@ class DriverWatch:
                 self._news.append(event)
                 log.warning("event", extra={"card": event.uuid, "xid": event.xid})
         self._stirred.set()
-
-
-def _settle(answer: _Answer, seen: Sequence[Seen] | BaseException) -> None:
-    if answer.cancelled():
-        return
-    if isinstance(seen, BaseException):
-        answer.set_exception(seen)
-    else:
-        answer.set_result(seen)

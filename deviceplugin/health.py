@@ -42,11 +42,13 @@ class Finding:
     """What one probe found; empty ``why`` if all is well.
 
     ``is_definite``: asking again will not help. ``is_gone``: the driver does not show the card.
+    ``is_xid``: the driver has told it by itself.
     """
 
     why: str = ""
     is_definite: bool = False
     is_gone: bool = False
+    is_xid: bool = False
 
 
 WELL: Final = Finding()
@@ -64,6 +66,7 @@ class CardHealth:
     why: str = ""
     is_gone: bool = False
     is_definite: bool = False
+    is_xid: bool = False
     bad_probes: int = 0
     illnesses: int = 0
     since: float = 0.0
@@ -84,14 +87,18 @@ def after(before: CardHealth, found: Finding, now: float, recover_seconds: float
     """The card's health after a probe, or another finding, at ``now``."""
     if not found.why:
         return _after_good(before, now)
-    if before.state is State.UNHEALTHY:
-        # The first definite reason stays: an XID says more than the errors that follow it.
-        if before.is_definite and before.is_gone == found.is_gone:
-            return before
-        return _because(before, found)
-    if before.state is State.RECOVERING:
-        ill = replace(before, state=State.UNHEALTHY, since=now)
-        return _because(replace(ill, owed=wait_seconds(ill.illnesses, recover_seconds)), found)
+    if not before.is_offered:
+        # It owes the whole time again, also where a program before this one had seen some of it.
+        illnesses = max(1, before.illnesses)
+        ill = replace(before, illnesses=illnesses, owed=wait_seconds(illnesses, recover_seconds))
+        if before.state is State.RECOVERING:
+            return _because(replace(ill, state=State.UNHEALTHY, since=now), found)
+        # The first definite reason stays, but for an XID, which says more than the errors that a
+        # look may have found before it came.
+        is_known = before.is_definite and before.is_gone == found.is_gone
+        if is_known and (before.is_xid or not found.is_xid):
+            return ill
+        return _because(ill, found)
     bad_probes = before.bad_probes + 1
     if not found.is_definite and bad_probes <= QUICK_PROBES:
         # Since when it is well stays: it may be nothing.
@@ -130,12 +137,14 @@ def finding_of(card: PhysicalCard | UnreadableCard) -> Finding:
 def finding_of_xid(xid: int, recovery_action: int | None) -> Finding:
     """What an XID says: the driver's advice decides, a catalogue where it gives none."""
     if xid == FELL_OFF_THE_BUS:
-        return Finding(f"XID {xid}: the GPU has fallen off the bus", is_definite=True)
+        fell = f"XID {xid}: the GPU has fallen off the bus"
+        return Finding(fell, is_definite=True, is_xid=True)
     if recovery_action:
         advice = f"XID {xid}: the driver advises to {_action(recovery_action)}"
-        return Finding(advice, is_definite=True)
+        return Finding(advice, is_definite=True, is_xid=True)
     if recovery_action is None and xid not in APPLICATION_XIDS:
-        return Finding(f"XID {xid}: see NVIDIA's catalogue of XIDs", is_definite=True)
+        unknown = f"XID {xid}: see NVIDIA's catalogue of XIDs"
+        return Finding(unknown, is_definite=True, is_xid=True)
     return WELL
 
 
@@ -144,7 +153,13 @@ def _action(number: int) -> str:
 
 
 def _because(ill: CardHealth, found: Finding) -> CardHealth:
-    return replace(ill, why=found.why, is_gone=found.is_gone, is_definite=found.is_definite)
+    return replace(
+        ill,
+        why=found.why,
+        is_gone=found.is_gone,
+        is_definite=found.is_definite,
+        is_xid=found.is_xid,
+    )
 
 
 def _after_good(before: CardHealth, now: float) -> CardHealth:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from deviceplugin.devices import tag_of
+from deviceplugin.devices import is_tag, tag_of
 from deviceplugin.driver import PhysicalCard, Seen, UnreadableCard
 from deviceplugin.health import Finding, finding_of
 from gpushare.cards import Card, Health, Inventory
@@ -54,9 +54,22 @@ def restored(before: Inventory, terms: Terms) -> Survey:
     usable = tuple(card.units * before.unit_mib for card in before.cards)
     cards = tuple(
         replace(card, units=mib // terms.unit_mib, health=Health.HEALTHY)
-        for card, mib in zip(before.cards, usable, strict=True)
+        for card, mib in zip(_tagged(before.cards), usable, strict=True)
     )
     return Survey(_inventory(cards, terms), usable)
+
+
+def _tagged(before: Sequence[Card]) -> tuple[Card, ...]:
+    """The cards with tags that tell them apart in device IDs: anybody may edit an annotation."""
+    cards: list[Card] = []
+    for card in before:
+        taken = {other.tag for other in cards}
+        if is_tag(card.tag) and card.tag not in taken:
+            cards.append(card)
+        else:
+            taken |= {other.tag for other in before}
+            cards.append(replace(card, tag=tag_of(card.uuid, taken)))
+    return tuple(cards)
 
 
 def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Survey:

@@ -6,7 +6,7 @@ whole node lies above it: a driver that is silent, or a block. Neither touches a
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -50,6 +50,7 @@ class NodeCards:
         self._unit_notice = ""
         self._published: object = None
         self._change = asyncio.Event()
+        self._listed: Inventory | None = None
         self.is_provisional = before is None
         self.inventory: Inventory | None = None
         self.version = 0
@@ -63,9 +64,9 @@ class NodeCards:
     @property
     def message(self) -> bytes | None:
         """The device list for the kubelet; None if there is none that could be offered."""
-        if self.inventory is None or self.refusal:
+        if self._listed is None or self.refusal:
             return None
-        return devices.message(self.inventory)
+        return devices.message(self._listed)
 
     @property
     def is_suspicious(self) -> bool:
@@ -132,7 +133,8 @@ class NodeCards:
 
     def take(self, event: CardEvent) -> bool:
         """Take an event for what it says alone, if no look can make it better: whether it was."""
-        is_taken = self._states.take(event)
+        known = self._survey.inventory if self._survey is not None else None
+        is_taken = bool(known and known.by_uuid(event.uuid)) and self._states.take(event)
         self._publish_if_changed()
         return is_taken
 
@@ -191,6 +193,7 @@ class NodeCards:
                 f"the memory unit was changed from {old} to {new} MiB, and it is not known yet "
                 f"whether pods of this node still count in the old one"
             )
+            metrics.BLOCKED.labels(UNIT_BLOCK).set(1)
 
     def _look(self, cards: Sequence[Seen], events: Iterable[CardEvent] = ()) -> None:
         before = self._survey
@@ -224,13 +227,15 @@ class NodeCards:
         self.inventory = self._offer()
         self._published = self.inventory, self._survey, self._states.noticeable()
         if self._survey is not None and self.inventory is not None:
-            told, self.notices = self.notices, self._notices(self.inventory, self._survey)
+            gone = self._gone_without_place(self.inventory)
+            self._listed = _without(gone, self.inventory)
+            told, self.notices = self.notices, self._notices(self._listed, self._survey, gone)
             for about in self.notices.keys() - told.keys() - self._states.ill.keys():
                 reason, text = self.notices[about]
                 log.warning("to be told on the node", extra={"reason": reason, "why": text})
             self.refusal = self.notices.get("list", ("", ""))[1]
             metrics.show_list(
-                self.inventory, is_refused=bool(self.refusal), warnings=self.notices.keys()
+                self._listed, is_refused=bool(self.refusal), warnings=self.notices.keys()
             )
             states = {c.uuid: self._states.shown(c.uuid) for c in self.inventory.cards}
             metrics.show_cards(self.inventory, states, len(self._survey.unlisted))
@@ -238,7 +243,18 @@ class NodeCards:
         change, self._change = self._change, asyncio.Event()
         change.set()
 
-    def _notices(self, inventory: Inventory, survey: Survey) -> dict[str, tuple[str, str]]:
+    def _gone_without_place(self, inventory: Inventory) -> frozenset[str]:
+        """Cards that are gone, where the list is too long with them: a swap must not shut a node.
+
+        They keep their place in the inventory. Their units could be given to nobody anyway.
+        """
+        if devices.worst_bytes(inventory) <= devices.MAX_MESSAGE_BYTES:
+            return frozenset()
+        return frozenset(c.uuid for c in inventory.cards if self._states.is_gone(c.uuid))
+
+    def _notices(
+        self, listed: Inventory, survey: Survey, gone: Collection[str]
+    ) -> dict[str, tuple[str, str]]:
         found = {
             uuid: ("CardUnhealthy", f"card {uuid} is unhealthy: {why}")
             for uuid, why in self._states.ill.items()
@@ -250,11 +266,21 @@ class NodeCards:
             found[card] = ("CardUnreadable", f"card {card} cannot be shared: {why}")
         if self._unit_notice:
             found[UNIT_BLOCK] = ("MemoryUnitChanged", self._unit_notice)
+        usable = [
+            mib
+            for card, mib in zip(survey.inventory.cards, survey.usable_mib, strict=True)
+            if card.uuid not in gone
+        ]
         try:
-            devices.check_size(inventory, survey.usable_mib)
+            devices.check_size(listed, usable)
         except ListTooLong as err:
             found["list"] = ("MemoryUnitTooFine", str(err))
         else:
-            for reason, text in devices.warnings(inventory, survey.usable_mib):
+            for reason, text in devices.warnings(listed, usable):
                 found[reason] = (reason, text)
         return found
+
+
+def _without(uuids: Collection[str], inventory: Inventory) -> Inventory:
+    cards = tuple(replace(c, units=0) if c.uuid in uuids else c for c in inventory.cards)
+    return replace(inventory, cards=cards)

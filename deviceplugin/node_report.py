@@ -52,6 +52,7 @@ class NodeReport:
         self._seen = seen
         self._node: Node | None = None
         self._stirred = asyncio.Event()
+        self._is_there = asyncio.Event()
         self._told: set[str] = set()
 
     @property
@@ -60,19 +61,19 @@ class NodeReport:
         return self._node
 
     def replaced(self, items: list[Node]) -> None:
-        self._node = next(iter(items), None)
-        if self._node is not None:
-            self._seen(self._node)
-        self._stirred.set()
+        if items:
+            self.changed(items[0])
+        else:
+            self._gone()
 
     def changed(self, item: Node) -> None:
         self._node = item
         self._seen(item)
+        self._is_there.set()
         self._stirred.set()
 
     def deleted(self, _: Node) -> None:
-        self._node = None
-        self._stirred.set()
+        self._gone()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -80,6 +81,7 @@ class NodeReport:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_cards())
                 tasks.create_task(self._follow_node())
+                tasks.create_task(self._follow_notices())
         finally:
             await self._state.keep(self._cards.saved(exactly=True))
 
@@ -106,6 +108,20 @@ class NodeReport:
                 await asyncio.sleep(backoff.next())
                 self._stirred.set()
 
+    async def _follow_notices(self) -> None:
+        """Beside the Node's own writes: what the extender reads waits for no Event."""
+        version = -1
+        while True:
+            version = await self._cards.changed(version)
+            await self._is_there.wait()
+            if self._node is not None:
+                await self._tell(self._node)
+
+    def _gone(self) -> None:
+        self._node = None
+        self._is_there.clear()
+        self._stirred.set()
+
     async def _put_right(self) -> bool:
         """Whether nothing is left to do. Raises ApiError."""
         node = self._node
@@ -117,7 +133,6 @@ class NodeReport:
             return True
         # Indexes and tags are remembered before anyone is told of them.
         await self._state.keep(self._cards.saved())
-        await self._tell(node)
         patch = difference(node, wanted)
         if not patch:
             return True

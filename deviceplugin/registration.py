@@ -42,7 +42,7 @@ class Registrar:
     """``why_not`` is empty while the kubelet reads our device list.
 
     ``ended_at`` is when, on the event loop's clock, the kubelet has lately ended the list though
-    it was the same one and our socket was there.
+    our socket was there, and the same kubelet took another one later: it had not stopped itself.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Registrar:
         self._logged = ""
         self.why_not = "not registered with the kubelet yet"
         self.ended_at: deque[float] = deque(maxlen=16)
+        self._ended: tuple[Identity, float] | None = None
 
     async def run(self) -> None:
         """Until cancelled. FolderGone if the kubelet's folder has been deleted under us."""
@@ -73,6 +74,9 @@ class Registrar:
                     self._failed(err)
                     await self._pause(kubelet, backoff.next())
                     continue
+                if self._ended is not None and self._ended[0] == kubelet:
+                    self.ended_at.append(self._ended[1])
+                self._ended = None
                 began = asyncio.get_running_loop().time()
                 await self._until_read(kubelet, stream)
                 await self._while_read(kubelet, stream)
@@ -173,7 +177,7 @@ class Registrar:
             elif not self._endpoint.is_there:
                 self._lost("socket", f"our socket {self._endpoint.path} was deleted")
             elif not self._service.is_read(stream):
-                self.ended_at.append(asyncio.get_running_loop().time())
+                self._ended = kubelet, asyncio.get_running_loop().time()
                 self._lost("stream", "the kubelet does not read our device list")
             else:
                 await asyncio.sleep(POLL_SECONDS)

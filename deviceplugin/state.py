@@ -6,19 +6,21 @@ or where it cannot be written, the plugin goes on: the annotation is the second 
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
 import msgspec
 
-from deviceplugin import metrics
+from deviceplugin import daemon, metrics
 from deviceplugin.errors import StateError
-from deviceplugin.health import CardHealth, State
+from deviceplugin.health import MAX_WAIT_SECONDS, CardHealth, State
 from gpushare import inventory
 from gpushare.cards import Inventory
 from gpushare.errors import RecordError
@@ -27,6 +29,7 @@ from gpushare.quantity import MAX_UNITS
 log = logging.getLogger(__name__)
 
 VERSION: Final = 1
+WRITE_SECONDS: Final = 1.0  # a disk that takes longer is not waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,11 @@ class Kept:
     is_gone: bool = False
     illnesses: int = 0
     owed: float = 0.0
+    is_mig: bool = False
 
     @classmethod
-    def of(cls, health: CardHealth, owed: float) -> Self:
-        return cls(health.state, health.why, health.is_gone, health.illnesses, owed)
+    def of(cls, health: CardHealth, owed: float, *, is_mig: bool = False) -> Self:
+        return cls(health.state, health.why, health.is_gone, health.illnesses, owed, is_mig)
 
     def revived(self, now: float) -> CardHealth:
         """The card's health at the start of another program, before the first probe."""
@@ -54,7 +58,7 @@ class Kept:
             state=State.UNHEALTHY,
             why=self.why,
             is_gone=self.is_gone,
-            is_definite=True,
+            is_definite=bool(self.illnesses),  # else nothing was ever found out about it
             illnesses=self.illnesses,
             since=now,
             owed=self.owed,
@@ -100,7 +104,7 @@ def decode(content: bytes) -> Saved:
     except (msgspec.DecodeError, RecordError, RecursionError, UnicodeDecodeError) as err:
         raise StateError(f"it is not whole: {err}") from err
     if any(
-        not 0 <= kept.owed < MAX_UNITS or not 0 <= kept.illnesses < MAX_UNITS
+        not 0 <= kept.owed <= MAX_WAIT_SECONDS or not 0 <= kept.illnesses < MAX_UNITS
         for kept in data.healths.values()
     ):
         raise StateError("it has numbers that no card can have")
@@ -113,6 +117,7 @@ class StateFile:
         self._kept: Saved | None = None
         self._complaint = ""
         self._one_writer = asyncio.Lock()
+        self._writing: tuple[Saved, asyncio.Future[None]] | None = None
 
     def read(self) -> Saved | None:
         """What was written last; None, with a log line, where nothing usable is there."""
@@ -130,18 +135,37 @@ class StateFile:
 
     async def keep(self, saved: Saved | None) -> None:
         """Have ``saved`` on disk, unless it is there already; a failure is told and no more."""
+        if saved is None:
+            return
         async with self._one_writer:
-            if saved is None or saved == self._kept:
-                return
             try:
-                await asyncio.to_thread(self._write, encode(saved))
-            except OSError as err:
-                metrics.STATE_ERRORS.labels("write").inc()
-                if self._complaint != str(err):
-                    log.warning("state not kept on disk", extra={"why": str(err)})
-                self._complaint = str(err)
+                async with asyncio.timeout(WRITE_SECONDS):
+                    with contextlib.suppress(OSError):  # told when it took too long
+                        await self._written()
+                    if saved == self._kept:
+                        return
+                    self._writing = saved, daemon.call(partial(self._write, encode(saved)), "state")
+                    await self._written()
+            except OSError as err:  # TimeoutError is one, and has no text
+                self._failed(str(err) or f"not written within {WRITE_SECONDS:g} s")
             else:
-                self._kept, self._complaint = saved, ""
+                self._complaint = ""
+
+    async def _written(self) -> None:
+        """Wait for the write that is out, if there is one. Raises OSError if it has failed."""
+        if self._writing is None:
+            return
+        saved, writing = self._writing
+        await asyncio.wait({writing})
+        self._writing = None
+        writing.result()
+        self._kept = saved
+
+    def _failed(self, why: str) -> None:
+        metrics.STATE_ERRORS.labels("write").inc()
+        if self._complaint != why:
+            log.warning("state not kept on disk", extra={"why": why})
+        self._complaint = why
 
     def _write(self, content: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

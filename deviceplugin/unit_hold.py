@@ -27,6 +27,7 @@ class UnitHold:
         self._cards = cards
         self._pods = pods
         self._checkpoint = checkpoint
+        self._why_unread = ""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -53,7 +54,9 @@ class UnitHold:
             # Those of deleted pods stay in it for a while, and hold the unit as long.
             return sorted({f"with uid {entry.pod_uid}" for entry in self._checkpoint.read()})
         except CheckpointError as err:
-            log.warning("the old memory unit stays", extra={"why": str(err)})
+            if self._why_unread != str(err):
+                log.warning("the old memory unit stays", extra={"why": str(err)})
+            self._why_unread = str(err)
             return None
 
 

@@ -6,7 +6,6 @@ daemon, because the driver may block for ever; while one is out no other begins.
 
 import asyncio
 import logging
-import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 from deviceplugin import metrics
 from deviceplugin.cgroups import pod_uid
 from deviceplugin.driver import ProcessMemory, ProcessSource
+from deviceplugin.driver_call import DriverCall
 from deviceplugin.errors import DriverError
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.node_report import COMPONENT
@@ -56,7 +56,7 @@ class UsageWatch:
         self._proc = proc
         self._interval = interval_seconds
         self._overuse = Overuse()
-        self._pending: asyncio.Future[Reading] | None = None
+        self._reading = DriverCall(self._read, "usage")
         self._why_silent = ""
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ class UsageWatch:
 
     async def _measure(self) -> Usage:
         try:
-            reading = await self._read()
+            reading = await self._reading.result(ANSWER_SECONDS)
         except DriverError as err:
             if self._why_silent != str(err):
                 log.warning("used memory is not known", extra={"why": str(err)})
@@ -82,32 +82,10 @@ class UsageWatch:
         self._why_silent = ""
         return tally(reading.processes, reading.pod_of, self._pods, self._cards.inventory)
 
-    async def _read(self) -> Reading:
-        if self._pending is None:
-            loop = asyncio.get_running_loop()
-            self._pending = loop.create_future()
-            threading.Thread(
-                target=self._work, args=(loop, self._pending), name="usage", daemon=True
-            ).start()
-        done, _ = await asyncio.wait({self._pending}, timeout=ANSWER_SECONDS)
-        if not done:
-            raise DriverError(f"NVML has not answered within {ANSWER_SECONDS:g} s")
-        answered, self._pending = self._pending, None
-        return answered.result()
-
-    def _work(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Reading]) -> None:
-        try:
-            processes = self._source.processes()
-            pids = {process.pid for found in processes.values() for process in found or ()}
-            result: Reading | Exception = Reading(processes, self._owners(pids))
-        except DriverError as err:
-            result = err
-        except Exception as err:  # noqa: BLE001 - raised again where it was asked for
-            result = DriverError(f"NVML failed: {err!r}")
-        try:
-            loop.call_soon_threadsafe(_settle, answer, result)
-        except RuntimeError:
-            return  # the loop has ended while the driver was thinking
+    def _read(self) -> Reading:
+        processes = self._source.processes()
+        pids = {process.pid for found in processes.values() for process in found or ()}
+        return Reading(processes, self._owners(pids))
 
     def _owners(self, pids: Collection[int]) -> Mapping[int, str | None]:
         """Process ID to pod uid, None for a process of no pod; without those that are not seen."""
@@ -134,12 +112,3 @@ class UsageWatch:
         await events.record(
             self._kube, use.pod, "MemoryOveruse", text, component=COMPONENT, clock=self._clock
         )
-
-
-def _settle(answer: asyncio.Future[Reading], result: Reading | Exception) -> None:
-    if answer.cancelled():
-        return
-    if isinstance(result, Exception):
-        answer.set_exception(result)
-    else:
-        answer.set_result(result)

@@ -43,9 +43,14 @@ def add_pages(app: web.Application, why_not_ready: WhyNotReady) -> None:
 
 
 @asynccontextmanager
-async def serve(app: web.Application, host: str, port: int) -> AsyncIterator[None]:
-    """Serve ``app`` while the context lasts; SettingsError if the address cannot be used."""
-    runner = web.AppRunner(app, access_log=None)
+async def serve(
+    app: web.Application, host: str, port: int, *, stop_seconds: float = 60.0
+) -> AsyncIterator[None]:
+    """Serve ``app`` while the context lasts; SettingsError if the address cannot be used.
+
+    At its end what is being answered has ``stop_seconds``, and so has a client that says no more.
+    """
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_seconds)
     await runner.setup()
     try:
         try:

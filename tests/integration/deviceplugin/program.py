@@ -29,24 +29,27 @@ class Program:
         seen = environment(library, folder / "state-of-cards") if library is not None else {}
         (folder / "kubeconfig").write_text(NOBODY)
         self.pages = f"http://127.0.0.1:{port}"
+        self._environment = {**os.environ, **seen}
+        self._command = [
+            sys.executable,
+            "-m",
+            "deviceplugin",
+            "--node-name=node-1",
+            f"--kubeconfig={folder / 'kubeconfig'}",
+            f"--device-plugin-dir={folder / 'device-plugins'}",
+            f"--cdi-dir={folder / 'cdi'}",
+            f"--state-dir={folder / 'state'}",
+            "--health-interval=0.1",
+            "--http-host=127.0.0.1",
+            f"--http-port={port}",
+            *flags,
+        ]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, again where it has ended."""
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "deviceplugin",
-                "--node-name=node-1",
-                f"--kubeconfig={folder / 'kubeconfig'}",
-                f"--device-plugin-dir={folder / 'device-plugins'}",
-                f"--cdi-dir={folder / 'cdi'}",
-                f"--state-dir={folder / 'state'}",
-                "--health-interval=0.1",
-                "--http-host=127.0.0.1",
-                f"--http-port={port}",
-                *flags,
-            ],
-            env={**os.environ, **seen},
-            stderr=subprocess.PIPE,
-            text=True,
+            self._command, env=self._environment, stderr=subprocess.PIPE, text=True
         )
 
     async def page(self, path: str) -> tuple[int, str]:

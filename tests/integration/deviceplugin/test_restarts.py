@@ -80,7 +80,7 @@ async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_tw
 ) -> None:
     shown = certificate(folder, "kubelet")
     (folder / "token").write_text("token")
-    took = 0.0
+    took, listed = 0.0, 0
     for _ in range(TRIES):
         with socket.socket() as mute:  # takes the question for its pods, and says nothing
             mute.bind(("127.0.0.1", 0))
@@ -97,35 +97,40 @@ async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_tw
                 "--binding=late",  # early would go on to look at its own watch
             )
             try:
-                took = await _stop_with_an_allocate_in_hand(folder, kubelet, program, mute)
+                took, listed = await _stop_with_an_allocate_in_hand(folder, kubelet, program, mute)
             finally:
                 program.kill()
-        if took < 2:
+        if took < 2 and listed == 95:
             break
     assert took < 2, f"{TRIES} times, each longer than two seconds"
+    assert listed == 95, "the list lasts as long as there is an answer to give"
 
 
 async def _stop_with_an_allocate_in_hand(
     folder: Path, kubelet: FakeKubelet, program: Program, mute: socket.socket
-) -> float:
-    """Seconds to the end of the program, whose driver is stuck."""
+) -> tuple[float, int]:
+    """Seconds to the end of the program, whose driver is stuck, and units when it answered."""
     await program.says(200, "ok")
     write_state(folder / "state-of-cards", CARDS, delay_ms=STUCK)
     ids = list(kubelet.devices)[:2]
     request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
-    allocating = asyncio.create_task(kubelet.call("Allocate", request))
+
+    async def allocate() -> tuple[api_pb2.AllocateResponse, int]:
+        # The list may end right behind the answer: what counts is what was so when it came.
+        return await kubelet.call("Allocate", request), kubelet.allocatable
+
+    allocating = asyncio.create_task(allocate())
     asked, _ = await asyncio.get_running_loop().sock_accept(mute)
     began = time.monotonic()
     program.process.send_signal(signal.SIGTERM)
     with asked:
-        answer = await allocating
+        answer, listed = await allocating
     assert len(answer.container_responses) == 1
-    assert kubelet.allocatable == 95, "the list lasts as long as there is an answer to give"
     _, errors = await asyncio.to_thread(program.process.communicate, timeout=20)
     took = time.monotonic() - began
     assert program.process.returncode == 0, errors
     assert "Traceback" not in errors
-    return took
+    return took, listed
 
 
 async def test_a_second_plugin_waits_and_takes_over_within_100_ms(

@@ -178,6 +178,20 @@ async def test_a_plugin_that_registers_the_same_resource_again_and_again_is_noti
     await kubelet.until(lambda: kubelet.allocatable == 30)
 
 
+async def test_a_kubelet_that_stops_again_and_again_is_no_second_plugin(checked: Checked) -> None:
+    kubelet = checked.kubelet
+    for _ in range(3):
+        await eventually(lambda: not checked.plugin.registrar.why_not)
+        await kubelet.cut_stream()  # one that ends leaves its socket until the next one starts
+        await eventually(lambda: checked.plugin.registrar.why_not)
+        await kubelet.restart()
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+    await eventually(lambda: not checked.plugin.registrar.why_not)
+    await checked.checks._look_at_node()
+    assert checked.checks.why_not_ready == []
+    assert checked.events.told == []
+
+
 async def test_a_running_pod_that_the_kubelet_forgot_is_told_once(checked: Checked, caplog) -> None:
     def forgotten_pods() -> float | None:
         return REGISTRY.get_sample_value("gpushare_deviceplugin_forgotten_pods")

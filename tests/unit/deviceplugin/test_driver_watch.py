@@ -131,6 +131,20 @@ async def test_a_driver_that_is_slow_is_waited_for_and_one_that_is_stuck_is_not(
         await watched.until(lambda: watched.offered == [True, True])
 
 
+async def test_a_machine_without_a_thread_left_is_waited_for(monkeypatch) -> None:
+    driver = FakeDriver(FIRST, SECOND)
+    async with watching(driver) as watched:
+        await watched.until(lambda: watched.offered == [True, True])
+
+        def none_left(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", none_left)
+            await watched.until(lambda: "can't start new thread" in watched.watch.why_silent)
+        await watched.until(lambda: not watched.watch.why_silent)
+
+
 async def test_a_driver_that_was_replaced_ends_the_program_after_the_kubelet_could_read_it(
     monkeypatch,
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deviceplugin.devices import device_id, parse_device_id
 from deviceplugin.driver import PhysicalCard, UnreadableCard
 from deviceplugin.health import WELL, Finding
 from deviceplugin.inventory import BY_DRIVER, Terms, restored, survey
@@ -75,6 +76,20 @@ def test_a_card_that_was_swapped_gets_a_new_index_and_tag() -> None:
     assert [c.index for c in swapped.inventory.cards] == [0, 1, 2]
     assert len({c.tag for c in swapped.inventory.cards}) == 3
     assert swapped.findings[card(1).uuid].is_gone
+
+
+@given(st.lists(st.sampled_from(["aa", "ab", "", "a", "abc", "ä!", "-1"]), min_size=3, max_size=3))
+def test_tags_that_no_device_id_can_have_or_that_two_cards_have_are_given_anew(tags) -> None:
+    before = survey(None, [card(n) for n in range(3)], TERMS).inventory
+    told = [replace(each, tag=tag) for each, tag in zip(before.cards, tags, strict=True)]
+    found = restored(replace(before, cards=tuple(told)), TERMS).inventory
+    assert len({each.tag for each in found.cards}) == 3
+    assert all(parse_device_id(device_id(each.tag, 0)) == (each.tag, 0) for each in found.cards)
+    kept = [tag for tag in dict.fromkeys(tags) if tag in {"aa", "ab"}]
+    assert {*kept} <= {each.tag for each in found.cards}
+    assert [each.index for each in found.cards] == [0, 1, 2]
+    again = restored(found, TERMS).inventory
+    assert again == found
 
 
 def test_minor_numbers_may_change_and_indexes_stay() -> None:

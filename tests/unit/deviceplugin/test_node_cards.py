@@ -11,7 +11,7 @@ from deviceplugin.errors import Reason
 from deviceplugin.inventory import Terms, survey
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.state import Saved
-from gpushare.cards import Inventory
+from gpushare.cards import Health, Inventory
 from tests.fakes.driver import card
 
 TERMS = Terms(unit_mib=1024)
@@ -219,12 +219,32 @@ def test_the_text_names_xid_and_advice_in_words(node: Node) -> None:
     assert node.trouble(SECOND.uuid)[1] == why, "the first cause says more than what follows it"
 
 
+def test_an_xid_that_comes_after_the_advice_was_seen_is_told_all_the_same(
+    node: Node, caplog
+) -> None:
+    shown = replace(SECOND, recovery_action=1)
+    node.show(FIRST, shown)
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 119))
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 48))
+    why = "XID 119: the driver advises to reset the GPU"
+    assert node.trouble(SECOND.uuid)[1] == why
+    assert [r.why for r in caplog.records if r.message == "card changed"][1:] == [why]
+
+
 def test_a_card_that_fell_off_the_bus_needs_no_look(node: Node) -> None:
     assert node.cards.take(CardEvent(SECOND.uuid, 79))
     assert node.offered == [True, False]
     assert not node.cards.take(CardEvent(FIRST.uuid, 48))
     assert not node.cards.take(CardEvent("GPU-unknown", 79))
     assert node.offered == [True, False]
+
+
+def test_a_card_that_fell_off_the_bus_before_the_first_look_ended_needs_none(node: Node) -> None:
+    node.cards.adopt(None)
+    later = Node(node.cards.saved())
+    assert later.cards.take(CardEvent(SECOND.uuid, 79))
+    assert later.offered == [True, False]
+    assert not Node().cards.take(CardEvent(SECOND.uuid, 79)), "no card is known yet"
 
 
 def test_broken_memory_rows_make_a_card_unhealthy(node: Node) -> None:
@@ -248,6 +268,31 @@ def test_a_card_that_was_never_out_of_mig_mode_is_in_the_inventory_with_nothing(
         (FIRST.uuid, 15, True),
         (SECOND.uuid, 0, False),
     ]
+
+
+def test_a_card_in_mig_mode_that_fails_one_probe_is_not_offered_meanwhile(node: Node) -> None:
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    for unread in (hiccup(), UnreadableCard(1, "", "Unknown Error")):
+        node.show(FIRST, unread, xid=CardEvent(SECOND.uuid, 48))
+        assert node.offered == [True, False]
+        assert "MIG mode" in node.trouble(SECOND.uuid)[1]
+    node.show(FIRST, lost())
+    assert node.trouble(SECOND.uuid)[1] == "GPU is lost"
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+
+
+def test_a_card_in_mig_mode_is_not_offered_by_a_plugin_that_starts_before_the_driver(
+    node: Node,
+) -> None:
+    node.cards.adopt(None)
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    later = Node(node.cards.saved())
+    assert later.offered == [True, False]
+    assert not later.cards.notices
+    later.show(FIRST, SECOND)
+    assert later.offered == [True, True]
 
 
 def test_a_silent_driver_holds_all_cards_and_leaves_their_health_alone(node: Node) -> None:
@@ -304,6 +349,20 @@ def test_illness_survives_a_restart_with_the_seconds_that_are_left(node: Node) -
     assert later.offered == [True, False], "it was the fourth time"
 
 
+def test_a_card_that_falls_ill_again_while_no_plugin_runs_owes_the_whole_time(node: Node) -> None:
+    node.cards.adopt(None)
+    node.show(FIRST, lost())
+    node.show(FIRST, SECOND)
+    node.show(FIRST, SECOND, after=WAIT - 1)
+    later = Node(node.cards.saved(exactly=True))
+    later.show(FIRST, lost())
+    later.show(FIRST, SECOND)
+    later.show(FIRST, SECOND, after=WAIT - 1)
+    assert later.offered == [True, False]
+    later.show(FIRST, SECOND, after=1)
+    assert later.offered == [True, True]
+
+
 def test_a_card_that_is_missing_at_boot_keeps_its_index_and_is_gone(node: Node) -> None:
     node.cards.adopt(None)
     later = Node(node.cards.saved())
@@ -320,6 +379,19 @@ def test_without_a_file_what_was_published_as_unhealthy_waits_for_the_driver() -
     node.cards.adopt(replace(told, cards=ill))
     assert node.offered == [False, False]
     node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+
+
+def test_without_a_file_a_card_that_is_still_ill_says_why_and_is_waited_for() -> None:
+    told = survey(None, [FIRST, SECOND], TERMS).inventory
+    ill = tuple(replace(c, health=Health.UNHEALTHY) for c in told.cards)
+    node = Node()
+    node.cards.adopt(replace(told, cards=ill))
+    node.show(FIRST, lost())
+    assert node.trouble(SECOND.uuid)[1] == "GPU is lost"
+    node.show(FIRST, SECOND, after=1)
+    assert node.offered == [True, False]
+    node.show(FIRST, SECOND, after=WAIT)
     assert node.offered == [True, True]
 
 
@@ -365,3 +437,16 @@ def test_many_units_are_told_with_the_unit_that_avoids_it() -> None:
     small = Node(None, Terms(1))
     small.show(card(0, 70_000), card(1, 30_000))
     assert not small.cards.notices
+
+
+def test_a_swapped_card_never_makes_the_list_of_its_node_too_long() -> None:
+    node = Node(None, Terms(1))
+    large = [card(number, 81_920) for number in range(3)]
+    node.show(large[0], large[1])
+    node.show(large[0], large[2])
+    assert not node.cards.refusal
+    assert len(node.cards.message) == 2 * 81_920 * 18
+    told = [(c.index, c.units, c.is_healthy) for c in node.cards.inventory.cards]
+    assert told == [(0, 81_920, True), (1, 81_920, False), (2, 81_920, True)]
+    node.show(*large)
+    assert "--memory-unit=2MiB" in node.cards.refusal, "all three are too many"

@@ -1,6 +1,8 @@
 """What outlives the program: whole or not there, whatever becomes of the file."""
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 
 import msgspec
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
+from deviceplugin import state
 from deviceplugin.errors import StateError
 from deviceplugin.health import CardHealth, State
 from deviceplugin.inventory import Terms, survey
@@ -27,6 +30,7 @@ kept = st.builds(
     is_gone=st.booleans(),
     illnesses=st.integers(0, 1000),
     owed=st.floats(0, 3600),
+    is_mig=st.booleans(),
 )
 
 
@@ -59,7 +63,7 @@ def test_garbage_is_not_believed(content: bytes) -> None:
         decode(content)
 
 
-@pytest.mark.parametrize("numbers", [{"owed": -1.0}, {"owed": 1e300}, {"illnesses": -1}])
+@pytest.mark.parametrize("numbers", [{"owed": -1.0}, {"owed": 3601.0}, {"illnesses": -1}])
 def test_numbers_that_no_card_can_have_are_not_believed(numbers) -> None:
     odd = Kept(**numbers)
     with pytest.raises(StateError, match="numbers"):
@@ -124,6 +128,28 @@ async def test_a_full_disk_is_told_once_and_leaves_the_old_file(
     assert StateFile(tmp_path).read() == Saved(INVENTORY)
 
 
+async def test_a_disk_that_hangs_is_told_and_waited_for_by_nobody(
+    tmp_path: Path, caplog, monkeypatch
+) -> None:
+    monkeypatch.setattr(state, "WRITE_SECONDS", 0.05)
+    file, goes_on, writes = StateFile(tmp_path), threading.Event(), []
+
+    def hang(_: int) -> None:
+        writes.append(1)
+        assert goes_on.wait(30)
+
+    monkeypatch.setattr(os, "fsync", hang)
+    for _ in range(2):
+        async with asyncio.timeout(10):
+            await file.keep(SAVED)
+    assert len(writes) == 1, "two must not write one file"
+    assert [each.why for each in caplog.records] == ["not written within 0.05 s"]
+    goes_on.set()
+    monkeypatch.setattr(state, "WRITE_SECONDS", 10)
+    await file.keep(Saved(INVENTORY))
+    assert StateFile(tmp_path).read() == Saved(INVENTORY)
+
+
 async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, caplog) -> None:
     (tmp_path / "in-the-way").write_text("")
     file = StateFile(tmp_path / "in-the-way")
@@ -141,9 +167,9 @@ def test_illness_goes_on_from_its_seconds_on_another_clock() -> None:
     assert (revived.owes(1e6), revived.illnesses, revived.why) == (140.0, 3, "XID 48")
 
 
-@pytest.mark.parametrize("state", [State.HEALTHY, State.SUSPECT])
-def test_a_card_that_was_well_is_well_at_once(state: State) -> None:
-    revived = Kept.of(CardHealth(state, illnesses=2), 0.0).revived(now=7.0)
+@pytest.mark.parametrize("was", [State.HEALTHY, State.SUSPECT])
+def test_a_card_that_was_well_is_well_at_once(was: State) -> None:
+    revived = Kept.of(CardHealth(was, illnesses=2), 0.0).revived(now=7.0)
     assert revived == CardHealth(illnesses=2, since=7.0)
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 
 from deviceplugin import unit_hold
 from deviceplugin.checkpoint_file import CheckpointFile
@@ -84,7 +85,30 @@ async def test_without_the_api_server_the_kubelets_checkpoint_tells(held: Held) 
     await held.until(lambda: held.unit == 256)
 
 
-async def test_a_checkpoint_that_cannot_be_read_keeps_the_old_unit(held: Held, caplog) -> None:
+async def test_a_checkpoint_that_cannot_be_read_keeps_the_old_unit(
+    held: Held, caplog, monkeypatch
+) -> None:
     held.checkpoint.write_text("{")
+    rounds = []
+    monkeypatch.setattr(held.hold, "_holders", counted(held.hold._holders, rounds))
     await held.until(lambda: "the old memory unit stays" in caplog.text)
     assert held.unit == 1024
+    assert blocked() == 1
+    after = len(rounds)
+    await held.until(lambda: len(rounds) > after + 2)
+    assert caplog.text.count("the old memory unit stays") == 1, "one line, not one each round"
+    held.checkpoint.unlink()
+    await held.until(lambda: held.unit == 256)
+    assert blocked() == 0
+
+
+def counted(function, calls: list):
+    def call(**words):
+        calls.append(words)
+        return function(**words)
+
+    return call
+
+
+def blocked() -> float | None:
+    return REGISTRY.get_sample_value("gpushare_deviceplugin_blocked", {"name": "unit"})
