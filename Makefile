@@ -29,7 +29,7 @@ test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
 
 trials: setup  ## whose card each of thousands of containers got, 14 minutes (root, Linux)
-	$(RUN) python -m tests.trials --minutes 14
+	$(RUN) python -m tests.trials --minutes 12
 
 soak: setup  ## the same for an hour, and whether the programs grow
 	$(RUN) python -m tests.trials --minutes 60

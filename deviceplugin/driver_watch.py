@@ -88,6 +88,7 @@ class DriverWatch:
         self._stirred = asyncio.Event()
         self._has_answered = False
         self._silent_rounds = 0
+        self._silent_since = 0.0
         self.why_silent = "the driver has not been asked yet"
 
     async def run(self) -> None:
@@ -118,12 +119,17 @@ class DriverWatch:
         return True
 
     async def _failed(self, err: DriverError) -> None:
+        now = asyncio.get_running_loop().time()
         self._silent_rounds += 1
+        if self._silent_rounds == 1:
+            self._silent_since = now
         if self.why_silent != str(err):
             log.warning("no answer from the driver", extra={"why": str(err)})
         self.why_silent = str(err)
         is_replaced = isinstance(err, DriverReplaced)
-        if is_replaced or self._silent_rounds >= PATIENCE:
+        # Events that fail as well make looks come sooner: that is no reason for less patience.
+        is_long = now - self._silent_since >= (PATIENCE - 1) * self._interval
+        if is_replaced or (is_long and self._silent_rounds >= PATIENCE):
             self._cards.driver_is_silent(self.why_silent)
         if is_replaced and self._has_answered:
             # A library that was loaded stays loaded: only a new process can have the new one.

@@ -176,3 +176,21 @@ async def test_a_library_that_never_fitted_is_a_state_and_not_an_end() -> None:
         await watched.until(lambda: watched.watch.why_silent == "the versions differ")
         driver.is_replaced = False
         await watched.until(lambda: watched.offered == [True, True])
+
+
+class Counting(FakeDriver):
+    looks = 0
+
+    def cards(self):
+        self.looks += 1
+        return super().cards()
+
+
+async def test_a_driver_without_events_is_given_no_less_time_to_answer() -> None:
+    driver = Counting(FIRST)
+    async with watching(driver, interval=60.0) as watched:
+        await watched.until(lambda: watched.offered == [True])
+        driver.silent = driver.deaf = "Driver Not Loaded"
+        begun = driver.looks
+        await watched.until(lambda: driver.looks >= begun + 2 * driver_watch.PATIENCE)
+        assert watched.offered == [True], "it has been silent for a few seconds of three minutes"
