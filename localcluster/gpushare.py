@@ -76,13 +76,8 @@ class Gpushare:
         words = ["--memory-unit=MiB", f"--kubeconfig={kubeconfig}", *arguments]
         self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
 
-    def start_plugin(
-        self, node: str, *, binding: Binding = "auto", recover_after: float = 60
-    ) -> None:
-        """Start a node's device plugin under its ServiceAccount, with a token of that node.
-
-        ``recover_after``: seconds for which a card must be well again before it is offered.
-        """
+    def start_plugin(self, node: str, *arguments: str, binding: Binding = "auto") -> None:
+        """Start a node's device plugin under its ServiceAccount, with a token of that node."""
         cluster = self.cluster
         kubeconfig = self.plugin_kubeconfig(node)
         words = [
@@ -95,15 +90,15 @@ class Gpushare:
             "--memory-unit=MiB",
             "--reserved=none",
             f"--binding={binding}",
-            f"--recover-after={recover_after}",
+            *arguments,
         ]
         env = {**_ENVIRONMENT, **cluster.card_environment(node)}
         cluster.start_program(plugin_of(node), _python("deviceplugin", words), node=node, env=env)
 
-    def restart_plugin(self, node: str, *, binding: Binding) -> None:
+    def restart_plugin(self, node: str, *arguments: str, binding: Binding) -> None:
         """Run a node's plugin with another binding from now on; return once it serves."""
         self.cluster.stop(plugin_of(node))
-        self.start_plugin(node, binding=binding)
+        self.start_plugin(node, *arguments, binding=binding)
         self.wait_ready()
 
     def plugin_kubeconfig(self, node: str) -> Path:

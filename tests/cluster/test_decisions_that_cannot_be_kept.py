@@ -28,7 +28,7 @@ def impatient(cluster) -> Iterator[None]:
     """Let a card recover at once, and a pod be evicted after seconds."""
     made = Gpushare(cluster)
     cluster.stop(plugin_of(NODE))
-    made.start_plugin(NODE, recover_after=1)
+    made.start_plugin(NODE, "--recover-after=1")
     cluster.stop("extender")
     made.start_extender(f"--evict-after={EVICT_AFTER}")
     made.wait_ready()
