@@ -27,9 +27,7 @@ log = logging.getLogger(__name__)
 _ROOM_SECONDS: Final = 0.5
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _SWEEP_SECONDS: Final = 60.0
-_KEPT_SECONDS: Final = (
-    600.0  # far beyond the time from a file's writing to its container's creation
-)
+_KEPT_SECONDS: Final = 120.0  # far more than from a file's writing to its container's creation
 
 
 class Starts:
