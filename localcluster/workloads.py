@@ -74,6 +74,23 @@ class Workloads:
             for described in pods:
                 api.request("POST", self._path(), dict(described))
 
+    def deploy(self, name: str, *, replicas: int, units: int, node: str = "") -> None:
+        """Create a Deployment of pods with the label `app` of its name."""
+        labels = {"app": name}
+        template = pod("", units, node=node, metadata={"labels": labels})
+        described = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
+            },
+        }
+        words = ("create", "-n", self.namespace, "-f", "-")
+        self.cluster.kubectl(*words, stdin=json.dumps(described))
+
     def get(self, name: str) -> dict[str, Any]:
         """Read a pod; ApiError 404 where it is gone."""
         with self.cluster.api() as api:

@@ -140,7 +140,7 @@ def test_a_card_that_stays_lost_costs_its_waiting_pods_and_their_owner_makes_oth
     gpushare: Gpushare, pods: Workloads, history: History
 ):
     gpushare.cluster.stop(KUBELET)
-    create_deployment(gpushare, "owned", replicas=1)
+    pods.deploy("owned", replicas=1, units=1000, node=NODE)
     first = lose_the_card_before_the_start(gpushare, pods, "app=owned")
     pods.wait_gone(first, seconds=60)
     [message] = told(gpushare, first, "GpushareEvicted")
@@ -158,7 +158,7 @@ def test_a_card_that_stays_lost_costs_its_waiting_pods_and_their_owner_makes_oth
 
 
 def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods: Workloads):
-    create_deployment(gpushare, "storm", replicas=0)
+    pods.deploy("storm", replicas=0, units=1000, node=NODE)
     gpushare.cluster.stop(plugin_of(NODE))
     with gpushare.cluster.api() as api:
         api.request(
@@ -179,23 +179,6 @@ def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods
     gpushare.cluster.start(plugin_of(NODE))
     gpushare.cluster.kubectl("rollout", "status", "deployment/storm", "--timeout=60s", seconds=70)
     sums_are_right(gpushare, pods)
-
-
-def create_deployment(gpushare: Gpushare, name: str, *, replicas: int) -> None:
-    """Make a Deployment of pods that ask for a share of the node."""
-    labels = {"app": name}
-    template = pod("", 1000, node=NODE, metadata={"labels": labels})
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
-        },
-    }
-    gpushare.cluster.kubectl("create", "-f", "-", stdin=json.dumps(deployment))
 
 
 def stranger(name: str, units: int, annotations: dict[str, str]) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """Whatever of a node restarts, in whatever order: no wrong card, no share lost, pods run again."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,26 +24,6 @@ def node(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[str]:
     for each in (f"kubelet-{name}", f"containerd-{name}", plugin_of(name), "kube-apiserver"):
         gpushare.cluster.start(each)
     gpushare.wait_ready()
-
-
-def deployment(name: str, replicas: int, units: int, node: str) -> dict[str, Any]:
-    labels = {"app": name}
-    template = pod("", units, node=node, metadata={"labels": labels})
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
-        },
-    }
-
-
-def deploy(pods: Workloads, name: str, replicas: int, units: int, node: str) -> None:
-    body = json.dumps(deployment(name, replicas, units, node))
-    pods.cluster.kubectl("create", "-f", "-", stdin=body)
 
 
 def rolled_out(pods: Workloads, name: str, replicas: int) -> list[str]:
@@ -102,7 +80,7 @@ def before_the_outage(pods: Workloads, node: str) -> list[str]:
         *(pod(f"bare-{letter}", CARD_MIB // 2 + 1, node=node) for letter in "ab"),
         pod("several", node=node, containers=[container("a", 300), container("b", 500)]),
     )
-    deploy(pods, "owned", 2, 1000, node)
+    pods.deploy("owned", replicas=2, units=1000, node=node)
     return ["bare-a", "bare-b", "several", *rolled_out(pods, "owned", 2)]
 
 
@@ -175,7 +153,7 @@ def test_pods_that_start_while_two_things_restart_run_on_their_records_card(
         pod("several", node=node, containers=[container("a", 300), container("b", 500)]),
     )
     before = env_is_card_on_record(pods, *names)
-    deploy(pods, "ten", 10, 600, node)
+    pods.deploy("ten", replicas=10, units=600, node=node)
 
     def bound() -> int:
         return sum(bool(each["spec"].get("nodeName")) for each in pods.all("app=ten"))

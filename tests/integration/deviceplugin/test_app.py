@@ -18,8 +18,7 @@ from aiohttp.test_utils import TestServer
 from deviceplugin.driver import PhysicalCard
 from deviceplugin.inventory import Terms, survey
 from deviceplugin.state import Saved, encode
-from localcluster.errors import HostError
-from localcluster.nvml import CardSpec, build, write_state
+from localcluster.nvml import CardSpec, write_state
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.plugin import eventually
 from tests.integration.deviceplugin.program import NOBODY, Program
@@ -27,14 +26,6 @@ from tests.integration.deviceplugin.program import NOBODY, Program
 pytestmark = pytest.mark.integration
 
 CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    try:
-        return build(tmp_path / "nvml")
-    except HostError as err:
-        pytest.skip(str(err))
 
 
 @pytest.fixture

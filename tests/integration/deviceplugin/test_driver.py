@@ -11,8 +11,7 @@ from deviceplugin.driver import PhysicalCard
 from deviceplugin.health import State
 from deviceplugin.inventory import Terms, survey
 from deviceplugin.state import Kept, Saved, decode, encode
-from localcluster.errors import HostError
-from localcluster.nvml import SONAME, CardSpec, build, write_state
+from localcluster.nvml import SONAME, CardSpec, write_state
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.program import Program
 
@@ -23,14 +22,6 @@ BOTH = 15 + 80
 PATIENCE = 60.0  # a program takes seconds to start on a busy machine
 
 Start = Callable[..., Program]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        return build(tmp_path_factory.mktemp("nvml"))
-    except HostError as err:
-        pytest.skip(str(err))
 
 
 @pytest.fixture

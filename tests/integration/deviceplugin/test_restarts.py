@@ -11,8 +11,7 @@ import pytest
 
 from deviceplugin.inventory import Terms, survey
 from deviceplugin.state import Saved, StateFile
-from localcluster.errors import HostError
-from localcluster.nvml import CardSpec, build, write_state
+from localcluster.nvml import CardSpec, write_state
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.certificates import certificate
 from tests.fakes.driver import card
@@ -25,14 +24,6 @@ CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
 STUCK = 3_600_000
 SOON = 0.1
 TRIES = 5
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        return build(tmp_path_factory.mktemp("nvml"))
-    except HostError as err:
-        pytest.skip(str(err))
 
 
 @pytest.fixture

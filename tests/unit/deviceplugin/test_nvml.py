@@ -11,8 +11,7 @@ from typing import Self
 import msgspec
 import pytest
 
-from localcluster.errors import HostError
-from localcluster.nvml import CardSpec, build, environment, write_state
+from localcluster.nvml import CardSpec, environment, write_state
 
 # Asks the backend once for each line on standard input, and answers with a line of JSON. An empty
 # line asks what it shows, a number of seconds for its next event.
@@ -66,14 +65,6 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
         assert self._process.returncode == 0
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory) -> Path:
-    try:
-        return build(tmp_path_factory.mktemp("nvml"))
-    except HostError as err:
-        pytest.skip(str(err))
 
 
 @pytest.fixture

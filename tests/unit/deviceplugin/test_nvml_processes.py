@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localcluster.errors import HostError
-from localcluster.nvml import CardSpec, build, environment, write_state
+from localcluster.nvml import CardSpec, environment, write_state
 
 # Asks once, and answers with a line of JSON.
 PROGRAM = """
@@ -27,14 +26,6 @@ sys.stdout.write(msgspec.json.encode(answer).decode())
 """
 CARD = CardSpec("GPU-a")
 OTHER = CardSpec("GPU-b")
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory) -> Path:
-    try:
-        return build(tmp_path_factory.mktemp("nvml"))
-    except HostError as err:
-        pytest.skip(str(err))
 
 
 @pytest.fixture
