@@ -85,6 +85,11 @@ static void pause_ms(unsigned ms)
     nanosleep(&span, NULL);
 }
 
+static void take(int *lock)
+{
+    while (__sync_lock_test_and_set(lock, 1)) pause_ms(1);
+}
+
 static const char *word(char *line, const char *key)
 {
     static __thread char found[TEXT];
@@ -151,7 +156,8 @@ static void read_card(char *line, Card *card)
 /* The state as it is now, after the delay it asks for; a code other than OK if there is no driver. */
 static int look(void)
 {
-    static __thread State complete = { .init = NO_DRIVER };
+    static State complete = { .init = NO_DRIVER };
+    static int lock;
     char line[1024];
     int ended = 0;
     FILE *file = open_state();
@@ -173,8 +179,10 @@ static int look(void)
         }
     }
     fclose(file);
+    take(&lock);
     if (ended) complete = state;
     else state = complete;
+    __sync_lock_release(&lock);
     if (state.delay_ms) pause_ms(state.delay_ms);
     return state.init;
 }
@@ -193,7 +201,7 @@ static void *handle_of(const char *uuid)
 {
     static int lock;
     void *handle = NULL;
-    while (__sync_lock_test_and_set(&lock, 1)) pause_ms(1);
+    take(&lock);
     for (long slot = 0; slot < MAX_SLOTS && !handle; slot++) {
         if (!slots[slot][0]) snprintf(slots[slot], TEXT, "%s", uuid);
         if (strcmp(slots[slot], uuid) == 0) handle = (void *)(slot + 1);

@@ -14,9 +14,11 @@ import pytest
 from localcluster.nvml import CardSpec, environment, write_state
 
 # Asks the backend once for each line on standard input, and answers with a line of JSON. An empty
-# line asks what it shows, a number of seconds for its next event.
+# line asks what it shows, in a thread of its own as the plugin does, a number of seconds for its next
+# event.
 PROGRAM = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from deviceplugin.errors import DriverError
 from deviceplugin.nvml import Nvml
@@ -28,7 +30,8 @@ for line in sys.stdin:
             event = nvml.next_event(float(line))
             answer = {"event": event, "heard": sorted(nvml.heard)}
         else:
-            answer = {"cards": nvml.cards()}
+            with ThreadPoolExecutor(1) as fresh:
+                answer = {"cards": fresh.submit(nvml.cards).result()}
     except DriverError as err:
         answer = {"error": str(err), "kind": type(err).__name__}
     sys.stdout.write(msgspec.json.encode(answer).decode() + chr(10))
