@@ -14,8 +14,8 @@ import pytest
 from localcluster.nvml import CardSpec, environment, write_state
 
 # Asks the backend once for each line on standard input, and answers with a line of JSON. An empty
-# line asks what it shows, in a thread of its own as the plugin does, a number of seconds for its next
-# event.
+# line asks what it shows, in a thread of its own as the plugin does; a number of seconds asks for
+# its next event.
 PROGRAM = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
