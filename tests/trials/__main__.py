@@ -30,7 +30,7 @@ THREADS = 12
 LEAST_CHURN_SECONDS = 120.0
 SETTLE_SECONDS = 60.0
 SAY_SECONDS = 10.0
-SWEPT_SECONDS = 240.0  # the plugin's two minutes, and time for the next start to sweep
+SWEPT_SECONDS = 360.0  # the plugin's two minutes, and ample time for the next starts to sweep
 SWEEPS_AFTER_SECONDS = 90.0
 
 
