@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import msgspec
 
-from deviceplugin import devices, room
+from deviceplugin import devices
 from deviceplugin.allocation import Allocations
 from deviceplugin.binding import Binding
 from deviceplugin.cdi import Specs
@@ -77,9 +77,7 @@ class Served:
             checkpoint=checkpoint,
             specs=specs,
             started=lambda *_: None,
-            check_room=lambda grant, _: room.check(
-                grant, self.watch, cards.inventory, lambda _: False
-            ),
+            was_let_start=lambda _: False,
             clock=clock,
         )
         service = Service(

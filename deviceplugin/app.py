@@ -1,14 +1,13 @@
 """Builds the device plugin out of its parts and runs it until it is told to stop."""
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from deviceplugin import room
 from deviceplugin.allocation import Allocations
 from deviceplugin.binding import Binding
 from deviceplugin.cdi import Specs
@@ -16,7 +15,6 @@ from deviceplugin.cdi_probe import probe
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.driver import Backend, ProcessSource
 from deviceplugin.driver_watch import DriverWatch
-from deviceplugin.grant import Grant
 from deviceplugin.instance_lock import InstanceLock
 from deviceplugin.inventory import Terms
 from deviceplugin.kubelet_pods import KubeletPods
@@ -87,10 +85,6 @@ class _NodeHalf:
             reports.started(pod_uid, uuids)
             troubles.may_start(pod_uid)
 
-        def check_room(grant: Grant, ended: Container[str]) -> None:
-            pods = (pod for pod in watch if pod.uid not in ended)
-            room.check(grant, pods, cards.inventory, reports.has_started)
-
         node_report = NodeReport(
             kube, settings.node_name, cards, state, clock, seen=binding.node_seen
         )
@@ -105,7 +99,7 @@ class _NodeHalf:
             specs=specs,
             nvidia=NvidiaSpecs(settings.nvidia_cdi_dirs) if needs_cdi else None,
             started=started,
-            check_room=check_room,
+            was_let_start=reports.has_started,
             clock=clock,
         )
         service = Service(

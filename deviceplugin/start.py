@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
-from deviceplugin import answers, cdi, devices, metrics
+from deviceplugin import answers, cdi, devices, metrics, room
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.errors import CheckpointError, KubeletError, Reason, Refused
@@ -33,8 +33,8 @@ _KEPT_SECONDS: Final = 120.0  # far more than from a file's writing to its conta
 class Starts:
     """``started(pod uid, UUIDs)`` is called once a container of that pod may start.
 
-    ``check_room(grant, ended)`` raises Refused if the card is too full, the pod uids ``ended`` left
-    aside. ``nvidia``: containers get their cards by CDI, with the edits of NVIDIA's own files.
+    ``was_let_start(pod uid)``: whether one was in this program's life. ``nvidia``: containers get
+    their cards by CDI, with the edits of NVIDIA's own files.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Starts:
         specs: cdi.Specs,
         nvidia: NvidiaSpecs | None = None,
         started: Callable[[str, Sequence[str]], None],
-        check_room: Callable[[Grant, Container[str]], None],
+        was_let_start: Callable[[str], bool],
         clock: Clock,
     ) -> None:
         self._cards = cards
@@ -57,7 +57,7 @@ class Starts:
         self._specs = specs
         self._nvidia = nvidia
         self._started = started
-        self._check_room = check_room
+        self._was_let_start = was_let_start
         self._clock = clock
         self._swept_at: float | None = None
         self._counted: set[str] = set()
@@ -110,6 +110,11 @@ class Starts:
             else:
                 return
         self._check_room(grant, await self._ended())
+
+    def _check_room(self, grant: Grant, ended: Container[str]) -> None:
+        """Refused if the card is too full, the pod uids ``ended`` left aside."""
+        pods = (pod for pod in self._watch if pod.uid not in ended)
+        room.check(grant, pods, self._cards.inventory, self._was_let_start)
 
     async def _ended(self) -> frozenset[str]:
         """The pods of the watch that the kubelet does not have any more; none if it cannot say."""

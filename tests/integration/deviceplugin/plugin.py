@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from deviceplugin import room
 from deviceplugin.allocation import Allocations
 from deviceplugin.app import CHECKPOINT
 from deviceplugin.binding import Binding
@@ -109,10 +108,6 @@ class Plugin:
             self.reports.started(pod_uid, uuids)
             self.troubles.may_start(pod_uid)
 
-        def check_room(grant, ended) -> None:
-            pods = (pod for pod in self.watch if pod.uid not in ended)
-            room.check(grant, pods, self.cards.inventory, self.reports.has_started)
-
         self.binding = Binding(
             forced=binding,
             needs_cdi=nvidia is not None,
@@ -136,7 +131,7 @@ class Plugin:
             specs=self.specs,
             nvidia=nvidia,
             started=started,
-            check_room=check_room,
+            was_let_start=self.reports.has_started,
             clock=clock,
         )
         self.service = Service(
