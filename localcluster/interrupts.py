@@ -14,13 +14,25 @@ _ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_by_exception() -> None:
-    """Let SIGTERM and SIGHUP end this process as Ctrl-C does: through every `finally`."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    """Let the first of SIGINT, SIGTERM and SIGHUP end this process through every `finally`.
+
+    Those that follow are ignored: between the first one's exception and the cleaning up that it
+    causes, a second would skip the cleaning up.
+    """
+    for number in _ALL:
         signal.signal(number, _end)
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
+    for each in _ALL:
+        signal.signal(each, _nothing)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     raise SystemExit(128 + number)
+
+
+def _nothing(_: int, __: FrameType | None) -> None:
+    """For signals that came already: Python complains of one whose handler is SIG_IGN by now."""
 
 
 def run_command(name: str, command: Callable[[], int]) -> int:
@@ -46,7 +58,9 @@ def undisturbed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ALL}
+    before = {number: signal.signal(number, _nothing) for number in _ALL}
+    for number in _ALL:  # inherited by the commands that are run meanwhile
+        signal.signal(number, signal.SIG_IGN)
     try:
         yield
     finally:
