@@ -10,12 +10,23 @@ from typing import Final
 import msgspec
 
 from gpushare.contract import RESOURCE_MEMORY
+from gpushare.scheduling import (
+    Affinity,
+    Present,
+    SchedulingGate,
+    SpreadConstraint,
+    Taint,
+    Toleration,
+)
 
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 class OwnerReference(msgspec.Struct, gc=False, frozen=True):
     controller: bool | None = None
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", gc=False, frozen=True):
@@ -65,6 +76,15 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False, frozen=True):
     node_name: str | None = None
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
+    overhead: dict[str, str | int] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology_spread_constraints: tuple[SpreadConstraint, ...] | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
 
 
 class PodCondition(msgspec.Struct, gc=False, frozen=True):
@@ -74,12 +94,8 @@ class PodCondition(msgspec.Struct, gc=False, frozen=True):
     message: str | None = None
 
 
-class Running(msgspec.Struct, gc=False, frozen=True):
-    """That there is one is all that is read."""
-
-
 class ContainerState(msgspec.Struct, gc=False, frozen=True):
-    running: Running | None = None
+    running: Present | None = None
 
 
 class ContainerStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
@@ -92,6 +108,7 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     phase: str | None = None
     reason: str | None = None
     start_time: str | None = None
+    nominated_node_name: str | None = None
     conditions: tuple[PodCondition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
@@ -156,6 +173,11 @@ class Pod(msgspec.Struct, gc=False, frozen=True):
         return any(owner.controller for owner in self.metadata.owner_references or ())
 
     @property
+    def priority(self) -> int:
+        """What preemption compares; admission sets it from the pod's priority class."""
+        return self.spec.priority or 0
+
+    @property
     def is_terminal(self) -> bool:
         """All containers have ended for good; a deletion timestamp alone does not say that."""
         return self.status.phase in TERMINAL_PHASES
@@ -166,15 +188,31 @@ class NodeSystemInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):
     kubelet_version: str = ""
 
 
+class NodeCondition(msgspec.Struct, gc=False, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class NodeSpec(msgspec.Struct, gc=False, frozen=True):
+    unschedulable: bool | None = None
+    taints: tuple[Taint, ...] | None = None
+
+
 class NodeStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     capacity: dict[str, str | int] | None = None
     allocatable: dict[str, str | int] | None = None
     node_info: NodeSystemInfo | None = None
+    conditions: tuple[NodeCondition, ...] | None = None
 
 
 class Node(msgspec.Struct, gc=False, frozen=True):
     metadata: ObjectMeta
     status: NodeStatus = NodeStatus()
+    spec: NodeSpec = NodeSpec()
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        return self.spec.taints or ()
 
     @property
     def name(self) -> str:

@@ -18,11 +18,11 @@ from gpushare.objects import (
     PodSpec,
     PodStatus,
     Resources,
-    Running,
 )
+from gpushare.scheduling import Present
 
 NODE = "node-1"
-RUNNING = ContainerState(running=Running())
+RUNNING = ContainerState(running=Present())
 _uids = itertools.count(1)
 
 

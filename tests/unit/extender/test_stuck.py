@@ -15,14 +15,14 @@ from gpushare.objects import (
     OwnerReference,
     PodCondition,
     PodStatus,
-    Running,
 )
+from gpushare.scheduling import Present
 from tests.builders import pod
 
 
 def waiting(name="a", reason="CardUnhealthy", *, status="False", runs=False, owned=True, **meta):
     made = pod(name, 8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
-    container = ContainerStatus("main", "x://1", ContainerState(Running() if runs else None))
+    container = ContainerStatus("main", "x://1", ContainerState(Present() if runs else None))
     conditions = (PodCondition(CONDITION_CARD_USABLE, status, reason, "what is wrong"),)
     owners = (OwnerReference(controller=True),) if owned else None
     meta = msgspec.structs.replace(made.metadata, owner_references=owners, **meta)
