@@ -1,17 +1,43 @@
 """The command ``gpushare-extender``."""
 
+import argparse
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
 
-from extender import app, settings
+from extender import app
+from extender.configuration_file import load
+from gpushare.errors import SettingsError
 from gpushare.lifetime import run
 from gpushare.telemetry import logs
+from gpushare.telemetry.health import version
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(message)
+
+
+def parse(argv: Sequence[str]) -> Path:
+    """The configuration's path; SettingsError names what is wrong with the flags."""
+    parser = _Parser(
+        prog="gpushare-extender", description="Scheduler extender that shares GPUs by memory."
+    )
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="configuration, in YAML"
+    )
+    parser.add_argument("--version", action="version", version=version())
+    path: Path = parser.parse_args(argv).config
+    return path
 
 
 def main() -> int:
     async def program() -> None:
-        found = settings.parse(sys.argv[1:])
-        logs.configure(found.log_level)
-        await app.run(found)
+        path = parse(sys.argv[1:])
+        configuration = load(path)
+        logs.configure(configuration.log_level)
+        await app.run(configuration, path)
 
     return run(program, "gpushare-extender")
 

@@ -2,23 +2,27 @@
 
 import asyncio
 import logging
+import signal
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from extender import metrics
+from extender import listeners, metrics
+from extender.authorize import Authorizer
 from extender.bind import WRITE_SECONDS, Binder
 from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
+from extender.configuration import Configuration
 from extender.evict import Evictor
 from extender.reconcile import Reconciler
+from extender.reload import Reload
 from extender.routes import Routes
-from extender.settings import Settings
 from gpushare.clock import SystemClock
 from gpushare.kube import client, events
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
 from gpushare.lifetime import run_until_stopped
 from gpushare.objects import Node, Pod
-from gpushare.telemetry import health
+from gpushare.telemetry import logs
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +40,11 @@ class _Notice:
     message: str
 
 
-async def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. SettingsError if the address or the API cannot be used."""
+async def run(configuration: Configuration, path: Path) -> None:
+    """Serve until SIGTERM or SIGINT. SettingsError if an address or the API cannot be used.
+
+    ``path`` is where the configuration came from, and is read again at SIGHUP.
+    """
     clock = SystemClock()
     notices: asyncio.Queue[_Notice] = asyncio.Queue(MAX_NOTICES)
 
@@ -47,15 +54,17 @@ async def run(settings: Settings) -> None:
         except asyncio.QueueFull:
             log.warning("too many events to tell", extra={"reason": reason, "about": message})
 
-    cluster = Cluster(settings.unit_mib, notice, clock)
+    cluster = Cluster(configuration.unit_mib, notice, clock)
     metrics.register(cluster)
-    async with Kube.connect(settings.kubeconfig) as kube:
+    async with Kube.connect(configuration.kubeconfig) as kube:
         binder = Binder(cluster, kube, clock)
         pods = Informer(kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster))
         failed = Informer(
             kube, client.pods(field_selector=FAILED_PODS), Pod, FailedPodHandler(cluster)
         )
-        evictor = Evictor(cluster, kube, notice, clock, after_seconds=settings.evict_after_seconds)
+        evictor = Evictor(
+            cluster, kube, notice, clock, after_seconds=configuration.evict_after_seconds
+        )
         nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster))
 
         async def list_and_watch_pods() -> None:
@@ -79,8 +88,15 @@ async def run(settings: Settings) -> None:
                     clock=clock,
                 )
 
-        app = Routes(cluster, binder, why_not_ready).app()
-        async with health.serve(app, settings.host, settings.port):
+        routes = Routes(cluster, binder, why_not_ready, configuration.limits)
+
+        def apply(changed: Configuration) -> None:
+            logs.set_level(changed.log_level)
+            routes.limit(changed.limits)
+
+        reload = Reload(path, configuration, apply)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+        async with listeners.serve(configuration.listen, routes, Authorizer(kube, clock)):
             await run_until_stopped(
                 list_and_watch_pods(),
                 nodes.run(),

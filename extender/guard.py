@@ -1,13 +1,16 @@
-"""What every verb has around it: readiness, bad bodies, time, counts, and no stack trace."""
+"""What every verb has around it: readiness, limits, bad bodies, time, counts, no stack trace."""
 
+import asyncio
 import logging
 import time
+from collections import Counter
 from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from extender.configuration import Limits
 from extender.metrics import REQUESTS, SECONDS
 from extender.wire import encode
 from gpushare.contract import EXTENDER_PREFIX
@@ -18,46 +21,126 @@ log = logging.getLogger(__name__)
 
 MAX_ERROR: Final = 300
 OUTCOME: Final = web.RequestKey("outcome", str)  # finer than the status, for the metric
+# kube-scheduler hangs up after 5 s, and sends even 40 MiB over loopback within one.
+BODY_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+SEND_SECONDS: Final = 10.0
+FULL: Final = "as many such requests as the limits allow are being answered: try again"
 
 T = TypeVar("T")
 
 
 class BadRequest(GpushareError):
-    """The body is not what the verb takes; answered with 400."""
+    """The request is not what the verb takes; answered with ``status``."""
+
+    status = 400
 
 
-def guard(why_not_ready: WhyNotReady) -> Middleware:
+class _TooLarge(BadRequest):
+    status = 413
+
+
+class _TooSlow(BadRequest):
+    status = 408
+
+
+class Gate:
+    """At most so many requests of a verb at a time; ``limits`` may be replaced while it serves.
+
+    Each listener has one of its own, so that neither a verb nor a listener takes another's room.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._inside: Counter[str] = Counter()
+
+    def enter(self, verb: str) -> str | None:
+        """The name to leave by; None where there is no room."""
+        counted = verb if verb in {"filter", "prioritize", "preempt", "bind"} else "reading"
+        most: int = getattr(self.limits, counted)
+        if self._inside[counted] >= most:
+            return None
+        self._inside[counted] += 1
+        return counted
+
+    def leave(self, counted: str | None) -> None:
+        if counted is not None:
+            self._inside[counted] -= 1
+
+
+def guard(why_not_ready: WhyNotReady, gate: Gate) -> Middleware:
     """A middleware: until ``why_not_ready`` is silent the verbs answer 503."""
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not request.path.startswith(EXTENDER_PREFIX):
-            return await handler(request)
+            return await _sent(request, await handler(request))
         verb = request.match_info.route.name or "unknown"
-        started = time.perf_counter()
+        counted = gate.enter(verb)
         try:
-            reasons = why_not_ready()
-            response = problem(503, "; ".join(reasons)) if reasons else await handler(request)
-        except BadRequest as err:
-            response = problem(400, str(err))
-        except web.HTTPException as err:
-            response = problem(err.status, err.reason)
-        except Exception:
-            log.exception("verb failed", extra={"verb": verb})
-            response = problem(500, "the extender failed; its log says more")
-        SECONDS.labels(verb).observe(time.perf_counter() - started)
-        outcome = request.get(OUTCOME) or str(response.status)
-        REQUESTS.labels(verb, outcome).inc()
-        return response
+            started = time.perf_counter()
+            if counted is None:
+                response: web.StreamResponse = problem(429, FULL)
+            elif reasons := why_not_ready():
+                response = problem(503, "; ".join(reasons))
+            else:
+                response = await _answered(request, handler, verb)
+            SECONDS.labels(verb).observe(time.perf_counter() - started)
+            REQUESTS.labels(verb, request.get(OUTCOME) or str(response.status)).inc()
+            return await _sent(request, response)
+        finally:
+            gate.leave(counted)
 
     return guarded
 
 
+async def _answered(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
+    limit = asyncio.timeout(ANSWER_SECONDS)
+    try:
+        async with limit:
+            return await handler(request)
+    except BadRequest as err:
+        return problem(err.status, str(err))
+    except web.HTTPException as err:
+        return problem(err.status, err.reason)
+    except Exception as err:
+        if isinstance(err, TimeoutError) and limit.expired():
+            return problem(503, f"there was no answer within {ANSWER_SECONDS:.0f} s")
+        log.exception("verb failed", extra={"verb": verb})
+        return problem(500, "the extender failed; its log says more")
+
+
+async def _sent(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    """Send here, so that whoever takes his answer slowly counts as inside and has a time limit."""
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            await response.prepare(request)
+            await response.write_eof()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+    except ConnectionError:
+        pass  # the caller is gone; the server sees it too
+    return response
+
+
 async def decoded(decoder: msgspec.json.Decoder[T], request: web.Request) -> T:
     """The body as the verb takes it; raises BadRequest."""
+    most = request.client_max_size
+    if (request.content_length or 0) > most:
+        raise _TooLarge(f"the body has {request.content_length} bytes, and {most} are taken")
     try:
-        return decoder.decode(await request.read())
-    except (msgspec.DecodeError, RecursionError, web.RequestPayloadError) as err:
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await request.read()
+    except TimeoutError as err:
+        raise _TooSlow(f"the body did not come within {BODY_SECONDS:.0f} s") from err
+    except web.HTTPRequestEntityTooLarge as err:
+        raise _TooLarge(f"the body has more than the {most} bytes that are taken") from err
+    except web.RequestPayloadError as err:
+        raise BadRequest(f"body cannot be read: {err}") from err
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError) as err:
         raise BadRequest(f"body cannot be read: {err}") from err
 
 

@@ -25,6 +25,12 @@ EVICTIONS: Final = Counter(
     ("reason",),
 )
 
+REFUSED_CONNECTIONS: Final = Counter(
+    "gpushare_extender_refused_connections",
+    "Connections closed at once because a listener had as many as it takes.",
+    ("listener",),
+)
+
 
 class LedgerCollector(Collector):
     """Reads the ledger when it is scraped, so that no number can lag behind it."""

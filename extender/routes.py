@@ -1,29 +1,65 @@
-"""Which pages there are."""
+"""Which pages there are, and on which listener."""
 
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from extender.bind import Binder
 from extender.cluster import Cluster
-from extender.guard import guard
+from extender.configuration import Limits
+from extender.guard import Gate, guard
 from extender.reading import Reading
 from extender.verbs import Verbs
 from gpushare.telemetry.health import WhyNotReady, add_pages
 
-MAX_BODY: Final = 64 * 2**20  # 5,000 full nodes are some 40 MiB; aiohttp's default is 1 MiB
+MIB: Final = 2**20
+MAX_BODY: Final = 64 * MIB  # 5,000 full nodes are some 40 MiB; aiohttp's default is 1 MiB
+MAX_QUESTION: Final = 2 * MIB  # of who only reads: one pod, which etcd itself takes no larger
 
 
 class Routes:
-    """The extender's pages. Until ``why_not_ready`` is silent the verbs answer 503."""
+    """The extender's pages. Until ``why_not_ready`` is silent the verbs answer 503.
 
-    def __init__(self, cluster: Cluster, binder: Binder, why_not_ready: WhyNotReady) -> None:
+    ``check`` of an application is a middleware that lets a request by or answers it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        binder: Binder,
+        why_not_ready: WhyNotReady,
+        limits: Limits | None = None,
+    ) -> None:
         self._verbs, self._reading = Verbs(cluster, binder), Reading(cluster)
         self._why_not_ready = why_not_ready
+        self._limits = limits or Limits()
+        self._gates: list[Gate] = []
 
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[guard(self._why_not_ready)])
+    def app(self, *check: Middleware) -> web.Application:
+        """All pages, for kube-scheduler and for who is on its machine."""
+        app = self._application(self._limits.body_mib * MIB, *check)
         self._verbs.add_to(app)
         self._reading.add_to(app)
+        return app
+
+    def reading_app(self, *check: Middleware) -> web.Application:
+        """The pages that decide nothing."""
+        app = self._application(MAX_QUESTION, *check)
+        self._reading.add_to(app)
+        return app
+
+    def limit(self, limits: Limits) -> None:
+        """From now on these hold, but for the size of a body."""
+        self._limits = limits
+        for gate in self._gates:
+            gate.limits = limits
+
+    def _application(self, most: int, *check: Middleware) -> web.Application:
+        gate = Gate(self._limits)
+        self._gates.append(gate)
+        app = web.Application(
+            client_max_size=most, middlewares=[guard(self._why_not_ready, gate), *check]
+        )
         add_pages(app, self._why_not_ready)
         return app

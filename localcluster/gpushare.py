@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import yaml
+
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, UsageError
 from localcluster.nvml import CardSpec
@@ -70,11 +72,25 @@ class Gpushare:
             self.start_plugin(node, binding="early" if node in early else "auto")
         self.wait_ready()
 
-    def start_extender(self, *arguments: str) -> None:
-        """Start the extender under its ServiceAccount, on the host's loopback."""
-        kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
-        words = ["--memory-unit=MiB", f"--kubeconfig={kubeconfig}", *arguments]
+    def start_extender(self, **settings: Any) -> None:
+        """Start the extender under its ServiceAccount, on the host's loopback.
+
+        ``settings`` are keys of its configuration file, as in docs/install.md.
+        """
+        self.configure_extender(**settings)
+        words = [f"--config={self.extender_configuration}"]
         self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
+
+    def configure_extender(self, **settings: Any) -> None:
+        """Write the extender's configuration; it is read at the start and at SIGHUP."""
+        kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
+        whole = {"memoryUnit": "MiB", "kubeconfig": str(kubeconfig), **settings}
+        self.extender_configuration.write_text(yaml.safe_dump(whole), encoding="utf-8")
+
+    @property
+    def extender_configuration(self) -> Path:
+        """Where the extender's configuration file is."""
+        return self.cluster.state.path / "extender.yaml"
 
     def start_plugin(self, node: str, *arguments: str, binding: Binding = "auto") -> None:
         """Start a node's device plugin under its ServiceAccount, with a token of that node."""

@@ -36,3 +36,8 @@ def configure(level: str) -> None:
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+def set_level(level: str) -> None:
+    """Change the level of a process whose logs are configured; ``level`` is one of LEVELS."""
+    logging.getLogger().setLevel(level.upper())

@@ -30,7 +30,7 @@ def impatient(cluster) -> Iterator[None]:
     cluster.stop(plugin_of(NODE))
     made.start_plugin(NODE, "--recover-after=1")
     cluster.stop("extender")
-    made.start_extender(f"--evict-after={EVICT_AFTER}")
+    made.start_extender(evictAfterSeconds=EVICT_AFTER)
     made.wait_ready()
     yield
     cluster.stop(plugin_of(NODE))

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,12 @@ def render():
 def render_own(tmp_path: Path, render):
     """Render a kustomization as docs/install.md has it: beside a checkout named gpushare."""
 
-    def rendered(text: str) -> Objects:
+    def rendered(text: str, files: Mapping[str, str] | None = None) -> Objects:
         (tmp_path / "gpushare").symlink_to(ROOT)
         own = tmp_path / "my-cluster"
         own.mkdir()
-        (own / "kustomization.yaml").write_text(text)
+        for name, content in {"kustomization.yaml": text, **(files or {})}.items():
+            (own / name).write_text(content)
         return render(own)
 
     return rendered

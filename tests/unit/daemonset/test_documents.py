@@ -2,8 +2,11 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from prometheus_client import REGISTRY
@@ -12,6 +15,7 @@ import deviceplugin.metrics
 from deviceplugin import settings
 from extender import metrics
 from extender.cluster import Cluster
+from extender.configuration import Configuration
 from gpushare import contract, inventory
 from gpushare.clock import SystemClock
 from gpushare.contract import EXTENDER_PORT
@@ -144,10 +148,39 @@ def test_kubeadm_gives_kube_scheduler_the_file_that_it_is_told_to_read():
 
 
 def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_both(render_own):
-    (patches,) = [each for each in blocks("install.md", "yaml") if each.startswith("patches:")]
-    objects = render_own(yaml.safe_dump(snippet("Kustomization")) + patches)
+    (added,) = [each for each in blocks("install.md", "yaml") if "configMapGenerator:" in each]
+    text = yaml.safe_dump(snippet("Kustomization")) + added
+    objects = render_own(text, {"extender.yaml": "memoryUnit: 256MiB\n"})
+    plugin = objects.container("DaemonSet")
+    assert [each for each in plugin["args"] if "unit" in each] == ["--memory-unit=256MiB"]
+    assert objects.one("ConfigMap")["data"] == {"extender.yaml": "memoryUnit: 256MiB\n"}
     for kind in ("DaemonSet", "Deployment"):
-        container = objects.container(kind)
-        assert "--memory-unit=256MiB" in container["args"]
-        assert container["image"] == "registry.example.com/gpushare:0.1.0"
-        assert len([each for each in container["args"] if "--memory-unit" in each]) == 1
+        assert objects.container(kind)["image"] == "registry.example.com/gpushare:0.1.0"
+    (volume,) = objects.pod("Deployment")["volumes"]
+    assert volume["configMap"]["name"] == objects.one("ConfigMap")["metadata"]["name"]
+
+
+def section_in(kind: Any) -> Any:
+    """The section that a field holds, if it holds one."""
+    return next((each for each in getattr(kind, "types", [kind]) if hasattr(each, "fields")), None)
+
+
+def keys_of(section: Any, default: Any = None, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every key of the configuration and what holds where it is not given."""
+    for field in section.fields:
+        at = f"{place}{field.encode_name}"
+        value = field.default if default is None else getattr(default, field.name)
+        items = section_in(getattr(field.type, "item_type", None))
+        if (below := section_in(field.type)) is not None:
+            yield from keys_of(below, value if value != msgspec.NODEFAULT else None, f"{at}.")
+        elif items is not None:
+            yield from keys_of(items, None, f"{at}[].")
+        else:
+            yield at, {msgspec.NODEFAULT: "required", None: "none"}.get(value, f"`{value}`")
+
+
+def test_every_key_of_the_configuration_is_in_the_table_with_its_default():
+    text = (DOCS / "install.md").read_text()
+    section = text.split("## The configuration file")[1].split("\n## ")[0]
+    table = re.findall(r"^\| `([\w.\[\]]+)` \| (\S+) \|", section, re.MULTILINE)
+    assert table == list(keys_of(msgspec.inspect.type_info(Configuration)))

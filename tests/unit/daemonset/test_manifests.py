@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 import deviceplugin.settings
-import extender.settings
+from extender.__main__ import parse as parse_extender
 from extender.bind import READ_SECONDS, WRITE_SECONDS
+from extender.configuration import Configuration
+from extender.configuration_file import parse as parse_configuration
 from extender.routes import Routes
 from gpushare.contract import (
     CONDITION_CARD_USABLE,
@@ -55,8 +57,14 @@ def plugin_settings(objects) -> deviceplugin.settings.Settings:
     return deviceplugin.settings.read(container["args"], env)
 
 
-def extender_settings(objects) -> extender.settings.Settings:
-    return extender.settings.parse(objects.container("Deployment")["args"])
+def extender_settings(objects) -> Configuration:
+    """What the extender finds where its flag says, by way of its volume."""
+    path = parse_extender(objects.container("Deployment")["args"])
+    (mount,) = objects.container("Deployment")["volumeMounts"]
+    (volume,) = objects.pod("Deployment")["volumes"]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], str(path.parent))
+    content = objects.one("ConfigMap", volume["configMap"]["name"])["data"][path.name]
+    return parse_configuration(content.encode())
 
 
 def port_of(container, probe: str) -> int:
@@ -171,8 +179,8 @@ def test_the_policy_lets_the_plugin_write_the_condition_of_the_contract(render):
 
 def test_the_extender_is_asked_where_it_listens(render):
     objects = render(BASE)
-    settings = extender_settings(objects)
-    assert (settings.host, settings.port) == ("127.0.0.1", EXTENDER_PORT)
+    listen = extender_settings(objects).listen.deciding
+    assert (listen.host, listen.port) == ("127.0.0.1", EXTENDER_PORT)
     assert objects.pod("Deployment")["hostNetwork"] is True
     (asked,) = scheduler_config()["extenders"]
     assert asked["urlPrefix"] == f"http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}"
@@ -210,9 +218,9 @@ def test_probes_knock_where_the_programs_answer(render, folder, probe):
     assert port_of(plugin, probe) == its.http_port
     assert "host" not in plugin[probe]["httpGet"]
     assert its.http_host == "0.0.0.0"  # the kubelet comes from outside the pod
-    container, settings = objects.container("Deployment"), extender_settings(objects)
-    assert port_of(container, probe) == settings.port
-    assert container[probe]["httpGet"]["host"] == settings.host
+    container, listen = objects.container("Deployment"), extender_settings(objects).listen.deciding
+    assert port_of(container, probe) == listen.port
+    assert container[probe]["httpGet"]["host"] == listen.host
 
 
 def test_there_is_never_more_than_one_of_each(render):

@@ -1,0 +1,150 @@
+"""Opens the listeners of the configuration, each with its own pages, callers and room."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from extender import tls
+from extender.authorize import Authorizer, reviewed
+from extender.configuration import Certificate, Listen, Tls
+from extender.guard import problem
+from extender.metrics import REFUSED_CONNECTIONS
+from extender.routes import Routes
+from gpushare.errors import SettingsError
+
+STOP_SECONDS: Final = 60.0
+LINGER_SECONDS: Final = 1.0  # for the rest of a body that was refused
+HANDSHAKE_SECONDS: Final = 10.0
+# kube-scheduler opens a connection for each bind that runs, and closes an idle one after 90 s:
+# were we the first, its next call could meet a closed door.
+DECIDING_CONNECTIONS: Final = 2000
+DECIDING_IDLE_SECONDS: Final = 95.0
+READING_CONNECTIONS: Final = 100
+READING_IDLE_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """``idle_seconds`` is also how long the head of a request may take."""
+
+    name: str
+    host: str
+    port: int
+    connections: int
+    idle_seconds: float
+    context: ssl.SSLContext | None = None
+
+
+@asynccontextmanager
+async def serve(listen: Listen, routes: Routes, authorizer: Authorizer) -> AsyncIterator[None]:
+    """Serve while the context lasts; SettingsError where an address or certificate cannot be used.
+
+    At its end what is being answered has ``STOP_SECONDS``.
+    """
+    async with AsyncExitStack() as stack:
+        first = listen.deciding
+        door = Door("deciding", first.host, first.port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
+        await stack.enter_async_context(opened(door, routes.app()))
+        if (second := listen.deciding_tls) is not None:
+            door = Door(
+                "decidingTls", second.host, second.port, DECIDING_CONNECTIONS,
+                DECIDING_IDLE_SECONDS, tls.server_context(second.tls),
+            )  # fmt: skip
+            app = routes.app(named(second.tls.allowed_names))
+            await stack.enter_async_context(opened(door, app))
+        if (third := listen.reading) is not None:
+            context = None if third.tls is None else certificate_context(third.tls)
+            door = Door(
+                "reading", third.host, third.port, READING_CONNECTIONS, READING_IDLE_SECONDS,
+                context,
+            )  # fmt: skip
+            check = (reviewed(authorizer),) if third.access == "review" else ()
+            await stack.enter_async_context(opened(door, routes.reading_app(*check)))
+        yield
+
+
+@asynccontextmanager
+async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
+    """Serve one application at a door; SettingsError if its address cannot be used."""
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=STOP_SECONDS,
+        keepalive_timeout=door.idle_seconds,
+        lingering_time=LINGER_SECONDS,
+    )
+    await runner.setup()
+    listener: asyncio.Server | None = None
+    try:
+        server = runner.server
+        assert server is not None  # noqa: S101 - setup() has made it
+
+        def connection() -> asyncio.Protocol:
+            if len(server.connections) >= door.connections:
+                REFUSED_CONNECTIONS.labels(door.name).inc()
+                return _Refused()
+            return server()
+
+        try:
+            listener = await asyncio.get_running_loop().create_server(
+                connection,
+                door.host,
+                door.port,
+                ssl=door.context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if door.context else None,
+                backlog=512,
+            )
+        except OSError as err:
+            where = f"{door.host}:{door.port}"
+            raise SettingsError(f"cannot listen on {where}: {err.strerror or err}") from err
+        yield
+    finally:
+        if listener is not None:
+            listener.close()
+        await runner.cleanup()
+
+
+class _Refused(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def named(allowed: tuple[str, ...]) -> Middleware:
+    """A middleware: only callers whose certificate has one of these names, letter for letter."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if tls.is_allowed(request, allowed):
+            return await handler(request)
+        shown = ", ".join(sorted(tls.peer_names(request))) or "no name"
+        return problem(
+            403, f"your certificate says {shown}, which listen.decidingTls does not allow"
+        )
+
+    return check
+
+
+def certificate_context(shown: Certificate) -> ssl.SSLContext:
+    """A context that shows a certificate and asks callers for none; follows the files."""
+    files = Tls(shown.certificate, shown.key, shown.certificate, ("nobody",))
+    inner = tls.Reloading(files, _showing)
+    outer = _showing(files)
+
+    def choose(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        connection.context = inner.current()
+
+    outer.sni_callback = choose
+    return outer
+
+
+def _showing(files: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # browsers and older scrapers
+    context.load_cert_chain(files.certificate, files.key)
+    return context
