@@ -1,0 +1,139 @@
+"""Makes the certificates with which replicas know one another, as a Secret to apply.
+
+    python -m extender.certificates | kubectl apply -f -
+
+An authority of its own, whose key is thrown away with this process: nothing can be signed with it
+later, so renewing is making all of them anew. Both sides read the files again when they change.
+"""
+
+import argparse
+import base64
+import datetime as dt
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+REPLICA: Final = "gpushare-extender"  # the name of every replica, as a server and as a caller
+SCHEDULER: Final = "gpushare-scheduler"  # for a kube-scheduler elsewhere
+DAYS: Final = 3650
+SKEW: Final = dt.timedelta(hours=1)  # of the clocks of other machines
+
+
+def make(names: tuple[str, ...], *, now: dt.datetime, days: int = DAYS) -> dict[str, bytes]:
+    """PEM files by name: ``ca.crt``, and ``<name>.crt`` and ``<name>.key`` for each of ``names``.
+
+    Every certificate is for server and caller alike, and has just its one name.
+    """
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = _subject("gpushare authority")
+    root = (
+        _builder(authority, authority, authority_key.public_key(), now, days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    files = {"ca.crt": root.public_bytes(serialization.Encoding.PEM)}
+    for name in names:
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = (
+            _builder(_subject(name), authority, key.public_key(), now, days)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(_usage(signs=False), critical=True)
+            .add_extension(both, critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(authority_key, hashes.SHA256())
+        )
+        files[f"{name}.crt"] = made.public_bytes(serialization.Encoding.PEM)
+        files[f"{name}.key"] = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    return files
+
+
+def secret(name: str, namespace: str, files: Mapping[str, bytes]) -> bytes:
+    """A Secret with these files, as JSON, which is YAML too."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "type": "Opaque",
+        "data": {key: base64.b64encode(value).decode() for key, value in files.items()},
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def main() -> int:
+    """Print two Secrets: the replicas', and what a kube-scheduler elsewhere calls with."""
+    parser = argparse.ArgumentParser(
+        prog="python -m extender.certificates",
+        description="Prints Secrets for `kubectl apply -f -`: an authority of its own, the "
+        "replicas' certificate, and one for kube-schedulers on other machines.",
+    )
+    parser.add_argument("--namespace", default="gpushare-system")
+    parser.add_argument("--days", type=int, default=DAYS, help=f"how long they hold ({DAYS})")
+    flags = parser.parse_args()
+    if flags.days < 1:
+        parser.error(f"--days={flags.days}: certificates hold for a day at least")
+    files = make((REPLICA, SCHEDULER), now=dt.datetime.now(dt.UTC), days=flags.days)
+    for name in (REPLICA, SCHEDULER):
+        renamed = {
+            "ca.crt": files["ca.crt"],
+            "tls.crt": files[f"{name}.crt"],
+            "tls.key": files[f"{name}.key"],
+        }
+        sys.stdout.write(f"---\n{secret(f'{name}-tls', flags.namespace, renamed).decode()}")
+    return 0
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: dt.datetime,
+    days: int,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + dt.timedelta(days=days))
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
