@@ -23,7 +23,7 @@ from gpushare.contract import (
 )
 from gpushare.errors import RequestError
 from gpushare.objects import Pod
-from gpushare.records import contradicts_decision, request_of, share_of
+from gpushare.records import amounts_of, contradicts_decision, share_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def grant_of(pod: Pod, inventory: Inventory | None) -> Grant:
     if inventory is None:
         raise Refused(f"pod {pod.key}: the cards of this node are not known yet")
     try:
-        request = request_of(pod)
+        request = amounts_of(pod)
     except RequestError as err:
         raise _unreadable(pod, f"pod {pod.key}: {err}") from err
     if contradicts_decision(pod):

@@ -23,7 +23,7 @@ from gpushare.contract import ANNOTATION_ASSIGN_TIME, ANNOTATION_ASSIGNED, ANNOT
 from gpushare.errors import ApiError, RequestError
 from gpushare.kube.retries import Retries
 from gpushare.objects import Pod
-from gpushare.records import asks_for_share, encode_running_on, request_of
+from gpushare.records import amounts_of, asks_for_share, encode_running_on
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class PodReport:
             annotations = {
                 ANNOTATION_ASSIGNED: "true",
                 ANNOTATION_ASSIGN_TIME: str(self._clock.wall_ns()),
-                ANNOTATION_RUNNING_ON: encode_running_on(request_of(pod), uuids),
+                ANNOTATION_RUNNING_ON: encode_running_on(amounts_of(pod), uuids),
             }
         except RequestError as err:
             log.warning("a running pod's request is unreadable", extra={"why": str(err)})

@@ -21,7 +21,6 @@ from gpushare.errors import (
 from gpushare.kube.client import Kube
 from gpushare.ledger import Reserve
 from gpushare.objects import Pod
-from gpushare.placement import cards as placement
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +142,7 @@ class Binder:
         if account is None:
             raise NoRoom(f"node {node} reports no GPUs any more")
         if held is None:
-            cards = placement.choose(account, request)
+            cards = self._cluster.choices.choose(pod.uid, node, request)
             if cards is None:
                 raise NoRoom(f"pod {pod.key} does not fit on node {node}")
             reserve = Reserve(

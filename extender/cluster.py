@@ -1,10 +1,13 @@
 """The cluster as the extender knows it: pods and nodes from the watch, and the ledger from them."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from extender.choices import Choices
+from extender.configuration import Policy
 from extender.cooldown import Cooldown
+from extender.filter import Filtered
 from gpushare import inventory, records
 from gpushare.cards import Inventory, Request
 from gpushare.clock import Clock
@@ -12,8 +15,7 @@ from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import RecordError
 from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
-from gpushare.placement import cards as placement
-from gpushare.placement.reasons import COOLING, UNREADABLE, Reason
+from gpushare.placement.reasons import COOLING, UNREADABLE, UNREADABLE_CORDON, Reason
 
 log = logging.getLogger(__name__)
 
@@ -21,20 +23,31 @@ COMPARED_AT_ONCE: Final = 50
 
 Notice = Callable[[Pod | Node, str, str], None]
 
+_POLICY: Final = Policy()
+_EVENTS: Final = {
+    UNREADABLE: "GpushareInventoryUnreadable",
+    UNREADABLE_CORDON: "GpushareCordonUnreadable",
+}
+
 
 class Cluster:
     """Handles the watch; every change of the ledger that comes from the API server goes by here.
 
     ``notice(about, reason, message)`` is called once for each thing an operator should know of.
+    ``unreadable`` has what is wrong with annotations of nodes, ``closed`` why they take no pods.
     """
 
-    def __init__(self, unit_mib: int, notice: Notice, clock: Clock) -> None:
+    def __init__(
+        self, unit_mib: int, notice: Notice, clock: Clock, policy: Policy = _POLICY
+    ) -> None:
         self.unit_mib = unit_mib
         self.cooldown = Cooldown()
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
-        self._clock = clock
+        self.clock = clock
         self.ledger = Ledger()
         self.unreadable: dict[str, str] = {}
+        self.closed: dict[str, Reason] = {}
+        self.choices = Choices(self.ledger, unit_mib, self.closed, self.cooldown.cooling, policy)
         self.changed_decisions: set[str] = set()
         self.differences = 0
         self._notice = notice
@@ -50,18 +63,22 @@ class Cluster:
 
     def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
         """Why the pod does not fit on a node now; its own reserves do not stand in its way."""
-        if node in self.unreadable:
-            return UNREADABLE
-        besides = pod_uid if self.ledger.has_reserve(pod_uid) else ""
-        account = self.ledger.account(node, besides=besides)
-        reason = placement.why_not(account, request, self.unit_mib)
-        if reason is None and self.cooldown.is_cooling(node, self._clock.monotonic()):
-            return COOLING
-        return reason
+        verdict = self.choices.verdict(node, request, pod_uid)
+        if isinstance(verdict, Reason):
+            return verdict
+        return COOLING if self.cooldown.is_cooling(node, self.clock.monotonic()) else None
+
+    def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
+        """Which of ``nodes`` to offer to a pod, and why not the others."""
+        return self.choices.filter(pod, nodes, self.clock.monotonic())
+
+    def prioritize(self, pod: Pod, nodes: Sequence[str]) -> list[tuple[str, int]]:
+        """A score for each of ``nodes``, no two alike; RequestError if it cannot be granted."""
+        return self.choices.prioritize(pod, nodes, self.clock.monotonic())
 
     def cooling_nodes(self) -> int:
         """How many nodes take no pods because they have just failed some."""
-        return self.cooldown.count(self._clock.monotonic())
+        return self.cooldown.count(self.clock.monotonic())
 
     def pods_replaced(self, items: list[Pod]) -> None:
         """Take a list of all pods; what was known and is not in it is gone."""
@@ -90,12 +107,13 @@ class Cluster:
         self._pods[pod.uid] = pod
         self._note_trouble(pod)
         if pod.node:
+            self.choices.forget(pod.uid)
             self._pods_of_node.setdefault(pod.node, set()).add(pod.uid)
             self._count(pod)
 
     def pod_failed(self, pod: Pod) -> None:
         """A pod has just ended as Failed."""
-        self.cooldown.failed(pod, self._clock.monotonic())
+        self.cooldown.failed(pod, self.clock.monotonic())
 
     def pod_deleted(self, pod: Pod) -> None:
         self._forget(pod.uid)
@@ -109,19 +127,38 @@ class Cluster:
 
     def node_changed(self, node: Node) -> None:
         before, self._nodes[node.name] = self._nodes.get(node.name), node
+        tainted = self.choices.soft_tainted
+        if any(taint.effect == "PreferNoSchedule" for taint in node.taints):
+            tainted.add(node.name)
+        else:
+            tainted.discard(node.name)
         if before is not None and _same_cards(before, node):
             return
-        try:
-            found = inventory.of_node(node, self.unit_mib)
-            self.unreadable.pop(node.name, None)
-        except RecordError as err:
-            found = None
-            if self.unreadable.get(node.name) != str(err):
-                log.warning("inventory unreadable", extra={"node": node.name, "why": str(err)})
-                self._notice(node, "GpushareInventoryUnreadable", str(err))
-            self.unreadable[node.name] = str(err)
+        found, wrong, why = self._read_cards(node)
+        if why is None:
+            self._open(node.name)
+        else:
+            if self.unreadable.get(node.name) != wrong:
+                log.warning(why.text, extra={"node": node.name, "why": wrong})
+                self._notice(node, _EVENTS[why], wrong)
+            self.unreadable[node.name], self.closed[node.name] = wrong, why
         self.ledger.set_inventory(node.name, found)
         self._recount(node.name)
+
+    def _read_cards(self, node: Node) -> tuple[Inventory | None, str, Reason | None]:
+        """The node's cards, what is wrong with its annotations, and why it takes no pods then."""
+        try:
+            found = inventory.of_node(node, self.unit_mib)
+        except RecordError as err:
+            return None, str(err), UNREADABLE
+        try:
+            return found and inventory.with_cordons(found, node), "", None
+        except RecordError as err:
+            return found, str(err), UNREADABLE_CORDON
+
+    def _open(self, node: str) -> None:
+        self.unreadable.pop(node, None)
+        self.closed.pop(node, None)
 
     def node_deleted(self, node: Node) -> None:
         self._drop_node(node.name)
@@ -178,7 +215,7 @@ class Cluster:
 
     def _note_trouble(self, pod: Pod) -> None:
         if pod.has_started:
-            self.cooldown.started(pod.uid, self._clock.monotonic())
+            self.cooldown.started(pod.uid, self.clock.monotonic())
         condition = pod.condition(CONDITION_CARD_USABLE)
         if condition is not None and condition.status == "False":
             self.in_trouble[pod.uid] = pod
@@ -202,12 +239,14 @@ class Cluster:
                 del self._pods_of_node[pod.node]
         self.changed_decisions.discard(uid)
         self.in_trouble.pop(uid, None)
+        self.choices.forget(uid)
         self._told_unplaced.discard(uid)
         self.ledger.remove_share(uid)
 
     def _drop_node(self, name: str) -> None:
         self._nodes.pop(name, None)
-        self.unreadable.pop(name, None)
+        self.choices.soft_tainted.discard(name)
+        self._open(name)
         self.ledger.set_inventory(name, None)
         self._recount(name)
 

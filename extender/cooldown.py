@@ -69,6 +69,10 @@ class Cooldown:
         entry = self._nodes.get(node)
         return entry is not None and now < entry.until
 
+    def cooling(self, now: float) -> set[str]:
+        """The nodes that take no pods now."""
+        return {name for name, entry in self._nodes.items() if now < entry.until}
+
     def count(self, now: float) -> int:
         """How many nodes take no pods now."""
         return sum(now < entry.until for entry in self._nodes.values())

@@ -1,54 +1,102 @@
-"""filter: the nodes on which the pod's card set fits, and why not for the others (pure)."""
+"""filter: the nodes on which the pod's card set fits, and why not for the others (pure).
 
-from collections.abc import Callable, Iterable
+kube-scheduler encodes, decodes and scores every node that it is told of, one pod after the other.
+So where many fit it is offered the few best of them. The rest are withheld: they are in no part of
+the answer, as if kube-scheduler had not asked about them.
+"""
+
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from gpushare import records
-from gpushare.cards import Request
-from gpushare.errors import RequestError
 from gpushare.objects import Pod
-from gpushare.placement.reasons import COOLING, Reason
+from gpushare.placement.index import Verdicts
+from gpushare.placement.reasons import COOLING, NO_CARDS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Filtered:
-    """``final`` are nodes that could not take the pod whoever went away there."""
+    """``final`` are nodes that could not take the pod whoever went away there.
+
+    ``best`` is where the pod is expected to go. Where nodes are withheld, so are the reasons of
+    those that were refused: kube-scheduler reads them only where no node is left.
+    """
 
     fitting: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     final: dict[str, str] = field(default_factory=dict)
+    best: str = ""
+    is_short: bool = False
 
 
-WhyNot = Callable[[str, Request], Reason | None]
+def refuse_all(nodes: Sequence[str], why: str) -> Filtered:
+    """What a request that can be granted nowhere is answered with.
 
-
-def filter_nodes(pod: Pod, nodes: Iterable[str], why_not: WhyNot) -> Filtered:
-    """Sort ``nodes`` by whether ``why_not(node, request)`` gives a reason.
-
-    A pod whose request cannot be granted anywhere fails on every node with the text of that: in
-    ``Error`` kube-scheduler would treat it as a broken extender and retry at once.
+    In ``Error`` kube-scheduler would treat it as a broken extender and retry at once.
     """
-    found = Filtered()
-    try:
-        request = records.request_of(pod)
-    except RequestError as err:
-        found.final.update(dict.fromkeys(nodes, str(err)))
-        return found
-    cooling: list[str] = []
-    for node in nodes:
-        reason = why_not(node, request)
-        if reason is None:
-            found.fitting.append(node)
-        elif reason.is_final:
-            found.final[node] = reason.text
-        else:
-            found.failed[node] = reason.text
-            if reason is COOLING:
-                cooling.append(node)
-    if not found.fitting:
+    return Filtered(final=dict.fromkeys(nodes, why))
+
+
+def filter_nodes(
+    nodes: Sequence[str],
+    verdicts: Verdicts,
+    *,
+    few: int,
+    last: Collection[str] = (),
+    cooling: Collection[str] = (),
+) -> Filtered:
+    """Sort ``nodes`` into those that fit, the best ``few`` of them, and the others.
+
+    ``few`` of 0 offers all. Nodes in ``last`` count as worse than all others, and those in
+    ``cooling`` fit only where no other does.
+    """
+    asked = set(nodes)
+    resting = [name for name in cooling if name in asked and name in verdicts.fits]
+    well = asked.difference(resting) if resting else asked
+    best = best_of(verdicts, well, few or 1, last)
+    if not best and resting:
         # kube-scheduler would look again only when something in the cluster changes, or after five
         # minutes. It repeats a refused bind by itself, within ten seconds: so bind refuses these.
-        for node in cooling:
-            found.failed.pop(node, None)  # a caller may name it twice
-        found.fitting.extend(cooling)
+        best = best_of(verdicts, set(resting), few or 1, last)
+        resting = []
+    fits = verdicts.fits
+    refused = asked.difference(fits)
+    found = Filtered(best=best[0] if best else "")
+    if few and len(best) < len(asked) - len(refused) - len(resting):
+        return Filtered(fitting=best, best=best[0], is_short=True)
+    found.fitting = [name for name in nodes if name in fits and name not in resting]
+    for name in refused:
+        reason = verdicts.refused.get(name, NO_CARDS)
+        (found.final if reason.is_final else found.failed)[name] = reason.text
+    found.failed |= dict.fromkeys(resting, COOLING.text)
     return found
+
+
+def best_of(
+    verdicts: Verdicts, asked: Collection[str], most: int, last: Collection[str]
+) -> list[str]:
+    """The best ``most`` of the nodes in ``asked`` that fit, best first.
+
+    A node that fits only while others do not go where they are expected is taken where no other
+    is; so is one in ``last``, before those.
+    """
+    found: list[str] = []
+    later: list[str] = []
+    for is_late, _, _, name in verdicts.order:
+        if len(found) == most or (is_late and (found or later)):
+            break
+        if name not in asked:
+            continue
+        (later if name in last else found).append(name)
+    return (found + later)[:most]
+
+
+def minds_other_nodes(pod: Pod) -> bool:
+    """Whether the pod has preferences that kube-scheduler can weigh only between many nodes."""
+    spec = pod.spec
+    affinity = spec.affinity
+    if affinity is not None:
+        parts = (affinity.node_affinity, affinity.pod_affinity, affinity.pod_anti_affinity)
+        if any(part is not None and part.preferred for part in parts):
+            return True
+    constraints = spec.topology_spread_constraints or ()
+    return any(each.when_unsatisfiable == "ScheduleAnyway" for each in constraints)

@@ -23,6 +23,7 @@ class Device(msgspec.Struct):
     uuid: str
     model: str
     health: str
+    cordoned: bool
     reserved: int
     free: int
 
@@ -81,6 +82,7 @@ def _view_card(entry: CardAccount, shares: list[Share]) -> Device:
         uuid=entry.card.uuid,
         model=entry.card.model,
         health=entry.card.health.value,
+        cordoned=entry.card.is_cordoned,
         reserved=entry.reserved,
         free=entry.free,
     )

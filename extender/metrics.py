@@ -75,7 +75,7 @@ class LedgerCollector(Collector):
         )
         yield GaugeMetricFamily(
             "gpushare_unreadable_inventories",
-            "Nodes whose inventory annotation cannot be read.",
+            "Nodes whose inventory or cordoned-cards annotation cannot be read.",
             value=len(self._cluster.unreadable),
         )
         yield GaugeMetricFamily(

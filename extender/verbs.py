@@ -8,17 +8,17 @@ from aiohttp import web
 
 from extender.bind import Binder
 from extender.cluster import Cluster
-from extender.filter import filter_nodes
 from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
 from extender.wire import (
     BindingResult,
     ExtenderArgs,
     FilterResult,
+    HostPriority,
     args_decoder,
     binding_decoder,
 )
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import GpushareError
+from gpushare.errors import GpushareError, RequestError
 
 log = logging.getLogger(__name__)
 
@@ -33,18 +33,13 @@ class Verbs:
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post(f"{EXTENDER_PREFIX}/filter", self._filter, name="filter")
+        app.router.add_post(f"{EXTENDER_PREFIX}/prioritize", self._prioritize, name="prioritize")
         app.router.add_post(f"{EXTENDER_PREFIX}/bind", self._bind, name="bind")
 
     async def _filter(self, request: web.Request) -> web.Response:
         args = await decoded(args_decoder, request)
-        full = _full_nodes(args)
-        names = args.node_names if full is None else list(full)
-        if names is None:
-            raise BadRequest("neither NodeNames nor Nodes is given")
-        uid = args.pod.uid
-        found = filter_nodes(
-            args.pod, names, lambda node, wanted: self._cluster.why_not(node, wanted, uid)
-        )
+        names, full = _nodes(args)
+        found = self._cluster.filter(args.pod, names)
         result = FilterResult(failed_nodes=found.failed, failed_and_unresolvable_nodes=found.final)
         if full is None:
             result.node_names = found.fitting
@@ -53,9 +48,33 @@ class Verbs:
         request[OUTCOME] = "some" if found.fitting else "none"
         log.debug(
             "filtered",
-            extra={"pod": args.pod.key, "fitting": len(found.fitting), "asked": len(names)},
+            extra={
+                "pod": args.pod.key,
+                "uid": args.pod.uid,
+                "asked": len(names),
+                "offered": len(found.fitting),
+                "best": found.best,
+            },
         )
         return answer(result)
+
+    async def _prioritize(self, request: web.Request) -> web.Response:
+        args = await decoded(args_decoder, request)
+        names, _ = _nodes(args)
+        try:
+            scores = self._cluster.prioritize(args.pod, names)
+        except RequestError as err:
+            raise BadRequest(str(err)) from err  # filter has refused it on every node
+        log.debug(
+            "prioritized",
+            extra={
+                "pod": args.pod.key,
+                "uid": args.pod.uid,
+                "asked": len(names),
+                "best": scores[0][0] if scores else "",
+            },
+        )
+        return answer([HostPriority(name, score) for name, score in scores])
 
     async def _bind(self, request: web.Request) -> web.Response:
         args = await decoded(binding_decoder, request)
@@ -74,8 +93,13 @@ class Verbs:
         return answer(BindingResult())
 
 
-def _full_nodes(args: ExtenderArgs) -> dict[str, msgspec.Raw] | None:
+def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None]:
+    """The names that are asked about, and the nodes in full where those were sent."""
     try:
-        return args.full_nodes()
+        full = args.full_nodes()
     except (msgspec.DecodeError, RecursionError) as err:
         raise BadRequest(f"a node in Nodes cannot be read: {err}") from err
+    names = args.node_names if full is None else list(full)
+    if names is None:
+        raise BadRequest("neither NodeNames nor Nodes is given")
+    return names, full

@@ -44,6 +44,13 @@ class FilterResult(msgspec.Struct):
     error: str = msgspec.field(name="Error", default="")
 
 
+class HostPriority(msgspec.Struct):
+    """One node's score; prioritize answers with a bare list of them."""
+
+    host: str = msgspec.field(name="Host")
+    score: int = msgspec.field(name="Score")
+
+
 class BindingArgs(msgspec.Struct):
     pod_name: str = msgspec.field(name="PodName")
     pod_namespace: str = msgspec.field(name="PodNamespace")

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gpushare.wishes import NO_WISHES, Wishes
+
 
 class Health(StrEnum):
     HEALTHY = "healthy"
@@ -11,7 +13,10 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One physical GPU. ``index`` is its place in the node's inventory, ``minor`` the driver's."""
+    """One physical GPU. ``index`` is its place in the node's inventory, ``minor`` the driver's.
+
+    ``is_cordoned``: an operator wants nothing new on it.
+    """
 
     index: int
     uuid: str
@@ -21,10 +26,15 @@ class Card:
     minor: int = 0
     model: str = ""
     memory_mib: int = 0
+    is_cordoned: bool = False
 
     @property
     def is_healthy(self) -> bool:
         return self.health is Health.HEALTHY
+
+    @property
+    def takes_new(self) -> bool:
+        return self.health is Health.HEALTHY and not self.is_cordoned
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +81,15 @@ class ContainerRequest:
 class Request:
     """What a pod asks for: all containers on the same ``card_count`` cards, in equal parts.
 
+    ``wishes`` is empty where a request is read only for its amounts.
+
     ``units`` is Kubernetes' effective request of the whole pod, ``units_per_card`` its part of each
     card; both are computed once because filter compares them with thousands of nodes.
     """
 
     containers: tuple[ContainerRequest, ...]
     card_count: int = 1
+    wishes: Wishes = NO_WISHES
     units: int = field(init=False)
     units_per_card: int = field(init=False)
     sets_cards: bool = field(init=False)

@@ -13,6 +13,16 @@ RESOURCE_COUNT: Final = "aliyun.com/gpu-count"
 # Pod label, user: spread the amount in equal parts over this many cards of one node.
 LABEL_CARD_COUNT: Final = "aliyun.com/gpu-count"
 
+# Pod annotations, user: wishes.
+ANNOTATION_NODE_POLICY: Final = "gpushare.aliyun.com/node-policy"
+ANNOTATION_CARD_POLICY: Final = "gpushare.aliyun.com/card-policy"
+ANNOTATION_CARD_MODELS: Final = "gpushare.aliyun.com/card-models"
+ANNOTATION_CARDS_ONLY: Final = "gpushare.aliyun.com/card-uuids-only"
+ANNOTATION_CARDS_NOT: Final = "gpushare.aliyun.com/card-uuids-not"
+
+# Node annotation, operator: UUIDs of cards that take nothing new.
+ANNOTATION_CORDONED_CARDS: Final = "gpushare.aliyun.com/cordoned-cards"
+
 # Node label, operator: the DaemonSet runs here and cards are shared by memory.
 LABEL_NODE: Final = "gpushare"
 

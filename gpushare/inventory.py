@@ -1,11 +1,14 @@
 """A node's inventory: the annotation that the plugin writes and everyone reads (pure)."""
 
+from dataclasses import replace
 from typing import Final, Literal
 
 import msgspec
 
+from gpushare import wishes
 from gpushare.cards import Card, Health, Inventory
 from gpushare.contract import (
+    ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
     INVENTORY_VERSION,
     RESOURCE_COUNT,
@@ -125,3 +128,23 @@ def of_node(node: Node, unit_mib: int) -> Inventory | None:
         for minor in range(count)
     )
     return Inventory(unit_mib, cards, is_legacy=True)
+
+
+def with_cordons(found: Inventory, node: Node) -> Inventory:
+    """``found`` with those cards marked that the node's operator wants nothing new on.
+
+    Raises RecordError if the annotation names a card that the node does not have: that may be a
+    slip of the pen, and the card that was meant would go on taking pods.
+    """
+    text = node.annotations.get(ANNOTATION_CORDONED_CARDS)
+    if text is None:
+        return found
+    cordoned = wishes.names(text)
+    unknown = sorted(cordoned - {card.uuid for card in found.cards})
+    if unknown:
+        raise RecordError(
+            f"annotation {ANNOTATION_CORDONED_CARDS} names {unknown[0][:63]!r}, which is no card "
+            "of the node: write UUIDs of its cards, with commas between them"
+        )
+    cards = tuple(replace(card, is_cordoned=card.uuid in cordoned) for card in found.cards)
+    return replace(found, cards=cards)

@@ -5,10 +5,11 @@ free is always computed from them, never added up and taken back, so that no ord
 repeated event can make it drift; the result is kept per node until something there changes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpushare.cards import Card, Inventory, Share
+from gpushare.changes import Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class CardAccount:
 class NodeAccount:
     """A node's cards in index order, and their units in falling order.
 
-    ``largest_free`` and ``largest_healthy`` are of healthy cards, ``largest`` of all.
+    ``largest_free`` and ``largest_healthy`` are of cards that take new pods, ``largest`` of all.
     """
 
     inventory: Inventory
@@ -74,9 +75,10 @@ class _Node:
 
 
 class Ledger:
-    """Not thread-safe: one event loop owns it."""
+    """Not thread-safe: one event loop owns it. ``changes`` has the node of every change."""
 
     def __init__(self) -> None:
+        self.changes = Changes()
         self._nodes: dict[str, _Node] = {}
         self._node_of_share: dict[str, str] = {}
         self._nodes_of_reserve: dict[str, set[str]] = {}
@@ -126,6 +128,10 @@ class Ledger:
         entry = self._nodes.get(node)
         return entry.reserves.get(pod_uid) if entry is not None else None
 
+    def reserved_on(self, pod_uid: str) -> Collection[str]:
+        """The nodes on which a pod has reserves."""
+        return self._nodes_of_reserve.get(pod_uid, ())
+
     def has_reserve(self, pod_uid: str) -> bool:
         return pod_uid in self._nodes_of_reserve
 
@@ -163,6 +169,7 @@ class Ledger:
     def _touch(self, node: str) -> _Node:
         entry = self._nodes.setdefault(node, _Node())
         entry.account = None
+        self.changes.add(node)
         return entry
 
     def _drop_if_empty(self, node: str) -> None:
@@ -190,7 +197,7 @@ def _account(entry: _Node, inventory: Inventory, besides: str) -> NodeAccount:
         CardAccount(card, used.get(card.uuid, 0), unplaced, reserved.get(card.uuid, 0))
         for card in inventory.cards
     )
-    healthy = [account for account in cards if account.card.is_healthy]
+    healthy = [account for account in cards if account.card.takes_new]
     return NodeAccount(
         inventory,
         cards,

@@ -1,10 +1,12 @@
 """Pod annotations to shares and back: the one reader and writer of the contract on pods (pure)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
+from gpushare import wishes
 from gpushare.cards import (
     Card,
     ContainerKind,
@@ -50,6 +52,15 @@ def asks_for_share(pod: Pod) -> bool:
 
 
 def request_of(pod: Pod) -> Request:
+    """What the pod asks for, and which cards it wishes for.
+
+    Raises RequestError with a text for the user as ``amounts_of`` does, and for a wish that cannot
+    be understood.
+    """
+    return replace(amounts_of(pod), wishes=wishes.read(pod.annotations))
+
+
+def amounts_of(pod: Pod) -> Request:
     """What the pod asks for, from its limits and its label alone.
 
     Raises RequestError with a text for the user: an amount that is none, nothing asked for,

@@ -1,9 +1,15 @@
 """Which cards of one node a pod gets, or why none (pure)."""
 
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
 from gpushare.cards import Card, Request
 from gpushare.contract import EARLY_BINDING
-from gpushare.ledger import NodeAccount
+from gpushare.ledger import CardAccount, NodeAccount
 from gpushare.placement.reasons import (
+    CORDONED,
     NO_CARDS,
     NO_ROOM,
     NO_ROOM_ON_ENOUGH,
@@ -11,9 +17,46 @@ from gpushare.placement.reasons import (
     TOO_FEW_CARDS,
     TOO_LARGE,
     UNHEALTHY,
+    UNWANTED,
+    WRONG_MODEL,
     WRONG_UNIT,
     Reason,
 )
+from gpushare.wishes import CardPolicy, Wishes
+
+NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class Place(NamedTuple):
+    """A card that takes new pods, and its free units. They sort as binpack wants them."""
+
+    free: int
+    number: int  # the card's index
+    card: Card
+
+    @property
+    def utilisation(self) -> float:
+        return 1 - self.free / self.card.units if self.card.units else 1.0
+
+
+class Room:
+    """The cards of a node that take new pods, by rising free units and then by index.
+
+    ``taken`` are units by UUID that count as used here, beside what the account has.
+    """
+
+    __slots__ = ("account", "free", "places", "units", "used")
+
+    def __init__(self, account: NodeAccount, taken: Mapping[str, int] = NOTHING) -> None:
+        self.account = account
+        self.places = sorted(
+            Place(max(0, each.free - taken.get(each.card.uuid, 0)), each.card.index, each.card)
+            for each in account.cards
+            if each.card.takes_new
+        )
+        self.free = [place.free for place in self.places]
+        self.units = sum(place.card.units for place in self.places)
+        self.used = self.units - sum(self.free)
 
 
 def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Reason | None:
@@ -25,32 +68,83 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
         return WRONG_UNIT
     if request.sets_cards and account.inventory.binding == EARLY_BINDING:
         return SETS_CARDS
-    if _has(account.largest_free, last, wanted):
+    if request.wishes.names_cards:
+        if pick(Room(account), request, CardPolicy.BINPACK) is not None:
+            return None
+    elif _has(account.largest_free, last, wanted):
         return None
     if len(account.largest) <= last:
         return TOO_FEW_CARDS
     if not _has(account.largest, last, wanted):
         return TOO_LARGE
-    if not _has(account.largest_healthy, last, wanted):
-        return UNHEALTHY
-    return NO_ROOM if last == 0 else NO_ROOM_ON_ENOUGH
+    return _why_none_of_enough(account, request)
 
 
-def choose(account: NodeAccount, request: Request) -> tuple[Card, ...] | None:
-    """The tightest cards that are large enough, in index order; None if there are too few.
+def choose(
+    account: NodeAccount,
+    request: Request,
+    policy: CardPolicy = CardPolicy.BINPACK,
+    taken: Mapping[str, int] = NOTHING,
+) -> tuple[Card, ...] | None:
+    """The cards that a pod gets, in index order; None if there are too few with room.
 
-    Best fit keeps large gaps for large pods; on a tie the lowest index wins, so that the same
-    state always gives the same answer.
+    ``policy`` holds where the pod has no wish of its own. The same state always gives the same
+    answer. ``taken`` is as in Room.
     """
-    fitting = sorted(
-        (entry.free, entry.card.index, entry.card)
-        for entry in account.cards
-        if entry.card.is_healthy and entry.free >= request.units_per_card
-    )
-    if len(fitting) < request.card_count:
+    chosen = pick(Room(account, taken), request, policy)
+    if chosen is None:
         return None
-    chosen = (card for _, _, card in fitting[: request.card_count])
-    return tuple(sorted(chosen, key=lambda card: card.index))
+    return tuple(sorted((place.card for place in chosen), key=lambda card: card.index))
+
+
+def pick(room: Room, request: Request, policy: CardPolicy) -> Sequence[Place] | None:
+    """The places that ``choose`` takes.
+
+    binpack: those with least room that is enough, which keeps large gaps for large pods. spread:
+    the least used ones. Among equals the lowest index.
+    """
+    places, free = room.places, room.free
+    wishes = request.wishes
+    if wishes.names_cards:
+        places = [place for place in places if _is_wanted(place.card, wishes)]
+        free = [place.free for place in places]
+    first, count = bisect_left(free, request.units_per_card), request.card_count
+    if len(free) - first < count:
+        return None
+    if (wishes.card_policy or policy) is CardPolicy.SPREAD:
+        least_used = sorted(places[first:], key=lambda each: (each.utilisation, each.number))
+        return least_used[:count]
+    return places[first : first + count]
+
+
+def _why_none_of_enough(account: NodeAccount, request: Request) -> Reason:
+    """Why a node whose cards are enough and large enough has none to give."""
+    wishes, count = request.wishes, request.card_count
+    left: Sequence[CardAccount] = [
+        each for each in account.cards if each.card.units >= request.units_per_card
+    ]
+    if wishes.models:
+        left = [each for each in left if each.card.model in wishes.models]
+        if len(left) < count:
+            return WRONG_MODEL
+    if wishes.names_cards:
+        left = [each for each in left if _is_wanted(each.card, wishes)]
+        if len(left) < count:
+            return UNWANTED
+    left = [each for each in left if each.card.is_healthy]
+    if len(left) < count:
+        return UNHEALTHY
+    if sum(each.card.takes_new for each in left) < count:
+        return CORDONED
+    return NO_ROOM if count == 1 else NO_ROOM_ON_ENOUGH
+
+
+def _is_wanted(card: Card, wishes: Wishes) -> bool:
+    return (
+        (not wishes.models or card.model in wishes.models)
+        and (not wishes.only or card.uuid in wishes.only)
+        and card.uuid not in wishes.never
+    )
 
 
 def _has(falling: tuple[int, ...], place: int, wanted: int) -> bool:

@@ -31,6 +31,18 @@ SETS_CARDS: Final = Reason(
     "pod sets NVIDIA_VISIBLE_DEVICES itself, which early binding on the node cannot overrule",
     is_final=True,
 )
+WRONG_MODEL: Final = Reason(
+    "no GPU of the node that is large enough is of a model in gpushare.aliyun.com/card-models",
+    is_final=True,
+)
+UNWANTED: Final = Reason(
+    "gpushare.aliyun.com/card-uuids-only and card-uuids-not leave too few GPUs of the node",
+    is_final=True,
+)
+CORDONED: Final = Reason("GPUs that would be large enough are cordoned", is_final=True)
+UNREADABLE_CORDON: Final = Reason(
+    "node's annotation gpushare.aliyun.com/cordoned-cards cannot be read", is_final=True
+)
 UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy", is_final=True)
 # Time alone cures it, and no event tells kube-scheduler of that: extender/filter.py.
 COOLING: Final = Reason(

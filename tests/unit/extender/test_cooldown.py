@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from extender.cluster import FailedPodHandler
 from extender.cooldown import FIRST_SECONDS, MOST_SECONDS, WITHIN_SECONDS, Cooldown
-from extender.filter import filter_nodes
 from gpushare.errors import NoRoom
 from gpushare.objects import ContainerStatus, PodStatus
 from gpushare.placement import reasons
@@ -107,7 +106,7 @@ async def cooling_bench():
 
 
 def asked(bench, *nodes):
-    return filter_nodes(pod("next", 4), nodes, lambda n, r: bench.cluster.why_not(n, r, "next"))
+    return bench.cluster.filter(pod("next", 4), nodes)
 
 
 async def test_a_pod_goes_to_another_node_meanwhile():

@@ -6,7 +6,6 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from extender.filter import filter_nodes
 from gpushare import inventory
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_MEMORY
 from gpushare.errors import NoRoom
@@ -46,11 +45,7 @@ def bench() -> Bench:
 
 
 def fitting(bench: Bench, wanted: Pod) -> tuple[list[str], dict[str, str]]:
-    found = filter_nodes(
-        wanted,
-        ["n", "early", "older"],
-        lambda name, request: bench.cluster.why_not(name, request, wanted.uid),
-    )
+    found = bench.cluster.filter(wanted, ["n", "early", "older"])
     assert not found.failed
     return found.fitting, found.final
 

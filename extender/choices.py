@@ -1,0 +1,174 @@
+"""What the extender remembers to choose well, and the choices of each verb (pure).
+
+Nothing of it is needed to be right: after a restart it begins empty.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from extender import prioritize
+from extender.configuration import Policy
+from extender.filter import Filtered, filter_nodes, minds_other_nodes, refuse_all
+from extender.offers import Offers, how_many
+from gpushare.cards import Card, Request
+from gpushare.errors import RequestError
+from gpushare.ledger import Ledger
+from gpushare.objects import Pod
+from gpushare.placement import cards as placement
+from gpushare.placement.cards import Room
+from gpushare.placement.expected import Expected
+from gpushare.placement.index import Index, Verdict, Verdicts
+from gpushare.placement.rank import Policies, rank
+from gpushare.placement.reasons import NO_ROOM, Reason
+from gpushare.records import request_of
+from gpushare.wishes import CardPolicy, NodePolicy
+
+
+class Choices:
+    """``closed`` are nodes that take nothing new, and why; who changes it tells the ledger too.
+
+    ``soft_tainted`` are nodes that kube-scheduler should rather avoid.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        unit_mib: int,
+        closed: Mapping[str, Reason],
+        cooling: Callable[[float], set[str]],
+        policy: Policy,
+    ) -> None:
+        self.soft_tainted: set[str] = set()
+        self._ledger, self._unit_mib = ledger, unit_mib
+        self._closed, self._cooling = closed, cooling
+        self._few = policy.candidates
+        self._policies = policies(policy)
+        self._expected = Expected(ledger.changes.add)
+        self._offers = Offers()
+        self._index = Index(ledger.changes, self._names, self._judge)
+        self._rooms: dict[str, Room] = {}
+
+    def filter(self, pod: Pod, nodes: Sequence[str], now: float) -> Filtered:
+        """The nodes to offer to this pod, which begins a new attempt by this."""
+        try:
+            request = request_of(pod)
+        except RequestError as err:
+            return refuse_all(nodes, str(err))
+        uid = pod.uid
+        failed = self._offers.begin(uid, now)
+        verdicts = self._verdicts(request, uid, now)
+        few = how_many(self._few, failed)
+        if few and (minds_other_nodes(pod) or self._is_soft_tainted(nodes, verdicts)):
+            few = 0
+        found = filter_nodes(
+            nodes,
+            verdicts,
+            few=few,
+            last=frozenset(self._offers.tried(uid)),
+            cooling=self._cooling(now),
+        )
+        if found.best:
+            self._offers.offered(uid, found.fitting if found.is_short else [found.best], now)
+            self._expect(uid, found.best, request, now)
+        return found
+
+    def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[tuple[str, int]]:
+        """A score for each of the nodes that are left in this attempt; may raise RequestError."""
+        request = request_of(pod)
+        verdicts = self._verdicts(request, pod.uid, now)
+        tried = frozenset(self._offers.tried(pod.uid))
+        order = prioritize.in_order(nodes, verdicts, tried)
+        if order and order[0] in verdicts.fits:
+            self._expect(pod.uid, order[0], request, now)
+        return prioritize.scores(order)
+
+    def choose(self, pod_uid: str, node: str, request: Request) -> tuple[Card, ...] | None:
+        """The cards that a pod gets on a node now; None if it has too few with room.
+
+        Those that it was expected on if it can still have them; else such as leave room for what
+        else is expected, if there are.
+        """
+        expected = self._expected.drop(pod_uid)
+        account = self._ledger.account(node, besides=pod_uid)
+        if account is None:
+            return None
+        wanted, policy = request.units_per_card, self._policies.card
+        if expected is not None and expected.node == node:
+            cards = tuple(
+                each.card
+                for each in account.cards
+                if each.card.uuid in expected.cards and each.card.takes_new and each.free >= wanted
+            )
+            if len(cards) == request.card_count and expected.units == wanted:
+                return cards
+        taken = self._expected.taken(node)
+        return placement.choose(account, request, policy, taken) or placement.choose(
+            account, request, policy
+        )
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod is bound or gone."""
+        self._expected.drop(pod_uid)
+        self._offers.forget(pod_uid)
+
+    def verdict(self, node: str, request: Request, pod_uid: str = "") -> Verdict:
+        """What is true of one node now, computed afresh; a pod's own reserves do not count."""
+        if node in self._closed:
+            return self._closed[node]
+        account = self._ledger.account(node, besides=pod_uid)
+        reason = placement.why_not(account, request, self._unit_mib)
+        if reason is not None or account is None:
+            self._rooms.pop(node, None)
+            return reason or NO_ROOM
+        taken = self._expected.taken(node)
+        if taken:
+            found = rank(Room(account, taken), request, self._policies, node)
+            if found is not None:
+                return found
+        room = self._rooms.get(node)
+        if room is None or room.account is not account:
+            room = Room(account)
+            if not pod_uid:
+                self._rooms[node] = room
+        found = rank(room, request, self._policies, node)
+        if found is None:
+            return NO_ROOM
+        return (1, *found[1:]) if taken else found
+
+    def _judge(self, node: str, request: Request) -> Verdict:
+        return self.verdict(node, request)
+
+    def _verdicts(self, request: Request, pod_uid: str, now: float) -> Verdicts:
+        self._expected.expire(now)
+        self._expected.drop(pod_uid)
+        verdicts = self._index.of(request)
+        own = self._ledger.reserved_on(pod_uid)
+        if not own:
+            return verdicts
+        return verdicts.besides({node: self.verdict(node, request, pod_uid) for node in own})
+
+    def _expect(self, pod_uid: str, node: str, request: Request, now: float) -> None:
+        if not pod_uid or self._ledger.has_reserve(pod_uid):
+            return  # what is held counts already
+        account = self._ledger.account(node)
+        if account is None:
+            return
+        policy = self._policies.card
+        cards = placement.choose(account, request, policy, self._expected.taken(node))
+        if cards is not None:
+            uuids = tuple(card.uuid for card in cards)
+            self._expected.expect(pod_uid, node, uuids, request.units_per_card, now)
+
+    def _is_soft_tainted(self, nodes: Sequence[str], verdicts: Verdicts) -> bool:
+        tainted = [name for name in self.soft_tainted if name in verdicts.fits]
+        return bool(tainted) and not set(nodes).isdisjoint(tainted)
+
+    def _names(self) -> Iterator[str]:
+        return chain(self._ledger.nodes(), self._closed)
+
+
+def policies(policy: Policy) -> Policies:
+    """What the configuration says, for the pure core."""
+    points = tuple((point.utilization, point.score) for point in policy.shape)
+    found = Policies(NodePolicy(policy.node), CardPolicy(policy.card))
+    return Policies(found.node, found.card, points or found.shape)

@@ -1,0 +1,73 @@
+"""Which nodes a pod was offered in vain (pure).
+
+A pod that was offered nodes and comes again had an attempt that failed later: a volume, another
+plugin, a bind. Offered the same few nodes it might fail on them for ever, so they come last at its
+next attempts, and after some attempts it is offered all there are.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+MAX_PODS: Final = 10_000
+MAX_TRIED: Final = 64  # of one pod; then it starts over
+REMEMBERED_SECONDS: Final = 600.0  # kube-scheduler tries again after 300 s at the latest
+MORE_AFTER: Final = 2  # failed attempts until four times as many nodes are offered
+ALL_AFTER: Final = 3
+
+
+@dataclass(slots=True)
+class _Pod:
+    attempts: int = 0
+    tried: dict[str, None] = field(default_factory=dict)  # before the attempt that goes on now
+    last: tuple[str, ...] = ()
+    at: float = 0.0
+
+
+class Offers:
+    """Every ``now`` is in seconds of the same monotonic clock."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, _Pod] = {}  # last asked about last
+
+    def begin(self, pod_uid: str, now: float) -> int:
+        """A new attempt of this pod; how many were offered nodes before and have failed."""
+        while self._pods:
+            uid, oldest = next(iter(self._pods.items()))
+            if len(self._pods) <= MAX_PODS and now - oldest.at <= REMEMBERED_SECONDS:
+                break
+            del self._pods[uid]
+        pod = self._pods.get(pod_uid)
+        if pod is None:
+            return 0
+        if len(pod.tried) + len(pod.last) > MAX_TRIED:
+            pod.tried.clear()
+        pod.tried |= dict.fromkeys(pod.last)
+        pod.last = ()
+        return pod.attempts
+
+    def offered(self, pod_uid: str, nodes: Iterable[str], now: float) -> None:
+        """This attempt stands or falls with these nodes."""
+        pod = self._pods.pop(pod_uid, None) or _Pod()
+        self._pods[pod_uid] = pod
+        pod.last, pod.at = tuple(nodes), now
+        pod.attempts += 1
+
+    def tried(self, pod_uid: str) -> Iterable[str]:
+        """The nodes of attempts that have failed."""
+        pod = self._pods.get(pod_uid)
+        return pod.tried if pod is not None else ()
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod is bound or gone."""
+        self._pods.pop(pod_uid, None)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+
+def how_many(few: int, failed: int) -> int:
+    """How many nodes to offer after so many failed attempts; 0 is all."""
+    if not few or failed >= ALL_AFTER:
+        return 0
+    return few * 4 if failed >= MORE_AFTER else few

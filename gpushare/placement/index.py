@@ -1,0 +1,96 @@
+"""What has been decided about each node, kept until something on the node changes (pure).
+
+Requests that want the same (a class) have the same verdict everywhere, so a call costs the nodes
+that have changed since the last one of its class, and the names in the call.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from gpushare.cards import Request
+from gpushare.changes import Changes
+from gpushare.placement.rank import Rank
+from gpushare.placement.reasons import NO_CARDS, Reason
+from gpushare.wishes import Wishes
+
+Verdict = Rank | Reason
+Judge = Callable[[str, Request], Verdict]
+
+MAX_VERDICTS: Final = 250_000  # some 40 MB
+LEAST_CLASSES: Final = 8
+
+_Class = tuple[int, int, bool, Wishes]
+
+
+class Verdicts:
+    """``fits`` and ``refused`` by node, and the ranks of those that fit, best first.
+
+    A node in neither has no cards.
+    """
+
+    __slots__ = ("fits", "order", "refused", "seen")
+
+    def __init__(self, seen: int, verdicts: Iterable[tuple[str, Verdict]]) -> None:
+        self.seen = seen
+        self.fits: dict[str, Rank] = {}
+        self.refused: dict[str, Reason] = {}
+        for name, verdict in verdicts:
+            if isinstance(verdict, tuple):
+                self.fits[name] = verdict
+            elif verdict is not NO_CARDS:
+                self.refused[name] = verdict
+        self.order = sorted(self.fits.values())
+
+    def put(self, name: str, verdict: Verdict) -> None:
+        """Replace what was decided about one node."""
+        before = self.fits.pop(name, None)
+        if before is not None:
+            del self.order[bisect_left(self.order, before)]
+        self.refused.pop(name, None)
+        if isinstance(verdict, tuple):
+            self.fits[name] = verdict
+            insort(self.order, verdict)
+        elif verdict is not NO_CARDS:
+            self.refused[name] = verdict
+
+    def besides(self, others: Mapping[str, Verdict]) -> "Verdicts":
+        """A copy in which ``others`` are decided otherwise."""
+        made = Verdicts(self.seen, ())
+        made.fits, made.refused = dict(self.fits), dict(self.refused)
+        made.order = list(self.order)
+        for name, verdict in others.items():
+            made.put(name, verdict)
+        return made
+
+
+class Index:
+    """``judge`` decides afresh; whatever its answer depends on is told to ``changes``."""
+
+    def __init__(self, changes: Changes, names: Callable[[], Iterable[str]], judge: Judge) -> None:
+        self._changes, self._names, self._judge = changes, names, judge
+        self._classes: dict[_Class, Verdicts] = {}  # last used one last
+
+    def of(self, request: Request) -> Verdicts:
+        """Every node's verdict as it is now. Not to be changed, and not to be kept."""
+        which = (
+            request.units_per_card,
+            request.card_count,
+            request.sets_cards,
+            request.wishes,
+        )
+        verdicts = self._classes.pop(which, None)
+        now = self._changes.now
+        changed = self._changes.since(verdicts.seen) if verdicts is not None else None
+        if verdicts is None or changed is None:
+            names = self._names()
+            verdicts = Verdicts(now, [(name, self._judge(name, request)) for name in names])
+        else:
+            for name in changed:
+                verdicts.put(name, self._judge(name, request))
+            verdicts.seen = now
+        self._classes[which] = verdicts
+        most = max(LEAST_CLASSES, MAX_VERDICTS // (len(verdicts.fits) + len(verdicts.refused) + 1))
+        while len(self._classes) > most:
+            del self._classes[next(iter(self._classes))]
+        return verdicts

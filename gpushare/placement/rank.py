@@ -1,0 +1,78 @@
+"""Which of the nodes that fit is better (pure).
+
+A node is judged by the cards that the pod would get there, as full as they would be with it; only
+among equals by all its cards together. A sum over the node would call a node half full whether its
+cards are all half full or half of them are empty, and large pods need the empty ones.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from gpushare.cards import Request
+from gpushare.placement.cards import Place, Room, pick
+from gpushare.wishes import CardPolicy, NodePolicy
+
+Shape = tuple[tuple[float, float], ...]  # utilisation in percent, rising, and score
+
+# Every policy for nodes is a function of utilisation.
+SHAPES: Final[Mapping[NodePolicy, Shape]] = MappingProxyType(
+    {
+        NodePolicy.BINPACK: ((0, 0), (100, 10)),
+        NodePolicy.SPREAD: ((0, 10), (100, 0)),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What holds where a pod has no wish. ``shape`` is what ``NodePolicy.SHAPE`` means."""
+
+    node: NodePolicy = NodePolicy.BINPACK
+    card: CardPolicy = CardPolicy.BINPACK
+    shape: Shape = SHAPES[NodePolicy.BINPACK]
+
+    def shape_of(self, policy: NodePolicy) -> Shape:
+        return self.shape if policy is NodePolicy.SHAPE else SHAPES[policy]
+
+
+# Sorts best first. The first part is 1 where the node fits only while what was just ranked best
+# elsewhere does not come; the last is the node's name, which no two nodes share.
+Rank = tuple[int, float, float, str]
+
+
+def rank(room: Room, request: Request, policies: Policies, name: str) -> Rank | None:
+    """How good the node ``name`` is for a pod by what ``room`` it has; None if it has none."""
+    chosen = pick(room, request, policies.card)
+    if chosen is None:
+        return None
+    shape = policies.shape_of(request.wishes.node_policy or policies.node)
+    cards = score(shape, _utilisation(chosen, request))
+    more = request.units_per_card * request.card_count
+    return (0, -cards, -score(shape, 100 * (room.used + more) / room.units), name)
+
+
+def score(shape: Shape, utilisation: float) -> float:
+    """The value of a piecewise linear function, constant outside its points.
+
+    As kube-scheduler's RequestedToCapacityRatio (noderesources/requested_to_capacity_ratio.go) has
+    it, without its rounding to whole numbers: equal ranks would be decided by chance there.
+    """
+    place = bisect_left(shape, (utilisation, float("-inf")))
+    if place == 0:
+        return shape[0][1]
+    if place == len(shape):
+        return shape[-1][1]
+    (left, low), (right, high) = shape[place - 1], shape[place]
+    return low + (high - low) * (utilisation - left) / (right - left)
+
+
+def _utilisation(chosen: Sequence[Place], request: Request) -> float:
+    """Of the chosen cards together, in percent, with the pod on them."""
+    units = free = 0
+    for place in chosen:
+        units += place.card.units
+        free += place.free
+    return 100 * (units - free + request.units_per_card * len(chosen)) / units

@@ -1,0 +1,83 @@
+"""What a pod wishes of the cards and of the node that it gets: annotations of its user (pure)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from gpushare.contract import (
+    ANNOTATION_CARD_MODELS,
+    ANNOTATION_CARD_POLICY,
+    ANNOTATION_CARDS_NOT,
+    ANNOTATION_CARDS_ONLY,
+    ANNOTATION_NODE_POLICY,
+)
+from gpushare.errors import RequestError
+
+_SHOWN: Final = 63
+
+
+class NodePolicy(StrEnum):
+    """``SHAPE`` is the function of utilisation that the extender's configuration has."""
+
+    BINPACK = "binpack"
+    SPREAD = "spread"
+    SHAPE = "shape"
+
+
+class CardPolicy(StrEnum):
+    BINPACK = "binpack"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """None is the configuration's policy; an empty set of models or of ``only`` limits nothing.
+
+    A card in ``never`` is not given, whatever else names it.
+    """
+
+    node_policy: NodePolicy | None = None
+    card_policy: CardPolicy | None = None
+    models: frozenset[str] = frozenset()
+    only: frozenset[str] = frozenset()
+    never: frozenset[str] = frozenset()
+
+    @property
+    def names_cards(self) -> bool:
+        """Whether some cards are not to be had for this pod, however empty they are."""
+        return bool(self.models or self.only or self.never)
+
+
+NO_WISHES: Final = Wishes()
+
+
+def read(annotations: Mapping[str, str]) -> Wishes:
+    """The wishes on a pod. RequestError with a text for the user: a policy that there is not."""
+    node = _policy(annotations, ANNOTATION_NODE_POLICY, NodePolicy)
+    card = _policy(annotations, ANNOTATION_CARD_POLICY, CardPolicy)
+    models = names(annotations.get(ANNOTATION_CARD_MODELS, ""))
+    only = names(annotations.get(ANNOTATION_CARDS_ONLY, ""))
+    never = names(annotations.get(ANNOTATION_CARDS_NOT, ""))
+    if node is None and card is None and not (models or only or never):
+        return NO_WISHES
+    return Wishes(node, card, models, only, never)
+
+
+def names(text: str) -> frozenset[str]:
+    """The exact names in a comma-separated list; blank entries are none."""
+    return frozenset(part for each in text.split(",") if (part := each.strip()))
+
+
+_P = TypeVar("_P", bound=StrEnum)
+
+
+def _policy(annotations: Mapping[str, str], key: str, policies: type[_P]) -> _P | None:
+    text = annotations.get(key)
+    if text is None:
+        return None
+    try:
+        return policies(text)
+    except ValueError:
+        known = " or ".join(policies)
+        raise RequestError(f"annotation {key} is {text[:_SHOWN]!r}: write {known}") from None
