@@ -14,6 +14,7 @@ from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
 from gpushare.placement import cards as placement
 from gpushare.placement.reasons import COOLING, UNREADABLE, Reason
+from gpushare.placement.victims import why_not_without
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,23 @@ class Cluster:
         if reason is None and self.cooldown.is_cooling(node, self._clock.monotonic()):
             return COOLING
         return reason
+
+    def why_not_without(
+        self, node: str, request: Request, victims: Iterable[str], pod: Pod
+    ) -> Reason | None:
+        """Why the pod would not fit on a node once ``victims`` (uids) are gone.
+
+        A node that takes no pods for a while is no obstacle: by the time they are gone it may.
+        """
+        return why_not_without(
+            self.ledger,
+            node,
+            request,
+            victims,
+            unit_mib=self.unit_mib,
+            pod_uid=pod.uid,
+            priority=pod.priority,
+        )
 
     def cooling_nodes(self) -> int:
         """How many nodes take no pods because they have just failed some."""
