@@ -16,6 +16,7 @@ from gpushare.errors import RecordError
 from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
 from gpushare.placement.reasons import COOLING, UNREADABLE, UNREADABLE_CORDON, Reason
+from gpushare.placement.victims import why_not_without
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,23 @@ class Cluster:
     def prioritize(self, pod: Pod, nodes: Sequence[str]) -> list[tuple[str, int]]:
         """A score for each of ``nodes``, no two alike; RequestError if it cannot be granted."""
         return self.choices.prioritize(pod, nodes, self.clock.monotonic())
+
+    def why_not_without(
+        self, node: str, request: Request, victims: Iterable[str], pod: Pod
+    ) -> Reason | None:
+        """Why the pod would not fit on a node once ``victims`` (uids) are gone.
+
+        A node that takes no pods for a while is no obstacle: by the time they are gone it may.
+        """
+        return why_not_without(
+            self.ledger,
+            node,
+            request,
+            victims,
+            unit_mib=self.unit_mib,
+            pod_uid=pod.uid,
+            priority=pod.priority,
+        )
 
     def cooling_nodes(self) -> int:
         """How many nodes take no pods because they have just failed some."""

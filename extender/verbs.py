@@ -1,6 +1,7 @@
 """The verbs that decide, as kube-scheduler calls them: decode, ask the verb, encode."""
 
 import logging
+from collections import Counter
 from typing import Final
 
 import msgspec
@@ -9,13 +10,16 @@ from aiohttp import web
 from extender.bind import Binder
 from extender.cluster import Cluster
 from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
+from extender.preempt import judge
 from extender.wire import (
     BindingResult,
     ExtenderArgs,
     FilterResult,
     HostPriority,
+    PreemptionResult,
     args_decoder,
     binding_decoder,
+    preemption_decoder,
 )
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import GpushareError, RequestError
@@ -35,6 +39,7 @@ class Verbs:
         app.router.add_post(f"{EXTENDER_PREFIX}/filter", self._filter, name="filter")
         app.router.add_post(f"{EXTENDER_PREFIX}/prioritize", self._prioritize, name="prioritize")
         app.router.add_post(f"{EXTENDER_PREFIX}/bind", self._bind, name="bind")
+        app.router.add_post(f"{EXTENDER_PREFIX}/preempt", self._preempt, name="preempt")
 
     async def _filter(self, request: web.Request) -> web.Response:
         args = await decoded(args_decoder, request)
@@ -75,6 +80,30 @@ class Verbs:
             },
         )
         return answer([HostPriority(name, score) for name, score in scores])
+
+    async def _preempt(self, request: web.Request) -> web.Response:
+        args = await decoded(preemption_decoder, request)
+        proposed = args.proposed()
+        if proposed is None:
+            raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is given")
+        uids = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
+        found = judge(
+            args.pod,
+            uids,
+            lambda node, wanted, victims: self._cluster.why_not_without(
+                node, wanted, victims, args.pod
+            ),
+        )
+        request[OUTCOME] = "some" if found.kept else "none"
+        log.info(
+            "preemption judged",
+            extra={
+                "pod": args.pod.key,
+                "kept": len(found.kept),
+                "vetoed": Counter(found.vetoed.values()),
+            },
+        )
+        return answer(PreemptionResult({node: proposed[node] for node in found.kept}))
 
     async def _bind(self, request: web.Request) -> web.Response:
         args = await decoded(binding_decoder, request)

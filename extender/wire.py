@@ -51,6 +51,46 @@ class HostPriority(msgspec.Struct):
     score: int = msgspec.field(name="Score")
 
 
+class MetaPod(msgspec.Struct):
+    uid: str = msgspec.field(name="UID")
+
+
+class MetaVictims(msgspec.Struct):
+    pods: list[MetaPod] | None = msgspec.field(name="Pods", default=None)
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class Victims(msgspec.Struct):
+    pods: list[_Named] | None = msgspec.field(name="Pods", default=None)
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class PreemptionArgs(msgspec.Struct):
+    """A preempt call: uids where nodeCacheCapable is set, pods in full elsewhere."""
+
+    pod: Pod = msgspec.field(name="Pod")
+    full: dict[str, Victims] | None = msgspec.field(name="NodeNameToVictims", default=None)
+    meta: dict[str, MetaVictims] | None = msgspec.field(name="NodeNameToMetaVictims", default=None)
+
+    def proposed(self) -> dict[str, MetaVictims] | None:
+        """Node to victims, in the form of the answer; None for a body that proposes nothing."""
+        if self.meta is not None:
+            return self.meta
+        if self.full is None:
+            return None
+        return {
+            node: MetaVictims(
+                [MetaPod(pod.metadata.uid) for pod in victims.pods or ()],
+                victims.num_pdb_violations,
+            )
+            for node, victims in self.full.items()
+        }
+
+
+class PreemptionResult(msgspec.Struct):
+    meta: dict[str, MetaVictims] = msgspec.field(name="NodeNameToMetaVictims")
+
+
 class BindingArgs(msgspec.Struct):
     pod_name: str = msgspec.field(name="PodName")
     pod_namespace: str = msgspec.field(name="PodNamespace")
@@ -65,4 +105,5 @@ class BindingResult(msgspec.Struct):
 _decode_named = msgspec.json.Decoder(_Named).decode
 args_decoder: Final = msgspec.json.Decoder(ExtenderArgs)
 binding_decoder: Final = msgspec.json.Decoder(BindingArgs)
+preemption_decoder: Final = msgspec.json.Decoder(PreemptionArgs)
 encode: Final = msgspec.json.Encoder().encode

@@ -1,15 +1,19 @@
 """Who holds how much of which card (pure).
 
-Shares come from bound pods, reserves from decisions that are not yet on the API server. What is
-free is always computed from them, never added up and taken back, so that no order of events and no
-repeated event can make it drift; the result is kept per node until something there changes.
+Shares come from bound pods, reserves from decisions that are not yet on the API server, holds and
+claims from plans (gpushare/holds.py). What is free is always computed from them, never added up
+and taken back, so that no order of events and no repeated event can make it drift; the result is
+kept per node until something there changes.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
 from gpushare.cards import Card, Inventory, Share
 from gpushare.changes import Changes
+from gpushare.holds import Claim, Hold, Kept, Room, Slot, add_units, counts, where
+from gpushare.layer import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +36,21 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class CardAccount:
-    """What is held of one card, in units. ``free`` saturates at zero, ``over`` says by how much."""
+    """What is held of one card, in units. ``free`` saturates at zero, ``over`` says by how much.
+
+    ``reserved`` is of reserves and holds, ``claimed`` of the claims that count against who asks.
+    """
 
     card: Card
     used: int
     unplaced: int
     reserved: int
+    claimed: int = 0
 
     @property
     def free(self) -> int:
-        return max(0, self.card.units - self.used - self.unplaced - self.reserved)
+        held = self.used + self.unplaced + self.reserved + self.claimed
+        return max(0, self.card.units - held)
 
     @property
     def over(self) -> int:
@@ -62,26 +71,76 @@ class NodeAccount:
     largest: tuple[int, ...]
 
 
+_Key = tuple[type[Kept], str]
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_NONE: Final[frozenset[str]] = frozenset()
+_NO_KEYS: Final[frozenset[_Key]] = frozenset()
+
+
 @dataclass(slots=True)
 class _Node:
+    """``kept`` are holds and claims with their slots on this node alone."""
+
     inventory: Inventory | None = None
     shares: dict[str, Share] = field(default_factory=dict)
     reserves: dict[str, Reserve] = field(default_factory=dict)
+    kept: dict[_Key, Kept] = field(default_factory=dict)
     account: NodeAccount | None = None
 
     @property
     def is_empty(self) -> bool:
-        return self.inventory is None and not self.shares and not self.reserves
+        return self.inventory is None and not (self.shares or self.reserves or self.kept)
+
+    def copy(self) -> "_Node":
+        return _Node(
+            self.inventory,
+            dict(self.shares),
+            dict(self.reserves),
+            dict(self.kept),
+            self.account,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Maps:
+    nodes: MutableMapping[str, _Node] = field(default_factory=dict)
+    node_of_share: MutableMapping[str, str] = field(default_factory=dict)
+    nodes_of_reserve: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
+    kept: MutableMapping[_Key, Kept] = field(default_factory=dict)
+    pins: MutableMapping[str, frozenset[_Key]] = field(default_factory=dict)
 
 
 class Ledger:
     """Not thread-safe: one event loop owns it. ``changes`` has the node of every change."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, _over: _Maps | None = None) -> None:
         self.changes = Changes()
-        self._nodes: dict[str, _Node] = {}
-        self._node_of_share: dict[str, str] = {}
-        self._nodes_of_reserve: dict[str, set[str]] = {}
+        maps = _Maps() if _over is None else _over
+        self._maps = maps
+        self._nodes = maps.nodes
+        self._node_of_share = maps.node_of_share
+        self._nodes_of_reserve = maps.nodes_of_reserve
+        self._kept = maps.kept
+        self._pins = maps.pins
+        self._copied: set[str] | None = None if _over is None else set()
+
+    def overlay(self) -> "Ledger":
+        """A ledger to try things on: it begins as this one, and nothing done to it reaches this.
+
+        A node is copied when it is first changed there, and nothing else ever. It is for one
+        decision: of no use any more once this ledger has changed.
+        """
+        maps = self._maps
+        return Ledger(
+            _over=_Maps(
+                Layer(maps.nodes),
+                Layer(maps.node_of_share),
+                Layer(maps.nodes_of_reserve),
+                Layer(maps.kept),
+                Layer(maps.pins),
+            )
+        )
 
     def set_inventory(self, node: str, inventory: Inventory | None) -> None:
         """State the cards of a node; None takes them away, and keeps what is held there."""
@@ -96,9 +155,12 @@ class Ledger:
         self._node_of_share[share.pod_uid] = share.node
 
     def remove_share(self, pod_uid: str) -> None:
-        """Forget a pod that has ended or is gone, with all its reserves."""
-        for node in tuple(self._nodes_of_reserve.get(pod_uid, ())):
+        """Forget a pod that has ended or is gone, with all its reserves and pinned slots."""
+        for node in self._nodes_of_reserve.get(pod_uid, ()):
             self.release(pod_uid, node)
+        for key in self._pins.get(pod_uid, ()):
+            kept = self._kept[key]
+            self._enter(replace(kept, slots=tuple(s for s in kept.slots if s.pod_uid != pod_uid)))
         node_name = self._node_of_share.pop(pod_uid, None)
         if node_name is not None:
             del self._touch(node_name).shares[pod_uid]
@@ -106,19 +168,57 @@ class Ledger:
 
     def reserve(self, reserve: Reserve) -> None:
         """Hold units for one pod on one node, replacing what that pod held there."""
-        self._touch(reserve.node).reserves[reserve.pod_uid] = reserve
-        self._nodes_of_reserve.setdefault(reserve.pod_uid, set()).add(reserve.node)
+        uid = reserve.pod_uid
+        self._touch(reserve.node).reserves[uid] = reserve
+        self._nodes_of_reserve[uid] = self._nodes_of_reserve.get(uid, _NONE) | {reserve.node}
 
     def release(self, pod_uid: str, node: str) -> None:
         """Let go of one reserve, if it is still there."""
-        held = self._nodes_of_reserve.get(pod_uid, set())
+        held = self._nodes_of_reserve.get(pod_uid, _NONE)
         if node not in held:
             return
-        held.discard(node)
-        if not held:
-            del self._nodes_of_reserve[pod_uid]
+        _put(self._nodes_of_reserve, pod_uid, held - {node})
         del self._touch(node).reserves[pod_uid]
         self._drop_if_empty(node)
+
+    def take(self, kept: Kept) -> None:
+        """Keep all slots of a hold or claim, and nothing else of what its owner had kept so.
+
+        Whether the room is there is for the caller to look at. A slot that is pinned to a pod with
+        a share is left out: the pod is there already.
+        """
+        slots = tuple(s for s in kept.slots if s.pod_uid not in self._node_of_share)
+        self._enter(replace(kept, slots=slots))
+
+    def let_go(self, kind: type[Kept], owner: str) -> Kept | None:
+        """Let go of all slots of an owner's hold or claim; what was kept, None if nothing was."""
+        kept = self._kept.get((kind, owner))
+        if kept is not None:
+            self._enter(replace(kept, slots=()))
+        return kept
+
+    def expire(self, now: float) -> list[Kept]:
+        """Let go of what has expired by ``now``, and say what that was: no pod event shows it."""
+        due = [kept for kept in self._kept.values() if kept.expires_at <= now]
+        for kept in due:
+            self.let_go(type(kept), kept.owner)
+        return due
+
+    def kept(self) -> Iterator[Kept]:
+        """All holds and claims, with the slots that are left of them."""
+        yield from self._kept.values()
+
+    def room_kept(self, node: str, *, besides: str = "", priority: int | None = None) -> Room:
+        """CPU and memory that holds and claims keep on a node for others than ``besides``."""
+        entry = self._nodes.get(node)
+        slots = [
+            slot
+            for kept in (entry.kept.values() if entry is not None else ())
+            if counts(kept, priority)
+            for slot in kept.slots
+            if not besides or slot.pod_uid != besides
+        ]
+        return Room(sum(s.cpu_milli for s in slots), sum(s.memory_bytes for s in slots))
 
     def share(self, pod_uid: str) -> Share | None:
         node = self._node_of_share.get(pod_uid)
@@ -133,7 +233,8 @@ class Ledger:
         return self._nodes_of_reserve.get(pod_uid, ())
 
     def has_reserve(self, pod_uid: str) -> bool:
-        return pod_uid in self._nodes_of_reserve
+        """Whether anything is kept for this pod itself: a reserve or a slot pinned to it."""
+        return pod_uid in self._nodes_of_reserve or pod_uid in self._pins
 
     def reserves(self) -> Iterator[Reserve]:
         for entry in self._nodes.values():
@@ -152,22 +253,48 @@ class Ledger:
         """Names of the nodes that have cards."""
         return (name for name, entry in self._nodes.items() if entry.inventory is not None)
 
-    def account(self, node: str, *, besides: str = "") -> NodeAccount | None:
+    def account(
+        self, node: str, *, besides: str = "", priority: int | None = None
+    ) -> NodeAccount | None:
         """What is held and free on ``node``; None if it has no cards.
 
-        A reserve of the pod ``besides`` is left out: it never stands in that pod's own way.
+        What is kept for the pod ``besides`` is left out: it never stands in that pod's own way.
+        ``priority`` is of who asks, and claims below it do not count; None counts them all.
         """
         entry = self._nodes.get(node)
         if entry is None or entry.inventory is None:
             return None
-        if besides and besides in entry.reserves:
-            return _account(entry, entry.inventory, besides)
-        if entry.account is None:
-            entry.account = _account(entry, entry.inventory, "")
-        return entry.account
+        if besides not in entry.reserves and not (entry.kept and (besides or priority is not None)):
+            if entry.account is None:
+                entry.account = _account(entry, entry.inventory, "", None)
+            return entry.account
+        return _account(entry, entry.inventory, besides, priority)
+
+    def _enter(self, kept: Kept) -> None:
+        """The one place where holds and claims change: put in what has slots, take out the rest."""
+        key = type(kept), kept.owner
+        before = self._kept.get(key)
+        old: tuple[Slot, ...] = before.slots if before is not None else ()
+        new = kept.slots
+        for uid in {s.pod_uid for s in (*old, *new) if s.pod_uid}:
+            pins = self._pins.get(uid, _NO_KEYS) - {key}
+            is_pinned = any(slot.pod_uid == uid for slot in new)
+            _put(self._pins, uid, pins | {key} if is_pinned else pins)
+        for node in {slot.node for slot in (*old, *new)}:
+            here = tuple(slot for slot in new if slot.node == node)
+            _put(self._touch(node).kept, key, replace(kept, slots=here) if here else None)
+            self._drop_if_empty(node)
+        _put(self._kept, key, kept if new else None)
 
     def _touch(self, node: str) -> _Node:
-        entry = self._nodes.setdefault(node, _Node())
+        """The node's entry to be changed: every change goes through here."""
+        entry = self._nodes.get(node)
+        if entry is None:
+            entry = self._nodes[node] = _Node()
+        elif self._copied is not None and node not in self._copied:
+            entry = self._nodes[node] = entry.copy()
+        if self._copied is not None:
+            self._copied.add(node)
         entry.account = None
         self.changes.add(node)
         return entry
@@ -177,9 +304,22 @@ class Ledger:
             del self._nodes[node]
 
 
-def _account(entry: _Node, inventory: Inventory, besides: str) -> NodeAccount:
+def summed(inventory: Inventory, cards: Sequence[CardAccount]) -> NodeAccount:
+    """The account of a node that has just these cards."""
+    healthy = [account for account in cards if account.card.takes_new]
+    return NodeAccount(
+        inventory,
+        tuple(cards),
+        largest_free=_falling(account.free for account in healthy),
+        largest_healthy=_falling(account.card.units for account in healthy),
+        largest=_falling(account.card.units for account in cards),
+    )
+
+
+def _account(entry: _Node, inventory: Inventory, besides: str, priority: int | None) -> NodeAccount:
     used: dict[str, int] = {}
     reserved: dict[str, int] = {}
+    claimed: dict[str, int] = {}
     unplaced = 0
     for share in entry.shares.values():
         if share.is_unplaced:
@@ -190,21 +330,37 @@ def _account(entry: _Node, inventory: Inventory, besides: str) -> NodeAccount:
     for reserve in entry.reserves.values():
         if reserve.pod_uid == besides:
             continue
-        # Decided when the node still named its cards otherwise: it may land on any of them.
-        for uuid in reserve.cards if here.issuperset(reserve.cards) else here:
+        for uuid in where(reserve.cards, here):
             reserved[uuid] = reserved.get(uuid, 0) + reserve.units
-    cards = tuple(
-        CardAccount(card, used.get(card.uuid, 0), unplaced, reserved.get(card.uuid, 0))
+    if entry.kept:
+        # Of one pod only what goes beyond its reserve, card by card.
+        counted = {
+            (reserve.pod_uid, uuid): reserve.units
+            for reserve in entry.reserves.values()
+            for uuid in where(reserve.cards, here)
+        }
+        for kind, sums in ((Hold, reserved), (Claim, claimed)):
+            mine = [k for k in entry.kept.values() if type(k) is kind and counts(k, priority)]
+            add_units(mine, here, besides, counted, sums)
+    cards = [
+        CardAccount(
+            card,
+            used.get(card.uuid, 0),
+            unplaced,
+            reserved.get(card.uuid, 0),
+            claimed.get(card.uuid, 0),
+        )
         for card in inventory.cards
-    )
-    healthy = [account for account in cards if account.card.takes_new]
-    return NodeAccount(
-        inventory,
-        cards,
-        largest_free=_falling(account.free for account in healthy),
-        largest_healthy=_falling(account.card.units for account in healthy),
-        largest=_falling(account.card.units for account in cards),
-    )
+    ]
+    return summed(inventory, cards)
+
+
+def _put(mapping: MutableMapping[_K, _V], key: _K, value: _V | None) -> None:
+    """Set what says something, take out what does not."""
+    if value:
+        mapping[key] = value
+    else:
+        mapping.pop(key, None)
 
 
 def _falling(units: Iterable[int]) -> tuple[int, ...]:

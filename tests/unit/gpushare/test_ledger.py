@@ -99,6 +99,11 @@ class Scheduling(RuleBasedStateMachine):
     def the_ledger_equals_a_fresh_count(self):
         assert {share.pod_uid: share for share in self.ledger.shares()} == self.shares
         assert {(r.pod_uid, r.node): r for r in self.ledger.reserves()} == self.reserves
+        fresh = self.counted_anew()
+        for name in NODES:
+            assert self.ledger.account(name) == fresh.account(name)
+
+    def counted_anew(self):
         fresh = Ledger()
         for name, inventory in self.sizes.items():
             fresh.set_inventory(name, inventory)
@@ -106,8 +111,7 @@ class Scheduling(RuleBasedStateMachine):
             fresh.put_share(share)
         for reserve in self.reserves.values():
             fresh.reserve(reserve)
-        for name in NODES:
-            assert self.ledger.account(name) == fresh.account(name)
+        return fresh
 
     @invariant()
     def what_is_free_never_wraps(self):
