@@ -1,0 +1,138 @@
+"""Many requests at once to a local cluster's API server, as its administrator."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+
+from localcluster.cluster import Cluster
+
+PARALLEL = 24
+PODS = "/api/v1/namespaces/default/pods"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class _Meta(msgspec.Struct, rename="camel", frozen=True):
+    name: str = ""
+    resource_version: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel", frozen=True):
+    node_name: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = _Spec()
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: _Pod
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+class ApiServer:
+    """Requests raise RuntimeError with the server's words where they are refused."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
+        self._session, self._server = session, server
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, cluster: Cluster) -> AsyncIterator[Self]:
+        pki = cluster.state.pki
+        context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+        context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+        connector = aiohttp.TCPConnector(ssl=context, limit=PARALLEL + 4)
+        limit = aiohttp.ClientTimeout(total=120)
+        async with aiohttp.ClientSession(connector=connector, timeout=limit) as session:
+            yield cls(session, cluster.server)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+    ) -> bytes:
+        data = None if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": content_type}
+        async with self._session.request(
+            method, self._server + path, data=data, headers=headers
+        ) as response:
+            answer = await response.read()
+            if response.status >= 300:  # noqa: PLR2004 - any success
+                raise RuntimeError(f"{method} {path}: {response.status}: {answer[:500]!r}")
+            return answer
+
+    async def each(
+        self,
+        method: str,
+        path: str | Callable[[Mapping[str, Any]], str],
+        bodies: Iterable[Mapping[str, Any]],
+        *,
+        content_type: str = "application/json",
+    ) -> None:
+        """Send every body, PARALLEL at a time."""
+        left = iter(bodies)
+
+        async def some() -> None:
+            for body in left:
+                where = path if isinstance(path, str) else path(body)
+                await self.request(method, where, body, content_type=content_type)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(PARALLEL):
+                group.create_task(some())
+
+    async def delete_all(self, path: str, label: str) -> None:
+        """Delete the objects with a label at once, as no kubelet would end them."""
+        query = urlencode({"labelSelector": label})
+        await self.request("DELETE", f"{path}?{query}", {"gracePeriodSeconds": 0})
+
+    async def version(self, path: str) -> str:
+        """The resourceVersion from which a watch sees all that comes after now."""
+        found = msgspec.json.decode(await self.request("GET", f"{path}?limit=1"))
+        version: str = found["metadata"]["resourceVersion"]
+        return version
+
+    async def bound(self, label: str, since: str) -> AsyncIterator[tuple[str, str]]:
+        """Names of pods and their nodes, each pod once, at the moment when it is seen bound."""
+        seen: set[str] = set()
+        limit = aiohttp.ClientTimeout(total=None)
+        while True:  # the server ends a watch whose reader was slow for a moment
+            query = urlencode({"watch": "true", "labelSelector": label, "resourceVersion": since})
+            async with self._session.get(f"{self._server}{PODS}?{query}", timeout=limit) as answer:
+                async for line in answer.content:
+                    event = _decode_event(line)
+                    meta, node = event.object.metadata, event.object.spec.node_name
+                    since = meta.resource_version
+                    if event.type != "DELETED" and node and meta.name not in seen:
+                        seen.add(meta.name)
+                        yield meta.name, node
+
+    async def requests(self) -> dict[tuple[str, str, str], float]:
+        """How many requests there have been by verb, resource and subresource."""
+        found: dict[tuple[str, str, str], float] = {}
+        for line in (await self.request("GET", "/metrics")).decode().splitlines():
+            if line.startswith("apiserver_request_total{"):
+                labels, number = labels_of(line)
+                key = (labels["verb"], labels["resource"], labels["subresource"])
+                found[key] = found.get(key, 0) + number
+        return found
+
+
+def labels_of(line: str) -> tuple[dict[str, str], float]:
+    """Labels and value of one line of metrics whose values have no quotes in them."""
+    inside, _, number = line[line.index("{") + 1 :].rpartition("} ")
+    pairs = (part.partition("=") for part in inside.split('",'))
+    return {name: value.strip('"') for name, _, value in pairs}, float(number)

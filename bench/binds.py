@@ -1,0 +1,99 @@
+"""What a bind costs the extender, and what filters that come meanwhile have to wait.
+
+    python -m bench.binds [--profile FILE]
+
+The program itself runs before a paper API server that takes every Binding at once. It is asked as
+kube-scheduler asks: filters one after the other on one connection, and a bind for each pod on a
+connection of its own, none of which is waited for. (kube-scheduler keeps two connections a host.)
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from bench import program
+
+NODES: Final = 1000
+PODS: Final = 500
+ROUNDS: Final = 3
+
+
+class Asker:
+    def __init__(self, extender: program.Program) -> None:
+        self.extender = extender
+        self.names = [f"paper-{i}" for i in range(NODES)]
+
+    async def filter(self, session: aiohttp.ClientSession, pod: Any) -> tuple[str, float]:
+        """The first node that fits, and milliseconds."""
+        body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": self.names})
+        began = time.perf_counter()
+        async with session.post(f"{self.extender.url}/filter", data=body) as response:
+            answer = await response.read()
+        took = (time.perf_counter() - began) * 1000
+        found = msgspec.json.decode(answer)["NodeNames"]
+        return found[hash(pod["metadata"]["name"]) % len(found)], took
+
+    async def bind(self, pod: Any, node: str) -> float:
+        """Milliseconds, the connection's among them."""
+        meta = pod["metadata"]
+        args = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
+        body = msgspec.json.encode({**args, "Node": node})
+        began = time.perf_counter()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.extender.url}/bind", data=body) as response,
+        ):
+            found = msgspec.json.decode(await response.read())
+        assert not found["Error"], found["Error"]
+        return (time.perf_counter() - began) * 1000
+
+
+async def measure(asker: Asker, number: int) -> dict[str, list[float]]:
+    """Milliseconds of filters alone, filters beside binds, and binds; CPU of each pod."""
+    pods = await asyncio.to_thread(program.order, f"waiting?prefix=r{number}&count={PODS}")
+    async with aiohttp.ClientSession() as session:
+        before = asker.extender.cpu_seconds()
+        alone = [(await asker.filter(session, pod))[1] for pod in pods]
+        middle = asker.extender.cpu_seconds()
+        beside, binds = [], []
+        async with asyncio.TaskGroup() as group:
+            for pod in pods:
+                node, took = await asker.filter(session, pod)
+                beside.append(took)
+                binds.append(group.create_task(asker.bind(pod, node)))
+        after = asker.extender.cpu_seconds()
+    return {
+        "filter, alone": alone,
+        "filter, beside binds": beside,
+        "bind": [task.result() for task in binds],
+        "CPU of a filter": [(middle - before) / PODS * 1000],
+        "CPU of a bind": [(after - middle - (middle - before)) / PODS * 1000],
+    }
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.binds")
+    parser.add_argument("--profile", default="")
+    found = parser.parse_args()
+    with program.running(NODES, 2, 8, profile=found.profile) as extender:
+        asker = Asker(extender)
+        await measure(asker, 0)
+        rounds = [await measure(asker, number) for number in range(1, 1 + ROUNDS)]
+    print(f"{NODES} nodes, {PODS} pods a round, milliseconds: medians of {ROUNDS} rounds")
+    print(f"{'':<24} {'p50':>8} {'p99':>8} {'worst':>8}")
+    for what in rounds[0]:
+        each = [sorted(found[what]) for found in rounds]
+        middles = [
+            statistics.median(took[min(len(took) - 1, len(took) * part // 100)] for took in each)
+            for part in (50, 99, 100)
+        ]
+        print(f"{what:<24} " + " ".join(f"{ms:8.2f}" for ms in middles))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

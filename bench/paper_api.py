@@ -1,0 +1,280 @@
+"""An API server made of paper, in a process of its own: objects as a cluster has them, and no etcd.
+
+    python -m bench.paper_api PORT NODES CARDS PODS_A_CARD
+
+Lists and watches pods and nodes of some 4 and 10 kB, takes every Binding, and tells the watch of
+it. Orders come as POSTs under /bench: ``events?count=N`` sends that many changes of bound pods and
+then one pod that fills ``paper-0`` up; ``waiting?count=N&prefix=P`` sends pods that wait.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from bench.world import CARD_UNITS, node, node_name
+from gpushare import records
+from gpushare.cards import Card, ContainerRequest, Request
+from gpushare.contract import RESOURCE_MEMORY
+
+UNITS: Final = 6
+_STAMP: Final = "2026-11-21T20:00:00Z"
+_MANAGED: Final = {
+    "manager": "kube-controller-manager",
+    "operation": "Update",
+    "apiVersion": "v1",
+    "time": _STAMP,
+    "fieldsType": "FieldsV1",
+    "fieldsV1": {
+        "f:metadata": {"f:labels": {".": {}, "f:app": {}, "f:pod-template-hash": {}}},
+        "f:spec": {
+            'k:{"name":"main"}': {
+                f"f:{name}": {".": {}, "f:limits": {}, "f:requests": {}}
+                for name in ("env", "image", "resources", "terminationMessagePath", "ports")
+            },
+            **{f"f:{name}": {} for name in ("dnsPolicy", "enableServiceLinks", "restartPolicy")},
+        },
+    },
+}
+
+
+def decision(name: str, index: int, units: int = UNITS) -> dict[str, str]:
+    card = Card(index, f"GPU-{name}-{index}", CARD_UNITS, minor=index)
+    request = Request((ContainerRequest("main", units),))
+    return records.decision_annotations(request, [card], is_legacy=False, assume_time_ns=1)
+
+
+def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0) -> dict[str, Any]:
+    """A pod of a Deployment, running where ``where`` is given, waiting where not."""
+    uid = f"{hash(name) & 0xFFFFFFFF:08x}-5b5e-4c3c-9d5a-{name[:12]:0>12}"
+    limits = {RESOURCE_MEMORY: str(units), "cpu": "4", "memory": "16Gi"}
+    container = {
+        "name": "main",
+        "image": "registry.example.com/team/inference-server:2026.11.3",
+        "args": ["--model=/models/base", "--port=8080", "--workers=2"],
+        "env": [{"name": f"VARIABLE_{i}", "value": f"value-{i}"} for i in range(8)],
+        "ports": [{"containerPort": 8080, "protocol": "TCP"}],
+        "resources": {"limits": limits, "requests": limits},
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
+        "volumeMounts": [
+            {
+                "name": "kube-api-access-x7k2p",
+                "readOnly": True,
+                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            }
+        ],
+    }
+    token = {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}
+    conditions = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+    status: dict[str, Any] = {"phase": "Pending", "qosClass": "Guaranteed"}
+    if where:
+        status |= {
+            "phase": "Running",
+            "startTime": _STAMP,
+            "conditions": [
+                {"type": kind, "status": "True", "lastTransitionTime": _STAMP}
+                for kind in (*conditions, "PodScheduled")
+            ],
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "ready": True,
+                    "restartCount": 0,
+                    "image": container["image"],
+                    "imageID": f"registry.example.com/team/inference-server@sha256:{'7' * 64}",
+                    "containerID": f"containerd://{uid}{'5' * 28}",
+                    "state": {"running": {"startedAt": _STAMP}},
+                }
+            ],
+            "hostIP": "10.0.0.1",
+            "podIP": "10.1.0.1",
+        }
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "generateName": "inference-7d9c5b8f6d-",
+            "namespace": "default",
+            "uid": uid,
+            "resourceVersion": str(version),
+            "creationTimestamp": _STAMP,
+            "labels": {"app": "inference", "pod-template-hash": "7d9c5b8f6d"},
+            "annotations": decision(where, index, units) if where else {},
+            "ownerReferences": [
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "ReplicaSet",
+                    "name": f"inference-{hash(name[:8]) & 0xFFFF:04x}",
+                    "uid": f"{hash(name[:8]) & 0xFFFFFFFF:08x}-owner",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+            "managedFields": [_MANAGED],
+        },
+        "spec": {
+            "volumes": [
+                {"name": "kube-api-access-x7k2p", "projected": {"sources": [token, token]}}
+            ],
+            "containers": [container],
+            "restartPolicy": "Always",
+            "schedulerName": "default-scheduler",
+            "priority": 0,
+            "preemptionPolicy": "PreemptLowerPriority",
+            "tolerations": [
+                {
+                    "key": f"node.kubernetes.io/{what}",
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": 300,
+                }
+                for what in ("not-ready", "unreachable")
+            ],
+            **({"nodeName": where} if where else {}),
+        },
+        "status": status,
+    }
+
+
+def whole_node(number: int, cards: int) -> dict[str, Any]:
+    """A Node with what a kubelet says beside what is read."""
+    found = node(node_name(number), cards)
+    found["metadata"] |= {"uid": f"node-{number}", "resourceVersion": "1"}
+    found["metadata"]["managedFields"] = [_MANAGED]
+    kinds = ("MemoryPressure", "DiskPressure", "PIDPressure")
+    found["status"]["conditions"] += [
+        {"type": kind, "status": "False", "lastHeartbeatTime": _STAMP, "reason": "Kubelet"}
+        for kind in kinds
+    ]
+    found["status"]["images"] = [
+        {"names": [f"registry.example.com/team/image-{i}@sha256:{'8' * 64}"], "sizeBytes": i}
+        for i in range(50)
+    ]
+    return found
+
+
+Make = Callable[[int], Any]
+
+
+class PaperApi:
+    def __init__(self, nodes: int, cards: int, pods_a_card: int) -> None:
+        self.nodes, self.cards, self.pods_a_card = nodes, cards, pods_a_card
+        self.version = 1
+        self.watches: list[asyncio.Queue[bytes]] = []
+        self.waiting: dict[str, dict[str, Any]] = {}
+        self.bindings = 0
+
+    def held(self, number: int) -> dict[str, Any]:
+        where, place = divmod(number, self.cards * self.pods_a_card)
+        index = place % self.cards
+        name = f"held-{number}"
+        return pod(name, UNITS, version=self.version, where=node_name(where), index=index)
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_get("/api/v1/pods", self.pods)
+        app.router.add_get("/api/v1/nodes", self.list_nodes)
+        app.router.add_post("/api/v1/namespaces/default/pods/{name}/binding", self.bind)
+        app.router.add_post("/bench/events", self.events)
+        app.router.add_post("/bench/waiting", self.add_waiting)
+        app.router.add_route("*", "/{any:.*}", self.other)
+        return app
+
+    async def pods(self, request: web.Request) -> web.StreamResponse:
+        is_live = "phase!=" in request.query.get("fieldSelector", "phase!=")
+        if "watch" in request.query:
+            return await self.watch(request, self.watches if is_live else [])
+        count = self.nodes * self.cards * self.pods_a_card if is_live else 0
+        return self.page(request, count, self.held)
+
+    async def list_nodes(self, request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await self.watch(request, [])
+        return self.page(request, self.nodes, lambda number: whole_node(number, self.cards))
+
+    def page(self, request: web.Request, count: int, make: Make) -> web.Response:
+        first, limit = int(request.query.get("continue", 0)), int(request.query.get("limit", count))
+        last = min(count, first + limit)
+        metadata = {"resourceVersion": str(self.version)}
+        if last < count:
+            metadata["continue"] = str(last)
+        body = {"metadata": metadata, "items": [make(number) for number in range(first, last)]}
+        return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+
+    async def watch(
+        self, request: web.Request, watches: list[asyncio.Queue[bytes]]
+    ) -> web.StreamResponse:
+        queue: asyncio.Queue[bytes] = asyncio.Queue()
+        watches.append(queue)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(await queue.get())
+        finally:
+            watches.remove(queue)
+
+    def tell(self, kind: str, found: dict[str, Any]) -> None:
+        line = msgspec.json.encode({"type": kind, "object": found}) + b"\n"
+        for queue in self.watches:
+            queue.put_nowait(line)
+
+    async def bind(self, request: web.Request) -> web.Response:
+        binding = msgspec.json.decode(await request.read())
+        self.version += 1
+        self.bindings += 1
+        found = self.waiting[request.match_info["name"]]
+        found["spec"]["nodeName"] = binding["target"]["name"]
+        found["metadata"]["annotations"] = binding["metadata"]["annotations"]
+        found["metadata"]["resourceVersion"] = str(self.version)
+        self.tell("MODIFIED", found)
+        return web.json_response({"kind": "Status", "status": "Success"}, status=201)
+
+    async def events(self, request: web.Request) -> web.Response:
+        self.send(self.held, range(int(request.query["count"])))
+        full = pod("last", 10**6, version=self.version, where=node_name(0))
+        full["metadata"]["annotations"] = {}  # on no card in particular: taken from every one
+        self.tell("ADDED", full)
+        return web.json_response({})
+
+    def send(self, make: Make, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.version += 1
+            changed = make(number)
+            changed["metadata"]["labels"]["touched"] = str(self.version)
+            self.tell("MODIFIED", changed)
+
+    async def add_waiting(self, request: web.Request) -> web.Response:
+        """Answer with the pods, so that filter can be asked about them."""
+        prefix, count = request.query["prefix"], int(request.query["count"])
+        made = []
+        for number in range(count):
+            self.version += 1
+            name = f"{prefix}-{number}"
+            self.waiting[name] = pod(name, 1 + number % UNITS, version=self.version)
+            self.tell("ADDED", self.waiting[name])
+            made.append(self.waiting[name])
+        return web.Response(body=msgspec.json.encode(made), content_type="application/json")
+
+    async def other(self, request: web.Request) -> web.Response:
+        if request.method == "GET":
+            return web.json_response({"kind": "Status", "code": 404}, status=404)
+        return web.json_response(await request.json(), status=201)
+
+
+async def main() -> None:
+    port, *numbers = map(int, sys.argv[1:])
+    runner = web.AppRunner(PaperApi(*numbers).app(), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

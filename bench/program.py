@@ -1,0 +1,119 @@
+"""The extender as it is run, in a process of its own, before an API server made of paper."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from gpushare.contract import EXTENDER_PREFIX
+
+EXTENDER_PORT: Final = 32791
+API_PORT: Final = 32792
+READY_SECONDS: Final = 120.0
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Program:
+    """``ready_seconds``: from its start until it said that it is ready."""
+
+    pid: int
+    ready_seconds: float
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}"
+
+    def cpu_seconds(self) -> float:
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / _TICKS  # utime, stime: proc_pid_stat(5)
+
+    def mib(self, what: str) -> float:
+        """``VmRSS`` or ``VmHWM``, its highest so far."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        (kib,) = (line.split()[1] for line in lines if line.startswith(f"{what}:"))
+        return int(kib) / 1024
+
+    def fits(self, pod: Any, node: str) -> bool:
+        body = msgspec.json.encode({"Pod": pod, "NodeNames": [node]})
+        found = msgspec.json.decode(post(f"{self.url}/filter", body))
+        return bool(found["NodeNames"])
+
+
+def order(path: str) -> Any:
+    """Tell the paper API server to do something."""
+    return msgspec.json.decode(post(f"http://127.0.0.1:{API_PORT}/bench/{path}", b""))
+
+
+def post(url: str, body: bytes) -> bytes:
+    with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as answer:  # noqa: S310
+        found: bytes = answer.read()
+        return found
+
+
+def words(kubeconfig: Path) -> list[str]:
+    """How the extender is told what it is to do."""
+    return [
+        "--memory-unit=MiB",
+        f"--kubeconfig={kubeconfig}",
+        "--host=127.0.0.1",
+        f"--port={EXTENDER_PORT}",
+        "--log-level=error",
+    ]
+
+
+@contextmanager
+def running(nodes: int, cards: int, pods_a_card: int, *, profile: str = "") -> Iterator[Program]:
+    """Both processes, from when the extender is ready. ``profile``: a file for cProfile."""
+    numbers = [str(each) for each in (API_PORT, nodes, cards, pods_a_card)]
+    server = subprocess.Popen([sys.executable, "-m", "bench.paper_api", *numbers])
+    extender = None
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            _await(f"http://127.0.0.1:{API_PORT}/api/v1/nodes?limit=1")
+            began = time.perf_counter()
+            how = ["-m", "cProfile", "-o", profile] if profile else []
+            kubeconfig = _kubeconfig(Path(folder))
+            extender = subprocess.Popen(
+                [sys.executable, *how, "-m", "extender", *words(kubeconfig)]
+            )
+            _await(f"http://127.0.0.1:{EXTENDER_PORT}/readyz")
+            yield Program(extender.pid, time.perf_counter() - began)
+    finally:
+        for each in (extender, server):
+            if each is not None:
+                each.terminate()
+                each.wait(timeout=60)
+
+
+def _kubeconfig(folder: Path) -> Path:
+    path = folder / "kubeconfig"
+    found = {
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{API_PORT}"}}],
+        "users": [{"name": "u", "user": {"token": "paper"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_bytes(msgspec.json.encode(found))
+    return path
+
+
+def _await(url: str) -> None:
+    end = time.monotonic() + READY_SECONDS
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(url, timeout=60):  # noqa: S310
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.05)
+    raise TimeoutError(f"{url} did not answer for {READY_SECONDS:g} s")

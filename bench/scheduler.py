@@ -1,0 +1,137 @@
+"""The real kube-scheduler under the shipped configuration, with one extender or another."""
+
+import copy
+import re
+import signal
+import ssl
+import sys
+import urllib.request
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import yaml
+
+from bench.apiserver import ApiServer, labels_of
+from bench.world import FILLING, LABEL, node_name, pod
+from localcluster.cluster import Cluster
+from localcluster.controlplane import HEALTH_PORTS, SCHEDULER
+from localcluster.gpushare import ROOT, Gpushare
+from localcluster.wait import wait_until
+
+NULL_PORT: Final = 32790
+SYNC_SECONDS: Final = 90.0
+_ATTEMPTS: Final = "scheduler_schedule_attempts_total{"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Who is asked. ``percentage`` None: percentageOfNodesToScore as shipped."""
+
+    name: str
+    extender: Literal["none", "null", "all names", "shipped"]
+    percentage: int | None = None
+    parallelism: int | None = None
+
+    def configuration(self, shipped: dict[str, Any]) -> dict[str, Any]:
+        """The shipped configuration with another extender in it, or none."""
+        found = copy.deepcopy(shipped)
+        if self.percentage is not None:
+            found["percentageOfNodesToScore"] = self.percentage
+        if self.parallelism is not None:
+            found["parallelism"] = self.parallelism
+        if self.extender == "none":
+            del found["extenders"]
+        elif self.extender != "shipped":
+            (extender,) = found["extenders"]
+            for verb in ("prioritizeVerb", "preemptVerb", "weight"):
+                extender.pop(verb, None)
+            if self.extender == "all names":
+                del extender["bindVerb"]
+            extender["urlPrefix"] = f"http://127.0.0.1:{NULL_PORT}/null"
+        return found
+
+
+class Scheduler:
+    """kube-scheduler and the extenders of one cluster, of which one at a time has work."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._gpushare = cluster, Gpushare(cluster)
+        self._path = cluster.state.config / "kube-scheduler.yaml"
+        self._shipped = yaml.safe_load(self._path.read_text(encoding="utf-8"))
+        self._is_paused = False
+        self._rounds = 0
+
+    def start_extenders(self) -> None:
+        self._gpushare.start_extender()
+        words = [self._cluster.server, str(self._cluster.state.pki), str(NULL_PORT)]
+        argv = [sys.executable, "-m", "bench.null_extender", *words]
+        self._cluster.start_program("null", argv, env={"PYTHONPATH": str(ROOT)})
+
+    def extender_pid(self) -> int:
+        (found,) = (each for each in self._cluster.processes() if each.name == "extender")
+        assert found.pid is not None
+        return found.pid
+
+    async def use(self, mode: Mode, api: ApiServer) -> None:
+        """Start kube-scheduler anew with this mode's configuration.
+
+        Our extender is paused where it is not asked, for it would follow what others do.
+        """
+        self._cluster.stop(SCHEDULER, grace=5)
+        text = yaml.safe_dump(mode.configuration(self._shipped), sort_keys=False)
+        self._path.write_text(text, encoding="utf-8")
+        if mode.extender == "shipped":
+            await self._catch_up(api)
+        elif not self._is_paused:
+            self._cluster.kill("extender", signal.SIGSTOP)
+            self._is_paused = True
+        self._cluster.start(SCHEDULER)
+
+    async def _catch_up(self, api: ApiServer) -> None:
+        """Return once our extender counts a pod that is bound only now."""
+        if self._is_paused:
+            self._cluster.kill("extender", signal.SIGCONT)
+            self._is_paused = False
+        self._rounds += 1
+        name, where = f"marker-{self._rounds}", node_name(0)
+        group = FILLING.removeprefix(f"{LABEL}=")
+        await api.request("POST", "/api/v1/namespaces/default/pods", marker(name, where, group))
+
+        def unseen() -> str | None:
+            try:
+                found = str(self._gpushare.inspect(where))
+            except Exception as err:  # noqa: BLE001 - it may be starting
+                return repr(err)
+            return None if name in found else "not counted"
+
+        wait_until("the extender to see a pod", unseen, seconds=SYNC_SECONDS, interval=0.1)
+        await api.request(
+            "DELETE", f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0}
+        )
+
+    def hold(self) -> None:
+        self._cluster.kill(SCHEDULER, signal.SIGSTOP)
+
+    def go(self) -> None:
+        self._cluster.kill(SCHEDULER, signal.SIGCONT)
+
+    def attempts(self) -> dict[str, float]:
+        """How many attempts to schedule a pod there have been, by result."""
+        pki = self._cluster.state.pki
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its own certificate
+        context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+        (host,) = re.findall(r"//([^:/]+)", self._cluster.server)
+        address = f"https://{host}:{HEALTH_PORTS[SCHEDULER]}/metrics"
+        with urllib.request.urlopen(address, context=context, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        found: dict[str, float] = {}
+        for line in lines:
+            if line.startswith(_ATTEMPTS):
+                labels, number = labels_of(line)
+                found[labels["result"]] = found.get(labels["result"], 0) + number
+        return found
+
+
+def marker(name: str, where: str, group: str) -> dict[str, Any]:
+    return pod(name, 1, group, spec={"nodeName": where})

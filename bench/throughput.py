@@ -1,0 +1,263 @@
+"""Pods bound a second through the real kube-scheduler, against none and against a null extender.
+
+    python -m bench.throughput [--rows exact,small,medium,large] [--rounds N] [--settings]
+
+Every row has a cluster of its own (etcd, kube-apiserver, kube-scheduler; paper nodes). In turn
+each mode gets a kube-scheduler that has just been started with the shipped configuration and has
+bound some pods; it is stopped (SIGSTOP), the pods are created, it goes on and finds all of them at
+once. Measured is from the first to the last pod that a watch shows bound: writing the pods is not
+in it. What is printed are medians of the rounds.
+"""
+
+import argparse
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bench.apiserver import PODS, ApiServer
+from bench.scheduler import Mode, Scheduler
+from bench.world import LABEL, Shape, add_nodes, cordon, fill, node, various, waiting
+from localcluster.cluster import Cluster
+from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG, check_port
+from localcluster.paper import KEEPER
+
+NAME: Final = "gpushare-bench"
+WARM_UP: Final = 30
+ROUND_SECONDS: Final = 90.0
+WIDE: Final = "wide"  # the node that takes 600 pods
+WIDE_LABEL: Final = {"bench-wide": "yes"}
+
+NONE = Mode("no extender", "none")
+NULL = Mode("null extender", "null")
+ALL_NAMES = Mode("all names, no bind", "all names")
+OURS = Mode("gpushare", "shipped")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Pods that one mode binds; ``wide``: all of them go to the one node that takes so many."""
+
+    mode: Mode
+    units: Sequence[int]
+    name: str = ""
+    wide: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.name or self.mode.name
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return {"nodeSelector": WIDE_LABEL} if self.wide else {}
+
+
+@dataclass(frozen=True)
+class Round:
+    """``failed`` attempts of kube-scheduler; ``writes`` and ``reads`` of pods, per pod bound."""
+
+    rate: float
+    failed: float
+    writes: float
+    reads: float
+    missing: int
+
+
+@dataclass(frozen=True)
+class Row:
+    title: str
+    shape: Shape
+    cases: Sequence[Case]
+    rounds: int = 3
+    results: dict[str, list[Round]] = field(default_factory=dict)
+
+
+def rows() -> dict[str, Row]:
+    pods = various(500)
+    halves = [40] * 160
+    exact = [Case(mode, halves) for mode in (NONE, NULL, OURS)]
+    usual = [Case(mode, pods) for mode in (NONE, NULL, ALL_NAMES, OURS)]
+    one_node = Case(OURS, pods, "gpushare, all to one node", wide=True)
+    return {
+        "exact": Row("160 pods that just fill 10 nodes", Shape(10, 8, 0), exact, 5),
+        "small": Row("500 pods", Shape(100, 8, 2), usual, 5),
+        "medium": Row("500 pods", Shape(1000, 2, 8), [*usual, one_node]),
+        "large": Row(
+            "500 pods", Shape(5000, 1, 2), [Case(NONE, pods), Case(NULL, pods), Case(OURS, pods)]
+        ),
+    }
+
+
+def settings_rows() -> dict[str, Row]:
+    """What kube-scheduler's own settings cost."""
+    pods = various(500)
+    found = {}
+    for name, shape in (("medium", Shape(1000, 2, 8)), ("large", Shape(5000, 1, 2))):
+        cases = [
+            Case(Mode(f"{mode.name}, {text}", mode.extender, percentage), pods)
+            for mode in (NONE, OURS)
+            for percentage, text in ((100, "every node scored"), (0, "kube-scheduler's sample"))
+        ]
+        found[name] = Row("percentageOfNodesToScore", shape, cases, 2)
+    return found
+
+
+@contextmanager
+def cluster_up(say: bool) -> Iterator[Cluster]:
+    check_port()
+    progress = print if say else (lambda _: None)
+    found = Cluster.up((), name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=progress)
+    try:
+        # Nobody would renew 5,000 leases in time, and nobody then says that a node is lost.
+        for name in (KEEPER, "kube-controller-manager"):
+            found.stop(name, grace=1)
+        yield found
+    finally:
+        found.down()
+
+
+async def measure(row: Row, cluster: Cluster, rounds: int) -> None:
+    """Fill the cluster, then each case in turn, ``rounds`` times."""
+    async with ApiServer.of(cluster) as api:
+        began = time.perf_counter()
+        await fill(api, row.shape)
+        if any(case.wide for case in row.cases):
+            await add_nodes(api, [node(WIDE, 8, units=2000, pods=600, labels=WIDE_LABEL)])
+            await cordon(api, WIDE, on=True)
+        print(f"  {row.shape} written in {time.perf_counter() - began:.0f} s", flush=True)
+        cluster.kubectl("apply", "-k", str(ACCESS))
+        scheduler = Scheduler(cluster)
+        scheduler.start_extenders()
+        for number in range(rounds):
+            for case in row.cases:
+                began = time.perf_counter()
+                found = await one_round(case, f"round-{number}", scheduler, api)
+                row.results.setdefault(case.title, []).append(found)
+                print(
+                    f"  {case.title:<40} {found.rate:7.1f} pods/s, {found.failed:.0f} failed"
+                    f"{f', {found.missing} NOT BOUND' if found.missing else ''}"
+                    f"   ({time.perf_counter() - began:.0f} s)",
+                    flush=True,
+                )
+
+
+async def one_round(case: Case, group: str, scheduler: Scheduler, api: ApiServer) -> Round:
+    await scheduler.use(case.mode, api)
+    await bind_all(waiting(f"{group}-warm", various(WARM_UP)), api, f"{group}-warm")
+    if case.wide:
+        await cordon(api, WIDE, on=False)
+    attempts = scheduler.attempts()
+    scheduler.hold()
+    made = waiting(group, case.units, **case.spec)
+    await api.each("POST", PODS, made)
+    before = await api.requests()
+    since = await api.version(PODS)
+    times: list[float] = []
+    watching = asyncio.create_task(watch(api, f"{LABEL}={group}", since, len(made), times))
+    await asyncio.sleep(0.5)  # the watch is open, and the extender has seen the pods as well
+    scheduler.go()
+    await watching
+    after = await api.requests()
+    now = scheduler.attempts()
+    failed = sum(now[result] - attempts.get(result, 0) for result in now if result != "scheduled")
+    if case.wide:
+        await cordon(api, WIDE, on=True)
+    await api.delete_all(PODS, f"{LABEL}={group}")
+    used = {key: number - before.get(key, 0) for key, number in after.items()}
+    rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
+    writes = sum(used.get((verb, "pods", part), 0) for verb in _WRITES for part in _PARTS)
+    reads = sum(used.get((verb, "pods", part), 0) for verb in _READS for part in _PARTS)
+    # One list is ours, for the watch.
+    return Round(rate, failed, writes / len(made), (reads - 1) / len(made), len(made) - len(times))
+
+
+_WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
+_READS: Final = ("GET", "LIST")
+_PARTS: Final = ("", "binding", "status", "eviction")
+
+
+async def bind_all(made: Sequence[Mapping[str, Any]], api: ApiServer, group: str) -> None:
+    """Create pods and return once they were bound, and are gone again."""
+    since = await api.version(PODS)
+    await api.each("POST", PODS, made)
+    times: list[float] = []
+    await watch(api, f"{LABEL}={group}", since, len(made), times)
+    if len(times) < len(made):
+        raise RuntimeError(f"only {len(times)} of {len(made)} pods were bound: see the logs")
+    await api.delete_all(PODS, f"{LABEL}={group}")
+
+
+async def watch(api: ApiServer, label: str, since: str, count: int, times: list[float]) -> None:
+    """Note when each pod is seen bound; return after ``count``, or when it takes too long."""
+    try:
+        async with asyncio.timeout(ROUND_SECONDS):
+            async for _ in api.bound(label, since):
+                times.append(time.perf_counter())
+                if len(times) == count:
+                    return
+    except TimeoutError:
+        return
+
+
+def table(row: Row) -> str:
+    def middle(title: str, what: str) -> float:
+        return statistics.median(float(getattr(each, what)) for each in row.results[title])
+
+    rates = {title: middle(title, "rate") for title in row.results}
+    none, null = rates.get(NONE.name), rates.get(NULL.name)
+    lines = [f"{row.title}, {row.shape}"]
+    lines.append(
+        f"  {'':<42} {'pods/s':>7} {'to none':>8} {'to null':>8} {'failed':>7} "
+        f"{'writes':>7} {'reads':>7}  rounds"
+    )
+    for title, rate in rates.items():
+        each = " ".join(f"{found.rate:.0f}" for found in row.results[title])
+        lines.append(
+            f"  {title:<42} {rate:7.1f} {_ratio(rate, none):>8} {_ratio(rate, null):>8} "
+            f"{middle(title, 'failed'):7.0f} {middle(title, 'writes'):7.2f} "
+            f"{middle(title, 'reads'):7.2f}  {each}"
+        )
+    return "\n".join(lines)
+
+
+def _ratio(rate: float, floor: float | None) -> str:
+    return f"{rate / floor:.2f}" if floor else "-"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.throughput", description=__doc__)
+    parser.add_argument("--rows", default="exact,small,medium,large")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--settings", action="store_true", help="kube-scheduler's settings instead")
+    parser.add_argument("--keep-logs", type=Path, help="a folder for the extender's log")
+    found = parser.parse_args()
+    known = settings_rows() if found.settings else rows()
+    chosen = [known[name] for name in found.rows.split(",") if name in known]
+    done = []
+    for row in chosen:
+        print(f"{row.title}, {row.shape}", flush=True)
+        with cluster_up(say=False) as cluster:
+            try:
+                asyncio.run(measure(row, cluster, found.rounds or row.rounds))
+            finally:
+                if found.keep_logs:
+                    keep_logs(cluster, found.keep_logs)
+        done.append(row)
+    print()
+    print("\n\n".join(map(table, done)))
+    return 0
+
+
+def keep_logs(cluster: Cluster, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("extender", "null", "kube-scheduler"):
+        (folder / f"{name}.log").write_bytes(cluster.log_path(name).read_bytes())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
