@@ -9,7 +9,7 @@ from extender import metrics
 from extender.bind import WRITE_SECONDS, Binder
 from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from extender.evict import Evictor
-from extender.reconcile import Reconciler
+from extender.reconcile import OVERDUE_SECONDS, Reconciler
 from extender.routes import Routes
 from extender.settings import Settings
 from gpushare.clock import SystemClock
@@ -79,6 +79,13 @@ async def run(settings: Settings) -> None:
                     clock=clock,
                 )
 
+        reconciler = Reconciler(
+            cluster,
+            binder,
+            kube,
+            clock,
+            watch_is_behind=lambda: pods.cut(silent_seconds=OVERDUE_SECONDS),
+        )
         app = Routes(cluster, binder, why_not_ready).app()
         async with health.serve(app, settings.host, settings.port):
             await run_until_stopped(
@@ -86,6 +93,7 @@ async def run(settings: Settings) -> None:
                 nodes.run(),
                 failed.run(),
                 evictor.run(),
-                Reconciler(cluster, binder, kube, clock).run(),
+                reconciler.run(),
+                reconciler.audit(),
                 tell(),
             )

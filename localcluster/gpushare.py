@@ -70,11 +70,21 @@ class Gpushare:
             self.start_plugin(node, binding="early" if node in early else "auto")
         self.wait_ready()
 
-    def start_extender(self, *arguments: str) -> None:
-        """Start the extender under its ServiceAccount, on the host's loopback."""
-        kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
+    def start_extender(self, *arguments: str, kubeconfig: Path | None = None) -> None:
+        """Start the extender under its ServiceAccount, on the host's loopback.
+
+        ``kubeconfig``: another way to the API server.
+        """
+        if kubeconfig is None:
+            kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
         words = ["--memory-unit=MiB", f"--kubeconfig={kubeconfig}", *arguments]
         self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
+
+    def restart_extender(self, *, kubeconfig: Path | None = None) -> None:
+        """Run the extender over another way to the API server; return once it answers."""
+        self.cluster.stop("extender")
+        self.start_extender(kubeconfig=kubeconfig)
+        self.wait_ready()
 
     def start_plugin(self, node: str, *arguments: str, binding: Binding = "auto") -> None:
         """Start a node's device plugin under its ServiceAccount, with a token of that node."""
