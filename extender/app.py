@@ -13,7 +13,7 @@ from extender.bind import WRITE_SECONDS, Binder
 from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from extender.configuration import Configuration
 from extender.evict import Evictor
-from extender.reconcile import Reconciler
+from extender.reconcile import OVERDUE_SECONDS, Reconciler
 from extender.reload import Reload
 from extender.routes import Routes
 from gpushare.clock import SystemClock
@@ -95,6 +95,13 @@ async def run(configuration: Configuration, path: Path) -> None:
             routes.limit(changed.limits)
 
         reload = Reload(path, configuration, apply)
+        reconciler = Reconciler(
+            cluster,
+            binder,
+            kube,
+            clock,
+            watch_is_behind=lambda: pods.cut(silent_seconds=OVERDUE_SECONDS),
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
         async with listeners.serve(configuration.listen, routes, Authorizer(kube, clock)):
             await run_until_stopped(
@@ -102,6 +109,7 @@ async def run(configuration: Configuration, path: Path) -> None:
                 nodes.run(),
                 failed.run(),
                 evictor.run(),
-                Reconciler(cluster, binder, kube, clock).run(),
+                reconciler.run(),
+                reconciler.audit(),
                 tell(),
             )

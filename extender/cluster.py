@@ -4,12 +4,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from extender.audit import Audit, Difference
 from extender.choices import Choices
 from extender.configuration import Policy
 from extender.cooldown import Cooldown
 from extender.filter import Filtered
 from gpushare import inventory, records
-from gpushare.cards import Inventory, Request
+from gpushare.cards import Inventory, Request, Share
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import RecordError
@@ -19,8 +20,6 @@ from gpushare.placement.reasons import COOLING, UNREADABLE, UNREADABLE_CORDON, R
 from gpushare.placement.victims import why_not_without
 
 log = logging.getLogger(__name__)
-
-COMPARED_AT_ONCE: Final = 50
 
 Notice = Callable[[Pod | Node, str, str], None]
 
@@ -51,9 +50,13 @@ class Cluster:
         self.choices = Choices(self.ledger, unit_mib, self.closed, self.cooldown.cooling, policy)
         self.changed_decisions: set[str] = set()
         self.differences = 0
+        self.audit = Audit(self.ledger, self, clock)
+        self.unplaced: set[str] = set()
+        self.times_over = 0  # how often a card came to hold more than it has
+        self._over: dict[str, frozenset[str]] = {}
+        self._maybe_over: set[str] = set()
         self._notice = notice
         self._told_unplaced: set[str] = set()
-        self._to_compare: list[str] = []
         self._pods: dict[str, Pod] = {}
         self._pods_of_node: dict[str, set[str]] = {}
         self._nodes: dict[str, Node] = {}
@@ -105,6 +108,7 @@ class Cluster:
             self._forget(uid)
         for pod in items:
             self.pod_changed(pod)
+        self.audit.begin()
 
     def pod_changed(self, pod: Pod) -> None:
         if not records.asks_for_share(pod):
@@ -122,6 +126,9 @@ class Cluster:
             if kept is not None:
                 self._report_changed(pod)
                 pod = kept
+            if _is_same(before, pod):
+                # Told again, and not changed: what is counted here would hide a difference.
+                self._tell(self.audit.look_at(pod.uid))
         self._pods[pod.uid] = pod
         self._note_trouble(pod)
         if pod.node:
@@ -142,6 +149,7 @@ class Cluster:
             self._drop_node(name)
         for node in items:
             self.node_changed(node)
+        self.audit.begin()
 
     def node_changed(self, node: Node) -> None:
         before, self._nodes[node.name] = self._nodes.get(node.name), node
@@ -161,6 +169,7 @@ class Cluster:
                 self._notice(node, _EVENTS[why], wrong)
             self.unreadable[node.name], self.closed[node.name] = wrong, why
         self.ledger.set_inventory(node.name, found)
+        self._maybe_over.add(node.name)
         self._recount(node.name)
 
     def _read_cards(self, node: Node) -> tuple[Inventory | None, str, Reason | None]:
@@ -182,34 +191,65 @@ class Cluster:
         self._drop_node(node.name)
 
     def compare_some(self) -> None:
-        """Compare the next few nodes, so that filter never waits for all of them."""
-        if not self._to_compare:
-            self._to_compare = list(self._pods_of_node)
-        some = [self._to_compare.pop() for _ in range(min(COMPARED_AT_ONCE, len(self._to_compare)))]
-        self._compare(some)
+        """Go on comparing for a slice of time, so that filter never waits for all of it."""
+        self._tell(self.audit.step())
 
     def compare(self) -> int:
         """Compute every share anew, and return how many the ledger has ever had otherwise.
 
         Nothing is repaired: such a difference is a defect of ours, a metric and a log line.
         """
-        held = {share.node for share in self.ledger.shares()}
-        self._compare([*self._pods_of_node.keys() | held])
+        self._tell(self.audit.whole())
         return self.differences
 
-    def _compare(self, nodes: Iterable[str]) -> None:
+    def pod_uids(self) -> list[str]:
+        """All pods that name our resources, bound or not."""
+        return list(self._pods)
+
+    def fresh_share(self, uid: str) -> Share | None:
+        """What the pod holds by what was last seen of it and its node."""
+        pod = self._pods.get(uid)
+        return records.share_of(pod, self._inventory(pod.node)) if pod is not None else None
+
+    def note_over(self) -> None:
+        """Count, and say, which cards have come to hold more than they have since the last time."""
+        nodes, self._maybe_over = self._maybe_over, set()
         for node in nodes:
-            found = self._inventory(node)
-            pods = (self._pods[uid] for uid in self._pods_of_node.get(node, ()))
-            shares = (records.share_of(pod, found) for pod in pods)
-            wanted = {share.pod_uid: share for share in shares if share is not None}
-            held = {share.pod_uid: share for share in self.ledger.shares(node)}
-            differ = [
-                uid for uid in wanted.keys() | held.keys() if wanted.get(uid) != held.get(uid)
-            ]
-            if differ:
-                log.error("ledger differs from pods", extra={"node": node, "pod_uids": differ[:20]})
-                self.differences += len(differ)
+            account = self.ledger.account(node)
+            over = {e.card.uuid: e for e in account.cards if e.over} if account is not None else {}
+            for uuid in over.keys() - self._over.get(node, frozenset()):
+                self.times_over += 1
+                held = over[uuid].used + over[uuid].reserved
+                log.error(
+                    "card holds more than it has",
+                    extra={"node": node, "card": uuid, "has": over[uuid].card.units, "held": held},
+                )
+            self._over[node] = frozenset(over)
+            if not over:
+                del self._over[node]
+
+    def _tell(self, differences: list[Difference]) -> None:
+        for each in differences:
+            self.differences += 1
+            pod = self._pods.get(each.pod_uid)
+            about = pod if pod is not None else self._nodes.get(each.node)
+            name = pod.key if pod is not None else ""
+            log.error(
+                "ledger differs from pods",
+                extra={
+                    "pod": name,
+                    "uid": each.pod_uid,
+                    "node": each.node,
+                    "ledger": each.held,
+                    "counted": each.counted,
+                },
+            )
+            if about is not None:
+                self._notice(
+                    about,
+                    "GpushareLedgerDiffers",
+                    f"the extender's ledger has {each.held}; a fresh count gives {each.counted}",
+                )
 
     def _count(self, pod: Pod) -> None:
         share = records.share_of(pod, self._inventory(pod.node))
@@ -218,6 +258,8 @@ class Cluster:
             return
         if self.ledger.share(pod.uid) != share or self.ledger.has_reserve(pod.uid):
             self.ledger.put_share(share)
+            self._maybe_over.add(share.node)
+        (self.unplaced.add if share.is_unplaced else self.unplaced.discard)(pod.uid)
         if not share.is_unplaced:
             self._told_unplaced.discard(pod.uid)
         # A node that is not known yet says nothing about the pod.
@@ -259,6 +301,9 @@ class Cluster:
         self.in_trouble.pop(uid, None)
         self.choices.forget(uid)
         self._told_unplaced.discard(uid)
+        self.unplaced.discard(uid)
+        if pod is not None and pod.node in self._over:
+            self._maybe_over.add(pod.node)
         self.ledger.remove_share(uid)
 
     def _drop_node(self, name: str) -> None:
@@ -278,6 +323,11 @@ class Cluster:
             "GpushareDecisionChanged",
             "somebody changed the GPU decision of this bound pod; what was decided at first counts",
         )
+
+
+def _is_same(before: Pod, after: Pod) -> bool:
+    version = after.metadata.resource_version
+    return bool(version) and version == before.metadata.resource_version
 
 
 def _same_cards(before: Node, after: Node) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from extender.bind import READ_SECONDS, WRITE_SECONDS, Binder
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 # A bound pod shows in our watch within milliseconds; ask only about what is overdue.
 OVERDUE_SECONDS: Final = 5.0
 EVERY_SECONDS: Final = 1.0
+AUDIT_SECONDS: Final = 0.1  # between two slices of a few milliseconds
 
 
 class Reconciler:
@@ -27,11 +29,21 @@ class Reconciler:
     another attempt begins says nothing about that attempt.
 
     A pod that is bound keeps its reserve until the watch shows it: the watch is the one way in
-    which shares come, so none is ever counted from a state that is older than another.
+    which shares come, so none is ever counted from a state that is older than another. That it has
+    not shown it for so long is told to ``watch_is_behind``.
     """
 
-    def __init__(self, cluster: Cluster, binder: Binder, kube: Kube, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        binder: Binder,
+        kube: Kube,
+        clock: Clock,
+        *,
+        watch_is_behind: Callable[[], None] = lambda: None,
+    ) -> None:
         self._cluster, self._binder, self._kube, self._clock = cluster, binder, kube, clock
+        self._watch_is_behind = watch_is_behind
         self._seen_at: dict[Reserve, float] = {}
         self._unbound_at: dict[Reserve, float] = {}
 
@@ -40,6 +52,12 @@ class Reconciler:
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await self.settle()
+
+    async def audit(self) -> None:
+        """Compare ledger and pods, a slice at a time, until cancelled."""
+        while True:
+            await asyncio.sleep(AUDIT_SECONDS)
+            self._cluster.note_over()
             self._cluster.compare_some()
 
     async def settle(self) -> None:
@@ -54,7 +72,7 @@ class Reconciler:
                 await self._settle_one(reserve)
 
     async def _settle_one(self, reserve: Reserve) -> None:
-        why = ""
+        why, is_bound = "", False
         try:
             async with asyncio.timeout(READ_SECONDS):
                 pod = await self._kube.get_pod(reserve.namespace, reserve.name)
@@ -65,8 +83,13 @@ class Reconciler:
             return
         else:
             why = self._why_free(reserve, pod)
-        if why and self._cluster.ledger.reserve_of(reserve.pod_uid, reserve.node) == reserve:
+            is_bound = pod.uid == reserve.pod_uid and bool(pod.node)
+        if self._cluster.ledger.reserve_of(reserve.pod_uid, reserve.node) != reserve:
+            return
+        if why:
             self._let_go(reserve, why)
+        elif is_bound:
+            self._watch_is_behind()
 
     def _why_free(self, reserve: Reserve, pod: Pod) -> str:
         """Why a pod that was just read cannot need its reserve any more; empty if it may."""

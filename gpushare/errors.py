@@ -45,12 +45,18 @@ class RestartNeeded(GpushareError):
 
 
 class ApiError(GpushareError):
-    """``code`` is the HTTP status, 0 where there was no answer; ``reason`` is Kubernetes' own."""
+    """``code`` is the HTTP status, 0 where there was no answer; ``reason`` is Kubernetes' own.
 
-    def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
+    ``retry_after``: for how many seconds the server asked not to be asked again.
+    """
+
+    def __init__(
+        self, message: str, *, code: int = 0, reason: str = "", retry_after: float = 0.0
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
+        self.retry_after = retry_after
 
 
 class NotFound(ApiError):

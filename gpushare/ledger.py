@@ -249,6 +249,10 @@ class Ledger:
         for entry in self._nodes.values():
             yield from entry.shares.values()
 
+    def holders(self) -> list[str]:
+        """Uids of the pods that have a share."""
+        return list(self._node_of_share)
+
     def nodes(self) -> Iterator[str]:
         """Names of the nodes that have cards."""
         return (name for name, entry in self._nodes.items() if entry.inventory is not None)

@@ -81,6 +81,12 @@ class Gpushare:
         words = [f"--config={self.extender_configuration}"]
         self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
 
+    def restart_extender(self, **settings: Any) -> None:
+        """Run the extender with other settings from now on; return once it answers."""
+        self.cluster.stop("extender")
+        self.start_extender(**settings)
+        self.wait_ready()
+
     def configure_extender(self, **settings: Any) -> None:
         """Write the extender's configuration; it is read at the start and at SIGHUP."""
         kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")

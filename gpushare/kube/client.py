@@ -3,12 +3,15 @@
 ``kubernetes.aio`` does configuration, authentication and TLS. Its models are not used: they cost
 80 times more to decode, and ``create_namespaced_pod_binding`` raises after it has succeeded.
 Every request has a time limit, and tells it to the API server too, so that a request that we gave
-up cannot be carried out much later.
+up cannot be carried out much later. A 429 says that nothing was done and when to ask again: that is
+waited for where the time limit allows.
 """
 
 import asyncio
 import json
 import os
+import random
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,6 +39,8 @@ REQUEST_SECONDS: Final = 10.0
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _CONNECTIONS: Final = 100
+_LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent again
+_DIGITS: Final = 4
 
 T = TypeVar("T")
 
@@ -217,7 +222,7 @@ class Kube:
                 response = await self._send("GET", collection.path, query, None, limit)
             async with response:
                 if response.status != HTTPStatus.OK:
-                    raise _refusal(response.status, await response.read(), "GET", collection.path)
+                    raise _refusal(response, await response.read(), "GET", collection.path)
                 while True:
                     # wait_for loses a cancellation that comes with a line, before Python 3.12.
                     async with asyncio.timeout(idle_seconds):
@@ -238,7 +243,33 @@ class Kube:
         patch: str = MERGE_PATCH,
         seconds: float = REQUEST_SECONDS,
     ) -> bytes:
-        """The body of a successful answer; any other answer, or none, is an ApiError."""
+        """The body of a successful answer; any other answer, or none, is an ApiError.
+
+        All tries of it together take ``seconds`` at most.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return await self._try(method, path, query, body, patch=patch, seconds=seconds)
+            except ApiError as err:
+                # Many are told the same moment: they must not all come back at once.
+                wait = err.retry_after * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
+                is_done = err.code != HTTPStatus.TOO_MANY_REQUESTS or not err.retry_after
+                if is_done or wait + _LEAST_SECONDS > end - time.monotonic():
+                    raise
+            await asyncio.sleep(wait)
+            seconds = end - time.monotonic()
+
+    async def _try(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        body: Mapping[str, Any] | None,
+        *,
+        patch: str,
+        seconds: float,
+    ) -> bytes:
         limit = aiohttp.ClientTimeout(total=seconds)
         told = [*query, ("timeout", f"{int(seconds * 1000)}ms")]
         try:
@@ -249,7 +280,7 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise OutcomeUnknown(f"{method} {path}: no answer: {err!r}") from err
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise _refusal(response.status, answer, method, path)
+            raise _refusal(response, answer, method, path)
         return answer
 
     async def _send(
@@ -296,13 +327,23 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise ApiError(f"the API server's answer cannot be read: {err}") from err
 
 
-def _refusal(code: int, body: bytes, method: str, path: str) -> GpushareError:
+def _refusal(
+    response: aiohttp.ClientResponse, body: bytes, method: str, path: str
+) -> GpushareError:
+    code = response.status
     try:
         status = _decode_status(body)
     except (msgspec.DecodeError, json.JSONDecodeError):
         status = _Status(body[:256].decode(errors="replace"))
     text = f"{method} {path}: {code} {status.reason}: {status.message}"
     # A proxy's redirect or time-out says nothing about what became of the request behind it.
-    if code == HTTPStatus.REQUEST_TIMEOUT or code not in _CLIENT_ERRORS:
-        return OutcomeUnknown(text, code=code, reason=status.reason)
-    return _BY_CODE.get(code, ApiError)(text, code=code, reason=status.reason)
+    is_open = code == HTTPStatus.REQUEST_TIMEOUT or code not in _CLIENT_ERRORS
+    kind = OutcomeUnknown if is_open else _BY_CODE.get(code, ApiError)
+    retry_after = _seconds(response.headers.get("Retry-After", ""))
+    return kind(text, code=code, reason=status.reason, retry_after=retry_after)
+
+
+def _seconds(retry_after: str) -> float:
+    """The API server says whole seconds; a date, as others may say, is not waited for."""
+    is_number = retry_after.isascii() and retry_after.isdigit() and len(retry_after) <= _DIGITS
+    return float(retry_after) if is_number else 0.0

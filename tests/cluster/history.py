@@ -86,6 +86,11 @@ class History:
         found = [change for change in list(self._changes) if change.name == name]
         return [change for change in found if change.uid == found[-1].uid]
 
+    @property
+    def changes(self) -> list[Change]:
+        """All of them so far, in order."""
+        return list(self._changes)
+
     def place(self, change: Change) -> int:
         """Where in the order of everything a change stands."""
         return next(i for i, each in enumerate(self._changes) if each is change)

@@ -48,10 +48,12 @@ class FrontDoor:
                 yield kube
 
 
-def status(code: int, reason: str, message: str = "") -> Answer:
+def status(code: int, reason: str, message: str = "", *, retry_after: str = "") -> Answer:
+    headers = {"Retry-After": retry_after} if retry_after else {}
+
     async def answer(_: web.Request) -> web.Response:
         body = {"kind": "Status", "code": code, "reason": reason, "message": message}
-        return web.json_response(body, status=code)
+        return web.json_response(body, status=code, headers=headers)
 
     return answer
 

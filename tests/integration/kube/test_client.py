@@ -65,6 +65,26 @@ async def test_a_write_that_was_not_confirmed_is_refused_or_unknown(door, tmp_pa
     assert type(caught.value) is error
 
 
+async def test_a_write_that_was_told_to_come_again_later_does_in_its_time(door, tmp_path):
+    door.answers = [status(429, "TooManyRequests", retry_after="1"), status(201, "Created")]
+    async with door.connect(tmp_path) as kube:
+        await kube.bind_pod(pod("a", 8), "n1", {}, seconds=3)
+    first, again = (query["timeout"] for _, _, query, _ in door.asked)
+    assert first == "3000ms"
+    assert int(again.removesuffix("ms")) <= 2000, "the API server is told what is left"
+
+
+@pytest.mark.parametrize("retry_after", ["1", "30", "99999", "-1", "soon", "Wed, 21 Oct 2026"])
+async def test_a_time_to_come_again_that_is_too_far_off_or_none_is_a_refusal(
+    door, tmp_path, retry_after
+):
+    door.answers = [status(429, "TooManyRequests", retry_after=retry_after)]
+    async with door.connect(tmp_path) as kube:
+        with pytest.raises(ApiError) as caught:
+            await kube.bind_pod(pod("a", 8), "n1", {}, seconds=1)
+    assert (caught.value.code, len(door.asked)) == (429, 1)
+
+
 async def test_a_condition_is_set_beside_the_others_on_just_this_pod(door, tmp_path):
     door.answers = [body({})]
     condition = PodCondition("x/Usable", "False", "Why", "because")

@@ -1,6 +1,7 @@
 """What the API server has reaches the handler, through every way in which a watch can break."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -16,6 +17,8 @@ pytestmark = pytest.mark.integration
 
 class Seen:
     """Keeps the names that the handler would have, and tells when they change."""
+
+    informer: Informer[Pod]
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -63,7 +66,8 @@ async def running(answers, tmp_path) -> AsyncIterator[tuple[FrontDoor, Seen]]:
     door, seen = FrontDoor(), Seen()
     door.answers = answers
     async with door.connect(tmp_path) as kube:
-        task = asyncio.create_task(Informer(kube, client.pods(), Pod, seen).run())
+        seen.informer = Informer(kube, client.pods(), Pod, seen)
+        task = asyncio.create_task(seen.informer.run())
         try:
             yield door, seen
         finally:
@@ -127,7 +131,33 @@ async def test_a_connection_that_went_silent_is_cut(tmp_path, monkeypatch):
     answers = [listed("5", "a"), watch(then=hang), watch(event("ADDED", "b", "6"), then=hang)]
     async with running(answers, tmp_path) as (door, seen):
         await seen.until("a", "b")
+        assert seen.informer.restarts == {"silent": 1}
     assert watches(door)[:2] == ["5", "5"]
+
+
+async def test_a_watch_that_was_seen_to_be_behind_is_cut_and_goes_on_from_its_version(tmp_path):
+    answers = [listed("5", "a"), watch(then=hang), watch(event("ADDED", "b", "6"), then=hang)]
+    async with running(answers, tmp_path) as (door, seen):
+        async with asyncio.timeout(10):
+            while not watches(door):  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+        seen.informer.cut()
+        seen.informer.cut()
+        await seen.until("a", "b")
+        assert seen.informer.restarts == {"behind": 1}
+        assert seen.informer.age < 5
+    assert watches(door) == ["5", "5"]
+
+
+async def test_a_server_that_asks_for_time_is_given_it(tmp_path):
+    busy = status(429, "TooManyRequests", retry_after="1")
+    answers = [listed("5", "a"), busy, watch(event("ADDED", "b", "6"), then=hang)]
+    async with running(answers, tmp_path) as (_, seen):
+        await seen.until("a")
+        begun = time.monotonic()
+        await seen.until("a", "b")
+        assert time.monotonic() - begun >= 0.9
+        assert seen.informer.restarts == {"refused": 1}
 
 
 async def test_an_object_that_cannot_be_read_does_not_lose_the_others(tmp_path):

@@ -1,0 +1,244 @@
+"""Fault trials: whatever the API server does to the extender, cards are promised once.
+
+    python -m tests.trials.faults [--minutes 4] [--pods 1000] [--seed TEXT]
+
+A real API server behind a proxy that we steer, a real kube-scheduler, paper nodes. In each round
+just so many pods are created as fill all cards, under another fault; then the extender is killed at
+random while ``--pods`` more are bound. After each: no card held more than it has at any moment, no
+pod was bound without cards, all are bound, and the ledger is what a fresh count gives. Exit code 1
+if not. Rounds for which there is no time are left out, and that is said.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localcluster.cluster import Cluster
+from localcluster.errors import LocalClusterError
+from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port
+from localcluster.interrupts import run_command
+from localcluster.wait import wait_until
+from tests.cluster.history import History
+from tests.fakes.apiserver_proxy import Asked, Fault, Kind, binds, lists, reads_pod, watches
+from tests.trials.stage import UNITS, Stage, small_pod, stage
+from tests.trials.trial import NAME
+
+NODES, CARDS = 10, 4
+PER_POD = 5
+ROUND_SECONDS = 90.0
+LATE_SECONDS = 6.0  # twice what a write may last
+BEYOND_SECONDS = 30.0  # a reserve whose pod is not bound is let go of long before
+NODE = "f00"
+KILL_SECONDS = (0.2, 2.5)
+KILLS = 6
+
+
+@dataclass(frozen=True)
+class Injected:
+    kind: Kind
+    matches: Callable[[Asked], bool]
+    times: int = 20
+    seconds: float = 0.0
+
+
+ROUNDS: dict[str, Sequence[Injected]] = {
+    "nothing, to compare with": (),
+    "binds answered 409, nothing done": (Injected(Kind.CONFLICT, binds),),
+    "binds answered 429": (Injected(Kind.TOO_MANY, binds),),
+    "binds answered 500, nothing done": (Injected(Kind.INTERNAL, binds),),
+    "binds answered 503, nothing done": (Injected(Kind.UNAVAILABLE, binds),),
+    "binds hang": (Injected(Kind.HANG, binds),),
+    "binds cut on the way there": (Injected(Kind.RESET, binds),),
+    "binds done, answer lost": (Injected(Kind.LOST, binds),),
+    "binds arrive after their deadline": (Injected(Kind.LATE, binds, seconds=LATE_SECONDS),),
+    "binds lost, then reads fail": (
+        Injected(Kind.LOST, binds, 10),
+        Injected(Kind.RESET, binds, 10),
+        Injected(Kind.INTERNAL, reads_pod, 10),
+        Injected(Kind.TOO_MANY, reads_pod, 5),
+        Injected(Kind.HANG, reads_pod, 5),
+    ),
+    "watch ends with 410": (Injected(Kind.WATCH_ERROR, watches, 3),),
+    "watch is refused with 410": (
+        Injected(Kind.WATCH_CUT, watches, 3),
+        Injected(Kind.GONE, watches, 3),
+    ),
+    "watch is cut in a line": (Injected(Kind.WATCH_CUT, watches, 10),),
+    "watch goes silent": (Injected(Kind.WATCH_SILENT, watches, 1),),
+    "watch and list are refused": (
+        Injected(Kind.WATCH_ERROR, watches, 2),
+        Injected(Kind.TOO_MANY, lists, 2),
+        Injected(Kind.INTERNAL, lists, 1),
+        Injected(Kind.UNAVAILABLE, lists, 1),
+        Injected(Kind.INTERNAL, watches, 2),
+        Injected(Kind.TOO_MANY, watches, 2),
+    ),
+}
+
+
+@dataclass
+class Trial:
+    """What is counted; ``wrong`` must stay empty."""
+
+    stage: Stage
+    say: Callable[[str], None]
+    wrong: list[str] = field(default_factory=list)
+    rounds: int = 0
+    pods: int = 0
+    met: int = 0
+
+    def play(self, name: str, faults: Sequence[Injected]) -> None:
+        """One round: fill all cards under these faults."""
+        begun, stage = time.monotonic(), self.stage
+        made = [
+            stage.proxy.fault(each.kind, each.matches, times=each.times, seconds=each.seconds)
+            for each in faults
+        ]
+        count = stage.pods_that_fit(PER_POD)
+        stage.create(f"r{self.rounds}", count, PER_POD)
+        took = self.judge(name, count, begun)
+        stage.proxy.heal()
+        self.rounds += 1
+        self.met += sum(each.met for each in made)
+        self.say(f"{took:5.1f} s  {name}: {count} pods{_met(made)}")
+
+    def judge(self, name: str, count: int, begun: float) -> float:
+        """Wait until all are bound and counted, note what was wrong; return how long it took."""
+        self.pods += count
+        took = ROUND_SECONDS
+        try:
+            self.stage.wait_bound(count, seconds=ROUND_SECONDS)
+            took = time.monotonic() - begun
+            self.stage.wait_counted(seconds=ROUND_SECONDS)
+        except LocalClusterError as err:
+            self.wrong.append(f"{name}: {err}")
+        self.wrong += [f"{name}: {each}" for each in self.stage.judge()]
+        differences = self.stage.metric("gpushare_ledger_differences_total")
+        if differences:
+            self.wrong.append(f"{name}: {differences:.0f} shares differ from a fresh count")
+        self.stage.proxy.heal()
+        self.stage.clear()
+        return took
+
+    def kill_while_binding(self, count: int, rng: random.Random) -> None:
+        """Create pods, and kill the extender at random until all are bound."""
+        begun, stage, kills = time.monotonic(), self.stage, 0
+        units = UNITS * len(stage.sizes) // count
+        stage.create("k", count, units)
+        name = f"extender killed, {units} units each"
+        end = begun + 10 * KILLS + ROUND_SECONDS
+        while kills < KILLS and stage.bound() < count and time.monotonic() < end:
+            before = stage.bound()
+            wait_until(
+                "the next pods to be bound",
+                lambda before=before: None if stage.bound() > before else "none",  # type: ignore[misc]
+                seconds=ROUND_SECONDS,
+            )
+            time.sleep(rng.uniform(*KILL_SECONDS))
+            stage.cluster.kill("extender")
+            kills += 1
+        took = self.judge(name, count, begun)
+        self.say(f"{took:5.1f} s  {name}: {count} pods, {kills} kills")
+
+    def write_beyond_all_limits(self) -> None:
+        """A write that arrives long after its reserve was let go of: counted, and stopped there.
+
+        kube-scheduler would try the pod again and so keep the reserve: this one nobody tries again.
+        """
+        stage, begun = self.stage, time.monotonic()
+        for name in ("late", "later"):
+            stage.create_one(small_pod(name, UNITS, schedulerName="nobody"))
+        stage.proxy.fault(Kind.LATE, binds, seconds=BEYOND_SECONDS)
+        said = stage.bind_by_hand("late", NODE)
+        if "not known yet" not in said:
+            self.wrong.append(f"late write: the answer was {said!r}")
+        stage.wait_counted(seconds=BEYOND_SECONDS)
+        count = len(stage.sizes)
+        stage.create("fill", count, UNITS)
+        stage.wait_bound(count, seconds=ROUND_SECONDS)
+        counted = stage.metric("gpushare_over_cards_total")
+        wait_until(
+            "the late write to land and to be counted",
+            lambda: (
+                None
+                if stage.was_bound("late") and stage.metric("gpushare_over_cards_total") > counted
+                else "not yet"
+            ),
+            seconds=BEYOND_SECONDS + 10,
+        )
+        refused = stage.bind_by_hand("later", NODE)
+        if "does not fit" not in refused:
+            self.wrong.append(f"a card that holds too much took another pod: {refused!r}")
+        over = stage.judge()
+        if len(over) != 1:
+            self.wrong.append(f"one write was late, and these moments were wrong: {over}")
+        stage.clear()
+        took = time.monotonic() - begun
+        self.say(f"{took:5.1f} s  a write that arrives after all limits: 1 card over, counted")
+
+
+def main() -> int:
+    """Run the trial; return the exit code."""
+    flags = _flags()
+    began = time.monotonic()
+    end = began + flags.minutes * 60
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+
+    say(f"seed {flags.seed}")
+    rng = random.Random(flags.seed)
+    check_port()
+    cluster = Cluster.up((), name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=say)
+    try:
+        gpushare = Gpushare(cluster)
+        gpushare.install()
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            History(cluster) as history,
+            stage(gpushare, history, Path(folder), nodes=NODES, cards=CARDS) as made,
+        ):
+            trial = Trial(made, say)
+            try:
+                trial.kill_while_binding(_that_fit(made, flags.pods), rng)
+                trial.write_beyond_all_limits()
+                for name, faults in ROUNDS.items():
+                    if time.monotonic() > end:
+                        say(f"no time is left for: {name}")
+                    else:
+                        trial.play(name, faults)
+            except (LocalClusterError, AssertionError) as err:
+                trial.wrong.append(f"the trial broke: {err}")
+    finally:
+        cluster.down()
+    say(f"{trial.rounds} rounds, {trial.pods} pods, {trial.met} faults, {len(trial.wrong)} WRONG")
+    for text in trial.wrong[:20]:
+        say(f"  {text}")
+    return int(bool(trial.wrong))
+
+
+def _that_fit(made: Stage, wanted: int) -> int:
+    """The largest number of equal pods up to ``wanted`` that fill all cards."""
+    total = UNITS * len(made.sizes)
+    return max(total // units for units in range(1, UNITS + 1) if total // units <= wanted)
+
+
+def _met(faults: Sequence[Fault]) -> str:
+    return "".join(f", {each.met} x {each.kind}" for each in faults)
+
+
+def _flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--minutes", type=float, default=4.0, help="no round begins after that")
+    parser.add_argument("--pods", type=int, default=1000, help="bound while the extender is killed")
+    parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("faults", main))
