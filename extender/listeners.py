@@ -46,21 +46,25 @@ class Door:
 
 
 @asynccontextmanager
-async def serve(listen: Listen, routes: Routes, authorizer: Authorizer) -> AsyncIterator[None]:
+async def serve(
+    listen: Listen, routes: Routes, authorizer: Authorizer, *gates: Middleware
+) -> AsyncIterator[None]:
     """Serve while the context lasts; SettingsError where an address or certificate cannot be used.
+
+    ``gates`` stand before the pages of those who may decide.
 
     At its end what is being answered has ``STOP_SECONDS``.
     """
     async with AsyncExitStack() as stack:
         first = listen.deciding
         door = Door("deciding", first.host, first.port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
-        await stack.enter_async_context(opened(door, routes.app()))
+        await stack.enter_async_context(opened(door, routes.app(*gates)))
         if (second := listen.deciding_tls) is not None:
             door = Door(
                 "decidingTls", second.host, second.port, DECIDING_CONNECTIONS,
                 DECIDING_IDLE_SECONDS, tls.server_context(second.tls),
             )  # fmt: skip
-            app = routes.app(named(second.tls.allowed_names))
+            app = routes.app(named(second.tls.allowed_names), *gates)
             await stack.enter_async_context(opened(door, app))
         if (third := listen.reading) is not None:
             context = None if third.tls is None else certificate_context(third.tls)
