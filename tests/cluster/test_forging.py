@@ -9,8 +9,10 @@ import pytest
 
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
+from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.expect import CARDS, RUNNING_ON, assigned
+from tests.cluster.history import History
 
 pytestmark = pytest.mark.cluster
 
@@ -97,9 +99,43 @@ def test_a_pod_made_with_a_node_brings_no_decision(ask: Ask, preset: dict[str, s
     assert ask("POST", PODS, made) == ""
 
 
-def test_a_copied_manifest_without_a_node_is_taken(ask: Ask, pods: Workloads):
-    pods.create(pod("mine", 100, metadata={"annotations": PRESET}, schedulerName="nobody"))
-    assert ask("PATCH", POD, annotated(**{CARDS: "GPU-n1-0"})) == ""
+def test_a_copied_manifest_without_a_node_is_taken(ask: Ask, pods: Workloads, history: History):
+    history.allow_stranger("copied")
+    pods.create(pod("copied", 100, metadata={"annotations": PRESET}, schedulerName="nobody"))
+    assert ask("PATCH", f"{PODS}/copied", annotated(**{CARDS: "GPU-n1-0"})) == ""
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_without_the_policies_a_forged_decision_moves_nothing_while_the_extender_lives(
+    gpushare: Gpushare, pods: Workloads, history: History
+):
+    """What a user preset and bound by hand, and what he changed afterwards."""
+    history.allow_stranger("by-hand")
+    pods.create(pod("by-hand", 2000, metadata={"annotations": PRESET}, schedulerName="nobody"))
+    pods.run(pod("changed", 3000, node="n1"))
+    assigned(pods, "changed")
+    assert gpushare.card_of("changed") == ("n1", 0)  # so the extender has seen the other pod too
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "by-hand", "namespace": "default"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+    merge = "application/merge-patch+json"
+    with gpushare.cluster.api() as api:
+        api.request("POST", f"{PODS}/by-hand/binding", binding)
+        forged = annotated(**{CARDS: "GPU-n1-1", RUNNING_ON: '{"main":{"GPU-n1-1":1}}'})
+        api.request("PATCH", f"{PODS}/changed", forged, content_type=merge)
+
+    def untold() -> str | None:
+        found = [pods.events(name) for name in ("by-hand", "changed")]
+        is_told = all(any("somebody changed" in each for each in told) for told in found)
+        return None if is_told else str(found)
+
+    wait_until("both to be reported", untold, seconds=15)
+    [node] = gpushare.inspect("n1")
+    assert [each["name"] for each in node["unplaced"]] == ["by-hand"]
+    assert [[held["name"] for held in card["pods"]] for card in node["devs"]] == [["changed"], []]
 
 
 def test_only_the_extender_binds_with_a_decision(gpushare: Gpushare, pods: Workloads, ask: Ask):
