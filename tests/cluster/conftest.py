@@ -7,18 +7,16 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
-from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG, Gpushare, check_port, gpu_node
+from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port, gpu_node
 from localcluster.specs import NodeSpec
 from localcluster.state import StateFolder
-from localcluster.wait import tail, wait_until
-from localcluster.workloads import Workloads, pod
+from localcluster.wait import tail
+from localcluster.workloads import Workloads
 from tests.cluster.history import History
 
 NAME = "gpushare-tests"
 LOG_LINES = 40
 WHOLE = "whole"
-POLICIES = ("gpushare-decisions", "gpushare-bindings", "gpushare-inventory")
 
 measured: list[str] = []
 
@@ -101,25 +99,7 @@ def pods(cluster: Cluster, gpushare: Gpushare) -> Workloads:
 
 
 @pytest.fixture
-def unguarded(cluster: Cluster, gpushare: Gpushare) -> Iterator[None]:
+def unguarded(gpushare: Gpushare) -> Iterator[None]:
     """Take the policies about who writes decisions away, as on a Kubernetes that has none."""
-    forged = pod("forged", 1, metadata={"annotations": {"ALIYUN_COM_GPU_MEM_IDX": "0"}})
-    forged["spec"]["nodeName"] = WHOLE
-
-    def refusal() -> str:
-        try:
-            with cluster.api() as api:
-                api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", forged)
-        except ApiError as err:
-            return str(err)
-        return ""
-
-    cluster.kubectl("delete", "validatingadmissionpolicybindings", *POLICIES)
-    try:
-        wait_until("the policy to be gone", lambda: refusal() or None, seconds=15)
+    with gpushare.unguarded():
         yield
-    finally:
-        cluster.kubectl("apply", "-k", str(ACCESS))
-        wait_until(
-            "the policy to hold", lambda: None if refusal() else "a pod is let by", seconds=15
-        )

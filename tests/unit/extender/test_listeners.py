@@ -276,6 +276,18 @@ async def test_the_reading_listener_decides_nothing_and_shows_health_to_all(all_
         assert (status, "Bearer" in text) == (401, True)
 
 
+async def test_a_certificate_that_was_renewed_is_shown_without_a_restart(all_three, pki):
+    door, old = all_three.reading, trusting(pki)
+    assert (await get(door, "/healthz", old))[0] == 200
+    certificate(pki, "server")  # signed by itself from now on
+    with pytest.raises(aiohttp.ClientError):
+        await get(door, "/healthz", old)
+    renewed = ssl.create_default_context(cafile=str(pki / "server.crt"))
+    assert (await get(door, "/healthz", renewed))[0] == 200
+    (pki / "server.key").write_text("half a fi")  # changes nothing until it is whole
+    assert (await get(door, "/healthz", renewed))[0] == 200
+
+
 async def test_loopback_has_every_page_in_the_clear(all_three):
     for page in ("/healthz", "/readyz", "/version", "/metrics", f"{PREFIX}/inspect"):
         assert (await get(all_three.deciding, page))[0] == 200
