@@ -86,8 +86,10 @@ class Gpushare:
 
     def configure_extender(self, **settings: Any) -> None:
         """Write the extender's configuration; it is read at the start and at SIGHUP."""
-        kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
-        whole = {"memoryUnit": "MiB", "kubeconfig": str(kubeconfig), **settings}
+        if "kubeconfig" not in settings:
+            account = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
+            settings["kubeconfig"] = str(account)
+        whole = {"memoryUnit": "MiB", **settings}
         self.extender_configuration.write_text(yaml.safe_dump(whole), encoding="utf-8")
 
     @property

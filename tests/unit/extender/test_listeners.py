@@ -36,7 +36,7 @@ def free_port(unused_tcp_port_factory):
 @pytest.fixture
 async def port(bench, free_port):
     """A door of two connections and short patience, with the pages behind it."""
-    routes = Routes(bench.cluster, bench.binder, list, Limits(body_mib=1))
+    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(body_mib=1))
     door = Door("test", "127.0.0.1", free_port(), connections=2, idle_seconds=0.3)
     async with opened(door, routes.app()):
         yield door.port
