@@ -88,7 +88,7 @@ async def run(configuration: Configuration, path: Path) -> None:
                     clock=clock,
                 )
 
-        routes = Routes(cluster, binder, why_not_ready, configuration.limits)
+        routes = Routes(cluster, binder, why_not_ready, limits=configuration.limits)
 
         def apply(changed: Configuration) -> None:
             logs.set_level(changed.log_level)

@@ -122,7 +122,7 @@ class Cluster:
         if before is not None:
             if before.node and before.node != pod.node:
                 return  # no pod is ever unbound: this is older than what is known
-            kept = records.keep_decision(before, pod)
+            kept = records.keep_decision(before, pod) or records.not_from_a_binding(before, pod)
             if kept is not None:
                 self._report_changed(pod)
                 pod = kept

@@ -217,8 +217,10 @@ class LeaderElection(_Section, frozen=True):
                 "retrySeconds",
                 f"{self.retry_seconds}: write seconds below renewSeconds, {self.renew_seconds}",
             )
-        if self.address is not None and self.tls is None:
-            yield "tls", "other replicas are reached over mutual TLS alone: give it with address"
+        if self.address is None:
+            yield "address", "is missing: other replicas hand their calls on there"
+        if self.tls is None:
+            yield "tls", "is missing: replicas reach one another over mutual TLS alone"
 
 
 class Limits(_Section, frozen=True):

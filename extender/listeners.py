@@ -1,6 +1,7 @@
 """Opens the listeners of the configuration, each with its own pages, callers and room."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from extender import tls
@@ -17,6 +19,8 @@ from extender.guard import problem
 from extender.metrics import REFUSED_CONNECTIONS
 from extender.routes import Routes
 from gpushare.errors import SettingsError
+
+log = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 60.0
 LINGER_SECONDS: Final = 1.0  # for the rest of a body that was refused
@@ -42,21 +46,25 @@ class Door:
 
 
 @asynccontextmanager
-async def serve(listen: Listen, routes: Routes, authorizer: Authorizer) -> AsyncIterator[None]:
+async def serve(
+    listen: Listen, routes: Routes, authorizer: Authorizer, *gates: Middleware
+) -> AsyncIterator[None]:
     """Serve while the context lasts; SettingsError where an address or certificate cannot be used.
+
+    ``gates`` stand before the pages of those who may decide.
 
     At its end what is being answered has ``STOP_SECONDS``.
     """
     async with AsyncExitStack() as stack:
         first = listen.deciding
         door = Door("deciding", first.host, first.port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
-        await stack.enter_async_context(opened(door, routes.app()))
+        await stack.enter_async_context(opened(door, routes.app(*gates)))
         if (second := listen.deciding_tls) is not None:
             door = Door(
                 "decidingTls", second.host, second.port, DECIDING_CONNECTIONS,
                 DECIDING_IDLE_SECONDS, tls.server_context(second.tls),
             )  # fmt: skip
-            app = routes.app(named(second.tls.allowed_names))
+            app = routes.app(named(second.tls.allowed_names), *gates)
             await stack.enter_async_context(opened(door, app))
         if (third := listen.reading) is not None:
             context = None if third.tls is None else certificate_context(third.tls)
@@ -78,6 +86,7 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
         shutdown_timeout=STOP_SECONDS,
         keepalive_timeout=door.idle_seconds,
         lingering_time=LINGER_SECONDS,
+        logger=log,
     )
     await runner.setup()
     listener: asyncio.Server | None = None
@@ -108,6 +117,16 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
         if listener is not None:
             listener.close()
         await runner.cleanup()
+
+
+class _NoFaultOfOurs(logging.Filter):
+    """The server logs a head that is no HTTP with a stack trace: telling its sender is enough."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+log.addFilter(_NoFaultOfOurs())
 
 
 class _Refused(asyncio.Protocol):

@@ -29,6 +29,7 @@ class Routes:
         cluster: Cluster,
         binder: Binder,
         why_not_ready: WhyNotReady,
+        *,
         limits: Limits | None = None,
     ) -> None:
         self._verbs, self._reading = Verbs(cluster, binder), Reading(cluster)

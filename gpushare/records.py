@@ -172,6 +172,24 @@ def keep_decision(before: Pod, after: Pod) -> Pod | None:
     return msgspec.structs.replace(after, metadata=metadata)
 
 
+def not_from_a_binding(before: Pod, after: Pod) -> Pod | None:
+    """The pod ``after``, just bound, without the decision that it had before; None if it is new.
+
+    Every Binding of ours writes all keys, with a time of its own. What was on the unbound pod and
+    is there still was written by its user, and another scheduler bound it.
+    """
+    kept = (ANNOTATION_CARDS, ANNOTATION_ASSUME_TIME)
+    is_preset = bool(before.annotations.get(ANNOTATION_CARDS)) and all(
+        before.annotations.get(key) == after.annotations.get(key) for key in kept
+    )
+    if before.node or not after.node or before.uid != after.uid or not is_preset:
+        return None
+    believed = {*PLACE_KEYS, ANNOTATION_RUNNING_ON}
+    annotations = {k: v for k, v in after.annotations.items() if k not in believed}
+    metadata = msgspec.structs.replace(after.metadata, annotations=annotations)
+    return msgspec.structs.replace(after, metadata=metadata)
+
+
 def contradicts_decision(pod: Pod) -> bool:
     """Whether ``running-on`` of a bound pod names other cards than its decision does.
 

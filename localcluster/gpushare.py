@@ -9,7 +9,8 @@ import http.client
 import json
 import socket
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -30,6 +31,8 @@ EXTENDER: Final = ("127.0.0.1", 32766)
 PLUGIN_PORT: Final = 32765
 CARD_MIB: Final = 16276
 LABELS: Final = {"gpushare": "true"}
+
+POLICIES: Final = ("gpushare-decisions", "gpushare-bindings", "gpushare-inventory")
 
 Binding = Literal["auto", "late", "early"]
 
@@ -89,8 +92,10 @@ class Gpushare:
 
     def configure_extender(self, **settings: Any) -> None:
         """Write the extender's configuration; it is read at the start and at SIGHUP."""
-        kubeconfig = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
-        whole = {"memoryUnit": "MiB", "kubeconfig": str(kubeconfig), **settings}
+        if "kubeconfig" not in settings:
+            account = self.cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
+            settings["kubeconfig"] = str(account)
+        whole = {"memoryUnit": "MiB", **settings}
         self.extender_configuration.write_text(yaml.safe_dump(whole), encoding="utf-8")
 
     @property
@@ -150,6 +155,37 @@ class Gpushare:
             seconds=seconds,
             log=self.cluster.log_path("extender"),
         )
+
+    @contextmanager
+    def unguarded(self) -> Iterator[None]:
+        """Take away the policies that keep decisions from being made up, while the context lasts.
+
+        Whoever fills a cluster with pods that somebody has decided on needs that, and a test of
+        what holds without them.
+        """
+        self.cluster.kubectl("delete", "validatingadmissionpolicybindings", *POLICIES)
+        try:
+            wait_until("the policies to be gone", lambda: self._refusal() or None, seconds=15)
+            yield
+        finally:
+            self.cluster.kubectl("apply", "-k", str(ACCESS))
+            wait_until(
+                "the policies to hold",
+                lambda: None if self._refusal() else "a made up decision is taken",
+                seconds=15,
+            )
+
+    def _refusal(self) -> str:
+        """What the API server says against a pod that is made with node and decision."""
+        metadata = {"name": "made-up", "annotations": {"ALIYUN_COM_GPU_MEM_IDX": "0"}}
+        spec = {"nodeName": "nowhere", "containers": [{"name": "main", "image": "none"}]}
+        made_up = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        try:
+            with self.cluster.api() as api:
+                api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", made_up)
+        except ApiError as err:
+            return str(err)
+        return ""
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Ask the extender as kube-scheduler does; raise ApiError where it does not answer."""

@@ -96,3 +96,10 @@ def gpushare(cluster: Cluster, history: History) -> Iterator[Gpushare]:
 @pytest.fixture
 def pods(cluster: Cluster, gpushare: Gpushare) -> Workloads:
     return Workloads(cluster)
+
+
+@pytest.fixture
+def unguarded(gpushare: Gpushare) -> Iterator[None]:
+    """Take the policies about who writes decisions away, as on a Kubernetes that has none."""
+    with gpushare.unguarded():
+        yield

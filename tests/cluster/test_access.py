@@ -11,11 +11,14 @@ import pytest
 from localcluster.errors import CommandError
 from localcluster.gpushare import Gpushare
 from localcluster.workloads import Workloads, pod
+from tests.cluster.expect import ASSIGNED, CARDS, RUNNING_ON
 
 pytestmark = pytest.mark.cluster
 
 REFUSED = {403, 422}  # the policy answers with either
 OWN = "gpushare.aliyun.com/CardUsable"
+INVENTORY = "gpushare.aliyun.com/inventory"
+CORDONED = "gpushare.aliyun.com/cordoned-cards"
 ANNOTATE = json.dumps({"metadata": {"annotations": {"probe": "x"}}})
 
 
@@ -134,6 +137,23 @@ def test_a_plugin_changes_nothing_else_of_a_pods_status(
     status, why = patch(gpushare, plugin, path_of("mine") + "/status", relabel)
     assert status in REFUSED
     assert "nothing else" in why
+
+
+def test_a_plugin_writes_its_reports_and_its_inventory_and_no_decision(
+    gpushare: Gpushare, pods: Workloads, plugin: Path
+):
+    pods.run(pod("mine", 100, node="n1"))
+
+    def annotate(path: str, *keys: str) -> tuple[int, str]:
+        content = json.dumps({"metadata": {"annotations": dict.fromkeys(keys, "{}")}})
+        return patch(gpushare, plugin, f"{path}?dryRun=All", content)
+
+    for key, right in ((CARDS, "only gpushare-extender"), (CORDONED, "the operator's")):
+        status, why = annotate(path_of("mine") if key == CARDS else status_of("n1"), key)
+        assert status in REFUSED
+        assert right in why
+    assert annotate(path_of("mine"), RUNNING_ON, ASSIGNED) == (200, "")
+    assert annotate(status_of("n1"), INVENTORY) == (200, "")
 
 
 def test_the_extender_may_evict(gpushare: Gpushare, pods: Workloads, extender: Path):

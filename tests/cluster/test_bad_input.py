@@ -136,6 +136,7 @@ def test_annotations_that_a_user_presets_move_nothing_and_do_not_survive(
     assert gpushare.card_of("preset") == ("n1", 0)
 
 
+@pytest.mark.usefixtures("unguarded")
 def test_a_decision_that_somebody_changes_on_a_running_pod_is_reported(
     gpushare: Gpushare, pods: Workloads
 ):

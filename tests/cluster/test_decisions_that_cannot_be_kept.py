@@ -206,6 +206,7 @@ def test_a_pod_that_was_bound_by_hand_fails_with_the_cause(
     assert text in message
 
 
+@pytest.mark.usefixtures("unguarded")
 def test_annotations_that_somebody_made_up_overfill_no_card(
     gpushare: Gpushare, pods: Workloads, history: History
 ):

@@ -36,6 +36,7 @@ def bound_by_the_older_extender(name: str, units: int, index: str) -> dict[str, 
     return described
 
 
+@pytest.mark.usefixtures("unguarded")
 def test_its_pods_are_counted_and_one_that_cannot_be_told_is_named(
     gpushare: Gpushare, pods: Workloads, older: str, history: History
 ):

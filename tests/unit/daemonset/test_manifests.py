@@ -1,5 +1,6 @@
 """The manifests, the programs and the contract say the same."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from extender.configuration import Configuration
 from extender.configuration_file import parse as parse_configuration
 from extender.routes import Routes
 from gpushare.contract import (
+    ANNOTATION_INVENTORY,
     CONDITION_CARD_USABLE,
     EXTENDER_PORT,
     EXTENDER_PREFIX,
@@ -22,7 +24,8 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.objects import Pod
-from gpushare.records import request_of
+from gpushare.records import decision_annotations, request_of
+from tests import builders
 
 ROOT = Path(__file__).parents[3]
 BASE = "daemonset/base"
@@ -35,6 +38,7 @@ COMPONENTS = sorted(
 )
 PLUGIN, EXTENDER = "gpushare-deviceplugin", "gpushare-extender"
 NAMESPACE = "gpushare-system"
+POLICY, OWN_NODE = "ValidatingAdmissionPolicy", "gpushare-deviceplugin-own-node"
 
 every_rendering = pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
 
@@ -123,6 +127,8 @@ def test_the_image_is_the_version_that_is_built(render, folder):
                 "pods/binding": {"create"},
                 "pods/eviction": {"create"},
                 "events": {"create"},
+                "tokenreviews.authentication.k8s.io": {"create"},
+                "subjectaccessreviews.authorization.k8s.io": {"create"},
             },
         ),
     ],
@@ -132,9 +138,10 @@ def test_a_program_has_just_the_rights_that_it_uses(render, name, wanted):
     granted: dict[str, set[str]] = {}
     for rule in rules:
         assert set(rule) == {"apiGroups", "resources", "verbs"}
-        assert rule["apiGroups"] == [""]
+        (group,) = rule["apiGroups"]
         for resource in rule["resources"]:
-            granted.setdefault(resource, set()).update(rule["verbs"])
+            name = f"{resource}.{group}".rstrip(".")
+            granted.setdefault(name, set()).update(rule["verbs"])
     assert granted == wanted
 
 
@@ -151,12 +158,46 @@ def test_a_program_runs_as_the_account_that_has_its_rights(render, folder, kind,
 
 
 def test_the_policy_is_about_the_account_of_the_plugin(render):
-    objects = render(BASE)
-    (condition,) = objects.one("ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+    (condition,) = render(BASE).one(POLICY, OWN_NODE)["spec"]["matchConditions"]
     assert f'"system:serviceaccount:{NAMESPACE}:{PLUGIN}"' in condition["expression"]
-    binding = objects.one("ValidatingAdmissionPolicyBinding")["spec"]
-    assert binding["policyName"] == objects.one("ValidatingAdmissionPolicy")["metadata"]["name"]
-    assert binding["validationActions"] == ["Deny"]
+
+
+def test_every_policy_holds_and_names_accounts_that_there_are(render):
+    objects = render(BASE)
+    policies = {each["metadata"]["name"]: each for each in objects.all if each["kind"] == POLICY}
+    bindings = [each["spec"] for each in objects.all if each["kind"] == f"{POLICY}Binding"]
+    assert {each["policyName"] for each in bindings} == policies.keys()
+    assert all(each["validationActions"] == ["Deny"] for each in bindings)
+    for each in policies.values():
+        assert each["spec"]["failurePolicy"] == "Fail"
+        assert each["spec"]["matchConditions"]
+        named = set(re.findall(r"system:serviceaccount:([\w-]+):([\w-]+)", str(each)))
+        assert named
+        assert named <= {(NAMESPACE, PLUGIN), (NAMESPACE, EXTENDER)}
+
+
+def keys_in(expression: str) -> set[str]:
+    return {each for each in re.findall(r'"([\w./-]+)"', expression) if not each.startswith("sys")}
+
+
+def test_the_policies_guard_every_key_that_a_binding_writes(render):
+    objects = render(BASE)
+    request, cards = request_of(builders.pod()), builders.cards(1)
+    binding = decision_annotations(request, cards, is_legacy=False, assume_time_ns=1)
+    for name in ("gpushare-decisions", "gpushare-bindings"):
+        spec = objects.one(POLICY, name)["spec"]
+        assert keys_in(spec["matchConditions"][-1]["expression"]) == set(binding)
+    spec = objects.one(POLICY, "gpushare-decisions")["spec"]
+    changed, *_ = spec["variables"]
+    assert keys_in(changed["expression"]) == set(binding)
+    validated = [keys_in(each["expression"]) - {"CREATE"} for each in spec["validations"]]
+    assert set().union(*validated) == set(binding)
+
+
+def test_the_policy_guards_the_inventory_of_the_contract(render):
+    spec = render(BASE).one(POLICY, "gpushare-inventory")["spec"]
+    (condition,) = spec["matchConditions"]
+    assert ANNOTATION_INVENTORY in keys_in(condition["expression"])
 
 
 def test_the_policy_guards_everything_that_the_plugin_may_patch(render):
@@ -167,12 +208,12 @@ def test_the_policy_guards_everything_that_the_plugin_may_patch(render):
         if "patch" in rule["verbs"]
         for resource in rule["resources"]
     }
-    rules = objects.one("ValidatingAdmissionPolicy")["spec"]["matchConstraints"]["resourceRules"]
+    rules = objects.one(POLICY, OWN_NODE)["spec"]["matchConstraints"]["resourceRules"]
     assert {resource for rule in rules for resource in rule["resources"]} == patched
 
 
 def test_the_policy_lets_the_plugin_write_the_condition_of_the_contract(render):
-    spec = render(BASE).one("ValidatingAdmissionPolicy")["spec"]
+    spec = render(BASE).one(POLICY, OWN_NODE)["spec"]
     (own,) = [each["expression"] for each in spec["variables"] if each["name"] == "own"]
     assert own == f'"{CONDITION_CARD_USABLE}"'
 

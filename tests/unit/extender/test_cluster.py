@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from extender.cluster import Cluster
 from gpushare import records
 from gpushare.contract import (
+    ANNOTATION_ASSUME_TIME,
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
     ANNOTATION_INVENTORY,
@@ -42,6 +43,37 @@ def test_a_terminating_pod_holds_its_card_until_it_is_gone():
     assert used(made) == [16, 0]
     made.pod_deleted(live)
     assert used(made) == [0, 0]
+
+
+PRESET = {
+    ANNOTATION_CARDS: "GPU-1",
+    ANNOTATION_INDEX: "1",
+    ANNOTATION_ASSUME_TIME: "1",
+    ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":8}}',
+}
+
+
+def test_what_a_user_presets_is_not_believed_when_another_scheduler_binds_the_pod():
+    made, told = cluster()
+    made.node_changed(node("n", 16, 16))
+    made.pod_changed(pod("a", 8, annotations=PRESET))
+    landed = pod("a", 8, node="n", annotations=PRESET)
+    for _ in range(2):
+        made.pod_changed(landed)
+        assert used(made) == [0, 0]
+        assert [e.unplaced for e in made.ledger.account("n").cards] == [8, 8]
+    assert [reason for reason, _ in told] == ["GpushareDecisionChanged", "GpushareUnplaced"]
+    assert made.compare() == 0
+
+
+def test_what_a_user_presets_is_nothing_beside_what_our_binding_writes():
+    made, told = cluster()
+    made.node_changed(node("n", 16, 16))
+    made.pod_changed(pod("a", 8, annotations=PRESET))
+    ours = {**PRESET, ANNOTATION_ASSUME_TIME: "2", ANNOTATION_RUNNING_ON: ""}
+    made.pod_changed(pod("a", 8, node="n", annotations=ours))
+    assert used(made) == [0, 8]
+    assert not told
 
 
 def test_pods_of_the_older_extender_are_counted_card_by_card():

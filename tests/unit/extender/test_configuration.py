@@ -9,7 +9,6 @@ from extender.__main__ import parse as parse_flags
 from extender.configuration import (
     Address,
     Configuration,
-    LeaderElection,
     Listen,
     Policy,
     ShapePoint,
@@ -50,6 +49,8 @@ listen:
 leaderElection:
   leaseSeconds: 15
   renewSeconds: 10.5
+  address: {host: 10.0.0.1, port: 4}
+  tls: {certificate: /c, key: /k, authority: /a, allowedNames: [one]}
 limits: {bind: 5}
 """
 
@@ -64,7 +65,10 @@ def test_every_section_is_read():
     assert found.listen.deciding_tls.tls.allowed_names == ("one", "two")
     assert found.listen.reading is not None
     assert found.listen.reading.access == "open"
-    assert found.leader_election == LeaderElection(lease_seconds=15, renew_seconds=10.5)
+    election = found.leader_election
+    assert election is not None
+    assert (election.lease_seconds, election.renew_seconds, election.retry_seconds) == (15, 10.5, 1)
+    assert election.address == Address("10.0.0.1", 4)
     assert (found.limits.bind, found.limits.filter) == (5, 32)
 
 
@@ -112,6 +116,7 @@ def test_all_that_is_wrong_is_said_at_once_with_line_and_place():
         ("leaderElection: {retrySeconds: 0}", "leaderElection.retrySeconds"),
         ("leaderElection: {leaseSeconds: .nan}", "leaderElection.leaseSeconds"),
         ("leaderElection: {leaseSeconds: .inf}", "leaderElection.leaseSeconds"),
+        ("leaderElection: {}", "leaderElection.address"),
         ("leaderElection: {address: {host: h, port: 5}}", "leaderElection.tls"),
         ("logLevel:", "logLevel"),
         ("listen: {}\nlisten: {}", "listen"),

@@ -1,0 +1,167 @@
+"""Nobody but the extender decides, and nobody but a node's plugin says what runs there."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from localcluster.errors import ApiError
+from localcluster.gpushare import Gpushare
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, pod
+from tests.cluster.expect import CARDS, RUNNING_ON, assigned
+from tests.cluster.history import History
+
+pytestmark = pytest.mark.cluster
+
+DECIDED = [
+    "ALIYUN_COM_GPU_MEM_IDX",
+    "ALIYUN_COM_GPU_MEM_POD",
+    "ALIYUN_COM_GPU_MEM_DEV",
+    "ALIYUN_COM_GPU_MEM_ASSUME_TIME",
+    "scheduler.framework.gpushare.allocation",
+    "gpushare.aliyun.com/init-allocation",
+    CARDS,
+]
+REPORTED = ["ALIYUN_COM_GPU_MEM_ASSIGNED", "ALIYUN_COM_GPU_MEM_ASSIGN_TIME", RUNNING_ON]
+INVENTORY = "gpushare.aliyun.com/inventory"
+CORDONED = "gpushare.aliyun.com/cordoned-cards"
+
+
+POD, NODE = "/api/v1/namespaces/default/pods/mine", "/api/v1/nodes/n1"
+PODS = "/api/v1/namespaces/default/pods"
+
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def ask(gpushare: Gpushare) -> Iterator[Ask]:
+    """Give what asks as administrator and keeps nothing, and returns what is said against it."""
+    with gpushare.cluster.api() as api:
+
+        def asked(method: str, path: str, body: dict[str, Any]) -> str:
+            kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+            try:
+                api.request(method, f"{path}?dryRun=All", body, content_type=kind)
+            except ApiError as err:
+                return str(err)
+            return ""
+
+        yield asked
+
+
+def annotated(**values: str | None) -> dict[str, Any]:
+    return {"metadata": {"annotations": values}}
+
+
+def test_nobody_else_changes_a_decision_or_a_report_of_a_bound_pod(pods: Workloads, ask: Ask):
+    pods.run(pod("mine", 100, node="n1"))
+    assigned(pods, "mine")
+    for key in DECIDED + REPORTED:
+        for path in (POD, f"{POD}/status"):
+            for value in ("x", None):
+                said = ask("PATCH", path, annotated(**{key: value}))
+                assert "only gpushare-" in said, (key, path, value)
+
+
+def test_what_is_not_ours_is_everybodys_on_the_same_pod(pods: Workloads, ask: Ask):
+    pods.run(pod("mine", 100, node="n1"))
+    for path in (POD, f"{POD}/status"):
+        assert ask("PATCH", path, annotated(probe="x")) == ""
+        assert ask("PATCH", path, {"metadata": {"labels": {"probe": "x"}}}) == ""
+    # Its kubelet and the controllers do their work all the same.
+    pods.delete("mine")
+
+
+def test_other_subresources_of_a_pod_change_no_decision(gpushare: Gpushare, pods: Workloads):
+    pods.run(pod("mine", 100, node="n1"))
+    decided = pods.annotations("mine")[CARDS]
+    with gpushare.cluster.api() as api:
+        for name in ("ephemeralcontainers", "resize"):
+            with contextlib.suppress(ApiError):
+                merge = "application/merge-patch+json"
+                body = annotated(**{CARDS: "GPU-n1-1"})
+                api.request("PATCH", f"{POD}/{name}", body, content_type=merge)
+            assert pods.annotations("mine")[CARDS] == decided
+
+
+PRESET = {"ALIYUN_COM_GPU_MEM_IDX": "1", CARDS: "GPU-n1-1", RUNNING_ON: "{}"}
+
+
+@pytest.mark.parametrize("preset", [PRESET, {RUNNING_ON: "{}"}])
+def test_a_pod_made_with_a_node_brings_no_decision(ask: Ask, preset: dict[str, str]):
+    made = pod("made", 100, metadata={"annotations": preset})
+    made["spec"]["nodeName"] = "n1"
+    assert "cannot bring a GPU decision" in ask("POST", PODS, made)
+    made["metadata"]["annotations"] = {"probe": "x"}
+    assert ask("POST", PODS, made) == ""
+
+
+def test_a_copied_manifest_without_a_node_is_taken(ask: Ask, pods: Workloads, history: History):
+    history.allow_stranger("copied")
+    pods.create(pod("copied", 100, metadata={"annotations": PRESET}, schedulerName="nobody"))
+    assert ask("PATCH", f"{PODS}/copied", annotated(**{CARDS: "GPU-n1-0"})) == ""
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_without_the_policies_a_forged_decision_moves_nothing_while_the_extender_lives(
+    gpushare: Gpushare, pods: Workloads, history: History
+):
+    """What a user preset and bound by hand, and what he changed afterwards."""
+    history.allow_stranger("by-hand")
+    pods.create(pod("by-hand", 2000, metadata={"annotations": PRESET}, schedulerName="nobody"))
+    pods.run(pod("changed", 3000, node="n1"))
+    assigned(pods, "changed")
+    assert gpushare.card_of("changed") == ("n1", 0)  # so the extender has seen the other pod too
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "by-hand", "namespace": "default"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+    merge = "application/merge-patch+json"
+    with gpushare.cluster.api() as api:
+        api.request("POST", f"{PODS}/by-hand/binding", binding)
+        forged = annotated(**{CARDS: "GPU-n1-1", RUNNING_ON: '{"main":{"GPU-n1-1":1}}'})
+        api.request("PATCH", f"{PODS}/changed", forged, content_type=merge)
+
+    def untold() -> str | None:
+        found = [pods.events(name) for name in ("by-hand", "changed")]
+        is_told = all(any("somebody changed" in each for each in told) for told in found)
+        return None if is_told else str(found)
+
+    wait_until("both to be reported", untold, seconds=15)
+    [node] = gpushare.inspect("n1")
+    assert [each["name"] for each in node["unplaced"]] == ["by-hand"]
+    assert [[held["name"] for held in card["pods"]] for card in node["devs"]] == [["changed"], []]
+
+
+def test_only_the_extender_binds_with_a_decision(gpushare: Gpushare, pods: Workloads, ask: Ask):
+    pods.create(pod("mine", 100, schedulerName="nobody"))
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "mine", "namespace": "default", "annotations": PRESET},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+    paths = [f"{POD}/binding", "/api/v1/namespaces/default/bindings"]
+    for path in paths:
+        assert "only gpushare-extender may bind" in ask("POST", path, binding)
+    account = gpushare.cluster.service_account_kubeconfig("gpushare-system", "gpushare-extender")
+    words = (f"--kubeconfig={account}", "create", f"--raw={paths[0]}?dryRun=All", "-f", "-")
+    gpushare.cluster.kubectl(*words, stdin=json.dumps(binding))
+    # Another scheduler's own pods: that of a pod which asks for ours is counted as unplaced.
+    binding["metadata"] = {"name": "mine", "namespace": "default", "annotations": {"probe": "x"}}
+    for path in paths:
+        assert ask("POST", path, binding) == ""
+
+
+def test_only_a_nodes_plugin_says_which_cards_it_has(ask: Ask):
+    for path in (NODE, f"{NODE}/status"):
+        for value in ("{}", None):
+            said = ask("PATCH", path, annotated(**{INVENTORY: value}))
+            assert "only the gpushare-deviceplugin of a node" in said
+        assert ask("PATCH", path, annotated(**{CORDONED: "GPU-n1-0"})) == ""
+        assert ask("PATCH", path, annotated(probe="x")) == ""

@@ -1,0 +1,104 @@
+"""The whole program with its file and its signals, with the API server away."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+import yaml
+
+from localcluster.wait import wait_until
+
+pytestmark = pytest.mark.integration
+
+NOBODY = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "c",
+    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    "users": [{"name": "u", "user": {}}],
+}
+
+
+class Program:
+    def __init__(self, folder, deciding, reading):
+        self.folder, self.deciding, self.reading = folder, deciding, reading
+        (folder / "kubeconfig").write_text(yaml.safe_dump(NOBODY))
+        self.configure()
+        with (folder / "log").open("w") as log:
+            flag = f"--config={folder / 'extender.yaml'}"
+            self.process = subprocess.Popen([sys.executable, "-m", "extender", flag], stderr=log)
+
+    def configure(self, **settings):
+        listen = {
+            "deciding": {"host": "127.0.0.1", "port": self.deciding},
+            "reading": {"host": "127.0.0.1", "port": self.reading},
+        }
+        whole = {"kubeconfig": str(self.folder / "kubeconfig"), "listen": listen, **settings}
+        (self.folder / "extender.yaml").write_text(yaml.safe_dump(whole))
+
+    def said(self, message):
+        lines = (self.folder / "log").read_text().splitlines()
+        return [found for found in map(json.loads, lines) if found["message"] == message]
+
+    def reload(self, message):
+        before = len(self.said(message))
+        self.process.send_signal(signal.SIGHUP)
+        wait_until(
+            message, lambda: None if len(self.said(message)) > before else "not said", seconds=10
+        )
+        return self.said(message)[-1]
+
+
+def page(port, path, **headers):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - our own address
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as err:
+        with err:
+            return err.code, err.read().decode()
+    except OSError as err:
+        return 0, str(err)
+
+
+@pytest.fixture
+def program(tmp_path, unused_tcp_port_factory):
+    made = Program(tmp_path, unused_tcp_port_factory(), unused_tcp_port_factory())
+    try:
+        for port in (made.deciding, made.reading):
+            wait_until(
+                "the program to answer",
+                lambda port=port: None if page(port, "/healthz")[0] == 200 else "silent",
+                seconds=20,
+            )
+        yield made
+    finally:
+        made.process.kill()
+        made.process.wait()
+
+
+def test_its_file_is_read_again_at_sighup_and_it_ends_at_sigterm(program):
+    program.configure(logLevel="debug", limits={"bind": 3}, memoryUnit="MiB")
+    assert program.reload("configuration reloaded")["changed"] == ["limits.bind", "logLevel"]
+    assert program.said("these changes need a restart")[-1]["left"] == ["memoryUnit"]
+    program.configure(logLevel="loud")
+    assert "logLevel (line" in program.reload("configuration not reloaded")["why"]
+    program.process.send_signal(signal.SIGTERM)
+    assert program.process.wait(timeout=20) == 0
+
+
+def test_without_the_api_server_health_is_shown_and_nothing_else(program):
+    for port in (program.deciding, program.reading):
+        assert page(port, "/readyz")[0] == 503
+        assert page(port, "/version")[0] == 200
+    inspect = "/gpushare-scheduler/inspect"
+    assert page(program.deciding, inspect)[0] == 503
+    assert page(program.reading, inspect, Authorization="Bearer x")[0] == 503
+    assert page(program.reading, "/metrics")[0] == 401
+    # Nobody can say whose token it is, so nobody is let by.
+    assert page(program.reading, "/metrics", Authorization="Bearer x")[0] == 503

@@ -1,0 +1,174 @@
+"""Who may read: remembered for a while, asked once, and never let by for want of an answer."""
+
+import asyncio
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.authorize import (
+    KEPT_SECONDS,
+    MAX_KEPT,
+    REFUSAL_SECONDS,
+    Authorizer,
+    Denied,
+    Question,
+    Remembered,
+    question_of,
+)
+from gpushare.errors import OutcomeUnknown, Unreachable
+from tests.unit.extender.scripted import Time
+
+ALL, OWN = Question("list"), Question("get", "default", "p")
+
+
+class Reviews:
+    """The two reviews of an API server: who the tokens are, and what each may."""
+
+    def __init__(self):
+        self.users = {"good": "alice"}
+        self.may = {("alice", "list", "")}
+        self.asked = []
+        self.trouble = None
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def request(self, method, path, *, body, seconds):
+        self.asked.append((path.rpartition("/")[2], body["spec"]))
+        await self.go.wait()
+        if self.trouble is not None:
+            raise self.trouble
+        spec = body["spec"]
+        if path.endswith("tokenreviews"):
+            name = self.users.get(spec["token"], "")
+            user = {"username": name, "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}}
+            status = {"authenticated": bool(name), "user": user if name else {}}
+        else:
+            wanted = spec.get("resourceAttributes", {})
+            key = (spec["user"], wanted.get("verb", ""), wanted.get("namespace", ""))
+            status = {"allowed": key in self.may}
+        return msgspec.json.encode({"spec": spec, "status": status})
+
+
+@pytest.fixture
+async def reviews():
+    return Reviews()
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def authorizer(reviews, time):
+    return Authorizer(reviews, time)
+
+
+async def status(authorizer, token, question=ALL):
+    try:
+        await authorizer.check(token, question)
+    except Denied as err:
+        return err.status
+    return 200
+
+
+async def test_who_may_is_let_by_and_who_may_not_is_told_what_is_missing(authorizer, reviews):
+    assert await status(authorizer, "good") == 200
+    assert await status(authorizer, "bad") == 401
+    assert await status(authorizer, "") == 401
+    with pytest.raises(Denied, match="alice may not get pods in namespace default"):
+        await authorizer.check("good", OWN)
+    (access,) = [spec for kind, spec in reviews.asked if kind == "subjectaccessreviews"][:1]
+    assert (access["uid"], access["groups"], access["extra"]) == ("u", ["g"], {"k": ["v"]})
+
+
+async def test_an_answer_is_remembered_for_a_minute(authorizer, reviews, time):
+    assert await status(authorizer, "good") == 200
+    reviews.may.clear()
+    time.now += KEPT_SECONDS - 1
+    assert await status(authorizer, "good") == 200
+    assert len(reviews.asked) == 2
+    time.now += 2
+    assert await status(authorizer, "good") == 403
+
+
+async def test_a_refusal_is_remembered_for_less(authorizer, reviews, time):
+    assert await status(authorizer, "good", OWN) == 403
+    reviews.may.add(("alice", "get", "default"))
+    assert await status(authorizer, "good", OWN) == 403
+    time.now += REFUSAL_SECONDS + 1
+    assert await status(authorizer, "good", OWN) == 200
+    assert await status(authorizer, "late") == 401
+    reviews.users["late"] = "alice"
+    assert await status(authorizer, "late") == 401
+    time.now += REFUSAL_SECONDS + 1
+    assert await status(authorizer, "late") == 200
+
+
+async def test_equal_questions_are_asked_once(authorizer, reviews):
+    reviews.go.clear()
+    tasks = [asyncio.create_task(status(authorizer, "good")) for _ in range(20)]
+    gone = asyncio.create_task(status(authorizer, "good"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gone.cancel()  # who hangs up takes the answer from nobody
+    reviews.go.set()
+    assert await asyncio.gather(*tasks) == [200] * 20
+    assert [kind for kind, _ in reviews.asked] == ["tokenreviews", "subjectaccessreviews"]
+
+
+@pytest.mark.parametrize(
+    "trouble", [Unreachable("down"), OutcomeUnknown("slow"), TimeoutError(), None]
+)
+async def test_without_an_answer_nobody_is_let_by_and_nothing_is_remembered(
+    authorizer, reviews, trouble
+):
+    reviews.trouble = trouble or msgspec.DecodeError("rubbish")
+    assert await status(authorizer, "good") == 503
+    reviews.trouble = None
+    assert await status(authorizer, "good") == 200
+
+
+async def test_what_is_remembered_outlasts_the_api_server(authorizer, reviews):
+    assert await status(authorizer, "good") == 200
+    reviews.trouble = Unreachable("down")
+    assert await status(authorizer, "good") == 200
+    assert await status(authorizer, "good", OWN) == 503
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2 * MAX_KEPT), st.floats(0, 100), st.floats(0, 100)), max_size=200
+    ),
+    st.integers(1, 20),
+)
+def test_nothing_is_remembered_past_its_time_nor_more_than_there_is_room_for(puts, most):
+    kept, now, wanted = Remembered(most), 0.0, {}
+    for key, wait, seconds in puts:
+        now += wait
+        kept.put(key, (key, now), now + seconds)
+        wanted[key] = now + seconds
+        assert len(kept._kept) <= most
+        for each, until in wanted.items():
+            found = kept.get(each, now)
+            assert found is None or (found[0] == each and now < until)
+
+
+@pytest.mark.parametrize(
+    ("path", "parts", "wanted"),
+    [
+        ("/healthz", {}, None),
+        ("/readyz", {}, None),
+        ("/version", {}, None),
+        ("/metrics", {}, Question(path="/metrics")),
+        ("/anything", {}, Question(path="/anything")),
+        ("/gpushare-scheduler/inspect", {}, ALL),
+        ("/gpushare-scheduler/inspect/n1", {"node": "n1"}, ALL),
+        ("/gpushare-scheduler/what-if", {}, ALL),
+        ("/gpushare-scheduler/explain/default/p", {"namespace": "default", "pod": "p"}, OWN),
+    ],
+)
+def test_a_page_is_shown_to_who_may_see_what_is_on_it(path, parts, wanted):
+    assert question_of(path, parts) == wanted
