@@ -72,15 +72,15 @@ class Choices:
             self._expect(uid, found.best, request, now)
         return found
 
-    def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[tuple[str, int]]:
-        """A score for each of the nodes that are left in this attempt; may raise RequestError."""
+    def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[str]:
+        """The nodes that are left in this attempt, best first; may raise RequestError."""
         request = request_of(pod)
         verdicts = self._verdicts(request, pod.uid, now)
         tried = frozenset(self._offers.tried(pod.uid))
         order = prioritize.in_order(nodes, verdicts, tried)
         if order and order[0] in verdicts.fits:
             self._expect(pod.uid, order[0], request, now)
-        return prioritize.scores(order)
+        return order
 
     def choose(self, pod_uid: str, node: str, request: Request) -> tuple[Card, ...] | None:
         """The cards that a pod gets on a node now; None if it has too few with room.

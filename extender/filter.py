@@ -52,18 +52,18 @@ def filter_nodes(
     asked = set(nodes)
     resting = [name for name in cooling if name in asked and name in verdicts.fits]
     well = asked.difference(resting) if resting else asked
-    best = best_of(verdicts, well, few or 1, last)
+    best, is_all = best_of(verdicts, well, few or 1, last)
     if not best and resting:
         # kube-scheduler would look again only when something in the cluster changes, or after five
         # minutes. It repeats a refused bind by itself, within ten seconds: so bind refuses these.
-        best = best_of(verdicts, set(resting), few or 1, last)
+        best, is_all = best_of(verdicts, set(resting), few or 1, last)
         resting = []
-    fits = verdicts.fits
-    refused = asked.difference(fits)
-    found = Filtered(best=best[0] if best else "")
-    if few and len(best) < len(asked) - len(refused) - len(resting):
+    if few and not is_all:
         return Filtered(fitting=best, best=best[0], is_short=True)
+    fits = verdicts.fits
+    found = Filtered(best=best[0] if best else "")
     found.fitting = [name for name in nodes if name in fits and name not in resting]
+    refused = asked.difference(fits) if len(found.fitting) < len(nodes) else ()
     for name in refused:
         reason = verdicts.refused.get(name, NO_CARDS)
         (found.final if reason.is_final else found.failed)[name] = reason.text
@@ -73,21 +73,22 @@ def filter_nodes(
 
 def best_of(
     verdicts: Verdicts, asked: Collection[str], most: int, last: Collection[str]
-) -> list[str]:
-    """The best ``most`` of the nodes in ``asked`` that fit, best first.
+) -> tuple[list[str], bool]:
+    """The best ``most`` of the nodes in ``asked`` that fit, best first, and whether that is all.
 
     A node that fits only while others do not go where they are expected is taken where no other
     is; so is one in ``last``, before those.
     """
     found: list[str] = []
     later: list[str] = []
-    for is_late, _, _, name in verdicts.order:
-        if len(found) == most or (is_late and (found or later)):
-            break
+    prompt = verdicts.prompt
+    for place, name in enumerate(verdicts.names):
         if name not in asked:
             continue
+        if len(found) == most or (place >= prompt and (found or later)):
+            return found or later[:most], False
         (later if name in last else found).append(name)
-    return (found + later)[:most]
+    return (found + later)[:most], len(found) + len(later) <= most
 
 
 def minds_other_nodes(pod: Pod) -> bool:

@@ -19,7 +19,7 @@ def in_order(nodes: Sequence[str], verdicts: Verdicts, last: Collection[str] = (
     if len(asked) * FEW < len(fits):
         fitting = [rank[3] for rank in sorted(fits[name] for name in asked if name in fits)]
     else:
-        fitting = [rank[3] for rank in verdicts.order if rank[3] in asked]
+        fitting = [name for name in verdicts.names if name in asked]
     order = fitting
     if last:
         order = [name for name in fitting if name not in last]
@@ -29,7 +29,6 @@ def in_order(nodes: Sequence[str], verdicts: Verdicts, last: Collection[str] = (
     return order
 
 
-def scores(order: Sequence[str]) -> list[tuple[str, int]]:
-    """Each node with its score, the first of ``order`` with the highest."""
-    highest = LEAST + len(order) - 1
-    return [(name, highest - place) for place, name in enumerate(order)]
+def scores(count: int) -> range:
+    """The scores of so many nodes, the best one's first."""
+    return range(LEAST + count - 1, LEAST - 1, -1)

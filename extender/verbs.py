@@ -9,6 +9,7 @@ from aiohttp import web
 from extender.bind import Binder
 from extender.cluster import Cluster
 from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
+from extender.prioritize import scores
 from extender.wire import (
     BindingResult,
     ExtenderArgs,
@@ -62,7 +63,7 @@ class Verbs:
         args = await decoded(args_decoder, request)
         names, _ = _nodes(args)
         try:
-            scores = self._cluster.prioritize(args.pod, names)
+            order = self._cluster.prioritize(args.pod, names)
         except RequestError as err:
             raise BadRequest(str(err)) from err  # filter has refused it on every node
         log.debug(
@@ -71,10 +72,10 @@ class Verbs:
                 "pod": args.pod.key,
                 "uid": args.pod.uid,
                 "asked": len(names),
-                "best": scores[0][0] if scores else "",
+                "best": order[0] if order else "",
             },
         )
-        return answer([HostPriority(name, score) for name, score in scores])
+        return answer(list(map(HostPriority, order, scores(len(order)))))
 
     async def _bind(self, request: web.Request) -> web.Response:
         args = await decoded(binding_decoder, request)
