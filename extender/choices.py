@@ -64,10 +64,10 @@ class Choices:
             nodes,
             verdicts,
             few=few,
-            last=frozenset(self._offers.tried(uid)),
+            last=self._offers.tried(uid),
             cooling=self._cooling(now),
         )
-        if found.best:
+        if found.best and uid:
             self._offers.offered(uid, found.fitting if found.is_short else [found.best], now)
             self._expect(uid, found.best, request, now)
         return found
@@ -76,8 +76,7 @@ class Choices:
         """The nodes that are left in this attempt, best first; may raise RequestError."""
         request = request_of(pod)
         verdicts = self._verdicts(request, pod.uid, now)
-        tried = frozenset(self._offers.tried(pod.uid))
-        order = prioritize.in_order(nodes, verdicts, tried)
+        order = prioritize.in_order(nodes, verdicts, self._offers.tried(pod.uid))
         if order and order[0] in verdicts.fits:
             self._expect(pod.uid, order[0], request, now)
         return order

@@ -5,9 +5,10 @@ So where many fit it is offered the few best of them. The rest are withheld: the
 the answer, as if kube-scheduler had not asked about them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from extender.offers import NOWHERE
 from gpushare.objects import Pod
 from gpushare.placement.index import Verdicts
 from gpushare.placement.reasons import COOLING, NO_CARDS
@@ -41,13 +42,13 @@ def filter_nodes(
     verdicts: Verdicts,
     *,
     few: int,
-    last: Collection[str] = (),
+    last: Mapping[str, int] = NOWHERE,
     cooling: Collection[str] = (),
 ) -> Filtered:
     """Sort ``nodes`` into those that fit, the best ``few`` of them, and the others.
 
-    ``few`` of 0 offers all. Nodes in ``last`` count as worse than all others, and those in
-    ``cooling`` fit only where no other does.
+    ``few`` of 0 offers all. Nodes in ``last`` count as worse than all others, the more the
+    higher the number, and those in ``cooling`` fit only where no other does.
     """
     asked = set(nodes)
     resting = [name for name in cooling if name in asked and name in verdicts.fits]
@@ -72,7 +73,7 @@ def filter_nodes(
 
 
 def best_of(
-    verdicts: Verdicts, asked: Collection[str], most: int, last: Collection[str]
+    verdicts: Verdicts, asked: Collection[str], most: int, last: Mapping[str, int]
 ) -> tuple[list[str], bool]:
     """The best ``most`` of the nodes in ``asked`` that fit, best first, and whether that is all.
 
@@ -81,14 +82,16 @@ def best_of(
     """
     found: list[str] = []
     later: list[str] = []
-    prompt = verdicts.prompt
+    prompt, is_all = verdicts.prompt, True
     for place, name in enumerate(verdicts.names):
         if name not in asked:
             continue
         if len(found) == most or (place >= prompt and (found or later)):
-            return found or later[:most], False
+            is_all = False
+            break
         (later if name in last else found).append(name)
-    return (found + later)[:most], len(found) + len(later) <= most
+    found += sorted(later, key=last.__getitem__)
+    return found[:most], is_all and len(found) <= most
 
 
 def minds_other_nodes(pod: Pod) -> bool:
