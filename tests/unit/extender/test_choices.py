@@ -357,12 +357,15 @@ class Remembering(RuleBasedStateMachine):
 
     @rule(which=st.sampled_from(REQUESTS))
     def looked_at(self, which):
-        self.choices._index.of(which)
+        self.remembered(which)
+
+    def remembered(self, which):
+        return self.choices._verdicts(which, "", self.made.time.now)
 
     @invariant()
     def what_is_remembered_is_what_is_true(self):
         which = REQUESTS[self.count % len(REQUESTS)]
-        verdicts = self.choices._index.of(which)
+        verdicts = self.remembered(which)
         fresh = Verdicts(0, [(name, self.choices.verdict(name, which)) for name in NAMES])
         assert verdicts.fits == fresh.fits
         assert verdicts.names == fresh.names

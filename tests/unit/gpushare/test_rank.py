@@ -125,3 +125,11 @@ def test_every_node_that_fits_has_a_rank_of_its_own(nodes, units, cards, node, c
     assert [found is not None for found in ranks] == fit
     found = [each for each in ranks if each is not None]
     assert len(set(found)) == len(found)
+
+
+@given(st.lists(st.integers(0, 16), min_size=1, max_size=5), st.integers(1, 16), st.integers(1, 3))
+def test_the_short_way_ranks_by_the_cards_that_are_picked(used, units, cards):
+    every = frozenset(f"GPU-{i}" for i in range(len(used)))
+    found, policies = room([16] * len(used), used), Policies()
+    long_way = request(units, cards, Wishes(only=every))
+    assert rank(found, request(units, cards), policies, "n") == rank(found, long_way, policies, "n")
