@@ -1,97 +1,208 @@
-"""How long filter takes for 5,000 nodes, against the floor of the same call that decides nothing.
+"""How long filter and prioritize take, against a floor in the same run that decides nothing.
 
     python -m bench.filter
 
-Both are real HTTP on loopback with kube-scheduler's body, one call after the
-other as it makes them. The floor reads the body and answers with two bytes.
+All of it is real HTTP on loopback with kube-scheduler's bodies, one call after the other as it
+makes them. The floor is the same server: it decodes the same bodies and encodes the same answers
+with the same types, and decides nothing. Floor and verb are called in turn, so that what else the
+machine does falls on both.
 """
 
 import asyncio
 import statistics
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any, Final, Self
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
+from extender import wire
 from extender.bind import Binder
 from extender.cluster import Cluster
-from extender.routes import MAX_BODY, Routes
+from extender.configuration import Policy
+from extender.guard import answer, decoded
+from extender.routes import Routes
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, EXTENDER_PREFIX
 from gpushare.kube.client import Kube
+from gpushare.objects import Pod
+from gpushare.records import request_of
 from tests.builders import node, pod
 
-NODES, CARDS, PODS_A_NODE = 5000, 8, 32
+CARDS, PODS_A_NODE = 8, 16
 CARD_UNITS = 80
-CALLS = 40
-PORT = 32799
+CALLS: Final = 300
+PORT: Final = 32799
+SIZES: Final = tuple(range(4, 41))
 
 
-def filled() -> Cluster:
-    """5,000 nodes of 8 cards with 32 pods each; half of the nodes have no card with room for 8."""
-    cluster = Cluster(1, lambda *_: None, SystemClock())
-    cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(NODES)])
-    for i in range(NODES):
-        units = 19 if i % 2 else 10
+@dataclass(frozen=True)
+class Case:
+    """``full`` is the part of the nodes on which a pod of 40 units has no card."""
+
+    nodes: int
+    full: float = 0.1
+    candidates: int = Policy().candidates
+
+
+def filled(case: Case) -> Cluster:
+    """Build nodes of 8 cards and 16 pods; a part of them has no card with room for 40."""
+    policy = Policy(candidates=case.candidates)
+    cluster = Cluster(1, lambda *_: None, SystemClock(), policy)
+    cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(case.nodes)])
+    pods = []
+    for i in range(case.nodes):
+        is_full = i % 100 < case.full * 100
         for j in range(PODS_A_NODE):
+            units = 39 if is_full else 4 + (i * 7 + j * 3) % 17
             annotations = {ANNOTATION_CARDS: f"GPU-{j % CARDS}"}
-            cluster.pod_changed(pod(f"p{i}-{j}", units, node=f"n{i}", annotations=annotations))
+            pods.append(pod(f"p{i}-{j}", units, node=f"n{i}", annotations=annotations))
+    cluster.pods_replaced(pods)
     return cluster
 
 
-async def measure(session: aiohttp.ClientSession, path: str, body: bytes) -> list[float]:
-    """Milliseconds of each call, in order."""
-    took = []
-    for _ in range(CALLS):
+class Bench:
+    """One server with the extender's pages and a floor beside each."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.cluster = case, filled(case)
+        self.names = [f"n{i}" for i in range(case.nodes)]
+        kube: Kube | None = None  # nothing is bound here
+        binder = Binder(self.cluster, kube, SystemClock())  # type: ignore[arg-type]
+        app = Routes(self.cluster, binder, list).app()
+        app.router.add_post(f"{EXTENDER_PREFIX}/floor", self._floor, name="floor")
+        self._answer: Any = None
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", PORT).start()
+        self._session = aiohttp.ClientSession()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+        await self._runner.cleanup()
+
+    async def compare(
+        self,
+        verb: str,
+        wanted: Callable[[int], Pod],
+        *,
+        names: list[str] | None = None,
+        between: Callable[[int], None] = lambda _: None,
+    ) -> tuple[list[float], list[float]]:
+        """Milliseconds of each call of a verb, and of its floor; ``between`` is done before."""
+        floor, took = [], []
+        for call in range(CALLS):
+            asked = msgspec.to_builtins(wanted(call))
+            body = msgspec.json.encode(
+                {"Pod": asked, "Nodes": None, "NodeNames": names or self.names}
+            )
+            between(call)
+            # Whoever comes second finds caches warm.
+            if call % 2:
+                floor.append((await self._post("floor", body))[0])
+            ms, given = await self._post(verb, body)
+            took.append(ms)
+            kind = wire.FilterResult if verb == "filter" else list[wire.HostPriority]
+            self._answer = msgspec.json.decode(given, type=kind)
+            if not call % 2:
+                ms, same = await self._post("floor", body)
+                floor.append(ms)
+                assert len(same) == len(given)
+        return took, floor
+
+    async def _post(self, page: str, body: bytes) -> tuple[float, bytes]:
+        url = f"http://127.0.0.1:{PORT}{EXTENDER_PREFIX}/{page}"
         began = time.perf_counter()
-        async with session.post(f"http://127.0.0.1:{PORT}{path}", data=body) as response:
-            await response.read()
+        async with self._session.post(url, data=body) as response:
+            answer = await response.read()
             response.raise_for_status()
+        return (time.perf_counter() - began) * 1000, answer
+
+    async def _floor(self, request: web.Request) -> web.Response:
+        await decoded(wire.args_decoder, request)
+        return answer(self._answer)
+
+
+def decision(case: Case, cluster: Cluster) -> list[float]:
+    """Milliseconds of filter's decision alone, in the same process."""
+    names, took = [f"n{i}" for i in range(case.nodes)], []
+    for call in range(CALLS):
+        asked = pod(f"alone{call}", 40)
+        fresh = msgspec.json.decode(msgspec.json.encode(names))  # as strings come from the wire
+        began = time.perf_counter()
+        cluster.filter(asked, fresh)
         took.append((time.perf_counter() - began) * 1000)
     return took
 
 
-async def floor(request: web.Request) -> web.Response:
-    await request.read()
-    return web.Response(body=b"{}")
+def row(name: str, took: list[float], floor: list[float]) -> str:
+    middle, least = statistics.median(took), statistics.median(floor)
+    worst = statistics.quantiles(took, n=100)[98]
+    return f"{name:<58} {middle:7.2f} {worst:7.2f} {least:7.2f}  {middle / least:5.2f}x"
 
 
-def line(name: str, took: list[float], against: float) -> str:
-    middle = statistics.median(took)
-    return f"{name:<44} {middle:8.2f} ms  {max(took):8.2f} ms  {middle / against:6.1f} x"
+def sizes() -> Iterator[int]:
+    return cycle(SIZES)
+
+
+async def measure(case: Case) -> float:
+    """Print the rows of one cluster; return filter's median in milliseconds."""
+    label = f"{case.nodes} x {CARDS} x {PODS_A_NODE}"
+    async with Bench(case) as bench:
+        began = time.perf_counter()
+        await bench.compare("filter", lambda _: pod("warm", 40))
+        took, floor = await bench.compare("filter", lambda i: pod(f"a{i}", 40))
+        print(row(f"filter, {label}, {case.candidates or 'all'} offered", took, floor))
+        found = statistics.median(took)
+        rank_took, rank_floor = await bench.compare("prioritize", lambda i: pod(f"a{i}", 40))
+        print(row(f"prioritize of all {case.nodes}", rank_took, rank_floor))
+        alone = decision(case, bench.cluster)
+        worst = statistics.quantiles(alone, n=100)[98]
+        print(f"{'filter, the decision alone':<58} {statistics.median(alone):7.2f} {worst:7.2f}")
+        if case.full < 1:
+            await changing(bench)
+        print(f"{'':<58} {time.perf_counter() - began:7.1f} s in all")
+    return found
+
+
+async def changing(bench: Bench) -> None:
+    """Do as a scheduler does: pods of 4 to 40 units come, and each is bound before the next."""
+    units = [size for size, _ in zip(sizes(), range(CALLS), strict=False)]
+    chosen: dict[int, str] = {}
+
+    def bind_the_last(call: int) -> None:
+        if not call:
+            return
+        before = pod(f"b{call - 1}", units[call - 1])
+        name = bench.cluster.filter(before, bench.names).best
+        cards = bench.cluster.choices.choose(before.uid, name, request_of(before))
+        assert cards is not None
+        chosen[call - 1] = name
+        annotations = {ANNOTATION_CARDS: cards[0].uuid}
+        bound = pod(f"b{call - 1}", units[call - 1], node=name, annotations=annotations)
+        bench.cluster.pod_changed(bound)
+
+    took, floor = await bench.compare(
+        "filter", lambda i: pod(f"b{i}", units[i]), between=bind_the_last
+    )
+    print(row("filter, 37 sizes, a pod bound between calls", took[37:], floor[37:]))
 
 
 async def main() -> None:
-    began = time.perf_counter()
-    cluster = filled()
-    print(
-        f"{NODES} nodes, {NODES * PODS_A_NODE} pods counted in {time.perf_counter() - began:.1f} s"
-    )
-    kube: Kube | None = None  # nothing is bound here
-    binder = Binder(cluster, kube, SystemClock())  # type: ignore[arg-type]
-    app = Routes(cluster, binder, list).app()
-    parent = web.Application(client_max_size=MAX_BODY)
-    parent.router.add_post("/floor", floor)
-    parent.add_subapp("/extender", app)
-    runner = web.AppRunner(parent, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", PORT).start()
-    asked = msgspec.to_builtins(pod("asks", 8))
-    names = [f"n{i}" for i in range(NODES)]
-    body = msgspec.json.encode({"Pod": asked, "Nodes": None, "NodeNames": names})
-    path = f"/extender{EXTENDER_PREFIX}/filter"
-    async with aiohttp.ClientSession() as session:
-        await measure(session, "/floor", body)
-        least = await measure(session, "/floor", body)
-        first = await measure(session, path, body)
-        warm = await measure(session, path, body)
-    middle = statistics.median(least)
-    print(f"{'':<44} {'median':>11}  {'worst':>11}  {'to floor':>8}")
-    print(line("floor: the body, no decision", least, middle))
-    print(line("filter, 2,500 of 5,000 nodes fit", warm, middle))
-    print(line("the first call, nothing computed yet", first[:1], middle))
-    await runner.cleanup()
+    print(f"{'':<58} {'p50 ms':>7} {'p99 ms':>7} {'floor':>7}  ratio")
+    small = await measure(Case(1000))
+    await measure(Case(1000, candidates=0))
+    await measure(Case(1000, full=1.0))
+    large = await measure(Case(5000))
+    name = "filter, 5000 nodes to 1000"
+    print(f"{name:<58} {large:7.2f} {'':7} {small:7.2f}  {large / small:5.2f}x")
 
 
 if __name__ == "__main__":

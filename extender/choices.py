@@ -4,6 +4,7 @@ Nothing of it is needed to be right: after a restart it begins empty.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from extender import prioritize
@@ -11,6 +12,7 @@ from extender.configuration import Policy
 from extender.filter import Filtered, filter_nodes, minds_other_nodes, refuse_all
 from extender.offers import Offers, how_many
 from gpushare.cards import Card, Request
+from gpushare.contract import EARLY_BINDING
 from gpushare.errors import RequestError
 from gpushare.ledger import Ledger
 from gpushare.objects import Pod
@@ -19,9 +21,23 @@ from gpushare.placement.cards import Room
 from gpushare.placement.expected import Expected
 from gpushare.placement.index import Index, Verdict, Verdicts
 from gpushare.placement.rank import Policies, rank
-from gpushare.placement.reasons import NO_ROOM, Reason
+from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
 from gpushare.records import request_of
 from gpushare.wishes import CardPolicy, NodePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What of a node is the same for all requests.
+
+    ``closed`` is why it takes none, else ``room`` is there, less what is expected, and ``bare``
+    without that. ``is_plain``: only room decides.
+    """
+
+    closed: Reason | None
+    room: Room | None = None
+    bare: Room | None = None
+    is_plain: bool = False
 
 
 class Choices:
@@ -46,7 +62,8 @@ class Choices:
         self._expected = Expected(ledger.changes.add)
         self._offers = Offers()
         self._index = Index(ledger.changes, self._names, self._judge)
-        self._rooms: dict[str, Room] = {}
+        self._looks: dict[str, _Look] = {}  # as of ``_seen``
+        self._seen = 0
 
     def filter(self, pod: Pod, nodes: Sequence[str], now: float) -> Filtered:
         """The nodes to offer to this pod, which begins a new attempt by this."""
@@ -64,23 +81,22 @@ class Choices:
             nodes,
             verdicts,
             few=few,
-            last=frozenset(self._offers.tried(uid)),
+            last=self._offers.tried(uid),
             cooling=self._cooling(now),
         )
-        if found.best:
+        if found.best and uid:
             self._offers.offered(uid, found.fitting if found.is_short else [found.best], now)
             self._expect(uid, found.best, request, now)
         return found
 
-    def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[tuple[str, int]]:
-        """A score for each of the nodes that are left in this attempt; may raise RequestError."""
+    def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[str]:
+        """The nodes that are left in this attempt, best first; may raise RequestError."""
         request = request_of(pod)
         verdicts = self._verdicts(request, pod.uid, now)
-        tried = frozenset(self._offers.tried(pod.uid))
-        order = prioritize.in_order(nodes, verdicts, tried)
+        order = prioritize.in_order(nodes, verdicts, self._offers.tried(pod.uid))
         if order and order[0] in verdicts.fits:
             self._expect(pod.uid, order[0], request, now)
-        return prioritize.scores(order)
+        return order
 
     def choose(self, pod_uid: str, node: str, request: Request) -> tuple[Card, ...] | None:
         """The cards that a pod gets on a node now; None if it has too few with room.
@@ -113,34 +129,54 @@ class Choices:
 
     def verdict(self, node: str, request: Request, pod_uid: str = "") -> Verdict:
         """What is true of one node now, computed afresh; a pod's own reserves do not count."""
-        if node in self._closed:
-            return self._closed[node]
-        account = self._ledger.account(node, besides=pod_uid)
-        reason = placement.why_not(account, request, self._unit_mib)
-        if reason is not None or account is None:
-            self._rooms.pop(node, None)
-            return reason or NO_ROOM
-        taken = self._expected.taken(node)
-        if taken:
-            found = rank(Room(account, taken), request, self._policies, node)
-            if found is not None:
-                return found
-        room = self._rooms.get(node)
-        if room is None or room.account is not account:
-            room = Room(account)
-            if not pod_uid:
-                self._rooms[node] = room
-        found = rank(room, request, self._policies, node)
-        if found is None:
-            return NO_ROOM
-        return (1, *found[1:]) if taken else found
+        return self._decide(node, self._look(node, pod_uid), request)
 
     def _judge(self, node: str, request: Request) -> Verdict:
-        return self.verdict(node, request)
+        look = self._looks.get(node)
+        if look is None:
+            look = self._looks[node] = self._look(node, "")
+        return self._decide(node, look, request)
+
+    def _look(self, node: str, pod_uid: str) -> "_Look":
+        closed = self._closed.get(node)
+        account = self._ledger.account(node, besides=pod_uid)
+        if closed is not None or account is None:
+            return _Look(closed or NO_CARDS)
+        taken = self._expected.taken(node)
+        bare = Room(account)
+        room = Room(account, taken) if taken else bare
+        is_plain = account.inventory.unit_mib == self._unit_mib
+        is_plain = is_plain and account.inventory.binding != EARLY_BINDING
+        return _Look(None, room, bare, is_plain)
+
+    def _decide(self, node: str, look: "_Look", request: Request) -> Verdict:
+        room, bare = look.room, look.bare
+        if room is None or bare is None:
+            return look.closed or NO_CARDS
+        if not look.is_plain:
+            reason = placement.why_not(bare.account, request, self._unit_mib)
+            if reason is not None:
+                return reason
+        found = rank(room, request, self._policies, node)
+        if found is None and room is not bare:
+            found = rank(bare, request, self._policies, node)
+            if found is not None:
+                return (1, *found[1:])
+        if found is not None:
+            return found
+        return placement.why_not(bare.account, request, self._unit_mib) or NO_ROOM
 
     def _verdicts(self, request: Request, pod_uid: str, now: float) -> Verdicts:
         self._expected.expire(now)
         self._expected.drop(pod_uid)
+        changes = self._ledger.changes
+        changed = changes.since(self._seen)
+        if changed is None:
+            self._looks.clear()
+        else:
+            for name in changed:
+                self._looks.pop(name, None)
+        self._seen = changes.now
         verdicts = self._index.of(request)
         own = self._ledger.reserved_on(pod_uid)
         if not own:

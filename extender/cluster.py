@@ -76,8 +76,8 @@ class Cluster:
         """Which of ``nodes`` to offer to a pod, and why not the others."""
         return self.choices.filter(pod, nodes, self.clock.monotonic())
 
-    def prioritize(self, pod: Pod, nodes: Sequence[str]) -> list[tuple[str, int]]:
-        """A score for each of ``nodes``, no two alike; RequestError if it cannot be granted."""
+    def prioritize(self, pod: Pod, nodes: Sequence[str]) -> list[str]:
+        """``nodes`` best first; RequestError if no node could ever have the pod."""
         return self.choices.prioritize(pod, nodes, self.clock.monotonic())
 
     def why_not_without(

@@ -5,9 +5,10 @@ So where many fit it is offered the few best of them. The rest are withheld: the
 the answer, as if kube-scheduler had not asked about them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from extender.offers import NOWHERE
 from gpushare.objects import Pod
 from gpushare.placement.index import Verdicts
 from gpushare.placement.reasons import COOLING, NO_CARDS
@@ -41,29 +42,29 @@ def filter_nodes(
     verdicts: Verdicts,
     *,
     few: int,
-    last: Collection[str] = (),
+    last: Mapping[str, int] = NOWHERE,
     cooling: Collection[str] = (),
 ) -> Filtered:
     """Sort ``nodes`` into those that fit, the best ``few`` of them, and the others.
 
-    ``few`` of 0 offers all. Nodes in ``last`` count as worse than all others, and those in
-    ``cooling`` fit only where no other does.
+    ``few`` of 0 offers all. Nodes in ``last`` count as worse than all others, the more the
+    higher the number, and those in ``cooling`` fit only where no other does.
     """
     asked = set(nodes)
     resting = [name for name in cooling if name in asked and name in verdicts.fits]
     well = asked.difference(resting) if resting else asked
-    best = best_of(verdicts, well, few or 1, last)
+    best, is_all = best_of(verdicts, well, few or 1, last)
     if not best and resting:
         # kube-scheduler would look again only when something in the cluster changes, or after five
         # minutes. It repeats a refused bind by itself, within ten seconds: so bind refuses these.
-        best = best_of(verdicts, set(resting), few or 1, last)
+        best, is_all = best_of(verdicts, set(resting), few or 1, last)
         resting = []
-    fits = verdicts.fits
-    refused = asked.difference(fits)
-    found = Filtered(best=best[0] if best else "")
-    if few and len(best) < len(asked) - len(refused) - len(resting):
+    if few and not is_all:
         return Filtered(fitting=best, best=best[0], is_short=True)
+    fits = verdicts.fits
+    found = Filtered(best=best[0] if best else "")
     found.fitting = [name for name in nodes if name in fits and name not in resting]
+    refused = asked.difference(fits) if len(found.fitting) < len(nodes) else ()
     for name in refused:
         reason = verdicts.refused.get(name, NO_CARDS)
         (found.final if reason.is_final else found.failed)[name] = reason.text
@@ -72,22 +73,25 @@ def filter_nodes(
 
 
 def best_of(
-    verdicts: Verdicts, asked: Collection[str], most: int, last: Collection[str]
-) -> list[str]:
-    """The best ``most`` of the nodes in ``asked`` that fit, best first.
+    verdicts: Verdicts, asked: Collection[str], most: int, last: Mapping[str, int]
+) -> tuple[list[str], bool]:
+    """The best ``most`` of the nodes in ``asked`` that fit, best first, and whether that is all.
 
     A node that fits only while others do not go where they are expected is taken where no other
     is; so is one in ``last``, before those.
     """
     found: list[str] = []
     later: list[str] = []
-    for is_late, _, _, name in verdicts.order:
-        if len(found) == most or (is_late and (found or later)):
-            break
+    prompt, is_all = verdicts.prompt, True
+    for place, name in enumerate(verdicts.names):
         if name not in asked:
             continue
+        if len(found) == most or (place >= prompt and (found or later)):
+            is_all = False
+            break
         (later if name in last else found).append(name)
-    return (found + later)[:most]
+    found += sorted(later, key=last.__getitem__)
+    return found[:most], is_all and len(found) <= most
 
 
 def minds_other_nodes(pod: Pod) -> bool:

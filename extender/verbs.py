@@ -11,6 +11,7 @@ from extender.bind import Binder
 from extender.cluster import Cluster
 from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
 from extender.preempt import judge
+from extender.prioritize import scores
 from extender.wire import (
     BindingResult,
     ExtenderArgs,
@@ -67,7 +68,7 @@ class Verbs:
         args = await decoded(args_decoder, request)
         names, _ = _nodes(args)
         try:
-            scores = self._cluster.prioritize(args.pod, names)
+            order = self._cluster.prioritize(args.pod, names)
         except RequestError as err:
             raise BadRequest(str(err)) from err  # filter has refused it on every node
         log.debug(
@@ -76,10 +77,10 @@ class Verbs:
                 "pod": args.pod.key,
                 "uid": args.pod.uid,
                 "asked": len(names),
-                "best": scores[0][0] if scores else "",
+                "best": order[0] if order else "",
             },
         )
-        return answer([HostPriority(name, score) for name, score in scores])
+        return answer(list(map(HostPriority, order, scores(len(order)))))
 
     async def _preempt(self, request: web.Request) -> web.Response:
         args = await decoded(preemption_decoder, request)

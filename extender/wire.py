@@ -44,7 +44,7 @@ class FilterResult(msgspec.Struct):
     error: str = msgspec.field(name="Error", default="")
 
 
-class HostPriority(msgspec.Struct):
+class HostPriority(msgspec.Struct, gc=False):
     """One node's score; prioritize answers with a bare list of them."""
 
     host: str = msgspec.field(name="Host")

@@ -45,7 +45,7 @@ class Room:
     ``taken`` are units by UUID that count as used here, beside what the account has.
     """
 
-    __slots__ = ("account", "free", "places", "units", "used")
+    __slots__ = ("account", "free", "places", "sizes", "units", "used")
 
     def __init__(self, account: NodeAccount, taken: Mapping[str, int] = NOTHING) -> None:
         self.account = account
@@ -55,7 +55,8 @@ class Room:
             if each.card.takes_new
         )
         self.free = [place.free for place in self.places]
-        self.units = sum(place.card.units for place in self.places)
+        self.sizes = [place.card.units for place in self.places]
+        self.units = sum(self.sizes)
         self.used = self.units - sum(self.free)
 
 

@@ -4,7 +4,7 @@ Requests that want the same (a class) have the same verdict everywhere, so a cal
 that have changed since the last one of its class, and the names in the call.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -24,12 +24,13 @@ _Class = tuple[int, int, bool, Wishes]
 
 
 class Verdicts:
-    """``fits`` and ``refused`` by node, and the ranks of those that fit, best first.
+    """``fits`` and ``refused`` by node, and in ``names`` those that fit, best first.
 
-    A node in neither has no cards.
+    Of ``names`` the first ``prompt`` fit also if all comes true that is expected elsewhere. A node
+    in neither ``fits`` nor ``refused`` has no cards.
     """
 
-    __slots__ = ("fits", "order", "refused", "seen")
+    __slots__ = ("_ranks", "fits", "names", "refused", "seen")
 
     def __init__(self, seen: int, verdicts: Iterable[tuple[str, Verdict]]) -> None:
         self.seen = seen
@@ -40,17 +41,27 @@ class Verdicts:
                 self.fits[name] = verdict
             elif verdict is not NO_CARDS:
                 self.refused[name] = verdict
-        self.order = sorted(self.fits.values())
+        self._ranks = sorted(self.fits.values())
+        self.names = [rank[3] for rank in self._ranks]  # beside them: it is looked through often
+
+    @property
+    def prompt(self) -> int:
+        return bisect_left(self._ranks, (1,))
 
     def put(self, name: str, verdict: Verdict) -> None:
         """Replace what was decided about one node."""
-        before = self.fits.pop(name, None)
+        before = self.fits.get(name)
+        if before == verdict:
+            return
         if before is not None:
-            del self.order[bisect_left(self.order, before)]
+            place = bisect_left(self._ranks, before)
+            del self._ranks[place], self.names[place], self.fits[name]
         self.refused.pop(name, None)
         if isinstance(verdict, tuple):
             self.fits[name] = verdict
-            insort(self.order, verdict)
+            place = bisect_left(self._ranks, verdict)
+            self._ranks.insert(place, verdict)
+            self.names.insert(place, name)
         elif verdict is not NO_CARDS:
             self.refused[name] = verdict
 
@@ -58,7 +69,7 @@ class Verdicts:
         """A copy in which ``others`` are decided otherwise."""
         made = Verdicts(self.seen, ())
         made.fits, made.refused = dict(self.fits), dict(self.refused)
-        made.order = list(self.order)
+        made._ranks, made.names = list(self._ranks), list(self.names)
         for name, verdict in others.items():
             made.put(name, verdict)
         return made

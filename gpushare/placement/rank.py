@@ -6,13 +6,13 @@ cards are all half full or half of them are empty, and large pods need the empty
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from gpushare.cards import Request
-from gpushare.placement.cards import Place, Room, pick
+from gpushare.placement.cards import Room, pick
 from gpushare.wishes import CardPolicy, NodePolicy
 
 Shape = tuple[tuple[float, float], ...]  # utilisation in percent, rising, and score
@@ -45,12 +45,26 @@ Rank = tuple[int, float, float, str]
 
 def rank(room: Room, request: Request, policies: Policies, name: str) -> Rank | None:
     """How good the node ``name`` is for a pod by what ``room`` it has; None if it has none."""
-    chosen = pick(room, request, policies.card)
-    if chosen is None:
-        return None
-    shape = policies.shape_of(request.wishes.node_policy or policies.node)
-    cards = score(shape, _utilisation(chosen, request))
-    more = request.units_per_card * request.card_count
+    wishes, wanted, count = request.wishes, request.units_per_card, request.card_count
+    if wishes.names_cards or (wishes.card_policy or policies.card) is not CardPolicy.BINPACK:
+        chosen = pick(room, request, policies.card)
+        if chosen is None:
+            return None
+        free = sum(place.free for place in chosen)
+        units = sum(place.card.units for place in chosen)
+    else:
+        # What ``pick`` takes, without its list of places: this is asked about every node.
+        first = bisect_left(room.free, wanted)
+        if len(room.free) - first < count:
+            return None
+        if count == 1:
+            free, units = room.free[first], room.sizes[first]
+        else:
+            free = sum(room.free[first : first + count])
+            units = sum(room.sizes[first : first + count])
+    shape = policies.shape_of(wishes.node_policy or policies.node)
+    more = wanted * count
+    cards = score(shape, 100 * (units - free + more) / units)
     return (0, -cards, -score(shape, 100 * (room.used + more) / room.units), name)
 
 
@@ -60,19 +74,11 @@ def score(shape: Shape, utilisation: float) -> float:
     As kube-scheduler's RequestedToCapacityRatio (noderesources/requested_to_capacity_ratio.go) has
     it, without its rounding to whole numbers: equal ranks would be decided by chance there.
     """
-    place = bisect_left(shape, (utilisation, float("-inf")))
-    if place == 0:
-        return shape[0][1]
-    if place == len(shape):
-        return shape[-1][1]
-    (left, low), (right, high) = shape[place - 1], shape[place]
-    return low + (high - low) * (utilisation - left) / (right - left)
-
-
-def _utilisation(chosen: Sequence[Place], request: Request) -> float:
-    """Of the chosen cards together, in percent, with the pod on them."""
-    units = free = 0
-    for place in chosen:
-        units += place.card.units
-        free += place.free
-    return 100 * (units - free + request.units_per_card * len(chosen)) / units
+    left, low = shape[0]
+    for right, high in shape:
+        if utilisation <= right:
+            if right == left:
+                return high
+            return low + (high - low) * (utilisation - left) / (right - left)
+        left, low = right, high
+    return low

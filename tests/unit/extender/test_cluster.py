@@ -9,6 +9,7 @@ from gpushare import records
 from gpushare.contract import (
     ANNOTATION_ASSUME_TIME,
     ANNOTATION_CARDS,
+    ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INDEX,
     ANNOTATION_INVENTORY,
     ANNOTATION_RUNNING_ON,
@@ -112,6 +113,23 @@ def test_an_inventory_that_cannot_be_read_takes_no_new_pod_and_forgets_no_old_on
     made.node_changed(node("n", 16))
     assert used(made) == [8]
     assert made.why_not("n", wanted, "x") is None
+
+
+def test_a_cordon_that_cannot_be_read_closes_the_node_and_moves_no_pod():
+    made, told = cluster()
+    made.node_changed(node("n", 16, 16))
+    made.pod_changed(bound("a", 8, "GPU-0"))
+    wanted = records.request_of(pod(units=1))
+    for text, reason in (("GPU-5", reasons.UNREADABLE_CORDON), ("GPU-1", None), ("", None)):
+        changed = node("n", 16, 16)
+        changed.annotations[ANNOTATION_CORDONED_CARDS] = text
+        made.node_changed(changed)
+        assert made.why_not("n", wanted, "x") is reason
+        assert used(made) == [8, 0]
+        assert made.compare() == 0
+    assert [reason for reason, _ in told] == ["GpushareCordonUnreadable"]
+    made.node_deleted(node("n", 1))
+    assert made.why_not("n", wanted, "x") is reasons.NO_CARDS
 
 
 def test_a_changed_decision_is_reported_once_and_not_believed():

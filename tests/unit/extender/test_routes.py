@@ -82,6 +82,52 @@ async def test_an_amount_that_cannot_be_met_fails_on_every_node_with_a_text(clie
     assert all("gpu-mem" in text for text in answer["FailedAndUnresolvableNodes"].values())
 
 
+async def test_prioritize_answers_a_bare_list_with_no_two_scores_alike(client, bench):
+    for name in ("same-a", "same-b"):
+        bench.cluster.node_changed(node(name, 32))
+    names = ["same-b", "full", "n", "same-a"]
+    body = {"Pod": wire_pod(), "Nodes": None, "NodeNames": names}
+    response = await client.post(f"{PREFIX}/prioritize", json=body)
+    assert response.status == 200
+    assert await response.json() == [
+        {"Host": "n", "Score": 13},
+        {"Host": "same-a", "Score": 12},
+        {"Host": "same-b", "Score": 11},
+        {"Host": "full", "Score": 10},
+    ]
+    full = {"items": [{"metadata": {"name": name}} for name in names]}
+    body = {"Pod": wire_pod(), "Nodes": full, "NodeNames": None}
+    response = await client.post(f"{PREFIX}/prioritize", json=body)
+    assert [each["Host"] for each in await response.json()] == ["n", "same-a", "same-b", "full"]
+    body = {"Pod": wire_pod(), "Nodes": None, "NodeNames": []}
+    assert await (await client.post(f"{PREFIX}/prioritize", json=body)).json() == []
+    assert bench.held == [(0, 0), (0, 0)]
+
+
+async def test_a_wish_that_cannot_be_understood_fails_on_every_node_with_its_text(client):
+    wishes = {"gpushare.aliyun.com/card-policy": "tight"}
+    answer = await filter_call(client, "n", "full", annotations=wishes)
+    assert answer["NodeNames"] == []
+    assert set(answer["FailedAndUnresolvableNodes"]) == {"n", "full"}
+    assert "card-policy is 'tight'" in answer["FailedAndUnresolvableNodes"]["n"]
+    body = {"Pod": wire_pod(annotations=wishes), "Nodes": None, "NodeNames": ["n"]}
+    assert (await client.post(f"{PREFIX}/prioritize", json=body)).status == 400
+
+
+async def test_inspect_shows_which_cards_are_cordoned(client, bench):
+    made = node("n", 16, 16)
+    made.annotations["gpushare.aliyun.com/cordoned-cards"] = "GPU-1"
+    bench.cluster.node_changed(made)
+    [shown] = (await (await client.get(f"{PREFIX}/inspect/n")).json())["nodes"]
+    assert [card["cordoned"] for card in shown["devs"]] == [False, True]
+    made = node("n", 16, 16)
+    made.annotations["gpushare.aliyun.com/cordoned-cards"] = "GPU-9"
+    bench.cluster.node_changed(made)
+    [shown] = (await (await client.get(f"{PREFIX}/inspect/n")).json())["nodes"]
+    assert "names 'GPU-9'" in shown["problem"]
+    assert [told[1] for told in bench.told] == ["GpushareCordonUnreadable"]
+
+
 BAD_BODIES = [
     b"",
     b"{",
@@ -99,7 +145,7 @@ BAD_BODIES = [
 ]
 
 
-@pytest.mark.parametrize("verb", ["filter", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
 @pytest.mark.parametrize("body", BAD_BODIES, ids=range(len(BAD_BODIES)))
 async def test_a_body_that_cannot_be_read_is_a_clear_error(client, bench, verb, body):
     response = await client.post(f"{PREFIX}/{verb}", data=body)
@@ -110,7 +156,7 @@ async def test_a_body_that_cannot_be_read_is_a_clear_error(client, bench, verb, 
     assert bench.held == [(0, 0), (0, 0)]
 
 
-@pytest.mark.parametrize("verb", ["filter", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
 async def test_a_body_that_is_not_compressed_as_it_says_is_a_clear_error(client, verb):
     headers = {"Content-Encoding": "gzip"}
     response = await client.post(f"{PREFIX}/{verb}", data=b"xx", headers=headers)
@@ -140,7 +186,7 @@ async def test_bind_says_nothing_when_the_pod_is_bound(client, bench):
     assert await response.json() == {"Error": ""}
 
 
-@pytest.mark.parametrize("path", ["filter", "bind", "inspect", "inspect/n"])
+@pytest.mark.parametrize("path", ["filter", "prioritize", "bind", "inspect", "inspect/n"])
 async def test_until_the_cluster_is_known_every_verb_is_503(client, bench, path):
     bench.reasons = ["pods are not listed yet"]
     call = client.get if path.startswith("inspect") else client.post

@@ -1,17 +1,27 @@
 """Which card: the tables of the ecosystem's own design documents and of its users' complaints."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpushare.cards import ContainerRequest, Request, Share
 from gpushare.ledger import Ledger
 from gpushare.placement import cards as placement
 from gpushare.placement import reasons
+from gpushare.wishes import NO_WISHES, CardPolicy, Wishes
 from tests.builders import stock
 
 
-def account(sizes, used=(), unhealthy=()):
+def account(sizes, used=(), unhealthy=(), cordoned=(), models=()):
+    found = stock(*sizes, unhealthy=unhealthy)
+    cards = tuple(
+        replace(card, is_cordoned=card.index in cordoned, model=dict(enumerate(models)).get(i, ""))
+        for i, card in enumerate(found.cards)
+    )
     ledger = Ledger()
-    ledger.set_inventory("n", stock(*sizes, unhealthy=unhealthy))
+    ledger.set_inventory("n", replace(found, cards=cards))
     for index, units in enumerate(used):
         if units:
             uid = f"u{index}"
@@ -19,8 +29,17 @@ def account(sizes, used=(), unhealthy=()):
     return ledger.account("n")
 
 
-def request(units, cards=1):
-    return Request((ContainerRequest("main", units * cards),), cards)
+def request(units, cards=1, wishes=NO_WISHES):
+    return Request((ContainerRequest("main", units * cards),), cards, wishes)
+
+
+def wish(only=(), never=(), models=()):
+    return Wishes(None, None, frozenset(models), frozenset(only), frozenset(never))
+
+
+def indexes(account, request, *policy):
+    chosen = placement.choose(account, request, *policy)
+    return chosen and [card.index for card in chosen]
 
 
 def test_the_tightest_card_that_fits_is_chosen():
@@ -58,6 +77,131 @@ def test_a_node_is_refused_for_the_reason_that_is_true(sizes, used, unhealthy, w
 
 def test_a_node_that_counts_in_another_unit_is_refused():
     assert placement.why_not(account([16]), request(1), 1024) is reasons.WRONG_UNIT
+
+
+@pytest.mark.parametrize(
+    ("sizes", "used", "wanted", "binpack", "spread"),
+    [
+        ([16384] * 2, [4096], 4096, [0], [1]),
+        ([16] * 3, [], 4, [0], [0]),
+        ([10, 10], [6], 5, [1], [1]),
+        ([16, 16], [16], 8, [1], [1]),
+        ([16, 80], [0, 8], 8, [0], [0]),
+        ([16, 80], [4, 8], 8, [0], [1]),  # 25 percent and 10
+        ([16276] * 4, [4069, 8138, 12207, 0], 4069, [2], [3]),
+    ],
+)
+def test_binpack_takes_the_tightest_card_and_spread_the_one_used_least(
+    sizes, used, wanted, binpack, spread
+):
+    found = account(sizes, used)
+    assert indexes(found, request(wanted)) == binpack
+    assert indexes(found, request(wanted), CardPolicy.SPREAD) == spread
+    wishes = Wishes(card_policy=CardPolicy.SPREAD)
+    assert indexes(found, request(wanted, wishes=wishes), CardPolicy.BINPACK) == spread
+
+
+def test_several_cards_are_spread_over_those_used_least():
+    found = account([16] * 4, used=[2, 1, 8, 0])
+    assert indexes(found, request(4, cards=2), CardPolicy.SPREAD) == [1, 3]
+    assert indexes(found, request(4, cards=2)) == [0, 2]
+
+
+def test_four_parts_of_a_large_pod_fit_on_nine_idle_cards():
+    assert indexes(account([80] * 9), request(40, cards=4)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "found"),
+    [
+        (wish(only=["GPU-0"]), [0]),
+        (wish(never=["GPU-0"]), [1]),
+        (wish(only=["GPU-10"]), reasons.UNWANTED),
+        (wish(only=["GPU"]), reasons.UNWANTED),
+        (wish(never=["GPU-0", "GPU-1"]), reasons.UNWANTED),
+        (wish(only=["GPU-0", "GPU-1"], never=["GPU-0"]), [1]),
+        (wish(only=["GPU-0"], never=["GPU-0"]), reasons.UNWANTED),
+        (wish(models=["NVIDIA A10"]), [0]),
+        (wish(models=["NVIDIA A100", "x"]), [1]),
+        (wish(models=["A10"]), reasons.WRONG_MODEL),
+        (wish(models=["NVIDIA A10"], never=["GPU-0"]), reasons.UNWANTED),
+    ],
+)
+def test_wishes_for_cards_are_exact_and_deny_wins(wishes, found):
+    cards = account([16, 16], models=["NVIDIA A10", "NVIDIA A100"])
+    wanted = request(8, wishes=wishes)
+    reason = found if isinstance(found, reasons.Reason) else None
+    assert placement.why_not(cards, wanted, 1) is reason
+    assert indexes(cards, wanted) == (None if reason else found)
+
+
+def test_a_wished_card_that_is_full_may_become_free():
+    wanted = request(8, wishes=wish(only=["GPU-0"]))
+    assert placement.why_not(account([16, 16], [12]), wanted, 1) is reasons.NO_ROOM
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "unhealthy", "cards", "reason"),
+    [
+        ([0], [], 1, None),
+        ([0, 1], [], 1, reasons.CORDONED),
+        ([0], [], 2, reasons.CORDONED),
+        ([0], [1], 1, reasons.CORDONED),
+        ([], [0, 1], 1, reasons.UNHEALTHY),
+    ],
+)
+def test_a_cordoned_card_takes_nothing_new(cordoned, unhealthy, cards, reason):
+    found = account([16, 16], unhealthy=unhealthy, cordoned=cordoned)
+    assert placement.why_not(found, request(8, cards=cards), 1) is reason
+
+
+def test_a_cordoned_card_keeps_what_runs_on_it():
+    entry = account([16, 16], [8], cordoned=[0]).cards[0]
+    assert (entry.used, entry.free) == (8, 8)
+
+
+CARDS = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 20), st.booleans(), st.booleans()),
+    min_size=1,
+    max_size=4,
+)
+NAMES = st.sets(st.sampled_from(["GPU-0", "GPU-1", "GPU-2"]))
+
+
+@given(
+    CARDS,
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.tuples(NAMES, NAMES),
+    st.sampled_from(CardPolicy),
+)
+def test_what_is_refused_has_a_reason_and_what_is_not_gets_cards_with_room(
+    cards, units, count, names, policy
+):
+    only, never = names
+    sizes, used, ill, cordoned = (list(each) for each in zip(*cards, strict=True))
+    unhealthy = [i for i, each in enumerate(ill) if each]
+    closed = [i for i, each in enumerate(cordoned) if each]
+    found = account(sizes, used, unhealthy, closed)
+    wanted = request(units, count, wish(only, never))
+    chosen = placement.choose(found, wanted, policy)
+    assert (chosen is None) == (placement.why_not(found, wanted, 1) is not None)
+    free = {entry.card.uuid: entry.free for entry in found.cards}
+    for card in chosen or ():
+        assert free[card.uuid] >= units
+        assert card.takes_new
+        assert not only or card.uuid in only
+        assert card.uuid not in never
+    if chosen is not None:
+        assert len(set(chosen)) == count
+        assert list(chosen) == sorted(chosen, key=lambda card: card.index)
+
+
+def test_what_no_pods_end_could_cure_is_final():
+    final = {r for r in vars(reasons).values() if isinstance(r, reasons.Reason) and r.is_final}
+    assert {reasons.CORDONED, reasons.UNWANTED, reasons.WRONG_MODEL} <= final
+    assert {reasons.UNREADABLE_CORDON, reasons.UNHEALTHY, reasons.TOO_LARGE} <= final
+    assert not {reasons.NO_ROOM, reasons.NO_ROOM_ON_ENOUGH, reasons.COOLING} & final
 
 
 def test_reasons_are_fixed_texts():

@@ -1,0 +1,117 @@
+"""What users wish of cards and nodes, and operators of cards: seen in what real containers got."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from localcluster.gpushare import Gpushare
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, pod
+from tests.cluster.expect import env_is_card_on_record, sums_are_right
+
+pytestmark = pytest.mark.cluster
+
+KEY = "gpushare.aliyun.com/"
+CORDONED = f"{KEY}cordoned-cards"
+
+
+def wishes(**wanted: str) -> dict[str, dict[str, str]]:
+    return {"annotations": {KEY + key.replace("_", "-"): value for key, value in wanted.items()}}
+
+
+def condition(pods: Workloads, name: str, text: str) -> None:
+    """Wait until kube-scheduler has written ``text`` into the pod's own condition."""
+
+    def missing() -> str | None:
+        found = pods.get(name)["status"].get("conditions", [])
+        messages = [each.get("message", "") for each in found if each["type"] == "PodScheduled"]
+        return None if any(text in each for each in messages) else str(messages)
+
+    wait_until(f"{text!r} in the condition of {name}", missing, seconds=20)
+
+
+@pytest.fixture
+def cordon(gpushare: Gpushare) -> Iterator[Callable[[str, str], None]]:
+    """Give what writes a node's annotation and waits until the extender knows; it is taken back."""
+    touched = set()
+
+    def write(node: str, text: str) -> None:
+        touched.add(node)
+        gpushare.cluster.kubectl("annotate", "--overwrite", "node", node, f"{CORDONED}={text}")
+        uuids = set(text.split(","))
+
+        def unknown() -> str | None:
+            [found] = gpushare.inspect(node)
+            marked = {card["uuid"] for card in found["devs"] if card["cordoned"]}
+            return None if marked == uuids or found["problem"] else str(found)
+
+        wait_until(f"{text} cordoned", unknown, seconds=10)
+
+    yield write
+    for node in touched:
+        gpushare.cluster.kubectl("annotate", "node", node, f"{CORDONED}-")
+
+
+def test_wishes_for_cards_are_what_the_containers_get(gpushare: Gpushare, pods: Workloads):
+    """On n1, which binds late; n4 binds early."""
+    spread = {"labels": {"aliyun.com/gpu-count": "2"}}
+    pods.run(
+        pod("first", 100, node="n1"),
+        pod("only", 100, node="n1", metadata=wishes(card_uuids_only="GPU-n1-1,,GPU-n1-7")),
+        pod("never", 100, node="n4", metadata=wishes(card_uuids_not="GPU-n4-0,GPU-n4-1")),
+        pod("two", 200, node="n4", metadata={**wishes(card_uuids_not="GPU-n4-1"), **spread}),
+    )
+    pods.run(pod("alone", 100, node="n4", metadata=wishes(card_policy="spread")))
+    assert env_is_card_on_record(pods, "first", "only", "never", "alone", "two") == {
+        "first": "GPU-n1-0",
+        "only": "GPU-n1-1",
+        "never": "GPU-n4-2",
+        "alone": "GPU-n4-1",
+        "two": pods.annotations("two")[f"{KEY}cards"],
+    }
+    assert len(pods.environment("two")["NVIDIA_VISIBLE_DEVICES"].split(",")) == 2
+    assert "GPU-n4-1" not in pods.environment("two")["NVIDIA_VISIBLE_DEVICES"]
+    sums_are_right(gpushare, pods)
+
+
+def test_the_node_policy_of_a_pod_chooses_its_node(gpushare: Gpushare, pods: Workloads):
+    pods.run(pod("there", 8000, node="n2"))
+    pods.run(
+        pod("joins", 100),
+        pod("keeps-away", 100, metadata=wishes(node_policy="spread")),
+    )
+    assert gpushare.card_of("joins") == ("n2", 0)
+    assert gpushare.card_of("keeps-away") == ("n4", 0)  # the largest of the empty ones
+
+
+def test_wishes_that_cannot_be_understood_or_met_say_so_on_the_pod(
+    gpushare: Gpushare, pods: Workloads
+):
+    pods.create(
+        pod("odd", 100, metadata=wishes(card_policy="tight")),
+        pod("stranger", 100, metadata=wishes(card_uuids_only="GPU-elsewhere")),
+        pod("model", 100, metadata=wishes(card_models="A10")),
+    )
+    condition(pods, "odd", f"annotation {KEY}card-policy is 'tight': write binpack or spread")
+    condition(pods, "stranger", f"{KEY}card-uuids-only and card-uuids-not leave too few GPUs")
+    condition(pods, "model", f"of a model in {KEY}card-models")
+
+
+def test_a_cordoned_card_takes_nothing_new_and_keeps_what_runs(
+    gpushare: Gpushare, pods: Workloads, cordon: Callable[[str, str], None]
+):
+    pods.run(pod("before", 100, node="n3"))
+    cordon("n3", "GPU-n3-0")
+    pods.run(pod("after", 100, node="n3"))
+    found = env_is_card_on_record(pods, "before", "after")
+    assert found == {"before": "GPU-n3-0", "after": "GPU-n3-1"}
+    cordon("n3", "GPU-n3-0,GPU-n3-1")
+    pods.create(pod("waits", 100, node="n3"))
+    condition(pods, "waits", "GPUs that would be large enough are cordoned")
+    cordon("n3", "GPU-n3-1")  # kube-scheduler looks again by itself
+    pods.wait_running("waits", seconds=15)
+    assert env_is_card_on_record(pods, "before", "waits")["waits"] == "GPU-n3-0"
+    cordon("n3", "GPU-n3-l")
+    pods.create(pod("slip", 100, node="n3"))
+    condition(pods, "slip", "cordoned-cards cannot be read")
+    sums_are_right(gpushare, pods)

@@ -1,0 +1,135 @@
+"""Which node is better: judged by the cards that the pod would get, in an order without ties."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.cards import ContainerRequest, Request, Share
+from gpushare.ledger import Ledger
+from gpushare.placement.cards import Room
+from gpushare.placement.rank import SHAPES, Policies, rank, score
+from gpushare.wishes import CardPolicy, NodePolicy, Wishes
+from tests.builders import stock
+
+SPREAD = Wishes(node_policy=NodePolicy.SPREAD)
+
+
+def room(sizes, used, taken=None):
+    ledger = Ledger()
+    ledger.set_inventory("n", stock(*sizes))
+    for index, units in enumerate(used):
+        if units:
+            ledger.put_share(
+                Share(f"u{index}", "default", f"u{index}", "n", units, (f"GPU-{index}",))
+            )
+    return Room(ledger.account("n"), taken or {})
+
+
+def request(units, cards=1, wishes=None):
+    return Request((ContainerRequest("main", units * cards),), cards, wishes or Wishes())
+
+
+def order(rooms, asked, policies=None):
+    ranks = [rank(each, asked, policies or Policies(), name) for name, each in rooms.items()]
+    return [found[3] for found in sorted(each for each in ranks if each is not None)]
+
+
+def test_binpack_takes_the_node_with_the_card_that_gets_fullest_not_the_fullest_node():
+    rooms = {
+        "half-each": room([16, 16], [8, 8]),  # 16 used in all
+        "one-almost-full": room([16, 16], [12, 0]),  # 12 used, and 4 fill a card
+        "empty": room([16, 16], [0, 0]),
+    }
+    assert order(rooms, request(4)) == ["one-almost-full", "half-each", "empty"]
+    assert order(rooms, request(4, wishes=SPREAD)) == ["empty", "half-each", "one-almost-full"]
+
+
+def test_equal_cards_are_told_apart_by_the_whole_node():
+    rooms = {"a": room([16, 16], [8, 0]), "b": room([16, 16], [8, 12])}
+    assert order(rooms, request(8)) == ["b", "a"]
+
+
+def test_equal_nodes_have_distinct_ranks_always_in_the_same_order():
+    rooms = {name: room([16], [0]) for name in ("n3", "n1", "n2")}
+    assert order(rooms, request(4)) == ["n1", "n2", "n3"]
+
+
+def test_cards_of_different_size_are_compared_by_how_full_they_get():
+    rooms = {"small": room([16], [0]), "large": room([80], [40])}
+    assert order(rooms, request(8)) == ["large", "small"]
+    assert order(rooms, request(12)) == ["small", "large"]
+
+
+@pytest.mark.parametrize(
+    ("node", "card", "best"),
+    [
+        ("binpack", "binpack", "a"),  # fills a card
+        ("binpack", "spread", "b"),  # 50 percent of a card, not 25
+        ("spread", "binpack", "b"),  # 50 percent, not 100
+        ("spread", "spread", "a"),
+    ],
+)
+def test_node_and_card_policy_are_chosen_apart(node, card, best):
+    rooms = {"a": room([16, 16], [12, 0]), "b": room([16, 16], [4, 4])}
+    policies = Policies(NodePolicy(node), CardPolicy(card))
+    assert order(rooms, request(4), policies)[0] == best
+    wishes = Wishes(NodePolicy(node), CardPolicy(card))
+    assert order(rooms, request(4, wishes=wishes))[0] == best
+
+
+def test_what_is_expected_elsewhere_makes_a_node_fuller():
+    rooms = {"a": room([16], [8]), "b": room([16], [4])}
+    assert order(rooms, request(4)) == ["a", "b"]
+    assert rank(room([16], [8], {"GPU-0": 8}), request(4), Policies(), "a") is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "points"),
+    [
+        (SHAPES[NodePolicy.BINPACK], {0: 0, 50: 5, 100: 10}),
+        (SHAPES[NodePolicy.SPREAD], {0: 10, 25: 7.5, 100: 0}),
+        (((20, 0), (60, 10), (80, 2)), {0: 0, 20: 0, 40: 5, 60: 10, 70: 6, 80: 2, 100: 2}),
+        (((50, 7),), {0: 7, 50: 7, 100: 7}),
+    ],
+)
+def test_a_shape_is_linear_between_its_points_and_constant_outside(shape, points):
+    assert {at: score(shape, at) for at in points} == points
+
+
+def test_a_shape_decides_which_utilisation_is_best():
+    """Best at 50 percent: neither the emptiest nor the fullest."""
+    policies = Policies(NodePolicy.SHAPE, shape=((0, 0), (50, 10), (100, 0)))
+    rooms = {name: room([16], [used]) for name, used in (("a", 0), ("b", 4), ("c", 12))}
+    assert order(rooms, request(4), policies) == ["b", "a", "c"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 16), min_size=1, max_size=4), st.booleans()),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(1, 16),
+    st.integers(1, 3),
+    st.sampled_from(NodePolicy),
+    st.sampled_from(CardPolicy),
+)
+def test_every_node_that_fits_has_a_rank_of_its_own(nodes, units, cards, node, card):
+    policies = Policies(node, card, ((0, 0), (70, 10), (100, 10)))
+    asked = request(units, cards)
+    ranks = [
+        rank(room([16] * len(used), used), asked, policies, f"n{i}")
+        for i, (used, _) in enumerate(nodes)
+    ]
+    fit = [sum(16 - each >= units for each in used) >= cards for used, _ in nodes]
+    assert [found is not None for found in ranks] == fit
+    found = [each for each in ranks if each is not None]
+    assert len(set(found)) == len(found)
+
+
+@given(st.lists(st.integers(0, 16), min_size=1, max_size=5), st.integers(1, 16), st.integers(1, 3))
+def test_the_short_way_ranks_by_the_cards_that_are_picked(used, units, cards):
+    every = frozenset(f"GPU-{i}" for i in range(len(used)))
+    found, policies = room([16] * len(used), used), Policies()
+    long_way = request(units, cards, Wishes(only=every))
+    assert rank(found, request(units, cards), policies, "n") == rank(found, long_way, policies, "n")
