@@ -12,6 +12,7 @@ from extender.evict import Evictor
 from extender.reconcile import Reconciler
 from extender.routes import Routes
 from extender.settings import Settings
+from extender.upkeep import Upkeep
 from gpushare.clock import SystemClock
 from gpushare.kube import client, events
 from gpushare.kube.client import Kube
@@ -87,5 +88,6 @@ async def run(settings: Settings) -> None:
                 failed.run(),
                 evictor.run(),
                 Reconciler(cluster, binder, kube, clock).run(),
+                Upkeep(cluster).run(),
                 tell(),
             )

@@ -1,10 +1,13 @@
 """The cluster as the extender knows it: pods and nodes from the watch, and the ledger from them."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
+from extender import explain
 from extender.cooldown import Cooldown
+from extender.waiting import Waiting
 from gpushare import inventory, records
 from gpushare.cards import Inventory, Request
 from gpushare.clock import Clock
@@ -19,6 +22,7 @@ from gpushare.placement.victims import why_not_without
 log = logging.getLogger(__name__)
 
 COMPARED_AT_ONCE: Final = 50
+TOLD_AT_ONCE: Final = 5  # pods a second that are told why they wait
 
 Notice = Callable[[Pod | Node, str, str], None]
 
@@ -32,6 +36,8 @@ class Cluster:
     def __init__(self, unit_mib: int, notice: Notice, clock: Clock) -> None:
         self.unit_mib = unit_mib
         self.cooldown = Cooldown()
+        self.waiting = Waiting()
+        self.freed: Counter[str] = Counter()  # by what it was
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
         self._clock = clock
         self.ledger = Ledger()
@@ -48,6 +54,58 @@ class Cluster:
     def pod(self, uid: str) -> Pod | None:
         """A live pod that names our resources, as last seen."""
         return self._pods.get(uid)
+
+    def pod_named(self, namespace: str, name: str) -> Pod | None:
+        """The live pod of that name, the last that came; every pod is looked at."""
+        found = None
+        for pod in self._pods.values():
+            if pod.metadata.name == name and pod.metadata.namespace == namespace:
+                found = pod
+        return found
+
+    def pods_of(self, node: str) -> Iterator[Pod]:
+        """The live pods bound to a node that name our resources."""
+        return (self._pods[uid] for uid in self._pods_of_node.get(node, ()))
+
+    def node(self, name: str) -> Node | None:
+        """A node as last seen."""
+        return self._nodes.get(name)
+
+    def node_names(self) -> set[str]:
+        """The nodes that share GPUs, or try to."""
+        return {*self.ledger.nodes(), *self.unreadable}
+
+    def pod_asked(self, pod: Pod, offered: int, texts: Iterable[str]) -> None:
+        """kube-scheduler has offered nodes; ``texts`` are why none would do, one a node."""
+        self.waiting.asked(pod.uid, offered, texts, self._clock.monotonic())
+
+    def explain(self, pod: Pod, shown: int) -> Generator[None, None, explain.PodView]:
+        """Why a pod is where it is, in steps; of ``shown`` nodes every card."""
+        asked = self.waiting.of(pod.uid)
+        return explain.explain(self, pod, asked, now=self._clock.monotonic(), shown=shown)
+
+    def tell_waiting(self) -> None:
+        """Tell the next few pods why they wait, if they do not know yet."""
+        for uid, asked in self.waiting.to_tell(self._clock.monotonic(), TOLD_AT_ONCE):
+            pod = self._pods.get(uid)
+            if pod is not None and not pod.node:
+                never = explain.never_offered(self, asked)
+                said = explain.said(asked.offered, asked.reasons, never)
+                self._notice(pod, "GpushareWaiting", said)
+
+    def expire_plans(self) -> None:
+        """Let go of holds and claims whose time is over."""
+        for kept in self.ledger.expire(self._clock.monotonic()):
+            for node in {slot.node for slot in kept.slots}:
+                self.units_freed(node, type(kept).__name__.lower(), kept.owner)
+
+    def units_freed(self, node: str, what: str, owner: str) -> None:
+        """Note that units became free which no pod event shows: kube-scheduler is not told.
+
+        It tries pods that wait again at their next event, or after five minutes.
+        """
+        self.freed[what] += 1
+        log.info("units became free", extra={"node": node, "what": what, "owner": owner})
 
     def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
         """Why the pod does not fit on a node now; its own reserves do not stand in its way."""
@@ -108,6 +166,7 @@ class Cluster:
         self._pods[pod.uid] = pod
         self._note_trouble(pod)
         if pod.node:
+            self.waiting.forget(pod.uid)
             self._pods_of_node.setdefault(pod.node, set()).add(pod.uid)
             self._count(pod)
 
@@ -221,6 +280,7 @@ class Cluster:
         self.changed_decisions.discard(uid)
         self.in_trouble.pop(uid, None)
         self._told_unplaced.discard(uid)
+        self.waiting.forget(uid)
         self.ledger.remove_share(uid)
 
     def _drop_node(self, name: str) -> None:

@@ -55,6 +55,8 @@ class Verbs:
             result.node_names = found.fitting
         else:
             result.nodes = {"items": [full[name] for name in found.fitting]}
+        why = () if found.fitting else (*found.failed.values(), *found.final.values())
+        self._cluster.pod_asked(args.pod, len(names), why)
         request[OUTCOME] = "some" if found.fitting else "none"
         log.debug(
             "filtered",
