@@ -39,7 +39,7 @@ class Cluster:
         self.waiting = Waiting()
         self.freed: Counter[str] = Counter()  # by what it was
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
-        self._clock = clock
+        self.clock = clock
         self.ledger = Ledger()
         self.unreadable: dict[str, str] = {}
         self.changed_decisions: set[str] = set()
@@ -77,16 +77,16 @@ class Cluster:
 
     def pod_asked(self, pod: Pod, offered: int, texts: Iterable[str]) -> None:
         """kube-scheduler has offered nodes; ``texts`` are why none would do, one a node."""
-        self.waiting.asked(pod.uid, offered, texts, self._clock.monotonic())
+        self.waiting.asked(pod.uid, offered, texts, self.clock.monotonic())
 
     def explain(self, pod: Pod, shown: int) -> Generator[None, None, explain.PodView]:
         """Why a pod is where it is, in steps; of ``shown`` nodes every card."""
         asked = self.waiting.of(pod.uid)
-        return explain.explain(self, pod, asked, now=self._clock.monotonic(), shown=shown)
+        return explain.explain(self, pod, asked, now=self.clock.monotonic(), shown=shown)
 
     def tell_waiting(self) -> None:
         """Tell the next few pods why they wait, if they do not know yet."""
-        for uid, asked in self.waiting.to_tell(self._clock.monotonic(), TOLD_AT_ONCE):
+        for uid, asked in self.waiting.to_tell(self.clock.monotonic(), TOLD_AT_ONCE):
             pod = self._pods.get(uid)
             if pod is not None and not pod.node:
                 never = explain.never_offered(self, asked)
@@ -95,7 +95,7 @@ class Cluster:
 
     def expire_plans(self) -> None:
         """Let go of holds and claims whose time is over."""
-        for kept in self.ledger.expire(self._clock.monotonic()):
+        for kept in self.ledger.expire(self.clock.monotonic()):
             for node in {slot.node for slot in kept.slots}:
                 self.units_freed(node, type(kept).__name__.lower(), kept.owner)
 
@@ -114,7 +114,7 @@ class Cluster:
         besides = pod_uid if self.ledger.has_reserve(pod_uid) else ""
         account = self.ledger.account(node, besides=besides)
         reason = placement.why_not(account, request, self.unit_mib)
-        if reason is None and self.cooldown.is_cooling(node, self._clock.monotonic()):
+        if reason is None and self.cooldown.is_cooling(node, self.clock.monotonic()):
             return COOLING
         return reason
 
@@ -125,6 +125,8 @@ class Cluster:
 
         A node that takes no pods for a while is no obstacle: by the time they are gone it may.
         """
+        if node in self.unreadable:
+            return UNREADABLE
         return why_not_without(
             self.ledger,
             node,
@@ -137,7 +139,7 @@ class Cluster:
 
     def cooling_nodes(self) -> int:
         """How many nodes take no pods because they have just failed some."""
-        return self.cooldown.count(self._clock.monotonic())
+        return self.cooldown.count(self.clock.monotonic())
 
     def pods_replaced(self, items: list[Pod]) -> None:
         """Take a list of all pods; what was known and is not in it is gone."""
@@ -172,7 +174,7 @@ class Cluster:
 
     def pod_failed(self, pod: Pod) -> None:
         """A pod has just ended as Failed."""
-        self.cooldown.failed(pod, self._clock.monotonic())
+        self.cooldown.failed(pod, self.clock.monotonic())
 
     def pod_deleted(self, pod: Pod) -> None:
         self._forget(pod.uid)
@@ -255,7 +257,7 @@ class Cluster:
 
     def _note_trouble(self, pod: Pod) -> None:
         if pod.has_started:
-            self.cooldown.started(pod.uid, self._clock.monotonic())
+            self.cooldown.started(pod.uid, self.clock.monotonic())
         condition = pod.condition(CONDITION_CARD_USABLE)
         if condition is not None and condition.status == "False":
             self.in_trouble[pod.uid] = pod

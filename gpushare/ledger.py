@@ -6,7 +6,7 @@ and taken back, so that no order of events and no repeated event can make it dri
 kept per node until something there changes.
 """
 
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -225,6 +225,12 @@ class Ledger:
     def reserve_of(self, pod_uid: str, node: str) -> Reserve | None:
         entry = self._nodes.get(node)
         return entry.reserves.get(pod_uid) if entry is not None else None
+
+    def reserved_on(self, pod_uid: str) -> Collection[str]:
+        """The nodes on which anything is kept for this pod itself."""
+        slots = (slot for key in self._pins.get(pod_uid, ()) for slot in self._kept[key].slots)
+        pinned = {slot.node for slot in slots if slot.pod_uid == pod_uid}
+        return self._nodes_of_reserve.get(pod_uid, _NONE) | pinned
 
     def has_reserve(self, pod_uid: str) -> bool:
         """Whether anything is kept for this pod itself: a reserve or a slot pinned to it."""
