@@ -118,6 +118,10 @@ class Cluster:
             return COOLING
         return reason
 
+    def cooling_nodes(self) -> int:
+        """How many nodes take no pods because they have just failed some."""
+        return self.cooldown.count(self.clock.monotonic())
+
     def why_not_without(
         self, node: str, request: Request, victims: Iterable[str], pod: Pod
     ) -> Reason | None:
@@ -136,10 +140,6 @@ class Cluster:
             pod_uid=pod.uid,
             priority=pod.priority,
         )
-
-    def cooling_nodes(self) -> int:
-        """How many nodes take no pods because they have just failed some."""
-        return self.cooldown.count(self.clock.monotonic())
 
     def pods_replaced(self, items: list[Pod]) -> None:
         """Take a list of all pods; what was known and is not in it is gone."""
@@ -168,9 +168,9 @@ class Cluster:
         self._pods[pod.uid] = pod
         self._note_trouble(pod)
         if pod.node:
-            self.waiting.forget(pod.uid)
             self._pods_of_node.setdefault(pod.node, set()).add(pod.uid)
             self._count(pod)
+            self.waiting.forget(pod.uid)
 
     def pod_failed(self, pod: Pod) -> None:
         """A pod has just ended as Failed."""

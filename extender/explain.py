@@ -215,7 +215,10 @@ def _say(pod: Pod, view: PodView) -> None:
         view.state = "gated"
         view.says = f"kube-scheduler does not look at it before its gates go: {', '.join(gates)}"
     elif view.asked is None:
-        view.says = "kube-scheduler has not asked here about it, or some time ago"
+        # It asks about nodes that its own rules leave, of which there may be none.
+        view.says = "kube-scheduler has not asked here about it"
+        if view.scheduled is not None and view.scheduled.status == "False":
+            view.says += f"; by its own word: {view.scheduled.message}"
     else:
         view.says = said(view.asked.offered, view.asked.reasons, view.asked.never_offered)
 
