@@ -75,6 +75,10 @@ class Cluster:
         """The nodes that share GPUs, or try to."""
         return {*self.ledger.nodes(), *self.unreadable}
 
+    def why_closed(self, node: str) -> Reason | None:
+        """Why a node takes nothing new, whatever its cards have free."""
+        return UNREADABLE if node in self.unreadable else None
+
     def pod_asked(self, pod: Pod, offered: int, texts: Iterable[str]) -> None:
         """kube-scheduler has offered nodes; ``texts`` are why none would do, one a node."""
         self.waiting.asked(pod.uid, offered, texts, self.clock.monotonic())
@@ -129,9 +133,8 @@ class Cluster:
 
         A node that takes no pods for a while is no obstacle: by the time they are gone it may.
         """
-        if node in self.unreadable:
-            return UNREADABLE
-        return why_not_without(
+        closed = self.why_closed(node)
+        return closed or why_not_without(
             self.ledger,
             node,
             request,

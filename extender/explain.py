@@ -35,10 +35,6 @@ class Known(World, Protocol):
         """Why filter would refuse a node now."""
         ...
 
-    def node_names(self) -> set[str]:
-        """The nodes that share GPUs, or try to."""
-        ...
-
 
 class _View(msgspec.Struct, rename="camel"):
     pass
@@ -121,8 +117,10 @@ class Place(_View):
 class PodView(_View):
     """``state``: waiting, bound, binding, gated, ending, or refused whatever the cluster has.
 
-    ``scheduled`` is the pod's own condition PodScheduled. ``nodes`` are those that come nearest to
-    fitting, ``nodes_left_out`` how many more there are, ``reasons`` of all of them now.
+    ``scheduled`` is the pod's own condition PodScheduled. ``reasons`` and ``forbidden`` are of all
+    nodes, with their numbers: what filter says of their cards, and the first of kube-scheduler's
+    own rules that keep the pod off. ``nodes`` are those that come nearest to having it,
+    ``nodes_left_out`` how many more there are.
     """
 
     namespace: str
@@ -138,6 +136,7 @@ class PodView(_View):
     asked: AskedView | None
     fitting_nodes: int
     reasons: dict[str, int]
+    forbidden: dict[str, int]
     nodes: list[NodeView]
     nodes_left_out: int
 
@@ -163,6 +162,7 @@ def explain(
         asked=_asked(known, asked, now) if asked is not None else None,
         fitting_nodes=0,
         reasons={},
+        forbidden={},
         nodes=[],
         nodes_left_out=0,
     )
@@ -186,18 +186,23 @@ def _look(
     known: Known, pod: Pod, request: Request, view: PodView, shown: int
 ) -> Generator[None, None, None]:
     """Judge all nodes, and describe those that come nearest."""
-    ranked: list[tuple[bool, bool, int, str, Reason | None]] = []
+    ranked: list[tuple[bool, bool, bool, int, str, Reason | None]] = []
+    forbidden: Counter[str] = Counter()
     for place, name in enumerate(sorted(known.node_names())):
         if place % NODES_A_STEP == 0:
             yield
+        node = known.node(name)
+        rules = constraints.why_not(pod, node) if node is not None else []
+        forbidden.update(rules[:1])
         reason = known.why_not(name, request, pod.uid)
         account = known.ledger.account(name, besides=pod.uid, priority=pod.priority)
         largest = account.largest_free[0] if account is not None and account.largest_free else 0
         is_final = reason is not None and reason.is_final
-        ranked.append((reason is not None, is_final, -largest, name, reason))
+        ranked.append((bool(rules), reason is not None, is_final, -largest, name, reason))
     view.reasons = dict(Counter(reason.text for *_, reason in ranked if reason is not None))
     view.fitting_nodes = sum(reason is None for *_, reason in ranked)
-    ranked.sort(key=lambda each: each[:4])
+    view.forbidden = dict(forbidden)
+    ranked.sort(key=lambda each: each[:5])
     for *_, name, reason in ranked[:shown]:
         yield
         view.nodes.append(_view_node(known, pod, request, name, reason))

@@ -16,6 +16,7 @@ from gpushare.ledger import Ledger, NodeAccount, Reserve
 from gpushare.objects import Node, Pod
 from gpushare.placement import cards, constraints
 from gpushare.placement.amounts import Amounts, requests_of, room_of, short_of
+from gpushare.placement.reasons import Reason
 from gpushare.placement.victims import Eviction, fewest
 
 NODES_A_STEP: Final = 20
@@ -30,6 +31,14 @@ class World(Protocol):
 
     def node(self, name: str) -> Node | None:
         """A node as last seen."""
+        ...
+
+    def node_names(self) -> set[str]:
+        """The nodes that share GPUs, or try to."""
+        ...
+
+    def why_closed(self, node: str) -> Reason | None:
+        """Why a node takes nothing new, whatever its cards have free."""
         ...
 
     def pods_of(self, node: str) -> Iterable[Pod]:
@@ -89,17 +98,15 @@ class _Trial:
 
     def sort_nodes(self) -> Iterator[None]:
         """Rank the nodes on which the pod may be and fits, count the reasons of the others."""
-        for place, name in enumerate(sorted(self._world.ledger.nodes())):
+        for place, name in enumerate(sorted(self._world.node_names())):
             if place % NODES_A_STEP == 0:
                 yield
-            node = self._world.node(name)
+            node, closed = self._world.node(name), self._world.why_closed(name)
+            forbidden = constraints.why_not(self._pod, node) if node is not None else []
             account = self._account(name)
-            if node is None or account is None:
-                continue
-            forbidden = constraints.why_not(self._pod, node)
-            if forbidden:
-                self.reasons[forbidden[0]] += 1
-            else:
+            if closed is not None or forbidden:
+                self.reasons[closed.text if closed is not None else forbidden[0]] += 1
+            elif account is not None:
                 self._rank(name, account)
 
     def place_next(self) -> None:
@@ -134,7 +141,9 @@ class _Trial:
             if place % NODES_TO_EMPTY_A_STEP == 0:
                 yield
             node = self._world.node(name)
-            if node is None or constraints.why_not(self._pod, node):
+            if node is None or self._world.why_closed(name) is not None:
+                continue
+            if constraints.why_not(self._pod, node):
                 continue
             found = fewest(
                 self._ledger,

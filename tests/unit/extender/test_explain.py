@@ -75,7 +75,7 @@ async def test_every_card_says_what_it_has_who_holds_it_and_why_not(client, benc
     assert found["nominatedNode"] == "n"
     assert found["places"] == []
     shown = {each["name"]: each for each in found["nodes"]}
-    assert [each["name"] for each in found["nodes"]] == ["tainted", "n", "small"]
+    assert [each["name"] for each in found["nodes"]] == ["n", "small", "tainted"]
     assert shown["n"]["why"] == reasons.NO_ROOM.text
     first, second, ill = shown["n"]["cards"]
     assert (first["free"], first["needed"], first["fits"]) == (6, 8, False)
@@ -108,6 +108,7 @@ async def test_what_kube_scheduler_asked_is_kept_and_what_it_never_offered_is_co
     }
     assert "did not ask about 1 nodes" in found["says"]
     assert found["fittingNodes"] == 1
+    assert found["forbidden"] == {"taint k:NoSchedule is not tolerated": 1}
     # The node that was not offered has room, and its taint says why it was not.
     [tainted] = [each for each in found["nodes"] if each["name"] == "tainted"]
     assert (tainted["fits"], tainted["why"]) == (True, "")
@@ -224,7 +225,7 @@ async def test_a_number_of_nodes_that_is_none_is_refused(client, query):
 
 async def test_so_many_nodes_are_shown_as_are_asked_for(client):
     found = await explain(client, "waits", "?nodes=1")
-    assert [each["name"] for each in found["nodes"]] == ["tainted"]
+    assert [each["name"] for each in found["nodes"]] == ["n"]
     assert found["nodesLeftOut"] == 2
     found = await explain(client, "waits", "?nodes=0")
     assert (found["nodes"], found["nodesLeftOut"]) == ([], 3)

@@ -18,6 +18,7 @@ from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY
 from gpushare.holds import Hold, Slot
 from gpushare.objects import NodeSpec, Resources
 from gpushare.placement import cards as placement
+from gpushare.placement import reasons
 from gpushare.placement.what_if import look
 from gpushare.scheduling import Taint
 from tests.builders import node, pod
@@ -219,6 +220,7 @@ async def test_a_node_that_cannot_be_read_takes_no_part(client, bench):
     bench.cluster.node_changed(broken)
     found = await ask(client)
     assert found["fitting"] == 0
+    assert found["reasons"][reasons.UNREADABLE.text] == 1
 
 
 BAD = [
