@@ -92,10 +92,12 @@ class Cluster:
         """Tell the next few pods why they wait, if they do not know yet."""
         for uid, asked in self.waiting.to_tell(self.clock.monotonic(), TOLD_AT_ONCE):
             pod = self._pods.get(uid)
-            if pod is not None and not pod.node:
-                never = explain.never_offered(self, asked)
-                said = explain.said(asked.offered, asked.reasons, never)
-                self._notice(pod, "GpushareWaiting", said)
+            if pod is None or pod.node:
+                self.waiting.forget(uid)  # it was asked about as it went
+                continue
+            never = explain.never_offered(self, asked)
+            said = explain.said(asked.offered, asked.reasons, never)
+            self._notice(pod, "GpushareWaiting", said)
 
     def expire_plans(self) -> None:
         """Let go of holds and claims whose time is over."""

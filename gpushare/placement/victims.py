@@ -61,6 +61,15 @@ class Eviction:
         return len(self.victims), highest, units, self.node
 
 
+@dataclass(frozen=True, slots=True)
+class _Emptied:
+    """A card that ``gone`` would have to leave; ``cost`` sorts the best first."""
+
+    cost: tuple[int, int, int, int]
+    card: Card
+    gone: list[Share]
+
+
 def fewest(
     ledger: Ledger,
     node: str,
@@ -83,31 +92,24 @@ def fewest(
     account = ledger.account(node, priority=priority)
     if account is None:
         return None
-    found: list[tuple[int, int, int, int, Card, list[str]]] = []
+    found: list[_Emptied] = []
     for entry in account.cards:
-        here = sorted(
-            (
-                share
-                for uid, share in shares.items()
-                if uid in lower and entry.card.uuid in share.cards
-            ),
-            key=lambda share: (-share.units, lower[share.pod_uid].priority, share.pod_key),
-        )
+        here = [share for uid, share in shares.items() if uid in lower]
+        here = [share for share in here if entry.card.uuid in share.cards]
+        here.sort(key=lambda each: (-each.units, lower[each.pod_uid].priority, each.pod_key))
         gone = _enough(entry, here, request.units_per_card)
         if gone is None:
             continue
-        emptied = replace(entry, used=entry.used - sum(share.units for share in gone))
-        if one_card.why_not_card(account, emptied, request, unit_mib) is not None:
-            continue
-        highest = max((lower[share.pod_uid].priority for share in gone), default=LOWEST)
         units = sum(share.units for share in gone)
-        uids = [share.pod_uid for share in gone]
-        found.append((len(gone), highest, units, entry.card.index, entry.card, uids))
+        emptied = replace(entry, used=entry.used - units)
+        if one_card.why_not_card(account, emptied, request, unit_mib) is None:
+            highest = max((lower[share.pod_uid].priority for share in gone), default=LOWEST)
+            found.append(_Emptied((len(gone), highest, units, entry.card.index), entry.card, gone))
     if len(found) < request.card_count:
         return None
-    chosen = sorted(found, key=lambda each: each[:4])[: request.card_count]
-    cards_in_order = tuple(sorted((each[4] for each in chosen), key=lambda card: card.index))
-    uids = list(dict.fromkeys(uid for each in chosen for uid in each[5]))
+    chosen = sorted(found, key=lambda each: each.cost)[: request.card_count]
+    cards_in_order = tuple(sorted((each.card for each in chosen), key=lambda card: card.index))
+    uids = list(dict.fromkeys(share.pod_uid for each in chosen for share in each.gone))
     # Who shares two of these cards may have been named for one and be gone from the other.
     for uid in sorted(uids, key=lambda uid: -lower[uid].priority):
         rest = [each for each in uids if each != uid]

@@ -293,6 +293,15 @@ async def test_a_pod_that_is_bound_or_gone_meanwhile_is_told_nothing(client, ben
     assert len(bench.cluster.waiting) == 0
 
 
+async def test_a_pod_that_was_asked_about_as_it_went_is_not_kept(client, bench):
+    await filtered(client, "gone", "n")
+    assert len(bench.cluster.waiting) == 1
+    bench.time.now += 3
+    bench.cluster.tell_waiting()
+    assert len(bench.cluster.waiting) == 0
+    assert bench.told == []
+
+
 async def test_units_that_become_free_without_a_pod_event_are_counted(bench):
     cluster = bench.cluster
     cluster.ledger.take(Hold("gang", (Slot("n", ("GPU-0",), 1),), bench.time.now + 5))
