@@ -16,6 +16,7 @@ from extender.evict import Evictor
 from extender.reconcile import OVERDUE_SECONDS, Reconciler
 from extender.reload import Reload
 from extender.routes import Routes
+from extender.upkeep import Upkeep
 from gpushare.clock import SystemClock
 from gpushare.kube import client, events
 from gpushare.kube.client import Kube
@@ -111,5 +112,6 @@ async def run(configuration: Configuration, path: Path) -> None:
                 evictor.run(),
                 reconciler.run(),
                 reconciler.audit(),
+                Upkeep(cluster).run(),
                 tell(),
             )

@@ -1,14 +1,17 @@
 """The cluster as the extender knows it: pods and nodes from the watch, and the ledger from them."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Final
 
+from extender import explain
 from extender.audit import Audit, Difference
 from extender.choices import Choices
 from extender.configuration import Policy
 from extender.cooldown import Cooldown
 from extender.filter import Filtered
+from extender.waiting import Waiting
 from gpushare import inventory, records
 from gpushare.cards import Inventory, Request, Share
 from gpushare.clock import Clock
@@ -20,6 +23,8 @@ from gpushare.placement.reasons import COOLING, UNREADABLE, UNREADABLE_CORDON, R
 from gpushare.placement.victims import why_not_without
 
 log = logging.getLogger(__name__)
+
+TOLD_AT_ONCE: Final = 5  # pods a second that are told why they wait
 
 Notice = Callable[[Pod | Node, str, str], None]
 
@@ -42,6 +47,8 @@ class Cluster:
     ) -> None:
         self.unit_mib = unit_mib
         self.cooldown = Cooldown()
+        self.waiting = Waiting()
+        self.freed: Counter[str] = Counter()  # by what it was
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
         self.clock = clock
         self.ledger = Ledger()
@@ -65,6 +72,64 @@ class Cluster:
         """A live pod that names our resources, as last seen."""
         return self._pods.get(uid)
 
+    def pod_named(self, namespace: str, name: str) -> Pod | None:
+        """The live pod of that name, the last that came; every pod is looked at."""
+        found = None
+        for pod in self._pods.values():
+            if pod.metadata.name == name and pod.metadata.namespace == namespace:
+                found = pod
+        return found
+
+    def pods_of(self, node: str) -> Iterator[Pod]:
+        """The live pods bound to a node that name our resources."""
+        return (self._pods[uid] for uid in self._pods_of_node.get(node, ()))
+
+    def node(self, name: str) -> Node | None:
+        """A node as last seen."""
+        return self._nodes.get(name)
+
+    def node_names(self) -> set[str]:
+        """The nodes that share GPUs, or try to."""
+        return {*self.ledger.nodes(), *self.closed}
+
+    def why_closed(self, node: str) -> Reason | None:
+        """Why a node takes nothing new, whatever its cards have free."""
+        return self.closed.get(node)
+
+    def pod_asked(self, pod: Pod, offered: int, texts: Iterable[str]) -> None:
+        """kube-scheduler has offered nodes; ``texts`` are why none would do, one a node."""
+        self.waiting.asked(pod.uid, offered, texts, self.clock.monotonic())
+
+    def explain(self, pod: Pod, shown: int) -> Generator[None, None, explain.PodView]:
+        """Why a pod is where it is, in steps; of ``shown`` nodes every card."""
+        asked = self.waiting.of(pod.uid)
+        return explain.explain(self, pod, asked, now=self.clock.monotonic(), shown=shown)
+
+    def tell_waiting(self) -> None:
+        """Tell the next few pods why they wait, if they do not know yet."""
+        for uid, asked in self.waiting.to_tell(self.clock.monotonic(), TOLD_AT_ONCE):
+            pod = self._pods.get(uid)
+            if pod is None or pod.node:
+                self.waiting.forget(uid)  # it was asked about as it went
+                continue
+            never = explain.never_offered(self, asked)
+            said = explain.said(asked.offered, asked.reasons, never)
+            self._notice(pod, "GpushareWaiting", said)
+
+    def expire_plans(self) -> None:
+        """Let go of holds and claims whose time is over."""
+        for kept in self.ledger.expire(self.clock.monotonic()):
+            for node in {slot.node for slot in kept.slots}:
+                self.units_freed(node, type(kept).__name__.lower(), kept.owner)
+
+    def units_freed(self, node: str, what: str, owner: str) -> None:
+        """Note that units became free which no pod event shows: kube-scheduler is not told.
+
+        It tries pods that wait again at their next event, or after five minutes.
+        """
+        self.freed[what] += 1
+        log.info("units became free", extra={"node": node, "what": what, "owner": owner})
+
     def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
         """Why the pod does not fit on a node now; its own reserves do not stand in its way."""
         verdict = self.choices.verdict(node, request, pod_uid)
@@ -80,6 +145,10 @@ class Cluster:
         """``nodes`` best first; RequestError if no node could ever have the pod."""
         return self.choices.prioritize(pod, nodes, self.clock.monotonic())
 
+    def cooling_nodes(self) -> int:
+        """How many nodes take no pods because they have just failed some."""
+        return self.cooldown.count(self.clock.monotonic())
+
     def why_not_without(
         self, node: str, request: Request, victims: Iterable[str], pod: Pod
     ) -> Reason | None:
@@ -87,7 +156,8 @@ class Cluster:
 
         A node that takes no pods for a while is no obstacle: by the time they are gone it may.
         """
-        return why_not_without(
+        closed = self.why_closed(node)
+        return closed or why_not_without(
             self.ledger,
             node,
             request,
@@ -96,10 +166,6 @@ class Cluster:
             pod_uid=pod.uid,
             priority=pod.priority,
         )
-
-    def cooling_nodes(self) -> int:
-        """How many nodes take no pods because they have just failed some."""
-        return self.cooldown.count(self.clock.monotonic())
 
     def pods_replaced(self, items: list[Pod]) -> None:
         """Take a list of all pods; what was known and is not in it is gone."""
@@ -135,6 +201,7 @@ class Cluster:
             self.choices.forget(pod.uid)
             self._pods_of_node.setdefault(pod.node, set()).add(pod.uid)
             self._count(pod)
+            self.waiting.forget(pod.uid)
 
     def pod_failed(self, pod: Pod) -> None:
         """A pod has just ended as Failed."""
@@ -304,6 +371,7 @@ class Cluster:
         self.unplaced.discard(uid)
         if pod is not None and pod.node in self._over:
             self._maybe_over.add(pod.node)
+        self.waiting.forget(uid)
         self.ledger.remove_share(uid)
 
     def _drop_node(self, name: str) -> None:

@@ -88,6 +88,25 @@ class LedgerCollector(Collector):
             "Nodes that take no pods because they have just failed some at admission.",
             value=self._cluster.cooling_nodes(),
         )
+        yield GaugeMetricFamily(
+            "gpushare_extender_waiting_pods",
+            "Pods that no offered node would do for when kube-scheduler last asked.",
+            value=len(self._cluster.waiting),
+        )
+        kept = [type(each).__name__.lower() for each in ledger.kept()]
+        plans = GaugeMetricFamily(
+            "gpushare_plans", "Holds and claims that keep room on cards.", labels=("what",)
+        )
+        freed = CounterMetricFamily(
+            "gpushare_units_freed_silently",
+            "Times that units became free on a node and no pod event shows it.",
+            labels=("what",),
+        )
+        for what in ("hold", "claim"):
+            plans.add_metric((what,), kept.count(what))
+        for what in ("reserve", "hold", "claim"):
+            freed.add_metric((what,), self._cluster.freed[what])
+        yield from (plans, freed)
         yield CounterMetricFamily(
             "gpushare_ledger_differences",
             "Shares that the ledger had otherwise than a fresh count; any is a defect.",

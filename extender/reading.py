@@ -1,11 +1,22 @@
 """The verbs that only read, for people and programs that ask why."""
 
+import asyncio
+from collections.abc import Generator
+from typing import Final, TypeVar
+
 from aiohttp import web
 
-from extender import inspect
+from extender import explain, inspect, what_if
 from extender.cluster import Cluster
-from extender.guard import answer, problem
-from gpushare.contract import EXTENDER_PREFIX
+from extender.guard import BadRequest, answer, decoded, problem
+from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
+from gpushare.errors import RequestError
+from gpushare.placement.what_if import look
+
+MOST_NODES: Final = 1000
+_SHOWN: Final = 63
+
+T = TypeVar("T")
 
 
 class Reading:
@@ -13,10 +24,11 @@ class Reading:
         self._cluster = cluster
 
     def add_to(self, app: web.Application) -> None:
-        app.router.add_get(f"{EXTENDER_PREFIX}/inspect", self._inspect, name="inspect")
-        app.router.add_get(
-            f"{EXTENDER_PREFIX}/inspect/{{node}}", self._inspect_node, name="inspect_node"
-        )
+        add, prefix = app.router.add_get, EXTENDER_PREFIX
+        add(f"{prefix}/inspect", self._inspect, name="inspect")
+        add(f"{prefix}/inspect/{{node}}", self._inspect_node, name="inspect_node")
+        add(f"{prefix}/explain/{{namespace}}/{{pod}}", self._explain, name="explain")
+        app.router.add_post(f"{prefix}/what-if", self._what_if, name="what_if")
 
     async def _inspect(self, _: web.Request) -> web.Response:
         ledger, unreadable = self._cluster.ledger, self._cluster.unreadable
@@ -32,3 +44,50 @@ class Reading:
         if view is None:
             return problem(404, f"node {name[:253]!r} has no GPUs shared by memory")
         return answer(inspect.ClusterView([view]))
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["pod"]
+        shown = _nodes_shown(request)
+        pod = self._cluster.pod_named(namespace, name)
+        if pod is None:
+            return problem(
+                404,
+                f"no live pod {namespace[:_SHOWN]}/{name[:_SHOWN]} that asks for "
+                f"{RESOURCE_MEMORY}: there is none of that name, it has ended, or it asks for none "
+                "and does not concern gpushare",
+            )
+        return answer(await _in_steps(self._cluster.explain(pod, shown)))
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        short = request.clone(client_max_size=what_if.MAX_BODY)
+        question = await decoded(what_if.question_decoder, short)
+        extras = await decoded(what_if.extras_decoder, short)
+        if extras.pod.kind != "Pod":
+            kind = extras.pod.kind[:_SHOWN]
+            raise BadRequest(f"pod is a {kind!r}: send a Pod, of a workload its template")
+        if not question.pod.containers:
+            raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
+        try:
+            outlook = await _in_steps(look(self._cluster, question.pod, question.count))
+        except RequestError as err:
+            nodes = len(self._cluster.node_names())
+            return answer(what_if.refusal(question, extras, str(err), nodes))
+        return answer(what_if.answer_of(question, extras, outlook))
+
+
+def _nodes_shown(request: web.Request) -> int:
+    text = request.query.get("nodes", str(explain.NODES_SHOWN))
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) <= MOST_NODES):  # noqa: PLR2004
+        raise BadRequest(f"nodes={text[:_SHOWN]!r}: write a number from 0 to {MOST_NODES}")
+    return int(text)
+
+
+async def _in_steps(steps: Generator[None, None, T]) -> T:
+    """Let others have their turn between any two steps: filter waits for one step at most."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        await asyncio.sleep(0)

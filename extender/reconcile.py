@@ -108,3 +108,4 @@ class Reconciler:
             extra={"uid": reserve.pod_uid, "node": reserve.node, "why": why},
         )
         self._cluster.ledger.release(reserve.pod_uid, reserve.node)
+        self._cluster.units_freed(reserve.node, "reserve", reserve.pod_uid)

@@ -51,6 +51,8 @@ class Verbs:
             result.node_names = found.fitting
         else:
             result.nodes = {"items": [full[name] for name in found.fitting]}
+        why = () if found.fitting else (*found.failed.values(), *found.final.values())
+        self._cluster.pod_asked(args.pod, len(names), why)
         request[OUTCOME] = "some" if found.fitting else "none"
         log.debug(
             "filtered",
@@ -82,6 +84,22 @@ class Verbs:
         )
         return answer(list(map(HostPriority, order, scores(len(order)))))
 
+    async def _bind(self, request: web.Request) -> web.Response:
+        args = await decoded(binding_decoder, request)
+        if not (args.pod_uid and args.node and args.pod_name and args.pod_namespace):
+            raise BadRequest("PodName, PodNamespace, PodUID and Node must all be given")
+        if max(map(len, (args.pod_uid, args.node, args.pod_name, args.pod_namespace))) > MAX_NAME:
+            raise BadRequest(f"a name of more than {MAX_NAME} characters is none in Kubernetes")
+        try:
+            await self._binder.bind(args)
+        except GpushareError as err:
+            # In a 200: kube-scheduler hides the text of any other status from the pod's owner.
+            request[OUTCOME] = "refused"
+            log.warning("bind refused", extra={"uid": args.pod_uid, "why": str(err)})
+            return answer(BindingResult(str(err)[:MAX_ERROR]))
+        request[OUTCOME] = "bound"
+        return answer(BindingResult())
+
     async def _preempt(self, request: web.Request) -> web.Response:
         args = await decoded(preemption_decoder, request)
         proposed = args.proposed()
@@ -105,22 +123,6 @@ class Verbs:
             },
         )
         return answer(PreemptionResult({node: proposed[node] for node in found.kept}))
-
-    async def _bind(self, request: web.Request) -> web.Response:
-        args = await decoded(binding_decoder, request)
-        if not (args.pod_uid and args.node and args.pod_name and args.pod_namespace):
-            raise BadRequest("PodName, PodNamespace, PodUID and Node must all be given")
-        if max(map(len, (args.pod_uid, args.node, args.pod_name, args.pod_namespace))) > MAX_NAME:
-            raise BadRequest(f"a name of more than {MAX_NAME} characters is none in Kubernetes")
-        try:
-            await self._binder.bind(args)
-        except GpushareError as err:
-            # In a 200: kube-scheduler hides the text of any other status from the pod's owner.
-            request[OUTCOME] = "refused"
-            log.warning("bind refused", extra={"uid": args.pod_uid, "why": str(err)})
-            return answer(BindingResult(str(err)[:MAX_ERROR]))
-        request[OUTCOME] = "bound"
-        return answer(BindingResult())
 
 
 def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None]:

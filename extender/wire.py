@@ -51,6 +51,17 @@ class HostPriority(msgspec.Struct, gc=False):
     score: int = msgspec.field(name="Score")
 
 
+class BindingArgs(msgspec.Struct):
+    pod_name: str = msgspec.field(name="PodName")
+    pod_namespace: str = msgspec.field(name="PodNamespace")
+    pod_uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
+
+
+class BindingResult(msgspec.Struct):
+    error: str = msgspec.field(name="Error", default="")
+
+
 class MetaPod(msgspec.Struct):
     uid: str = msgspec.field(name="UID")
 
@@ -89,17 +100,6 @@ class PreemptionArgs(msgspec.Struct):
 
 class PreemptionResult(msgspec.Struct):
     meta: dict[str, MetaVictims] = msgspec.field(name="NodeNameToMetaVictims")
-
-
-class BindingArgs(msgspec.Struct):
-    pod_name: str = msgspec.field(name="PodName")
-    pod_namespace: str = msgspec.field(name="PodNamespace")
-    pod_uid: str = msgspec.field(name="PodUID")
-    node: str = msgspec.field(name="Node")
-
-
-class BindingResult(msgspec.Struct):
-    error: str = msgspec.field(name="Error", default="")
 
 
 _decode_named = msgspec.json.Decoder(_Named).decode

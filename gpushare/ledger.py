@@ -229,8 +229,10 @@ class Ledger:
         return entry.reserves.get(pod_uid) if entry is not None else None
 
     def reserved_on(self, pod_uid: str) -> Collection[str]:
-        """The nodes on which a pod has reserves."""
-        return self._nodes_of_reserve.get(pod_uid, ())
+        """The nodes on which anything is kept for this pod itself."""
+        slots = (slot for key in self._pins.get(pod_uid, ()) for slot in self._kept[key].slots)
+        pinned = {slot.node for slot in slots if slot.pod_uid == pod_uid}
+        return self._nodes_of_reserve.get(pod_uid, _NONE) | pinned
 
     def has_reserve(self, pod_uid: str) -> bool:
         """Whether anything is kept for this pod itself: a reserve or a slot pinned to it."""

@@ -24,12 +24,8 @@ MAX_UNITS: Final = 2**63 - 1
 _LONGEST: Final = 64  # the API server's canonical forms are far shorter
 
 
-def parse_units(text: str | int) -> int:
-    """The whole, non-negative number of units that a quantity means.
-
-    Raises QuantityError for text that is no quantity, for fractions of a unit, for negative
-    amounts and for amounts above 2**63 - 1.
-    """
+def parse_quantity(text: str | int) -> Fraction:
+    """The exact amount that a quantity means; QuantityError for text that is none."""
     written = str(text)
     match = _QUANTITY.fullmatch(written) if len(written) <= _LONGEST else None
     if match is None:
@@ -40,10 +36,20 @@ def parse_units(text: str | int) -> int:
         amount *= _SCALES[match["suffix"]]
     elif match["exponent"]:
         amount *= Fraction(10) ** int(match["exponent"])
-    if match["sign"] == "-" and amount:
-        raise QuantityError(f"{written} is negative: write a whole number of units")
+    return -amount if match["sign"] == "-" else amount
+
+
+def parse_units(text: str | int) -> int:
+    """The whole, non-negative number of units that a quantity means.
+
+    Raises QuantityError for text that is no quantity, for fractions of a unit, for negative
+    amounts and for amounts above 2**63 - 1.
+    """
+    amount = parse_quantity(text)
+    if amount < 0:
+        raise QuantityError(f"{text} is negative: write a whole number of units")
     if amount.denominator != 1:
-        raise QuantityError(f"{written} is no whole number of units: units cannot be divided")
+        raise QuantityError(f"{text} is no whole number of units: units cannot be divided")
     if amount > MAX_UNITS:
-        raise QuantityError(f"{written} is more units than Kubernetes can count")
+        raise QuantityError(f"{text} is more units than Kubernetes can count")
     return amount.numerator

@@ -5,11 +5,16 @@ the pod needs is decided here, on an overlay of the ledger.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
 
-from gpushare.cards import Request
-from gpushare.ledger import Ledger
-from gpushare.placement import cards
+from gpushare.cards import Card, Request, Share
+from gpushare.ledger import CardAccount, Ledger, NodeAccount
+from gpushare.objects import Pod
+from gpushare.placement import cards, one_card
 from gpushare.placement.reasons import Reason
+
+LOWEST: Final = -(2**31)  # of all priorities
 
 
 def why_not_without(
@@ -32,3 +37,107 @@ def why_not_without(
         trial.remove_share(uid)
     account = trial.account(node, besides=pod_uid, priority=priority)
     return cards.why_not(account, request, unit_mib)
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    pod: Pod
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """``victims`` would have to go for the pod to have ``cards`` (in index order) on ``node``."""
+
+    node: str
+    cards: tuple[Card, ...]
+    victims: tuple[Victim, ...]
+
+    @property
+    def cost(self) -> tuple[int, int, int, str]:
+        """What makes one eviction worse than another, the weightiest first."""
+        highest = max((each.pod.priority for each in self.victims), default=LOWEST)
+        units = sum(each.share.units for each in self.victims)
+        return len(self.victims), highest, units, self.node
+
+
+@dataclass(frozen=True, slots=True)
+class _Emptied:
+    """A card that ``gone`` would have to leave; ``cost`` sorts the best first."""
+
+    cost: tuple[int, int, int, int]
+    card: Card
+    gone: list[Share]
+
+
+def fewest(
+    ledger: Ledger,
+    node: str,
+    request: Request,
+    pods: Iterable[Pod],
+    *,
+    unit_mib: int,
+    priority: int,
+) -> Eviction | None:
+    """The fewest pods of lower ``priority`` that would have to leave one card set of ``node``.
+
+    The rule: on each card the pods with most units first, until it is enough, and the last of them
+    the smallest that is. The cards with the fewest such pods are taken; then with the lowest
+    priorities, the least units, the lowest index. Who need not go after all, having been on two of
+    the cards, stays. None where it would not help: who is about to end is no less in the way, and
+    whose card cannot be told is never named.
+    """
+    shares = {share.pod_uid: share for share in ledger.shares(node) if not share.is_unplaced}
+    lower = {pod.uid: pod for pod in pods if pod.priority < priority and pod.uid in shares}
+    account = ledger.account(node, priority=priority)
+    if account is None:
+        return None
+    found: list[_Emptied] = []
+    for entry in account.cards:
+        here = [share for uid, share in shares.items() if uid in lower]
+        here = [share for share in here if entry.card.uuid in share.cards]
+        here.sort(key=lambda each: (-each.units, lower[each.pod_uid].priority, each.pod_key))
+        gone = _enough(entry, here, request.units_per_card)
+        if gone is None:
+            continue
+        units = sum(share.units for share in gone)
+        emptied = replace(entry, used=entry.used - units)
+        if one_card.why_not_card(account, emptied, request, unit_mib) is None:
+            highest = max((lower[share.pod_uid].priority for share in gone), default=LOWEST)
+            found.append(_Emptied((len(gone), highest, units, entry.card.index), entry.card, gone))
+    if len(found) < request.card_count:
+        return None
+    chosen = sorted(found, key=lambda each: each.cost)[: request.card_count]
+    cards_in_order = tuple(sorted((each.card for each in chosen), key=lambda card: card.index))
+    uids = list(dict.fromkeys(share.pod_uid for each in chosen for share in each.gone))
+    # Who shares two of these cards may have been named for one and be gone from the other.
+    for uid in sorted(uids, key=lambda uid: -lower[uid].priority):
+        rest = [each for each in uids if each != uid]
+        trial = ledger.overlay()
+        for each in rest:
+            trial.remove_share(each)
+        if _has_room(trial.account(node, priority=priority), cards_in_order, request):
+            uids = rest
+    return Eviction(node, cards_in_order, tuple(Victim(lower[uid], shares[uid]) for uid in uids))
+
+
+def _has_room(account: NodeAccount | None, chosen: tuple[Card, ...], request: Request) -> bool:
+    free = {entry.card.uuid: entry.free for entry in account.cards} if account is not None else {}
+    return all(free.get(card.uuid, -1) >= request.units_per_card for card in chosen)
+
+
+def _enough(entry: CardAccount, here: list[Share], wanted: int) -> list[Share] | None:
+    """Of ``here``, most units first, those that must go so that the card has ``wanted``."""
+    held = entry.used + entry.unplaced + entry.reserved + entry.claimed
+    missing = wanted - (entry.card.units - held)
+    gone: list[Share] = []
+    for place, share in enumerate(here):
+        if missing <= 0:
+            break
+        if share.units >= missing:
+            # The last one: the smallest that is enough, of these the one that is named first.
+            enough = [each for each in here[place:] if each.units >= missing]
+            share = min(enough, key=lambda each: each.units)  # noqa: PLW2901
+        gone.append(share)
+        missing -= share.units
+    return gone if missing <= 0 else None

@@ -214,6 +214,8 @@ def test_a_slot_never_stands_in_the_way_of_the_pod_that_it_is_for():
     ledger = made()
     ledger.take(hold(Slot("n", ("GPU-0",), 8, pod_uid="a"), Slot("n", ("GPU-0",), 4)))
     assert ledger.has_reserve("a")
+    assert set(ledger.reserved_on("a")) == {"n"}
+    assert not ledger.reserved_on("b")
     assert free(ledger, besides="a") == [12, 16]
     assert free(ledger, besides="b") == [4, 16]
 

@@ -1,0 +1,170 @@
+"""what-if: the question and its answer on the wire (pure)."""
+
+from collections import Counter
+from typing import Annotated, Final
+
+import msgspec
+
+from gpushare.cards import Card
+from gpushare.objects import Pod
+from gpushare.placement.what_if import Outlook
+from gpushare.scheduling import Present
+
+MOST_PODS: Final = 1000
+MAX_BODY: Final = 2**20  # the API server takes no larger object
+
+ALWAYS: Final = (
+    "CPU, memory and other amounts of pods that ask for no GPU memory",
+    "required anti-affinity of other pods",
+    "resource quota, admission and pod defaults of the namespace",
+    "pods that wait already, and would be scheduled first",
+    "nodes that take no pods for a while because they have just failed some",
+)
+
+
+class Question(msgspec.Struct, forbid_unknown_fields=True):
+    """A pod as it would be created, and how many of it."""
+
+    pod: Pod
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_PODS)] = 1
+
+
+class _Port(msgspec.Struct, rename="camel"):
+    host_port: int | None = None
+
+
+class _Container(msgspec.Struct):
+    ports: list[_Port] | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    """What decides too, and is only seen to be there."""
+
+    priority_class_name: str | None = None
+    volumes: list[Present] | None = None
+    resource_claims: list[Present] | None = None
+    resources: Present | None = None
+    containers: list[_Container] | None = None
+
+
+class _Manifest(msgspec.Struct):
+    kind: str = "Pod"
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class Extras(msgspec.Struct):
+    """The same body, read for what is not looked into."""
+
+    pod: _Manifest
+
+
+class PlaceView(msgspec.Struct, rename="camel"):
+    """So many ``pods`` on the same cards; ``cards`` are indexes."""
+
+    node: str
+    cards: list[int]
+    uuids: list[str]
+    pods: int
+
+
+class VictimView(msgspec.Struct, rename="camel"):
+    namespace: str
+    name: str
+    uid: str
+    units: int
+    priority: int
+    terminating: bool
+
+
+class EvictionView(msgspec.Struct, rename="camel"):
+    node: str
+    cards: list[int]
+    uuids: list[str]
+    pods: list[VictimView]
+
+
+class Answer(msgspec.Struct, rename="camel"):
+    """``fitting`` of ``asked`` pods have ``places``.
+
+    ``reasons`` to number of nodes: why the next one would not fit there. ``would_have_to_go``: the
+    fewest pods of lower priority whose end would make room for one more.
+    """
+
+    fits: bool
+    asked: int
+    fitting: int
+    places: list[PlaceView]
+    reasons: dict[str, int]
+    would_have_to_go: EvictionView | None
+    not_checked: list[str]
+
+
+question_decoder: Final = msgspec.json.Decoder(Question)
+extras_decoder: Final = msgspec.json.Decoder(Extras)
+
+
+def answer_of(question: Question, extras: Extras, outlook: Outlook) -> Answer:
+    """The answer in full."""
+    counted = Counter((place.node, place.cards) for place in outlook.places)
+    eviction = None
+    if outlook.eviction is not None:
+        found = outlook.eviction
+        victims = [
+            VictimView(
+                each.share.namespace,
+                each.share.name,
+                each.pod.uid,
+                each.share.units,
+                each.pod.priority,
+                each.pod.metadata.deletion_timestamp is not None,
+            )
+            for each in found.victims
+        ]
+        eviction = EvictionView(found.node, *_names(found.cards), victims)
+    return Answer(
+        fits=len(outlook.places) == question.count,
+        asked=question.count,
+        fitting=len(outlook.places),
+        places=[PlaceView(node, *_names(cards), pods) for (node, cards), pods in counted.items()],
+        reasons=outlook.reasons,
+        would_have_to_go=eviction,
+        not_checked=not_checked(question.pod, extras),
+    )
+
+
+def refusal(question: Question, extras: Extras, why: str, nodes: int) -> Answer:
+    """The answer about a pod that can be granted nowhere."""
+    return Answer(
+        fits=False,
+        asked=question.count,
+        fitting=0,
+        places=[],
+        reasons={why: nodes},
+        would_have_to_go=None,
+        not_checked=not_checked(question.pod, extras),
+    )
+
+
+def not_checked(pod: Pod, extras: Extras) -> list[str]:
+    """What may keep the pod away all the same: what is always unknown here, and what it names."""
+    spec, more = pod.spec, extras.pod.spec
+    affinity = spec.affinity
+    ports = [port for each in more.containers or () for port in each.ports or ()]
+    named = {
+        "affinity between pods": affinity
+        and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None),
+        "topology spread": spec.topology_spread_constraints,
+        "volumes": more.volumes,
+        "resource claims": more.resource_claims,
+        "resources of the pod as a whole": more.resources,
+        "host ports": any(port.host_port for port in ports),
+        "scheduling gates": spec.scheduling_gates,
+        "priorityClassName: give spec.priority, 0 was taken": more.priority_class_name
+        and spec.priority is None,
+    }
+    found = [text for text, is_there in named.items() if is_there]
+    return [*found, *ALWAYS, "PodDisruptionBudgets of pods that would have to go"]
+
+
+def _names(cards: tuple[Card, ...]) -> tuple[list[int], list[str]]:
+    return [card.index for card in cards], [card.uuid for card in cards]

@@ -1,0 +1,327 @@
+"""explain: why a pod waits, by the decision that filter makes, node by node and card by card."""
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from msgspec.structs import replace
+
+from extender.reconcile import Reconciler
+from extender.routes import Routes
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, RESOURCE_COUNT
+from gpushare.errors import OutcomeUnknown
+from gpushare.holds import Claim, Hold, Slot
+from gpushare.objects import Container, NodeSpec, PodCondition, PodStatus, Resources
+from gpushare.placement import reasons
+from gpushare.scheduling import SchedulingGate, Taint
+from tests.builders import node, pod
+from tests.unit.extender.scripted import Bench
+
+PREFIX = "/gpushare-scheduler"
+SAYS = "0/3 nodes are available: 2 Insufficient aliyun.com/gpu-mem."
+
+
+@pytest.fixture
+async def bench():
+    """n: cards of 16, 16 and an ill one; small: a card of 4; tainted: an empty card of 16."""
+    made = Bench()
+    made.cluster.node_changed(node("n", 16, 16, 16, unhealthy=[2]))
+    made.cluster.node_changed(node("small", 4))
+    tainted = replace(node("tainted", 16), spec=NodeSpec(None, (Taint("k", "NoSchedule"),)))
+    made.cluster.node_changed(tainted)
+    ending = pod("ending", 10, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
+    meta = replace(ending.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    made.add(replace(ending, metadata=meta))
+    made.add(pod("stays", 12, node="n", annotations={ANNOTATION_CARDS: "GPU-1"}))
+    status = PodStatus(
+        phase="Pending",
+        nominated_node_name="n",
+        conditions=(PodCondition("PodScheduled", "False", "Unschedulable", SAYS),),
+    )
+    made.add(replace(pod("waits", 8), status=status))
+    made.reasons = []
+    return made
+
+
+@pytest.fixture
+async def client(bench):
+    routes = Routes(bench.cluster, bench.binder, lambda: bench.reasons)
+    async with TestClient(TestServer(routes.app())) as made:
+        yield made
+
+
+async def explain(client, name, query=""):
+    response = await client.get(f"{PREFIX}/explain/default/{name}{query}")
+    assert response.status == 200, await response.text()
+    return await response.json()
+
+
+async def filtered(client, name, *nodes):
+    """A filter call about a pod that the cluster knows."""
+    asks = {"limits": {"aliyun.com/gpu-mem": "8"}, "requests": {"aliyun.com/gpu-mem": "8"}}
+    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    spec = {"containers": [{"name": "main", "resources": asks}]}
+    body = {"Pod": {"metadata": meta, "spec": spec, "status": {}}, "NodeNames": list(nodes)}
+    response = await client.post(f"{PREFIX}/filter", json=body)
+    assert response.status == 200
+    return await response.json()
+
+
+async def test_every_card_says_what_it_has_who_holds_it_and_why_not(client, bench):
+    await filtered(client, "waits", "n", "small")
+    bench.time.now += 3
+    found = await explain(client, "waits")
+    assert (found["state"], found["uid"]) == ("waiting", "uid-waits")
+    assert found["asks"] == {"units": 8, "cards": 1, "unitsPerCard": 8}
+    assert found["scheduled"] == {"status": "False", "reason": "Unschedulable", "message": SAYS}
+    assert found["nominatedNode"] == "n"
+    assert found["places"] == []
+    shown = {each["name"]: each for each in found["nodes"]}
+    assert [each["name"] for each in found["nodes"]] == ["n", "small", "tainted"]
+    assert shown["n"]["why"] == reasons.NO_ROOM.text
+    first, second, ill = shown["n"]["cards"]
+    assert (first["free"], first["needed"], first["fits"]) == (6, 8, False)
+    assert first["why"] == reasons.NO_ROOM.text
+    assert first["pods"] == [
+        {"namespace": "default", "name": "ending", "units": 10, "priority": 0, "terminating": True}
+    ]
+    assert (second["free"], second["pods"][0]["terminating"]) == (4, False)
+    assert (ill["health"], ill["why"]) == ("unhealthy", reasons.UNHEALTHY.text)
+    assert shown["small"]["cards"][0]["why"] == reasons.TOO_LARGE.text
+    assert found["reasons"] == {reasons.NO_ROOM.text: 1, reasons.TOO_LARGE.text: 1}
+
+
+async def test_what_kube_scheduler_asked_is_kept_and_what_it_never_offered_is_counted(
+    client, bench
+):
+    await filtered(client, "waits", "n", "small", "a-cpu-node")
+    bench.time.now += 3
+    found = await explain(client, "waits")
+    assert found["asked"] == {
+        "secondsAgo": 3.0,
+        "waitingSeconds": 3.0,
+        "offered": 3,
+        "neverOffered": 1,
+        "reasons": {
+            reasons.NO_ROOM.text: 1,
+            reasons.TOO_LARGE.text: 1,
+            reasons.NO_CARDS.text: 1,
+        },
+    }
+    assert "did not ask about 1 nodes" in found["says"]
+    assert found["fittingNodes"] == 1
+    assert found["forbidden"] == {"taint k:NoSchedule is not tolerated": 1}
+    # The node that was not offered has room, and its taint says why it was not.
+    [tainted] = [each for each in found["nodes"] if each["name"] == "tainted"]
+    assert (tainted["fits"], tainted["why"]) == (True, "")
+    assert tainted["forbidden"] == ["taint k:NoSchedule is not tolerated"]
+
+
+async def test_explain_and_filter_decide_alike(client, bench):
+    found = await explain(client, "waits")
+    for each in found["nodes"]:
+        assert each["fits"] is any(card["fits"] for card in each["cards"])
+    sorted_by_filter = await filtered(client, "waits", "n", "small", "tainted")
+    fitting = [each["name"] for each in found["nodes"] if each["fits"]]
+    assert sorted_by_filter["NodeNames"] == fitting == ["tainted"]
+    whys = {each["name"]: each["why"] for each in found["nodes"] if not each["fits"]}
+    failed = sorted_by_filter["FailedNodes"] | sorted_by_filter["FailedAndUnresolvableNodes"]
+    assert whys == failed
+
+
+async def test_a_pod_nobody_asked_about_says_so(client):
+    found = await explain(client, "waits")
+    assert found["asked"] is None
+    assert found["says"] == f"kube-scheduler has not asked here about it; by its own word: {SAYS}"
+
+
+async def test_a_pod_that_would_fit_says_that(client, bench):
+    await filtered(client, "waits", "n")
+    await filtered(client, "waits", "n", "tainted")
+    found = await explain(client, "waits")
+    assert found["asked"]["reasons"] == {}
+    assert found["asked"]["neverOffered"] is None
+    assert "some of the 2 nodes" in found["says"]
+
+
+async def test_a_bound_pod_says_where_it_is(client):
+    found = await explain(client, "stays")
+    assert (found["state"], found["says"]) == ("bound", "bound to node n")
+    assert found["places"] == [
+        {"node": "n", "cards": [1], "uuids": ["GPU-1"], "certain": True, "problem": ""}
+    ]
+    assert found["nodes"] == []
+
+
+async def test_a_bound_pod_whose_card_cannot_be_told_says_why(client, bench):
+    bench.add(pod("odd", 3, node="n"))
+    found = await explain(client, "odd")
+    assert "cannot be told" in found["says"]
+    assert "no decision" in found["places"][0]["problem"]
+    waiting = await explain(client, "waits")
+    [shown] = [each for each in waiting["nodes"] if each["name"] == "n"]
+    assert [each["name"] for each in shown["unplaced"]] == ["odd"]
+
+
+async def test_a_pod_whose_binding_is_under_way_says_which_cards_are_reserved(client, bench):
+    bench.add(pod("new", 4))
+    bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("lost")], False
+    with pytest.raises(Exception, match="not known yet"):
+        await bench.bind(bench.cluster.pod("uid-new"))
+    found = await explain(client, "new")
+    assert found["state"] == "binding"
+    assert [(each["node"], each["certain"]) for each in found["places"]] == [("n", False)]
+
+
+async def test_gates_and_an_end_are_named(client, bench):
+    gated = pod("gated", 8)
+    spec = replace(gated.spec, scheduling_gates=(SchedulingGate("queue"),))
+    bench.add(replace(gated, spec=spec))
+    found = await explain(client, "gated")
+    assert found["state"] == "gated"
+    assert "queue" in found["says"]
+    meta = replace(gated.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    bench.add(replace(gated, metadata=meta))
+    assert (await explain(client, "gated"))["state"] == "ending"
+
+
+@pytest.mark.parametrize("units", ["0", "8Gi", "-1"])
+async def test_an_amount_that_cannot_be_granted_is_said_with_its_text(client, bench, units):
+    bench.add(pod("wrong", units))
+    found = await explain(client, "wrong")
+    assert found["state"] == "refused"
+    assert "gpu-mem" in found["says"]
+    assert found["asks"] is None
+
+
+async def test_a_pod_that_asks_for_gpu_count_alone_is_told_the_cure(client, bench):
+    asks = Resources({RESOURCE_COUNT: "1"}, {RESOURCE_COUNT: "1"})
+    bench.add(pod("count", containers=[Container("main", asks)]))
+    found = await explain(client, "count")
+    assert found["state"] == "refused"
+    assert "no resource to ask for" in found["says"]
+
+
+async def test_an_unknown_pod_and_one_without_gpu_memory_are_404_with_a_text(client, bench):
+    bench.add(pod("cpu", None))
+    for name in ("nobody", "cpu", "x" * 300):
+        response = await client.get(f"{PREFIX}/explain/default/{name}")
+        text = await response.text()
+        assert response.status == 404
+        assert "asks for none" in text
+        assert len(text) < 400
+    assert (await client.get(f"{PREFIX}/explain/other/waits")).status == 404
+
+
+@pytest.mark.parametrize("path", ["explain", "explain/default", "explain/default/a/b"])
+async def test_a_path_that_names_no_pod_is_404(client, path):
+    assert (await client.get(f"{PREFIX}/{path}")).status == 404
+
+
+@pytest.mark.parametrize("query", ["-1", "x", "1001", "", "٣", "1e3"])
+async def test_a_number_of_nodes_that_is_none_is_refused(client, query):
+    response = await client.get(f"{PREFIX}/explain/default/waits", params={"nodes": query})
+    assert response.status == 400
+    assert "from 0 to 1000" in await response.text()
+
+
+async def test_so_many_nodes_are_shown_as_are_asked_for(client):
+    found = await explain(client, "waits", "?nodes=1")
+    assert [each["name"] for each in found["nodes"]] == ["n"]
+    assert found["nodesLeftOut"] == 2
+    found = await explain(client, "waits", "?nodes=0")
+    assert (found["nodes"], found["nodesLeftOut"]) == ([], 3)
+
+
+async def test_a_node_whose_cards_cannot_be_read_is_shown_as_such(client, bench):
+    broken = node("n", 16)
+    broken.metadata.annotations[ANNOTATION_INVENTORY] = "{"
+    bench.cluster.node_changed(broken)
+    found = await explain(client, "waits")
+    [shown] = [each for each in found["nodes"] if each["name"] == "n"]
+    assert (shown["why"], shown["cards"]) == (reasons.UNREADABLE.text, [])
+
+
+async def test_of_two_pods_of_a_name_the_one_that_came_last_is_meant(client, bench):
+    bench.add(pod("twin", 8, uid="old", node="n", annotations={ANNOTATION_CARDS: "GPU-0"}))
+    bench.cluster.pod_changed(pod("twin", 8, uid="new"))
+    assert (await explain(client, "twin"))["uid"] == "new"
+
+
+async def test_plans_of_others_are_shown_on_the_card(client, bench):
+    ledger = bench.cluster.ledger
+    ledger.take(Hold("gang", (Slot("tainted", ("GPU-0",), 6),), 1e9))
+    ledger.take(Claim("other", (Slot("tainted", ("GPU-0",), 4),), 1e9, 5))
+    found = await explain(client, "waits")
+    [tainted] = [each for each in found["nodes"] if each["name"] == "tainted"]
+    [card] = tainted["cards"]
+    assert (card["reserved"], card["claimed"], card["free"]) == (6, 4, 6)
+
+
+async def test_until_the_cluster_is_known_nothing_is_explained(client, bench):
+    bench.reasons = ["pods are not listed yet"]
+    assert (await client.get(f"{PREFIX}/explain/default/waits")).status == 503
+
+
+async def test_a_pod_is_told_once_why_it_waits_and_again_when_the_reasons_change(client, bench):
+    await filtered(client, "waits", "n", "n", "cpu")
+    bench.cluster.tell_waiting()
+    assert bench.told == []
+    bench.time.now += 3
+    for _ in range(3):
+        bench.cluster.tell_waiting()
+        await filtered(client, "waits", "n", "cpu")
+    [(name, reason, text)] = bench.told
+    assert (name, reason) == ("waits", "GpushareWaiting")
+    assert reasons.NO_ROOM.text in text
+    assert "did not ask about" in text
+    await filtered(client, "waits", "n", "small")
+    bench.time.now += 61
+    bench.cluster.tell_waiting()
+    assert len(bench.told) == 2
+    assert reasons.TOO_LARGE.text in bench.told[1][2]
+
+
+async def test_a_pod_that_is_bound_or_gone_meanwhile_is_told_nothing(client, bench):
+    for name in ("a", "b"):
+        bench.add(pod(name, 8))
+        await filtered(client, name, "n")
+    assert len(bench.cluster.waiting) == 2
+    bench.cluster.pod_changed(pod("a", 8, node="n"))
+    bench.cluster.pod_deleted(pod("b", 8))
+    bench.time.now += 9
+    bench.cluster.tell_waiting()
+    assert [reason for _, reason, _ in bench.told] == ["GpushareUnplaced"]
+    assert len(bench.cluster.waiting) == 0
+
+
+async def test_a_pod_that_was_asked_about_as_it_went_is_not_kept(client, bench):
+    await filtered(client, "gone", "n")
+    assert len(bench.cluster.waiting) == 1
+    bench.time.now += 3
+    bench.cluster.tell_waiting()
+    assert len(bench.cluster.waiting) == 0
+    assert bench.told == []
+
+
+async def test_units_that_become_free_without_a_pod_event_are_counted(bench):
+    cluster = bench.cluster
+    cluster.ledger.take(Hold("gang", (Slot("n", ("GPU-0",), 1),), bench.time.now + 5))
+    cluster.ledger.take(Claim("pod", (Slot("n", ("GPU-0",), 1),), bench.time.now + 9, 1))
+    cluster.expire_plans()
+    assert sum(cluster.freed.values()) == 0
+    bench.time.now += 5
+    cluster.expire_plans()
+    bench.time.now += 5
+    cluster.expire_plans()
+    assert dict(cluster.freed) == {"hold": 1, "claim": 1}
+
+
+async def test_a_reserve_that_is_let_go_of_is_counted_as_such(bench):
+    bench.add(pod("new", 4))
+    bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("lost")], False
+    with pytest.raises(Exception, match="not known yet"):
+        await bench.bind(bench.cluster.pod("uid-new"))
+    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+    for _ in range(4):
+        await reconciler.settle()
+        bench.time.now += 6
+    assert dict(bench.cluster.freed) == {"reserve": 1}

@@ -1,0 +1,324 @@
+"""what-if: where so many pods would fit, who would have to go, and what was not looked at."""
+
+import io
+import itertools
+import json
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.cluster import Cluster
+from extender.routes import Routes
+from gpushare import records
+from gpushare.cards import Share
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY
+from gpushare.holds import Hold, Slot
+from gpushare.objects import NodeSpec, Resources
+from gpushare.placement import cards as placement
+from gpushare.placement import reasons
+from gpushare.placement.what_if import look
+from gpushare.scheduling import Taint
+from tests.builders import node, pod
+from tests.unit.extender.scripted import Bench, Time
+
+PREFIX = "/gpushare-scheduler"
+PLENTY = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+
+
+def large(name, *sizes, labels=None, taints=None, unschedulable=None, **amounts):
+    """A node with CPU and memory as well."""
+    made = node(name, *sizes)
+    allocatable = {**made.allocatable, **PLENTY, **amounts}
+    return replace(
+        made,
+        metadata=replace(made.metadata, labels=labels or {}),
+        status=replace(made.status, allocatable=allocatable),
+        spec=NodeSpec(unschedulable, taints),
+    )
+
+
+@pytest.fixture
+async def bench():
+    """Node n: two cards of 16 with 8 and 16 used; m: one card of 16, empty and tainted."""
+    made = Bench(16, 16)
+    made.cluster.node_changed(large("n", 16, 16))
+    made.cluster.node_changed(large("m", 16, taints=(Taint("k", "NoSchedule", "v"),)))
+    low = pod("low", 8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
+    made.add(low, pod("whole", 16, node="n", annotations={ANNOTATION_CARDS: "GPU-1"}))
+    made.reasons = []
+    return made
+
+
+@pytest.fixture
+async def client(bench):
+    routes = Routes(bench.cluster, bench.binder, lambda: bench.reasons)
+    async with TestClient(TestServer(routes.app())) as made:
+        yield made
+
+
+def manifest(units="8", *, labels=None, resources=None, **spec):
+    asks = {"limits": {"aliyun.com/gpu-mem": units, **(resources or {})}}
+    containers = [{"name": "main", "image": "x", "resources": asks}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a", "labels": labels or {}},
+        "spec": {"containers": containers, **spec},
+    }
+
+
+async def ask(client, *arguments, count=None, **spec):
+    body = {"pod": manifest(*arguments, **spec)}
+    if count is not None:
+        body["count"] = count
+    response = await client.post(f"{PREFIX}/what-if", json=body)
+    assert response.status == 200, await response.text()
+    return await response.json()
+
+
+async def test_where_it_fits_is_said_with_node_and_cards(client, bench):
+    before = bench.held
+    found = await ask(client)
+    assert (found["fits"], found["asked"], found["fitting"]) == (True, 1, 1)
+    assert found["places"] == [{"node": "n", "cards": [0], "uuids": ["GPU-0"], "pods": 1}]
+    assert found["wouldHaveToGo"] is None
+    assert bench.held == before
+    assert not list(bench.cluster.ledger.reserves())
+
+
+async def test_of_many_those_that_fit_are_counted_and_the_limit_is_named(client):
+    found = await ask(client, "4", count=10)
+    assert (found["fits"], found["fitting"]) == (False, 2)
+    assert found["places"] == [{"node": "n", "cards": [0], "uuids": ["GPU-0"], "pods": 2}]
+    assert found["reasons"] == {
+        "taint k=v:NoSchedule is not tolerated": 1,
+        "no single GPU has enough free aliyun.com/gpu-mem": 1,
+    }
+
+
+async def test_a_toleration_opens_a_node_and_the_card_that_is_filled_best_is_taken_first(client):
+    tolerations = [{"key": "k", "operator": "Exists"}]
+    found = await ask(client, "8", count=9, tolerations=tolerations)
+    assert [(each["node"], each["pods"]) for each in found["places"]] == [("n", 1), ("m", 2)]
+
+
+async def test_who_would_have_to_go_is_named_and_lives(client, bench):
+    found = await ask(client, "16", priority=10)
+    gone = found["wouldHaveToGo"]
+    assert (gone["node"], gone["cards"], gone["uuids"]) == ("n", [0], ["GPU-0"])
+    [victim] = gone["pods"]
+    assert victim == {
+        "namespace": "default",
+        "name": "low",
+        "uid": "uid-low",
+        "units": 8,
+        "priority": 0,
+        "terminating": False,
+    }
+    assert bench.cluster.ledger.share("uid-low") is not None
+    assert (await ask(client, "16"))["wouldHaveToGo"] is None
+    never = await ask(client, "16", priority=10, preemptionPolicy="Never")
+    assert never["wouldHaveToGo"] is None
+
+
+async def test_nobody_is_named_on_a_node_where_the_pod_may_not_be(client):
+    tolerations = [{"key": "k", "operator": "Exists"}]
+    found = await ask(
+        client, "16", priority=10, nodeSelector={"zone": "a"}, tolerations=tolerations
+    )
+    assert found["wouldHaveToGo"] is None
+    assert found["reasons"] == {"node does not have the labels of nodeSelector": 2}
+
+
+@pytest.mark.parametrize(
+    ("amounts", "resources", "short"),
+    [
+        ({"cpu": "1"}, {"cpu": "2"}, "cpu"),
+        ({"memory": "1Gi"}, {"memory": "2Gi"}, "memory"),
+        ({"pods": "2"}, {}, "pods"),
+        ({"aliyun.com/gpu-mem": "25"}, {}, "aliyun.com/gpu-mem"),
+        ({}, {"example.com/nic": "1"}, "example.com/nic"),
+    ],
+)
+async def test_allocatable_is_looked_at(client, bench, amounts, resources, short):
+    bench.cluster.node_changed(large("n", 16, 16, **amounts))
+    found = await ask(client, resources=resources, nodeSelector={})
+    assert found["fits"] is False
+    assert found["reasons"][f"node has too little allocatable left of {short}"] == 1
+
+
+async def test_what_known_pods_and_plans_have_taken_is_counted(client, bench):
+    bench.cluster.node_changed(large("n", 16, 16, cpu="4"))
+    assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 2
+    bench.cluster.ledger.take(Hold("gang", (Slot("n", (), 0, cpu_milli=1500),), 1e9))
+    assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 1
+    busy = pod("low", 8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
+    container = busy.containers[0]
+    asks = Resources(container.limits, {**container.requests, "cpu": "3"})
+    spec = replace(busy.spec, containers=(replace(container, resources=asks),))
+    bench.add(replace(busy, spec=spec))
+    assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 0
+    gone = await ask(client, "16", resources={"cpu": "1500m"}, priority=1)
+    assert [each["name"] for each in gone["wouldHaveToGo"]["pods"]] == ["low"]
+
+
+async def test_the_pods_whose_end_frees_too_little_cpu_are_not_named(client, bench):
+    bench.cluster.node_changed(large("n", 16, 16, cpu="1"))
+    found = await ask(client, "16", resources={"cpu": "2"}, priority=10)
+    assert found["wouldHaveToGo"] is None
+
+
+async def test_what_cannot_be_granted_anywhere_is_said_of_every_node(client):
+    found = await ask(client, "0")
+    assert found["fits"] is False
+    [(text, nodes)] = found["reasons"].items()
+    assert "is 0 in every container" in text
+    assert nodes == 2
+    assert found["places"] == []
+    uneven = await ask(client, "3", labels={"aliyun.com/gpu-count": "2"})
+    assert "equal parts" in next(iter(uneven["reasons"]))
+
+
+async def test_what_was_not_checked_is_named(client):
+    plain = (await ask(client))["notChecked"]
+    assert any("quota" in each for each in plain)
+    assert any("no GPU memory" in each for each in plain)
+    everything = await ask(
+        client,
+        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
+        topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        volumes=[{"name": "data"}],
+        resourceClaims=[{"name": "claim"}],
+        resources={"cpu": "1"},
+        schedulingGates=[{"name": "gate"}],
+        priorityClassName="high",
+        initContainers=[{"name": "i"}],
+    )
+    named = set(everything["notChecked"]) - set(plain)
+    assert named == {
+        "affinity between pods",
+        "topology spread",
+        "volumes",
+        "resource claims",
+        "scheduling gates",
+        "priorityClassName: give spec.priority, 0 was taken",
+    }
+    ports = manifest()
+    ports["spec"]["containers"][0]["ports"] = [{"hostPort": 80}]
+    ports["spec"]["resources"] = {"limits": {"cpu": "1"}}
+    response = await client.post(f"{PREFIX}/what-if", json={"pod": ports})
+    named = set((await response.json())["notChecked"]) - set(plain)
+    assert named == {"host ports", "resources of the pod as a whole"}
+
+
+async def test_a_node_that_cannot_be_read_takes_no_part(client, bench):
+    broken = large("n", 16, 16)
+    broken.metadata.annotations[ANNOTATION_INVENTORY] = "{"
+    bench.cluster.node_changed(broken)
+    found = await ask(client)
+    assert found["fitting"] == 0
+    assert found["reasons"][reasons.UNREADABLE.text] == 1
+
+
+BAD = [
+    (b"", "cannot be read"),
+    (b"{", "cannot be read"),
+    (b"[]", "Expected `object`"),
+    (b"{}", "required field `pod`"),
+    (b'{"pod":null}', "$.pod"),
+    (b'{"pod":{}}', "metadata"),
+    (b'{"pod":{"metadata":{}},"counts":2}', "counts"),
+    (b'{"pod":{"metadata":{}},"count":0}', "$.count"),
+    (b'{"pod":{"metadata":{}},"count":1001}', "$.count"),
+    (b'{"pod":{"metadata":{}},"count":1.5}', "$.count"),
+    (b'{"pod":{"metadata":{}},"count":"2"}', "$.count"),
+    (b'{"pod":{"metadata":{}}}', "$.pod.spec.containers"),
+    (b'{"pod":{"metadata":{},"spec":{"containers":[]}}}', "$.pod.spec.containers"),
+    (b'{"pod":{"metadata":{},"spec":{"containers":{}}}}', "$.pod.spec.containers"),
+    (b'{"pod":{"metadata":{},"spec":{"nodeSelector":{"a":1}}}}', "$.pod.spec.nodeSelector"),
+    (b'{"pod":{"metadata":{},"spec":{"volumes":"x"}}}', "$.pod.spec.volumes"),
+    (b'{"pod":{"kind":"Deployment","metadata":{},"spec":{}}}', "Deployment"),
+    (b'{"pod":' + b"[" * 20000, "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("body", "says"), BAD, ids=range(len(BAD)))
+async def test_a_body_that_is_none_is_refused_with_its_place(client, body, says):
+    response = await client.post(f"{PREFIX}/what-if", data=body)
+    text = json.loads(await response.text())["Error"]
+    assert response.status == 400
+    assert says in text
+
+
+async def test_a_cpu_that_is_a_broken_number_is_refused_with_its_place(client):
+    body = manifest()
+    body["spec"]["containers"][0]["resources"]["limits"]["cpu"] = 0.5
+    response = await client.post(f"{PREFIX}/what-if", json={"pod": body})
+    assert response.status == 400
+    assert "$.pod.spec.containers[0].resources" in (await response.json())["Error"]
+
+
+async def test_a_body_that_is_larger_than_any_pod_is_not_read(client):
+    body = b'{"pod":{"metadata":{"name":"' + b"x" * 2**20 + b'"}}}'
+    response = await client.post(f"{PREFIX}/what-if", data=io.BytesIO(body))
+    assert response.status == 413
+
+
+async def test_only_post_asks(client):
+    assert (await client.get(f"{PREFIX}/what-if")).status == 405
+
+
+async def test_until_the_cluster_is_known_nothing_is_foretold(client, bench):
+    bench.reasons = ["pods are not listed yet"]
+    response = await client.post(f"{PREFIX}/what-if", json={"pod": manifest()})
+    assert response.status == 503
+
+
+def run(steps):
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_what_is_foretold_is_what_binding_one_by_one_would_give(data):
+    """Nodes do not depend on one another: as many fit as fit on each by itself."""
+    cluster = Cluster(1, lambda *_: None, Time())
+    numbers = itertools.count()
+    sizes = data.draw(
+        st.lists(st.lists(st.integers(1, 16), min_size=1, max_size=3), min_size=1, max_size=4)
+    )
+    for place, cards in enumerate(sizes):
+        cluster.node_changed(large(f"n{place}", *cards))
+        for card in range(len(cards)):
+            units = data.draw(st.integers(0, cards[card]))
+            if units:
+                name = f"p{next(numbers)}"
+                uuid = {ANNOTATION_CARDS: f"GPU-{card}"}
+                cluster.pod_changed(pod(name, units, node=f"n{place}", annotations=uuid))
+    units, count = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 2))
+    asked = data.draw(st.integers(1, 40))
+    new = pod("new", units * count, labels={"aliyun.com/gpu-count": str(count)})
+    request = records.request_of(new)
+    before = {name: cluster.ledger.account(name) for name in cluster.ledger.nodes()}
+    found = run(look(cluster, new, asked))
+    assert {name: cluster.ledger.account(name) for name in cluster.ledger.nodes()} == before
+
+    trial, possible = cluster.ledger.overlay(), 0
+    for name in list(trial.nodes()):
+        while (chosen := placement.choose(trial.account(name), request)) is not None:
+            possible += 1
+            uuids = tuple(card.uuid for card in chosen)
+            trial.put_share(Share(f"x{possible}", "d", "x", name, units, uuids))
+    assert len(found.places) == min(asked, possible)
+    again = cluster.ledger.overlay()
+    for number, place in enumerate(found.places):
+        uuids = tuple(card.uuid for card in place.cards)
+        again.put_share(Share(f"y{number}", "d", "y", place.node, units, uuids))
+    assert all(e.over == 0 for name in again.nodes() for e in again.account(name).cards)

@@ -1,0 +1,185 @@
+"""Who would have to go: the fewest, by a plain rule, and only for what it really opens."""
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpushare.cards import ContainerRequest, Request, Share
+from gpushare.holds import Claim, Hold, Slot
+from gpushare.ledger import Ledger
+from gpushare.placement import cards as placement
+from gpushare.placement.victims import fewest
+from tests.builders import pod, stock
+
+
+class World:
+    """One node, and pods of given priority on its cards."""
+
+    def __init__(self, *sizes, unhealthy=()):
+        self.ledger = Ledger()
+        self.ledger.set_inventory("n", stock(*sizes, unhealthy=unhealthy))
+        self.pods = []
+
+    def add(self, name, units, *cards, priority=0):
+        uuids = tuple(f"GPU-{card}" for card in cards)
+        self.ledger.put_share(Share(f"uid-{name}", "default", name, "n", units, uuids))
+        made = pod(name, units * max(1, len(cards)), node="n")
+        self.pods.append(replace(made, spec=replace(made.spec, priority=priority)))
+
+    def ask(self, units, count=1, priority=100):
+        request = Request((ContainerRequest("main", units * count),), count)
+        return fewest(self.ledger, "n", request, self.pods, unit_mib=1, priority=priority)
+
+    def names(self, units, count=1, priority=100):
+        found = self.ask(units, count, priority)
+        return found and [each.pod.metadata.name for each in found.victims]
+
+
+def test_victims_are_on_one_card_and_as_few_as_can_be():
+    """P17: 8 + 8 on one card, 16 on the other, and a pod asks for 16."""
+    world = World(16, 16)
+    world.add("a1", 8, 0)
+    world.add("a2", 8, 0)
+    world.add("b", 16, 1)
+    assert world.names(16) == ["b"]
+    assert [card.index for card in world.ask(16).cards] == [1]
+
+
+def test_a_shortage_that_a_sum_does_not_show_is_seen():
+    """P5: 6 free on each of two cards, and a pod asks for 10."""
+    world = World(16, 16)
+    world.add("a", 10, 0)
+    world.add("b", 10, 1)
+    assert world.names(10) == ["a"]
+
+
+def test_the_last_one_is_the_smallest_that_is_enough():
+    """P6, P7: half a card is enough."""
+    world = World(100)
+    world.add("large", 60, 0)
+    world.add("small", 40, 0)
+    assert world.names(40) == ["small"]
+    assert world.names(50) == ["large"]
+    assert world.names(61) == ["large", "small"]
+
+
+def test_nobody_of_the_same_or_a_higher_priority_is_named():
+    world = World(16)
+    world.add("a", 16, 0, priority=50)
+    assert world.names(16, priority=50) is None
+    assert world.names(16, priority=51) == ["a"]
+
+
+def test_lower_priorities_go_first_among_as_many():
+    world = World(16, 16)
+    world.add("a", 16, 0, priority=50)
+    world.add("b", 16, 1, priority=10)
+    assert world.names(16) == ["b"]
+
+
+def test_exactly_the_preemptible_pod_goes():
+    """T75: a card that one pod fills."""
+    world = World(100)
+    world.add("a", 100, 0)
+    assert world.names(100) == ["a"]
+
+
+def test_nobody_goes_where_it_would_not_help():
+    world = World(16, 16, unhealthy=[0, 1])
+    world.add("a", 16, 0)
+    assert world.ask(16) is None
+    world = World(8)
+    world.add("a", 8, 0)
+    assert world.ask(16) is None
+    world = World(16)
+    world.add("a", 8, 0)
+    world.ledger.take(Hold("gang", (Slot("n", ("GPU-0",), 8),), 9.0))
+    assert world.ask(16) is None
+    world.ledger.let_go(Hold, "gang")
+    world.ledger.take(Claim("other", (Slot("n", ("GPU-0",), 8),), 9.0, 100))
+    assert world.ask(16) is None
+    assert world.names(16, priority=101) == ["a"]
+
+
+def test_whose_card_cannot_be_told_is_not_named():
+    world = World(16)
+    world.add("odd", 8)
+    assert world.ask(16) is None
+    assert world.ledger.share("uid-odd").is_unplaced
+
+
+def test_where_there_is_room_nobody_goes():
+    assert World(16).names(16) == []
+
+
+def test_a_pod_over_two_cards_is_named_once_and_one_that_need_not_go_stays():
+    world = World(8, 16)
+    world.add("both", 8, 0, 1)
+    world.add("b", 8, 1)
+    # On card 1 the rule names b, whose name comes first, and on card 0 the pod on both.
+    assert world.names(8, count=2) == ["both"]
+    assert world.names(9, count=2) is None
+
+
+def test_a_node_without_cards_has_nobody_to_go():
+    world = World(16)
+    world.ledger.set_inventory("n", None)
+    assert world.ask(1) is None
+
+
+HOLDERS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.integers(0, 2)), max_size=6)
+
+
+@given(sizes=st.lists(st.integers(4, 16), min_size=1, max_size=3), holders=HOLDERS, data=st.data())
+def test_no_fewer_would_do_on_one_card(sizes, holders, data):
+    """Against every set of pods of lower priority."""
+    world = World(*sizes)
+    for number, (card, units, priority) in enumerate(holders):
+        world.add(f"p{number}", units, card % len(sizes), priority=priority)
+    units, priority = data.draw(st.integers(1, 16)), data.draw(st.integers(0, 3))
+    request = Request((ContainerRequest("main", units),))
+    found = world.ask(units, priority=priority)
+    lower = [each.uid for each in world.pods if each.priority < priority]
+
+    def fits(gone):
+        trial = world.ledger.overlay()
+        for uid in gone:
+            trial.remove_share(uid)
+        return placement.why_not(trial.account("n"), request, 1) is None
+
+    sets = (each for size in range(len(lower) + 1) for each in combinations(lower, size))
+    best = next((each for each in sets if fits(each)), None)
+    assert (found is None) == (best is None)
+    if found is not None:
+        gone = [each.pod.uid for each in found.victims]
+        assert fits(gone)
+        assert set(gone) <= set(lower)
+        assert len(gone) == len(best)
+
+
+@given(sizes=st.lists(st.integers(4, 16), min_size=2, max_size=3), holders=HOLDERS, data=st.data())
+def test_over_several_cards_who_goes_is_needed_and_enough(sizes, holders, data):
+    world = World(*sizes)
+    for number, (card, units, priority) in enumerate(holders):
+        cards = (0, 1) if card == 2 else (card % len(sizes),)
+        world.add(f"p{number}", units, *cards, priority=priority)
+    units = data.draw(st.integers(1, 16))
+    request = Request((ContainerRequest("main", units * 2),), 2)
+    found = world.ask(units, count=2)
+    if found is None:
+        trial = world.ledger.overlay()
+        for each in world.pods:
+            trial.remove_share(each.uid)
+        assert placement.why_not(trial.account("n"), request, 1) is not None
+        return
+    uids = [each.pod.uid for each in found.victims]
+    wanted = {card.uuid for card in found.cards}
+    for left_out in (None, *uids):
+        trial = world.ledger.overlay()
+        for uid in uids:
+            if uid != left_out:
+                trial.remove_share(uid)
+        free = {e.card.uuid: e.free for e in trial.account("n").cards}
+        assert all(free[uuid] >= units for uuid in wanted) == (left_out is None)
