@@ -25,6 +25,7 @@ from bench.scheduler import Mode, Scheduler
 from bench.world import LABEL, Shape, add_nodes, cordon, fill, node, various, waiting
 from localcluster.cluster import Cluster
 from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG, check_port
+from localcluster.interrupts import run_command
 from localcluster.paper import KEEPER
 
 NAME: Final = "gpushare-bench"
@@ -260,4 +261,4 @@ def keep_logs(cluster: Cluster, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("bench.throughput", main))
