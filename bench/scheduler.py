@@ -11,10 +11,11 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from bench.apiserver import ApiServer, labels_of
+from bench.apiserver import PODS, ApiServer, labels_of
+from bench.program import cpu_seconds
 from bench.world import FILLING, LABEL, node_name, pod
 from localcluster.cluster import Cluster
-from localcluster.controlplane import HEALTH_PORTS, SCHEDULER
+from localcluster.controlplane import API_SERVER, ETCD, HEALTH_PORTS, SCHEDULER
 from localcluster.gpushare import ROOT, Gpushare
 from localcluster.wait import wait_until
 
@@ -67,10 +68,14 @@ class Scheduler:
         argv = [sys.executable, "-m", "bench.null_extender", *words]
         self._cluster.start_program("null", argv, env={"PYTHONPATH": str(ROOT)})
 
-    def extender_pid(self) -> int:
-        (found,) = (each for each in self._cluster.processes() if each.name == "extender")
-        assert found.pid is not None
-        return found.pid
+    def cpu_seconds(self, mode: Mode) -> dict[str, float]:
+        """What each process that has a part in scheduling has used so far."""
+        asked = {"shipped": "extender", "null": "null", "all names": "null"}.get(mode.extender, "")
+        return {
+            "extender" if each.name == asked else each.name: cpu_seconds(each.pid)
+            for each in self._cluster.processes()
+            if each.name in {SCHEDULER, API_SERVER, ETCD, asked} and each.pid is not None
+        }
 
     async def use(self, mode: Mode, api: ApiServer) -> None:
         """Start kube-scheduler anew with this mode's configuration.
@@ -95,7 +100,9 @@ class Scheduler:
         self._rounds += 1
         name, where = f"marker-{self._rounds}", node_name(0)
         group = FILLING.removeprefix(f"{LABEL}=")
-        await api.request("POST", "/api/v1/namespaces/default/pods", marker(name, where, group))
+        await api.request(
+            "POST", "/api/v1/namespaces/default/pods", pod(name, 1, group, spec={"nodeName": where})
+        )
 
         def unseen() -> str | None:
             try:
@@ -105,9 +112,7 @@ class Scheduler:
             return None if name in found else "not counted"
 
         wait_until("the extender to see a pod", unseen, seconds=SYNC_SECONDS, interval=0.1)
-        await api.request(
-            "DELETE", f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0}
-        )
+        await api.request("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def hold(self) -> None:
         self._cluster.kill(SCHEDULER, signal.SIGSTOP)
@@ -131,7 +136,3 @@ class Scheduler:
                 labels, number = labels_of(line)
                 found[labels["result"]] = found.get(labels["result"], 0) + number
         return found
-
-
-def marker(name: str, where: str, group: str) -> dict[str, Any]:
-    return pod(name, 1, group, spec={"nodeName": where})
