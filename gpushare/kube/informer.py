@@ -16,6 +16,7 @@ import msgspec
 from gpushare.errors import ApiError, Gone
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Collection, Kube
+from gpushare.kube.parts import Parts
 from gpushare.objects import Node, ObjectMeta, Pod
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Informer(Generic[T]):
         self._decode_item = msgspec.json.Decoder(item).decode
         self._decode_event = msgspec.json.Decoder(_WatchEvent).decode
         self._resource_version = ""
+        self._parts = Parts()
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
@@ -106,7 +108,9 @@ class Informer(Generic[T]):
         while True:
             body = await self._kube.list_page(self._collection, limit=PAGE, next_page=next_page)
             page = self._decode_list(body)
-            items += page.items or ()
+            for item in page.items or ():
+                self._share(item)
+                items.append(item)
             next_page = page.metadata.next_page
             if not next_page:
                 break
@@ -135,8 +139,13 @@ class Informer(Generic[T]):
             self._resource_version = bookmark.metadata.resource_version
             return
         item = self._decode_item(event.object)
+        self._share(item)
         if event.type == "DELETED":
             self._handler.deleted(item)
         else:
             self._handler.changed(item)
         self._resource_version = item.metadata.resource_version
+
+    def _share(self, item: T) -> None:
+        if isinstance(item, Pod):
+            self._parts.share(item)
