@@ -44,9 +44,7 @@ _MANAGED: Final = {
 def decision(name: str, index: int, units: int, made_ns: int) -> dict[str, str]:
     card = Card(index, f"GPU-{name}-{index}", CARD_UNITS, minor=index)
     request = Request((ContainerRequest("main", units),))
-    return records.decision_annotations(
-        request, [card], is_legacy=False, assume_time_ns=assume_time_ns
-    )
+    return records.decision_annotations(request, [card], is_legacy=False, assume_time_ns=made_ns)
 
 
 def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0) -> dict[str, Any]:
