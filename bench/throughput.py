@@ -155,7 +155,7 @@ async def measure(row: Row, cluster: Cluster, rounds: int) -> None:
 
 
 async def one_round(case: Case, group: str, scheduler: Scheduler, api: ApiServer) -> Round:
-    await scheduler.use(case.mode, api)
+    scheduler.use(case.mode)
     await bind_all(waiting(f"{group}-warm", various(WARM_UP)), api, f"{group}-warm")
     if case.wide:
         await cordon(api, WIDE, on=False)

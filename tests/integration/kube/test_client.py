@@ -3,11 +3,13 @@
 import asyncio
 import datetime as dt
 import shutil
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import certifi
 import msgspec
 import pytest
+from aiohttp.test_utils import TestServer
 from kubernetes.aio.config import incluster_config
 
 from gpushare.errors import (
@@ -22,7 +24,7 @@ from gpushare.errors import (
 from gpushare.kube.client import Kube, pods
 from gpushare.objects import PodCondition
 from tests.builders import pod
-from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status
+from tests.integration.kube.apiserver import FrontDoor, body, hang, kubeconfig, reset, status
 
 pytestmark = pytest.mark.integration
 
@@ -215,3 +217,21 @@ async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text):
     with pytest.raises(SettingsError, match="broken"):
         async with Kube.connect(str(path)):
             pass
+
+
+@pytest.mark.parametrize("excepted", [True, False])
+async def test_the_environments_proxy_is_used_but_for_what_it_excepts(
+    door, tmp_path, monkeypatch, excepted
+):
+    door.answers = [body({"metadata": {"name": "a"}})]
+    async with TestServer(door.app) as proxy:
+        monkeypatch.setenv("http_proxy", str(proxy.make_url("")))
+        monkeypatch.setenv("no_proxy", "kube.invalid" if excepted else "")
+        path = tmp_path / "kubeconfig"
+        path.write_bytes(msgspec.json.encode(kubeconfig("http://kube.invalid")))
+        async with Kube.connect(str(path)) as kube:
+            with pytest.raises(Unreachable) if excepted else nullcontext():
+                await kube.get_pod("default", "a")
+    assert [path for _, path, _, _ in door.asked] == (
+        [] if excepted else ["/api/v1/namespaces/default/pods/a"]
+    )
