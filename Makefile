@@ -11,10 +11,10 @@ DOCKER ?= docker
 IMAGE ?= gpushare:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster down test trials soak lint bench hardware image setup
+.PHONY: help demo cluster down test trials soak lint bench bench-all hardware image setup
 
 help:  ## say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup  ## one pod's whole way on a real Kubernetes, drawn in the terminal (root, Linux)
 	$(RUN) python -m localcluster.demo
@@ -23,7 +23,7 @@ cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it
 	@$(RUN) python -m localcluster up --gpushare --nodes 3
 
 down: setup  ## take it down again, and what a demo or test run may have left
-	@for name in gpushare gpushare-demo gpushare-tests gpushare-trials; do $(RUN) python -m localcluster down --name $$name; done
+	@for name in gpushare gpushare-demo gpushare-tests gpushare-trials gpushare-bench; do $(RUN) python -m localcluster down --name $$name; done
 
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
@@ -41,9 +41,15 @@ lint: setup  ## style, types, import rules, generated code
 	$(RUN) lint-imports
 	$(RUN) python -m protos.generate --check
 
-bench: setup  ## how long filter and the calls of the kubelet take, against floors of the same run
+bench: setup  ## what filter, binds, events and the kubelet's calls cost, and pods bound a second, 5 minutes (root, Linux)
 	$(RUN) python -m bench.filter
+	$(RUN) python -m bench.binds
+	$(RUN) python -m bench.cache
 	$(RUN) python -m bench.deviceplugin
+	$(RUN) python -m bench.throughput --rows exact,small --rounds 3
+
+bench-all: setup  ## pods bound a second on 10 to 5,000 nodes, against no extender and a null one, 11 minutes
+	$(RUN) python -m bench.throughput
 
 hardware: setup  ## what the real driver of this machine shows (docs/hardware.md)
 	$(RUN) python -m bench.hardware

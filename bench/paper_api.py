@@ -41,10 +41,10 @@ _MANAGED: Final = {
 }
 
 
-def decision(name: str, index: int, units: int = UNITS) -> dict[str, str]:
+def decision(name: str, index: int, units: int, made_ns: int) -> dict[str, str]:
     card = Card(index, f"GPU-{name}-{index}", CARD_UNITS, minor=index)
     request = Request((ContainerRequest("main", units),))
-    return records.decision_annotations(request, [card], is_legacy=False, assume_time_ns=1)
+    return records.decision_annotations(request, [card], is_legacy=False, assume_time_ns=made_ns)
 
 
 def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0)
             "resourceVersion": str(version),
             "creationTimestamp": _STAMP,
             "labels": {"app": "inference", "pod-template-hash": "7d9c5b8f6d"},
-            "annotations": decision(where, index, units) if where else {},
+            "annotations": decision(where, index, units, hash(name)) if where else {},
             "ownerReferences": [
                 {
                     "apiVersion": "apps/v1",

@@ -35,8 +35,7 @@ class Program:
         return f"http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}"
 
     def cpu_seconds(self) -> float:
-        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / _TICKS  # utime, stime: proc_pid_stat(5)
+        return cpu_seconds(self.pid)
 
     def mib(self, what: str) -> float:
         """``VmRSS`` or ``VmHWM``, its highest so far."""
@@ -48,6 +47,12 @@ class Program:
         body = msgspec.json.encode({"Pod": pod, "NodeNames": [node]})
         found = msgspec.json.decode(post(f"{self.url}/filter", body))
         return bool(found["NodeNames"])
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and its threads have used so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / _TICKS  # utime, stime: proc_pid_stat(5)
 
 
 def order(path: str) -> Any:

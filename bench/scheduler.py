@@ -1,6 +1,7 @@
 """The real kube-scheduler under the shipped configuration, with one extender or another."""
 
 import copy
+import http.client
 import re
 import signal
 import ssl
@@ -11,15 +12,19 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from bench.apiserver import ApiServer, labels_of
-from bench.world import FILLING, LABEL, node_name, pod
+from bench.apiserver import labels_of
+from bench.program import cpu_seconds
+from bench.world import pod
+from gpushare.contract import EXTENDER_PREFIX
 from localcluster.cluster import Cluster
-from localcluster.controlplane import HEALTH_PORTS, SCHEDULER
+from localcluster.controlplane import API_SERVER, ETCD, HEALTH_PORTS, SCHEDULER
+from localcluster.errors import ApiError
 from localcluster.gpushare import ROOT, Gpushare
 from localcluster.wait import wait_until
 
 NULL_PORT: Final = 32790
-SYNC_SECONDS: Final = 90.0
+READY_SECONDS: Final = 90.0
+EXTENDER: Final = "extender"
 _ATTEMPTS: Final = "scheduler_schedule_attempts_total{"
 
 
@@ -58,8 +63,6 @@ class Scheduler:
         self._cluster, self._gpushare = cluster, Gpushare(cluster)
         self._path = cluster.state.config / "kube-scheduler.yaml"
         self._shipped = yaml.safe_load(self._path.read_text(encoding="utf-8"))
-        self._is_paused = False
-        self._rounds = 0
 
     def start_extenders(self) -> None:
         self._gpushare.start_extender()
@@ -67,47 +70,37 @@ class Scheduler:
         argv = [sys.executable, "-m", "bench.null_extender", *words]
         self._cluster.start_program("null", argv, env={"PYTHONPATH": str(ROOT)})
 
-    def extender_pid(self) -> int:
-        (found,) = (each for each in self._cluster.processes() if each.name == "extender")
-        assert found.pid is not None
-        return found.pid
+    def cpu_seconds(self, mode: Mode) -> dict[str, float]:
+        """What each process that has a part in scheduling has used so far."""
+        asked = {"shipped": EXTENDER, "null": "null", "all names": "null"}.get(mode.extender, "")
+        return {
+            EXTENDER if each.name == asked else each.name: cpu_seconds(each.pid)
+            for each in self._cluster.processes()
+            if each.name in {SCHEDULER, API_SERVER, ETCD, asked} and each.pid is not None
+        }
 
-    async def use(self, mode: Mode, api: ApiServer) -> None:
+    def use(self, mode: Mode) -> None:
         """Start kube-scheduler anew with this mode's configuration.
 
-        Our extender is paused where it is not asked, for it would follow what others do.
+        Our extender is ended where it is not asked: it would follow what others do, and tell of
+        every pod that was bound without a card.
         """
         self._cluster.stop(SCHEDULER, grace=5)
         text = yaml.safe_dump(mode.configuration(self._shipped), sort_keys=False)
         self._path.write_text(text, encoding="utf-8")
+        self._cluster.stop(EXTENDER)
         if mode.extender == "shipped":
-            await self._catch_up(api)
-        elif not self._is_paused:
-            self._cluster.kill("extender", signal.SIGSTOP)
-            self._is_paused = True
+            self._cluster.start(EXTENDER)
+            wait_until("the extender to answer", self._unready, seconds=READY_SECONDS)
         self._cluster.start(SCHEDULER)
 
-    async def _catch_up(self, api: ApiServer) -> None:
-        """Return once our extender counts a pod that is bound only now."""
-        if self._is_paused:
-            self._cluster.kill("extender", signal.SIGCONT)
-            self._is_paused = False
-        self._rounds += 1
-        name, where = f"marker-{self._rounds}", node_name(0)
-        group = FILLING.removeprefix(f"{LABEL}=")
-        await api.request("POST", "/api/v1/namespaces/default/pods", marker(name, where, group))
-
-        def unseen() -> str | None:
-            try:
-                found = str(self._gpushare.inspect(where))
-            except Exception as err:  # noqa: BLE001 - it may be starting
-                return repr(err)
-            return None if name in found else "not counted"
-
-        wait_until("the extender to see a pod", unseen, seconds=SYNC_SECONDS, interval=0.1)
-        await api.request(
-            "DELETE", f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0}
-        )
+    def _unready(self) -> str | None:
+        body = {"Pod": pod("asks", 1, "none"), "NodeNames": []}
+        try:
+            status, found = self._gpushare.call("POST", f"{EXTENDER_PREFIX}/filter", body)
+        except ApiError as err:
+            return str(err)
+        return None if status == http.client.OK else str(found)
 
     def hold(self) -> None:
         self._cluster.kill(SCHEDULER, signal.SIGSTOP)
@@ -131,7 +124,3 @@ class Scheduler:
                 labels, number = labels_of(line)
                 found[labels["result"]] = found.get(labels["result"], 0) + number
         return found
-
-
-def marker(name: str, where: str, group: str) -> dict[str, Any]:
-    return pod(name, 1, group, spec={"nodeName": where})

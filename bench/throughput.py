@@ -7,6 +7,8 @@ each mode gets a kube-scheduler that has just been started with the shipped conf
 bound some pods; it is stopped (SIGSTOP), the pods are created, it goes on and finds all of them at
 once. Measured is from the first to the last pod that a watch shows bound: writing the pods is not
 in it. What is printed are medians of the rounds.
+
+The CPU that each process used for a pod tells more than the rate where other work runs beside.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from bench.scheduler import Mode, Scheduler
 from bench.world import LABEL, Shape, add_nodes, cordon, fill, node, various, waiting
 from localcluster.cluster import Cluster
 from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG, check_port
+from localcluster.interrupts import run_command
 from localcluster.paper import KEEPER
 
 NAME: Final = "gpushare-bench"
@@ -59,13 +62,18 @@ class Case:
 
 @dataclass(frozen=True)
 class Round:
-    """``failed`` attempts of kube-scheduler; ``writes`` and ``reads`` of pods, per pod bound."""
+    """``failed`` attempts of kube-scheduler; the others are for each pod.
+
+    ``writes`` and ``reads`` are requests about pods that the API server counted, ``cpu`` is in
+    milliseconds by process.
+    """
 
     rate: float
     failed: float
     writes: float
     reads: float
     missing: int
+    cpu: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -108,10 +116,9 @@ def settings_rows() -> dict[str, Row]:
 
 
 @contextmanager
-def cluster_up(say: bool) -> Iterator[Cluster]:
+def cluster_up() -> Iterator[Cluster]:
     check_port()
-    progress = print if say else (lambda _: None)
-    found = Cluster.up((), name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=progress)
+    found = Cluster.up((), name=NAME, scheduler_config=SCHEDULER_CONFIG)
     try:
         # Nobody would renew 5,000 leases in time, and nobody then says that a node is lost.
         for name in (KEEPER, "kube-controller-manager"):
@@ -141,13 +148,14 @@ async def measure(row: Row, cluster: Cluster, rounds: int) -> None:
                 print(
                     f"  {case.title:<40} {found.rate:7.1f} pods/s, {found.failed:.0f} failed"
                     f"{f', {found.missing} NOT BOUND' if found.missing else ''}"
+                    f"; CPU ms a pod: {_cpu(found.cpu)}"
                     f"   ({time.perf_counter() - began:.0f} s)",
                     flush=True,
                 )
 
 
 async def one_round(case: Case, group: str, scheduler: Scheduler, api: ApiServer) -> Round:
-    await scheduler.use(case.mode, api)
+    scheduler.use(case.mode)
     await bind_all(waiting(f"{group}-warm", various(WARM_UP)), api, f"{group}-warm")
     if case.wide:
         await cordon(api, WIDE, on=False)
@@ -160,20 +168,31 @@ async def one_round(case: Case, group: str, scheduler: Scheduler, api: ApiServer
     times: list[float] = []
     watching = asyncio.create_task(watch(api, f"{LABEL}={group}", since, len(made), times))
     await asyncio.sleep(0.5)  # the watch is open, and the extender has seen the pods as well
+    used = scheduler.cpu_seconds(case.mode)
     scheduler.go()
     await watching
+    cpu = {
+        name: (seconds - used[name]) / len(made) * 1000
+        for name, seconds in scheduler.cpu_seconds(case.mode).items()
+    }
     after = await api.requests()
     now = scheduler.attempts()
     failed = sum(now[result] - attempts.get(result, 0) for result in now if result != "scheduled")
     if case.wide:
         await cordon(api, WIDE, on=True)
     await api.delete_all(PODS, f"{LABEL}={group}")
-    used = {key: number - before.get(key, 0) for key, number in after.items()}
+    asked = {key: number - before.get(key, 0) for key, number in after.items()}
     rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
-    writes = sum(used.get((verb, "pods", part), 0) for verb in _WRITES for part in _PARTS)
-    reads = sum(used.get((verb, "pods", part), 0) for verb in _READS for part in _PARTS)
-    # One list is ours, for the watch.
-    return Round(rate, failed, writes / len(made), (reads - 1) / len(made), len(made) - len(times))
+    writes = sum(asked.get((verb, "pods", part), 0) for verb in _WRITES for part in _PARTS)
+    reads = sum(asked.get((verb, "pods", part), 0) for verb in _READS for part in _PARTS)
+    return Round(
+        rate=rate,
+        failed=failed,
+        writes=writes / len(made),
+        reads=(reads - 1) / len(made),  # one list is ours, for the watch
+        missing=len(made) - len(times),
+        cpu=cpu,
+    )
 
 
 _WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
@@ -216,13 +235,30 @@ def table(row: Row) -> str:
         f"{'writes':>7} {'reads':>7}  rounds"
     )
     for title, rate in rates.items():
+        cpu = {
+            name: statistics.median(found.cpu[name] for found in row.results[title])
+            for name in row.results[title][0].cpu
+        }
         each = " ".join(f"{found.rate:.0f}" for found in row.results[title])
         lines.append(
             f"  {title:<42} {rate:7.1f} {_ratio(rate, none):>8} {_ratio(rate, null):>8} "
             f"{middle(title, 'failed'):7.0f} {middle(title, 'writes'):7.2f} "
             f"{middle(title, 'reads'):7.2f}  {each}"
         )
+        lines.append(f"      CPU ms a pod: {_cpu(cpu)}")
     return "\n".join(lines)
+
+
+_SHORT: Final = {
+    "kube-scheduler": "scheduler",
+    "kube-apiserver": "API server",
+    "extender": "extender",
+    "etcd": "etcd",
+}
+
+
+def _cpu(used: Mapping[str, float]) -> str:
+    return ", ".join(f"{_SHORT[name]} {used[name]:.1f}" for name in _SHORT if name in used)
 
 
 def _ratio(rate: float, floor: float | None) -> str:
@@ -241,14 +277,14 @@ def main() -> int:
     done = []
     for row in chosen:
         print(f"{row.title}, {row.shape}", flush=True)
-        with cluster_up(say=False) as cluster:
+        done.append(row)
+        with cluster_up() as cluster:
             try:
                 asyncio.run(measure(row, cluster, found.rounds or row.rounds))
             finally:
                 if found.keep_logs:
                     keep_logs(cluster, found.keep_logs)
-        done.append(row)
-    print()
+                print(f"\n{table(row)}\n", flush=True)
     print("\n\n".join(map(table, done)))
     return 0
 
@@ -260,4 +296,4 @@ def keep_logs(cluster: Cluster, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("bench.throughput", main))

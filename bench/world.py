@@ -19,7 +19,6 @@ HELD: Final = (2, 12)  # units of a pod that was there before
 ASKED: Final = (4, 40)
 SEED: Final = 5
 LABEL: Final = "bench"
-FILLING: Final = f"{LABEL}=filling"
 _NODES: Final = "/api/v1/nodes"
 
 

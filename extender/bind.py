@@ -25,12 +25,22 @@ from gpushare.objects import Pod
 log = logging.getLogger(__name__)
 
 # kube-scheduler hangs up after 5 s (its httpTimeout); a read, a write and a read end before that.
+ANSWER_SECONDS: Final = 4.75
 WRITE_SECONDS: Final = 3.0
 READ_SECONDS: Final = 0.75
+# With less than that left a write is not begun: its outcome would only too often be unknown.
+LEAST_WRITE_SECONDS: Final = 1.0
+# At 10 ms each that is 1,600 a second, more than kube-scheduler can use. Each one that is under way
+# may stand before a filter, and for a filter kube-scheduler waits with all its pods.
+WRITES_AT_ONCE: Final = 16
 
 
 class BindRefused(GpushareError):
     """The pod was not bound; the text is for its owner."""
+
+
+class TooManyBinds(ApiError):
+    """Nothing was written: the queue before the API server is too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,8 @@ class _Decision:
 class Binder:
     """Binds pods one write each. Nothing is locked while the API server is asked.
 
+    Cards are chosen and reserved when a bind arrives; its write waits in a queue for its turn.
+
     Between looking at the ledger and reserving there is no await, so two decisions never see the
     same room. A reserve is let go of on a definite refusal; after an unknown outcome it stays
     until ``Reconciler`` has seen what became of it.
@@ -51,13 +63,15 @@ class Binder:
         self._cluster, self._kube, self._clock = cluster, kube, clock
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._may_land_until: dict[tuple[str, str], float] = {}
+        self._turns = asyncio.Semaphore(WRITES_AT_ONCE)
 
     async def bind(self, args: BindingArgs) -> None:
         """Bind the pod or raise an error that says why not. The same call twice is one binding."""
         key = (args.pod_uid, args.node)
         task = self._running.get(key)
         if task is None:
-            task = asyncio.create_task(self._bind(args))
+            until = self._clock.monotonic() + ANSWER_SECONDS
+            task = asyncio.create_task(self._bind(args, until))
             self._running[key] = task
             task.add_done_callback(lambda _: self._running.pop(key))
         # kube-scheduler may hang up; what was begun is still brought to its end.
@@ -68,14 +82,14 @@ class Binder:
         key = (reserve.pod_uid, reserve.node)
         return key in self._running or self._may_land_until.get(key, 0.0) > self._clock.monotonic()
 
-    async def _bind(self, args: BindingArgs) -> None:
+    async def _bind(self, args: BindingArgs, until: float) -> None:
         pod = await self._find(args)
         if self._is_bound_as_wanted(pod, args):
             return
         decision = self._decide(pod, args.node)
         self._cluster.cooldown.bound(pod.uid, args.node, self._clock.monotonic())
         try:
-            await self._kube.bind_pod(pod, args.node, decision.annotations, seconds=WRITE_SECONDS)
+            await self._write(pod, args.node, decision, until)
         except Conflict as err:
             await self._after_conflict(pod, decision, err)
         except OutcomeUnknown as err:
@@ -97,6 +111,21 @@ class Binder:
                 "units_per_card": decision.reserve.units,
             },
         )
+
+    async def _write(self, pod: Pod, node: str, decision: _Decision, until: float) -> None:
+        """Write when it is this pod's turn, so that an answer to it still comes ``until``.
+
+        Raises TooManyBinds if its turn came too late, and what ``bind_pod`` raises.
+        """
+        async with self._turns:
+            left = until - READ_SECONDS - self._clock.monotonic()
+            if left < LEAST_WRITE_SECONDS:
+                raise TooManyBinds(
+                    f"too many pods are being bound at once, this one's turn came after "
+                    f"{ANSWER_SECONDS - READ_SECONDS - left:.1f} s: it will be tried again"
+                )
+            seconds = min(WRITE_SECONDS, left)
+            await self._kube.bind_pod(pod, node, decision.annotations, seconds=seconds)
 
     async def _find(self, args: BindingArgs) -> Pod:
         pod = self._cluster.pod(args.pod_uid)

@@ -19,6 +19,7 @@ import msgspec
 from gpushare.errors import ApiError, Gone
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Collection, Kube
+from gpushare.kube.parts import Parts
 from gpushare.objects import Node, ObjectMeta, Pod
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ WINDOW_SECONDS = 290
 IDLE_SECONDS = 90.0  # the API server sends a bookmark a minute
 LIST_AFTER_FAILURES = 10
 MOST_RETRY_AFTER = 30.0
+# Lines that came together are read without a pause: who waits for an answer has a turn between.
+EVENTS_AT_ONCE = 16
 
 T = TypeVar("T", bound=Pod | Node)
 
@@ -83,6 +86,7 @@ class Informer(Generic[T]):
         self._heard_at = self._opened_at = time.monotonic()
         self._watching: asyncio.Timeout | None = None
         self._is_cut = False
+        self._parts = Parts()
         self.synced = asyncio.Event()
         self.restarts: Counter[str] = Counter()
 
@@ -144,7 +148,9 @@ class Informer(Generic[T]):
         while True:
             body = await self._kube.list_page(self._collection, limit=PAGE, next_page=next_page)
             page = self._decode_list(body)
-            items += page.items or ()
+            for item in page.items or ():
+                self._share(item)
+                items.append(item)
             next_page = page.metadata.next_page
             if not next_page:
                 break
@@ -160,12 +166,16 @@ class Informer(Generic[T]):
             idle_seconds=IDLE_SECONDS,
         )
         self._is_cut, self._opened_at = False, time.monotonic()
+        applied = 0
         try:
             async with asyncio.timeout(None) as self._watching, aclosing(lines):
                 async for line in lines:
                     self._heard_at = time.monotonic()
                     self._apply(self._decode_event(line))
                     backoff.reset()
+                    applied += 1
+                    if applied % EVENTS_AT_ONCE == 0:
+                        await asyncio.sleep(0)
         finally:
             self._watching = None
 
@@ -179,11 +189,16 @@ class Informer(Generic[T]):
             self._resource_version = bookmark.metadata.resource_version
             return
         item = self._decode_item(event.object)
+        self._share(item)
         if event.type == "DELETED":
             self._handler.deleted(item)
         else:
             self._handler.changed(item)
         self._resource_version = item.metadata.resource_version
+
+    def _share(self, item: T) -> None:
+        if isinstance(item, Pod):
+            self._parts.share(item)
 
 
 def _asked(err: Exception) -> float:

@@ -4,11 +4,16 @@ import platform
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import metadata
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from gpushare.errors import SettingsError
+
+# kube-scheduler keeps two idle connections to a host and opens a new one for each bind beyond: one
+# that finds the queue full is tried again by the kernel only after a second.
+BACKLOG: Final = 1024
 
 WhyNotReady = Callable[[], Sequence[str]]
 
@@ -54,7 +59,7 @@ async def serve(
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
         except OSError as err:
             raise SettingsError(f"cannot listen on {host}:{port}: {err.strerror or err}") from err
         yield

@@ -36,16 +36,19 @@ class FrontDoor:
     @asynccontextmanager
     async def connect(self, folder: Path) -> AsyncIterator[Kube]:
         async with TestServer(self.app) as server:
-            kubeconfig = {
-                "clusters": [{"name": "c", "cluster": {"server": str(server.make_url(""))}}],
-                "users": [{"name": "u", "user": {"token": "secret"}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
-            }
             path = folder / "kubeconfig"
-            path.write_bytes(msgspec.json.encode(kubeconfig))
+            path.write_bytes(msgspec.json.encode(kubeconfig(str(server.make_url("")))))
             async with Kube.connect(str(path)) as kube:
                 yield kube
+
+
+def kubeconfig(server: str) -> dict[str, object]:
+    return {
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
 
 
 def status(code: int, reason: str, message: str = "", *, retry_after: str = "") -> Answer:

@@ -3,11 +3,13 @@
 import asyncio
 import datetime as dt
 import shutil
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import certifi
 import msgspec
 import pytest
+from aiohttp.test_utils import TestServer
 from kubernetes.aio.config import incluster_config
 
 from gpushare.errors import (
@@ -22,7 +24,7 @@ from gpushare.errors import (
 from gpushare.kube.client import Kube, pods
 from gpushare.objects import PodCondition
 from tests.builders import pod
-from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status
+from tests.integration.kube.apiserver import FrontDoor, body, hang, kubeconfig, reset, status
 
 pytestmark = pytest.mark.integration
 
@@ -39,8 +41,9 @@ async def test_a_binding_is_one_request_with_uid_annotations_and_time_limit(door
     [(method, path, query, sent)] = door.asked
     assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/a/binding")
     assert query == {"timeout": "2000ms"}
-    assert b'"uid": "uid-a"' in sent
-    assert b'"key": "value"' in sent
+    binding = msgspec.json.decode(sent)
+    assert binding["metadata"]["uid"] == "uid-a"
+    assert binding["metadata"]["annotations"] == {"key": "value"}
 
 
 @pytest.mark.parametrize(
@@ -142,8 +145,7 @@ async def test_a_token_that_was_rotated_is_read_again_within_a_minute(monkeypatc
     async with Kube.connect() as kube:
         for text in ("first", "second"):
             (tmp_path / "token").write_text(text)
-            words = await kube._api.param_serialize("GET", "/", auth_settings=["BearerToken"])
-            shown.append(words[2]["authorization"])
+            shown.append(await kube._bearer())
             Later.minutes += 2
     assert shown == ["bearer first", "bearer second"]
 
@@ -235,3 +237,21 @@ async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text):
     with pytest.raises(SettingsError, match="broken"):
         async with Kube.connect(str(path)):
             pass
+
+
+@pytest.mark.parametrize("excepted", [True, False])
+async def test_the_environments_proxy_is_used_but_for_what_it_excepts(
+    door, tmp_path, monkeypatch, excepted
+):
+    door.answers = [body({"metadata": {"name": "a"}})]
+    async with TestServer(door.app) as proxy:
+        monkeypatch.setenv("http_proxy", str(proxy.make_url("")))
+        monkeypatch.setenv("no_proxy", "kube.invalid" if excepted else "")
+        path = tmp_path / "kubeconfig"
+        path.write_bytes(msgspec.json.encode(kubeconfig("http://kube.invalid")))
+        async with Kube.connect(str(path)) as kube:
+            with pytest.raises(Unreachable) if excepted else nullcontext():
+                await kube.get_pod("default", "a")
+    assert [path for _, path, _, _ in door.asked] == (
+        [] if excepted else ["/api/v1/namespaces/default/pods/a"]
+    )

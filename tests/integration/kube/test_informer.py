@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 
 import pytest
 
@@ -170,3 +171,15 @@ async def test_an_object_that_cannot_be_read_does_not_lose_the_others(tmp_path):
     async with running(answers, tmp_path) as (door, seen):
         await seen.until("a", "b", "c")
     assert watches(door) == ["5", "6"]
+
+
+async def test_while_many_events_come_at_once_others_have_their_turn(tmp_path):
+    names = [f"p{number}" for number in range(2000)]
+    events = [event("ADDED", name, str(6 + number)) for number, name in enumerate(names)]
+    sizes = [0]
+    async with running([listed("5"), watch(*events, then=hang)], tmp_path) as (_, seen):
+        async with asyncio.timeout(10):
+            while len(seen.names) < len(names):
+                await asyncio.sleep(0)
+                sizes.append(len(seen.names))
+    assert max(now - before for before, now in pairwise(sizes)) <= 2 * informer.EVENTS_AT_ONCE

@@ -242,6 +242,14 @@ def test_kube_scheduler_asks_for_both_resources_and_never_binds_without_an_answe
     assert not asked["ignorable"]
 
 
+def test_kube_scheduler_may_write_as_fast_as_pods_are_bound_and_sees_every_node():
+    config = scheduler_config()
+    # An Event for each pod, and a Binding for each that does not ask for GPU memory.
+    assert config["clientConnection"]["qps"] >= 1000
+    assert config["clientConnection"]["burst"] >= config["clientConnection"]["qps"]
+    assert config["percentageOfNodesToScore"] == 100
+
+
 def test_kube_scheduler_calls_verbs_that_the_extender_has_and_waits_long_enough():
     (asked,) = scheduler_config()["extenders"]
     verbs = {value for key, value in asked.items() if key.endswith("Verb")}

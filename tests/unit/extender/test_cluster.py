@@ -242,3 +242,22 @@ def test_the_ledger_equals_its_recomputation_after_any_events(events, times):
     assert {s.pod_uid: s for s in world.cluster.ledger.shares()} == {
         s.pod_uid: s for s in fresh.ledger.shares()
     }
+
+
+def test_a_list_is_looked_at_for_what_has_another_version_than_what_is_known():
+    made, told = cluster()
+    made.node_changed(node("n", 16, 16))
+    listed = [versioned(bound("a", 8, "GPU-0"), "5"), versioned(bound("b", 4, "GPU-1"), "6")]
+    made.pods_replaced(listed)
+    made.pods_replaced(listed)
+    assert used(made) == [8, 4]
+    made.pods_replaced([listed[0], versioned(bound("b", 4, "GPU-0"), "7")])
+    assert used(made) == [8, 4]  # a decision does not change
+    assert [reason for reason, _ in told] == ["GpushareDecisionChanged"]
+    made.pods_replaced(listed[:1])
+    assert used(made) == [8, 0]
+
+
+def versioned(made, version):
+    meta = msgspec.structs.replace(made.metadata, resource_version=version)
+    return msgspec.structs.replace(made, metadata=meta)
