@@ -9,6 +9,7 @@ from extender import metrics
 from extender.bind import WRITE_SECONDS, Binder
 from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from extender.evict import Evictor
+from extender.node_metrics import NodeMetrics
 from extender.reconcile import OVERDUE_SECONDS, Reconciler
 from extender.routes import Routes
 from extender.settings import Settings
@@ -48,7 +49,7 @@ async def run(settings: Settings) -> None:
             log.warning("too many events to tell", extra={"reason": reason, "about": message})
 
     cluster = Cluster(settings.unit_mib, notice, clock)
-    metrics.register(cluster)
+    node_metrics = NodeMetrics(cluster.ledger)
     async with Kube.connect(settings.kubeconfig) as kube:
         binder = Binder(cluster, kube, clock)
         pods = Informer(kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster))
@@ -57,6 +58,13 @@ async def run(settings: Settings) -> None:
         )
         evictor = Evictor(cluster, kube, notice, clock, after_seconds=settings.evict_after_seconds)
         nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster))
+
+        metrics.register(
+            cluster,
+            node_metrics,
+            {"pods": pods, "failed_pods": failed, "nodes": nodes},
+            unknown=binder.unknown,
+        )
 
         async def list_and_watch_pods() -> None:
             # A predecessor's last write may land until then; the list must show it.
@@ -86,7 +94,7 @@ async def run(settings: Settings) -> None:
             clock,
             watch_is_behind=lambda: pods.cut(silent_seconds=OVERDUE_SECONDS),
         )
-        app = Routes(cluster, binder, why_not_ready).app()
+        app = Routes(cluster, binder, why_not_ready, node_metrics.render).app()
         async with health.serve(app, settings.host, settings.port):
             await run_until_stopped(
                 list_and_watch_pods(),

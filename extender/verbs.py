@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from extender.bind import Binder
+from extender.bind import Binder, BindRefused
 from extender.cluster import Cluster
 from extender.filter import filter_nodes
 from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
@@ -18,7 +18,7 @@ from extender.wire import (
     binding_decoder,
 )
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import GpushareError
+from gpushare.errors import GpushareError, NoRoom
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +67,26 @@ class Verbs:
             await self._binder.bind(args)
         except GpushareError as err:
             # In a 200: kube-scheduler hides the text of any other status from the pod's owner.
-            request[OUTCOME] = "refused"
-            log.warning("bind refused", extra={"uid": args.pod_uid, "why": str(err)})
+            request[OUTCOME] = _outcome(err)
+            log.warning(
+                "bind refused",
+                extra={
+                    "pod": f"{args.pod_namespace}/{args.pod_name}",
+                    "uid": args.pod_uid,
+                    "node": args.node,
+                    "outcome": request[OUTCOME],
+                    "why": str(err),
+                },
+            )
             return answer(BindingResult(str(err)[:MAX_ERROR]))
         request[OUTCOME] = "bound"
         return answer(BindingResult())
+
+
+def _outcome(err: GpushareError) -> str:
+    if isinstance(err, BindRefused):
+        return err.outcome
+    return "no_room" if isinstance(err, NoRoom) else "refused"
 
 
 def _full_nodes(args: ExtenderArgs) -> dict[str, msgspec.Raw] | None:

@@ -28,6 +28,7 @@ WINDOW_SECONDS = 290
 IDLE_SECONDS = 90.0  # the API server sends a bookmark a minute
 LIST_AFTER_FAILURES = 10
 MOST_RETRY_AFTER = 30.0
+CAUSES = ("ended", "expired", "silent", "behind", "refused", "lost")
 
 T = TypeVar("T", bound=Pod | Node)
 
@@ -63,9 +64,9 @@ class _Versioned(msgspec.Struct):
 class Informer(Generic[T]):
     """Keeps a handler informed; ``synced`` is set once the first list has been handed over.
 
-    ``restarts`` counts why watches ended: ``ended`` (the server does so every few minutes),
-    ``expired`` (410: listed again), ``silent`` (no line for too long), ``behind`` (see ``cut``),
-    ``refused`` (any other answer), ``lost`` (the connection).
+    ``restarts`` counts why watches ended, by CAUSES: ``ended`` (the server does so every few
+    minutes), ``expired`` (410: listed again), ``silent`` (no line for too long), ``behind`` (see
+    ``cut``), ``refused`` (any other answer), ``lost`` (the connection).
     """
 
     def __init__(

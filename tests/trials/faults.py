@@ -24,8 +24,8 @@ from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port
 from localcluster.interrupts import run_command
 from localcluster.wait import wait_until
 from tests.cluster.history import History
-from tests.fakes.apiserver_proxy import Asked, Fault, Kind, binds, lists, reads_pod, watches
-from tests.trials.stage import UNITS, Stage, small_pod, stage
+from tests.fakes.apiserver_proxy import Fault, Kind, binds, lists, reads_pod, watches
+from tests.trials.stage import UNITS, Injected, Stage, small_pod, stage
 from tests.trials.trial import NAME
 
 NODES, CARDS = 10, 4
@@ -36,14 +36,6 @@ BEYOND_SECONDS = 30.0  # a reserve whose pod is not bound is let go of long befo
 NODE = "f00"
 KILL_SECONDS = (0.2, 2.5)
 KILLS = 6
-
-
-@dataclass(frozen=True)
-class Injected:
-    kind: Kind
-    matches: Callable[[Asked], bool]
-    times: int = 20
-    seconds: float = 0.0
 
 
 ROUNDS: dict[str, Sequence[Injected]] = {
@@ -95,10 +87,7 @@ class Trial:
     def play(self, name: str, faults: Sequence[Injected]) -> None:
         """One round: fill all cards under these faults."""
         begun, stage = time.monotonic(), self.stage
-        made = [
-            stage.proxy.fault(each.kind, each.matches, times=each.times, seconds=each.seconds)
-            for each in faults
-        ]
+        made = stage.inject(faults)
         count = stage.pods_that_fit(PER_POD)
         stage.create(f"r{self.rounds}", count, PER_POD)
         took = self.judge(name, count, begun)
