@@ -209,7 +209,8 @@ class Cluster:
         # A node that is not known yet says nothing about the pod.
         elif share.node in self._nodes and pod.uid not in self._told_unplaced:
             self._told_unplaced.add(pod.uid)
-            log.warning("pod is unplaced", extra={"pod": share.pod_key, "why": share.why_unplaced})
+            about = {"pod": share.pod_key, "uid": pod.uid, "node": share.node}
+            log.warning("pod is unplaced", extra={**about, "why": share.why_unplaced})
             self._notice(
                 pod,
                 "GpushareUnplaced",
@@ -259,7 +260,8 @@ class Cluster:
         if pod.uid in self.changed_decisions:
             return
         self.changed_decisions.add(pod.uid)
-        log.warning("decision changed by somebody", extra={"pod": pod.key})
+        about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
+        log.warning("decision changed by somebody", extra=about)
         self._notice(
             pod,
             "GpushareDecisionChanged",
