@@ -15,7 +15,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from localcluster.cluster import Cluster
@@ -118,19 +120,25 @@ class Trial:
         """Create pods, and kill the extender at random until all are bound."""
         begun, stage, kills = time.monotonic(), self.stage, 0
         units = UNITS * len(stage.sizes) // count
-        stage.create("k", count, units)
         name = f"extender killed, {units} units each"
-        end = begun + 10 * KILLS + ROUND_SECONDS
-        while kills < KILLS and stage.bound() < count and time.monotonic() < end:
-            before = stage.bound()
-            wait_until(
-                "the next pods to be bound",
-                lambda before=before: None if stage.bound() > before else "none",  # type: ignore[misc]
-                seconds=ROUND_SECONDS,
-            )
-            time.sleep(rng.uniform(*KILL_SECONDS))
-            stage.cluster.kill("extender")
-            kills += 1
+
+        def more_than(before: int) -> str | None:
+            found = stage.bound()
+            return None if found > before or found == count else f"{found} are"
+
+        with ThreadPoolExecutor(1) as pool:
+            creating = pool.submit(stage.create, "k", count, units)
+            while kills < KILLS:
+                before = stage.bound()
+                wait_until(
+                    "the next pods to be bound", partial(more_than, before), seconds=ROUND_SECONDS
+                )
+                time.sleep(rng.uniform(*KILL_SECONDS))
+                if stage.bound() == count:
+                    break
+                stage.cluster.kill("extender")
+                kills += 1
+            creating.result()
         took = self.judge(name, count, begun)
         self.say(f"{took:5.1f} s  {name}: {count} pods, {kills} kills")
 
