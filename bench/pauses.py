@@ -1,4 +1,4 @@
-"""For how long the page of metrics and the ledger's own audit hold up everything else.
+"""For how long metrics, the ledger's own audit and a list of all pods hold up everything else.
 
     python -m bench.pauses
 
@@ -16,6 +16,7 @@ from extender.cluster import Cluster
 from extender.node_metrics import NodeMetrics
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS
+from gpushare.kube.informer import in_slices
 from tests.builders import node, pod
 
 SIZES = (1000, 5000)
@@ -76,6 +77,12 @@ async def measure(nodes: int) -> None:
             await asyncio.sleep(0)
     took = (time.perf_counter() - began) * 1000
     rows.append(("audit of the whole ledger", took, late.most, f"{slices} slices"))
+    pods = [cluster.pod(uid) for uid in cluster.pod_uids()]
+    began = time.perf_counter()
+    async with Lateness() as late:
+        await in_slices(cluster.replacing_pods([pod for pod in pods if pod is not None]))
+    took = (time.perf_counter() - began) * 1000
+    rows.append(("a list of all pods, told again", took, late.most, f"{len(pods)} pods"))
     print(f"{nodes} nodes, {CARDS} cards and {PODS_A_NODE} pods each")
     print(f"{'':<36} {'took':>11}  {'worst pause':>11}  {'to floor':>8}")
     for what, took, most, more in rows:

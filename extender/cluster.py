@@ -1,7 +1,7 @@
 """The cluster as the extender knows it: pods and nodes from the watch, and the ledger from them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from extender.audit import Audit, Difference
 from extender.cooldown import Cooldown
@@ -67,11 +67,18 @@ class Cluster:
 
     def pods_replaced(self, items: list[Pod]) -> None:
         """Take a list of all pods; what was known and is not in it is gone."""
+        for _ in self.replacing_pods(items):
+            pass
+
+    def replacing_pods(self, items: list[Pod]) -> Iterator[None]:
+        """The same pod by pod: each step is as if the watch had told it, so others may go on."""
         listed = {pod.uid for pod in items}
         for uid in [uid for uid in self._pods if uid not in listed]:
             self._forget(uid)
+            yield
         for pod in items:
             self.pod_changed(pod)
+            yield
         self.audit.begin()
 
     def pod_changed(self, pod: Pod) -> None:
@@ -107,11 +114,19 @@ class Cluster:
         self._forget(pod.uid)
 
     def nodes_replaced(self, items: list[Node]) -> None:
+        """Take a list of all nodes; what was known and is not in it is gone."""
+        for _ in self.replacing_nodes(items):
+            pass
+
+    def replacing_nodes(self, items: list[Node]) -> Iterator[None]:
+        """The same node by node."""
         listed = {node.name for node in items}
         for name in [name for name in self._nodes if name not in listed]:
             self._drop_node(name)
+            yield
         for node in items:
             self.node_changed(node)
+            yield
         self.audit.begin()
 
     def node_changed(self, node: Node) -> None:
@@ -282,7 +297,7 @@ class PodHandler:
     """Hands the pod watch to the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.replaced = cluster.pods_replaced
+        self.replaced = cluster.replacing_pods
         self.changed = cluster.pod_changed
         self.deleted = cluster.pod_deleted
 
@@ -302,6 +317,6 @@ class NodeHandler:
     """Hands the node watch to the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.replaced = cluster.nodes_replaced
+        self.replaced = cluster.replacing_nodes
         self.changed = cluster.node_changed
         self.deleted = cluster.node_deleted

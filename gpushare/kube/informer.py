@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -28,15 +28,19 @@ WINDOW_SECONDS = 290
 IDLE_SECONDS = 90.0  # the API server sends a bookmark a minute
 LIST_AFTER_FAILURES = 10
 MOST_RETRY_AFTER = 30.0
+SLICE_SECONDS = 0.002  # of taking a list in
 CAUSES = ("ended", "expired", "silent", "behind", "refused", "lost")
 
 T = TypeVar("T", bound=Pod | Node)
 
 
 class Handler(Protocol[T]):
-    """Called in order, never concurrently. ``replaced`` states the whole collection."""
+    """Called in order, never concurrently. ``replaced`` states the whole collection.
 
-    def replaced(self, items: list[T], /) -> None: ...
+    It may return steps, which are taken with pauses in which everything else goes on.
+    """
+
+    def replaced(self, items: list[T], /) -> Iterator[None] | None: ...
     def changed(self, item: T, /) -> None: ...
     def deleted(self, item: T, /) -> None: ...
 
@@ -150,7 +154,7 @@ class Informer(Generic[T]):
             if not next_page:
                 break
         self._heard_at = time.monotonic()
-        self._handler.replaced(items)
+        await in_slices(self._handler.replaced(items) or ())
         self._resource_version = page.metadata.resource_version
 
     async def _watch(self, backoff: Backoff) -> None:
@@ -185,6 +189,15 @@ class Informer(Generic[T]):
         else:
             self._handler.changed(item)
         self._resource_version = item.metadata.resource_version
+
+
+async def in_slices(steps: Iterable[None]) -> None:
+    """Take all steps, and let others go on after every SLICE_SECONDS of them."""
+    began = time.perf_counter()
+    for _ in steps:
+        if time.perf_counter() - began >= SLICE_SECONDS:
+            await asyncio.sleep(0)
+            began = time.perf_counter()
 
 
 def _asked(err: Exception) -> float:
