@@ -28,10 +28,13 @@ down: setup  ## take it down again, and what a demo or test run may have left
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
 
-trials: setup  ## whose card each of thousands of containers got, 14 minutes (root, Linux)
-	$(RUN) python -m tests.trials --minutes 12
+trials: setup  ## whose card each container got, and faults of the API server, 8 minutes (root, Linux)
+	$(RUN) python -m tests.trials --minutes 4 --single 90 --several 60
+	$(RUN) python -m tests.trials.faults --minutes 3
 
-soak: setup  ## the same for an hour, and whether the programs grow
+soak: setup  ## the same and all cases of the cluster tests for two hours, and whether programs grow
+	GPUSHARE_LONG=1 $(RUN) pytest -m cluster
+	$(RUN) python -m tests.trials.faults --minutes 15
 	$(RUN) python -m tests.trials --minutes 60
 
 lint: setup  ## style, types, import rules, generated code
@@ -45,6 +48,7 @@ bench: setup  ## what filter, binds, events and the kubelet's calls cost, and po
 	$(RUN) python -m bench.filter
 	$(RUN) python -m bench.binds
 	$(RUN) python -m bench.cache
+	$(RUN) python -m bench.pauses
 	$(RUN) python -m bench.deviceplugin
 	$(RUN) python -m bench.throughput --rows exact,small --rounds 3
 

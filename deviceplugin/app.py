@@ -10,6 +10,7 @@ from aiohttp import web
 
 from deviceplugin.allocation import Allocations
 from deviceplugin.binding import Binding
+from deviceplugin.card_metrics import CARD_DETAIL
 from deviceplugin.cdi import Specs
 from deviceplugin.cdi_probe import probe
 from deviceplugin.checkpoint_file import CheckpointFile
@@ -75,6 +76,7 @@ class _NodeHalf:
         checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
         specs = Specs(settings.cdi_dir)
         watch = NodePods()
+        CARD_DETAIL.node, CARD_DETAIL.pods = settings.node_name, watch
         reports = PodReport(
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )

@@ -5,6 +5,7 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from deviceplugin.card_metrics import CARD_DETAIL
 from deviceplugin.devices import worst_bytes
 from deviceplugin.usage import Usage
 from gpushare.cards import Inventory
@@ -150,6 +151,7 @@ def show_list(inventory: Inventory, *, is_refused: bool, warnings: Collection[st
 
 def show_cards(inventory: Inventory, states: Mapping[str, str], unreadable: int) -> None:
     """What is offered, each card's own state, by UUID, and how many cards have never answered."""
+    CARD_DETAIL.inventory = inventory
     healths = [
         "mig" if states[card.uuid] == "mig" else card.health.value for card in inventory.cards
     ]

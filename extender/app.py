@@ -14,6 +14,7 @@ from extender.bind import WRITE_SECONDS, Binder
 from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from extender.configuration import Configuration
 from extender.evict import Evictor
+from extender.node_metrics import NodeMetrics
 from extender.reconcile import OVERDUE_SECONDS, Reconciler
 from extender.reload import Reload
 from extender.routes import Routes
@@ -56,8 +57,8 @@ async def run(configuration: Configuration, path: Path) -> None:
         except asyncio.QueueFull:
             log.warning("too many events to tell", extra={"reason": reason, "about": message})
 
-    cluster = Cluster(configuration.unit_mib, notice, clock)
-    metrics.register(cluster)
+    cluster = Cluster(configuration.unit_mib, notice, clock, configuration.policy)
+    node_metrics = NodeMetrics(cluster.ledger)
     async with Kube.connect(configuration.kubeconfig) as kube:
         binder = Binder(cluster, kube, clock)
         pods = Informer(kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster))
@@ -68,6 +69,13 @@ async def run(configuration: Configuration, path: Path) -> None:
             cluster, kube, notice, clock, after_seconds=configuration.evict_after_seconds
         )
         nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster))
+
+        metrics.register(
+            cluster,
+            node_metrics,
+            {"pods": pods, "failed_pods": failed, "nodes": nodes},
+            unknown=binder.unknown,
+        )
 
         async def list_and_watch_pods() -> None:
             # A predecessor's last write may land until then; the list must show it.
@@ -97,7 +105,13 @@ async def run(configuration: Configuration, path: Path) -> None:
                     clock=clock,
                 )
 
-        routes = Routes(cluster, binder, why_not_ready, limits=configuration.limits)
+        routes = Routes(
+            cluster,
+            binder,
+            why_not_ready,
+            limits=configuration.limits,
+            more_metrics=node_metrics.render,
+        )
 
         def apply(changed: Configuration) -> None:
             logs.set_level(changed.log_level)

@@ -43,7 +43,9 @@ class Audit:
 
     def __init__(self, ledger: Ledger, pods: Pods, clock: Clock) -> None:
         self._ledger, self._pods, self._clock = ledger, pods, clock
-        self._due: list[tuple[Callable[[str], Difference | None], str]] = []
+        # Keys alone: tens of thousands of new tuples would have Python look for garbage.
+        self._due: list[str] = []
+        self._compare: Callable[[str], Difference | None] = self._pod
         self._next: list[Callable[[], None]] = []
         self._told: dict[str, Difference] = {}
         self._ended_at = clock.monotonic()
@@ -69,7 +71,7 @@ class Audit:
         while self._due or self._next:
             if not self._due:
                 self._next.pop()()
-            elif (difference := self._look(*self._due.pop())) is not None:
+            elif (difference := self._look(self._compare, self._due.pop())) is not None:
                 found.append(difference)
             if self._clock.monotonic() - began >= seconds:
                 break
@@ -100,13 +102,13 @@ class Audit:
         return found
 
     def _list_pods(self) -> None:
-        self._due = [(self._pod, uid) for uid in self._pods.pod_uids()]
+        self._due, self._compare = self._pods.pod_uids(), self._pod
 
     def _list_shares(self) -> None:
-        self._due = [(self._pod, uid) for uid in self._ledger.holders()]
+        self._due, self._compare = self._ledger.holders(), self._pod
 
     def _list_nodes(self) -> None:
-        self._due = [(self._node, node) for node in self._ledger.nodes()]
+        self._due, self._compare = list(self._ledger.nodes()), self._node
 
     def _pod(self, uid: str) -> Difference | None:
         held, counted = self._ledger.share(uid), self._pods.fresh_share(uid)

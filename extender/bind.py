@@ -36,7 +36,11 @@ WRITES_AT_ONCE: Final = 16
 
 
 class BindRefused(GpushareError):
-    """The pod was not bound; the text is for its owner."""
+    """The pod was not bound; the text is for its owner, ``outcome`` is a word for the metric."""
+
+    def __init__(self, message: str, outcome: str = "refused") -> None:
+        super().__init__(message)
+        self.outcome = outcome
 
 
 class TooManyBinds(ApiError):
@@ -82,6 +86,11 @@ class Binder:
         key = (reserve.pod_uid, reserve.node)
         return key in self._running or self._may_land_until.get(key, 0.0) > self._clock.monotonic()
 
+    def unknown(self) -> int:
+        """How many reserves no write is under way for: what became of theirs is not known yet."""
+        held = self._cluster.ledger.reserves()
+        return sum((reserve.pod_uid, reserve.node) not in self._running for reserve in held)
+
     async def _bind(self, args: BindingArgs, until: float) -> None:
         pod = await self._find(args)
         if self._is_bound_as_wanted(pod, args):
@@ -96,7 +105,8 @@ class Binder:
             self._keep(decision.reserve)
             raise BindRefused(
                 f"whether {pod.key} is bound to {args.node} is not known yet, its GPU stays "
-                f"reserved until it is: {err}"
+                f"reserved until it is: {err}",
+                "unknown",
             ) from err
         except ApiError as err:
             self._release(decision.reserve)
@@ -141,7 +151,8 @@ class Binder:
             ) from err
         if pod.uid != args.pod_uid:
             raise BindRefused(
-                f"pod {pod.key} with uid {args.pod_uid[:64]} is gone: the name now means another"
+                f"pod {pod.key} with uid {args.pod_uid[:64]} is gone: the name now means another",
+                "gone",
             )
         return pod
 
@@ -151,11 +162,12 @@ class Binder:
         if not node:
             return False
         if node != args.node:
-            raise BindRefused(f"pod {pod.key} is already bound to node {node}")
+            raise BindRefused(f"pod {pod.key} is already bound to node {node}", "elsewhere")
         if share is not None and share.is_unplaced:
             raise BindRefused(
                 f"pod {pod.key} is already bound to node {node}, by somebody else: "
-                f"{share.why_unplaced}"
+                f"{share.why_unplaced}",
+                "elsewhere",
             )
         return True
 
@@ -207,17 +219,19 @@ class Binder:
                 now = await self._kube.get_pod(meta.namespace, meta.name)
         except NotFound:
             self._release(reserve)
-            raise BindRefused(f"pod {pod.key} is gone") from conflict
+            raise BindRefused(f"pod {pod.key} is gone", "gone") from conflict
         except (ApiError, TimeoutError) as err:
             self._keep(reserve)
             raise BindRefused(
-                f"whether {pod.key} is bound to {reserve.node} is not known yet: {conflict}"
+                f"whether {pod.key} is bound to {reserve.node} is not known yet: {conflict}",
+                "unknown",
             ) from err
         if now.uid == reserve.pod_uid and now.node == reserve.node and _same(now, decision):
             return
         self._release(reserve)
         if now.uid == reserve.pod_uid and now.node:
-            raise BindRefused(f"pod {pod.key} is already bound to node {now.node}") from conflict
+            text = f"pod {pod.key} is already bound to node {now.node}"
+            raise BindRefused(text, "elsewhere") from conflict
         raise BindRefused(f"pod {pod.key} could not be bound: {conflict}") from conflict
 
     def _keep(self, reserve: Reserve) -> None:

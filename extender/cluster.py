@@ -169,12 +169,18 @@ class Cluster:
 
     def pods_replaced(self, items: list[Pod]) -> None:
         """Take a list of all pods; what was known and is not in it is gone."""
+        for _ in self.replacing_pods(items):
+            pass
+
+    def replacing_pods(self, items: list[Pod]) -> Iterator[None]:
+        """The same pod by pod: each step is as if the watch had told it, so others may go on."""
         listed = {pod.uid for pod in items}
         for uid in [uid for uid in self._pods if uid not in listed]:
             self._forget(uid)
+            yield
         for pod in items:
-            if not _is_same(self._pods.get(pod.uid), pod):
-                self.pod_changed(pod)
+            self.pod_changed(pod)
+            yield
         self.audit.begin()
 
     def pod_changed(self, pod: Pod) -> None:
@@ -212,11 +218,19 @@ class Cluster:
         self._forget(pod.uid)
 
     def nodes_replaced(self, items: list[Node]) -> None:
+        """Take a list of all nodes; what was known and is not in it is gone."""
+        for _ in self.replacing_nodes(items):
+            pass
+
+    def replacing_nodes(self, items: list[Node]) -> Iterator[None]:
+        """The same node by node."""
         listed = {node.name for node in items}
         for name in [name for name in self._nodes if name not in listed]:
             self._drop_node(name)
+            yield
         for node in items:
             self.node_changed(node)
+            yield
         self.audit.begin()
 
     def node_changed(self, node: Node) -> None:
@@ -233,7 +247,7 @@ class Cluster:
             self._open(node.name)
         else:
             if self.unreadable.get(node.name) != wrong:
-                log.warning(why.text, extra={"node": node.name, "why": wrong})
+                log.warning("annotation unreadable", extra={"node": node.name, "why": wrong})
                 self._notice(node, _EVENTS[why], wrong)
             self.unreadable[node.name], self.closed[node.name] = wrong, why
         self.ledger.set_inventory(node.name, found)
@@ -333,7 +347,8 @@ class Cluster:
         # A node that is not known yet says nothing about the pod.
         elif share.node in self._nodes and pod.uid not in self._told_unplaced:
             self._told_unplaced.add(pod.uid)
-            log.warning("pod is unplaced", extra={"pod": share.pod_key, "why": share.why_unplaced})
+            about = {"pod": share.pod_key, "uid": pod.uid, "node": share.node}
+            log.warning("pod is unplaced", extra={**about, "why": share.why_unplaced})
             self._notice(
                 pod,
                 "GpushareUnplaced",
@@ -386,7 +401,8 @@ class Cluster:
         if pod.uid in self.changed_decisions:
             return
         self.changed_decisions.add(pod.uid)
-        log.warning("decision changed by somebody", extra={"pod": pod.key})
+        about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
+        log.warning("decision changed by somebody", extra=about)
         self._notice(
             pod,
             "GpushareDecisionChanged",
@@ -394,10 +410,9 @@ class Cluster:
         )
 
 
-def _is_same(known: Pod | None, listed: Pod) -> bool:
-    """Whether a list shows only what is known: of 50,000 pods nearly all, and filters wait."""
-    version = listed.metadata.resource_version
-    return known is not None and version != "" and version == known.metadata.resource_version
+def _is_same(before: Pod, after: Pod) -> bool:
+    version = after.metadata.resource_version
+    return bool(version) and version == before.metadata.resource_version
 
 
 def _same_cards(before: Node, after: Node) -> bool:
@@ -408,7 +423,7 @@ class PodHandler:
     """Hands the pod watch to the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.replaced = cluster.pods_replaced
+        self.replaced = cluster.replacing_pods
         self.changed = cluster.pod_changed
         self.deleted = cluster.pod_deleted
 
@@ -428,6 +443,6 @@ class NodeHandler:
     """Hands the node watch to the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.replaced = cluster.nodes_replaced
+        self.replaced = cluster.replacing_nodes
         self.changed = cluster.node_changed
         self.deleted = cluster.node_deleted

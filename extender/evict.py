@@ -55,18 +55,19 @@ class Evictor:
                 return
 
     async def _evict(self, pod: Pod, why: str) -> bool:
+        about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         try:
             await self._kube.evict_pod(pod)
         except NotFound:
-            log.info("pod is gone already", extra={"pod": pod.key})
+            log.info("pod is gone already", extra=about)
         except ApiError as err:
             # 429: a PodDisruptionBudget; 409: it is not what the watch has shown any more, and may
             # run by now.
-            log.warning("pod not evicted yet", extra={"pod": pod.key, "why": str(err)})
+            log.warning("pod not evicted yet", extra={**about, "why": str(err)})
             return False
         else:
             EVICTIONS.labels(why).inc()
-            log.warning("pod evicted", extra={"pod": pod.key, "uid": pod.uid, "why": why})
+            log.warning("pod evicted", extra={**about, "why": why})
             condition = pod.condition(CONDITION_CARD_USABLE)
             said = condition.message if condition is not None else ""
             self._notice(

@@ -1,13 +1,16 @@
 """What the extender counts, in Prometheus conventions."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections import Counter as Counts
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol
 
 from prometheus_client import REGISTRY, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from extender.cluster import Cluster
+from extender.node_metrics import NodeMetrics
+from gpushare.kube.informer import CAUSES
 
 REQUESTS: Final = Counter(
     "gpushare_extender_requests", "Calls of a verb by outcome.", ("verb", "outcome")
@@ -39,61 +42,43 @@ class LedgerCollector(Collector):
         self._cluster = cluster
 
     def collect(self) -> Iterator[Metric]:
-        ledger = self._cluster.ledger
-        labels = ("node", "card", "uuid")
-        units = GaugeMetricFamily("gpushare_card_units", "Units of a card.", labels=labels)
-        used = GaugeMetricFamily("gpushare_card_used_units", "Units held by pods.", labels=labels)
-        reserved = GaugeMetricFamily(
-            "gpushare_card_reserved_units",
-            "Units held for decisions that are not yet on the API server.",
-            labels=labels,
-        )
-        healthy = GaugeMetricFamily("gpushare_card_healthy", "1 if usable.", labels=labels)
-        over = GaugeMetricFamily(
-            "gpushare_card_over_units",
-            "Units held beyond what the card has: it shrank under its pods, or a write slipped by.",
-            labels=labels,
-        )
-        for node in sorted(ledger.nodes()):
-            account = ledger.account(node)
-            for entry in account.cards if account is not None else ():
-                names = (node, str(entry.card.index), entry.card.uuid)
-                units.add_metric(names, entry.card.units)
-                used.add_metric(names, entry.used)
-                reserved.add_metric(names, entry.reserved)
-                healthy.add_metric(names, entry.card.is_healthy)
-                over.add_metric(names, entry.over)
-        yield from (units, used, reserved, healthy, over)
-        unplaced = sum(share.is_unplaced for share in ledger.shares())
+        cluster = self._cluster
         yield GaugeMetricFamily(
-            "gpushare_unplaced_pods", "Bound pods whose card cannot be told.", value=unplaced
+            "gpushare_unplaced_pods",
+            "Bound pods whose card cannot be told.",
+            value=len(cluster.unplaced),
         )
         yield GaugeMetricFamily(
             "gpushare_reserves",
             "Decisions that are not yet on the API server.",
-            value=sum(1 for _ in ledger.reserves()),
+            value=sum(1 for _ in cluster.ledger.reserves()),
         )
         yield GaugeMetricFamily(
             "gpushare_unreadable_inventories",
             "Nodes whose inventory or cordoned-cards annotation cannot be read.",
-            value=len(self._cluster.unreadable),
+            value=len(cluster.unreadable),
         )
         yield GaugeMetricFamily(
             "gpushare_changed_decisions",
             "Bound pods whose decision was changed by somebody; the first one is believed.",
-            value=len(self._cluster.changed_decisions),
+            value=len(cluster.changed_decisions),
         )
         yield GaugeMetricFamily(
             "gpushare_extender_cooling_nodes",
             "Nodes that take no pods because they have just failed some at admission.",
-            value=self._cluster.cooling_nodes(),
+            value=cluster.cooling_nodes(),
+        )
+        yield CounterMetricFamily(
+            "gpushare_over_cards",
+            "Times that a card came to hold more than it has.",
+            value=cluster.times_over,
         )
         yield GaugeMetricFamily(
             "gpushare_extender_waiting_pods",
             "Pods that no offered node would do for when kube-scheduler last asked.",
-            value=len(self._cluster.waiting),
+            value=len(cluster.waiting),
         )
-        kept = [type(each).__name__.lower() for each in ledger.kept()]
+        kept = [type(each).__name__.lower() for each in cluster.ledger.kept()]
         plans = GaugeMetricFamily(
             "gpushare_plans", "Holds and claims that keep room on cards.", labels=("what",)
         )
@@ -105,14 +90,88 @@ class LedgerCollector(Collector):
         for what in ("hold", "claim"):
             plans.add_metric((what,), kept.count(what))
         for what in ("reserve", "hold", "claim"):
-            freed.add_metric((what,), self._cluster.freed[what])
+            freed.add_metric((what,), cluster.freed[what])
         yield from (plans, freed)
         yield CounterMetricFamily(
             "gpushare_ledger_differences",
-            "Shares that the ledger had otherwise than a fresh count; any is a defect.",
-            value=self._cluster.differences,
+            "What the ledger had otherwise than a fresh count; any is a defect.",
+            value=cluster.differences,
+        )
+        yield CounterMetricFamily(
+            "gpushare_ledger_audits",
+            "Rounds in which everything in the ledger was compared with a fresh count.",
+            value=cluster.audit.rounds,
+        )
+        yield GaugeMetricFamily(
+            "gpushare_ledger_audit_longest_pause_seconds",
+            "The longest time for which comparing has held up everything else.",
+            value=cluster.audit.longest_pause,
         )
 
 
-def register(cluster: Cluster) -> None:
+class Watch(Protocol):
+    """What is told of an informer."""
+
+    restarts: Counts[str]
+
+    @property
+    def age(self) -> float: ...
+
+
+class StateCollector(Collector):
+    """What the parts beside the ledger say of themselves.
+
+    ``watches`` by the resource that they are of; ``unknown`` counts the reserves whose write has
+    ended without an answer; ``leads`` says whether this replica decides.
+    """
+
+    def __init__(
+        self,
+        watches: Mapping[str, Watch],
+        unknown: Callable[[], int],
+        leads: Callable[[], bool],
+        nodes: NodeMetrics,
+    ) -> None:
+        self._watches, self._unknown, self._leads, self._nodes = watches, unknown, leads, nodes
+
+    def collect(self) -> Iterator[Metric]:
+        age = GaugeMetricFamily(
+            "gpushare_extender_cache_age_seconds",
+            "Since the API server was last heard of: by an event, a bookmark or a list.",
+            labels=("resource",),
+        )
+        restarts = CounterMetricFamily(
+            "gpushare_extender_watch_restarts",
+            "Watches that ended, by cause.",
+            labels=("resource", "cause"),
+        )
+        for resource, watch in self._watches.items():
+            age.add_metric((resource,), watch.age)
+            for cause in CAUSES:
+                restarts.add_metric((resource, cause), watch.restarts[cause])
+        yield from (age, restarts)
+        yield GaugeMetricFamily(
+            "gpushare_unknown_reserves",
+            "Reserves whose write has ended without an answer that says what became of it.",
+            value=self._unknown(),
+        )
+        yield GaugeMetricFamily(
+            "gpushare_extender_leader", "1 on the replica that decides.", value=self._leads()
+        )
+        yield GaugeMetricFamily(
+            "gpushare_extender_metrics_longest_pause_seconds",
+            "The longest time for which rendering these pages has held up everything else.",
+            value=self._nodes.longest_pause,
+        )
+
+
+def register(
+    cluster: Cluster,
+    nodes: NodeMetrics,
+    watches: Mapping[str, Watch],
+    *,
+    unknown: Callable[[], int],
+    leads: Callable[[], bool] = lambda: True,
+) -> None:
     REGISTRY.register(LedgerCollector(cluster))
+    REGISTRY.register(StateCollector(watches, unknown, leads, nodes))

@@ -79,7 +79,7 @@ class Reconciler:
         except NotFound:
             why = "pod is gone"
         except (ApiError, TimeoutError) as err:
-            log.info("reserve stays", extra={"uid": reserve.pod_uid, "why": repr(err)})
+            log.info("reserve stays", extra={**_fields(reserve), "why": repr(err)})
             return
         else:
             why = self._why_free(reserve, pod)
@@ -103,9 +103,11 @@ class Reconciler:
         return ""
 
     def _let_go(self, reserve: Reserve, why: str) -> None:
-        log.warning(
-            "reserve released",
-            extra={"uid": reserve.pod_uid, "node": reserve.node, "why": why},
-        )
+        log.warning("reserve released", extra={**_fields(reserve), "why": why})
         self._cluster.ledger.release(reserve.pod_uid, reserve.node)
         self._cluster.units_freed(reserve.node, "reserve", reserve.pod_uid)
+
+
+def _fields(reserve: Reserve) -> dict[str, str]:
+    name = f"{reserve.namespace}/{reserve.name}"
+    return {"pod": name, "uid": reserve.pod_uid, "node": reserve.node}

@@ -11,7 +11,7 @@ from extender.configuration import Limits
 from extender.guard import Gate, guard
 from extender.reading import Reading
 from extender.verbs import Verbs
-from gpushare.telemetry.health import WhyNotReady, add_pages
+from gpushare.telemetry.health import MoreMetrics, WhyNotReady, add_pages, nothing
 
 MIB: Final = 2**20
 MAX_BODY: Final = 64 * MIB  # 5,000 full nodes are some 40 MiB; aiohttp's default is 1 MiB
@@ -31,7 +31,9 @@ class Routes:
         why_not_ready: WhyNotReady,
         *,
         limits: Limits | None = None,
+        more_metrics: MoreMetrics = nothing,
     ) -> None:
+        self._more_metrics = more_metrics
         self._verbs, self._reading = Verbs(cluster, binder), Reading(cluster)
         self._why_not_ready = why_not_ready
         self._limits = limits or Limits()
@@ -62,5 +64,5 @@ class Routes:
         app = web.Application(
             client_max_size=most, middlewares=[guard(self._why_not_ready, gate), *check]
         )
-        add_pages(app, self._why_not_ready)
+        add_pages(app, self._why_not_ready, self._more_metrics)
         return app

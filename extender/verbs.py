@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from extender.bind import Binder
+from extender.bind import Binder, BindRefused
 from extender.cluster import Cluster
 from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
 from extender.preempt import judge
@@ -23,7 +23,7 @@ from extender.wire import (
     preemption_decoder,
 )
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import GpushareError, RequestError
+from gpushare.errors import GpushareError, NoRoom, RequestError
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +94,17 @@ class Verbs:
             await self._binder.bind(args)
         except GpushareError as err:
             # In a 200: kube-scheduler hides the text of any other status from the pod's owner.
-            request[OUTCOME] = "refused"
-            log.warning("bind refused", extra={"uid": args.pod_uid, "why": str(err)})
+            request[OUTCOME] = _outcome(err)
+            log.warning(
+                "bind refused",
+                extra={
+                    "pod": f"{args.pod_namespace}/{args.pod_name}",
+                    "uid": args.pod_uid,
+                    "node": args.node,
+                    "outcome": request[OUTCOME],
+                    "why": str(err),
+                },
+            )
             return answer(BindingResult(str(err)[:MAX_ERROR]))
         request[OUTCOME] = "bound"
         return answer(BindingResult())
@@ -118,11 +127,18 @@ class Verbs:
             "preemption judged",
             extra={
                 "pod": args.pod.key,
+                "uid": args.pod.uid,
                 "kept": len(found.kept),
                 "vetoed": Counter(found.vetoed.values()),
             },
         )
         return answer(PreemptionResult({node: proposed[node] for node in found.kept}))
+
+
+def _outcome(err: GpushareError) -> str:
+    if isinstance(err, BindRefused):
+        return err.outcome
+    return "no_room" if isinstance(err, NoRoom) else "refused"
 
 
 def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None]:

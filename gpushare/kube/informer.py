@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -31,14 +31,19 @@ LIST_AFTER_FAILURES = 10
 MOST_RETRY_AFTER = 30.0
 # Lines that came together are read without a pause: who waits for an answer has a turn between.
 EVENTS_AT_ONCE = 16
+SLICE_SECONDS = 0.002  # of taking a list in
+CAUSES = ("ended", "expired", "silent", "behind", "refused", "lost")
 
 T = TypeVar("T", bound=Pod | Node)
 
 
 class Handler(Protocol[T]):
-    """Called in order, never concurrently. ``replaced`` states the whole collection."""
+    """Called in order, never concurrently. ``replaced`` states the whole collection.
 
-    def replaced(self, items: list[T], /) -> None: ...
+    It may return steps, which are taken with pauses in which everything else goes on.
+    """
+
+    def replaced(self, items: list[T], /) -> Iterator[None] | None: ...
     def changed(self, item: T, /) -> None: ...
     def deleted(self, item: T, /) -> None: ...
 
@@ -66,9 +71,9 @@ class _Versioned(msgspec.Struct):
 class Informer(Generic[T]):
     """Keeps a handler informed; ``synced`` is set once the first list has been handed over.
 
-    ``restarts`` counts why watches ended: ``ended`` (the server does so every few minutes),
-    ``expired`` (410: listed again), ``silent`` (no line for too long), ``behind`` (see ``cut``),
-    ``refused`` (any other answer), ``lost`` (the connection).
+    ``restarts`` counts why watches ended, by CAUSES: ``ended`` (the server does so every few
+    minutes), ``expired`` (410: listed again), ``silent`` (no line for too long), ``behind`` (see
+    ``cut``), ``refused`` (any other answer), ``lost`` (the connection).
     """
 
     def __init__(
@@ -155,7 +160,7 @@ class Informer(Generic[T]):
             if not next_page:
                 break
         self._heard_at = time.monotonic()
-        self._handler.replaced(items)
+        await in_slices(self._handler.replaced(items) or ())
         self._resource_version = page.metadata.resource_version
 
     async def _watch(self, backoff: Backoff) -> None:
@@ -199,6 +204,15 @@ class Informer(Generic[T]):
     def _share(self, item: T) -> None:
         if isinstance(item, Pod):
             self._parts.share(item)
+
+
+async def in_slices(steps: Iterable[None]) -> None:
+    """Take all steps, and let others go on after every SLICE_SECONDS of them."""
+    began = time.perf_counter()
+    for _ in steps:
+        if time.perf_counter() - began >= SLICE_SECONDS:
+            await asyncio.sleep(0)
+            began = time.perf_counter()
 
 
 def _asked(err: Exception) -> float:

@@ -1,7 +1,7 @@
 """The pages that every program has: /healthz, /readyz, /metrics and /version."""
 
 import platform
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import metadata
 from typing import Final
@@ -16,14 +16,26 @@ from gpushare.errors import SettingsError
 BACKLOG: Final = 1024
 
 WhyNotReady = Callable[[], Sequence[str]]
+MoreMetrics = Callable[[], Awaitable[bytes]]
 
 
 def version() -> str:
     return metadata.version("gpushare")
 
 
-def add_pages(app: web.Application, why_not_ready: WhyNotReady) -> None:
-    """Add the four pages; ``why_not_ready`` gives reasons, none of them meaning ready."""
+async def nothing() -> bytes:
+    return b""
+
+
+def add_pages(
+    app: web.Application,
+    why_not_ready: WhyNotReady,
+    more_metrics: MoreMetrics = nothing,
+) -> None:
+    """Add the four pages; ``why_not_ready`` gives reasons, none of them meaning ready.
+
+    ``more_metrics`` renders what is too much to be collected at once.
+    """
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -36,7 +48,8 @@ def add_pages(app: web.Application, why_not_ready: WhyNotReady) -> None:
 
     async def metrics(_: web.Request) -> web.Response:
         content_type = {"Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=generate_latest(REGISTRY), headers=content_type)
+        more = await more_metrics()
+        return web.Response(body=generate_latest(REGISTRY) + more, headers=content_type)
 
     async def show_version(_: web.Request) -> web.Response:
         return web.json_response({"version": version(), "python": platform.python_version()})

@@ -73,7 +73,7 @@ def test_a_pod_larger_than_any_card_waits_and_says_why(gpushare: Gpushare, pods:
 def test_a_waiting_pod_is_bound_after_the_end_of_the_one_before(
     gpushare: Gpushare, pods: Workloads, history: History
 ):
-    slow = {"WORKLOAD_STOP_SECONDS": "5"}
+    slow = {"WORKLOAD_STOP_SECONDS": "2"}
     pods.run(*(pod(f"full-{i}", CARD_MIB, node="n1", env=slow) for i in range(2)))
     pods.create(pod("waits", CARD_MIB, node="n1"))
 

@@ -9,7 +9,7 @@ from localcluster.errors import ApiError
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, is_running, pod
-from tests.cluster.expect import env_is_card_on_record, sums_are_right
+from tests.cluster.expect import LONG, env_is_card_on_record, sums_are_right
 
 pytestmark = pytest.mark.cluster
 
@@ -122,14 +122,17 @@ def test_pods_of_a_node_that_starts_long_before_its_plugin_come_again_on_their_r
     sums_are_right(gpushare, pods)
 
 
+# Each on a node of one binding, so that each thing restarts under both; soak takes them all.
 PAIRS = [
-    ("deviceplugin", "kubelet"),
-    ("kubelet", "deviceplugin"),
-    ("kubelet", "containerd"),
-    ("containerd", "deviceplugin"),
-    ("node", "deviceplugin"),
-    ("node", "kubelet"),
+    (LATE, ("deviceplugin", "kubelet")),
+    (EARLY, ("kubelet", "deviceplugin")),
+    (LATE, ("kubelet", "containerd")),
+    (EARLY, ("containerd", "deviceplugin")),
+    (LATE, ("node", "deviceplugin")),
+    (EARLY, ("node", "kubelet")),
 ]
+if LONG:
+    PAIRS = [(node, pair) for node in (LATE, EARLY) for _, pair in PAIRS]
 
 
 def kill(gpushare: Gpushare, what: str, node: str) -> None:
@@ -139,7 +142,12 @@ def kill(gpushare: Gpushare, what: str, node: str) -> None:
         gpushare.cluster.kill(f"{what}-{node}")
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids="-then-".join)
+@pytest.mark.parametrize(
+    ("node", "pair"),
+    PAIRS,
+    ids=["-".join([node, *pair]) for node, pair in PAIRS],
+    indirect=["node"],
+)
 def test_pods_that_start_while_two_things_restart_run_on_their_records_card(
     gpushare: Gpushare,
     pods: Workloads,

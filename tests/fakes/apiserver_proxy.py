@@ -156,6 +156,10 @@ class Proxy:
             self._problem = problem
         finally:
             self._ready.set()
+            left = asyncio.all_tasks(self._loop)
+            for each in left:
+                each.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self._loop.close()
 
     async def _serve(self) -> None:

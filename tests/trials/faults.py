@@ -15,7 +15,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from localcluster.cluster import Cluster
@@ -24,8 +26,8 @@ from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port
 from localcluster.interrupts import run_command
 from localcluster.wait import wait_until
 from tests.cluster.history import History
-from tests.fakes.apiserver_proxy import Asked, Fault, Kind, binds, lists, reads_pod, watches
-from tests.trials.stage import UNITS, Stage, small_pod, stage
+from tests.fakes.apiserver_proxy import Fault, Kind, binds, lists, reads_pod, watches
+from tests.trials.stage import UNITS, Injected, Stage, small_pod, stage
 from tests.trials.trial import NAME
 
 NODES, CARDS = 10, 4
@@ -36,14 +38,6 @@ BEYOND_SECONDS = 30.0  # a reserve whose pod is not bound is let go of long befo
 NODE = "f00"
 KILL_SECONDS = (0.2, 2.5)
 KILLS = 6
-
-
-@dataclass(frozen=True)
-class Injected:
-    kind: Kind
-    matches: Callable[[Asked], bool]
-    times: int = 20
-    seconds: float = 0.0
 
 
 ROUNDS: dict[str, Sequence[Injected]] = {
@@ -95,10 +89,7 @@ class Trial:
     def play(self, name: str, faults: Sequence[Injected]) -> None:
         """One round: fill all cards under these faults."""
         begun, stage = time.monotonic(), self.stage
-        made = [
-            stage.proxy.fault(each.kind, each.matches, times=each.times, seconds=each.seconds)
-            for each in faults
-        ]
+        made = stage.inject(faults)
         count = stage.pods_that_fit(PER_POD)
         stage.create(f"r{self.rounds}", count, PER_POD)
         took = self.judge(name, count, begun)
@@ -129,19 +120,25 @@ class Trial:
         """Create pods, and kill the extender at random until all are bound."""
         begun, stage, kills = time.monotonic(), self.stage, 0
         units = UNITS * len(stage.sizes) // count
-        stage.create("k", count, units)
         name = f"extender killed, {units} units each"
-        end = begun + 10 * KILLS + ROUND_SECONDS
-        while kills < KILLS and stage.bound() < count and time.monotonic() < end:
-            before = stage.bound()
-            wait_until(
-                "the next pods to be bound",
-                lambda before=before: None if stage.bound() > before else "none",  # type: ignore[misc]
-                seconds=ROUND_SECONDS,
-            )
-            time.sleep(rng.uniform(*KILL_SECONDS))
-            stage.cluster.kill("extender")
-            kills += 1
+
+        def more_than(before: int) -> str | None:
+            found = stage.bound()
+            return None if found > before or found == count else f"{found} are"
+
+        with ThreadPoolExecutor(1) as pool:
+            creating = pool.submit(stage.create, "k", count, units)
+            while kills < KILLS:
+                before = stage.bound()
+                wait_until(
+                    "the next pods to be bound", partial(more_than, before), seconds=ROUND_SECONDS
+                )
+                time.sleep(rng.uniform(*KILL_SECONDS))
+                if stage.bound() == count:
+                    break
+                stage.cluster.kill("extender")
+                kills += 1
+            creating.result()
         took = self.judge(name, count, begun)
         self.say(f"{took:5.1f} s  {name}: {count} pods, {kills} kills")
 

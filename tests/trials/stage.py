@@ -1,9 +1,10 @@
 """Paper nodes with cards and an extender behind the steered proxy: where faults are played."""
 
 import http.client
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from localcluster.specs import PaperNode
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
 from tests.cluster.history import RESOURCE, History
-from tests.fakes.apiserver_proxy import Proxy
+from tests.fakes.apiserver_proxy import Asked, Fault, Kind, Proxy
 from tests.trials.cards_over_time import held_now, wrong_moments
 
 LABEL = {"trial/faults": "true"}
@@ -47,6 +48,16 @@ def small_pod(name: str, units: int, **spec: Any) -> dict[str, Any]:
     return pod(name, units, nodeSelector=LABEL, terminationGracePeriodSeconds=0, **spec)
 
 
+@dataclass(frozen=True)
+class Injected:
+    """A fault to be made: ``times`` requests that match meet it."""
+
+    kind: Kind
+    matches: Callable[[Asked], bool]
+    times: int = 20
+    seconds: float = 0.0
+
+
 class Stage:
     """Creates pods that fill the nodes, and judges what became of them."""
 
@@ -64,6 +75,12 @@ class Stage:
     def pods_that_fit(self, units: int) -> int:
         return len(self.sizes) * (UNITS // units)
 
+    def inject(self, faults: Sequence[Injected]) -> list[Fault]:
+        return [
+            self.proxy.fault(each.kind, each.matches, times=each.times, seconds=each.seconds)
+            for each in faults
+        ]
+
     def create(self, prefix: str, count: int, units: int) -> None:
         """Create pods from several threads at once."""
 
@@ -72,11 +89,9 @@ class Stage:
                 for number in range(first, count, _CREATORS):
                     api.request("POST", PODS, small_pod(f"{prefix}-{number}", units))
 
-        threads = [threading.Thread(target=some, args=(first,)) for first in range(_CREATORS)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        with ThreadPoolExecutor(_CREATORS) as pool:
+            for each in [pool.submit(some, first) for first in range(_CREATORS)]:
+                each.result()
 
     def create_one(self, described: dict[str, Any]) -> None:
         with self.cluster.api() as api:

@@ -150,6 +150,19 @@ async def test_a_watch_that_was_seen_to_be_behind_is_cut_and_goes_on_from_its_ve
     assert watches(door) == ["5", "5"]
 
 
+async def test_others_go_on_while_a_list_is_taken_in(monkeypatch):
+    monkeypatch.setattr(informer, "SLICE_SECONDS", 0.0)
+    steps = iter([None] * 50)
+    turns = 0
+    async with asyncio.TaskGroup() as tasks:
+        taking = tasks.create_task(informer.in_slices(steps))
+        while not taking.done():
+            await asyncio.sleep(0)
+            turns += 1
+    assert turns >= 50
+    assert not list(steps)
+
+
 async def test_a_server_that_asks_for_time_is_given_it(tmp_path):
     busy = status(429, "TooManyRequests", retry_after="1")
     answers = [listed("5", "a"), busy, watch(event("ADDED", "b", "6"), then=hang)]

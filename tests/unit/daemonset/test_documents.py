@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 
 import deviceplugin.metrics
 from deviceplugin import settings
-from extender import metrics
+from extender import metrics, node_metrics
 from extender.cluster import Cluster
 from extender.configuration import Configuration
 from gpushare import contract, inventory
@@ -73,7 +73,7 @@ def test_no_failure_case_is_left_out():
     rows = re.findall(
         r"^\| (\d+) \|.*\| (.+) \|$", (DOCS / "failure-cases.md").read_text(), re.MULTILINE
     )
-    assert [int(number) for number, _ in rows] == list(range(1, 58))
+    assert [int(number) for number, _ in rows] == list(range(1, 70))
     assert all("`test_" in shown or shown.startswith("none: ") for _, shown in rows)
 
 
@@ -86,9 +86,12 @@ def test_examples_can_be_read(document):
 
 
 def test_every_metric_is_in_the_table_and_nothing_else():
+    cluster = Cluster(1, lambda *_: None, SystemClock())
+    nodes = node_metrics.NodeMetrics(cluster.ledger)
     families = [
         *REGISTRY.collect(),
-        *metrics.LedgerCollector(Cluster(1, lambda *_: None, SystemClock())).collect(),
+        *metrics.LedgerCollector(cluster).collect(),
+        *metrics.StateCollector({}, lambda: 0, lambda: True, nodes).collect(),
     ]
     assert deviceplugin.metrics.CALLS in REGISTRY._collector_to_names
     exposed = {
@@ -96,6 +99,7 @@ def test_every_metric_is_in_the_table_and_nothing_else():
         for family in families
         if family.name.startswith("gpushare_")
     }
+    exposed |= {*node_metrics.OF_NODES, *node_metrics.OF_ALL}
     text = (DOCS / "operations.md").read_text()
     assert set(re.findall(r"^\| `(gpushare_\w+)`", text, re.MULTILINE)) == exposed
 
@@ -107,6 +111,16 @@ def test_the_run_book_is_about_texts_that_the_programs_have():
     quoted = [name or quote for name, quote in headings]
     assert quoted
     assert [each for each in quoted if each not in code] == []
+
+
+def test_every_decision_that_is_logged_is_in_the_table_of_log_lines():
+    text = (DOCS / "operations.md").read_text()
+    table = set(
+        re.findall(r"^\| `([a-z ]+)` \| (?:debug|info|warning|error) \|", text, re.MULTILINE)
+    )
+    code = "".join(path.read_text() for path in ROOT.glob("extender/*.py"))
+    assert table
+    assert [each for each in table if f'"{each}"' not in code] == []
 
 
 def test_every_reason_why_a_pod_does_not_fit_is_explained():

@@ -132,6 +132,44 @@ async def test_an_unknown_outcome_keeps_the_room_until_it_is_known(landed):
         assert bench.held == [(0, 0)]
 
 
+async def test_a_watch_that_has_not_shown_a_bound_pod_is_told_to_be_behind():
+    bench, told = Bench(16), []
+    bench.add(pod("a", 10))
+    reconciler = Reconciler(
+        bench.cluster,
+        bench.binder,
+        bench.kube,
+        bench.time,
+        watch_is_behind=lambda: told.append(bench.time.now),
+    )
+    await bench.bind(pod("a", 10))
+    await reconciler.settle()
+    assert not told, "it may be on its way"
+    bench.time.now += OVERDUE_SECONDS
+    await reconciler.settle()
+    assert len(told) == 1
+    assert bench.held == [(0, 10)], "shares come through the watch alone"
+    bench.watch_catches_up()
+    await reconciler.settle()
+    assert len(told) == 1
+
+
+async def test_how_many_outcomes_are_not_known_is_told():
+    bench = Bench(16)
+    bench.add(pod("a", 10))
+    assert bench.binder.unknown() == 0
+    bench.kube.hold = asyncio.Event()
+    binding = asyncio.create_task(unknown(bench))
+    await bench.kube.asked.wait()
+    assert bench.binder.unknown() == 0, "it is under way"
+    bench.kube.hold.set()
+    await binding
+    assert bench.binder.unknown() == 1
+    await bench.bind(pod("a", 10))
+    bench.watch_catches_up()
+    assert bench.binder.unknown() == 0
+
+
 async def unknown(bench, name="a"):
     bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("timeout")], False
     with pytest.raises(BindRefused):

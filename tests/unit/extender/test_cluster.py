@@ -171,6 +171,18 @@ def test_a_pod_that_asks_nothing_of_us_is_not_kept():
     assert made.pod("uid-a") is None
 
 
+def test_a_list_that_is_taken_in_pod_by_pod_is_right_at_every_step():
+    made, _ = cluster()
+    made.node_changed(node("n", 16))
+    made.pod_changed(bound("gone", 8, "GPU-0"))
+    made.pod_changed(bound("stays", 4, "GPU-0"))
+    sums = []
+    for _ in made.replacing_pods([bound("stays", 4, "GPU-0"), bound("new", 3, "GPU-0")]):
+        sums += used(made)
+        assert made.compare() == 0
+    assert sums == [4, 4, 7]
+
+
 class World:
     """What the API server has, beside the cluster that hears of it."""
 

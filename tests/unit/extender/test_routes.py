@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from extender.node_metrics import NodeMetrics
 from extender.routes import Routes
 from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import node, pod
@@ -231,3 +232,13 @@ async def test_metrics_and_version_are_there(client):
     text = await (await client.get("/metrics")).text()
     assert 'gpushare_extender_requests_total{outcome="some",verb="filter"}' in text
     assert (await (await client.get("/version")).json())["version"] == "0.1.0"
+
+
+async def test_the_page_of_metrics_has_the_sums_of_nodes_ready_or_not(bench):
+    bench.reasons.append("pods are not listed yet")
+    render = NodeMetrics(bench.cluster.ledger).render
+    routes = Routes(bench.cluster, bench.binder, lambda: bench.reasons, more_metrics=render)
+    async with TestClient(TestServer(routes.app())) as client:
+        text = await (await client.get("/metrics")).text()
+    assert 'gpushare_node_used_units{node="full"} 8\n' in text
+    assert "gpushare_cluster_largest_request_units 16\n" in text

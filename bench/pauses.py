@@ -1,0 +1,95 @@
+"""For how long metrics, the ledger's own audit and a list of all pods hold up everything else.
+
+    python -m bench.pauses
+
+Clusters of full nodes with 16 pods each. A pause is the time for which no other call of the same
+process is answered; the floor is how late a timer is that nothing holds up.
+"""
+
+import asyncio
+import itertools
+import time
+from contextlib import suppress
+from typing import Self
+
+from extender.cluster import Cluster
+from extender.node_metrics import NodeMetrics
+from gpushare.clock import SystemClock
+from gpushare.contract import ANNOTATION_CARDS
+from gpushare.kube.informer import in_slices
+from tests.builders import node, pod
+
+SIZES = (1000, 5000)
+CARDS, PODS_A_NODE, CARD_UNITS = 8, 16, 80
+TICK_SECONDS = 0.001
+
+
+def filled(nodes: int) -> Cluster:
+    cluster = Cluster(1, lambda *_: None, SystemClock())
+    cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(nodes)])
+    for i, j in itertools.product(range(nodes), range(PODS_A_NODE)):
+        annotations = {ANNOTATION_CARDS: f"GPU-{j % CARDS}"}
+        cluster.pod_changed(pod(f"p{i}-{j}", 30, node=f"n{i}", annotations=annotations))
+    return cluster
+
+
+class Lateness:
+    """The most by which a timer was late while the context lasted, in ms."""
+
+    async def __aenter__(self) -> Self:
+        self.most = 0.0
+        self._task = asyncio.create_task(self._tick())
+        await asyncio.sleep(0.01)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _tick(self) -> None:
+        while True:
+            due = time.perf_counter() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
+            self.most = max(self.most, (time.perf_counter() - due) * 1000)
+
+
+async def measure(nodes: int) -> None:
+    cluster = filled(nodes)
+    for name in cluster.ledger.nodes():
+        cluster.ledger.account(name)
+    metrics = NodeMetrics(cluster.ledger)
+    async with Lateness() as floor:
+        await asyncio.sleep(0.5)
+    rows = [("floor: nothing else", 500.0, floor.most, "")]
+    for what in ("page of metrics, the first time", "page of metrics, nothing changed"):
+        began = time.perf_counter()
+        async with Lateness() as late:
+            page = await metrics.render()
+        took = (time.perf_counter() - began) * 1000
+        rows.append((what, took, late.most, f"{len(page) / 2**20:.1f} MiB"))
+    cluster.audit.begin()
+    began, slices, rounds = time.perf_counter(), 0, cluster.audit.rounds
+    async with Lateness() as late:
+        while cluster.audit.rounds == rounds:
+            cluster.compare_some()
+            slices += 1
+            await asyncio.sleep(0)
+    took = (time.perf_counter() - began) * 1000
+    rows.append(("audit of the whole ledger", took, late.most, f"{slices} slices"))
+    pods = [cluster.pod(uid) for uid in cluster.pod_uids()]
+    began = time.perf_counter()
+    async with Lateness() as late:
+        await in_slices(cluster.replacing_pods([pod for pod in pods if pod is not None]))
+    took = (time.perf_counter() - began) * 1000
+    rows.append(("a list of all pods, told again", took, late.most, f"{len(pods)} pods"))
+    print(f"{nodes} nodes, {CARDS} cards and {PODS_A_NODE} pods each")
+    print(f"{'':<36} {'took':>11}  {'worst pause':>11}  {'to floor':>8}")
+    for what, took, most, more in rows:
+        print(f"{what:<36} {took:8.0f} ms  {most:8.2f} ms  {most / floor.most:6.1f} x  {more}")
+    assert not cluster.differences
+
+
+if __name__ == "__main__":
+    for size in SIZES:
+        asyncio.run(measure(size))

@@ -1,0 +1,111 @@
+"""The proxy of the fault trials makes the faults that it says, and passes on all else as it was."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import certifi
+import msgspec
+import pytest
+from aiohttp.test_utils import TestServer
+
+from gpushare.errors import ApiError, Conflict, OutcomeUnknown, Unreachable
+from gpushare.kube.client import Kube, pods
+from tests.builders import pod
+from tests.fakes.apiserver_proxy import Kind, Proxy, binds, watches
+from tests.integration.kube.apiserver import FrontDoor, hang, status, watch
+
+pytestmark = pytest.mark.integration
+
+SECONDS = 0.5
+
+
+@pytest.fixture
+async def behind(tmp_path) -> AsyncIterator[tuple[Kube, Proxy, FrontDoor]]:
+    door = FrontDoor()
+    door.answers = [status(201, "Created")]
+    async with TestServer(door.app) as server:
+        with Proxy(str(server.make_url("")).rstrip("/"), certifi.where(), tmp_path) as proxy:
+            cluster = {"server": proxy.url, "certificate-authority": str(proxy.authority)}
+            kubeconfig = {
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": {"token": "secret"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+            path = tmp_path / "kubeconfig"
+            path.write_bytes(msgspec.json.encode(kubeconfig))
+            async with Kube.connect(str(path)) as kube:
+                yield kube, proxy, door
+            # Its end waits for a thread that may still be asking the server of this loop.
+            await asyncio.to_thread(proxy.heal)
+
+
+async def bind(kube: Kube) -> None:
+    await kube.bind_pod(pod("a", 8), "n1", {"key": "value"}, seconds=SECONDS)
+
+
+async def test_without_a_fault_everything_is_passed_on(behind):
+    kube, _, door = behind
+    await bind(kube)
+    [(method, path, query, sent)] = door.asked
+    assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/a/binding")
+    assert query == {"timeout": "500ms"}
+    assert json.loads(sent)["metadata"]["annotations"] == {"key": "value"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "reaches"),
+    [
+        (Kind.CONFLICT, Conflict, False),
+        (Kind.TOO_MANY, ApiError, False),
+        (Kind.INTERNAL, OutcomeUnknown, False),
+        (Kind.UNAVAILABLE, OutcomeUnknown, False),
+        (Kind.HANG, OutcomeUnknown, False),
+        (Kind.RESET, OutcomeUnknown, False),
+        (Kind.LOST, OutcomeUnknown, True),
+    ],
+)
+async def test_a_fault_is_met_as_often_as_it_was_made_and_does_what_it_says(
+    behind, kind, error, reaches
+):
+    kube, proxy, door = behind
+    fault = proxy.fault(kind, binds)
+    with pytest.raises(ApiError) as caught:
+        await bind(kube)
+    assert type(caught.value) is error
+    assert len(door.asked) == reaches
+    await bind(kube)
+    assert (fault.met, len(door.asked)) == (1, reaches + 1)
+
+
+async def test_a_late_write_arrives_after_its_sender_has_given_up(behind):
+    kube, proxy, door = behind
+    proxy.fault(Kind.LATE, binds, seconds=2 * SECONDS)
+    with pytest.raises(OutcomeUnknown):
+        await bind(kube)
+    assert not door.asked
+    async with asyncio.timeout(5):
+        while not door.asked:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", [Kind.WATCH_ERROR, Kind.WATCH_CUT, Kind.WATCH_SILENT])
+async def test_an_open_watch_breaks_at_the_line_that_meets_the_fault(behind, kind):
+    kube, proxy, door = behind
+    lines = [{"type": "ADDED", "object": {"metadata": {"name": name}}} for name in "abc"]
+    door.answers = [watch(*lines, then=hang)]
+    fault = proxy.fault(kind, watches)
+    seen = []
+    with suppress(Unreachable, TimeoutError):
+        async for line in kube.watch(pods(), since="1", window_seconds=9, idle_seconds=SECONDS):
+            seen.append(line)  # noqa: PERF401 - what came before the error counts
+    assert fault.met == 1
+    match kind:
+        case Kind.WATCH_ERROR:
+            assert msgspec.json.decode(seen[0])["object"]["code"] == 410
+        case Kind.WATCH_CUT:
+            assert all(not line.endswith(b"\n") for line in seen)
+        case _:
+            assert not seen
