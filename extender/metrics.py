@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client import REGISTRY, Counter, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -23,6 +23,15 @@ EVICTIONS: Final = Counter(
     "gpushare_extender_evictions",
     "Pods evicted because their decision could not be kept, by reason.",
     ("reason",),
+)
+
+LEADER: Final = Gauge("gpushare_extender_leader", "1 while this replica decides.")
+FORWARDED: Final = Counter(
+    "gpushare_extender_forwarded", "Deciding calls handed to the leader, by outcome.", ("outcome",)
+)
+WRITES_HELD_BACK: Final = Counter(
+    "gpushare_extender_writes_held_back",
+    "Writes that were not begun because the lease might have ended before they did.",
 )
 
 

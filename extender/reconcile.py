@@ -6,9 +6,9 @@ from typing import Final
 
 from extender.bind import READ_SECONDS, WRITE_SECONDS, Binder
 from extender.cluster import Cluster
+from extender.writer import Writer
 from gpushare.clock import Clock
 from gpushare.errors import ApiError, NotFound
-from gpushare.kube.client import Kube
 from gpushare.ledger import Reserve
 from gpushare.objects import Pod
 
@@ -30,7 +30,7 @@ class Reconciler:
     which shares come, so none is ever counted from a state that is older than another.
     """
 
-    def __init__(self, cluster: Cluster, binder: Binder, kube: Kube, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, binder: Binder, kube: Writer, clock: Clock) -> None:
         self._cluster, self._binder, self._kube, self._clock = cluster, binder, kube, clock
         self._seen_at: dict[Reserve, float] = {}
         self._unbound_at: dict[Reserve, float] = {}

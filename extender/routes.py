@@ -3,6 +3,7 @@
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from extender.bind import Binder
 from extender.cluster import Cluster
@@ -21,8 +22,10 @@ class Routes:
         self._verbs, self._reading = Verbs(cluster, binder), Reading(cluster)
         self._why_not_ready = why_not_ready
 
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[guard(self._why_not_ready)])
+    def app(self, *gates: Middleware) -> web.Application:
+        """A listener's pages; ``gates`` say who may pass to them, the first one first."""
+        middlewares = [guard(self._why_not_ready), *gates]
+        app = web.Application(client_max_size=MAX_BODY, middlewares=middlewares)
         self._verbs.add_to(app)
         self._reading.add_to(app)
         add_pages(app, self._why_not_ready)

@@ -4,8 +4,12 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
+import msgspec
+
+from extender.configuration import Configuration, LeaderElection
 from gpushare.contract import EXTENDER_PORT
 from gpushare.errors import SettingsError
 from gpushare.flags import parse_port, parse_unit
@@ -21,6 +25,7 @@ class Settings:
     kubeconfig: str | None
     log_level: str
     evict_after_seconds: float
+    leader_election: LeaderElection | None = None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,7 +58,10 @@ def parse(argv: Sequence[str]) -> Settings:
     )
     parser.add_argument("--log-level", default=_env("LOG_LEVEL", "info"), choices=LEVELS)
     parser.add_argument("--version", action="version", version=version())
+    parser.add_argument("--config", help="a file of the configuration; it wins over flags")
     found = parser.parse_args(argv)
+    if found.config is not None:
+        return _from_file(found.config)
     return Settings(
         host=found.host,
         port=parse_port("--port", found.port),
@@ -61,6 +69,23 @@ def parse(argv: Sequence[str]) -> Settings:
         kubeconfig=found.kubeconfig,
         log_level=found.log_level,
         evict_after_seconds=_seconds("--evict-after", found.evict_after),
+    )
+
+
+def _from_file(path: str) -> Settings:
+    try:
+        text = Path(path).read_bytes()
+        wanted = msgspec.yaml.decode(text, type=Configuration)
+    except (OSError, msgspec.DecodeError) as err:
+        raise SettingsError(f"configuration {path}: {err}") from err
+    return Settings(
+        host=wanted.listen.deciding.host,
+        port=wanted.listen.deciding.port,
+        unit_mib=parse_unit(wanted.memory_unit),
+        kubeconfig=wanted.kubeconfig,
+        log_level=wanted.log_level,
+        evict_after_seconds=wanted.evict_after_seconds,
+        leader_election=wanted.leader_election,
     )
 
 

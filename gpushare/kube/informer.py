@@ -8,7 +8,7 @@ connection is cut: the library's informer does neither (4,000 requests in 2 s ag
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -71,7 +71,25 @@ class Informer(Generic[T]):
         self._decode_item = msgspec.json.Decoder(item).decode
         self._decode_event = msgspec.json.Decoder(_WatchEvent).decode
         self._resource_version = ""
+        self._lists_wanted = self._lists_made = 0
+        self._wake = asyncio.Event()
+        self._listed = asyncio.Condition()
+        self._watching: asyncio.Timeout | None = None
         self.synced = asyncio.Event()
+
+    async def relist(self) -> None:
+        """Return once a list that was asked for after this call has been handed over.
+
+        The watch goes on from there. For who must know what others wrote until now, over a
+        connection that may have been dead for a while.
+        """
+        self._lists_wanted += 1
+        wanted = self._lists_wanted
+        self._wake.set()
+        if self._watching is not None and not self._watching.expired():
+            self._watching.reschedule(0)
+        async with self._listed:
+            await self._listed.wait_for(lambda: self._lists_made >= wanted)
 
     async def run(self) -> None:
         """Until cancelled; never returns by itself."""
@@ -79,11 +97,12 @@ class Informer(Generic[T]):
         failures = 0
         while True:
             try:
-                if not self._resource_version:
+                if not self._resource_version or self._lists_made < self._lists_wanted:
                     await self._list()
                     self.synced.set()
                     backoff.reset()
-                await self._watch(backoff)
+                if await self._watch(backoff):
+                    continue
                 failures = 0  # the server ends every watch after a while
             except Gone as err:
                 log.info("watch expired, listing again", extra={"why": str(err)})
@@ -98,11 +117,15 @@ class Informer(Generic[T]):
                 if failures % LIST_AFTER_FAILURES == 0:
                     # A version from before etcd was restored is never answered with 410.
                     self._resource_version = ""
-            await asyncio.sleep(backoff.next())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next()):
+                    await self._wake.wait()
 
     async def _list(self) -> None:
         items: list[T] = []
         next_page = ""
+        wanted = self._lists_wanted
+        self._wake.clear()
         while True:
             body = await self._kube.list_page(self._collection, limit=PAGE, next_page=next_page)
             page = self._decode_list(body)
@@ -112,8 +135,26 @@ class Informer(Generic[T]):
                 break
         self._handler.replaced(items)
         self._resource_version = page.metadata.resource_version
+        async with self._listed:
+            self._lists_made = wanted
+            self._listed.notify_all()
 
-    async def _watch(self, backoff: Backoff) -> None:
+    async def _watch(self, backoff: Backoff) -> bool:
+        """Until the server ends it: False; or until another list is wanted: True."""
+        try:
+            async with asyncio.timeout(None) as self._watching:
+                if self._lists_made < self._lists_wanted:
+                    return True
+                await self._watch_on(backoff)
+        except TimeoutError:
+            if self._watching is None or not self._watching.expired():
+                raise
+            return True
+        finally:
+            self._watching = None
+        return False
+
+    async def _watch_on(self, backoff: Backoff) -> None:
         lines = self._kube.watch(
             self._collection,
             since=self._resource_version,
