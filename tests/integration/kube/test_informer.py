@@ -20,6 +20,7 @@ class Seen:
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.lists = 0
+        self.informer: Informer
         self._changed = asyncio.Event()
 
     def replaced(self, items: list[Pod]) -> None:
@@ -63,7 +64,8 @@ async def running(answers, tmp_path) -> AsyncIterator[tuple[FrontDoor, Seen]]:
     door, seen = FrontDoor(), Seen()
     door.answers = answers
     async with door.connect(tmp_path) as kube:
-        task = asyncio.create_task(Informer(kube, client.pods(), Pod, seen).run())
+        seen.informer = Informer(kube, client.pods(), Pod, seen)
+        task = asyncio.create_task(seen.informer.run())
         try:
             yield door, seen
         finally:
@@ -140,3 +142,56 @@ async def test_an_object_that_cannot_be_read_does_not_lose_the_others(tmp_path):
     async with running(answers, tmp_path) as (door, seen):
         await seen.until("a", "b", "c")
     assert watches(door) == ["5", "6"]
+
+
+async def test_a_list_that_is_asked_for_ends_a_watch_and_goes_on_from_there(
+    tmp_path,
+):
+    answers = [
+        listed("1", "a"),
+        watch(then=hang),
+        listed("5", "a", "b"),
+        watch(event("ADDED", "c", "6"), then=hang),
+    ]
+    async with running(answers, tmp_path) as (door, seen):
+        async with asyncio.timeout(5):
+            await opened.there.wait()
+            await seen.informer.relist()
+        assert {"a", "b"} <= seen.names
+        await seen.until("a", "b", "c", lists=2)
+        assert watches(door) == ["1", "5"]
+
+
+async def test_a_list_that_is_asked_for_waits_for_one_that_began_afterwards(tmp_path):
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def late(request):
+        begun.set()
+        await release.wait()
+        return await listed("1", "a")(request)
+
+    answers = [late, listed("5", "b"), watch(then=hang)]
+    async with running(answers, tmp_path) as (_, seen):
+        await begun.wait()
+        asked = asyncio.create_task(seen.informer.relist())
+        await asyncio.sleep(0)
+        release.set()
+        async with asyncio.timeout(5):
+            await asked
+        assert seen.names == {"b"}
+
+
+async def test_a_list_that_is_asked_for_outlasts_a_server_that_fails(tmp_path):
+    opened = Opened()
+    answers = [
+        listed("1", "a"),
+        watch(then=opened),
+        status(500, "InternalError"),
+        listed("5", "b"),
+        watch(then=hang),
+    ]
+    async with running(answers, tmp_path) as (_, seen):
+        async with asyncio.timeout(5):
+            await opened.there.wait()
+            await seen.informer.relist()
+        assert seen.names == {"b"}
