@@ -144,12 +144,24 @@ async def test_an_object_that_cannot_be_read_does_not_lose_the_others(tmp_path):
     assert watches(door) == ["5", "6"]
 
 
+class Opened:
+    """A watch that is open and says nothing; a test can wait for it."""
+
+    def __init__(self) -> None:
+        self.there = asyncio.Event()
+
+    async def __call__(self, request):
+        self.there.set()
+        return await hang(request)
+
+
 async def test_a_list_that_is_asked_for_ends_a_watch_and_goes_on_from_there(
     tmp_path,
 ):
+    opened = Opened()
     answers = [
         listed("1", "a"),
-        watch(then=hang),
+        watch(then=opened),
         listed("5", "a", "b"),
         watch(event("ADDED", "c", "6"), then=hang),
     ]
