@@ -134,7 +134,8 @@ class Seats:
         """Drop all that a seat sends to the API server, without a word, until ``join_again``."""
         host = self.cluster.network.host
         rule = f"ip daddr {host} tcp dport {API_PORT} drop"
-        text = f"table ip cut {{ chain out {{ type filter hook output priority 0; {rule}; }} }}\n"
+        chain = f"chain out {{ type filter hook output priority 0; {rule}; }}"
+        text = f"table ip cut {{\n  {chain}\n}}\n"
         run([*self._enter(seat), "nft", "-f", "-"], stdin=text)
 
     def join_again(self, seat: str) -> None:

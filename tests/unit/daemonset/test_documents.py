@@ -144,10 +144,11 @@ def test_kubeadm_gives_kube_scheduler_the_file_that_it_is_told_to_read():
 
 
 def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_both(render_own):
-    (patches,) = [each for each in blocks("install.md", "yaml") if each.startswith("patches:")]
-    objects = render_own(yaml.safe_dump(snippet("Kustomization")) + patches)
-    for kind in ("DaemonSet", "Deployment"):
-        container = objects.container(kind)
-        assert "--memory-unit=256MiB" in container["args"]
-        assert container["image"] == "registry.example.com/gpushare:0.1.0"
-        assert len([each for each in container["args"] if "--memory-unit" in each]) == 1
+    (added,) = [each for each in blocks("install.md", "yaml") if "configMapGenerator:" in each]
+    text = yaml.safe_dump(snippet("Kustomization")) + added
+    objects = render_own(text, {"extender.yaml": "memoryUnit: 256MiB\n"})
+    plugin = objects.container("deviceplugin")
+    assert [each for each in plugin["args"] if "unit" in each] == ["--memory-unit=256MiB"]
+    assert objects.one("ConfigMap")["data"] == {"extender.yaml": "memoryUnit: 256MiB\n"}
+    for name in ("deviceplugin", "extender"):
+        assert objects.container(name)["image"] == "registry.example.com/gpushare:0.1.0"
