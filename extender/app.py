@@ -15,6 +15,7 @@ from extender.configuration import LeaderElection
 from extender.evict import Evictor
 from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
 from extender.leadership import Alone, Elected, Leadership, announced, identity
+from extender.mend import Mender
 from extender.reconcile import Reconciler
 from extender.routes import Routes
 from extender.settings import Settings
@@ -75,6 +76,7 @@ class _Extender:
             self._clock,
             after_seconds=settings.evict_after_seconds,
         )
+        self._mender = Mender(cluster, writer, self._notice, self._clock)
         self._reconciler = Reconciler(cluster, self._binder, writer, self._clock)
 
     async def run(self) -> None:
@@ -137,7 +139,8 @@ class _Extender:
         await asyncio.gather(self._pods.relist(), self._nodes.relist())
 
     def _duties(self) -> list[Coroutine[Any, Any, None]]:
-        return [self._evictor.run(), self._reconciler.run(), self._tell()]
+        duties = [self._evictor.run(), self._reconciler.run(), self._tell()]
+        return [*duties, self._mender.run()] if self._settings.evict_after_seconds else duties
 
     def _forget(self) -> None:
         """What was decided here and is not on the API server yet is the next leader's to decide."""

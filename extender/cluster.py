@@ -31,6 +31,7 @@ class Cluster:
     def __init__(self, unit_mib: int, notice: Notice, clock: Clock) -> None:
         self.unit_mib = unit_mib
         self.cooldown = Cooldown()
+        self.touched_nodes: set[str] = set()  # on which a share was counted; who looks clears it
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
         self._clock = clock
         self.ledger = Ledger()
@@ -163,6 +164,7 @@ class Cluster:
             return
         if self.ledger.share(pod.uid) != share or self.ledger.has_reserve(pod.uid):
             self.ledger.put_share(share)
+            self.touched_nodes.add(share.node)
         if not share.is_unplaced:
             self._told_unplaced.discard(pod.uid)
         # A node that is not known yet says nothing about the pod.
