@@ -23,13 +23,14 @@ cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it
 	@$(RUN) python -m localcluster up --gpushare --nodes 3
 
 down: setup  ## take it down again, and what a demo or test run may have left
-	@for name in gpushare gpushare-demo gpushare-tests gpushare-trials; do $(RUN) python -m localcluster down --name $$name; done
+	@for name in gpushare gpushare-demo gpushare-tests gpushare-trials gpushare-replicas; do $(RUN) python -m localcluster down --name $$name; done
 
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
 
-trials: setup  ## whose card each of thousands of containers got, 14 minutes (root, Linux)
+trials: setup  ## whose card thousands of containers got, and replicas that go, 17 minutes (root, Linux)
 	$(RUN) python -m tests.trials --minutes 12
+	$(RUN) python -m tests.trials.replicas
 
 soak: setup  ## the same for an hour, and whether the programs grow
 	$(RUN) python -m tests.trials --minutes 60

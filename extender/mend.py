@@ -28,6 +28,7 @@ class Mender:
         self._cluster, self._kube, self._notice, self._clock = cluster, kube, notice, clock
         self._over_since: dict[str, float] = {}
         self._retries: Retries[str] = Retries(clock, 2.0, 60.0)
+        self._asked: set[str] = set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -42,10 +43,12 @@ class Mender:
         self._cluster.touched_nodes.clear()
         due = {node: pod for node in nodes if (pod := self._due(node)) is not None}
         self._over_since = {node: self._over_since.get(node, now) for node in due}
-        self._retries.keep_only({pod.uid for pod in due.values()})
+        uids = {pod.uid for pod in due.values()}
+        self._asked &= uids
+        self._retries.keep_only(uids)
         for node, pod in due.items():
             is_sure = now - self._over_since[node] >= SURE_SECONDS
-            if is_sure and self._retries.is_ready(pod.uid):
+            if is_sure and pod.uid not in self._asked and self._retries.is_ready(pod.uid):
                 self._retries.tried(pod.uid, landed=await self._evict(pod, node))
                 return
 
@@ -66,16 +69,17 @@ class Mender:
         try:
             await self._kube.evict_pod(pod)
         except NotFound:
-            return True
+            log.info("pod is gone already", extra={"pod": pod.key})
         except ApiError as err:
             log.warning("pod not evicted yet", extra={"pod": pod.key, "why": str(err)})
             return False
-        EVICTIONS.labels(REASON).inc()
-        log.error(
-            "a GPU was given away twice, the newest pod goes",
-            extra={"pod": pod.key, "uid": pod.uid, "node": node},
-        )
-        self._notice(
-            pod, EVENT, f"evicted before it started: its GPU of node {node} was given away twice"
-        )
-        return False  # until it shows as leaving it is not asked again at once
+        else:
+            EVICTIONS.labels(REASON).inc()
+            log.error(
+                "a GPU was given away twice, the newest pod goes",
+                extra={"pod": pod.key, "uid": pod.uid, "node": node},
+            )
+            text = f"evicted before it started: its GPU of node {node} was given away twice"
+            self._notice(pod, EVENT, text)
+        self._asked.add(pod.uid)
+        return True

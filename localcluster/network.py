@@ -147,6 +147,11 @@ def leave(state: StateFolder, index: int) -> None:
     _batch(f"link del {_veth(state, index)}")
 
 
+def leave_seat(state: StateFolder, number: int) -> None:
+    """Take seat `number` off the bridge."""
+    _batch(f"link del {state.link_prefix}s{number}")
+
+
 def _bridge(state: StateFolder) -> str:
     return f"{state.link_prefix}b"
 

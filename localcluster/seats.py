@@ -59,7 +59,9 @@ class Seats:
     names: tuple[str, ...]
 
     @classmethod
-    def prepare(cls, cluster: Cluster, count: int, scheduler_config: Path) -> "Seats":
+    def prepare(
+        cls, cluster: Cluster, count: int, scheduler_config: Path, *, unit: str = "GiB"
+    ) -> "Seats":
         """Make the seats and what their programs read; start nothing but end the host's scheduler.
 
         The rights of the extender must be there already. Raises UsageError for too many.
@@ -85,8 +87,21 @@ class Seats:
             pin.touch()
             run(["unshare", f"--net={pin}", "true"])
             network.join_seat(cluster.state, cluster.network, number, pin)
-            made._write(f"extender-{name}.yaml", made._configuration(name, account, folder))
+            configuration = {"memoryUnit": unit, **made._configuration(name, account, folder)}
+            made._write(f"extender-{name}.yaml", configuration)
         return made
+
+    def remove(self) -> None:
+        """End the seats' programs, take the seats away, and start the host's scheduler again."""
+        there = {each.name for each in self.cluster.processes()}
+        for number, seat in enumerate(self.names, start=1):
+            for program in ("kube-scheduler", "extender"):
+                if f"{program}-{seat}" in there:
+                    self.go_on(seat, program)
+                    self.cluster.stop(f"{program}-{seat}")
+            network.leave_seat(self.cluster.state, number)
+            run(["umount", "-n", "-l", self._pin(seat)])
+        self.cluster.start(SCHEDULER)
 
     def address(self, seat: str) -> str:
         """Return the address of a seat, from everywhere in the cluster."""
@@ -187,7 +202,6 @@ class Seats:
 
     def _configuration(self, seat: str, kubeconfig: Path, pki: Path) -> dict[str, Any]:
         return {
-            "memoryUnit": "GiB",
             "kubeconfig": str(kubeconfig),
             "listen": {"deciding": {"host": "127.0.0.1", "port": PORT}},
             "leaderElection": {

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -38,7 +38,7 @@ BOUND_SECONDS: Final = 90.0
 CARDS_KEY: Final = "gpushare.aliyun.com/cards"
 
 
-def paper_node(name: str) -> PaperNode:
+def paper_node(name: str, *, unit_mib: int = 1024) -> PaperNode:
     """A node whose plugin would have written this inventory."""
     cards = [
         {
@@ -47,13 +47,13 @@ def paper_node(name: str) -> PaperNode:
             "tag": f"a{index}",
             "minor": index,
             "model": "Paper",
-            "memMiB": UNITS * 1024,
+            "memMiB": UNITS * unit_mib,
             "units": UNITS,
             "health": "healthy",
         }
         for index in range(CARDS)
     ]
-    inventory = {"version": 1, "unitMiB": 1024, "plugin": "0.1.0", "binding": "late"}
+    inventory = {"version": 1, "unitMiB": unit_mib, "plugin": "0.1.0", "binding": "late"}
     capacity = {"aliyun.com/gpu-mem": str(CARDS * UNITS), "aliyun.com/gpu-count": str(CARDS)}
     text = json.dumps({**inventory, "cards": cards})
     return PaperNode(name, capacity, annotations={"gpushare.aliyun.com/inventory": text})
@@ -104,8 +104,17 @@ class Cards(History):
 class Trial:
     """One cluster for all parts; ``lost`` must stay empty."""
 
-    def __init__(self, seats: Seats, history: Cards, pods: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        seats: Seats,
+        history: Cards,
+        pods: int,
+        say: Callable[[str], None],
+        *,
+        selector: Mapping[str, str] | None = None,
+    ) -> None:
         self.seats, self.history, self.pods, self.say = seats, history, pods, say
+        self._spec = {"terminationGracePeriodSeconds": 0, "nodeSelector": dict(selector or {})}
         self.lost: list[str] = []
 
     def part(self, name: str, event: Callable[[str], None]) -> None:
@@ -148,24 +157,46 @@ class Trial:
     def killed(self, leader: str) -> None:
         self.seats.kill(leader)
 
+    def apart(self) -> None:
+        """Have another extender lead than the one beside the kube-scheduler that leads."""
+        while (leader := self.leader()) == self.seats.leading_scheduler():
+            self.seats.restart(leader)
+
     def paused(self, leader: str) -> None:
         """Pause the leader for longer than its lease; a pod without GPU must not wait for it."""
         self.seats.pause(leader)
         try:
-            begun = time.monotonic()
-            beside = leader == self.seats.leading_scheduler()
-            self._create_one(pod("cpu-only"))
-            self._wait_bound(["cpu-only"], 1, 60)
-            took = time.monotonic() - begun
-            where = "beside the kube-scheduler that leads" if beside else "elsewhere"
-            self.say(
-                f"paused: a pod without GPU was bound after {took:.1f} s; the leader is {where}"
-            )
-            if took > CPU_SECONDS:
-                self.lost.append(f"a pod without GPU waited for {took:.1f} s")
+            took = self._cpu_only("paused")
             time.sleep(max(0.0, PAUSE_SECONDS - took))
         finally:
             self.seats.go_on(leader)
+
+    def beside(self) -> None:
+        """Pause the extender that the leading kube-scheduler itself asks.
+
+        Each pod with GPU memory then costs 5 s in turn, so there is one of them.
+        """
+        seat = self.seats.leading_scheduler()
+        self.seats.pause(seat)
+        try:
+            self._create_one(pod("beside", POD_UNITS, terminationGracePeriodSeconds=0))
+            self._cpu_only("paused beside the leading kube-scheduler")
+        finally:
+            self.seats.go_on(seat)
+        self._wait_bound(["beside"], 1, BOUND_SECONDS)
+        self._delete_all()
+
+    def _cpu_only(self, how: str) -> float:
+        """Create a pod without GPU and return the seconds until it is bound."""
+        begun = time.monotonic()
+        self.history.bound.pop("cpu-only", None)
+        self._create_one(pod("cpu-only", terminationGracePeriodSeconds=0))
+        self._wait_bound(["cpu-only"], 1, 60)
+        took = time.monotonic() - begun
+        self.say(f"{how}: a pod without GPU was bound after {took:.1f} s")
+        if took > CPU_SECONDS:
+            self.lost.append(f"{how}: a pod without GPU waited for {took:.1f} s")
+        return took
 
     def cut_off(self, leader: str) -> None:
         self.seats.cut_off(leader)
@@ -226,7 +257,7 @@ class Trial:
         def some(part: list[str]) -> None:
             with self.seats.cluster.api() as api:
                 for name in part:
-                    described = pod(name, POD_UNITS, terminationGracePeriodSeconds=0)
+                    described = pod(name, POD_UNITS, **self._spec)
                     api.request("POST", "/api/v1/namespaces/default/pods", described)
 
         with ThreadPoolExecutor(4) as pool:
@@ -298,7 +329,11 @@ def main() -> int:
         }
         for name in flags.only.split(","):
             try:
+                if name == "paused":
+                    trial.apart()
                 trial.part(name.replace("_", "-"), events[name])
+                if name == "paused":
+                    trial.beside()
             except LocalClusterError as err:
                 trial.lost.append(f"{name}: the trial broke: {err}")
                 break
