@@ -38,6 +38,8 @@ LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 # To the watch above a rejected pod just goes away, as it was before: a watch of its own says why.
 FAILED_PODS: Final = "status.phase=Failed"
 MAX_NOTICES: Final = 1000
+# What a follower sees its leader tells; what it saw just before it leads itself maybe nobody did.
+CHANGE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class _Notice:
     about: Pod | Node
     reason: str
     message: str
+    seen_at: float
+    was_leading: bool
 
 
 async def run(settings: Settings) -> None:
@@ -118,10 +122,11 @@ class _Extender:
         return math.inf if self._elector is None else self._elector.ends_at
 
     def _notice(self, about: Pod | Node, reason: str, message: str) -> None:
-        if not self._leadership.decides:
-            return  # the leader sees the same, and tells it
+        leads, now = self._leadership.decides, self._clock.monotonic()
+        if self._notices.full() and not leads:
+            self._notices.get_nowait()  # told by who leads, long ago
         try:
-            self._notices.put_nowait(_Notice(about, reason, message))
+            self._notices.put_nowait(_Notice(about, reason, message, now, leads))
         except asyncio.QueueFull:
             log.warning("too many events to tell", extra={"reason": reason, "about": message})
 
@@ -150,6 +155,9 @@ class _Extender:
     async def _tell(self) -> None:
         while True:
             told = await self._notices.get()
+            age = self._clock.monotonic() - told.seen_at
+            if not told.was_leading and age > CHANGE_SECONDS:
+                continue
             await events.record(
                 self._writer,
                 told.about,
