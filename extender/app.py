@@ -119,7 +119,10 @@ class _Extender:
             await run_until_stopped(*always)
 
     def _ends_at(self) -> float:
-        return math.inf if self._elector is None else self._elector.ends_at
+        if self._elector is None:
+            return math.inf
+        # What was begun in an earlier term may not be ended by a write in this one.
+        return self._elector.ends_at if self._leadership.decides else -math.inf
 
     def _notice(self, about: Pod | Node, reason: str, message: str) -> None:
         leads, now = self._leadership.decides, self._clock.monotonic()

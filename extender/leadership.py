@@ -62,12 +62,13 @@ class Elected:
         self._elector = elector
         self._settle, self._duties, self._forget = settle, duties, forget
         self._settle_seconds = settle_seconds
-        self._is_settled = False
+        self._settled_for: str | None = None
         LEADER.set_function(lambda: self.decides)
 
     @property
     def decides(self) -> bool:
-        return self._is_settled and self._elector.leads
+        elector = self._elector
+        return self._settled_for is not None and elector.leads and elector.term == self._settled_for
 
     @property
     def why_not(self) -> str:
@@ -80,16 +81,17 @@ class Elected:
         await self._elector.run(self._lead, before_release)
 
     async def _lead(self) -> None:
+        term = self._elector.term
         try:
             await asyncio.sleep(self._settle_seconds)
             await self._settle()
-            self._is_settled = True
+            self._settled_for = term
             log.info("this replica decides")
             async with asyncio.TaskGroup() as group:
                 for duty in self._duties():
                     group.create_task(duty)
         finally:
-            self._is_settled = False
+            self._settled_for = None
             self._forget()
 
 

@@ -58,12 +58,16 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A Lease as read. ``version`` differs from that of any other state of it."""
+    """A Lease as read. ``version`` differs from that of any other state of it.
+
+    ``term`` stays as long as one holder renews, and is another once it was taken anew.
+    """
 
     holder: str
     version: str
     seconds: float
     address: str = ""
+    term: str = ""
 
 
 class Election:
@@ -128,6 +132,11 @@ class Election:
         """Before this, every write must have ended: from here on another may lead."""
         return self._renewed_at + self._timing.lease * (1 - DRIFT)
 
+    @property
+    def term(self) -> str:
+        """Which time of holding it this is; what was prepared for another one is worth nothing."""
+        return self._seen.term if self._seen is not None else ""
+
     def leader(self, now: float) -> Record | None:
         """Who leads as far as is known: another holder whose time is not over."""
         seen = self._seen
@@ -161,6 +170,11 @@ class Elector:
         return self._election.leads(self._clock.monotonic())
 
     @property
+    def term(self) -> str:
+        """Which time of leading this is, while ``leads``."""
+        return self._election.term
+
+    @property
     def ends_at(self) -> float:
         """When every write must have ended, by the clock that was given."""
         return self._election.ends_at
@@ -174,6 +188,8 @@ class Elector:
         self, lead: Callable[[], Awaitable[None]], before_release: Callable[[], Awaitable[None]]
     ) -> None:
         """Run ``lead`` whenever this process leads, cancelling it when it does not any more.
+
+        Where another may have led in between, it is cancelled and run anew.
 
         Until cancelled; then ``before_release`` is awaited, after which nothing of this process
         may land any more, and the Lease is let go of.
@@ -193,9 +209,10 @@ class Elector:
                 await self._release()
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> None:
+        term = self.term
         work = asyncio.ensure_future(lead())
         try:
-            while not work.done() and (left := self._left) > 0:
+            while not work.done() and self.term == term and (left := self._left) > 0:
                 await asyncio.wait({work}, timeout=min(self._pause(), left))
                 await self._attempt(max(0.05, min(self._timing.attempt, self._left)))
         finally:
@@ -300,6 +317,7 @@ def record_of(lease: dict[str, Any] | None) -> Record | None:
             version=str(meta["resourceVersion"]),
             seconds=float(spec.get("leaseDurationSeconds") or 1),
             address=str(annotations.get(ANNOTATION_ADDRESS) or ""),
+            term=f"{spec.get('leaseTransitions')} {spec.get('acquireTime')}",
         )
     except (KeyError, TypeError, AttributeError, ValueError) as err:
         raise ApiError(f"the API server's answer is no Lease: {err!r}") from err

@@ -179,6 +179,18 @@ async def test_a_lease_that_somebody_else_wrote_ends_leading_at_once(tmp_path):
         await a.led.wait()  # it was never renewed
 
 
+async def test_who_takes_it_again_after_it_was_free_leads_anew(tmp_path):
+    async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
+        await a.led.wait()
+        term = a.elector.term
+        a.led.clear()
+        # Somebody led meanwhile and has let go of it, all between two looks.
+        api.write({**api.lease, "spec": {**api.spec, "holderIdentity": ""}})
+        await a.ended.wait()
+        await a.led.wait()
+        assert a.elector.term != term
+
+
 async def test_what_breaks_while_leading_ends_the_run(tmp_path):
     async def broken() -> None:
         raise RuntimeError("broken")

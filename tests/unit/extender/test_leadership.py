@@ -14,8 +14,7 @@ class Elector:
     """Leads when the test says so, as the real one runs and cancels ``lead``."""
 
     def __init__(self) -> None:
-        self.leads = False
-        self._asked = asyncio.Event()
+        self.leads, self.term = False, "1"
         self._task: asyncio.Task | None = None
 
     async def run(self, lead, before_release) -> None:
@@ -92,6 +91,15 @@ async def test_the_lease_is_asked_at_every_call_and_not_its_memory(replica):
     await replica.elector.take()
     assert replica.elected.decides
     replica.elector.leads = False  # the clock alone said so; nothing was cancelled yet
+    assert not replica.elected.decides
+    await replica.elector.lose()
+
+
+async def test_what_was_settled_for_one_term_is_worth_nothing_in_the_next(replica):
+    replica.listed.set()
+    await replica.elector.take()
+    assert replica.elected.decides
+    replica.elector.term = "2"  # taken anew, after somebody else may have led
     assert not replica.elected.decides
     await replica.elector.lose()
 
