@@ -86,12 +86,11 @@ class _Extender:
     async def run(self) -> None:
         routes = Routes(self._cluster, self._binder, self._why_not_ready)
         settings = self._settings
-        always = [self._nodes.run(), self._failed.run()]
         election = settings.leader_election
         if election is None or self._elector is None:
             metrics.LEADER.set(1)
             app = routes.app()
-            always += [self._list_and_watch_pods_alone(), *self._duties()]
+            parts = [self._list_and_watch_pods_alone(), *self._duties()]
         else:
             tls, address = election.tls, election.address
             if tls is None or address is None:
@@ -114,9 +113,9 @@ class _Extender:
                     for_replicas, address.host, address.port, ssl_context=server_context(tls)
                 )
             )
-            always += [self._pods.run(), elected.run(self._writer.quiet)]
+            parts = [self._pods.run(), elected.run(self._writer.quiet)]
         async with health.serve(app, settings.host, settings.port):
-            await run_until_stopped(*always)
+            await run_until_stopped(self._nodes.run(), self._failed.run(), *parts)
 
     def _ends_at(self) -> float:
         if self._elector is None:
