@@ -3,26 +3,35 @@
 import asyncio
 import gc
 import logging
+import math
 import signal
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from extender import listeners, metrics
 from extender.authorize import Authorizer
 from extender.bind import WRITE_SECONDS, Binder
 from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
-from extender.configuration import Configuration
+from extender.configuration import Configuration, LeaderElection
 from extender.evict import Evictor
+from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
+from extender.leadership import Alone, Elected, Leadership, announced, identity
+from extender.mend import Mender
 from extender.node_metrics import NodeMetrics
 from extender.reconcile import OVERDUE_SECONDS, Reconciler
 from extender.reload import Reload
 from extender.routes import Routes
+from extender.tls import client_contexts, server_context
 from extender.upkeep import Upkeep
-from gpushare.clock import SystemClock
+from extender.writer import Writer
+from gpushare.clock import BootClock, SystemClock
 from gpushare.kube import client, events
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
+from gpushare.kube.lease import Elector, KubeLease, Timing
 from gpushare.lifetime import run_until_stopped
 from gpushare.objects import Node, Pod
 from gpushare.telemetry import logs
@@ -34,6 +43,8 @@ LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 # To the watch above a rejected pod just goes away, as it was before: a watch of its own says why.
 FAILED_PODS: Final = "status.phase=Failed"
 MAX_NOTICES: Final = 1000
+# What a follower sees its leader tells; what it saw just before it leads itself maybe nobody did.
+CHANGE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,8 @@ class _Notice:
     about: Pod | Node
     reason: str
     message: str
+    seen_at: float
+    was_leading: bool
 
 
 async def run(configuration: Configuration, path: Path) -> None:
@@ -48,93 +61,168 @@ async def run(configuration: Configuration, path: Path) -> None:
 
     ``path`` is where the configuration came from, and is read again at SIGHUP.
     """
-    clock = SystemClock()
-    notices: asyncio.Queue[_Notice] = asyncio.Queue(MAX_NOTICES)
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(Kube.connect(configuration.kubeconfig))
+        await _Extender(configuration, kube, stack).run(path)
 
-    def notice(about: Pod | Node, reason: str, message: str) -> None:
-        try:
-            notices.put_nowait(_Notice(about, reason, message))
-        except asyncio.QueueFull:
-            log.warning("too many events to tell", extra={"reason": reason, "about": message})
 
-    cluster = Cluster(configuration.unit_mib, notice, clock, configuration.policy)
-    node_metrics = NodeMetrics(cluster.ledger)
-    async with Kube.connect(configuration.kubeconfig) as kube:
-        binder = Binder(cluster, kube, clock)
-        pods = Informer(kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster))
-        failed = Informer(
-            kube, client.pods(field_selector=FAILED_PODS), Pod, FailedPodHandler(cluster)
+class _Extender:
+    def __init__(self, configuration: Configuration, kube: Kube, stack: AsyncExitStack) -> None:
+        self._configuration, self._kube, self._stack = configuration, kube, stack
+        self._clock = SystemClock()
+        self._notices: asyncio.Queue[_Notice] = asyncio.Queue(MAX_NOTICES)
+        self._leadership: Leadership = Alone()
+        self._cluster = cluster = Cluster(
+            configuration.unit_mib, self._notice, self._clock, configuration.policy
         )
-        evictor = Evictor(
-            cluster, kube, notice, clock, after_seconds=configuration.evict_after_seconds
+        self._pods = Informer(kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster))
+        failed = client.pods(field_selector=FAILED_PODS)
+        self._failed = Informer(kube, failed, Pod, FailedPodHandler(cluster))
+        self._nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster))
+        self._elector = _elector(configuration.leader_election, kube)
+        self._writer = writer = Writer(kube, BootClock(), self._ends_at)
+        self._binder = Binder(cluster, writer, self._clock)
+        self._evictor = Evictor(
+            cluster,
+            writer,
+            self._notice,
+            self._clock,
+            after_seconds=configuration.evict_after_seconds,
         )
-        nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster))
-
+        self._mender = Mender(cluster, writer, self._notice, self._clock)
+        self._reconciler = Reconciler(
+            cluster,
+            self._binder,
+            writer,
+            self._clock,
+            watch_is_behind=lambda: self._pods.cut(silent_seconds=OVERDUE_SECONDS),
+        )
+        self._node_metrics = NodeMetrics(cluster.ledger)
         metrics.register(
             cluster,
-            node_metrics,
-            {"pods": pods, "failed_pods": failed, "nodes": nodes},
-            unknown=binder.unknown,
+            self._node_metrics,
+            {"pods": self._pods, "failed_pods": self._failed, "nodes": self._nodes},
+            unknown=self._binder.unknown,
+            leads=lambda: self._leadership.decides,
         )
 
-        async def list_and_watch_pods() -> None:
-            # A predecessor's last write may land until then; the list must show it.
-            await asyncio.sleep(WRITE_SECONDS)
-            await pods.run()
-
-        def why_not_ready() -> list[str]:
-            unsynced = (("pods", pods), ("nodes", nodes))
-            return [f"{name} are not listed yet" for name, i in unsynced if not i.synced.is_set()]
-
-        async def spare_what_stays() -> None:
-            await pods.synced.wait()
-            await nodes.synced.wait()
-            # Of 50,000 pods a full collection takes 50 ms, in which no filter is answered.
-            gc.collect()
-            gc.freeze()
-
-        async def tell() -> None:
-            while True:
-                told = await notices.get()
-                await events.record(
-                    kube,
-                    told.about,
-                    told.reason,
-                    told.message,
-                    component="gpushare-extender",
-                    clock=clock,
-                )
-
+    async def run(self, path: Path) -> None:
+        configuration = self._configuration
         routes = Routes(
-            cluster,
-            binder,
-            why_not_ready,
+            self._cluster,
+            self._binder,
+            self._why_not_ready,
             limits=configuration.limits,
-            more_metrics=node_metrics.render,
+            more_metrics=self._node_metrics.render,
         )
 
         def apply(changed: Configuration) -> None:
             logs.set_level(changed.log_level)
             routes.limit(changed.limits)
 
-        reload = Reload(path, configuration, apply)
-        reconciler = Reconciler(
-            cluster,
-            binder,
-            kube,
-            clock,
-            watch_is_behind=lambda: pods.cut(silent_seconds=OVERDUE_SECONDS),
+        asyncio.get_running_loop().add_signal_handler(
+            signal.SIGHUP, Reload(path, configuration, apply)
         )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-        async with listeners.serve(configuration.listen, routes, Authorizer(kube, clock)):
-            await run_until_stopped(
-                list_and_watch_pods(),
-                nodes.run(),
-                failed.run(),
-                evictor.run(),
-                reconciler.run(),
-                reconciler.audit(),
-                Upkeep(cluster).run(),
-                tell(),
-                spare_what_stays(),
+        election, elector = configuration.leader_election, self._elector
+        gates = []
+        if election is None or elector is None:
+            parts = [self._list_and_watch_pods_alone(), *self._duties()]
+        else:
+            tls, address = election.tls, election.address
+            self._leadership = elected = Elected(
+                elector, settle=self._settle, duties=self._duties, forget=self._forget
             )
+            forwarder = await self._stack.enter_async_context(
+                Forwarder.connect(
+                    lambda: elector.leader, client_contexts(tls), tls.allowed_names[0]
+                )
+            )
+            gates.append(decide_or_forward(elected, forwarder))
+            door = listeners.Door(
+                "replicas",
+                address.host,
+                address.port,
+                listeners.DECIDING_CONNECTIONS,
+                listeners.DECIDING_IDLE_SECONDS,
+                server_context(tls),
+            )
+            for_replicas = routes.app(decide_for_replicas(elected, tls.allowed_names))
+            await self._stack.enter_async_context(listeners.opened(door, for_replicas))
+            parts = [self._pods.run(), elected.run(self._writer.quiet)]
+        authorizer = Authorizer(self._kube, self._clock)
+        async with listeners.serve(configuration.listen, routes, authorizer, *gates):
+            await run_until_stopped(
+                self._nodes.run(),
+                self._failed.run(),
+                self._reconciler.audit(),
+                Upkeep(self._cluster).run(),
+                self._spare_what_stays(),
+                *parts,
+            )
+
+    def _ends_at(self) -> float:
+        if self._elector is None:
+            return math.inf
+        # What was begun in an earlier term may not be ended by a write in this one.
+        return self._elector.ends_at if self._leadership.decides else -math.inf
+
+    def _notice(self, about: Pod | Node, reason: str, message: str) -> None:
+        leads, now = self._leadership.decides, self._clock.monotonic()
+        if self._notices.full() and not leads:
+            self._notices.get_nowait()  # told by who leads, long ago
+        try:
+            self._notices.put_nowait(_Notice(about, reason, message, now, leads))
+        except asyncio.QueueFull:
+            log.warning("too many events to tell", extra={"reason": reason, "about": message})
+
+    def _why_not_ready(self) -> list[str]:
+        unsynced = (("pods", self._pods), ("nodes", self._nodes))
+        return [f"{name} are not listed yet" for name, i in unsynced if not i.synced.is_set()]
+
+    async def _list_and_watch_pods_alone(self) -> None:
+        # A predecessor's last write may land until then; the list must show it.
+        await asyncio.sleep(WRITE_SECONDS)
+        await self._pods.run()
+
+    async def _spare_what_stays(self) -> None:
+        await self._pods.synced.wait()
+        await self._nodes.synced.wait()
+        # Of 50,000 pods a full collection takes 50 ms, in which no filter is answered.
+        gc.collect()
+        gc.freeze()
+
+    async def _settle(self) -> None:
+        """See all that predecessors wrote; a watch may have been dead without a word."""
+        await asyncio.gather(self._pods.relist(), self._nodes.relist())
+
+    def _duties(self) -> list[Coroutine[Any, Any, None]]:
+        duties = [self._evictor.run(), self._reconciler.run(), self._tell()]
+        return [*duties, self._mender.run()] if self._configuration.evict_after_seconds else duties
+
+    def _forget(self) -> None:
+        """What was decided here and is not on the API server yet is the next leader's to decide."""
+        for reserve in list(self._cluster.ledger.reserves()):
+            self._cluster.ledger.release(reserve.pod_uid, reserve.node)
+
+    async def _tell(self) -> None:
+        while True:
+            told = await self._notices.get()
+            age = self._clock.monotonic() - told.seen_at
+            if not told.was_leading and age > CHANGE_SECONDS:
+                continue
+            await events.record(
+                self._writer,
+                told.about,
+                told.reason,
+                told.message,
+                component="gpushare-extender",
+                clock=self._clock,
+            )
+
+
+def _elector(election: LeaderElection | None, kube: Kube) -> Elector | None:
+    if election is None:
+        return None
+    timing = Timing(election.lease_seconds, election.renew_seconds, election.retry_seconds)
+    lease = KubeLease(kube, election.namespace, election.name)
+    return Elector(lease, identity(), announced(election.address), timing, BootClock())

@@ -7,6 +7,7 @@ from typing import Final
 
 from extender.cluster import Cluster
 from extender.wire import BindingArgs
+from extender.writer import Writer
 from gpushare import records
 from gpushare.clock import Clock
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INDEX
@@ -18,7 +19,6 @@ from gpushare.errors import (
     NotFound,
     OutcomeUnknown,
 )
-from gpushare.kube.client import Kube
 from gpushare.ledger import Reserve
 from gpushare.objects import Pod
 
@@ -63,7 +63,7 @@ class Binder:
     until ``Reconciler`` has seen what became of it.
     """
 
-    def __init__(self, cluster: Cluster, kube: Kube, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, kube: Writer, clock: Clock) -> None:
         self._cluster, self._kube, self._clock = cluster, kube, clock
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._may_land_until: dict[tuple[str, str], float] = {}

@@ -49,6 +49,7 @@ class Cluster:
         self.cooldown = Cooldown()
         self.waiting = Waiting()
         self.freed: Counter[str] = Counter()  # by what it was
+        self.touched_nodes: set[str] = set()  # on which a share was counted; who looks clears it
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
         self.clock = clock
         self.ledger = Ledger()
@@ -341,6 +342,7 @@ class Cluster:
         if self.ledger.share(pod.uid) != share or self.ledger.has_reserve(pod.uid):
             self.ledger.put_share(share)
             self._maybe_over.add(share.node)
+            self.touched_nodes.add(share.node)
         (self.unplaced.add if share.is_unplaced else self.unplaced.discard)(pod.uid)
         if not share.is_unplaced:
             self._told_unplaced.discard(pod.uid)

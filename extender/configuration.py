@@ -190,7 +190,7 @@ class Listen(_Section, frozen=True):
                 taken[each.port] = f"listen.{place}"
 
 
-class LeaderElection(_Section, frozen=True):
+class LeaderElection(_Section, frozen=True, kw_only=True):
     """``address`` is where other replicas reach this one; ``tls`` is how they know one another."""
 
     namespace: str = "gpushare-system"
@@ -198,8 +198,8 @@ class LeaderElection(_Section, frozen=True):
     lease_seconds: float = 6.0
     renew_seconds: float = 4.0
     retry_seconds: float = 1.0
-    address: Address | None = None
-    tls: Tls | None = None
+    address: Address
+    tls: Tls
 
     def problems(self) -> Iterator[Problem]:
         yield from _given("namespace", self.namespace)
@@ -217,10 +217,6 @@ class LeaderElection(_Section, frozen=True):
                 "retrySeconds",
                 f"{self.retry_seconds}: write seconds below renewSeconds, {self.renew_seconds}",
             )
-        if self.address is None:
-            yield "address", "is missing: other replicas hand their calls on there"
-        if self.tls is None:
-            yield "tls", "is missing: replicas reach one another over mutual TLS alone"
 
 
 class Limits(_Section, frozen=True):

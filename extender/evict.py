@@ -7,10 +7,10 @@ from typing import Final
 from extender.cluster import Cluster, Notice
 from extender.metrics import EVICTIONS
 from extender.stuck import Patience
+from extender.writer import Writer
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import ApiError, NotFound
-from gpushare.kube.client import Kube
 from gpushare.kube.retries import Retries
 from gpushare.objects import Pod
 
@@ -27,7 +27,7 @@ class Evictor:
     """
 
     def __init__(
-        self, cluster: Cluster, kube: Kube, notice: Notice, clock: Clock, *, after_seconds: float
+        self, cluster: Cluster, kube: Writer, notice: Notice, clock: Clock, *, after_seconds: float
     ) -> None:
         self._cluster, self._kube, self._notice, self._clock = cluster, kube, notice, clock
         self._is_allowed = after_seconds > 0

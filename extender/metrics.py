@@ -33,6 +33,13 @@ REFUSED_CONNECTIONS: Final = Counter(
     "Connections closed at once because a listener had as many as it takes.",
     ("listener",),
 )
+FORWARDED: Final = Counter(
+    "gpushare_extender_forwarded", "Deciding calls handed to the leader, by outcome.", ("outcome",)
+)
+WRITES_HELD_BACK: Final = Counter(
+    "gpushare_extender_writes_held_back",
+    "Writes that were not begun because the lease might have ended before they did.",
+)
 
 
 class LedgerCollector(Collector):

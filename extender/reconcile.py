@@ -7,9 +7,9 @@ from typing import Final
 
 from extender.bind import READ_SECONDS, WRITE_SECONDS, Binder
 from extender.cluster import Cluster
+from extender.writer import Writer
 from gpushare.clock import Clock
 from gpushare.errors import ApiError, NotFound
-from gpushare.kube.client import Kube
 from gpushare.ledger import Reserve
 from gpushare.objects import Pod
 
@@ -37,7 +37,7 @@ class Reconciler:
         self,
         cluster: Cluster,
         binder: Binder,
-        kube: Kube,
+        kube: Writer,
         clock: Clock,
         *,
         watch_is_behind: Callable[[], None] = lambda: None,

@@ -49,6 +49,9 @@ ANNOTATION_INVENTORY: Final = "gpushare.aliyun.com/inventory"
 INVENTORY_VERSION: Final = 1
 EARLY_BINDING: Final = "early"  # of ``binding`` there: cards are given at admission
 
+# Lease annotation, leader of the extenders: host:port where other replicas reach it.
+ANNOTATION_ADDRESS: Final = "gpushare.aliyun.com/address"
+
 # Container environment, device plugin.
 ENV_VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 ENV_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"

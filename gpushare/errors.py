@@ -11,6 +11,7 @@ GpushareError
     ├── NotFound         404
     ├── Conflict         409
     ├── Gone             410: list again
+    ├── NotLeading       nothing was sent: the lease ends before the write must have ended
     ├── Unreachable      nothing was sent: no connection came about
     └── OutcomeUnknown   no answer, or one that leaves open whether the write happened
 """
@@ -68,6 +69,10 @@ class Conflict(ApiError):
 
 
 class Gone(ApiError):
+    pass
+
+
+class NotLeading(ApiError):
     pass
 
 

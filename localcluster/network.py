@@ -17,6 +17,7 @@ API_PORT = 6443
 
 _CANDIDATES = tuple(ipaddress.ip_network(f"10.{number}.0.0/16") for number in range(200, 250))
 _FIRST_NODE = 10
+_FIRST_SEAT = 100
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class NetworkPlan:
     def node(self, index: int) -> str:
         """Return the address of node `index`, from 1."""
         return f"{self._prefix}.0.{_FIRST_NODE + index}"
+
+    def seat(self, number: int) -> str:
+        """Return the address of control-plane seat `number`, from 1."""
+        return f"{self._prefix}.0.{_FIRST_SEAT + number}"
 
     def pods(self, index: int) -> str:
         """Return the address range of the pods on node `index`, from 1."""
@@ -96,6 +101,22 @@ def join(state: StateFolder, plan: NetworkPlan, index: int, namespace: Path) -> 
     run(["nsenter", f"--net={namespace}", "nft", "-f", "-"], stdin=service_rules(plan))
 
 
+def join_seat(state: StateFolder, plan: NetworkPlan, number: int, namespace: Path) -> None:
+    """Join the network namespace pinned at `namespace` to the bridge as seat `number`."""
+    veth = f"{state.link_prefix}s{number}"
+    _batch(
+        f"link add {veth} type veth peer name eth0 netns {namespace}",
+        f"link set {veth} master {_bridge(state)} up",
+    )
+    _batch(
+        "link set lo up",
+        f"addr add {plan.seat(number)}/24 dev eth0",
+        "link set eth0 up",
+        f"route add default via {plan.host}",
+        inside=namespace,
+    )
+
+
 def service_rules(plan: NetworkPlan) -> str:
     """Return the nftables rules that lead the `kubernetes` service to the API server."""
     rule = f"ip daddr {SERVICE_ADDRESS} tcp dport 443 dnat to {plan.host}:{API_PORT}"
@@ -124,6 +145,11 @@ def remove_links(state: StateFolder) -> None:
 def leave(state: StateFolder, index: int) -> None:
     """Take node `index` off the bridge."""
     _batch(f"link del {_veth(state, index)}")
+
+
+def leave_seat(state: StateFolder, number: int) -> None:
+    """Take seat `number` off the bridge."""
+    _batch(f"link del {state.link_prefix}s{number}")
 
 
 def _bridge(state: StateFolder) -> str:

@@ -179,7 +179,7 @@ class Kube:
         path = pod_path(namespace, name) + "/status"
         await self.request("PATCH", path, body=body, patch=STRATEGIC_PATCH)
 
-    async def evict_pod(self, pod: Pod) -> None:
+    async def evict_pod(self, pod: Pod, *, seconds: float = REQUEST_SECONDS) -> None:
         """Ask for the end of just this pod as it was seen (policy/v1).
 
         NotFound: it is gone. Conflict: it has changed since, or the name means another pod by now.
@@ -195,16 +195,18 @@ class Kube:
             },
         }
         path = pod_path(meta.namespace, meta.name) + "/eviction"
-        await self.request("POST", path, body=body)
+        await self.request("POST", path, body=body, seconds=seconds)
 
     async def patch_node(self, name: str, patch: Mapping[str, Any], *, status: bool) -> Node:
         """Merge ``patch`` into a node, through its status subresource if ``status``."""
         path = f"/api/v1/nodes/{_segment(name)}" + ("/status" if status else "")
         return _decoded(_node, await self.request("PATCH", path, body=patch))
 
-    async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
+    async def create_event(
+        self, namespace: str, event: Mapping[str, Any], *, seconds: float = REQUEST_SECONDS
+    ) -> None:
         path = f"/api/v1/namespaces/{_segment(namespace)}/events"
-        await self.request("POST", path, body=event)
+        await self.request("POST", path, body=event, seconds=seconds)
 
     async def list_page(
         self, collection: Collection, *, limit: int, next_page: str, seconds: float = 60.0
@@ -341,6 +343,12 @@ def _proxy_of(server: str) -> str | None:
     if proxy_bypass(url.hostname or ""):
         return None
     return getproxies().get(url.scheme)
+
+
+def lease_path(namespace: str, name: str = "") -> str:
+    """One Lease's path, or that of all of a namespace."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{_segment(namespace)}/leases"
+    return f"{path}/{_segment(name)}" if name else path
 
 
 def _segment(name: str) -> str:

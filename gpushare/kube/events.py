@@ -2,11 +2,11 @@
 
 import datetime as dt
 import logging
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Protocol
 
 from gpushare.clock import Clock
 from gpushare.errors import ApiError
-from gpushare.kube.client import Kube
 from gpushare.objects import Node, Pod
 
 log = logging.getLogger(__name__)
@@ -53,8 +53,14 @@ def made(
     }
 
 
+class Recorder(Protocol):
+    """What takes events: ``Kube``, or what stands in its place."""
+
+    async def create_event(self, namespace: str, event: Mapping[str, Any], /) -> None: ...
+
+
 async def record(
-    kube: Kube, about: Pod | Node, reason: str, message: str, *, component: str, clock: Clock
+    kube: Recorder, about: Pod | Node, reason: str, message: str, *, component: str, clock: Clock
 ) -> None:
     """Tell the user once. A refusal by the API server is logged: an event is never worth more."""
     event = made(about, reason, message, component=component, clock=clock)

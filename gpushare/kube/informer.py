@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -91,6 +91,9 @@ class Informer(Generic[T]):
         self._heard_at = self._opened_at = time.monotonic()
         self._watching: asyncio.Timeout | None = None
         self._is_cut = False
+        self._lists_wanted = self._lists_made = 0
+        self._wake = asyncio.Event()
+        self._listed = asyncio.Condition()
         self._parts = Parts()
         self.synced = asyncio.Event()
         self.restarts: Counter[str] = Counter()
@@ -106,9 +109,29 @@ class Informer(Generic[T]):
         Not if it has said something within ``silent_seconds``, or has not been open for so long.
         """
         silent = time.monotonic() - max(self._heard_at, self._opened_at)
-        if self._watching is not None and not self._is_cut and silent >= silent_seconds:
-            self._is_cut = True
-            self._watching.reschedule(0.0)
+        if self._is_cut or silent < silent_seconds:
+            return
+        self._is_cut = self._end_watch()
+
+    async def relist(self) -> None:
+        """Return once a list that was asked for after this call has been handed over.
+
+        The watch goes on from there. For who must know what others wrote until now, over a
+        connection that may have been dead for a while.
+        """
+        self._lists_wanted += 1
+        wanted = self._lists_wanted
+        self._wake.set()
+        self._end_watch()
+        async with self._listed:
+            await self._listed.wait_for(lambda: self._lists_made >= wanted)
+
+    def _end_watch(self) -> bool:
+        """End the watch if one is open; whether there was one."""
+        if self._watching is None or self._watching.expired():
+            return False
+        self._watching.reschedule(0.0)
+        return True
 
     async def run(self) -> None:
         """Until cancelled; never returns by itself."""
@@ -116,11 +139,12 @@ class Informer(Generic[T]):
         failures = 0
         while True:
             try:
-                if not self._resource_version:
+                if not self._resource_version or self._lists_made < self._lists_wanted:
                     await self._list()
                     self.synced.set()
                     backoff.reset()
-                await self._watch(backoff)
+                if await self._watch(backoff):
+                    continue
                 failures = 0  # the server ends every watch after a while
                 self.restarts["ended"] += 1
             except Gone as err:
@@ -140,7 +164,9 @@ class Informer(Generic[T]):
                     # A version from before etcd was restored is never answered with 410.
                     self._resource_version = ""
                 await asyncio.sleep(_asked(err))
-            await asyncio.sleep(backoff.next())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(backoff.next()):
+                    await self._wake.wait()
 
     def _cause(self, err: Exception) -> str:
         if isinstance(err, TimeoutError):
@@ -150,6 +176,8 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         items: list[T] = []
         next_page = ""
+        wanted = self._lists_wanted
+        self._wake.clear()
         while True:
             body = await self._kube.list_page(self._collection, limit=PAGE, next_page=next_page)
             page = self._decode_list(body)
@@ -162,27 +190,42 @@ class Informer(Generic[T]):
         self._heard_at = time.monotonic()
         await in_slices(self._handler.replaced(items) or ())
         self._resource_version = page.metadata.resource_version
+        async with self._listed:
+            self._lists_made = wanted
+            self._listed.notify_all()
 
-    async def _watch(self, backoff: Backoff) -> None:
+    async def _watch(self, backoff: Backoff) -> bool:
+        """Until the server ends it: False; or until another list is wanted: True."""
+        self._is_cut, self._opened_at = False, time.monotonic()
+        try:
+            async with asyncio.timeout(None) as self._watching:
+                if self._lists_made < self._lists_wanted:
+                    return True
+                await self._watch_on(backoff)
+        except TimeoutError:
+            if self._lists_made == self._lists_wanted:
+                raise
+            return True
+        finally:
+            self._watching = None
+        return False
+
+    async def _watch_on(self, backoff: Backoff) -> None:
         lines = self._kube.watch(
             self._collection,
             since=self._resource_version,
             window_seconds=WINDOW_SECONDS,
             idle_seconds=IDLE_SECONDS,
         )
-        self._is_cut, self._opened_at = False, time.monotonic()
         applied = 0
-        try:
-            async with asyncio.timeout(None) as self._watching, aclosing(lines):
-                async for line in lines:
-                    self._heard_at = time.monotonic()
-                    self._apply(self._decode_event(line))
-                    backoff.reset()
-                    applied += 1
-                    if applied % EVENTS_AT_ONCE == 0:
-                        await asyncio.sleep(0)
-        finally:
-            self._watching = None
+        async with aclosing(lines):
+            async for line in lines:
+                self._heard_at = time.monotonic()
+                self._apply(self._decode_event(line))
+                backoff.reset()
+                applied += 1
+                if applied % EVENTS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     def _apply(self, event: _WatchEvent) -> None:
         if event.type == "ERROR":

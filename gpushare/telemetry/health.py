@@ -1,6 +1,7 @@
 """The pages that every program has: /healthz, /readyz, /metrics and /version."""
 
 import platform
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import metadata
@@ -62,7 +63,12 @@ def add_pages(
 
 @asynccontextmanager
 async def serve(
-    app: web.Application, host: str, port: int, *, stop_seconds: float = 60.0
+    app: web.Application,
+    host: str,
+    port: int,
+    *,
+    stop_seconds: float = 60.0,
+    ssl_context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[None]:
     """Serve ``app`` while the context lasts; SettingsError if the address cannot be used.
 
@@ -72,7 +78,7 @@ async def serve(
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
+            await web.TCPSite(runner, host, port, backlog=BACKLOG, ssl_context=ssl_context).start()
         except OSError as err:
             raise SettingsError(f"cannot listen on {host}:{port}: {err.strerror or err}") from err
         yield

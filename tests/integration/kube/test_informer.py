@@ -24,6 +24,7 @@ class Seen:
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.lists = 0
+        self.informer: Informer
         self._changed = asyncio.Event()
 
     def replaced(self, items: list[Pod]) -> None:
@@ -196,3 +197,68 @@ async def test_while_many_events_come_at_once_others_have_their_turn(tmp_path):
                 await asyncio.sleep(0)
                 sizes.append(len(seen.names))
     assert max(now - before for before, now in pairwise(sizes)) <= 2 * informer.EVENTS_AT_ONCE
+
+
+class Opened:
+    """A watch that is open and says nothing; a test can wait for it."""
+
+    def __init__(self) -> None:
+        self.there = asyncio.Event()
+
+    async def __call__(self, request):
+        self.there.set()
+        return await hang(request)
+
+
+async def test_a_list_that_is_asked_for_ends_a_watch_and_goes_on_from_there(
+    tmp_path,
+):
+    opened = Opened()
+    answers = [
+        listed("1", "a"),
+        watch(then=opened),
+        listed("5", "a", "b"),
+        watch(event("ADDED", "c", "6"), then=hang),
+    ]
+    async with running(answers, tmp_path) as (door, seen):
+        async with asyncio.timeout(5):
+            await opened.there.wait()
+            await seen.informer.relist()
+        assert {"a", "b"} <= seen.names
+        await seen.until("a", "b", "c", lists=2)
+        assert watches(door) == ["1", "5"]
+
+
+async def test_a_list_that_is_asked_for_waits_for_one_that_began_afterwards(tmp_path):
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def late(request):
+        begun.set()
+        await release.wait()
+        return await listed("1", "a")(request)
+
+    answers = [late, listed("5", "b"), watch(then=hang)]
+    async with running(answers, tmp_path) as (_, seen):
+        await begun.wait()
+        asked = asyncio.create_task(seen.informer.relist())
+        await asyncio.sleep(0)
+        release.set()
+        async with asyncio.timeout(5):
+            await asked
+        assert seen.names == {"b"}
+
+
+async def test_a_list_that_is_asked_for_outlasts_a_server_that_fails(tmp_path):
+    opened = Opened()
+    answers = [
+        listed("1", "a"),
+        watch(then=opened),
+        status(500, "InternalError"),
+        listed("5", "b"),
+        watch(then=hang),
+    ]
+    async with running(answers, tmp_path) as (_, seen):
+        async with asyncio.timeout(5):
+            await opened.there.wait()
+            await seen.informer.relist()
+        assert seen.names == {"b"}

@@ -31,12 +31,22 @@ class Objects:
     def kinds(self) -> set[str]:
         return {each["kind"] for each in self.all}
 
-    def pod(self, kind: str) -> dict[str, Any]:
-        """The pod that the only workload of this kind makes."""
-        return self.one(kind)["spec"]["template"]["spec"]
+    def workload(self, container: str) -> dict[str, Any]:
+        """What makes the pods that have a container of this name."""
+        (found,) = [
+            each
+            for each in self.all
+            if each["kind"] in {"DaemonSet", "Deployment"}
+            for one in each["spec"]["template"]["spec"]["containers"]
+            if one["name"] == container
+        ]
+        return found
 
-    def container(self, kind: str) -> dict[str, Any]:
-        (container,) = self.pod(kind)["containers"]
+    def pod(self, container: str) -> dict[str, Any]:
+        return self.workload(container)["spec"]["template"]["spec"]
+
+    def container(self, name: str) -> dict[str, Any]:
+        (container,) = [each for each in self.pod(name)["containers"] if each["name"] == name]
         return container
 
 

@@ -165,13 +165,14 @@ def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_bot
     (added,) = [each for each in blocks("install.md", "yaml") if "configMapGenerator:" in each]
     text = yaml.safe_dump(snippet("Kustomization")) + added
     objects = render_own(text, {"extender.yaml": "memoryUnit: 256MiB\n"})
-    plugin = objects.container("DaemonSet")
+    plugin = objects.container("deviceplugin")
     assert [each for each in plugin["args"] if "unit" in each] == ["--memory-unit=256MiB"]
     assert objects.one("ConfigMap")["data"] == {"extender.yaml": "memoryUnit: 256MiB\n"}
-    for kind in ("DaemonSet", "Deployment"):
-        assert objects.container(kind)["image"] == "registry.example.com/gpushare:0.1.0"
-    (volume,) = objects.pod("Deployment")["volumes"]
-    assert volume["configMap"]["name"] == objects.one("ConfigMap")["metadata"]["name"]
+    for name in ("deviceplugin", "extender"):
+        assert objects.container(name)["image"] == "registry.example.com/gpushare:0.1.0"
+    volumes = {each["name"]: each for each in objects.pod("extender")["volumes"]}
+    named = volumes["configuration"]["configMap"]["name"]
+    assert named == objects.one("ConfigMap")["metadata"]["name"]
 
 
 def section_in(kind: Any) -> Any:

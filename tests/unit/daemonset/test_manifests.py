@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import deviceplugin.settings
+from extender import certificates, leadership
 from extender.__main__ import parse as parse_extender
 from extender.bind import READ_SECONDS, WRITE_SECONDS
 from extender.configuration import Configuration
@@ -23,6 +24,7 @@ from gpushare.contract import (
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
+from gpushare.flags import parse_unit
 from gpushare.objects import Pod
 from gpushare.records import decision_annotations, request_of
 from tests import builders
@@ -36,6 +38,7 @@ OVERLAYS = sorted(
 COMPONENTS = sorted(
     path.parent.name for path in ROOT.glob("daemonset/components/*/kustomization.yaml")
 )
+SECOND = "daemonset/overlays/second-scheduler"
 PLUGIN, EXTENDER = "gpushare-deviceplugin", "gpushare-extender"
 NAMESPACE = "gpushare-system"
 POLICY, OWN_NODE = "ValidatingAdmissionPolicy", "gpushare-deviceplugin-own-node"
@@ -56,18 +59,19 @@ def own(*components: str) -> str:
 
 
 def plugin_settings(objects) -> deviceplugin.settings.Settings:
-    container = objects.container("DaemonSet")
+    container = objects.container("deviceplugin")
     env = {each["name"]: each.get("value", "from-the-node") for each in container["env"]}
     return deviceplugin.settings.read(container["args"], env)
 
 
 def extender_settings(objects) -> Configuration:
     """What the extender finds where its flag says, by way of its volume."""
-    path = parse_extender(objects.container("Deployment")["args"])
-    (mount,) = objects.container("Deployment")["volumeMounts"]
-    (volume,) = objects.pod("Deployment")["volumes"]
-    assert (mount["name"], mount["mountPath"]) == (volume["name"], str(path.parent))
-    content = objects.one("ConfigMap", volume["configMap"]["name"])["data"][path.name]
+    container = objects.container("extender")
+    path = parse_extender(container["args"])
+    (mount,) = (m for m in container["volumeMounts"] if m["mountPath"] == str(path.parent))
+    volumes = {each["name"]: each for each in objects.pod("extender")["volumes"]}
+    name = volumes[mount["name"]]["configMap"]["name"]
+    content = objects.one("ConfigMap", name)["data"][path.name]
     return parse_configuration(content.encode())
 
 
@@ -82,11 +86,11 @@ def test_both_programs_take_their_flags_and_agree_on_the_unit(render, folder):
     objects = render(folder)
     plugin = plugin_settings(objects)
     assert plugin.node_name == plugin.node_address == "from-the-node"
-    assert plugin.unit_mib == extender_settings(objects).unit_mib
+    assert plugin.unit_mib == parse_unit(extender_settings(objects).memory_unit)
 
 
 def test_the_plugin_is_told_node_and_address_by_the_downward_api(render):
-    env = render(BASE).container("DaemonSet")["env"]
+    env = render(BASE).container("deviceplugin")["env"]
     fields = {
         each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
         for each in env
@@ -99,7 +103,7 @@ def test_the_plugin_is_told_node_and_address_by_the_downward_api(render):
 def test_the_image_is_the_version_that_is_built(render, folder):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     objects = render(folder)
-    for kind in ("DaemonSet", "Deployment"):
+    for kind in ("deviceplugin", "extender"):
         container = objects.container(kind)
         assert container["image"] == f"gpushare:{project['version']}"
         assert container["command"][0] in project["scripts"]
@@ -146,11 +150,11 @@ def test_a_program_has_just_the_rights_that_it_uses(render, name, wanted):
 
 
 @every_rendering
-@pytest.mark.parametrize(("kind", "name"), [("DaemonSet", PLUGIN), ("Deployment", EXTENDER)])
+@pytest.mark.parametrize(("kind", "name"), [("deviceplugin", PLUGIN), ("extender", EXTENDER)])
 def test_a_program_runs_as_the_account_that_has_its_rights(render, folder, kind, name):
     objects = render(folder)
     assert objects.pod(kind)["serviceAccountName"] == name
-    assert objects.one(kind)["metadata"]["namespace"] == NAMESPACE
+    assert objects.workload(kind)["metadata"]["namespace"] == NAMESPACE
     assert objects.one("ServiceAccount", name)["metadata"]["namespace"] == NAMESPACE
     binding = objects.one("ClusterRoleBinding", name)
     assert binding["roleRef"]["name"] == name
@@ -222,7 +226,7 @@ def test_the_extender_is_asked_where_it_listens(render):
     objects = render(BASE)
     listen = extender_settings(objects).listen.deciding
     assert (listen.host, listen.port) == ("127.0.0.1", EXTENDER_PORT)
-    assert objects.pod("Deployment")["hostNetwork"] is True
+    assert objects.pod("extender")["hostNetwork"] is True
     (asked,) = scheduler_config()["extenders"]
     assert asked["urlPrefix"] == f"http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}"
 
@@ -263,26 +267,73 @@ def test_kube_scheduler_calls_verbs_that_the_extender_has_and_waits_long_enough(
 @pytest.mark.parametrize("probe", ["readinessProbe", "livenessProbe"])
 def test_probes_knock_where_the_programs_answer(render, folder, probe):
     objects = render(folder)
-    plugin, its = objects.container("DaemonSet"), plugin_settings(objects)
+    plugin, its = objects.container("deviceplugin"), plugin_settings(objects)
     assert port_of(plugin, probe) == its.http_port
     assert "host" not in plugin[probe]["httpGet"]
     assert its.http_host == "0.0.0.0"  # the kubelet comes from outside the pod
-    container, listen = objects.container("Deployment"), extender_settings(objects).listen.deciding
+    container, listen = objects.container("extender"), extender_settings(objects).listen.deciding
+    if "exec" in container[probe]:  # its loopback is the pod's own
+        assert container[probe]["exec"]["command"][:3] == ["python3", "-m", "extender.probe"]
+        return
+    listen = extender_settings(objects).listen.deciding
     assert port_of(container, probe) == listen.port
     assert container[probe]["httpGet"]["host"] == listen.host
 
 
-def test_there_is_never_more_than_one_of_each(render):
+def test_programs_are_updated_one_at_a_time_and_never_two_on_a_machine(render):
     objects = render(BASE)
-    extender_spec = objects.one("Deployment")["spec"]
-    assert (extender_spec["replicas"], extender_spec["strategy"]["type"]) == (1, "Recreate")
-    update = objects.one("DaemonSet")["spec"]["updateStrategy"]["rollingUpdate"]
-    assert update == {"maxUnavailable": 1, "maxSurge": 0}
+    for name in ("deviceplugin", "extender"):
+        spec = objects.workload(name)["spec"]
+        assert objects.workload(name)["kind"] == "DaemonSet"
+        assert spec["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+
+
+@pytest.mark.parametrize("folder", [BASE, SECOND])
+def test_replicas_find_their_lease_their_certificates_and_one_another(render, folder):
+    objects = render(folder)
+    election = extender_settings(objects).leader_election
+    container = objects.container("extender")
+    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    volumes = {each["name"]: each for each in objects.pod("extender")["volumes"]}
+    paths = {Path(p) for p in (election.tls.certificate, election.tls.key, election.tls.authority)}
+    (place,) = {path.parent for path in paths}
+    assert {path.name for path in paths} == {"tls.crt", "tls.key", "ca.crt"}
+    secret = volumes[mounts[str(place)]]["secret"]["secretName"]
+    assert secret == f"{certificates.REPLICA}-tls"
+    assert election.tls.allowed_names == (certificates.REPLICA,)
+    (told,) = (e for e in container["env"] if e["name"] == leadership.ADDRESS_VARIABLE)
+    assert told["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+    role = objects.one("Role", EXTENDER)
+    assert role["metadata"]["namespace"] == election.namespace
+    create, own = role["rules"]
+    assert (create["resources"], create["verbs"]) == (["leases"], ["create"])
+    assert (own["resourceNames"], own["verbs"]) == ([election.name], ["get", "update"])
+
+
+def test_the_second_scheduler_asks_as_the_first_one_would_and_has_a_lease_of_its_own(render):
+    objects = render(SECOND)
+    (name,) = (
+        each["configMap"]["name"]
+        for each in objects.pod("kube-scheduler")["volumes"]
+        if each["name"] == "scheduler"
+    )
+    config = yaml.safe_load(objects.one("ConfigMap", name)["data"]["config.yaml"])
+    first = scheduler_config()
+    assert config["extenders"] == first["extenders"]
+    assert config["percentageOfNodesToScore"] == first["percentageOfNodesToScore"]
+    election = config["leaderElection"]
+    own = objects.one("Role", "gpushare-scheduler")["rules"][0]
+    assert own["resourceNames"] == [election["resourceName"]]
+    assert election["resourceNamespace"] == NAMESPACE
+    assert objects.workload("kube-scheduler")["spec"]["replicas"] == 2
+    assert "gpushare-extender" not in {
+        each["metadata"]["name"] for each in objects.all if each["kind"] == "DaemonSet"
+    }
 
 
 @every_rendering
 def test_the_plugin_runs_on_labelled_nodes_whatever_taints_they_have(render, folder):
-    pod = render(folder).pod("DaemonSet")
+    pod = render(folder).pod("deviceplugin")
     assert pod["nodeSelector"] == {LABEL_NODE: "true"}
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert pod["priorityClassName"] == "system-node-critical"
@@ -292,8 +343,10 @@ def test_the_plugin_runs_on_labelled_nodes_whatever_taints_they_have(render, fol
 def test_the_plugin_has_the_folders_that_it_uses_and_no_private_key(render, folder):
     objects = render(folder)
     settings = plugin_settings(objects)
-    paths = {each["name"]: each["hostPath"]["path"] for each in objects.pod("DaemonSet")["volumes"]}
-    mounts = {each["name"]: each for each in objects.container("DaemonSet")["volumeMounts"]}
+    paths = {
+        each["name"]: each["hostPath"]["path"] for each in objects.pod("deviceplugin")["volumes"]
+    }
+    mounts = {each["name"]: each for each in objects.container("deviceplugin")["volumeMounts"]}
     assert set(mounts) == set(paths)
     writable = {each["mountPath"] for each in mounts.values() if not each.get("readOnly")}
     used = {str(settings.device_plugin_dir), str(settings.cdi_dir), str(settings.state_dir)}
@@ -305,42 +358,44 @@ def test_the_plugin_has_the_folders_that_it_uses_and_no_private_key(render, fold
 @every_rendering
 def test_neither_program_has_more_of_the_machine_than_it_needs(render, folder):
     objects = render(folder)
-    for kind in ("DaemonSet", "Deployment"):
+    for kind in ("deviceplugin", "extender"):
         pod, container = objects.pod(kind), objects.container(kind)
         security = container["securityContext"]
-        measures = (kind, folder) == ("DaemonSet", "daemonset/overlays/process-memory")
+        measures = (kind, folder) == ("deviceplugin", "daemonset/overlays/process-memory")
         assert {"hostPID", "hostIPC"} & pod.keys() == ({"hostPID"} if measures else set())
         assert security["readOnlyRootFilesystem"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert container["resources"]["limits"].keys() == {"memory"}
         if security.get("privileged"):
-            assert (kind, folder) == ("DaemonSet", "daemonset/overlays/driver-root")
+            assert (kind, folder) == ("deviceplugin", "daemonset/overlays/driver-root")
         else:
             assert security["allowPrivilegeEscalation"] is False
             assert security["capabilities"] == {"drop": ["ALL"]}
-    assert "hostNetwork" not in objects.pod("DaemonSet")
-    assert objects.pod("Deployment")["securityContext"]["runAsNonRoot"] is True
+    assert "hostNetwork" not in objects.pod("deviceplugin")
+    assert objects.pod("extender")["securityContext"]["runAsNonRoot"] is True
 
 
 def test_the_base_takes_the_driver_from_nvidias_runtime(render):
     objects = render(BASE)
-    env = {each["name"]: each.get("value") for each in objects.container("DaemonSet")["env"]}
-    assert objects.pod("DaemonSet")["runtimeClassName"] == "nvidia"
+    env = {each["name"]: each.get("value") for each in objects.container("deviceplugin")["env"]}
+    assert objects.pod("deviceplugin")["runtimeClassName"] == "nvidia"
     assert env["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert env["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
 
 
 def test_default_runtime_names_no_runtime_class(render):
-    assert "runtimeClassName" not in render("daemonset/overlays/default-runtime").pod("DaemonSet")
+    assert "runtimeClassName" not in render("daemonset/overlays/default-runtime").pod(
+        "deviceplugin"
+    )
 
 
 def test_driver_root_can_open_the_cards_and_finds_the_library(render):
     objects = render("daemonset/overlays/driver-root")
-    container = objects.container("DaemonSet")
+    container = objects.container("deviceplugin")
     env = {each["name"]: each.get("value") for each in container["env"]}
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
     security = container["securityContext"]
-    assert "runtimeClassName" not in objects.pod("DaemonSet")
+    assert "runtimeClassName" not in objects.pod("deviceplugin")
     assert f"{env['LD_LIBRARY_PATH']}/libnvidia-ml.so.1" in mounts
     assert "/dev" in mounts
     assert security["privileged"] is True
@@ -364,7 +419,7 @@ def test_inject_cdi_reads_nvidias_files_and_cannot_change_them(render):
     objects = render("daemonset/overlays/inject-cdi")
     settings = plugin_settings(objects)
     assert settings.inject == "cdi"
-    mounts = {each["mountPath"]: each for each in objects.container("DaemonSet")["volumeMounts"]}
+    mounts = {each["mountPath"]: each for each in objects.container("deviceplugin")["volumeMounts"]}
     for folder in settings.nvidia_cdi_dirs:
         assert str(folder) in mounts
     assert mounts["/etc/cdi"]["readOnly"] is True
@@ -375,7 +430,7 @@ def test_only_with_the_hosts_processes_is_their_memory_measured(render, folder):
     objects = render(folder)
     wanted = folder.endswith("process-memory")
     assert plugin_settings(objects).reads_process_memory is wanted
-    assert objects.pod("DaemonSet").get("hostPID", False) is wanted
+    assert objects.pod("deviceplugin").get("hostPID", False) is wanted
 
 
 def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
@@ -384,7 +439,7 @@ def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
     assert plugin_settings(objects).kubelet_tls == "ca"
     assert str(plugin_settings(objects).kubelet_certificate) == f"{account}/ca.crt"
     assert not any(
-        "/pki" in each["hostPath"]["path"] for each in objects.pod("DaemonSet")["volumes"]
+        "/pki" in each["hostPath"]["path"] for each in objects.pod("deviceplugin")["volumes"]
     )
 
 
@@ -399,7 +454,7 @@ def test_components_that_do_not_exclude_each_other_go_together(render_own, runti
     assert (settings.binding == "early") == (binding == "early-binding")
     assert (settings.inject == "cdi") == (binding == "inject-cdi")
     assert settings.kubelet_tls == "ca"
-    assert "runtimeClassName" not in objects.pod("DaemonSet")
+    assert "runtimeClassName" not in objects.pod("deviceplugin")
     assert "ValidatingAdmissionPolicy" not in objects.kinds()
 
 

@@ -16,6 +16,11 @@ from extender.configuration import (
 from extender.configuration_file import load, parse
 from gpushare.errors import SettingsError
 
+ELECTION = (
+    "leaderElection: {address: {host: h, port: 5}, "
+    "tls: {certificate: c, key: k, authority: a, allowedNames: [n]}, "
+)
+
 
 def problems(text: str) -> list[str]:
     """What a file with this text is refused for, a line each."""
@@ -112,10 +117,10 @@ def test_all_that_is_wrong_is_said_at_once_with_line_and_place():
             "policy: {node: shape, shape: [{utilization: 101, score: 1}]}",
             "policy.shape[0].utilization",
         ),
-        ("leaderElection: {renewSeconds: 6}", "leaderElection.renewSeconds"),
-        ("leaderElection: {retrySeconds: 0}", "leaderElection.retrySeconds"),
-        ("leaderElection: {leaseSeconds: .nan}", "leaderElection.leaseSeconds"),
-        ("leaderElection: {leaseSeconds: .inf}", "leaderElection.leaseSeconds"),
+        (ELECTION + "renewSeconds: 6}", "leaderElection.renewSeconds"),
+        (ELECTION + "retrySeconds: 0}", "leaderElection.retrySeconds"),
+        (ELECTION + "leaseSeconds: .nan}", "leaderElection.leaseSeconds"),
+        (ELECTION + "leaseSeconds: .inf}", "leaderElection.leaseSeconds"),
         ("leaderElection: {}", "leaderElection.address"),
         ("leaderElection: {address: {host: h, port: 5}}", "leaderElection.tls"),
         ("logLevel:", "logLevel"),

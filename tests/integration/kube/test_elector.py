@@ -1,0 +1,201 @@
+"""The elector over real sockets: an API server that refuses, hangs or loses answers."""
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from aiohttp import web
+
+from gpushare.clock import BootClock
+from gpushare.kube.lease import Elector, KubeLease, Timing
+from tests.integration.kube.apiserver import FrontDoor
+
+pytestmark = pytest.mark.integration
+
+TIMING = Timing(0.9, 0.6, 0.1)
+PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+
+
+class Leases:
+    """One Lease with a real API server's rules; ``fault`` is what becomes of the next requests."""
+
+    def __init__(self) -> None:
+        self.lease: dict | None = None
+        self.version = 0
+        self.fault = ""
+        self.holders: list[str] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        if self.fault == "hang":
+            await asyncio.Event().wait()
+        if self.fault == "refuse":
+            return self._problem(500)
+        sent = await request.json() if await request.read() else None
+        if request.method == "GET":
+            return self._problem(404) if self.lease is None else web.json_response(self.lease)
+        if request.method == "POST" and self.lease is not None:
+            return self._problem(409)
+        if request.method == "PUT":
+            if self.lease is None:
+                return self._problem(404)
+            if sent["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+                return self._problem(409)
+        self.write(sent)
+        if self.fault == "lose":
+            assert request.transport is not None
+            request.transport.close()
+        return web.json_response(self.lease)
+
+    def write(self, lease: dict) -> None:
+        self.version += 1
+        meta = {**lease["metadata"], "resourceVersion": str(self.version)}
+        self.lease = {**lease, "metadata": meta}
+        self.holders.append(lease["spec"]["holderIdentity"])
+
+    def _problem(self, code: int) -> web.Response:
+        return web.json_response({"kind": "Status", "code": code}, status=code)
+
+    @property
+    def spec(self) -> dict:
+        return self.lease["spec"] if self.lease else {}
+
+
+class Candidate:
+    def __init__(self, kube, name: str) -> None:
+        api = KubeLease(kube, "ns", "l")
+        self.elector = Elector(api, name, f"{name}:1", TIMING, BootClock())
+        self.led, self.ended = asyncio.Event(), asyncio.Event()
+        self.quiet = asyncio.Event()
+        self.quiet.set()
+
+    async def lead(self) -> None:
+        self.led.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+
+    @asynccontextmanager
+    async def runs(self):
+        task = asyncio.create_task(self.elector.run(self.lead, self.quiet.wait))
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@asynccontextmanager
+async def leases(tmp_path):
+    door, api = FrontDoor(), Leases()
+    door.answers = [api]
+    async with asyncio.timeout(20), door.connect(tmp_path) as kube:
+        api.lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "l", "resourceVersion": "0"},
+            "spec": {},
+        }
+        yield api, kube
+
+
+async def until(holds) -> None:
+    while not holds():  # noqa: ASYNC110 - what is awaited lies with others
+        await asyncio.sleep(0.01)
+
+
+async def test_it_leads_renews_and_lets_go_when_it_is_asked_to_end(tmp_path):
+    async with leases(tmp_path) as (api, kube):
+        async with Candidate(kube, "a").runs() as a:
+            await a.led.wait()
+            assert a.elector.leads
+            assert api.lease["metadata"]["annotations"]["gpushare.aliyun.com/address"] == "a:1"
+            await until(lambda: len(api.holders) > 3)
+        assert api.spec["holderIdentity"] == ""
+        assert not a.elector.leads
+
+
+async def test_it_lets_go_only_once_nothing_of_it_can_land(tmp_path):
+    async with leases(tmp_path) as (api, kube):
+        a = Candidate(kube, "a")
+        a.quiet.clear()
+        task = asyncio.create_task(a.elector.run(a.lead, a.quiet.wait))
+        await a.led.wait()
+        task.cancel()
+        await a.ended.wait()
+        await until(lambda: not a.elector.leads)
+        assert api.spec["holderIdentity"] == "a"
+        a.quiet.set()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert api.spec["holderIdentity"] == ""
+
+
+async def test_of_two_one_leads_and_the_other_knows_where_it_is(tmp_path):
+    async with leases(tmp_path) as (_, kube), Candidate(kube, "a").runs() as a:
+        await a.led.wait()
+        async with Candidate(kube, "b").runs() as b:
+            await until(lambda: b.elector.leader is not None)
+            assert b.elector.leader.address == "a:1"
+            assert not b.led.is_set()
+            assert a.elector.leader is None
+
+
+@pytest.mark.parametrize("fault", ["hang", "refuse"])
+async def test_an_api_server_that_does_not_renew_ends_leading_before_the_lease_ends(
+    tmp_path, fault
+):
+    async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
+        await a.led.wait()
+        api.fault = fault
+        ends_at = a.elector.ends_at
+        await a.ended.wait()
+        assert BootClock().monotonic() < max(ends_at, a.elector.ends_at) + 0.2
+        assert not a.elector.leads
+        api.fault = ""
+        a.led.clear()
+        await a.led.wait()
+
+
+async def test_a_lost_answer_is_a_lease_that_is_ours_and_led_by_once_it_is_renewed(tmp_path):
+    async with leases(tmp_path) as (api, kube):
+        api.fault = "lose"
+        async with Candidate(kube, "a").runs() as a:
+            await until(lambda: api.spec.get("holderIdentity") == "a")
+            assert not a.led.is_set()
+            api.fault = ""
+            await a.led.wait()
+
+
+async def test_a_lease_that_somebody_else_wrote_ends_leading_at_once(tmp_path):
+    async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
+        await a.led.wait()
+        stolen = {**api.spec, "holderIdentity": "thief", "leaseDurationSeconds": 1}
+        api.write({**api.lease, "spec": stolen})
+        await a.ended.wait()
+        assert not a.elector.leads
+        a.led.clear()
+        await a.led.wait()  # it was never renewed
+
+
+async def test_who_takes_it_again_after_it_was_free_leads_anew(tmp_path):
+    async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
+        await a.led.wait()
+        term = a.elector.term
+        a.led.clear()
+        # Somebody led meanwhile and has let go of it, all between two looks.
+        api.write({**api.lease, "spec": {**api.spec, "holderIdentity": ""}})
+        await a.ended.wait()
+        await a.led.wait()
+        assert a.elector.term != term
+
+
+async def test_what_breaks_while_leading_ends_the_run(tmp_path):
+    async def broken() -> None:
+        raise RuntimeError("broken")
+
+    async with leases(tmp_path) as (_, kube):
+        a = Candidate(kube, "a")
+        with pytest.raises(RuntimeError, match="broken"):
+            await a.elector.run(broken, a.quiet.wait)

@@ -1,0 +1,355 @@
+"""Three replicas behind three kube-schedulers: what becomes of 500 pods when the leader goes.
+
+    python -m tests.trials.replicas [--pods 500] [--only killed,paused,cut_off,rolling]
+
+In each part pods are created all at once on paper nodes, and once a fifth of them is bound the
+extender that leads is killed; paused for longer than its lease; cut off from the API server; or all
+are restarted one after the other. Exit code 1 if a card was ever over its size without being
+mended, if a pod was bound without cards or never, or if a ledger differs from the API server.
+"""
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError, LocalClusterError
+from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG
+from localcluster.interrupts import run_command
+from localcluster.seats import Seats
+from localcluster.specs import PaperNode
+from localcluster.wait import wait_until
+from localcluster.workloads import pod
+from tests.cluster.history import Change, History
+
+NAME: Final = "gpushare-replicas"
+NODES, CARDS, UNITS = 10, 8, 16
+POD_UNITS: Final = 2
+PAUSE_SECONDS: Final = 9.0  # the lease is 6 s
+CPU_SECONDS: Final = 6.0
+BOUND_SECONDS: Final = 90.0
+CARDS_KEY: Final = "gpushare.aliyun.com/cards"
+
+
+def paper_node(name: str, *, unit_mib: int = 1024) -> PaperNode:
+    """A node whose plugin would have written this inventory."""
+    cards = [
+        {
+            "index": index,
+            "uuid": f"GPU-{name}-{index}",
+            "tag": f"a{index}",
+            "minor": index,
+            "model": "Paper",
+            "memMiB": UNITS * unit_mib,
+            "units": UNITS,
+            "health": "healthy",
+        }
+        for index in range(CARDS)
+    ]
+    inventory = {"version": 1, "unitMiB": unit_mib, "plugin": "0.1.0", "binding": "late"}
+    capacity = {"aliyun.com/gpu-mem": str(CARDS * UNITS), "aliyun.com/gpu-count": str(CARDS)}
+    text = json.dumps({**inventory, "cards": cards})
+    return PaperNode(name, capacity, annotations={"gpushare.aliyun.com/inventory": text})
+
+
+class Cards(History):
+    """The watch history of all pods, and what each card held at every moment of it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.held: Counter[str] = Counter()
+        self.bound: dict[str, str] = {}
+        self.over: list[str] = []
+        self.bare: list[str] = []
+        self._of: dict[str, tuple[str, int]] = {}
+
+    def listed(self, found: list[Change]) -> None:
+        there = {change.uid for change in found}
+        for uid in [uid for uid in self._of if uid not in there]:
+            self._drop(uid)
+        for change in found:
+            self.changed(change)
+
+    def changed(self, change: Change) -> None:
+        super().changed(change)
+        if change.has_ended:
+            self._drop(change.uid)
+            return
+        if not change.node or change.uid in self._of:
+            return
+        self.bound[change.name] = change.node
+        card = change.annotations.get(CARDS_KEY, "")
+        units = _units(change.pod)
+        if not units:
+            return
+        if not card:
+            self.bare.append(change.name)
+        self._of[change.uid] = (card, units)
+        self.held[card] += units
+        if self.held[card] > UNITS:
+            self.over.append(f"{card} held {self.held[card]} of {UNITS} with {change.name}")
+
+    def _drop(self, uid: str) -> None:
+        card, units = self._of.pop(uid, ("", 0))
+        self.held[card] -= units
+
+
+class Trial:
+    """One cluster for all parts; ``lost`` must stay empty."""
+
+    def __init__(
+        self,
+        seats: Seats,
+        history: Cards,
+        pods: int,
+        say: Callable[[str], None],
+        *,
+        selector: Mapping[str, str] | None = None,
+    ) -> None:
+        self.seats, self.history, self.pods, self.say = seats, history, pods, say
+        self._spec = {"terminationGracePeriodSeconds": 0, "nodeSelector": dict(selector or {})}
+        self.lost: list[str] = []
+
+    def part(self, name: str, event: Callable[[str], None]) -> None:
+        """Bind pods while ``event`` happens to the seat that leads, and judge what came of it."""
+        leader = self.leader()
+        names = [f"{name}-{number:03}" for number in range(self.pods)]
+        begun = time.monotonic()
+        before = len(self.history.over)
+        creating = threading.Thread(target=self._create, args=(names,), daemon=True)
+        creating.start()
+        self._wait_bound(names, self.pods // 5, BOUND_SECONDS)
+        self.say(f"{name}: {self._count(names)} of {self.pods} pods bound, now to {leader}")
+        event(leader)
+        creating.join(60)
+        try:
+            self._wait_bound(names, self.pods, BOUND_SECONDS)
+        except LocalClusterError as err:
+            self.lost.append(f"{name}: {err}")
+        took = time.monotonic() - begun
+        self._judge(name, before)
+        self.say(
+            f"{name}: {self._count(names)} bound after {took:.0f} s, {self.leader()} leads; "
+            f"cards over their size {len(self.history.over) - before}, "
+            f"bound without cards {len(self.history.bare)}, lost {len(self.lost)}"
+        )
+        self._delete_all()
+
+    def leader(self) -> str:
+        """Return the seat that decides, waiting for one."""
+        found: list[str] = []
+
+        def missing() -> str | None:
+            seat = self.seats.leading_extender()
+            found[:] = [seat] if seat else []
+            return None if found else "none does"
+
+        wait_until("an extender to decide", missing, seconds=40, interval=0.2)
+        return found[0]
+
+    def killed(self, leader: str) -> None:
+        self.seats.kill(leader)
+
+    def apart(self) -> None:
+        """Have another extender lead than the one beside the kube-scheduler that leads."""
+        while (leader := self.leader()) == self.seats.leading_scheduler():
+            self.seats.restart(leader)
+
+    def paused(self, leader: str) -> None:
+        """Pause the leader for longer than its lease; a pod without GPU must not wait for it."""
+        self.seats.pause(leader)
+        try:
+            took = self._cpu_only("paused")
+            time.sleep(max(0.0, PAUSE_SECONDS - took))
+        finally:
+            self.seats.go_on(leader)
+
+    def beside(self) -> None:
+        """Pause the extender that the leading kube-scheduler itself asks.
+
+        Each pod with GPU memory then costs 5 s in turn, so there is one of them.
+        """
+        seat = self.seats.leading_scheduler()
+        self.seats.pause(seat)
+        try:
+            self._create_one(pod("beside", POD_UNITS, terminationGracePeriodSeconds=0))
+            self._cpu_only("paused beside the leading kube-scheduler")
+        finally:
+            self.seats.go_on(seat)
+        self._wait_bound(["beside"], 1, BOUND_SECONDS)
+        self._delete_all()
+
+    def _cpu_only(self, how: str) -> float:
+        """Create a pod without GPU and return the seconds until it is bound."""
+        begun = time.monotonic()
+        self.history.bound.pop("cpu-only", None)
+        self._create_one(pod("cpu-only", terminationGracePeriodSeconds=0))
+        self._wait_bound(["cpu-only"], 1, 60)
+        took = time.monotonic() - begun
+        self.say(f"{how}: a pod without GPU was bound after {took:.1f} s")
+        if took > CPU_SECONDS:
+            self.lost.append(f"{how}: a pod without GPU waited for {took:.1f} s")
+        return took
+
+    def cut_off(self, leader: str) -> None:
+        self.seats.cut_off(leader)
+        try:
+            time.sleep(PAUSE_SECONDS + 3)
+        finally:
+            self.seats.join_again(leader)
+
+    def rolling(self, leader: str) -> None:
+        """Restart all replicas, each once the one before it is ready; the leader first."""
+        for seat in sorted(self.seats.names, key=lambda each: each != leader):
+            self.seats.restart(seat)
+            self.wait_ready(seat)
+
+    def wait_ready(self, *seats: str) -> None:
+        def unready() -> str | None:
+            for seat in seats:
+                try:
+                    status, text = self.seats.ask(seat, "/readyz")
+                except ApiError as err:
+                    return str(err)
+                if status != 200:
+                    return f"{seat}: {text}"
+            return None
+
+        wait_until("every extender to be ready", unready, seconds=40)
+
+    def _judge(self, name: str, before: int) -> None:
+        """Compare every replica's ledger with what the watch has shown."""
+        self.lost += self.history.over[before:]
+        self.lost += [f"{each} was bound without cards" for each in self.history.bare]
+        try:
+            self.history.check_bound_once_and_whole()
+        except AssertionError as err:
+            self.lost.append(f"{name}: {str(err)[:300]}")
+
+        def differs() -> str | None:
+            wanted = +self.history.held
+            for seat in self.seats.names:
+                try:
+                    nodes = self.seats.inspect(seat)
+                except ApiError as err:
+                    return str(err)
+                found = Counter({c["uuid"]: c["usedGPU"] for n in nodes for c in n["devs"]})
+                if +found != wanted:
+                    return f"{seat}: {len((+found - wanted) + (wanted - +found))} cards differ"
+            return None
+
+        try:
+            wait_until("every ledger to be as the API server", differs, seconds=20)
+        except LocalClusterError as err:
+            self.lost.append(f"{name}: {err}")
+        for seat in self.seats.names:
+            if count := self.seats.metric(seat, "gpushare_ledger_differences_total"):
+                self.lost.append(f"{name}: {seat} found {count:.0f} differences in its ledger")
+
+    def _create(self, names: list[str]) -> None:
+        def some(part: list[str]) -> None:
+            with self.seats.cluster.api() as api:
+                for name in part:
+                    described = pod(name, POD_UNITS, **self._spec)
+                    api.request("POST", "/api/v1/namespaces/default/pods", described)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(some, (names[start::4] for start in range(4))))
+
+    def _create_one(self, described: dict[str, Any]) -> None:
+        with self.seats.cluster.api() as api:
+            api.request("POST", "/api/v1/namespaces/default/pods", described)
+
+    def _count(self, names: list[str]) -> int:
+        return sum(name in self.history.bound for name in names)
+
+    def _wait_bound(self, names: list[str], count: int, seconds: float) -> None:
+        def missing() -> str | None:
+            bound = self._count(names)
+            return None if bound >= count else f"{bound} are"
+
+        wait_until(f"{count} pods to be bound", missing, seconds=seconds)
+
+    def _delete_all(self) -> None:
+        path = "/api/v1/namespaces/default/pods"
+        with self.seats.cluster.api() as api:
+            api.request("DELETE", path, {"gracePeriodSeconds": 0})
+            wait_until(
+                "all pods to be gone",
+                lambda: f"{len(items)} are there" if (items := api.get(path)["items"]) else None,
+                seconds=30,
+                interval=0.3,
+            )
+
+
+@contextmanager
+def replicas(say: Callable[[str], None], count: int = 3) -> Iterator[Seats]:
+    """Paper nodes, and ``count`` seats with a kube-scheduler and an extender each; gone after."""
+    nodes = [paper_node(f"p{number}") for number in range(NODES)]
+    cluster = Cluster.up((), nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=say)
+    try:
+        cluster.kubectl("apply", "-k", str(ACCESS))
+        seats = Seats.prepare(cluster, count, SCHEDULER_CONFIG)
+        for seat in seats.names:
+            seats.start_extender(seat)
+        for seat in reversed(seats.names):
+            seats.start_scheduler(seat)
+        yield seats
+    finally:
+        with suppress(LocalClusterError):
+            cluster.down()
+
+
+def main() -> int:
+    """Run the parts; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--pods", type=int, default=500)
+    parser.add_argument("--only", default="killed,paused,cut_off,rolling")
+    flags = parser.parse_args()
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+
+    with replicas(say) as seats, Cards(seats.cluster) as history:
+        trial = Trial(seats, history, flags.pods, say)
+        trial.wait_ready(*seats.names)
+        events = {
+            "killed": trial.killed,
+            "paused": trial.paused,
+            "cut_off": trial.cut_off,
+            "rolling": trial.rolling,
+        }
+        for name in flags.only.split(","):
+            try:
+                if name == "paused":
+                    trial.apart()
+                trial.part(name.replace("_", "-"), events[name])
+                if name == "paused":
+                    trial.beside()
+            except LocalClusterError as err:
+                trial.lost.append(f"{name}: the trial broke: {err}")
+                break
+        say(f"LOST {len(trial.lost)}")
+        for text in trial.lost[:20]:
+            say(f"  {text}")
+        return int(bool(trial.lost))
+
+
+def _units(described: dict[str, Any]) -> int:
+    found = (
+        each.get("resources", {}).get("limits", {}).get("aliyun.com/gpu-mem", 0)
+        for each in described["spec"]["containers"]
+    )
+    return sum(map(int, found))
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("replicas", main))

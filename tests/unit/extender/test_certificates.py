@@ -1,0 +1,66 @@
+"""The Secrets that are applied at install: what is in them is what replicas can use."""
+
+import base64
+import datetime as dt
+import sys
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from extender import certificates
+
+NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+
+
+def printed(monkeypatch, capsys, *words: str) -> list[dict]:
+    monkeypatch.setattr(sys, "argv", ["certificates", *words])
+    assert certificates.main() == 0
+    return [each for each in yaml.safe_load_all(capsys.readouterr().out) if each]
+
+
+def test_it_prints_secrets_that_can_be_applied(monkeypatch, capsys):
+    found = printed(monkeypatch, capsys, "--namespace", "elsewhere")
+    names = {each["metadata"]["name"]: each for each in found}
+    assert names.keys() == {"gpushare-extender-tls", "gpushare-scheduler-tls"}
+    for name, secret in names.items():
+        assert (secret["kind"], secret["metadata"]["namespace"]) == ("Secret", "elsewhere")
+        data = {key: base64.b64decode(value) for key, value in secret["data"].items()}
+        assert data.keys() == {"ca.crt", "tls.crt", "tls.key"}
+        authority = x509.load_pem_x509_certificate(data["ca.crt"])
+        own = x509.load_pem_x509_certificate(data["tls.crt"])
+        own.verify_directly_issued_by(authority)
+        dns = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert dns.get_values_for_type(x509.DNSName) == [name.removesuffix("-tls")]
+    one, other = (each["data"] for each in found)
+    assert one["ca.crt"] == other["ca.crt"]
+    assert one["tls.key"] != other["tls.key"]
+
+
+def test_the_key_of_the_authority_is_kept_nowhere():
+    files = certificates.make(("a",), now=NOW)
+    assert files.keys() == {"ca.crt", "a.crt", "a.key"}
+    authority = x509.load_pem_x509_certificate(files["ca.crt"])
+    own = x509.load_pem_x509_certificate(files["a.crt"])
+    assert authority.public_key() != own.public_key()
+
+
+def test_a_certificate_is_for_servers_and_callers_and_signs_nothing():
+    own = x509.load_pem_x509_certificate(certificates.make(("a",), now=NOW)["a.crt"])
+    uses = own.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert set(uses) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
+    assert not own.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_it_holds_from_now_for_as_long_as_was_asked_whatever_clocks_say():
+    own = x509.load_pem_x509_certificate(certificates.make(("a",), now=NOW, days=30)["a.crt"])
+    assert own.not_valid_before_utc < NOW
+    assert own.not_valid_after_utc == NOW + dt.timedelta(days=30)
+
+
+def test_no_days_are_refused(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["certificates", "--days=0"])
+    with pytest.raises(SystemExit) as ended:
+        certificates.main()
+    assert ended.value.code == 2

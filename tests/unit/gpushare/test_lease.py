@@ -1,0 +1,170 @@
+"""Who may take the Lease, when, and what is written: a table of its states."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.errors import ApiError, SettingsError
+from gpushare.kube.lease import NEVER, Election, Record, Timing, changed, record_of
+
+TIMING = Timing(6.0, 4.0, 1.0)
+ME, OTHER = "me", "other"
+
+
+def record(holder=OTHER, version="1", seconds=6.0) -> Record:
+    return Record(holder, version, seconds, "10.0.0.1:1")
+
+
+def election() -> Election:
+    return Election(ME, TIMING)
+
+
+def test_another_holder_keeps_what_it_renews():
+    found = election()
+    for now in range(60):
+        found.observed(record(version=str(now // 5)), now)
+        assert found.step(now) == "wait"
+        assert found.leader(now).holder == OTHER
+
+
+def test_what_is_not_renewed_for_its_whole_length_may_be_taken_and_not_a_moment_before():
+    found = election()
+    found.observed(record(), 10.0)
+    found.observed(record(), 15.99)
+    assert found.step(15.99) == "wait"
+    assert found.step(16.0) == "take"
+    assert found.leader(16.0) is None
+
+
+def test_the_length_that_counts_is_the_one_that_the_holder_wrote():
+    found = election()
+    found.observed(record(seconds=60.0), 0.0)
+    assert found.step(59.9) == "wait"
+
+
+def test_what_was_let_go_of_is_taken_at_once():
+    found = election()
+    found.observed(record(holder=""), 10.0)
+    assert found.step(10.0) == "take"
+
+
+def test_a_lease_that_is_not_there_may_have_been_deleted_under_its_holder():
+    found = election()
+    found.observed(None, 10.0)
+    assert found.step(15.9) == "wait"
+    found.observed(None, 16.0)
+    assert found.step(16.0) == "take"
+
+
+def test_a_lease_deleted_while_it_was_held_is_waited_for_from_then_on():
+    found = election()
+    found.observed(record(), 0.0)
+    found.observed(None, 5.0)
+    assert found.step(7.0) == "wait"
+
+
+def test_a_write_whose_answer_was_lost_is_seen_as_our_own_and_leads_only_once_it_is_renewed():
+    found = election()
+    found.observed(record(holder=ME), 10.0)
+    assert found.step(10.0) == "renew"
+    assert not found.leads(10.0)
+    found.wrote(record(holder=ME, version="2"), 10.0, 10.5)
+    assert found.leads(10.5)
+
+
+def test_it_leads_from_before_the_renewal_was_sent_not_from_its_answer():
+    found = election()
+    found.wrote(record(holder=ME), 10.0, 13.0)
+    assert found.leads(13.9)
+    assert not found.leads(14.0)
+    assert found.ends_at < 10.0 + TIMING.lease
+
+
+def test_a_process_that_slept_longer_than_the_lease_does_not_lead_when_it_wakes():
+    found = election()
+    found.wrote(record(holder=ME), 10.0, 10.1)
+    assert not found.leads(1000.0)
+    assert found.ends_at < 1000.0
+
+
+def test_a_lease_that_somebody_took_is_no_longer_led_by():
+    found = election()
+    found.wrote(record(holder=ME), 10.0, 10.1)
+    found.observed(record(version="7"), 10.5)
+    assert not found.leads(10.5)
+    assert found.ends_at == NEVER
+
+
+def test_who_steps_down_leads_no_more_and_begins_nothing():
+    found = election()
+    found.wrote(record(holder=ME), 10.0, 10.1)
+    found.step_down()
+    assert not found.leads(10.2)
+    assert found.ends_at == NEVER
+
+
+@pytest.mark.parametrize(
+    ("lease", "renew", "retry"), [(6, 6, 1), (6, 4, 4), (6, 5.9, 1), (0, 0, 0), (6, 4, 0)]
+)
+def test_times_that_cannot_work_are_refused(lease, renew, retry):
+    with pytest.raises(SettingsError, match="shorter than the one before"):
+        Timing(lease, renew, retry)
+
+
+@given(st.floats(1, 300), st.floats(0, 1e6), st.floats(0, 1e4))
+def test_a_candidate_never_takes_before_the_holder_has_ended(lease, sent_at, delay):
+    timing = Timing(lease, lease / 2, lease / 4)
+    holder, candidate = Election(OTHER, timing), Election(ME, timing)
+    holder.wrote(record(), sent_at, sent_at + delay)
+    written = Record(OTHER, "2", float(timing.written))
+    candidate.observed(written, sent_at + delay)
+    assert candidate.free_at > holder.ends_at
+    assert candidate.step(holder.ends_at) == "wait"
+
+
+def test_what_others_wrote_on_the_lease_stays():
+    before = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "x", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+        "spec": {"holderIdentity": OTHER, "leaseTransitions": 3, "strategy": "kept"},
+    }
+    now = "2026-11-21T10:00:00.000001Z"
+    after = changed(before, holder=ME, address="h:1", seconds=6, now=now)
+    assert after["metadata"]["labels"] == {"a": "b"}
+    assert after["metadata"]["annotations"] == {"c": "d", "gpushare.aliyun.com/address": "h:1"}
+    assert after["spec"] == {
+        "holderIdentity": ME,
+        "leaseTransitions": 4,
+        "strategy": "kept",
+        "acquireTime": now,
+        "renewTime": now,
+        "leaseDurationSeconds": 6,
+    }
+    again = changed(after, holder=ME, address="h:1", seconds=6, now="later")
+    assert (again["spec"]["leaseTransitions"], again["spec"]["acquireTime"]) == (4, now)
+    free = changed(again, holder="", address="", seconds=1, now="later")
+    assert (free["spec"]["leaseTransitions"], free["spec"]["holderIdentity"]) == (4, "")
+    assert before["metadata"]["annotations"] == {"c": "d"}
+
+
+@pytest.mark.parametrize("lease", [{}, {"metadata": None}, {"metadata": {"name": "x"}}, {"a": 1}])
+def test_an_answer_that_is_no_lease_is_an_error_and_not_a_free_one(lease):
+    with pytest.raises(ApiError, match="no Lease"):
+        record_of(lease)
+
+
+@pytest.mark.parametrize("seconds", [None, 0])
+def test_a_lease_without_a_length_is_read(seconds):
+    lease = {"metadata": {"resourceVersion": "1"}, "spec": {"leaseDurationSeconds": seconds}}
+    for found in (lease, {"metadata": {"resourceVersion": "1"}, "spec": None}):
+        record = record_of(found)
+        assert (record.holder, record.version, record.seconds) == ("", "1", 1.0)
+
+
+def test_moments_are_written_in_utc_with_all_six_digits():
+    from gpushare.kube.lease import _micro_time  # noqa: PLC0415 - beside its only test
+
+    assert re.fullmatch(r"2026-11-21T10:00:00\.000001Z", _micro_time(1795255200_000001_999))
