@@ -202,6 +202,27 @@ async def test_a_verb_that_has_no_room_is_refused_and_takes_none_of_anothers(hel
         assert (await session.post(f"{url}/filter")).status == 200
 
 
+def test_limits_may_change_while_calls_are_inside():
+    gate = Gate(Limits(bind=2))
+    inside = [gate.enter("bind"), gate.enter("bind")]
+    gate.limits = Limits(bind=1)
+    assert gate.enter("bind") is None
+    for each in inside:
+        gate.leave(each)
+    assert gate.enter("bind")
+    assert gate.enter("bind") is None
+    gate.limits = Limits(bind=3)
+    assert gate.enter("bind")
+
+
+def test_what_only_reads_shares_its_room_and_takes_none_of_who_decides():
+    gate = Gate(Limits(reading=2, filter=1, prioritize=1, preempt=1, bind=1))
+    assert gate.enter("inspect")
+    assert gate.enter("what_if")
+    assert gate.enter("explain") is gate.enter("unknown") is None
+    assert all(gate.enter(verb) for verb in ("filter", "prioritize", "preempt", "bind"))
+
+
 async def test_whoever_does_not_take_his_answer_loses_it_and_makes_room(held, monkeypatch):
     port, _, gate = held
     monkeypatch.setattr(guarding, "SEND_SECONDS", 0.3)
