@@ -123,7 +123,7 @@ class Authorizer:
 
     async def check(self, token: str, question: Question) -> None:
         """Return if whoever has the token may; raises Denied."""
-        if not token:
+        if not token or not token.isascii():  # what came as other bytes cannot even be sent on
             raise Denied(401, "say who you are: Authorization: Bearer <token>")
         key = hashlib.sha256(token.encode()).digest()  # no token is kept
         try:
