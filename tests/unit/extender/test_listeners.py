@@ -111,6 +111,23 @@ async def test_a_head_that_is_too_large_or_none_is_refused_without_a_trace(port,
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "GET / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nxyz",
+        "GET /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz",
+        "GET /nothing HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "FOO * HTTP/9.9\r\n\r\n",
+        "\r\n\0\r\n\r\n",
+    ],
+)
+async def test_whatever_is_sent_leaves_no_trace_in_the_log(port, caplog, said):
+    async with guest(port) as rude:
+        rude.say(said)
+        assert "500" not in (await rude.is_shown_out()).partition("\r\n")[0]
+    assert caplog.text == ""
+
+
 async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(port):
     async with guest(port) as large:
         large.say(post(f"Content-Length: {65 * 2**20}"))
