@@ -26,7 +26,6 @@ REFUSAL_SECONDS: Final = 10.0
 ASK_SECONDS: Final = 5.0
 MAX_KEPT: Final = 1000
 OPEN_PAGES: Final = frozenset({"/healthz", "/readyz", "/version"})
-METRICS: Final = "/metrics"
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -124,7 +123,7 @@ class Authorizer:
 
     async def check(self, token: str, question: Question) -> None:
         """Return if whoever has the token may; raises Denied."""
-        if not token:
+        if not token or not token.isascii():  # what came as other bytes cannot even be sent on
             raise Denied(401, "say who you are: Authorization: Bearer <token>")
         key = hashlib.sha256(token.encode()).digest()  # no token is kept
         try:
@@ -203,7 +202,7 @@ def question_of(path: str, parts: Mapping[str, str]) -> Question | None:
     if path in OPEN_PAGES:
         return None
     if not path.startswith(f"{EXTENDER_PREFIX}/"):
-        return Question(path=METRICS if path == METRICS else path)
+        return Question(path=path)
     if parts.get("namespace"):
         return Question("get", parts["namespace"], parts.get("pod", ""))
     return Question("list")

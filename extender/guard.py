@@ -27,6 +27,8 @@ ANSWER_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 10.0
 FULL: Final = "as many such requests as the limits allow are being answered: try again"
 
+METRICS: Final = "/metrics"
+
 T = TypeVar("T")
 
 
@@ -74,7 +76,7 @@ def guard(why_not_ready: WhyNotReady, gate: Gate) -> Middleware:
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not request.path.startswith(EXTENDER_PREFIX):
-            return await _sent(request, await handler(request))
+            return await _page(request, handler, gate)
         verb = request.match_info.route.name or "unknown"
         counted = gate.enter(verb)
         try:
@@ -92,6 +94,18 @@ def guard(why_not_ready: WhyNotReady, gate: Gate) -> Middleware:
             gate.leave(counted)
 
     return guarded
+
+
+async def _page(request: web.Request, handler: Handler, gate: Gate) -> web.StreamResponse:
+    """Health is never refused; metrics, which cost something, as any other reading."""
+    is_metrics = request.path == METRICS
+    counted = gate.enter("metrics") if is_metrics else None
+    if is_metrics and counted is None:
+        return problem(429, FULL)
+    try:
+        return await _sent(request, await handler(request))
+    finally:
+        gate.leave(counted)
 
 
 async def _answered(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:

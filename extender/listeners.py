@@ -120,10 +120,12 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
 
 
 class _NoFaultOfOurs(logging.Filter):
-    """The server logs a head that is no HTTP with a stack trace: telling its sender is enough."""
+    """The server would log a stack trace of whatever is no HTTP, and of callers that hang up."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+        found = record.exc_info[1] if record.exc_info else None
+        strangers = HttpProcessingError | web.RequestPayloadError | ConnectionError
+        return not isinstance(found, strangers)
 
 
 log.addFilter(_NoFaultOfOurs())

@@ -21,7 +21,7 @@ MAX_QUESTION: Final = 2 * MIB  # of who only reads: one pod, which etcd itself t
 class Routes:
     """The extender's pages. Until ``why_not_ready`` is silent the verbs answer 503.
 
-    ``check`` of an application is a middleware that lets a request by or answers it.
+    The ``gates`` of an application say who may pass to its pages, the first one first.
     """
 
     def __init__(
@@ -37,32 +37,32 @@ class Routes:
         self._verbs, self._reading = Verbs(cluster, binder), Reading(cluster)
         self._why_not_ready = why_not_ready
         self._limits = limits or Limits()
-        self._gates: list[Gate] = []
+        self._rooms: list[Gate] = []
 
-    def app(self, *check: Middleware) -> web.Application:
+    def app(self, *gates: Middleware) -> web.Application:
         """All pages, for kube-scheduler and for who is on its machine."""
-        app = self._application(self._limits.body_mib * MIB, *check)
+        app = self._application(self._limits.body_mib * MIB, *gates)
         self._verbs.add_to(app)
         self._reading.add_to(app)
         return app
 
-    def reading_app(self, *check: Middleware) -> web.Application:
+    def reading_app(self, *gates: Middleware) -> web.Application:
         """The pages that decide nothing."""
-        app = self._application(MAX_QUESTION, *check)
+        app = self._application(MAX_QUESTION, *gates)
         self._reading.add_to(app)
         return app
 
     def limit(self, limits: Limits) -> None:
         """From now on these hold, but for the size of a body."""
         self._limits = limits
-        for gate in self._gates:
+        for gate in self._rooms:
             gate.limits = limits
 
-    def _application(self, most: int, *check: Middleware) -> web.Application:
+    def _application(self, most: int, *gates: Middleware) -> web.Application:
         gate = Gate(self._limits)
-        self._gates.append(gate)
+        self._rooms.append(gate)
         app = web.Application(
-            client_max_size=most, middlewares=[guard(self._why_not_ready, gate), *check]
+            client_max_size=most, middlewares=[guard(self._why_not_ready, gate), *gates]
         )
         add_pages(app, self._why_not_ready, self._more_metrics)
         return app

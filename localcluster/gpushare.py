@@ -32,6 +32,7 @@ PLUGIN_PORT: Final = 32765
 CARD_MIB: Final = 16276
 LABELS: Final = {"gpushare": "true"}
 
+_POLICY_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 POLICIES: Final = ("gpushare-decisions", "gpushare-bindings", "gpushare-inventory")
 
 Binding = Literal["auto", "late", "early"]
@@ -163,12 +164,18 @@ class Gpushare:
         Whoever fills a cluster with pods that somebody has decided on needs that, and a test of
         what holds without them.
         """
-        self.cluster.kubectl("delete", "validatingadmissionpolicybindings", *POLICIES)
+        with self.cluster.api() as api:
+            taken = [api.get(f"{_POLICY_BINDINGS}/{name}") for name in POLICIES]
+            for name in POLICIES:
+                api.request("DELETE", f"{_POLICY_BINDINGS}/{name}")
         try:
             wait_until("the policies to be gone", lambda: self._refusal() or None, seconds=15)
             yield
         finally:
-            self.cluster.kubectl("apply", "-k", str(ACCESS))
+            with self.cluster.api() as api:
+                for each in taken:
+                    kept = {key: each["metadata"].get(key) for key in ("name", "annotations")}
+                    api.request("POST", _POLICY_BINDINGS, {**each, "metadata": kept})
             wait_until(
                 "the policies to hold",
                 lambda: None if self._refusal() else "a made up decision is taken",

@@ -56,6 +56,16 @@ def annotated(**values: str | None) -> dict[str, Any]:
     return {"metadata": {"annotations": values}}
 
 
+def by_hand(name: str, **metadata: Any) -> dict[str, Any]:
+    """Describe a Binding to n1."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+
+
 def test_nobody_else_changes_a_decision_or_a_report_of_a_bound_pod(pods: Workloads, ask: Ask):
     pods.run(pod("mine", 100, node="n1"))
     assigned(pods, "mine")
@@ -66,18 +76,14 @@ def test_nobody_else_changes_a_decision_or_a_report_of_a_bound_pod(pods: Workloa
                 assert "only gpushare-" in said, (key, path, value)
 
 
-def test_what_is_not_ours_is_everybodys_on_the_same_pod(pods: Workloads, ask: Ask):
+def test_every_other_write_goes_through_and_changes_no_decision(
+    gpushare: Gpushare, pods: Workloads, ask: Ask
+):
     pods.run(pod("mine", 100, node="n1"))
+    decided = pods.annotations("mine")[CARDS]
     for path in (POD, f"{POD}/status"):
         assert ask("PATCH", path, annotated(probe="x")) == ""
         assert ask("PATCH", path, {"metadata": {"labels": {"probe": "x"}}}) == ""
-    # Its kubelet and the controllers do their work all the same.
-    pods.delete("mine")
-
-
-def test_other_subresources_of_a_pod_change_no_decision(gpushare: Gpushare, pods: Workloads):
-    pods.run(pod("mine", 100, node="n1"))
-    decided = pods.annotations("mine")[CARDS]
     with gpushare.cluster.api() as api:
         for name in ("ephemeralcontainers", "resize"):
             with contextlib.suppress(ApiError):
@@ -85,6 +91,8 @@ def test_other_subresources_of_a_pod_change_no_decision(gpushare: Gpushare, pods
                 body = annotated(**{CARDS: "GPU-n1-1"})
                 api.request("PATCH", f"{POD}/{name}", body, content_type=merge)
             assert pods.annotations("mine")[CARDS] == decided
+    # Its kubelet and the controllers do their work all the same.
+    pods.delete("mine", grace=1)
 
 
 PRESET = {"ALIYUN_COM_GPU_MEM_IDX": "1", CARDS: "GPU-n1-1", RUNNING_ON: "{}"}
@@ -115,15 +123,9 @@ def test_without_the_policies_a_forged_decision_moves_nothing_while_the_extender
     pods.run(pod("changed", 3000, node="n1"))
     assigned(pods, "changed")
     assert gpushare.card_of("changed") == ("n1", 0)  # so the extender has seen the other pod too
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "by-hand", "namespace": "default"},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
-    }
     merge = "application/merge-patch+json"
     with gpushare.cluster.api() as api:
-        api.request("POST", f"{PODS}/by-hand/binding", binding)
+        api.request("POST", f"{PODS}/by-hand/binding", by_hand("by-hand"))
         forged = annotated(**{CARDS: "GPU-n1-1", RUNNING_ON: '{"main":{"GPU-n1-1":1}}'})
         api.request("PATCH", f"{PODS}/changed", forged, content_type=merge)
 
@@ -140,12 +142,7 @@ def test_without_the_policies_a_forged_decision_moves_nothing_while_the_extender
 
 def test_only_the_extender_binds_with_a_decision(gpushare: Gpushare, pods: Workloads, ask: Ask):
     pods.create(pod("mine", 100, schedulerName="nobody"))
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "mine", "namespace": "default", "annotations": PRESET},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
-    }
+    binding = by_hand("mine", annotations=PRESET)
     paths = [f"{POD}/binding", "/api/v1/namespaces/default/bindings"]
     for path in paths:
         assert "only gpushare-extender may bind" in ask("POST", path, binding)
@@ -153,9 +150,33 @@ def test_only_the_extender_binds_with_a_decision(gpushare: Gpushare, pods: Workl
     words = (f"--kubeconfig={account}", "create", f"--raw={paths[0]}?dryRun=All", "-f", "-")
     gpushare.cluster.kubectl(*words, stdin=json.dumps(binding))
     # Another scheduler's own pods: that of a pod which asks for ours is counted as unplaced.
-    binding["metadata"] = {"name": "mine", "namespace": "default", "annotations": {"probe": "x"}}
-    for path in paths:
-        assert ask("POST", path, binding) == ""
+    for other in (by_hand("mine"), by_hand("mine", annotations={"probe": "x"})):
+        for path in paths:
+            assert ask("POST", path, other) == ""
+
+
+def test_the_older_plugin_says_that_a_pod_of_the_older_extender_runs(
+    gpushare: Gpushare, pods: Workloads, ask: Ask, history: History
+):
+    """It writes under an account that we do not know, and never which card the pod has."""
+    history.allow_stranger("older")
+    pods.create(pod("older", 100, schedulerName="nobody"))
+    with gpushare.cluster.api() as api:
+        api.request("POST", f"{PODS}/older/binding", by_hand("older"))
+    runs = {"ALIYUN_COM_GPU_MEM_ASSIGNED": "true", "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "5"}
+    assert ask("PATCH", f"{PODS}/older", annotated(**runs)) == ""
+    for key in ("ALIYUN_COM_GPU_MEM_IDX", CARDS, RUNNING_ON):
+        said = ask("PATCH", f"{PODS}/older", annotated(**runs, **{key: "0"}))
+        assert "only gpushare-" in said
+
+
+def test_the_api_server_finds_nothing_odd_in_the_policies(gpushare: Gpushare):
+    def doubted() -> str | None:
+        said = gpushare.cluster.kubectl("get", "validatingadmissionpolicies", "-o", "json")
+        found = [each.get("status", {}).get("typeChecking") for each in json.loads(said)["items"]]
+        return None if found == [{}] * len(found) else str(found)
+
+    wait_until("types of every expression to be checked", doubted, seconds=20)
 
 
 def test_only_a_nodes_plugin_says_which_cards_it_has(ask: Ask):

@@ -16,6 +16,7 @@ from deviceplugin import settings
 from extender import metrics, node_metrics
 from extender.cluster import Cluster
 from extender.configuration import Configuration
+from extender.configuration_file import parse
 from gpushare import contract, inventory
 from gpushare.clock import SystemClock
 from gpushare.contract import EXTENDER_PORT
@@ -173,6 +174,16 @@ def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_bot
     volumes = {each["name"]: each for each in objects.pod("extender")["volumes"]}
     named = volumes["configuration"]["configMap"]["name"]
     assert named == objects.one("ConfigMap")["metadata"]["name"]
+
+
+def test_the_listeners_in_the_instructions_can_be_opened():
+    (listeners,) = [each for each in blocks("security.md", "yaml") if each.startswith("listen:")]
+    found = parse(listeners.encode()).listen
+    assert found.deciding_tls is not None
+    assert found.reading is not None
+    (scheduler,) = [each for each in blocks("security.md", "yaml") if "extenders:" in each]
+    (asked,) = yaml.safe_load(scheduler)["extenders"]
+    assert f":{found.deciding_tls.port}{contract.EXTENDER_PREFIX}" in asked["urlPrefix"]
 
 
 def section_in(kind: Any) -> Any:

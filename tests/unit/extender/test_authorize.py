@@ -84,6 +84,12 @@ async def test_who_may_is_let_by_and_who_may_not_is_told_what_is_missing(authori
     assert (access["uid"], access["groups"], access["extra"]) == ("u", ["g"], {"k": ["v"]})
 
 
+@pytest.mark.parametrize("token", ["", "\udcff", "\u00fc"])
+async def test_what_can_be_no_token_is_not_asked_about(authorizer, reviews, token):
+    assert await status(authorizer, token) == 401
+    assert reviews.asked == []
+
+
 async def test_an_answer_is_remembered_for_a_minute(authorizer, reviews, time):
     assert await status(authorizer, "good") == 200
     reviews.may.clear()

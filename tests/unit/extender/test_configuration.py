@@ -2,8 +2,13 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 
+import msgspec
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.__main__ import parse as parse_flags
 from extender.configuration import (
@@ -200,3 +205,39 @@ def test_a_file_that_cannot_be_used_ends_the_program_with_just_these_lines(tmp_p
         f"gpushare-extender: {path} cannot be used:\n"
         "  memoryUnit (line 1): lots: write GiB, MiB or a number of them, as 256MiB\n"
     )
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 70000),
+    st.floats(),
+    st.text(max_size=5),
+    st.dates(),
+    st.binary(max_size=3),
+    st.sampled_from(["127.0.0.1", "GiB", "shape", "open", "info"]),
+)
+
+
+def tree(section: msgspec.inspect.Type) -> st.SearchStrategy:
+    """Files that are nearly right: the keys that a section has, with values of any kind."""
+    if isinstance(section, msgspec.inspect.UnionType):
+        return st.one_of(*map(tree, section.types), SCALARS)
+    if isinstance(section, msgspec.inspect.VarTupleType):
+        return st.one_of(st.lists(tree(section.item_type), max_size=3), SCALARS)
+    if isinstance(section, msgspec.inspect.StructType):
+        known = {field.encode_name: tree(field.type) for field in section.fields}
+        return st.fixed_dictionaries({}, optional={**known, "other": SCALARS})
+    return SCALARS
+
+
+@given(tree(msgspec.inspect.type_info(Configuration)))
+def test_any_file_that_is_nearly_right_is_understood_or_refused(value):
+    with suppress(SettingsError):
+        parse(yaml.safe_dump(value).encode())
+
+
+@given(st.one_of(st.binary(max_size=200), st.text("{}[]:-&*!?'\"\n ab1.,|<>#%@", max_size=60)))
+def test_any_text_is_understood_or_refused(content):
+    with suppress(SettingsError):
+        parse(content if isinstance(content, bytes) else content.encode())

@@ -111,6 +111,23 @@ async def test_a_head_that_is_too_large_or_none_is_refused_without_a_trace(port,
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "GET / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nxyz",
+        "GET /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz",
+        "GET /nothing HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "FOO * HTTP/9.9\r\n\r\n",
+        "\r\n\0\r\n\r\n",
+    ],
+)
+async def test_whatever_is_sent_leaves_no_trace_in_the_log(port, caplog, said):
+    async with guest(port) as rude:
+        rude.say(said)
+        assert "500" not in (await rude.is_shown_out()).partition("\r\n")[0]
+    assert caplog.text == ""
+
+
 async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(port):
     async with guest(port) as large:
         large.say(post(f"Content-Length: {65 * 2**20}"))
@@ -200,6 +217,27 @@ async def test_a_verb_that_has_no_room_is_refused_and_takes_none_of_anothers(hel
         answers = await asyncio.gather(*waiting)
         assert answers[-1].status == 200
         assert (await session.post(f"{url}/filter")).status == 200
+
+
+def test_limits_may_change_while_calls_are_inside():
+    gate = Gate(Limits(bind=2))
+    inside = [gate.enter("bind"), gate.enter("bind")]
+    gate.limits = Limits(bind=1)
+    assert gate.enter("bind") is None
+    for each in inside:
+        gate.leave(each)
+    assert gate.enter("bind")
+    assert gate.enter("bind") is None
+    gate.limits = Limits(bind=3)
+    assert gate.enter("bind")
+
+
+def test_what_only_reads_shares_its_room_and_takes_none_of_who_decides():
+    gate = Gate(Limits(reading=2, filter=1, prioritize=1, preempt=1, bind=1))
+    assert gate.enter("inspect")
+    assert gate.enter("what_if")
+    assert gate.enter("explain") is gate.enter("unknown") is None
+    assert all(gate.enter(verb) for verb in ("filter", "prioritize", "preempt", "bind"))
 
 
 async def test_whoever_does_not_take_his_answer_loses_it_and_makes_room(held, monkeypatch):
