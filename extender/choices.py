@@ -115,7 +115,8 @@ class Choices:
                 for each in account.cards
                 if each.card.uuid in expected.cards and each.card.takes_new and each.free >= wanted
             )
-            if len(cards) == request.card_count and expected.units == wanted:
+            is_same = (expected.units, expected.wishes) == (wanted, request.wishes)
+            if is_same and len(cards) == request.card_count:
                 return cards
         taken = self._expected.taken(node)
         return placement.choose(account, request, policy, taken) or placement.choose(
@@ -193,7 +194,7 @@ class Choices:
         cards = placement.choose(account, request, policy, self._expected.taken(node))
         if cards is not None:
             uuids = tuple(card.uuid for card in cards)
-            self._expected.expect(pod_uid, node, uuids, request.units_per_card, now)
+            self._expected.expect(pod_uid, node, uuids, request, now)
 
     def _is_soft_tainted(self, nodes: Sequence[str], verdicts: Verdicts) -> bool:
         tainted = [name for name in self.soft_tainted if name in verdicts.fits]

@@ -15,6 +15,7 @@ from gpushare import inventory, records
 from gpushare.contract import (
     ANNOTATION_CARD_POLICY,
     ANNOTATION_CARDS,
+    ANNOTATION_CARDS_NOT,
     ANNOTATION_CARDS_ONLY,
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
@@ -215,6 +216,21 @@ def test_a_pod_gets_the_cards_that_it_was_expected_on():
     made.filter("b", 4)  # so this one on GPU-1
     assert made.bound("b", 4, "n000") == "GPU-1"
     assert made.bound("a", 16, "n000") == "GPU-0"
+
+
+def test_a_wish_that_comes_between_filter_and_bind_counts():
+    made = Nodes(1, 16, 16)
+    made.filter("a", 16)
+    wishes = {ANNOTATION_CARDS_NOT: "GPU-0"}
+    assert made.bound("a", 16, "n000", annotations=wishes) == "GPU-1"
+
+
+def test_what_was_expected_is_not_given_where_it_cannot_be_had_any_more():
+    for other in ("GPU-0", "GPU-1"):
+        made = Nodes(1, 16, 16)
+        made.filter("a", 16)  # expected on GPU-0
+        made.cluster.pod_changed(pod("b", 4, node="n000", annotations={ANNOTATION_CARDS: other}))
+        assert made.bound("a", 16, "n000") == {"GPU-0": "GPU-1", "GPU-1": "GPU-0"}[other]
 
 
 def test_bind_elsewhere_leaves_room_for_what_is_expected_there():
