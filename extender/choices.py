@@ -12,7 +12,7 @@ from extender.configuration import Policy
 from extender.filter import Filtered, filter_nodes, minds_other_nodes, refuse_all
 from extender.offers import Offers, how_many
 from gpushare.cards import Card, Request
-from gpushare.contract import EARLY_BINDING
+from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
 from gpushare.errors import RequestError
 from gpushare.ledger import Ledger
 from gpushare.objects import Pod
@@ -68,7 +68,7 @@ class Choices:
     def filter(self, pod: Pod, nodes: Sequence[str], now: float) -> Filtered:
         """The nodes to offer to this pod, which begins a new attempt by this."""
         try:
-            request = request_of(pod)
+            request = self._request(pod)
         except RequestError as err:
             return refuse_all(nodes, str(err))
         uid = pod.uid
@@ -91,7 +91,7 @@ class Choices:
 
     def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[str]:
         """The nodes that are left in this attempt, best first; may raise RequestError."""
-        request = request_of(pod)
+        request = self._request(pod)
         verdicts = self._verdicts(request, pod.uid, now)
         order = prioritize.in_order(nodes, verdicts, self._offers.tried(pod.uid))
         if order and order[0] in verdicts.fits:
@@ -131,6 +131,15 @@ class Choices:
     def verdict(self, node: str, request: Request, pod_uid: str = "") -> Verdict:
         """What is true of one node now, computed afresh; a pod's own reserves do not count."""
         return self._decide(node, self._look(node, pod_uid), request)
+
+    def _request(self, pod: Pod) -> Request:
+        request = request_of(pod)
+        if request.wishes.node_policy is NodePolicy.SHAPE and not self._policies.shape:
+            raise RequestError(
+                f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "
+                "has none: write binpack or spread"
+            )
+        return request
 
     def _judge(self, node: str, request: Request) -> Verdict:
         look = self._looks.get(node)
@@ -207,5 +216,4 @@ class Choices:
 def policies(policy: Policy) -> Policies:
     """What the configuration says, for the pure core."""
     points = tuple((point.utilization, point.score) for point in policy.shape)
-    found = Policies(NodePolicy(policy.node), CardPolicy(policy.card))
-    return Policies(found.node, found.card, points or found.shape)
+    return Policies(NodePolicy(policy.node), CardPolicy(policy.card), points)

@@ -28,14 +28,19 @@ SHAPES: Final[Mapping[NodePolicy, Shape]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What holds where a pod has no wish. ``shape`` is what ``NodePolicy.SHAPE`` means."""
+    """What holds where a pod has no wish. ``shape`` is what ``NodePolicy.SHAPE`` means.
+
+    Without points it means binpack.
+    """
 
     node: NodePolicy = NodePolicy.BINPACK
     card: CardPolicy = CardPolicy.BINPACK
-    shape: Shape = SHAPES[NodePolicy.BINPACK]
+    shape: Shape = ()
 
     def shape_of(self, policy: NodePolicy) -> Shape:
-        return self.shape if policy is NodePolicy.SHAPE else SHAPES[policy]
+        if policy is NodePolicy.SHAPE:
+            return self.shape or SHAPES[NodePolicy.BINPACK]
+        return SHAPES[policy]
 
 
 # Sorts best first. The first part is 1 where the node fits only while what was just ranked best

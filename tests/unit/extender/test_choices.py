@@ -260,6 +260,18 @@ def test_a_shape_comes_from_the_configuration():
     assert made.prioritize("c", made.names) == ["n001", "n000", "n002"]
 
 
+def test_a_pod_can_wish_for_the_shape_where_there_is_one():
+    wishes = {ANNOTATION_NODE_POLICY: "shape"}
+    shape = (ShapePoint(0, 0), ShapePoint(50, 10), ShapePoint(100, 0))
+    made = Nodes(3, 16, shape=shape)
+    made.bound("a", 4, "n001")
+    made.bound("b", 12, "n002")
+    assert made.filter("c").best == "n002"
+    assert made.filter("d", annotations=wishes).best == "n001"
+    without = Nodes(3, 16).filter("e", annotations=wishes)
+    assert "configuration has none: write binpack or spread" in without.final["n000"]
+
+
 def test_a_wish_that_cannot_be_understood_fails_on_every_node_with_its_text():
     made = Nodes(20, 16)
     found = made.filter("a", annotations={ANNOTATION_CARD_POLICY: "tight"})
