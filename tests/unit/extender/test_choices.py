@@ -263,10 +263,10 @@ def test_a_shape_comes_from_the_configuration():
 def test_a_pod_can_wish_for_the_shape_where_there_is_one():
     wishes = {ANNOTATION_NODE_POLICY: "shape"}
     shape = (ShapePoint(0, 0), ShapePoint(50, 10), ShapePoint(100, 0))
-    made = Nodes(3, 16, shape=shape)
+    made = Nodes(3, 16, node="shape", shape=shape)
     made.bound("a", 4, "n001")
     made.bound("b", 12, "n002")
-    assert made.filter("c").best == "n002"
+    assert made.filter("c", annotations={ANNOTATION_NODE_POLICY: "binpack"}).best == "n002"
     assert made.filter("d", annotations=wishes).best == "n001"
     without = Nodes(3, 16).filter("e", annotations=wishes)
     assert "configuration has none: write binpack or spread" in without.final["n000"]
