@@ -175,6 +175,13 @@ def test_what_was_just_ranked_best_refuses_nobody():
     assert made.filter("a", 16).fitting == made.filter("b", 16).fitting == ["n000"]
 
 
+def test_where_all_may_be_taken_several_are_offered_all_the_same():
+    made = Nodes(20, 16)
+    for number in range(20):
+        made.filter(f"p{number}", 16)
+    assert len(made.filter("last", 16).fitting) == 8
+
+
 def test_it_is_forgotten_after_two_seconds():
     made = Nodes(2, 16)
     assert made.filter("a", 16).best == "n000"
