@@ -94,7 +94,7 @@ class Bench:
         wanted: Callable[[int], Pod],
         *,
         names: list[str] | None = None,
-        between: Callable[[int], None] = lambda _: None,
+        between: Callable[[int], None] | None = None,
     ) -> tuple[list[float], list[float]]:
         """Milliseconds of each call of a verb, and of its floor; ``between`` is done before."""
         floor, took = [], []
@@ -103,7 +103,11 @@ class Bench:
             body = msgspec.json.encode(
                 {"Pod": asked, "Nodes": None, "NodeNames": names or self.names}
             )
-            between(call)
+            if between is not None:
+                between(call)
+            else:
+                # As if it had been bound elsewhere: its place is expected no more.
+                self.cluster.choices.forget(wanted(call - 1).uid)
             # Whoever comes second finds caches warm.
             if call % 2:
                 floor.append((await self._post("floor", body))[0])
@@ -139,6 +143,7 @@ def decision(case: Case, cluster: Cluster) -> list[float]:
         began = time.perf_counter()
         cluster.filter(asked, fresh)
         took.append((time.perf_counter() - began) * 1000)
+        cluster.choices.forget(asked.uid)
     return took
 
 

@@ -12,7 +12,7 @@ from extender.configuration import Policy
 from extender.filter import Filtered, filter_nodes, minds_other_nodes, refuse_all
 from extender.offers import Offers, how_many
 from gpushare.cards import Card, Request
-from gpushare.contract import EARLY_BINDING
+from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
 from gpushare.errors import RequestError
 from gpushare.ledger import Ledger
 from gpushare.objects import Pod
@@ -68,7 +68,7 @@ class Choices:
     def filter(self, pod: Pod, nodes: Sequence[str], now: float) -> Filtered:
         """The nodes to offer to this pod, which begins a new attempt by this."""
         try:
-            request = request_of(pod)
+            request = self._request(pod)
         except RequestError as err:
             return refuse_all(nodes, str(err))
         uid = pod.uid
@@ -91,7 +91,7 @@ class Choices:
 
     def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[str]:
         """The nodes that are left in this attempt, best first; may raise RequestError."""
-        request = request_of(pod)
+        request = self._request(pod)
         verdicts = self._verdicts(request, pod.uid, now)
         order = prioritize.in_order(nodes, verdicts, self._offers.tried(pod.uid))
         if order and order[0] in verdicts.fits:
@@ -115,7 +115,8 @@ class Choices:
                 for each in account.cards
                 if each.card.uuid in expected.cards and each.card.takes_new and each.free >= wanted
             )
-            if len(cards) == request.card_count and expected.units == wanted:
+            is_same = (expected.units, expected.wishes) == (wanted, request.wishes)
+            if is_same and len(cards) == request.card_count:
                 return cards
         taken = self._expected.taken(node)
         return placement.choose(account, request, policy, taken) or placement.choose(
@@ -130,6 +131,15 @@ class Choices:
     def verdict(self, node: str, request: Request, pod_uid: str = "") -> Verdict:
         """What is true of one node now, computed afresh; a pod's own reserves do not count."""
         return self._decide(node, self._look(node, pod_uid), request)
+
+    def _request(self, pod: Pod) -> Request:
+        request = request_of(pod)
+        if request.wishes.node_policy is NodePolicy.SHAPE and not self._policies.shape:
+            raise RequestError(
+                f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "
+                "has none: write binpack or spread"
+            )
+        return request
 
     def _judge(self, node: str, request: Request) -> Verdict:
         look = self._looks.get(node)
@@ -193,7 +203,7 @@ class Choices:
         cards = placement.choose(account, request, policy, self._expected.taken(node))
         if cards is not None:
             uuids = tuple(card.uuid for card in cards)
-            self._expected.expect(pod_uid, node, uuids, request.units_per_card, now)
+            self._expected.expect(pod_uid, node, uuids, request, now)
 
     def _is_soft_tainted(self, nodes: Sequence[str], verdicts: Verdicts) -> bool:
         tainted = [name for name in self.soft_tainted if name in verdicts.fits]
@@ -206,5 +216,4 @@ class Choices:
 def policies(policy: Policy) -> Policies:
     """What the configuration says, for the pure core."""
     points = tuple((point.utilization, point.score) for point in policy.shape)
-    found = Policies(NodePolicy(policy.node), CardPolicy(policy.card))
-    return Policies(found.node, found.card, points or found.shape)
+    return Policies(NodePolicy(policy.node), CardPolicy(policy.card), points)

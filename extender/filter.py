@@ -82,13 +82,14 @@ def best_of(
     """
     found: list[str] = []
     later: list[str] = []
-    prompt, is_all = verdicts.prompt, True
+    prompt, is_all, is_any_prompt = verdicts.prompt, True, False
     for place, name in enumerate(verdicts.names):
         if name not in asked:
             continue
-        if len(found) == most or (place >= prompt and (found or later)):
+        if len(found) == most or (place >= prompt and is_any_prompt):
             is_all = False
             break
+        is_any_prompt |= place < prompt
         (later if name in last else found).append(name)
     found += sorted(later, key=last.__getitem__)
     return found[:most], is_all and len(found) <= most

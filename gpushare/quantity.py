@@ -21,12 +21,15 @@ _SMALL: Final = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "n": Fraction
 _SCALES: Final[dict[str, Fraction | int]] = {**_BINARY, **_DECIMAL, **_SMALL}
 
 MAX_UNITS: Final = 2**63 - 1
+_PLAIN: Final = 18  # digits that are below MAX_UNITS whatever they are
 _LONGEST: Final = 64  # the API server's canonical forms are far shorter
 
 
 def parse_quantity(text: str | int) -> Fraction:
     """The exact amount that a quantity means; QuantityError for text that is none."""
     written = str(text)
+    if len(written) <= _PLAIN and written.isascii() and written.isdigit():
+        return int(written)  # nearly all are: filter reads one with each call
     match = _QUANTITY.fullmatch(written) if len(written) <= _LONGEST else None
     if match is None:
         shown = written if len(written) <= _LONGEST else written[:_LONGEST] + "..."

@@ -1,7 +1,7 @@
 """What a pod wishes of the cards and of the node that it gets: annotations of its user (pure)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -34,7 +34,8 @@ class CardPolicy(StrEnum):
 class Wishes:
     """None is the configuration's policy; an empty set of models or of ``only`` limits nothing.
 
-    A card in ``never`` is not given, whatever else names it.
+    A card in ``never`` is not given, whatever else names it. ``names_cards``: some cards are not to
+    be had for this pod, however empty they are.
     """
 
     node_policy: NodePolicy | None = None
@@ -42,11 +43,10 @@ class Wishes:
     models: frozenset[str] = frozenset()
     only: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
+    names_cards: bool = field(init=False, compare=False)  # asked about every node
 
-    @property
-    def names_cards(self) -> bool:
-        """Whether some cards are not to be had for this pod, however empty they are."""
-        return bool(self.models or self.only or self.never)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names_cards", bool(self.models or self.only or self.never))
 
 
 NO_WISHES: Final = Wishes()

@@ -9,18 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from gpushare.cards import Request
 from gpushare.placement.cards import NOTHING
+from gpushare.wishes import Wishes
 
 EXPECTED_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """``units`` of each of ``cards`` (UUIDs)."""
+    """``units`` of each of ``cards`` (UUIDs), chosen by ``wishes``."""
 
     node: str
     cards: tuple[str, ...]
     units: int
+    wishes: Wishes
     until: float
 
 
@@ -33,11 +36,12 @@ class Expected:
         self._by_node: dict[str, dict[str, Expectation]] = {}
 
     def expect(
-        self, pod_uid: str, node: str, cards: tuple[str, ...], units: int, now: float
+        self, pod_uid: str, node: str, cards: tuple[str, ...], request: Request, now: float
     ) -> None:
         """Expect this pod there, and nowhere else."""
         self.drop(pod_uid)
-        made = Expectation(node, cards, units, now + EXPECTED_SECONDS)
+        units, until = request.units_per_card, now + EXPECTED_SECONDS
+        made = Expectation(node, cards, units, request.wishes, until)
         self._by_pod[pod_uid] = made
         self._by_node.setdefault(node, {})[pod_uid] = made
         self._changed(node)

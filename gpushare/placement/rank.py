@@ -6,8 +6,9 @@ cards are all half full or half of them are empty, and large pods need the empty
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -17,25 +18,30 @@ from gpushare.wishes import CardPolicy, NodePolicy
 
 Shape = tuple[tuple[float, float], ...]  # utilisation in percent, rising, and score
 
-# Every policy for nodes is a function of utilisation.
-SHAPES: Final[Mapping[NodePolicy, Shape]] = MappingProxyType(
-    {
-        NodePolicy.BINPACK: ((0, 0), (100, 10)),
-        NodePolicy.SPREAD: ((0, 10), (100, 0)),
-    }
-)
+_BINPACK: Final[Shape] = ((0, 0), (100, 10))
+_SPREAD: Final[Shape] = ((0, 10), (100, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What holds where a pod has no wish. ``shape`` is what ``NodePolicy.SHAPE`` means."""
+    """What holds where a pod has no wish. ``shape`` is what ``NodePolicy.SHAPE`` means.
+
+    Every policy for nodes is a function of utilisation; a shape without points means binpack.
+    """
 
     node: NodePolicy = NodePolicy.BINPACK
     card: CardPolicy = CardPolicy.BINPACK
-    shape: Shape = SHAPES[NodePolicy.BINPACK]
+    shape: Shape = ()
+    scores: Mapping[NodePolicy, Callable[[float], float]] = field(init=False, compare=False)
 
-    def shape_of(self, policy: NodePolicy) -> Shape:
-        return self.shape if policy is NodePolicy.SHAPE else SHAPES[policy]
+    def __post_init__(self) -> None:
+        shapes = {
+            NodePolicy.BINPACK: _BINPACK,
+            NodePolicy.SPREAD: _SPREAD,
+            NodePolicy.SHAPE: self.shape or _BINPACK,
+        }
+        scores = {policy: function_of(shape) for policy, shape in shapes.items()}
+        object.__setattr__(self, "scores", MappingProxyType(scores))
 
 
 # Sorts best first. The first part is 1 where the node fits only while what was just ranked best
@@ -62,18 +68,26 @@ def rank(room: Room, request: Request, policies: Policies, name: str) -> Rank | 
         else:
             free = sum(room.free[first : first + count])
             units = sum(room.sizes[first : first + count])
-    shape = policies.shape_of(wishes.node_policy or policies.node)
+    score = policies.scores[wishes.node_policy or policies.node]
     more = wanted * count
-    cards = score(shape, 100 * (units - free + more) / units)
-    return (0, -cards, -score(shape, 100 * (room.used + more) / room.units), name)
+    cards = score(100 * (units - free + more) / units)
+    return (0, -cards, -score(100 * (room.used + more) / room.units), name)
 
 
-def score(shape: Shape, utilisation: float) -> float:
-    """The value of a piecewise linear function, constant outside its points.
+def function_of(shape: Shape) -> Callable[[float], float]:
+    """The piecewise linear function of utilisation through these points, constant outside them.
 
     As kube-scheduler's RequestedToCapacityRatio (noderesources/requested_to_capacity_ratio.go) has
     it, without its rounding to whole numbers: equal ranks would be decided by chance there.
     """
+    (left, low), (right, high) = shape[0], shape[-1]
+    if len(shape) == 2 and (left, right) == (0, 100):  # noqa: PLR2004 - a line over all there is
+        slope = (high - low) / 100
+        return lambda utilisation: low + slope * utilisation
+    return partial(_between, shape)
+
+
+def _between(shape: Shape, utilisation: float) -> float:
     left, low = shape[0]
     for right, high in shape:
         if utilisation <= right:

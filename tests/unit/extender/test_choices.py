@@ -15,6 +15,7 @@ from gpushare import inventory, records
 from gpushare.contract import (
     ANNOTATION_CARD_POLICY,
     ANNOTATION_CARDS,
+    ANNOTATION_CARDS_NOT,
     ANNOTATION_CARDS_ONLY,
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
@@ -174,6 +175,13 @@ def test_what_was_just_ranked_best_refuses_nobody():
     assert made.filter("a", 16).fitting == made.filter("b", 16).fitting == ["n000"]
 
 
+def test_where_all_may_be_taken_several_are_offered_all_the_same():
+    made = Nodes(20, 16)
+    for number in range(20):
+        made.filter(f"p{number}", 16)
+    assert len(made.filter("last", 16).fitting) == 8
+
+
 def test_it_is_forgotten_after_two_seconds():
     made = Nodes(2, 16)
     assert made.filter("a", 16).best == "n000"
@@ -217,6 +225,21 @@ def test_a_pod_gets_the_cards_that_it_was_expected_on():
     assert made.bound("a", 16, "n000") == "GPU-0"
 
 
+def test_a_wish_that_comes_between_filter_and_bind_counts():
+    made = Nodes(1, 16, 16)
+    made.filter("a", 16)
+    wishes = {ANNOTATION_CARDS_NOT: "GPU-0"}
+    assert made.bound("a", 16, "n000", annotations=wishes) == "GPU-1"
+
+
+def test_what_was_expected_is_not_given_where_it_cannot_be_had_any_more():
+    for other in ("GPU-0", "GPU-1"):
+        made = Nodes(1, 16, 16)
+        made.filter("a", 16)  # expected on GPU-0
+        made.cluster.pod_changed(pod("b", 4, node="n000", annotations={ANNOTATION_CARDS: other}))
+        assert made.bound("a", 16, "n000") == {"GPU-0": "GPU-1", "GPU-1": "GPU-0"}[other]
+
+
 def test_bind_elsewhere_leaves_room_for_what_is_expected_there():
     made = Nodes(1, 16, 8)
     made.filter("a", 8)  # expected on GPU-1
@@ -242,6 +265,18 @@ def test_a_shape_comes_from_the_configuration():
     made.bound("a", 4, "n001")
     made.bound("b", 12, "n002")
     assert made.prioritize("c", made.names) == ["n001", "n000", "n002"]
+
+
+def test_a_pod_can_wish_for_the_shape_where_there_is_one():
+    wishes = {ANNOTATION_NODE_POLICY: "shape"}
+    shape = (ShapePoint(0, 0), ShapePoint(50, 10), ShapePoint(100, 0))
+    made = Nodes(3, 16, node="shape", shape=shape)
+    made.bound("a", 4, "n001")
+    made.bound("b", 12, "n002")
+    assert made.filter("c", annotations={ANNOTATION_NODE_POLICY: "binpack"}).best == "n002"
+    assert made.filter("d", annotations=wishes).best == "n001"
+    without = Nodes(3, 16).filter("e", annotations=wishes)
+    assert "configuration has none: write binpack or spread" in without.final["n000"]
 
 
 def test_a_wish_that_cannot_be_understood_fails_on_every_node_with_its_text():

@@ -75,6 +75,19 @@ async def test_full_nodes_are_answered_with_the_same_full_nodes(client):
     assert set(answer["FailedAndUnresolvableNodes"]) == {"small"}
 
 
+async def test_of_many_nodes_the_best_few_are_answered_names_or_full(client, bench):
+    names = [f"many-{i:02}" for i in range(30)]
+    for name in names:
+        bench.cluster.node_changed(node(name, 32))
+    answer = await filter_call(client, *names, "full", "n")
+    assert answer["NodeNames"] == ["n", *names[:7]]
+    assert answer["FailedNodes"] == answer["FailedAndUnresolvableNodes"] == {}
+    nodes = [{"metadata": {"name": name}, "spec": {"podCIDR": name}} for name in names]
+    body = {"Pod": wire_pod(uid="uid-b"), "Nodes": {"items": nodes}, "NodeNames": None}
+    answer = await (await client.post(f"{PREFIX}/filter", json=body)).json()
+    assert answer["Nodes"]["items"] == nodes[:8]
+
+
 @pytest.mark.parametrize("units", ["0", "-8", "1.5", "8Gi", "1e99"])
 async def test_an_amount_that_cannot_be_met_fails_on_every_node_with_a_text(client, units):
     answer = await filter_call(client, "n", "full", units=units)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpushare.cards import ContainerRequest, Request, Share
 from gpushare.ledger import Ledger
 from gpushare.placement.cards import Room
-from gpushare.placement.rank import SHAPES, Policies, rank, score
+from gpushare.placement.rank import Policies, function_of, rank
 from gpushare.wishes import CardPolicy, NodePolicy, Wishes
 from tests.builders import stock
 
@@ -86,14 +86,16 @@ def test_what_is_expected_elsewhere_makes_a_node_fuller():
 @pytest.mark.parametrize(
     ("shape", "points"),
     [
-        (SHAPES[NodePolicy.BINPACK], {0: 0, 50: 5, 100: 10}),
-        (SHAPES[NodePolicy.SPREAD], {0: 10, 25: 7.5, 100: 0}),
+        (((0, 0), (100, 10)), {0: 0, 50: 5, 100: 10}),
+        (((0, 10), (100, 0)), {0: 10, 25: 7.5, 100: 0}),
+        (((40, 10), (60, 0)), {0: 10, 40: 10, 45: 7.5, 60: 0, 100: 0}),
         (((20, 0), (60, 10), (80, 2)), {0: 0, 20: 0, 40: 5, 60: 10, 70: 6, 80: 2, 100: 2}),
         (((50, 7),), {0: 7, 50: 7, 100: 7}),
     ],
 )
 def test_a_shape_is_linear_between_its_points_and_constant_outside(shape, points):
-    assert {at: score(shape, at) for at in points} == points
+    score = function_of(shape)
+    assert {at: score(at) for at in points} == points
 
 
 def test_a_shape_decides_which_utilisation_is_best():
