@@ -7,6 +7,7 @@ from typing import Final
 
 from extender import explain
 from extender.cooldown import Cooldown
+from extender.hearing import Hearing
 from extender.waiting import Waiting
 from gpushare import inventory, records
 from gpushare.cards import Inventory, Request
@@ -37,6 +38,7 @@ class Cluster:
         self.unit_mib = unit_mib
         self.cooldown = Cooldown()
         self.waiting = Waiting()
+        self.hearing = Hearing(clock)
         self.freed: Counter[str] = Counter()  # by what it was
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
         self.clock = clock

@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -9,9 +10,9 @@ from aiohttp import web
 
 from extender.bind import Binder
 from extender.cluster import Cluster
-from extender.filter import filter_nodes
+from extender.filter import Filtered, filter_nodes
 from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
-from extender.preempt import judge
+from extender.preempt import Proposals, judge
 from extender.wire import (
     BindingResult,
     ExtenderArgs,
@@ -23,6 +24,7 @@ from extender.wire import (
 )
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import GpushareError
+from gpushare.objects import Pod
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +48,10 @@ class Verbs:
         names = args.node_names if full is None else list(full)
         if names is None:
             raise BadRequest("neither NodeNames nor Nodes is given")
-        uid = args.pod.uid
-        found = filter_nodes(
-            args.pod, names, lambda node, wanted: self._cluster.why_not(node, wanted, uid)
-        )
+        found = self._filtered(args.pod, names)
+        if not found.fitting and self._cluster.waiting.of(args.pod.uid) is not None:
+            await self._cluster.hearing.hear()
+            found = self._filtered(args.pod, names)
         result = FilterResult(failed_nodes=found.failed, failed_and_unresolvable_nodes=found.final)
         if full is None:
             result.node_names = found.fitting
@@ -86,13 +88,10 @@ class Verbs:
         if proposed is None:
             raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is given")
         uids = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
-        found = judge(
-            args.pod,
-            uids,
-            lambda node, wanted, victims: self._cluster.why_not_without(
-                node, wanted, victims, args.pod
-            ),
-        )
+        found = self._judged(args.pod, uids)
+        if not found.kept:
+            await self._cluster.hearing.hear()
+            found = self._judged(args.pod, uids)
         request[OUTCOME] = "some" if found.kept else "none"
         log.info(
             "preemption judged",
@@ -103,6 +102,18 @@ class Verbs:
             },
         )
         return answer(PreemptionResult({node: proposed[node] for node in found.kept}))
+
+    def _filtered(self, pod: Pod, names: Sequence[str]) -> Filtered:
+        return filter_nodes(
+            pod, names, lambda node, wanted: self._cluster.why_not(node, wanted, pod.uid)
+        )
+
+    def _judged(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
+        return judge(
+            pod,
+            proposed,
+            lambda node, wanted, gone: self._cluster.why_not_without(node, wanted, gone, pod),
+        )
 
 
 def _full_nodes(args: ExtenderArgs) -> dict[str, msgspec.Raw] | None:
