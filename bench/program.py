@@ -66,15 +66,17 @@ def post(url: str, body: bytes) -> bytes:
         return found
 
 
-def words(kubeconfig: Path) -> list[str]:
-    """How the extender is told what it is to do."""
-    return [
-        "--memory-unit=MiB",
-        f"--kubeconfig={kubeconfig}",
-        "--host=127.0.0.1",
-        f"--port={EXTENDER_PORT}",
-        "--log-level=error",
-    ]
+def configured(folder: Path) -> Path:
+    """Write how the extender is told what it is to do."""
+    path = folder / "extender.yaml"
+    found = {
+        "memoryUnit": "MiB",
+        "kubeconfig": str(_kubeconfig(folder)),
+        "logLevel": "error",
+        "listen": {"deciding": {"host": "127.0.0.1", "port": EXTENDER_PORT}},
+    }
+    path.write_bytes(msgspec.json.encode(found))
+    return path
 
 
 @contextmanager
@@ -88,10 +90,8 @@ def running(nodes: int, cards: int, pods_a_card: int, *, profile: str = "") -> I
             _await(f"http://127.0.0.1:{API_PORT}/api/v1/nodes?limit=1")
             began = time.perf_counter()
             how = ["-m", "cProfile", "-o", profile] if profile else []
-            kubeconfig = _kubeconfig(Path(folder))
-            extender = subprocess.Popen(
-                [sys.executable, *how, "-m", "extender", *words(kubeconfig)]
-            )
+            flag = f"--config={configured(Path(folder))}"
+            extender = subprocess.Popen([sys.executable, *how, "-m", "extender", flag])
             _await(f"http://127.0.0.1:{EXTENDER_PORT}/readyz")
             yield Program(extender.pid, time.perf_counter() - began)
     finally:

@@ -11,6 +11,7 @@ from extender.choices import Choices
 from extender.configuration import Policy
 from extender.cooldown import Cooldown
 from extender.filter import Filtered
+from extender.hearing import Hearing
 from extender.waiting import Waiting
 from gpushare import inventory, records
 from gpushare.cards import Inventory, Request, Share
@@ -48,6 +49,7 @@ class Cluster:
         self.unit_mib = unit_mib
         self.cooldown = Cooldown()
         self.waiting = Waiting()
+        self.hearing = Hearing(clock)
         self.freed: Counter[str] = Counter()  # by what it was
         self.touched_nodes: set[str] = set()  # on which a share was counted; who looks clears it
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start

@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,7 +11,7 @@ from aiohttp import web
 from extender.bind import Binder, BindRefused
 from extender.cluster import Cluster
 from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
-from extender.preempt import judge
+from extender.preempt import Proposals, judge
 from extender.prioritize import scores
 from extender.wire import (
     BindingResult,
@@ -24,6 +25,7 @@ from extender.wire import (
 )
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import GpushareError, NoRoom, RequestError
+from gpushare.objects import Pod
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,9 @@ class Verbs:
         args = await decoded(args_decoder, request)
         names, full = _nodes(args)
         found = self._cluster.filter(args.pod, names)
+        if not found.fitting and self._cluster.waiting.of(args.pod.uid) is not None:
+            await self._cluster.hearing.hear()
+            found = self._cluster.filter(args.pod, names)
         result = FilterResult(failed_nodes=found.failed, failed_and_unresolvable_nodes=found.final)
         if full is None:
             result.node_names = found.fitting
@@ -115,13 +120,10 @@ class Verbs:
         if proposed is None:
             raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is given")
         uids = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
-        found = judge(
-            args.pod,
-            uids,
-            lambda node, wanted, victims: self._cluster.why_not_without(
-                node, wanted, victims, args.pod
-            ),
-        )
+        found = self._judged(args.pod, uids)
+        if not found.kept:
+            await self._cluster.hearing.hear()
+            found = self._judged(args.pod, uids)
         request[OUTCOME] = "some" if found.kept else "none"
         log.info(
             "preemption judged",
@@ -133,6 +135,13 @@ class Verbs:
             },
         )
         return answer(PreemptionResult({node: proposed[node] for node in found.kept}))
+
+    def _judged(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
+        return judge(
+            pod,
+            proposed,
+            lambda node, wanted, gone: self._cluster.why_not_without(node, wanted, gone, pod),
+        )
 
 
 def _outcome(err: GpushareError) -> str:

@@ -25,7 +25,7 @@ _PLAIN: Final = 18  # digits that are below MAX_UNITS whatever they are
 _LONGEST: Final = 64  # the API server's canonical forms are far shorter
 
 
-def parse_quantity(text: str | int) -> Fraction:
+def parse_quantity(text: str | int) -> Fraction | int:
     """The exact amount that a quantity means; QuantityError for text that is none."""
     written = str(text)
     if len(written) <= _PLAIN and written.isascii() and written.isdigit():

@@ -1,7 +1,6 @@
 """The pages that every program has: /healthz, /readyz, /metrics and /version."""
 
 import platform
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import metadata
@@ -68,7 +67,6 @@ async def serve(
     port: int,
     *,
     stop_seconds: float = 60.0,
-    ssl_context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[None]:
     """Serve ``app`` while the context lasts; SettingsError if the address cannot be used.
 
@@ -78,7 +76,7 @@ async def serve(
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port, backlog=BACKLOG, ssl_context=ssl_context).start()
+            await web.TCPSite(runner, host, port, backlog=BACKLOG).start()
         except OSError as err:
             raise SettingsError(f"cannot listen on {host}:{port}: {err.strerror or err}") from err
         yield

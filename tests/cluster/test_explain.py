@@ -15,10 +15,10 @@ NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
 
 def test_a_pod_that_waits_is_told_why_and_what_would_help(gpushare: Gpushare, pods: Workloads):
     pods.run(*(pod(f"large-{i}", THREE_QUARTERS, node="n1") for i in range(2)))
-    pods.create(pod("waits", HALF, node="n1"))
+    pods.create(pod("explained", HALF, node="n1"))
 
     def told() -> str | None:
-        found = pods.events("waits")
+        found = pods.events("explained")
         return (
             None
             if any("none of the 1 nodes" in each and NO_ROOM in each for each in found)
@@ -26,7 +26,7 @@ def test_a_pod_that_waits_is_told_why_and_what_would_help(gpushare: Gpushare, po
         )
 
     wait_until("the pod's event with the reason", told, seconds=20)
-    status, found = gpushare.call("GET", f"{EXTENDER}/explain/default/waits")
+    status, found = gpushare.call("GET", f"{EXTENDER}/explain/default/explained")
     assert (status, found["state"]) == (200, "waiting")
     assert found["asked"]["reasons"] == {NO_ROOM: 1}
     assert found["asked"]["neverOffered"] == 3
@@ -53,8 +53,8 @@ def test_a_pod_that_waits_is_told_why_and_what_would_help(gpushare: Gpushare, po
     assert {each["node"] for each in answer["places"]} == {"n2", "n3", "n4"}
 
     pods.delete("large-0")
-    pods.wait_running("waits")
-    _, found = gpushare.call("GET", f"{EXTENDER}/explain/default/waits")
+    pods.wait_running("explained")
+    _, found = gpushare.call("GET", f"{EXTENDER}/explain/default/explained")
     assert (found["state"], found["places"][0]["node"]) == ("bound", "n1")
     status, _ = gpushare.call("GET", f"{EXTENDER}/explain/default/nobody")
     assert status == 404

@@ -1,5 +1,7 @@
 """explain: why a pod waits, by the decision that filter makes, node by node and card by card."""
 
+import asyncio
+
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from msgspec.structs import replace
@@ -300,6 +302,27 @@ async def test_a_pod_that_was_asked_about_as_it_went_is_not_kept(client, bench):
     bench.cluster.tell_waiting()
     assert len(bench.cluster.waiting) == 0
     assert bench.told == []
+
+
+async def test_what_the_watch_brings_with_the_call_is_heard_before_a_pod_is_refused_again(
+    client, bench
+):
+    """kube-scheduler has seen a pod end, and asks at once: this would be its last question."""
+    await filtered(client, "waits", "n")
+    loop, gone = asyncio.get_running_loop(), bench.cluster.pod("uid-stays")
+    loop.call_later(0.005, bench.cluster.pod_deleted, gone)
+    assert (await filtered(client, "waits", "n"))["NodeNames"] == ["n"]
+
+
+async def test_a_pod_that_comes_for_the_first_time_is_refused_at_once(client, bench):
+    loop, gone = asyncio.get_running_loop(), bench.cluster.pod("uid-stays")
+    handle = loop.call_later(0.5, bench.cluster.pod_deleted, gone)
+    began = loop.time()
+    assert (await filtered(client, "waits", "n"))["NodeNames"] == []
+    for _ in range(20):
+        await filtered(client, "waits", "n")
+    assert loop.time() - began < 0.4  # one wait of 10 ms, by the test's clock, which stands still
+    handle.cancel()
 
 
 async def test_units_that_become_free_without_a_pod_event_are_counted(bench):

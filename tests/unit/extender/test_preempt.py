@@ -1,5 +1,7 @@
 """preempt: a proposal stays only if its victims make room on the cards that the pod needs."""
 
+import asyncio
+
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
@@ -105,6 +107,13 @@ async def test_a_victim_that_is_not_known_makes_no_room(client):
 
 async def test_a_victim_of_another_node_makes_no_room_here(client):
     assert await ask(client, {"n": meta("whole")}) == {"NodeNameToMetaVictims": {}}
+
+
+async def test_what_the_watch_brings_with_the_call_is_heard_before_a_veto(client, bench):
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.005, bench.cluster.pod_deleted, bench.cluster.pod("uid-a1"))
+    answer = await ask(client, {"n": meta("a2")})
+    assert answer == {"NodeNameToMetaVictims": {"n": meta("a2")}}
 
 
 async def test_nodes_without_victims_are_left_out(client, bench):
