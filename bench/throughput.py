@@ -285,7 +285,8 @@ def main() -> int:
                 if found.keep_logs:
                     keep_logs(cluster, found.keep_logs)
                 print(f"\n{table(row)}\n", flush=True)
-    print("\n\n".join(map(table, done)))
+    if len(done) > 1:
+        print("\n\n".join(map(table, done)))
     return 0
 
 
