@@ -29,7 +29,7 @@ test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
 
 trials: setup  ## whose card each container got, and faults of the API server, 8 minutes (root, Linux)
-	$(RUN) python -m tests.trials --minutes 4 --single 90 --several 60
+	$(RUN) python -m tests.trials --minutes 4 --single 90 --several 45
 	$(RUN) python -m tests.trials.faults --minutes 3
 
 soak: setup  ## the same and all cases of the cluster tests for two hours, and whether programs grow

@@ -61,8 +61,9 @@ def run_waves(trial: Trial, flags: argparse.Namespace, end: float) -> None:
     """Run the waves, every other one with the kubelets away while its pods are bound."""
     trial.gpushare.wait_ready()
     rng = random.Random(flags.seed)
-    for kind, count, per_wave in (("single", flags.single, 90), ("several", flags.several, 60)):
-        for number, wave in enumerate(waves(kind, count, NODES, per_wave)):
+    kinds = (("single", flags.single, 90), ("several", flags.several, 60))
+    for first, (kind, count, per_wave) in enumerate(kinds):
+        for number, wave in enumerate(waves(kind, count, NODES, per_wave), start=first):
             if time.monotonic() > end:
                 trial.say(f"no time is left for {len(wave)} {kind} pods")
                 continue
