@@ -29,7 +29,7 @@ test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
 
 trials: setup  ## whose card each container got, faults of the API server, replicas that go, 12 minutes (root, Linux)
-	$(RUN) python -m tests.trials --minutes 4 --single 90 --several 60
+	$(RUN) python -m tests.trials --minutes 4 --single 90 --several 45
 	$(RUN) python -m tests.trials.faults --minutes 3
 	$(RUN) python -m tests.trials.replicas
 

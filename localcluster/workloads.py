@@ -49,7 +49,6 @@ def pod(
     described: dict[str, Any] = {
         "containers": list(containers) or [container("main", units, env)],
         "terminationGracePeriodSeconds": 30,
-        "automountServiceAccountToken": False,  # mounting it takes longer than all else
         **spec,
     }
     if node:

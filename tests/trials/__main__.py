@@ -30,6 +30,7 @@ THREADS = 12
 LEAST_CHURN_SECONDS = 120.0
 SETTLE_SECONDS = 60.0
 SAY_SECONDS = 10.0
+FORGET_SECONDS = 100.0  # a node that has just failed pods is left alone for a minute at most
 SWEPT_SECONDS = 360.0  # the plugin's two minutes, and ample time for the next starts to sweep
 SWEEPS_AFTER_SECONDS = 90.0
 
@@ -61,8 +62,9 @@ def run_waves(trial: Trial, flags: argparse.Namespace, end: float) -> None:
     """Run the waves, every other one with the kubelets away while its pods are bound."""
     trial.gpushare.wait_ready()
     rng = random.Random(flags.seed)
-    for kind, count, per_wave in (("single", flags.single, 90), ("several", flags.several, 60)):
-        for number, wave in enumerate(waves(kind, count, NODES, per_wave)):
+    kinds = (("single", flags.single, 90), ("several", flags.several, 60))
+    for first, (kind, count, per_wave) in enumerate(kinds):
+        for number, wave in enumerate(waves(kind, count, NODES, per_wave), start=first):
             if time.monotonic() > end:
                 trial.say(f"no time is left for {len(wave)} {kind} pods")
                 continue
@@ -85,7 +87,8 @@ def run_waves(trial: Trial, flags: argparse.Namespace, end: float) -> None:
 def forget(trial: Trial) -> None:
     """Make every kubelet forget the pods that have ended: it does so at an Allocate alone."""
     names = [f"forget-{node}" for node in NODES]
-    trial.workloads.run(*(make.single(f"forget-{node}", 1, node=node) for node in NODES))
+    described = (make.single(f"forget-{node}", 1, node=node) for node in NODES)
+    trial.workloads.run(*described, seconds=FORGET_SECONDS)
     trial.workloads.delete(*names, grace=1)
 
 
