@@ -89,7 +89,8 @@ class Forwarder:
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             # A bind may take as long as the API server takes: that says nothing about the leader.
             if verb not in SECONDS or not isinstance(err, asyncio.TimeoutError):
-                self._silent = leader
+                # As it is known by now: what was written before it fell silent may be seen later.
+                self._silent = self._leader() or leader
             log.warning("leader does not answer", extra={"verb": verb, "why": repr(err)})
             FORWARDED.labels("no_answer").inc()
             return None

@@ -1,6 +1,8 @@
 """The elector over real sockets: an API server that refuses, hangs or loses answers."""
 
 import asyncio
+import signal
+import sys
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -58,6 +60,28 @@ class Leases:
     @property
     def spec(self) -> dict:
         return self.lease["spec"] if self.lease else {}
+
+
+# A process of its own that says again and again whether it leads, each time with the moment before.
+STOPPABLE = """
+import asyncio, sys
+from gpushare.clock import BootClock
+from gpushare.kube.client import Kube
+from gpushare.kube.lease import Elector, KubeLease, Timing
+
+async def main():
+    clock = BootClock()
+    async with Kube.connect(sys.argv[1]) as kube:
+        timing = Timing(0.9, 0.6, 0.1)
+        elector = Elector(KubeLease(kube, "ns", "l"), "stopped", "x:1", timing, clock)
+        never = asyncio.Event()
+        task = asyncio.create_task(elector.run(never.wait, never.wait))
+        while not task.done():
+            print(clock.monotonic(), int(elector.leads), flush=True)
+            await asyncio.sleep(0.005)
+
+asyncio.run(main())
+"""
 
 
 class Candidate:
@@ -199,3 +223,26 @@ async def test_what_breaks_while_leading_ends_the_run(tmp_path):
         a = Candidate(kube, "a")
         with pytest.raises(RuntimeError, match="broken"):
             await a.elector.run(broken, a.quiet.wait)
+
+
+async def test_a_process_that_was_stopped_for_longer_does_not_lead_for_a_moment(tmp_path):
+    async with leases(tmp_path) as (_, kube):
+        words = (sys.executable, "-c", STOPPABLE, str(tmp_path / "kubeconfig"))
+        process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+        try:
+            while not (await process.stdout.readline()).endswith(b" 1\n"):
+                pass
+            process.send_signal(signal.SIGSTOP)
+            async with Candidate(kube, "b").runs() as b:
+                await b.led.wait()
+                went_on = BootClock().monotonic()
+                process.send_signal(signal.SIGCONT)
+                said = []
+                while len(said) < 50:
+                    moment, leads = (await process.stdout.readline()).split()
+                    if float(moment) > went_on:
+                        said.append(leads)
+                assert set(said) == {b"0"}
+        finally:
+            process.kill()
+            await process.wait()
