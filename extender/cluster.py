@@ -204,7 +204,10 @@ class Cluster:
                 pod = kept
             if _is_same(before, pod):
                 # Told again, and not changed: what is counted here would hide a difference.
-                self._tell(self.audit.look_at(pod.uid))
+                differences = self.audit.look_at(pod.uid)
+                self._tell(differences)
+                if not differences:
+                    return
         self._pods[pod.uid] = pod
         self._note_trouble(pod)
         if pod.node:
