@@ -58,7 +58,7 @@ class Choices:
         self._ledger, self._unit_mib = ledger, unit_mib
         self._closed, self._cooling = closed, cooling
         self._few = policy.candidates
-        self._policies = policies(policy)
+        self.policies = policies(policy)
         self._expected = Expected(ledger.changes.add)
         self._offers = Offers()
         self._index = Index(ledger.changes, self._names, self._judge)
@@ -108,7 +108,7 @@ class Choices:
         account = self._ledger.account(node, besides=pod_uid)
         if account is None:
             return None
-        wanted, policy = request.units_per_card, self._policies.card
+        wanted, policy = request.units_per_card, self.policies.card
         if expected is not None and expected.node == node:
             cards = tuple(
                 each.card
@@ -134,7 +134,7 @@ class Choices:
 
     def _request(self, pod: Pod) -> Request:
         request = request_of(pod)
-        if request.wishes.node_policy is NodePolicy.SHAPE and not self._policies.shape:
+        if request.wishes.node_policy is NodePolicy.SHAPE and not self.policies.shape:
             raise RequestError(
                 f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "
                 "has none: write binpack or spread"
@@ -167,9 +167,9 @@ class Choices:
             reason = placement.why_not(bare.account, request, self._unit_mib)
             if reason is not None:
                 return reason
-        found = rank(room, request, self._policies, node)
+        found = rank(room, request, self.policies, node)
         if found is None and room is not bare:
-            found = rank(bare, request, self._policies, node)
+            found = rank(bare, request, self.policies, node)
             if found is not None:
                 return (1, *found[1:])
         if found is not None:
@@ -199,7 +199,7 @@ class Choices:
         account = self._ledger.account(node)
         if account is None:
             return
-        policy = self._policies.card
+        policy = self.policies.card
         cards = placement.choose(account, request, policy, self._expected.taken(node))
         if cards is not None:
             uuids = tuple(card.uuid for card in cards)

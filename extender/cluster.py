@@ -20,6 +20,7 @@ from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import RecordError
 from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
+from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, UNREADABLE, UNREADABLE_CORDON, Reason
 from gpushare.placement.victims import why_not_without
 
@@ -98,6 +99,11 @@ class Cluster:
     def why_closed(self, node: str) -> Reason | None:
         """Why a node takes nothing new, whatever its cards have free."""
         return self.closed.get(node)
+
+    @property
+    def policies(self) -> Policies:
+        """What holds where a pod has no wish."""
+        return self.choices.policies
 
     def pod_asked(self, pod: Pod, offered: int, texts: Iterable[str]) -> None:
         """kube-scheduler has offered nodes; ``texts`` are why none would do, one a node."""

@@ -16,7 +16,8 @@ from gpushare.ledger import Ledger, NodeAccount, Reserve
 from gpushare.objects import Node, Pod
 from gpushare.placement import cards, constraints
 from gpushare.placement.amounts import Amounts, requests_of, room_of, short_of
-from gpushare.placement.reasons import Reason
+from gpushare.placement.rank import Policies, Rank, rank
+from gpushare.placement.reasons import NO_ROOM, Reason
 from gpushare.placement.victims import Eviction, fewest
 
 NODES_A_STEP: Final = 20
@@ -28,6 +29,11 @@ class World(Protocol):
 
     unit_mib: int
     ledger: Ledger
+
+    @property
+    def policies(self) -> Policies:
+        """What holds where a pod has no wish."""
+        ...
 
     def node(self, name: str) -> Node | None:
         """A node as last seen."""
@@ -91,7 +97,7 @@ class _Trial:
         self.asked: Amounts = requests_of(pod)
         self.places: list[Place] = []
         self.reasons: Counter[str] = Counter()
-        self.ranked: list[tuple[int, str]] = []
+        self.ranked: list[Rank] = []
         self._world, self._pod = world, pod
         self._ledger = world.ledger.overlay()
         self._rooms: dict[str, Amounts] = {}
@@ -111,9 +117,10 @@ class _Trial:
 
     def place_next(self) -> None:
         """Give the best node's cards to one more pod, or count why it has none for it after all."""
-        _, name = heapq.heappop(self.ranked)
+        *_, name = heapq.heappop(self.ranked)
         account, room = self._account(name), self._room(name)
-        chosen = cards.choose(account, self.request) if account is not None else None
+        policy = self._world.policies.card
+        chosen = cards.choose(account, self.request, policy) if account is not None else None
         if account is None or chosen is None or room is None:
             return  # the node has just changed
         short = short_of(room, self.asked)
@@ -171,19 +178,13 @@ class _Trial:
         return not short_of(room, self.asked)
 
     def _rank(self, name: str, account: NodeAccount) -> None:
-        """Put a node among the ranked, the one whose cards are filled best first.
-
-        By what its chosen cards have free: a policy of the cluster's or the pod's own may rank
-        otherwise.
-        """
+        """Put a node among the ranked if it fits, as prioritize would."""
         reason = cards.why_not(account, self.request, self._world.unit_mib)
-        if reason is not None:
-            self.reasons[reason.text] += 1
+        found = rank(cards.Room(account), self.request, self._world.policies, name)
+        if reason is not None or found is None:
+            self.reasons[(reason or NO_ROOM).text] += 1
             return
-        chosen = cards.choose(account, self.request) or ()
-        uuids = {card.uuid for card in chosen}
-        free = sum(entry.free for entry in account.cards if entry.card.uuid in uuids)
-        heapq.heappush(self.ranked, (free, name))
+        heapq.heappush(self.ranked, found)
 
     def _account(self, name: str) -> NodeAccount | None:
         return self._ledger.account(name, priority=self._pod.priority)

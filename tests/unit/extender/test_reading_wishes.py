@@ -1,0 +1,52 @@
+"""Wishes, policies and cordoned cards in the verbs that ask and veto: the same decisions again."""
+
+from msgspec.structs import replace
+
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
+from gpushare.placement import reasons
+from gpushare.placement.what_if import look
+from gpushare.records import request_of
+from tests.builders import node, pod
+from tests.unit.extender.scripted import Bench
+from tests.unit.extender.test_what_if import large, run
+
+
+def cordoned(made, text):
+    annotations = {**made.annotations, ANNOTATION_CORDONED_CARDS: text}
+    return replace(made, metadata=replace(made.metadata, annotations=annotations))
+
+
+def test_a_pod_that_wishes_to_be_spread_is_foretold_so():
+    bench = Bench()
+    for name in ("n1", "n2"):
+        bench.cluster.node_changed(large(name, 16, 16))
+    wish = {
+        "gpushare.aliyun.com/node-policy": "spread",
+        "gpushare.aliyun.com/card-policy": "spread",
+    }
+    found = run(look(bench.cluster, pod("new", 4, annotations=wish), 4))
+    assert len({(place.node, place.cards) for place in found.places}) == 4
+    packed = run(look(bench.cluster, pod("new", 4), 4))
+    assert len({(place.node, place.cards) for place in packed.places}) == 1
+
+
+def test_nobody_dies_for_a_cordoned_card_and_explain_says_that_it_is():
+    bench = Bench()
+    bench.cluster.node_changed(cordoned(node("n", 16), "GPU-0"))
+    bench.add(pod("low", 16, node="n", annotations={ANNOTATION_CARDS: "GPU-0"}))
+    high = pod("high", 16)
+    found = bench.cluster.why_not_without("n", request_of(high), ["uid-low"], high)
+    assert found is reasons.CORDONED
+    bench.add(high)
+    [shown] = run(bench.cluster.explain(high, 20)).nodes
+    assert shown.cards[0].why == reasons.CORDONED.text
+
+
+def test_a_node_whose_cordons_cannot_be_read_takes_nobody_whoever_dies():
+    bench = Bench()
+    bench.cluster.node_changed(cordoned(large("n", 16), "no card"))
+    high = pod("high", 16)
+    found = bench.cluster.why_not_without("n", request_of(high), [], high)
+    assert found is reasons.UNREADABLE_CORDON
+    outlook = run(look(bench.cluster, high, 1))
+    assert outlook.reasons == {reasons.UNREADABLE_CORDON.text: 1}
