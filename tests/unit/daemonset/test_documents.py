@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 
 import deviceplugin.metrics
 from deviceplugin import settings
-from extender import metrics, node_metrics
+from extender import certificates, metrics, node_metrics
 from extender.cluster import Cluster
 from extender.configuration import Configuration
 from extender.configuration_file import parse
@@ -60,6 +60,12 @@ def test_the_inventory_in_the_contract_is_one():
     ]
     found = inventory.decode(example)
     assert json.loads(inventory.encode(found)) == json.loads(example)
+
+
+def test_every_file_of_the_extender_is_in_the_architecture():
+    text = (DOCS / "architecture.md").read_text()
+    names = {path.name for path in ROOT.glob("extender/*.py")} - {"__init__.py", "__main__.py"}
+    assert {name for name in names if not re.search(rf"[`/]{name}`", text)} == set()
 
 
 @pytest.mark.parametrize("document", sorted(path.name for path in DOCS.glob("*.md")))
@@ -183,6 +189,9 @@ def test_the_listeners_in_the_instructions_can_be_opened():
     assert found.reading is not None
     (scheduler,) = [each for each in blocks("security.md", "yaml") if "extenders:" in each]
     (asked,) = yaml.safe_load(scheduler)["extenders"]
+    assert found.deciding_tls.tls.allowed_names == (certificates.SCHEDULER,)
+    assert asked["tlsConfig"]["serverName"] == certificates.REPLICA
+    assert f"`{certificates.SCHEDULER}-tls`" in (DOCS / "security.md").read_text()
     assert f":{found.deciding_tls.port}{contract.EXTENDER_PREFIX}" in asked["urlPrefix"]
 
 
