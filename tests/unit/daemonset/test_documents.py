@@ -171,10 +171,14 @@ def test_kubeadm_gives_kube_scheduler_the_file_that_it_is_told_to_read():
 def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_both(render_own):
     (added,) = [each for each in blocks("install.md", "yaml") if "configMapGenerator:" in each]
     text = yaml.safe_dump(snippet("Kustomization")) + added
-    objects = render_own(text, {"extender.yaml": "memoryUnit: 256MiB\n"})
+    shipped = (ROOT / "daemonset/base/configuration/extender.yaml").read_text()
+    own = shipped.replace("memoryUnit: GiB", "memoryUnit: 256MiB")
+    objects = render_own(text, {"extender.yaml": own})
     plugin = objects.container("deviceplugin")
     assert [each for each in plugin["args"] if "unit" in each] == ["--memory-unit=256MiB"]
-    assert objects.one("ConfigMap")["data"] == {"extender.yaml": "memoryUnit: 256MiB\n"}
+    assert objects.one("ConfigMap")["data"] == {"extender.yaml": own}
+    found = parse(own.encode())
+    assert (found.memory_unit, found.leader_election is None) == ("256MiB", False)
     for name in ("deviceplugin", "extender"):
         assert objects.container(name)["image"] == "registry.example.com/gpushare:0.1.0"
     volumes = {each["name"]: each for each in objects.pod("extender")["volumes"]}
