@@ -35,15 +35,12 @@ class Mode:
     name: str
     extender: Literal["none", "null", "all names", "shipped"]
     percentage: int | None = None
-    parallelism: int | None = None
 
     def configuration(self, shipped: dict[str, Any]) -> dict[str, Any]:
         """The shipped configuration with another extender in it, or none."""
         found = copy.deepcopy(shipped)
         if self.percentage is not None:
             found["percentageOfNodesToScore"] = self.percentage
-        if self.parallelism is not None:
-            found["parallelism"] = self.parallelism
         if self.extender == "none":
             del found["extenders"]
         elif self.extender != "shipped":

@@ -230,7 +230,7 @@ class Limits(_Section, frozen=True):
     preempt: int = 16
     bind: int = 1000
     reading: int = 16
-    body_mib: int = 64
+    body_mib: int = 64  # 5,000 full nodes are some 40 MiB
 
     def problems(self) -> Iterator[Problem]:
         for verb in ("filter", "prioritize", "preempt", "bind", "reading"):

@@ -14,7 +14,6 @@ from extender.verbs import Verbs
 from gpushare.telemetry.health import MoreMetrics, WhyNotReady, add_pages, nothing
 
 MIB: Final = 2**20
-MAX_BODY: Final = 64 * MIB  # 5,000 full nodes are some 40 MiB; aiohttp's default is 1 MiB
 MAX_QUESTION: Final = 2 * MIB  # of who only reads: one pod, which etcd itself takes no larger
 
 

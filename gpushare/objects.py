@@ -76,7 +76,6 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False, frozen=True):
     node_name: str | None = None
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
-    scheduler_name: str | None = None
     priority: int | None = None
     preemption_policy: str | None = None
     overhead: dict[str, str | int] | None = None

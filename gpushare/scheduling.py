@@ -66,7 +66,6 @@ class Taint(msgspec.Struct, gc=False, frozen=True):
 
 class SpreadConstraint(msgspec.Struct, rename="camel", gc=False, frozen=True):
     when_unsatisfiable: str = ""
-    topology_key: str = ""
 
 
 class SchedulingGate(msgspec.Struct, gc=False, frozen=True):

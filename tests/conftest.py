@@ -1,11 +1,18 @@
-"""What tests of all kinds have: the NVML stand-in, built once."""
+"""What tests of all kinds have: the NVML stand-in, built once; property tests without a clock."""
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from localcluster.errors import HostError
 from localcluster.nvml import build
+
+# How long an example takes says what else the machine does, not whether it is right.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

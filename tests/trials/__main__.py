@@ -1,6 +1,6 @@
 """Identity trials: whose card each of thousands of containers really got.
 
-    python -m tests.trials [--minutes 12] [--single 500] [--several 300] [--seed TEXT]
+    python -m tests.trials [--minutes 14] [--single 500] [--several 300] [--seed TEXT]
 
 Waves of equal pods first, then churn for what is left of the minutes (two at least; waves for which
 there is no time are left out, and that is said). *Wrong* is a container that was started with an

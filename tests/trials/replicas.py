@@ -28,6 +28,8 @@ from localcluster.specs import PaperNode
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
 from tests.cluster.history import Change, History
+from tests.trials.cards_over_time import CARDS as CARDS_KEY
+from tests.trials.cards_over_time import asked
 
 NAME: Final = "gpushare-replicas"
 NODES, CARDS, UNITS = 10, 8, 16
@@ -35,7 +37,6 @@ POD_UNITS: Final = 2
 PAUSE_SECONDS: Final = 9.0  # the lease is 6 s
 CPU_SECONDS: Final = 6.0
 BOUND_SECONDS: Final = 90.0
-CARDS_KEY: Final = "gpushare.aliyun.com/cards"
 
 
 def paper_node(name: str, *, unit_mib: int = 1024) -> PaperNode:
@@ -86,7 +87,7 @@ class Cards(History):
             return
         self.bound[change.name] = change.node
         card = change.annotations.get(CARDS_KEY, "")
-        units = _units(change.pod)
+        units = asked(change)
         if not units:
             return
         if not card:
@@ -341,14 +342,6 @@ def main() -> int:
         for text in trial.lost[:20]:
             say(f"  {text}")
         return int(bool(trial.lost))
-
-
-def _units(described: dict[str, Any]) -> int:
-    found = (
-        each.get("resources", {}).get("limits", {}).get("aliyun.com/gpu-mem", 0)
-        for each in described["spec"]["containers"]
-    )
-    return sum(map(int, found))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 
 import deviceplugin.metrics
 from deviceplugin import settings
-from extender import metrics, node_metrics
+from extender import certificates, metrics, node_metrics
 from extender.cluster import Cluster
 from extender.configuration import Configuration
 from extender.configuration_file import parse
@@ -62,6 +62,12 @@ def test_the_inventory_in_the_contract_is_one():
     assert json.loads(inventory.encode(found)) == json.loads(example)
 
 
+def test_every_file_of_the_extender_is_in_the_architecture():
+    text = (DOCS / "architecture.md").read_text()
+    names = {path.name for path in ROOT.glob("extender/*.py")} - {"__init__.py", "__main__.py"}
+    assert {name for name in names if not re.search(rf"[`/]{name}`", text)} == set()
+
+
 @pytest.mark.parametrize("document", sorted(path.name for path in DOCS.glob("*.md")))
 def test_every_test_that_a_document_names_is_there(document):
     named = set(re.findall(r"`(test_\w+)`", (DOCS / document).read_text()))
@@ -74,7 +80,7 @@ def test_no_failure_case_is_left_out():
     rows = re.findall(
         r"^\| (\d+) \|.*\| (.+) \|$", (DOCS / "failure-cases.md").read_text(), re.MULTILINE
     )
-    assert [int(number) for number, _ in rows] == list(range(1, 70))
+    assert [int(number) for number, _ in rows] == list(range(1, 79))
     assert all("`test_" in shown or shown.startswith("none: ") for _, shown in rows)
 
 
@@ -114,10 +120,10 @@ def test_the_run_book_is_about_texts_that_the_programs_have():
     assert [each for each in quoted if each not in code] == []
 
 
-def test_every_decision_that_is_logged_is_in_the_table_of_log_lines():
+def test_every_line_in_the_table_of_log_lines_is_logged():
     text = (DOCS / "operations.md").read_text()
     table = set(
-        re.findall(r"^\| `([a-z ]+)` \| (?:debug|info|warning|error) \|", text, re.MULTILINE)
+        re.findall(r"^\| `([\w ,]+)` \| (?:debug|info|warning|error) \|", text, re.MULTILINE)
     )
     code = "".join(path.read_text() for path in ROOT.glob("extender/*.py"))
     assert table
@@ -165,10 +171,14 @@ def test_kubeadm_gives_kube_scheduler_the_file_that_it_is_told_to_read():
 def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_both(render_own):
     (added,) = [each for each in blocks("install.md", "yaml") if "configMapGenerator:" in each]
     text = yaml.safe_dump(snippet("Kustomization")) + added
-    objects = render_own(text, {"extender.yaml": "memoryUnit: 256MiB\n"})
+    shipped = (ROOT / "daemonset/base/configuration/extender.yaml").read_text()
+    own = shipped.replace("memoryUnit: GiB", "memoryUnit: 256MiB")
+    objects = render_own(text, {"extender.yaml": own})
     plugin = objects.container("deviceplugin")
     assert [each for each in plugin["args"] if "unit" in each] == ["--memory-unit=256MiB"]
-    assert objects.one("ConfigMap")["data"] == {"extender.yaml": "memoryUnit: 256MiB\n"}
+    assert objects.one("ConfigMap")["data"] == {"extender.yaml": own}
+    found = parse(own.encode())
+    assert (found.memory_unit, found.leader_election is None) == ("256MiB", False)
     for name in ("deviceplugin", "extender"):
         assert objects.container(name)["image"] == "registry.example.com/gpushare:0.1.0"
     volumes = {each["name"]: each for each in objects.pod("extender")["volumes"]}
@@ -183,6 +193,9 @@ def test_the_listeners_in_the_instructions_can_be_opened():
     assert found.reading is not None
     (scheduler,) = [each for each in blocks("security.md", "yaml") if "extenders:" in each]
     (asked,) = yaml.safe_load(scheduler)["extenders"]
+    assert found.deciding_tls.tls.allowed_names == (certificates.SCHEDULER,)
+    assert asked["tlsConfig"]["serverName"] == certificates.REPLICA
+    assert f"`{certificates.SCHEDULER}-tls`" in (DOCS / "security.md").read_text()
     assert f":{found.deciding_tls.port}{contract.EXTENDER_PREFIX}" in asked["urlPrefix"]
 
 

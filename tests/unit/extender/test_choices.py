@@ -101,11 +101,11 @@ MINDFUL = {
     "node": {"affinity": Affinity(node_affinity=NodeAffinity(preferred=PREFERS))},
     "pods": {"affinity": Affinity(pod_affinity=PodAffinity(preferred=PREFERS))},
     "against pods": {"affinity": Affinity(pod_anti_affinity=PodAffinity(preferred=PREFERS))},
-    "spread": {"topology_spread_constraints": (SpreadConstraint("ScheduleAnyway", "zone"),)},
+    "spread": {"topology_spread_constraints": (SpreadConstraint("ScheduleAnyway"),)},
 }
 HARD = {
     "required": {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=PREFERS))},
-    "spread": {"topology_spread_constraints": (SpreadConstraint("DoNotSchedule", "zone"),)},
+    "spread": {"topology_spread_constraints": (SpreadConstraint("DoNotSchedule"),)},
 }
 
 
