@@ -141,6 +141,31 @@ async def test_a_leader_that_does_not_answer_is_not_asked_again_until_it_renews(
     assert (await follower.post("filter", body))[0] == 200
 
 
+async def test_a_filter_is_handed_on_while_more_binds_wait_than_there_are_connections(
+    pair, monkeypatch
+):
+    leader, follower = pair
+    monkeypatch.setattr(forward, "SERIAL_SECONDS", 1.0)
+    go_on, inside, all_inside = asyncio.Event(), [], asyncio.Event()
+
+    async def hold(args):
+        inside.append(args)
+        if len(inside) == forward.CONNECTIONS:
+            all_inside.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(leader.bench.binder, "bind", hold)
+    many = range(forward.CONNECTIONS + 8)
+    binds = [asyncio.create_task(follower.post("bind", BIND)) for _ in many]
+    await all_inside.wait()
+    try:
+        status, _ = await follower.post("filter", {"Pod": wire_pod(), "NodeNames": ["n"]})
+    finally:
+        go_on.set()
+        await asyncio.gather(*binds)
+    assert status == 200
+
+
 async def test_a_server_that_only_has_the_leaders_address_learns_nothing(tmp_path, pair):
     _, follower = pair
     files = certificates.make((NAME, "somebody"), now=NOW)
