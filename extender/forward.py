@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.guard import BadRequest, problem
+from extender.guard import problem, whole_body
 from extender.leadership import Leadership
 from extender.metrics import FORWARDED
 from extender.tls import Reloading, is_allowed
@@ -69,10 +69,7 @@ class Forwarder:
         if leader is None or not leader.address or leader == self._silent:
             FORWARDED.labels("no_leader" if leader is None else "silent_leader").inc()
             return None
-        try:
-            body = await request.read()
-        except web.RequestPayloadError as err:
-            raise BadRequest(f"body cannot be read: {err}") from err
+        body = await whole_body(request)
         limit = aiohttp.ClientTimeout(
             total=SECONDS.get(verb, SERIAL_SECONDS), sock_connect=CONNECT_SECONDS
         )

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from extender import certificates, forward
+from extender import certificates, forward, guard
 from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
 from extender.routes import Routes
 from extender.tls import client_contexts, server_context
@@ -98,6 +98,20 @@ async def test_a_bad_body_gets_the_leaders_refusal_unchanged(pair, body):
     answers = [await each.client.post(f"{PREFIX}/bind", data=body) for each in (leader, follower)]
     assert [each.status for each in answers] == [400, 400]
     assert await answers[0].text() == await answers[1].text()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_on_a_follower_either(pair, monkeypatch):
+    _, follower = pair
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1)
+    never = asyncio.Event()
+
+    async def trickle():
+        yield b"{"
+        await never.wait()
+
+    async with asyncio.timeout(5):
+        answer = await follower.client.post(f"{PREFIX}/filter", data=trickle())
+    assert answer.status == 408
 
 
 async def test_a_follower_reads_from_its_own_cache(pair):
