@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 MAX_ERROR: Final = 300
 OUTCOME: Final = web.RequestKey("outcome", str)  # finer than the status, for the metric
+# The one namespace whose pods may be named to the caller; where it is not set, those of all.
+NAMED_ONLY: Final = web.RequestKey("named_only", str)
 # kube-scheduler hangs up after 5 s, and sends even 40 MiB over loopback within one.
 BODY_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
