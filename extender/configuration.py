@@ -214,7 +214,7 @@ class LeaderElection(_Section, frozen=True, kw_only=True):
         elif self.lease_seconds * SAFE < (least := 1.2 * self.retry_seconds + LEFT_SECONDS):
             text = (
                 f"{self.lease_seconds}: no binding could end before such a lease: with "
-                f"retrySeconds {self.retry_seconds} write {least / SAFE:.1f} at least"
+                f"retrySeconds {self.retry_seconds} write {least / SAFE + 0.05:.1f} at least"
             )
             yield "leaseSeconds", text
         if not 0 < self.renew_seconds < (most := self.lease_seconds * SAFE):
