@@ -120,6 +120,8 @@ class Authorizer:
         self._kube, self._clock = kube, clock
         self._users: Remembered[User] = Remembered(MAX_KEPT)
         self._may: Remembered[bool] = Remembered(MAX_KEPT)
+        # Apart: whoever tries a thousand tokens pushes out nobody who is known.
+        self._refused: Remembered[Any] = Remembered(MAX_KEPT)
         self._asking: dict[Any, asyncio.Task[Any]] = {}
 
     async def check(self, token: str, question: Question) -> None:
@@ -160,14 +162,17 @@ class Authorizer:
         ask: Callable[[], Awaitable[V]],
         is_good: Callable[[V], bool],
     ) -> V:
-        found = kept.get(key, self._clock.monotonic())
-        if found is not None:
-            return found
+        now = self._clock.monotonic()
+        for each in (kept, self._refused):
+            if (found := each.get(key, now)) is not None:
+                return found
 
         async def asked() -> V:
             value = await ask()
-            seconds = KEPT_SECONDS if is_good(value) else REFUSAL_SECONDS
-            kept.put(key, value, self._clock.monotonic() + seconds)
+            room, seconds = (
+                (kept, KEPT_SECONDS) if is_good(value) else (self._refused, REFUSAL_SECONDS)
+            )
+            room.put(key, value, self._clock.monotonic() + seconds)
             return value
 
         task: asyncio.Task[V] | None = self._asking.get(key)

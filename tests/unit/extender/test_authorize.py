@@ -117,6 +117,14 @@ async def test_a_refusal_is_remembered_for_less(authorizer, reviews, time):
     assert await status(authorizer, "late") == 200
 
 
+async def test_whoever_tries_many_tokens_pushes_out_nobody_who_is_known(authorizer, reviews):
+    assert await status(authorizer, "good") == 200
+    for number in range(MAX_KEPT + 1):
+        assert await status(authorizer, f"guess-{number}") == 401
+    reviews.trouble = Unreachable("gone")
+    assert await status(authorizer, "good") == 200
+
+
 async def test_equal_questions_are_asked_once(authorizer, reviews):
     reviews.go.clear()
     tasks = [asyncio.create_task(status(authorizer, "good")) for _ in range(20)]
