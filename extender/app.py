@@ -142,7 +142,7 @@ class _Extender:
                 "replicas",
                 address.host,
                 address.port,
-                listeners.DECIDING_CONNECTIONS,
+                listeners.REPLICA_CONNECTIONS,
                 listeners.DECIDING_IDLE_SECONDS,
                 server_context(tls),
             )

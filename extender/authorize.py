@@ -9,13 +9,14 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.guard import problem
+from extender.guard import NAMED_ONLY, problem
 from gpushare.clock import Clock
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import ApiError, GpushareError
@@ -119,6 +120,8 @@ class Authorizer:
         self._kube, self._clock = kube, clock
         self._users: Remembered[User] = Remembered(MAX_KEPT)
         self._may: Remembered[bool] = Remembered(MAX_KEPT)
+        # Apart: whoever tries a thousand tokens pushes out nobody who is known.
+        self._refused: Remembered[Any] = Remembered(MAX_KEPT)
         self._asking: dict[Any, asyncio.Task[Any]] = {}
 
     async def check(self, token: str, question: Question) -> None:
@@ -142,6 +145,16 @@ class Authorizer:
         if not allowed:
             raise Denied(403, f"{user.username} may not {question.text}")
 
+    async def may(self, token: str, question: Question) -> bool:
+        """Whether whoever has the token may; raises Denied where that cannot be told."""
+        try:
+            await self.check(token, question)
+        except Denied as err:
+            if err.status != HTTPStatus.FORBIDDEN:
+                raise
+            return False
+        return True
+
     async def _known(
         self,
         kept: Remembered[V],
@@ -149,14 +162,17 @@ class Authorizer:
         ask: Callable[[], Awaitable[V]],
         is_good: Callable[[V], bool],
     ) -> V:
-        found = kept.get(key, self._clock.monotonic())
-        if found is not None:
-            return found
+        now = self._clock.monotonic()
+        for each in (kept, self._refused):
+            if (found := each.get(key, now)) is not None:
+                return found
 
         async def asked() -> V:
             value = await ask()
-            seconds = KEPT_SECONDS if is_good(value) else REFUSAL_SECONDS
-            kept.put(key, value, self._clock.monotonic() + seconds)
+            room, seconds = (
+                (kept, KEPT_SECONDS) if is_good(value) else (self._refused, REFUSAL_SECONDS)
+            )
+            room.put(key, value, self._clock.monotonic() + seconds)
             return value
 
         task: asyncio.Task[V] | None = self._asking.get(key)
@@ -196,8 +212,8 @@ def _review(version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
 def question_of(path: str, parts: Mapping[str, str]) -> Question | None:
     """What a page shows, as a right of Kubernetes; None for the pages that are for everybody.
 
-    A page about one pod wants ``get`` on it. All others show pods of every namespace, or what
-    would have to go for one.
+    A page about one pod wants ``get`` on it, and names pods of other namespaces to those alone who
+    may list all. All other pages do name them, or what would have to go for a pod.
     """
     if path in OPEN_PAGES:
         return None
@@ -217,11 +233,14 @@ def reviewed(authorizer: Authorizer) -> Middleware:
         if question is None:
             return await handler(request)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        known = token.strip() if scheme.lower() == "bearer" else ""
         try:
-            await authorizer.check(token.strip() if scheme.lower() == "bearer" else "", question)
+            await authorizer.check(known, question)
+            if question.namespace and not await authorizer.may(known, Question("list")):
+                request[NAMED_ONLY] = question.namespace
         except Denied as err:
             response = problem(err.status, str(err))
-            if err.status == 401:  # noqa: PLR2004 - HTTP's own word for it
+            if err.status == HTTPStatus.UNAUTHORIZED:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
         return await handler(request)

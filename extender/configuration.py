@@ -23,6 +23,10 @@ MAX_AT_ONCE: Final = 10_000
 MAX_BODY_MIB: Final = 1024
 MAX_EVICT_SECONDS: Final = 99_999
 MAX_LEASE_SECONDS: Final = 300
+# Of a lease that is renewed as often as it is tried, that much must be left at any time: a binding
+# may last 3 s, and the renewal itself is not instant. With less a leader could bind nothing.
+LEFT_SECONDS: Final = 3.5
+SAFE: Final = 0.98  # the holder's own part of a lease: clocks run apart
 
 # A place within the section, by the names of the file, and what to write there instead.
 Problem = tuple[str, str]
@@ -207,11 +211,14 @@ class LeaderElection(_Section, frozen=True, kw_only=True):
         if not 0 < self.lease_seconds <= MAX_LEASE_SECONDS:
             text = f"{self.lease_seconds}: write seconds up to {MAX_LEASE_SECONDS}"
             yield "leaseSeconds", text
-        if not 0 < self.renew_seconds < self.lease_seconds:
-            yield (
-                "renewSeconds",
-                f"{self.renew_seconds}: write seconds below leaseSeconds, {self.lease_seconds}",
+        elif self.lease_seconds * SAFE < (least := 1.2 * self.retry_seconds + LEFT_SECONDS):
+            text = (
+                f"{self.lease_seconds}: no binding could end before such a lease: with "
+                f"retrySeconds {self.retry_seconds} write {least / SAFE + 0.05:.1f} at least"
             )
+            yield "leaseSeconds", text
+        if not 0 < self.renew_seconds < (most := self.lease_seconds * SAFE):
+            yield "renewSeconds", f"{self.renew_seconds}: write seconds below {most:.2f}"
         if not 0 < self.retry_seconds < self.renew_seconds:
             yield (
                 "retrySeconds",

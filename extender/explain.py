@@ -41,7 +41,10 @@ class _View(msgspec.Struct, rename="camel"):
 
 
 class Holder(_View):
-    """A pod on a card. ``terminating``: it is about to end, and holds its units until it has."""
+    """A pod on a card. ``terminating``: it is about to end, and holds its units until it has.
+
+    The names are empty where the caller may not see pods of that namespace.
+    """
 
     namespace: str
     name: str
@@ -179,6 +182,15 @@ def explain(
     view.asks = Asks(request.units, request.card_count, request.units_per_card)
     yield from _look(known, pod, request, view, shown)
     _say(pod, view)
+    return view
+
+
+def without_names_of_others(view: PodView, namespace: str) -> PodView:
+    """The same for who may see the pods of one namespace alone: amounts stay, names go."""
+    for node in view.nodes:
+        for holder in (*node.unplaced, *(pod for card in node.cards for pod in card.pods)):
+            if holder.namespace != namespace:
+                holder.namespace = holder.name = ""
     return view
 
 

@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.guard import BadRequest, problem
+from extender.guard import problem, whole_body
 from extender.leadership import Leadership
 from extender.metrics import FORWARDED
 from extender.tls import Reloading, is_allowed
@@ -30,6 +30,7 @@ SECONDS: Final = {"bind": 4.8}
 SERIAL_SECONDS: Final = 2.0
 CONNECT_SECONDS: Final = 1.0
 CONNECTIONS: Final = 64  # kept open; as many calls at a time, others wait for their turn
+SERIAL_CONNECTIONS: Final = 16  # of their own: a filter never waits for its turn behind binds
 IDLE_SECONDS: Final = 60.0
 _KEPT_HEADERS: Final = ("Content-Type", "Retry-After")
 
@@ -43,13 +44,14 @@ class Forwarder:
 
     def __init__(
         self,
-        session: aiohttp.ClientSession,
+        binds: aiohttp.ClientSession,
+        serial: aiohttp.ClientSession,
         leader: Callable[[], Record | None],
         contexts: Reloading,
         server_name: str,
     ) -> None:
-        self._session, self._leader, self._contexts = session, leader, contexts
-        self._server_name = server_name
+        self._binds, self._serial, self._leader = binds, serial, leader
+        self._contexts, self._server_name = contexts, server_name
         self._silent: Record | None = None
 
     @classmethod
@@ -58,9 +60,8 @@ class Forwarder:
         cls, leader: Callable[[], Record | None], contexts: Reloading, server_name: str
     ) -> AsyncIterator[Self]:
         """``server_name`` is what the leader's certificate must say, whatever its address."""
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=IDLE_SECONDS)
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
-            yield cls(session, leader, contexts, server_name)
+        async with _session(CONNECTIONS) as binds, _session(SERIAL_CONNECTIONS) as serial:
+            yield cls(binds, serial, leader, contexts, server_name)
 
     async def forward(self, request: web.Request, verb: str) -> web.Response | None:
         """The leader's answer as it is; None where no leader is known or it does not answer."""
@@ -68,15 +69,13 @@ class Forwarder:
         if leader is None or not leader.address or leader == self._silent:
             FORWARDED.labels("no_leader" if leader is None else "silent_leader").inc()
             return None
-        try:
-            body = await request.read()
-        except web.RequestPayloadError as err:
-            raise BadRequest(f"body cannot be read: {err}") from err
+        body = await whole_body(request)
         limit = aiohttp.ClientTimeout(
             total=SECONDS.get(verb, SERIAL_SECONDS), sock_connect=CONNECT_SECONDS
         )
         try:
-            async with self._session.post(
+            session = self._binds if verb in SECONDS else self._serial
+            async with session.post(
                 f"https://{leader.address}{request.path}",
                 data=body,
                 headers={"Content-Type": "application/json"},
@@ -97,6 +96,11 @@ class Forwarder:
         FORWARDED.labels(str(answer.status)).inc()
         kept = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
         return web.Response(status=answer.status, body=found, headers=kept)
+
+
+def _session(connections: int) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=IDLE_SECONDS)
+    return aiohttp.ClientSession(connector=connector, auto_decompress=False)
 
 
 def decide_or_forward(leadership: Leadership, forwarder: Forwarder) -> Middleware:

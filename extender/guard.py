@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 MAX_ERROR: Final = 300
 OUTCOME: Final = web.RequestKey("outcome", str)  # finer than the status, for the metric
+# The one namespace whose pods may be named to the caller; where it is not set, those of all.
+NAMED_ONLY: Final = web.RequestKey("named_only", str)
 # kube-scheduler hangs up after 5 s, and sends even 40 MiB over loopback within one.
 BODY_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
@@ -138,20 +140,25 @@ async def _sent(request: web.Request, response: web.StreamResponse) -> web.Strea
     return response
 
 
-async def decoded(decoder: msgspec.json.Decoder[T], request: web.Request) -> T:
-    """The body as the verb takes it; raises BadRequest."""
+async def whole_body(request: web.Request) -> bytes:
+    """The body as it came, within the limits on its size and time; raises BadRequest."""
     most = request.client_max_size
     if (request.content_length or 0) > most:
         raise _TooLarge(f"the body has {request.content_length} bytes, and {most} are taken")
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            body = await request.read()
+            return await request.read()
     except TimeoutError as err:
         raise _TooSlow(f"the body did not come within {BODY_SECONDS:.0f} s") from err
     except web.HTTPRequestEntityTooLarge as err:
         raise _TooLarge(f"the body has more than the {most} bytes that are taken") from err
     except web.RequestPayloadError as err:
         raise BadRequest(f"body cannot be read: {err}") from err
+
+
+async def decoded(decoder: msgspec.json.Decoder[T], request: web.Request) -> T:
+    """The body as the verb takes it; raises BadRequest."""
+    body = await whole_body(request)
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError) as err:

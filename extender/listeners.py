@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +31,9 @@ DECIDING_CONNECTIONS: Final = 2000
 DECIDING_IDLE_SECONDS: Final = 95.0
 READING_CONNECTIONS: Final = 100
 READING_IDLE_SECONDS: Final = 15.0
+# Python keeps 0.3 MB for a connection with TLS, from its first byte: with the rest that must stay
+# below the memory limit of the manifests. Another replica keeps 80 open.
+REPLICA_CONNECTIONS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +93,24 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
     )
     await runner.setup()
     listener: asyncio.Server | None = None
+    handshakes: set[asyncio.Task[None]] = set()
     try:
         server = runner.server
         assert server is not None  # noqa: S101 - setup() has made it
 
         def connection() -> asyncio.Protocol:
-            if len(server.connections) >= door.connections:
+            if len(server.connections) + len(handshakes) >= door.connections:
                 REFUSED_CONNECTIONS.labels(door.name).inc()
                 return _Refused()
-            return server()
+            return (
+                server() if door.context is None else _Handshake(door.context, server, handshakes)
+            )
 
         try:
             listener = await asyncio.get_running_loop().create_server(
                 connection,
                 door.host,
                 door.port,
-                ssl=door.context,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS if door.context else None,
                 backlog=512,
             )
         except OSError as err:
@@ -116,6 +120,8 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
     finally:
         if listener is not None:
             listener.close()
+        for handshake in handshakes:
+            handshake.cancel()
         await runner.cleanup()
 
 
@@ -134,6 +140,61 @@ log.addFilter(_NoFaultOfOurs())
 class _Refused(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
+
+
+class _Handshake(asyncio.Protocol):
+    """Makes TLS of a connection and hands it over to what ``then`` makes.
+
+    A server that is given the context itself would tell of a connection only after its handshake:
+    strangers who never finish one could not be counted, nor refused.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        then: Callable[[], asyncio.Protocol],
+        under_way: set[asyncio.Task[None]],
+    ) -> None:
+        self._context, self._then, self._under_way = context, then, under_way
+        self._early: list[bytes] = []
+        self._is_over = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream
+        transport.pause_reading()
+        task = asyncio.create_task(self._secure(transport))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    def data_received(self, data: bytes) -> None:
+        self._early.append(data)  # what came with the last part of the handshake
+
+    def eof_received(self) -> None:
+        self._is_over = True
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._is_over = True
+
+    async def _secure(self, transport: asyncio.Transport) -> None:
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                transport,
+                self,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            )
+        except OSError as err:  # ssl.SSLError is one; the connection is closed by now
+            log.debug("no TLS came about", extra={"why": repr(err)})
+            return
+        if secured is None or self._is_over:
+            transport.close()
+            return
+        protocol = self._then()
+        secured.set_protocol(protocol)
+        protocol.connection_made(secured)
+        for data in self._early:
+            protocol.data_received(data)
 
 
 def named(allowed: tuple[str, ...]) -> Middleware:

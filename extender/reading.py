@@ -8,7 +8,7 @@ from aiohttp import web
 
 from extender import explain, inspect, what_if
 from extender.cluster import Cluster
-from extender.guard import BadRequest, answer, decoded, problem
+from extender.guard import NAMED_ONLY, BadRequest, answer, decoded, problem
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.placement.what_if import look
@@ -56,7 +56,9 @@ class Reading:
                 f"{RESOURCE_MEMORY}: there is none of that name, it has ended, or it asks for none "
                 "and does not concern gpushare",
             )
-        return answer(await _in_steps(self._cluster.explain(pod, shown)))
+        view = await _in_steps(self._cluster.explain(pod, shown))
+        only = request.get(NAMED_ONLY)
+        return answer(view if only is None else explain.without_names_of_others(view, only))
 
     async def _what_if(self, request: web.Request) -> web.Response:
         short = request.clone(client_max_size=what_if.MAX_BODY)

@@ -13,7 +13,6 @@ import asyncio
 import json
 import os
 import random
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ import msgspec
 from kubernetes.aio import client, config
 from yarl import URL
 
+from gpushare.clock import BootClock, Clock
 from gpushare.errors import (
     ApiError,
     Conflict,
@@ -91,15 +91,23 @@ def nodes(*, field_selector: str = "") -> Collection:
 
 
 class Kube:
-    """One API server, one identity. Open it with ``connect``."""
+    """One API server, one identity. Open it with ``connect``.
 
-    def __init__(self, api: client.ApiClient, session: aiohttp.ClientSession) -> None:
+    ``clock`` goes on while the machine sleeps: what was to end by a lease is not begun after it.
+    """
+
+    def __init__(
+        self, api: client.ApiClient, session: aiohttp.ClientSession, clock: Clock | None = None
+    ) -> None:
         self._settings, self._session = api.configuration, session
+        self._clock = clock or BootClock()
         self._proxy = self._settings.proxy or _proxy_of(self._settings.host)
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, kubeconfig: str | None = None) -> AsyncIterator[Self]:
+    async def connect(
+        cls, kubeconfig: str | None = None, clock: Clock | None = None
+    ) -> AsyncIterator[Self]:
         """Use ``kubeconfig``, else the pod's own ServiceAccount, else the usual kubeconfig.
 
         Raises SettingsError where none of them can be used.
@@ -125,7 +133,7 @@ class Kube:
                 # Compressing costs the API server more than sending.
                 headers={"User-Agent": "gpushare", "Accept-Encoding": "identity"},
             ) as session:
-                yield cls(api, session)
+                yield cls(api, session, clock)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """A consistent read. Raises NotFound or another ApiError."""
@@ -263,7 +271,7 @@ class Kube:
 
         All tries of it together take ``seconds`` at most.
         """
-        end = time.monotonic() + seconds
+        end = self._clock.monotonic() + seconds
         while True:
             try:
                 return await self._try(method, path, query, body, patch=patch, seconds=seconds)
@@ -271,10 +279,13 @@ class Kube:
                 # Many are told the same moment: they must not all come back at once.
                 wait = err.retry_after * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
                 is_done = err.code != HTTPStatus.TOO_MANY_REQUESTS or not err.retry_after
-                if is_done or wait + _LEAST_SECONDS > end - time.monotonic():
+                if is_done or wait + _LEAST_SECONDS > end - self._clock.monotonic():
                     raise
+                refusal = err
             await asyncio.sleep(wait)
-            seconds = end - time.monotonic()
+            seconds = end - self._clock.monotonic()
+            if seconds < _LEAST_SECONDS:  # the process was stopped, or the machine slept
+                raise refusal
 
     async def _try(
         self,

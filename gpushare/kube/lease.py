@@ -226,10 +226,14 @@ class Elector:
         return self._election.leads_until - self._clock.monotonic()
 
     def _pause(self) -> float:
-        """A candidate need not wait longer than the Lease lasts."""
+        """A candidate need not wait longer than the Lease lasts.
+
+        One that has ended already, and could not be taken or not even be read, is no reason to ask
+        an API server in trouble more often.
+        """
         seconds = self._timing.retry * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
         left = self._election.free_at - self._clock.monotonic()
-        return min(seconds, max(self._timing.retry / 10, left))
+        return min(seconds, max(self._timing.retry / 10, left)) if left > 0 else seconds
 
     async def _attempt(self, seconds: float) -> None:
         """Look once, and take or renew; whatever fails, what was known before still holds."""

@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from gpushare.clock import Clock
 from gpushare.kube.client import Kube
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -34,11 +35,11 @@ class FrontDoor:
         return await answer(request)
 
     @asynccontextmanager
-    async def connect(self, folder: Path) -> AsyncIterator[Kube]:
+    async def connect(self, folder: Path, clock: Clock | None = None) -> AsyncIterator[Kube]:
         async with TestServer(self.app) as server:
             path = folder / "kubeconfig"
             path.write_bytes(msgspec.json.encode(kubeconfig(str(server.make_url("")))))
-            async with Kube.connect(str(path)) as kube:
+            async with Kube.connect(str(path), clock) as kube:
                 yield kube
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import shutil
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -86,6 +87,30 @@ async def test_a_time_to_come_again_that_is_too_far_off_or_none_is_a_refusal(
         with pytest.raises(ApiError) as caught:
             await kube.bind_pod(pod("a", 8), "n1", {}, seconds=1)
     assert (caught.value.code, len(door.asked)) == (429, 1)
+
+
+async def test_a_write_that_waits_to_come_again_is_given_up_if_the_process_slept(door, tmp_path):
+    class Sleeper:
+        slept = 0.0
+
+        def monotonic(self) -> float:
+            return time.monotonic() + self.slept
+
+        def wall_ns(self) -> int:
+            return time.time_ns()
+
+    clock, refuse = Sleeper(), status(429, "TooManyRequests", retry_after="1")
+
+    async def refuse_and_let_sleep(request):
+        asyncio.get_running_loop().call_later(0.5, setattr, clock, "slept", 60.0)
+        return await refuse(request)
+
+    door.answers = [refuse_and_let_sleep, status(201, "Created")]
+    async with door.connect(tmp_path, clock) as kube:
+        with pytest.raises(ApiError) as caught:
+            await kube.bind_pod(pod("a", 8), "n1", {}, seconds=3)
+    assert caught.value.code == 429
+    assert len(door.asked) == 1, "by now another may lead"
 
 
 async def test_a_condition_is_set_beside_the_others_on_just_this_pod(door, tmp_path):

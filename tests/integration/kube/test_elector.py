@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from gpushare.clock import BootClock
+from gpushare.errors import ApiError
 from gpushare.kube.lease import Elector, KubeLease, Timing
 from tests.integration.kube.apiserver import FrontDoor
 
@@ -246,3 +247,24 @@ async def test_a_process_that_was_stopped_for_longer_does_not_lead_for_a_moment(
         finally:
             process.kill()
             await process.wait()
+
+
+async def test_a_lease_that_cannot_be_read_or_taken_is_asked_for_no_more_often_than_told():
+    clock, tries = BootClock(), []
+
+    class Refusing:
+        async def read(self, *, seconds):
+            tries.append(clock.monotonic())
+            if len(tries) == 4:
+                done.set()
+            raise ApiError("no right to", code=403)
+
+        create = write = None
+
+    done = asyncio.Event()
+    elector = Elector(Refusing(), "a", "a:1", TIMING, clock)
+    task = asyncio.create_task(elector.run(done.wait, done.wait))
+    async with asyncio.timeout(10):
+        await done.wait()
+    task.cancel()
+    assert tries[-1] - tries[0] >= 3 * TIMING.retry

@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +17,12 @@ from extender.authorize import (
     Question,
     Remembered,
     question_of,
+    reviewed,
 )
+from extender.routes import Routes
 from gpushare.errors import OutcomeUnknown, Unreachable
-from tests.unit.extender.scripted import Time
+from tests.builders import pod
+from tests.unit.extender.scripted import Bench, Time
 
 ALL, OWN = Question("list"), Question("get", "default", "p")
 
@@ -113,6 +117,14 @@ async def test_a_refusal_is_remembered_for_less(authorizer, reviews, time):
     assert await status(authorizer, "late") == 200
 
 
+async def test_whoever_tries_many_tokens_pushes_out_nobody_who_is_known(authorizer, reviews):
+    assert await status(authorizer, "good") == 200
+    for number in range(MAX_KEPT + 1):
+        assert await status(authorizer, f"guess-{number}") == 401
+    reviews.trouble = Unreachable("gone")
+    assert await status(authorizer, "good") == 200
+
+
 async def test_equal_questions_are_asked_once(authorizer, reviews):
     reviews.go.clear()
     tasks = [asyncio.create_task(status(authorizer, "good")) for _ in range(20)]
@@ -178,3 +190,35 @@ def test_nothing_is_remembered_past_its_time_nor_more_than_there_is_room_for(put
 )
 def test_a_page_is_shown_to_who_may_see_what_is_on_it(path, parts, wanted):
     assert question_of(path, parts) == wanted
+
+
+@pytest.mark.parametrize(
+    ("may", "named"),
+    [
+        ({("alice", "get", "default")}, {("default", "mine"), ("", "")}),
+        ({("alice", "get", "default"), ("alice", "list", "")},
+         {("default", "mine"), ("secret", "theirs")}),
+    ],
+)  # fmt: skip
+async def test_explain_names_pods_of_other_namespaces_to_those_alone_who_may_list_them(
+    reviews, may, named
+):
+    reviews.may = may
+    bench = Bench(16)
+    card = {"gpushare.aliyun.com/cards": "GPU-0"}
+    bench.add(pod("mine", 4, node="n", annotations=card))
+    theirs = pod("theirs", 12, node="n", annotations=card)
+    elsewhere = msgspec.structs.replace(theirs.metadata, namespace="secret")
+    bench.add(msgspec.structs.replace(theirs, metadata=elsewhere))
+    bench.add(pod("p", 8))
+    app = Routes(bench.cluster, bench.binder, list).reading_app(
+        reviewed(Authorizer(reviews, bench.time))
+    )
+    async with TestClient(TestServer(app)) as client:
+        headers = {"Authorization": "Bearer good"}
+        answer = await client.get("/gpushare-scheduler/explain/default/p", headers=headers)
+        assert answer.status == 200
+        (node,) = (await answer.json())["nodes"]
+    pods = [*node["cards"][0]["pods"], *node["unplaced"]]
+    assert {(each["namespace"], each["name"]) for each in pods} == named
+    assert sorted(each["units"] for each in pods) == [4, 12]

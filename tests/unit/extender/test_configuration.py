@@ -11,15 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.__main__ import parse as parse_flags
+from extender.bind import WRITE_SECONDS
 from extender.configuration import (
     Address,
     Configuration,
+    LeaderElection,
     Listen,
     Policy,
     ShapePoint,
+    Tls,
+    Unusable,
 )
 from extender.configuration_file import load, parse
 from gpushare.errors import SettingsError
+from gpushare.kube.lease import Election, Record, Timing
 
 ELECTION = (
     "leaderElection: {address: {host: h, port: 5}, "
@@ -123,6 +128,9 @@ def test_all_that_is_wrong_is_said_at_once_with_line_and_place():
             "policy.shape[0].utilization",
         ),
         (ELECTION + "renewSeconds: 6}", "leaderElection.renewSeconds"),
+        (ELECTION + "renewSeconds: 5.9}", "leaderElection.renewSeconds"),
+        (ELECTION + "leaseSeconds: 3, renewSeconds: 2}", "leaderElection.leaseSeconds"),
+        (ELECTION + "retrySeconds: 3}", "leaderElection.leaseSeconds"),
         (ELECTION + "retrySeconds: 0}", "leaderElection.retrySeconds"),
         (ELECTION + "leaseSeconds: .nan}", "leaderElection.leaseSeconds"),
         (ELECTION + "leaseSeconds: .inf}", "leaderElection.leaseSeconds"),
@@ -241,3 +249,21 @@ def test_any_file_that_is_nearly_right_is_understood_or_refused(value):
 def test_any_text_is_understood_or_refused(content):
     with suppress(SettingsError):
         parse(content if isinstance(content, bytes) else content.encode())
+
+
+@given(lease=st.floats(0.1, 300), renew=st.floats(0.01, 300), retry=st.floats(0.01, 100))
+def test_with_whatever_lease_is_taken_a_binding_may_always_be_begun(lease, renew, retry):
+    """However late in its turn the last renewal was asked for; and no other part refuses it."""
+    try:
+        made = LeaderElection(
+            lease_seconds=lease,
+            renew_seconds=renew,
+            retry_seconds=retry,
+            address=Address("h", 5),
+            tls=Tls("/c", "/k", "/a", ("one",)),
+        )
+    except Unusable:
+        return
+    election = Election("me", Timing(made.lease_seconds, made.renew_seconds, made.retry_seconds))
+    election.wrote(Record("me", "1", made.lease_seconds), 0.0, 0.0)
+    assert election.ends_at >= 1.2 * made.retry_seconds + WRITE_SECONDS

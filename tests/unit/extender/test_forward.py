@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from extender import certificates, forward
+from extender import certificates, forward, guard
 from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
 from extender.routes import Routes
 from extender.tls import client_contexts, server_context
@@ -100,6 +100,20 @@ async def test_a_bad_body_gets_the_leaders_refusal_unchanged(pair, body):
     assert await answers[0].text() == await answers[1].text()
 
 
+async def test_a_body_that_does_not_come_is_not_waited_for_on_a_follower_either(pair, monkeypatch):
+    _, follower = pair
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1)
+    never = asyncio.Event()
+
+    async def trickle():
+        yield b"{"
+        await never.wait()
+
+    async with asyncio.timeout(5):
+        answer = await follower.client.post(f"{PREFIX}/filter", data=trickle())
+    assert answer.status == 408
+
+
 async def test_a_follower_reads_from_its_own_cache(pair):
     _, follower = pair
     follower.leader = None
@@ -139,6 +153,31 @@ async def test_a_leader_that_does_not_answer_is_not_asked_again_until_it_renews(
         assert loop.time() - begun < 0.15
     follower.knows(leader, version="2")
     assert (await follower.post("filter", body))[0] == 200
+
+
+async def test_a_filter_is_handed_on_while_more_binds_wait_than_there_are_connections(
+    pair, monkeypatch
+):
+    leader, follower = pair
+    monkeypatch.setattr(forward, "SERIAL_SECONDS", 1.0)
+    go_on, inside, all_inside = asyncio.Event(), [], asyncio.Event()
+
+    async def hold(args):
+        inside.append(args)
+        if len(inside) == forward.CONNECTIONS:
+            all_inside.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(leader.bench.binder, "bind", hold)
+    many = range(forward.CONNECTIONS + 8)
+    binds = [asyncio.create_task(follower.post("bind", BIND)) for _ in many]
+    await all_inside.wait()
+    try:
+        status, _ = await follower.post("filter", {"Pod": wire_pod(), "NodeNames": ["n"]})
+    finally:
+        go_on.set()
+        await asyncio.gather(*binds)
+    assert status == 200
 
 
 async def test_a_server_that_only_has_the_leaders_address_learns_nothing(tmp_path, pair):

@@ -13,7 +13,7 @@ from extender.authorize import Authorizer
 from extender.configuration import Address, Certificate, DecidingTls, Limits, Listen, Tls
 from extender.configuration import ReadingListener as Reading
 from extender.guard import Gate, guard
-from extender.listeners import Door, opened, serve
+from extender.listeners import Door, certificate_context, opened, serve
 from extender.routes import Routes
 from gpushare.errors import SettingsError
 from tests.fakes.certificates import certificate
@@ -303,6 +303,46 @@ async def test_only_a_certificate_with_an_allowed_name_decides_from_elsewhere(al
             await get(door, f"{PREFIX}/inspect", trusting(pki, name))
     with pytest.raises(aiohttp.ClientError):
         await get(door, f"{PREFIX}/inspect")
+
+
+async def test_a_handshake_that_is_not_finished_counts_as_a_connection_until_it_ends(
+    bench, pki, free_port
+):
+    files = Certificate(str(pki / "server.crt"), str(pki / "server.key"))
+    context = certificate_context(files)
+    door = Door("test", "127.0.0.1", free_port(), 2, 5.0, context)
+    async with opened(door, Routes(bench.cluster, bench.binder, list).app()):
+        async with guest(door.port), guest(door.port), guest(door.port) as third:
+            assert await third.is_shown_out() == ""
+        async with guest(door.port) as stranger:
+            stranger.say("no TLS at all")
+            await stranger.is_shown_out()
+        for _ in range(3):  # each leaves room behind
+            assert (await get(door, "/healthz", trusting(pki)))[0] == 200
+
+
+async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(all_three, pki):
+    port, context = all_three.reading.port, trusting(pki)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    theirs, ours = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(theirs, ours, server_hostname="127.0.0.1")
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(ours.read())
+                theirs.write(await reader.read(2**16))
+        tls.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        writer.write(ours.read())  # the handshake's last part, and the request
+        answer = b""
+        while not answer:
+            theirs.write(await reader.read(2**16))
+            with suppress(ssl.SSLWantReadError):
+                answer = tls.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 async def test_the_reading_listener_decides_nothing_and_shows_health_to_all(all_three, pki):
