@@ -28,6 +28,8 @@ SEND_SECONDS: Final = 10.0
 FULL: Final = "as many such requests as the limits allow are being answered: try again"
 
 METRICS: Final = "/metrics"
+# Of a name that is no UTF-8 msgspec says so in an error of its own kind.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
 
@@ -154,7 +156,7 @@ async def decoded(decoder: msgspec.json.Decoder[T], request: web.Request) -> T:
         raise BadRequest(f"body cannot be read: {err}") from err
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as err:
+    except UNREADABLE as err:
         raise BadRequest(f"body cannot be read: {err}") from err
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from extender.bind import Binder, BindRefused
 from extender.cluster import Cluster
-from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
+from extender.guard import MAX_ERROR, OUTCOME, UNREADABLE, BadRequest, answer, decoded
 from extender.preempt import Proposals, judge
 from extender.prioritize import scores
 from extender.wire import (
@@ -154,7 +154,7 @@ def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None
     """The names that are asked about, and the nodes in full where those were sent."""
     try:
         full = args.full_nodes()
-    except (msgspec.DecodeError, RecursionError) as err:
+    except UNREADABLE as err:
         raise BadRequest(f"a node in Nodes cannot be read: {err}") from err
     names = args.node_names if full is None else list(full)
     if names is None:

@@ -156,6 +156,8 @@ BAD_BODIES = [
     b'{"Pod":{"metadata":{}}}',
     b'{"Pod":{"metadata":{}},"Nodes":{"items":[{}]}}',
     b'{"Pod":' + b"[" * 20000,
+    b'{"Pod":{"metadata":{"name":"\xc3("}},"NodeNames":["n"],"PodName":"\xc3("}',
+    b'{"Pod":{"metadata":{}},"Nodes":{"items":[{"metadata":{"name":"\xc3("}}]}}',
 ]
 
 
