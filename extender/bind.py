@@ -173,7 +173,7 @@ class Binder:
 
     def _decide(self, pod: Pod, node: str) -> _Decision:
         """Choose and reserve; raises RequestError or NoRoom and changes nothing then."""
-        request = records.request_of(pod)
+        request = self._cluster.request_of(pod)
         ledger = self._cluster.ledger
         held = ledger.reserve_of(pod.uid, node)
         reason = self._cluster.why_not(node, request, pod.uid)

@@ -11,6 +11,7 @@ from extender import prioritize
 from extender.configuration import Policy
 from extender.filter import Filtered, filter_nodes, minds_other_nodes, refuse_all
 from extender.offers import Offers, how_many
+from gpushare import records
 from gpushare.cards import Card, Request
 from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
 from gpushare.errors import RequestError
@@ -22,7 +23,6 @@ from gpushare.placement.expected import Expected
 from gpushare.placement.index import Index, Verdict, Verdicts
 from gpushare.placement.rank import Policies, rank
 from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
-from gpushare.records import request_of
 from gpushare.wishes import CardPolicy, NodePolicy
 
 
@@ -68,7 +68,7 @@ class Choices:
     def filter(self, pod: Pod, nodes: Sequence[str], now: float) -> Filtered:
         """The nodes to offer to this pod, which begins a new attempt by this."""
         try:
-            request = self._request(pod)
+            request = self.request_of(pod)
         except RequestError as err:
             return refuse_all(nodes, str(err))
         uid = pod.uid
@@ -91,7 +91,7 @@ class Choices:
 
     def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[str]:
         """The nodes that are left in this attempt, best first; may raise RequestError."""
-        request = self._request(pod)
+        request = self.request_of(pod)
         verdicts = self._verdicts(request, pod.uid, now)
         order = prioritize.in_order(nodes, verdicts, self._offers.tried(pod.uid))
         if order and order[0] in verdicts.fits:
@@ -132,8 +132,9 @@ class Choices:
         """What is true of one node now, computed afresh; a pod's own reserves do not count."""
         return self._decide(node, self._look(node, pod_uid), request)
 
-    def _request(self, pod: Pod) -> Request:
-        request = request_of(pod)
+    def request_of(self, pod: Pod) -> Request:
+        """What the pod asks for; RequestError for what this configuration can grant nowhere."""
+        request = records.request_of(pod)
         if request.wishes.node_policy is NodePolicy.SHAPE and not self.policies.shape:
             raise RequestError(
                 f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "

@@ -139,6 +139,10 @@ class Cluster:
         self.freed[what] += 1
         log.info("units became free", extra={"node": node, "what": what, "owner": owner})
 
+    def request_of(self, pod: Pod) -> Request:
+        """What the pod asks for; RequestError if it can be granted nowhere."""
+        return self.choices.request_of(pod)
+
     def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
         """Why the pod does not fit on a node now; its own reserves do not stand in its way."""
         verdict = self.choices.verdict(node, request, pod_uid)

@@ -10,7 +10,6 @@ from typing import Final, Protocol
 import msgspec
 
 from extender.waiting import Asked
-from gpushare import records
 from gpushare.cards import Request, Share
 from gpushare.errors import RequestError
 from gpushare.ledger import CardAccount, NodeAccount
@@ -172,7 +171,7 @@ def explain(
             view.says += f", and which of its GPUs it uses cannot be told: {view.places[0].problem}"
         return view
     try:
-        request = records.request_of(pod)
+        request = known.request_of(pod)
     except RequestError as err:
         view.state, view.says = "refused", str(err)
         return view

@@ -140,6 +140,7 @@ class Verbs:
         return judge(
             pod,
             proposed,
+            self._cluster.request_of,
             lambda node, wanted, gone: self._cluster.why_not_without(node, wanted, gone, pod),
         )
 
