@@ -307,7 +307,7 @@ class Cluster:
     def fresh_share(self, uid: str) -> Share | None:
         """What the pod holds by what was last seen of it and its node."""
         pod = self._pods.get(uid)
-        return records.share_of(pod, self._inventory(pod.node)) if pod is not None else None
+        return records.share_of(pod, self.ledger.inventory(pod.node)) if pod is not None else None
 
     def note_over(self) -> None:
         """Count, and say, which cards have come to hold more than they have since the last time."""
@@ -350,7 +350,7 @@ class Cluster:
                 )
 
     def _count(self, pod: Pod) -> None:
-        share = records.share_of(pod, self._inventory(pod.node))
+        share = records.share_of(pod, self.ledger.inventory(pod.node))
         if share is None:
             self.ledger.remove_share(pod.uid)
             return
@@ -385,10 +385,6 @@ class Cluster:
     def _recount(self, node: str) -> None:
         for uid in self._pods_of_node.get(node, ()):
             self._count(self._pods[uid])
-
-    def _inventory(self, node: str) -> Inventory | None:
-        account = self.ledger.account(node)
-        return account.inventory if account is not None else None
 
     def _forget(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)

@@ -259,6 +259,11 @@ class Ledger:
         """Names of the nodes that have cards."""
         return (name for name, entry in self._nodes.items() if entry.inventory is not None)
 
+    def inventory(self, node: str) -> Inventory | None:
+        """A node's cards; None if it has none. Asked with every pod, so without its sums."""
+        entry = self._nodes.get(node)
+        return entry.inventory if entry is not None else None
+
     def account(
         self, node: str, *, besides: str = "", priority: int | None = None
     ) -> NodeAccount | None:
