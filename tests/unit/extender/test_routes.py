@@ -4,7 +4,9 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from extender import inspect
 from extender.node_metrics import NodeMetrics
+from extender.reading import in_steps
 from extender.routes import Routes
 from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import node, pod
@@ -221,6 +223,18 @@ async def test_inspect_shows_cards_and_pods_in_the_ecosystems_form(client, bench
     assert device["pods"] == [{"name": "other", "namespace": "default", "usedGPU": 8}]
     everything = await (await client.get(f"{PREFIX}/inspect")).json()
     assert [shown["name"] for shown in everything["nodes"]] == ["full", "n", "small"]
+
+
+async def test_inspect_of_a_large_cluster_lets_others_have_their_turn(bench):
+    for number in range(100):
+        bench.cluster.node_changed(node(f"more-{number}", 16))
+    steps = inspect.view_cluster(bench.cluster.ledger, {})
+    assert sum(1 for _ in steps) >= 5
+    steps = inspect.view_cluster(bench.cluster.ledger, {})
+    next(steps)
+    bench.cluster.node_deleted(node("more-1", 16))
+    shown = await in_steps(steps)
+    assert len(shown.nodes) == 102
 
 
 async def test_inspect_names_the_pod_whose_card_cannot_be_told(client, bench):
