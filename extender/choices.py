@@ -145,7 +145,9 @@ class Choices:
     def _judge(self, node: str, request: Request) -> Verdict:
         look = self._looks.get(node)
         if look is None:
-            look = self._looks[node] = self._look(node, "")
+            look = self._look(node, "")
+            if look.room is not None:  # it may be gone for good
+                self._looks[node] = look
         return self._decide(node, look, request)
 
     def _look(self, node: str, pod_uid: str) -> "_Look":

@@ -12,6 +12,7 @@ from extender.configuration import Policy
 from extender.cooldown import Cooldown
 from extender.filter import Filtered
 from extender.hearing import Hearing
+from extender.over import OverCards
 from extender.waiting import Waiting
 from gpushare import inventory, records
 from gpushare.cards import Inventory, Request, Share
@@ -63,9 +64,7 @@ class Cluster:
         self.differences = 0
         self.audit = Audit(self.ledger, self, clock)
         self.unplaced: set[str] = set()
-        self.times_over = 0  # how often a card came to hold more than it has
-        self._over: dict[str, frozenset[str]] = {}
-        self._maybe_over: set[str] = set()
+        self.over = OverCards(self.ledger)
         self._notice = notice
         self._told_unplaced: set[str] = set()
         self._pods: dict[str, Pod] = {}
@@ -267,7 +266,7 @@ class Cluster:
                 self._notice(node, _EVENTS[why], wrong)
             self.unreadable[node.name], self.closed[node.name] = wrong, why
         self.ledger.set_inventory(node.name, found)
-        self._maybe_over.add(node.name)
+        self.over.changed(node.name)
         self._recount(node.name)
 
     def _read_cards(self, node: Node) -> tuple[Inventory | None, str, Reason | None]:
@@ -309,23 +308,6 @@ class Cluster:
         pod = self._pods.get(uid)
         return records.share_of(pod, self.ledger.inventory(pod.node)) if pod is not None else None
 
-    def note_over(self) -> None:
-        """Count, and say, which cards have come to hold more than they have since the last time."""
-        nodes, self._maybe_over = self._maybe_over, set()
-        for node in nodes:
-            account = self.ledger.account(node)
-            over = {e.card.uuid: e for e in account.cards if e.over} if account is not None else {}
-            for uuid in over.keys() - self._over.get(node, frozenset()):
-                self.times_over += 1
-                held = over[uuid].used + over[uuid].reserved
-                log.error(
-                    "card holds more than it has",
-                    extra={"node": node, "card": uuid, "has": over[uuid].card.units, "held": held},
-                )
-            self._over[node] = frozenset(over)
-            if not over:
-                del self._over[node]
-
     def _tell(self, differences: list[Difference]) -> None:
         for each in differences:
             self.differences += 1
@@ -356,7 +338,7 @@ class Cluster:
             return
         if self.ledger.share(pod.uid) != share or self.ledger.has_reserve(pod.uid):
             self.ledger.put_share(share)
-            self._maybe_over.add(share.node)
+            self.over.changed(share.node)
             self.touched_nodes.add(share.node)
         (self.unplaced.add if share.is_unplaced else self.unplaced.discard)(pod.uid)
         if not share.is_unplaced:
@@ -398,8 +380,8 @@ class Cluster:
         self.choices.forget(uid)
         self._told_unplaced.discard(uid)
         self.unplaced.discard(uid)
-        if pod is not None and pod.node in self._over:
-            self._maybe_over.add(pod.node)
+        if pod is not None and pod.node:
+            self.over.freed(pod.node)
         self.waiting.forget(uid)
         self.ledger.remove_share(uid)
 
@@ -409,6 +391,8 @@ class Cluster:
         self._open(name)
         self.ledger.set_inventory(name, None)
         self._recount(name)
+        self.over.freed(name)
+        self.touched_nodes.discard(name)
 
     def _report_changed(self, pod: Pod) -> None:
         if pod.uid in self.changed_decisions:

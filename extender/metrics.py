@@ -78,7 +78,7 @@ class LedgerCollector(Collector):
         yield CounterMetricFamily(
             "gpushare_over_cards",
             "Times that a card came to hold more than it has.",
-            value=cluster.times_over,
+            value=cluster.over.times,
         )
         yield GaugeMetricFamily(
             "gpushare_extender_waiting_pods",

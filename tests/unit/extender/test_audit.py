@@ -131,13 +131,13 @@ def test_a_card_that_comes_to_hold_more_than_it_has_is_counted_once_each_time(be
     cluster = bench.cluster
     for _ in range(2):
         cluster.pod_changed(bound("late", 12, "GPU-0"))
-        cluster.note_over()
-        cluster.note_over()
+        cluster.over.look()
+        cluster.over.look()
         cluster.pod_deleted(bound("late", 12, "GPU-0"))
-        cluster.note_over()
-    assert cluster.times_over == 2
+        cluster.over.look()
+    assert cluster.over.times == 2
     said = [r for r in caplog.records if r.message == "card holds more than it has"]
     assert [(r.card, r.has, r.held) for r in said] == [("GPU-0", 16, 20)] * 2
     cluster.node_changed(node("n", 6, 16))
-    cluster.note_over()
-    assert cluster.times_over == 3, "a card that shrank under its pods"
+    cluster.over.look()
+    assert cluster.over.times == 3, "a card that shrank under its pods"
