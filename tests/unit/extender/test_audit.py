@@ -79,7 +79,7 @@ def test_a_list_that_tells_a_pod_again_repairs_no_difference_in_silence(bench):
     corrupt(bench)
     bench.cluster.pods_replaced([bound("a", 8, "GPU-0", "7"), bound("b", 4, "GPU-1")])
     assert bench.cluster.ledger.share("uid-a").cards == ("GPU-0",)
-    assert bench.cluster.differences == 1
+    assert bench.cluster.notices.differences == 1
     assert bench.cluster.compare() == 1
 
 
