@@ -61,13 +61,12 @@ class CardAccount:
 class NodeAccount:
     """A node's cards in index order, and their units in falling order.
 
-    ``largest_free`` and ``largest_healthy`` are of cards that take new pods, ``largest`` of all.
+    ``largest_free`` are of cards that take new pods, ``largest`` of all.
     """
 
     inventory: Inventory
     cards: tuple[CardAccount, ...]
     largest_free: tuple[int, ...]
-    largest_healthy: tuple[int, ...]
     largest: tuple[int, ...]
 
 
@@ -317,12 +316,10 @@ class Ledger:
 
 def summed(inventory: Inventory, cards: Sequence[CardAccount]) -> NodeAccount:
     """The account of a node that has just these cards."""
-    healthy = [account for account in cards if account.card.takes_new]
     return NodeAccount(
         inventory,
         tuple(cards),
-        largest_free=_falling(account.free for account in healthy),
-        largest_healthy=_falling(account.card.units for account in healthy),
+        largest_free=_falling(account.free for account in cards if account.card.takes_new),
         largest=_falling(account.card.units for account in cards),
     )
 
