@@ -14,7 +14,7 @@ from extender.configuration import Limits
 from extender.metrics import REQUESTS, SECONDS
 from extender.wire import encode
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import GpushareError
+from gpushare.errors import UNDECODABLE, GpushareError
 from gpushare.telemetry.health import WhyNotReady
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,6 @@ SEND_SECONDS: Final = 10.0
 FULL: Final = "as many such requests as the limits allow are being answered: try again"
 
 METRICS: Final = "/metrics"
-# Of a name that is no UTF-8 msgspec says so in an error of its own kind.
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
 
@@ -156,7 +154,7 @@ async def decoded(decoder: msgspec.json.Decoder[T], request: web.Request) -> T:
         raise BadRequest(f"body cannot be read: {err}") from err
     try:
         return decoder.decode(body)
-    except UNREADABLE as err:
+    except UNDECODABLE as err:
         raise BadRequest(f"body cannot be read: {err}") from err
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from extender.bind import Binder, BindRefused
 from extender.cluster import Cluster
-from extender.guard import MAX_ERROR, OUTCOME, UNREADABLE, BadRequest, answer, decoded
+from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
 from extender.preempt import Proposals, judge
 from extender.prioritize import scores
 from extender.wire import (
@@ -24,7 +24,7 @@ from extender.wire import (
     preemption_decoder,
 )
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import GpushareError, NoRoom, RequestError
+from gpushare.errors import UNDECODABLE, GpushareError, NoRoom, RequestError
 from gpushare.objects import Pod
 
 log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None
     """The names that are asked about, and the nodes in full where those were sent."""
     try:
         full = args.full_nodes()
-    except UNREADABLE as err:
+    except UNDECODABLE as err:
         raise BadRequest(f"a node in Nodes cannot be read: {err}") from err
     names = args.node_names if full is None else list(full)
     if names is None:
