@@ -135,9 +135,9 @@ class Cluster:
         """What the pod asks for; RequestError if it can be granted nowhere."""
         return self.choices.request_of(pod)
 
-    def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
+    def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Why the pod does not fit on a node now; its own reserves do not stand in its way."""
-        verdict = self.choices.verdict(node, request, pod_uid)
+        verdict = self.choices.verdict(node, request, pod.uid, pod.priority)
         if isinstance(verdict, Reason):
             return verdict
         return COOLING if self.cooldown.is_cooling(node, self.clock.monotonic()) else None

@@ -30,7 +30,7 @@ class Known(World, Protocol):
         """A live pod that names our resources."""
         ...
 
-    def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
+    def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Why filter would refuse a node now."""
         ...
 
@@ -193,7 +193,7 @@ def _look(
         node = known.node(name)
         rules = constraints.why_not(pod, node) if node is not None else []
         forbidden.update(rules[:1])
-        reason = known.why_not(name, request, pod.uid)
+        reason = known.why_not(name, request, pod)
         account = known.ledger.account(name, besides=pod.uid, priority=pod.priority)
         largest = account.largest_free[0] if account is not None and account.largest_free else 0
         is_final = reason is not None and reason.is_final

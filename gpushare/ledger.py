@@ -233,6 +233,15 @@ class Ledger:
         pinned = {slot.node for slot in slots if slot.pod_uid == pod_uid}
         return self._nodes_of_reserve.get(pod_uid, _NONE) | pinned
 
+    def outranked(self, priority: int) -> set[str]:
+        """The nodes with claims that do not count against a pod of this priority."""
+        return {
+            slot.node
+            for kept in self._kept.values()
+            if not counts(kept, priority)
+            for slot in kept.slots
+        }
+
     def has_reserve(self, pod_uid: str) -> bool:
         """Whether anything is kept for this pod itself: a reserve or a slot pinned to it."""
         return pod_uid in self._nodes_of_reserve or pod_uid in self._pins

@@ -111,11 +111,11 @@ def test_an_inventory_that_cannot_be_read_takes_no_new_pod_and_forgets_no_old_on
     broken = Node(ObjectMeta(name="n", annotations={ANNOTATION_INVENTORY: "{"}))
     made.node_changed(broken)
     wanted = records.request_of(pod(units=1))
-    assert made.why_not("n", wanted, "x") is reasons.UNREADABLE
+    assert made.why_not("n", wanted, pod("x")) is reasons.UNREADABLE
     assert [reason for reason, _ in told] == ["GpushareInventoryUnreadable"]
     made.node_changed(node("n", 16))
     assert used(made) == [8]
-    assert made.why_not("n", wanted, "x") is None
+    assert made.why_not("n", wanted, pod("x")) is None
 
 
 def test_a_cordon_that_cannot_be_read_closes_the_node_and_moves_no_pod():
@@ -127,12 +127,12 @@ def test_a_cordon_that_cannot_be_read_closes_the_node_and_moves_no_pod():
         changed = node("n", 16, 16)
         changed.annotations[ANNOTATION_CORDONED_CARDS] = text
         made.node_changed(changed)
-        assert made.why_not("n", wanted, "x") is reason
+        assert made.why_not("n", wanted, pod("x")) is reason
         assert used(made) == [8, 0]
         assert made.compare() == 0
     assert [reason for reason, _ in told] == ["GpushareCordonUnreadable"]
     made.node_deleted(node("n", 1))
-    assert made.why_not("n", wanted, "x") is reasons.NO_CARDS
+    assert made.why_not("n", wanted, pod("x")) is reasons.NO_CARDS
 
 
 def test_a_changed_decision_is_reported_once_and_not_believed():
