@@ -33,7 +33,7 @@ class Reading:
 
     async def _inspect(self, _: web.Request) -> web.Response:
         cluster = self._cluster
-        return answer(await in_steps(inspect.view_cluster(cluster.ledger, cluster.unreadable)))
+        return answer(await _in_steps(inspect.view_cluster(cluster.ledger, cluster.unreadable)))
 
     async def _inspect_node(self, request: web.Request) -> web.Response:
         name = request.match_info["node"]
@@ -54,7 +54,7 @@ class Reading:
                 f"{RESOURCE_MEMORY}: there is none of that name, it has ended, or it asks for none "
                 "and does not concern gpushare",
             )
-        return answer(await in_steps(self._cluster.explain(pod, shown)))
+        return answer(await _in_steps(self._cluster.explain(pod, shown)))
 
     async def _what_if(self, request: web.Request) -> web.Response:
         short = request.clone(client_max_size=what_if.MAX_BODY)
@@ -66,7 +66,7 @@ class Reading:
         if not question.pod.containers:
             raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
         try:
-            outlook = await in_steps(look(self._cluster, question.pod, question.count))
+            outlook = await _in_steps(look(self._cluster, question.pod, question.count))
         except RequestError as err:
             nodes = len(self._cluster.node_names())
             return answer(what_if.refusal(question, extras, str(err), nodes))
@@ -80,7 +80,7 @@ def _nodes_shown(request: web.Request) -> int:
     return int(text)
 
 
-async def in_steps(steps: Generator[None, None, T]) -> T:
+async def _in_steps(steps: Generator[None, None, T]) -> T:
     """Let others have their turn between any two steps: filter waits for one step at most."""
     while True:
         try:
