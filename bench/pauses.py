@@ -87,7 +87,7 @@ async def measure(nodes: int) -> None:
     print(f"{'':<36} {'took':>11}  {'worst pause':>11}  {'to floor':>8}")
     for what, took, most, more in rows:
         print(f"{what:<36} {took:8.0f} ms  {most:8.2f} ms  {most / floor.most:6.1f} x  {more}")
-    assert not cluster.differences
+    assert not cluster.notices.differences
 
 
 if __name__ == "__main__":

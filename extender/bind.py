@@ -173,17 +173,17 @@ class Binder:
 
     def _decide(self, pod: Pod, node: str) -> _Decision:
         """Choose and reserve; raises RequestError or NoRoom and changes nothing then."""
-        request = records.request_of(pod)
+        request = self._cluster.request_of(pod)
         ledger = self._cluster.ledger
         held = ledger.reserve_of(pod.uid, node)
-        reason = self._cluster.why_not(node, request, pod.uid)
+        reason = self._cluster.why_not(node, request, pod)
         account = ledger.account(node, besides=pod.uid)
         if held is None and reason is not None:
             raise NoRoom(f"pod {pod.key} does not fit on node {node}: {reason.text}")
         if account is None:
             raise NoRoom(f"node {node} reports no GPUs any more")
         if held is None:
-            cards = self._cluster.choices.choose(pod.uid, node, request)
+            cards = self._cluster.choices.choose(pod.uid, node, request, pod.priority)
             if cards is None:
                 raise NoRoom(f"pod {pod.key} does not fit on node {node}")
             reserve = Reserve(

@@ -11,6 +11,7 @@ from extender import prioritize
 from extender.configuration import Policy
 from extender.filter import Filtered, filter_nodes, minds_other_nodes, refuse_all
 from extender.offers import Offers, how_many
+from gpushare import records
 from gpushare.cards import Card, Request
 from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
 from gpushare.errors import RequestError
@@ -22,7 +23,6 @@ from gpushare.placement.expected import Expected
 from gpushare.placement.index import Index, Verdict, Verdicts
 from gpushare.placement.rank import Policies, rank
 from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
-from gpushare.records import request_of
 from gpushare.wishes import CardPolicy, NodePolicy
 
 
@@ -68,12 +68,12 @@ class Choices:
     def filter(self, pod: Pod, nodes: Sequence[str], now: float) -> Filtered:
         """The nodes to offer to this pod, which begins a new attempt by this."""
         try:
-            request = self._request(pod)
+            request = self.request_of(pod)
         except RequestError as err:
             return refuse_all(nodes, str(err))
         uid = pod.uid
         failed = self._offers.begin(uid, now)
-        verdicts = self._verdicts(request, uid, now)
+        verdicts = self._verdicts(request, pod, now)
         few = how_many(self._few, failed)
         if few and (minds_other_nodes(pod) or self._is_soft_tainted(nodes, verdicts)):
             few = 0
@@ -86,26 +86,28 @@ class Choices:
         )
         if found.best and uid:
             self._offers.offered(uid, found.fitting if found.is_short else [found.best], now)
-            self._expect(uid, found.best, request, now)
+            self._expect(pod, found.best, request, now)
         return found
 
     def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[str]:
         """The nodes that are left in this attempt, best first; may raise RequestError."""
-        request = self._request(pod)
-        verdicts = self._verdicts(request, pod.uid, now)
+        request = self.request_of(pod)
+        verdicts = self._verdicts(request, pod, now)
         order = prioritize.in_order(nodes, verdicts, self._offers.tried(pod.uid))
         if order and order[0] in verdicts.fits:
-            self._expect(pod.uid, order[0], request, now)
+            self._expect(pod, order[0], request, now)
         return order
 
-    def choose(self, pod_uid: str, node: str, request: Request) -> tuple[Card, ...] | None:
+    def choose(
+        self, pod_uid: str, node: str, request: Request, priority: int | None = None
+    ) -> tuple[Card, ...] | None:
         """The cards that a pod gets on a node now; None if it has too few with room.
 
         Those that it was expected on if it can still have them; else such as leave room for what
         else is expected, if there are.
         """
         expected = self._expected.drop(pod_uid)
-        account = self._ledger.account(node, besides=pod_uid)
+        account = self._ledger.account(node, besides=pod_uid, priority=priority)
         if account is None:
             return None
         wanted, policy = request.units_per_card, self.policies.card
@@ -128,12 +130,18 @@ class Choices:
         self._expected.drop(pod_uid)
         self._offers.forget(pod_uid)
 
-    def verdict(self, node: str, request: Request, pod_uid: str = "") -> Verdict:
-        """What is true of one node now, computed afresh; a pod's own reserves do not count."""
-        return self._decide(node, self._look(node, pod_uid), request)
+    def verdict(
+        self, node: str, request: Request, pod_uid: str = "", priority: int | None = None
+    ) -> Verdict:
+        """What is true of one node now, computed afresh.
 
-    def _request(self, pod: Pod) -> Request:
-        request = request_of(pod)
+        A pod's own reserves do not count, nor claims below its ``priority``; None counts them all.
+        """
+        return self._decide(node, self._look(node, pod_uid, priority), request)
+
+    def request_of(self, pod: Pod) -> Request:
+        """What the pod asks for; RequestError for what this configuration can grant nowhere."""
+        request = records.request_of(pod)
         if request.wishes.node_policy is NodePolicy.SHAPE and not self.policies.shape:
             raise RequestError(
                 f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "
@@ -144,12 +152,14 @@ class Choices:
     def _judge(self, node: str, request: Request) -> Verdict:
         look = self._looks.get(node)
         if look is None:
-            look = self._looks[node] = self._look(node, "")
+            look = self._look(node)
+            if look.room is not None:  # it may be gone for good
+                self._looks[node] = look
         return self._decide(node, look, request)
 
-    def _look(self, node: str, pod_uid: str) -> "_Look":
+    def _look(self, node: str, pod_uid: str = "", priority: int | None = None) -> "_Look":
         closed = self._closed.get(node)
-        account = self._ledger.account(node, besides=pod_uid)
+        account = self._ledger.account(node, besides=pod_uid, priority=priority)
         if closed is not None or account is None:
             return _Look(closed or NO_CARDS)
         taken = self._expected.taken(node)
@@ -176,9 +186,9 @@ class Choices:
             return found
         return placement.why_not(bare.account, request, self._unit_mib) or NO_ROOM
 
-    def _verdicts(self, request: Request, pod_uid: str, now: float) -> Verdicts:
+    def _verdicts(self, request: Request, pod: Pod, now: float) -> Verdicts:
         self._expected.expire(now)
-        self._expected.drop(pod_uid)
+        self._expected.drop(pod.uid)
         changes = self._ledger.changes
         changed = changes.since(self._seen)
         if changed is None:
@@ -188,22 +198,23 @@ class Choices:
                 self._looks.pop(name, None)
         self._seen = changes.now
         verdicts = self._index.of(request)
-        own = self._ledger.reserved_on(pod_uid)
+        own = {*self._ledger.reserved_on(pod.uid), *self._ledger.outranked(pod.priority)}
         if not own:
             return verdicts
-        return verdicts.besides({node: self.verdict(node, request, pod_uid) for node in own})
+        judged = {node: self.verdict(node, request, pod.uid, pod.priority) for node in own}
+        return verdicts.besides(judged)
 
-    def _expect(self, pod_uid: str, node: str, request: Request, now: float) -> None:
-        if not pod_uid or self._ledger.has_reserve(pod_uid):
+    def _expect(self, pod: Pod, node: str, request: Request, now: float) -> None:
+        if not pod.uid or self._ledger.has_reserve(pod.uid):
             return  # what is held counts already
-        account = self._ledger.account(node)
+        account = self._ledger.account(node, priority=pod.priority)
         if account is None:
             return
         policy = self.policies.card
         cards = placement.choose(account, request, policy, self._expected.taken(node))
         if cards is not None:
             uuids = tuple(card.uuid for card in cards)
-            self._expected.expect(pod_uid, node, uuids, request, now)
+            self._expected.expect(pod.uid, node, uuids, request, now)
 
     def _is_soft_tainted(self, nodes: Sequence[str], verdicts: Verdicts) -> bool:
         tainted = [name for name in self.soft_tainted if name in verdicts.fits]

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 from extender import explain
@@ -12,6 +12,8 @@ from extender.configuration import Policy
 from extender.cooldown import Cooldown
 from extender.filter import Filtered
 from extender.hearing import Hearing
+from extender.notices import Notice, Notices
+from extender.over import OverCards
 from extender.waiting import Waiting
 from gpushare import inventory, records
 from gpushare.cards import Inventory, Request, Share
@@ -28,19 +30,13 @@ log = logging.getLogger(__name__)
 
 TOLD_AT_ONCE: Final = 5  # pods a second that are told why they wait
 
-Notice = Callable[[Pod | Node, str, str], None]
-
 _POLICY: Final = Policy()
-_EVENTS: Final = {
-    UNREADABLE: "GpushareInventoryUnreadable",
-    UNREADABLE_CORDON: "GpushareCordonUnreadable",
-}
 
 
 class Cluster:
     """Handles the watch; every change of the ledger that comes from the API server goes by here.
 
-    ``notice(about, reason, message)`` is called once for each thing an operator should know of.
+    ``notice`` is called once for each thing that somebody should know of.
     ``unreadable`` has what is wrong with annotations of nodes, ``closed`` why they take no pods.
     """
 
@@ -52,22 +48,19 @@ class Cluster:
         self.waiting = Waiting()
         self.hearing = Hearing(clock)
         self.freed: Counter[str] = Counter()  # by what it was
-        self.touched_nodes: set[str] = set()  # on which a share was counted; who looks clears it
+        self.touched_nodes: set[str] = (
+            set()
+        )  # where shares or their cards changed; who looks clears
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
         self.clock = clock
         self.ledger = Ledger()
         self.unreadable: dict[str, str] = {}
         self.closed: dict[str, Reason] = {}
         self.choices = Choices(self.ledger, unit_mib, self.closed, self.cooldown.cooling, policy)
-        self.changed_decisions: set[str] = set()
-        self.differences = 0
+        self.notices = Notices(notice)
         self.audit = Audit(self.ledger, self, clock)
         self.unplaced: set[str] = set()
-        self.times_over = 0  # how often a card came to hold more than it has
-        self._over: dict[str, frozenset[str]] = {}
-        self._maybe_over: set[str] = set()
-        self._notice = notice
-        self._told_unplaced: set[str] = set()
+        self.over = OverCards(self.ledger)
         self._pods: dict[str, Pod] = {}
         self._pods_of_node: dict[str, set[str]] = {}
         self._nodes: dict[str, Node] = {}
@@ -122,8 +115,7 @@ class Cluster:
                 self.waiting.forget(uid)  # it was asked about as it went
                 continue
             never = explain.never_offered(self, asked)
-            said = explain.said(asked.offered, asked.reasons, never)
-            self._notice(pod, "GpushareWaiting", said)
+            self.notices.waits(pod, explain.said(asked.offered, asked.reasons, never))
 
     def expire_plans(self) -> None:
         """Let go of holds and claims whose time is over."""
@@ -139,9 +131,13 @@ class Cluster:
         self.freed[what] += 1
         log.info("units became free", extra={"node": node, "what": what, "owner": owner})
 
-    def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
+    def request_of(self, pod: Pod) -> Request:
+        """What the pod asks for; RequestError if it can be granted nowhere."""
+        return self.choices.request_of(pod)
+
+    def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Why the pod does not fit on a node now; its own reserves do not stand in its way."""
-        verdict = self.choices.verdict(node, request, pod_uid)
+        verdict = self.choices.verdict(node, request, pod.uid, pod.priority)
         if isinstance(verdict, Reason):
             return verdict
         return COOLING if self.cooldown.is_cooling(node, self.clock.monotonic()) else None
@@ -199,14 +195,14 @@ class Cluster:
             self._forget(pod.uid)
             return
         if records.contradicts_decision(pod):
-            self._report_changed(pod)
+            self.notices.decision_changed(pod)
         before = self._pods.get(pod.uid)
         if before is not None:
             if before.node and before.node != pod.node:
                 return  # no pod is ever unbound: this is older than what is known
             kept = records.keep_decision(before, pod) or records.not_from_a_binding(before, pod)
             if kept is not None:
-                self._report_changed(pod)
+                self.notices.decision_changed(pod)
                 pod = kept
             if _is_same(before, pod):
                 # Told again, and not changed: what is counted here would hide a difference.
@@ -259,11 +255,10 @@ class Cluster:
             self._open(node.name)
         else:
             if self.unreadable.get(node.name) != wrong:
-                log.warning("annotation unreadable", extra={"node": node.name, "why": wrong})
-                self._notice(node, _EVENTS[why], wrong)
+                self.notices.unreadable(node, wrong, why)
             self.unreadable[node.name], self.closed[node.name] = wrong, why
         self.ledger.set_inventory(node.name, found)
-        self._maybe_over.add(node.name)
+        self.over.changed(node.name)
         self._recount(node.name)
 
     def _read_cards(self, node: Node) -> tuple[Inventory | None, str, Reason | None]:
@@ -294,7 +289,7 @@ class Cluster:
         Nothing is repaired: such a difference is a defect of ours, a metric and a log line.
         """
         self._tell(self.audit.whole())
-        return self.differences
+        return self.notices.differences
 
     def pod_uids(self) -> list[str]:
         """All pods that name our resources, bound or not."""
@@ -303,71 +298,27 @@ class Cluster:
     def fresh_share(self, uid: str) -> Share | None:
         """What the pod holds by what was last seen of it and its node."""
         pod = self._pods.get(uid)
-        return records.share_of(pod, self._inventory(pod.node)) if pod is not None else None
-
-    def note_over(self) -> None:
-        """Count, and say, which cards have come to hold more than they have since the last time."""
-        nodes, self._maybe_over = self._maybe_over, set()
-        for node in nodes:
-            account = self.ledger.account(node)
-            over = {e.card.uuid: e for e in account.cards if e.over} if account is not None else {}
-            for uuid in over.keys() - self._over.get(node, frozenset()):
-                self.times_over += 1
-                held = over[uuid].used + over[uuid].reserved
-                log.error(
-                    "card holds more than it has",
-                    extra={"node": node, "card": uuid, "has": over[uuid].card.units, "held": held},
-                )
-            self._over[node] = frozenset(over)
-            if not over:
-                del self._over[node]
+        return records.share_of(pod, self.ledger.inventory(pod.node)) if pod is not None else None
 
     def _tell(self, differences: list[Difference]) -> None:
-        for each in differences:
-            self.differences += 1
-            pod = self._pods.get(each.pod_uid)
-            about = pod if pod is not None else self._nodes.get(each.node)
-            name = pod.key if pod is not None else ""
-            log.error(
-                "ledger differs from pods",
-                extra={
-                    "pod": name,
-                    "uid": each.pod_uid,
-                    "node": each.node,
-                    "ledger": each.held,
-                    "counted": each.counted,
-                },
-            )
-            if about is not None:
-                self._notice(
-                    about,
-                    "GpushareLedgerDiffers",
-                    f"the extender's ledger has {each.held}; a fresh count gives {each.counted}",
-                )
+        self.notices.differ(
+            (each, self._pods.get(each.pod_uid), self._nodes.get(each.node)) for each in differences
+        )
 
     def _count(self, pod: Pod) -> None:
-        share = records.share_of(pod, self._inventory(pod.node))
+        share = records.share_of(pod, self.ledger.inventory(pod.node))
         if share is None:
             self.ledger.remove_share(pod.uid)
             return
         if self.ledger.share(pod.uid) != share or self.ledger.has_reserve(pod.uid):
             self.ledger.put_share(share)
-            self._maybe_over.add(share.node)
+            self.over.changed(share.node)
             self.touched_nodes.add(share.node)
         (self.unplaced.add if share.is_unplaced else self.unplaced.discard)(pod.uid)
         if not share.is_unplaced:
-            self._told_unplaced.discard(pod.uid)
-        # A node that is not known yet says nothing about the pod.
-        elif share.node in self._nodes and pod.uid not in self._told_unplaced:
-            self._told_unplaced.add(pod.uid)
-            about = {"pod": share.pod_key, "uid": pod.uid, "node": share.node}
-            log.warning("pod is unplaced", extra={**about, "why": share.why_unplaced})
-            self._notice(
-                pod,
-                "GpushareUnplaced",
-                f"which GPU of node {share.node} this pod uses cannot be told, so its "
-                f"{share.units} units are taken from every one: {share.why_unplaced}",
-            )
+            self.notices.placed(pod.uid)
+        elif share.node in self._nodes:  # one that is not known yet says nothing about the pod
+            self.notices.unplaced(pod, share)
 
     def _note_trouble(self, pod: Pod) -> None:
         if pod.has_started:
@@ -379,12 +330,12 @@ class Cluster:
             self.in_trouble.pop(pod.uid, None)
 
     def _recount(self, node: str) -> None:
-        for uid in self._pods_of_node.get(node, ()):
+        uids = self._pods_of_node.get(node)
+        if not uids:
+            return
+        for uid in uids:
             self._count(self._pods[uid])
-
-    def _inventory(self, node: str) -> Inventory | None:
-        account = self.ledger.account(node)
-        return account.inventory if account is not None else None
+        self.touched_nodes.add(node)
 
     def _forget(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
@@ -393,13 +344,12 @@ class Cluster:
             uids.discard(uid)
             if not uids:
                 del self._pods_of_node[pod.node]
-        self.changed_decisions.discard(uid)
+        self.notices.forget(uid)
         self.in_trouble.pop(uid, None)
         self.choices.forget(uid)
-        self._told_unplaced.discard(uid)
         self.unplaced.discard(uid)
-        if pod is not None and pod.node in self._over:
-            self._maybe_over.add(pod.node)
+        if pod is not None and pod.node:
+            self.over.freed(pod.node)
         self.waiting.forget(uid)
         self.ledger.remove_share(uid)
 
@@ -409,18 +359,8 @@ class Cluster:
         self._open(name)
         self.ledger.set_inventory(name, None)
         self._recount(name)
-
-    def _report_changed(self, pod: Pod) -> None:
-        if pod.uid in self.changed_decisions:
-            return
-        self.changed_decisions.add(pod.uid)
-        about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
-        log.warning("decision changed by somebody", extra=about)
-        self._notice(
-            pod,
-            "GpushareDecisionChanged",
-            "somebody changed the GPU decision of this bound pod; what was decided at first counts",
-        )
+        self.over.freed(name)
+        self.touched_nodes.discard(name)
 
 
 def _is_same(before: Pod, after: Pod) -> bool:

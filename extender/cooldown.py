@@ -46,11 +46,14 @@ class Cooldown:
         node = self._take(pod.uid, now) if _was_rejected(pod) else None
         if node is None:
             return
+        self._nodes = {
+            name: entry
+            for name, entry in self._nodes.items()
+            if now - max((entry.until, *entry.failed_at)) <= FORGOTTEN_SECONDS
+        }
         entry = self._nodes.setdefault(node, _Node())
         if now < entry.until:
             return  # bound before the pause began
-        if entry.until and now - entry.until > FORGOTTEN_SECONDS:
-            entry = self._nodes[node] = _Node()
         entry.failed_at.append(now)
         first = entry.failed_at[0]
         # After a pause one failure is enough: nothing has run there since.

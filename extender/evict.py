@@ -4,8 +4,9 @@ import asyncio
 import logging
 from typing import Final
 
-from extender.cluster import Cluster, Notice
+from extender.cluster import Cluster
 from extender.metrics import EVICTIONS
+from extender.notices import Notice
 from extender.stuck import Patience
 from extender.writer import Writer
 from gpushare.clock import Clock

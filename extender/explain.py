@@ -10,7 +10,6 @@ from typing import Final, Protocol
 import msgspec
 
 from extender.waiting import Asked
-from gpushare import records
 from gpushare.cards import Request, Share
 from gpushare.errors import RequestError
 from gpushare.ledger import CardAccount, NodeAccount
@@ -31,7 +30,7 @@ class Known(World, Protocol):
         """A live pod that names our resources."""
         ...
 
-    def why_not(self, node: str, request: Request, pod_uid: str) -> Reason | None:
+    def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Why filter would refuse a node now."""
         ...
 
@@ -175,7 +174,7 @@ def explain(
             view.says += f", and which of its GPUs it uses cannot be told: {view.places[0].problem}"
         return view
     try:
-        request = records.request_of(pod)
+        request = known.request_of(pod)
     except RequestError as err:
         view.state, view.says = "refused", str(err)
         return view
@@ -206,7 +205,7 @@ def _look(
         node = known.node(name)
         rules = constraints.why_not(pod, node) if node is not None else []
         forbidden.update(rules[:1])
-        reason = known.why_not(name, request, pod.uid)
+        reason = known.why_not(name, request, pod)
         account = known.ledger.account(name, besides=pod.uid, priority=pod.priority)
         largest = account.largest_free[0] if account is not None and account.largest_free else 0
         is_final = reason is not None and reason.is_final

@@ -14,7 +14,7 @@ from extender.configuration import Limits
 from extender.metrics import REQUESTS, SECONDS
 from extender.wire import encode
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import GpushareError
+from gpushare.errors import UNDECODABLE, GpushareError
 from gpushare.telemetry.health import WhyNotReady
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ async def decoded(decoder: msgspec.json.Decoder[T], request: web.Request) -> T:
     body = await whole_body(request)
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as err:
+    except UNDECODABLE as err:
         raise BadRequest(f"body cannot be read: {err}") from err
 
 

@@ -1,10 +1,15 @@
 """inspect: what every card holds, in the ecosystem's JSON with our own fields beside (pure)."""
 
+from collections.abc import Generator, Mapping
+from typing import Final
+
 import msgspec
 
 from gpushare.cards import Share
 from gpushare.ledger import CardAccount, Ledger
 from gpushare.quantity import MAX_UNITS
+
+NODES_A_STEP: Final = 20
 
 
 class PodUse(msgspec.Struct):
@@ -46,7 +51,25 @@ class NodeView(msgspec.Struct):
 
 
 class ClusterView(msgspec.Struct):
-    nodes: list[NodeView]
+    """``nodes`` are NodeViews, each encoded already."""
+
+    nodes: list[msgspec.Raw]
+
+
+def view_cluster(ledger: Ledger, problems: Mapping[str, str]) -> Generator[None, None, ClusterView]:
+    """All nodes of which gpushare knows something, in steps that are short each.
+
+    ``problems`` by node: what is wrong with its annotations.
+    """
+    view = ClusterView([])
+    held = {share.node for share in ledger.shares()}
+    for place, name in enumerate(sorted({*ledger.nodes(), *problems, *held})):
+        if place % NODES_A_STEP == 0:
+            yield
+        node = view_node(ledger, name, problems.get(name, ""))
+        if node is not None:  # it may have gone since the last step
+            view.nodes.append(msgspec.Raw(msgspec.json.encode(node)))
+    return view
 
 
 def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:

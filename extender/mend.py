@@ -4,9 +4,10 @@ import asyncio
 import logging
 from typing import Final
 
-from extender.cluster import Cluster, Notice
+from extender.cluster import Cluster
 from extender.evict import EVENT
 from extender.metrics import EVICTIONS
+from extender.notices import Notice
 from extender.overbooked import Holder, to_evict
 from extender.writer import Writer
 from gpushare.clock import Clock

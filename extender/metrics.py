@@ -68,7 +68,7 @@ class LedgerCollector(Collector):
         yield GaugeMetricFamily(
             "gpushare_changed_decisions",
             "Bound pods whose decision was changed by somebody; the first one is believed.",
-            value=len(cluster.changed_decisions),
+            value=len(cluster.notices.changed_decisions),
         )
         yield GaugeMetricFamily(
             "gpushare_extender_cooling_nodes",
@@ -78,7 +78,7 @@ class LedgerCollector(Collector):
         yield CounterMetricFamily(
             "gpushare_over_cards",
             "Times that a card came to hold more than it has.",
-            value=cluster.times_over,
+            value=cluster.over.times,
         )
         yield GaugeMetricFamily(
             "gpushare_extender_waiting_pods",
@@ -102,7 +102,7 @@ class LedgerCollector(Collector):
         yield CounterMetricFamily(
             "gpushare_ledger_differences",
             "What the ledger had otherwise than a fresh count; any is a defect.",
-            value=cluster.differences,
+            value=cluster.notices.differences,
         )
         yield CounterMetricFamily(
             "gpushare_ledger_audits",

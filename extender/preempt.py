@@ -7,7 +7,6 @@ is left out, so that nobody dies for nothing; none is ever widened, and no victi
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpushare import records
 from gpushare.cards import Request
 from gpushare.errors import RequestError
 from gpushare.objects import Pod
@@ -28,7 +27,10 @@ NO_VICTIMS = "kube-scheduler named no victims"
 
 
 def judge(
-    pod: Pod, proposed: Mapping[str, Sequence[str]], why_not_without: WhyNotWithout
+    pod: Pod,
+    proposed: Mapping[str, Sequence[str]],
+    request_of: Callable[[Pod], Request],
+    why_not_without: WhyNotWithout,
 ) -> Proposals:
     """Sort proposed nodes, with the uids of their victims, by whether the pod would fit then.
 
@@ -37,7 +39,7 @@ def judge(
     """
     found = Proposals()
     try:
-        request = records.request_of(pod)
+        request = request_of(pod)
     except RequestError as err:
         found.vetoed.update(dict.fromkeys(proposed, str(err)))
         return found

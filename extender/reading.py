@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Final, TypeVar
 
+import msgspec
 from aiohttp import web
 
 from extender import explain, inspect, what_if
@@ -31,11 +32,8 @@ class Reading:
         app.router.add_post(f"{prefix}/what-if", self._what_if, name="what_if")
 
     async def _inspect(self, _: web.Request) -> web.Response:
-        ledger, unreadable = self._cluster.ledger, self._cluster.unreadable
-        held = {share.node for share in ledger.shares()}
-        names = sorted({*ledger.nodes(), *unreadable, *held})
-        views = (inspect.view_node(ledger, name, unreadable.get(name, "")) for name in names)
-        return answer(inspect.ClusterView([view for view in views if view is not None]))
+        cluster = self._cluster
+        return answer(await _in_steps(inspect.view_cluster(cluster.ledger, cluster.unreadable)))
 
     async def _inspect_node(self, request: web.Request) -> web.Response:
         name = request.match_info["node"]
@@ -43,7 +41,7 @@ class Reading:
         view = inspect.view_node(self._cluster.ledger, name, unread)
         if view is None:
             return problem(404, f"node {name[:253]!r} has no GPUs shared by memory")
-        return answer(inspect.ClusterView([view]))
+        return answer(inspect.ClusterView([msgspec.Raw(msgspec.json.encode(view))]))
 
     async def _explain(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["pod"]

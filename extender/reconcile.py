@@ -57,7 +57,7 @@ class Reconciler:
         """Compare ledger and pods, a slice at a time, until cancelled."""
         while True:
             await asyncio.sleep(AUDIT_SECONDS)
-            self._cluster.note_over()
+            self._cluster.over.look()
             self._cluster.compare_some()
 
     async def settle(self) -> None:

@@ -24,7 +24,7 @@ from extender.wire import (
     preemption_decoder,
 )
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import GpushareError, NoRoom, RequestError
+from gpushare.errors import UNDECODABLE, GpushareError, NoRoom, RequestError
 from gpushare.objects import Pod
 
 log = logging.getLogger(__name__)
@@ -140,6 +140,7 @@ class Verbs:
         return judge(
             pod,
             proposed,
+            self._cluster.request_of,
             lambda node, wanted, gone: self._cluster.why_not_without(node, wanted, gone, pod),
         )
 
@@ -154,7 +155,7 @@ def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None
     """The names that are asked about, and the nodes in full where those were sent."""
     try:
         full = args.full_nodes()
-    except (msgspec.DecodeError, RecursionError) as err:
+    except UNDECODABLE as err:
         raise BadRequest(f"a node in Nodes cannot be read: {err}") from err
     names = args.node_names if full is None else list(full)
     if names is None:

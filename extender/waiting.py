@@ -43,7 +43,8 @@ class Waiting:
         self._untold: dict[str, None] = {}  # in the order in which they came
 
     def __len__(self) -> int:
-        return len(self._entries)
+        """How many pods no offered node would do for when kube-scheduler last asked."""
+        return sum(bool(entry.asked.reasons) for entry in self._entries.values())
 
     def asked(self, pod_uid: str, offered: int, texts: Iterable[str], now: float) -> None:
         """kube-scheduler has asked; ``texts`` are why, one a node, and none if some node fits."""

@@ -16,6 +16,13 @@ GpushareError
     └── OutcomeUnknown   no answer, or one that leaves open whether the write happened
 """
 
+from typing import Final
+
+import msgspec
+
+# What msgspec raises for bytes from outside; a text that is no UTF-8 has an error of its own kind.
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 class GpushareError(Exception):
     """Root of all errors that gpushare raises itself."""

@@ -61,13 +61,12 @@ class CardAccount:
 class NodeAccount:
     """A node's cards in index order, and their units in falling order.
 
-    ``largest_free`` and ``largest_healthy`` are of cards that take new pods, ``largest`` of all.
+    ``largest_free`` are of cards that take new pods, ``largest`` of all.
     """
 
     inventory: Inventory
     cards: tuple[CardAccount, ...]
     largest_free: tuple[int, ...]
-    largest_healthy: tuple[int, ...]
     largest: tuple[int, ...]
 
 
@@ -234,6 +233,15 @@ class Ledger:
         pinned = {slot.node for slot in slots if slot.pod_uid == pod_uid}
         return self._nodes_of_reserve.get(pod_uid, _NONE) | pinned
 
+    def outranked(self, priority: int) -> set[str]:
+        """The nodes with claims that do not count against a pod of this priority."""
+        return {
+            slot.node
+            for kept in self._kept.values()
+            if not counts(kept, priority)
+            for slot in kept.slots
+        }
+
     def has_reserve(self, pod_uid: str) -> bool:
         """Whether anything is kept for this pod itself: a reserve or a slot pinned to it."""
         return pod_uid in self._nodes_of_reserve or pod_uid in self._pins
@@ -258,6 +266,11 @@ class Ledger:
     def nodes(self) -> Iterator[str]:
         """Names of the nodes that have cards."""
         return (name for name, entry in self._nodes.items() if entry.inventory is not None)
+
+    def inventory(self, node: str) -> Inventory | None:
+        """A node's cards; None if it has none. Asked with every pod, so without its sums."""
+        entry = self._nodes.get(node)
+        return entry.inventory if entry is not None else None
 
     def account(
         self, node: str, *, besides: str = "", priority: int | None = None
@@ -312,12 +325,10 @@ class Ledger:
 
 def summed(inventory: Inventory, cards: Sequence[CardAccount]) -> NodeAccount:
     """The account of a node that has just these cards."""
-    healthy = [account for account in cards if account.card.takes_new]
     return NodeAccount(
         inventory,
         tuple(cards),
-        largest_free=_falling(account.free for account in healthy),
-        largest_healthy=_falling(account.card.units for account in healthy),
+        largest_free=_falling(account.free for account in cards if account.card.takes_new),
         largest=_falling(account.card.units for account in cards),
     )
 

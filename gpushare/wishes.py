@@ -80,4 +80,5 @@ def _policy(annotations: Mapping[str, str], key: str, policies: type[_P]) -> _P 
         return policies(text)
     except ValueError:
         known = " or ".join(policies)
-        raise RequestError(f"annotation {key} is {text[:_SHOWN]!r}: write {known}") from None
+        shown = ascii(text[:_SHOWN])[:_SHOWN]  # kube-scheduler gets it for every node
+        raise RequestError(f"annotation {key} is {shown}: write {known}") from None

@@ -10,7 +10,6 @@ waited for where the time limit allows.
 """
 
 import asyncio
-import json
 import os
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from yarl import URL
 
 from gpushare.clock import BootClock, Clock
 from gpushare.errors import (
+    UNDECODABLE,
     ApiError,
     Conflict,
     Gone,
@@ -372,7 +372,7 @@ def _segment(name: str) -> str:
 def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
-    except msgspec.DecodeError as err:
+    except UNDECODABLE as err:
         raise ApiError(f"the API server's answer cannot be read: {err}") from err
 
 
@@ -382,7 +382,7 @@ def _refusal(
     code = response.status
     try:
         status = _decode_status(body)
-    except (msgspec.DecodeError, json.JSONDecodeError):
+    except UNDECODABLE:
         status = _Status(body[:256].decode(errors="replace"))
     text = f"{method} {path}: {code} {status.reason}: {status.message}"
     # A proxy's redirect or time-out says nothing about what became of the request behind it.

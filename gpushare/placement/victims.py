@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpushare.cards import Card, Request, Share
-from gpushare.ledger import CardAccount, Ledger, NodeAccount
+from gpushare.ledger import CardAccount, Ledger
 from gpushare.objects import Pod
 from gpushare.placement import cards, one_card
 from gpushare.placement.reasons import Reason
@@ -111,25 +111,31 @@ def fewest(
     cards_in_order = tuple(sorted((each.card for each in chosen), key=lambda card: card.index))
     uids = list(dict.fromkeys(share.pod_uid for each in chosen for share in each.gone))
     # Who shares two of these cards may have been named for one and be gone from the other.
+    spare = {entry.card.uuid: entry.card.units - _held(entry) for entry in account.cards}
+    spare = {card.uuid: spare[card.uuid] - request.units_per_card for card in cards_in_order}
+    for uid in uids:
+        _add(spare, shares[uid], 1)
     for uid in sorted(uids, key=lambda uid: -lower[uid].priority):
-        rest = [each for each in uids if each != uid]
-        trial = ledger.overlay()
-        for each in rest:
-            trial.remove_share(each)
-        if _has_room(trial.account(node, priority=priority), cards_in_order, request):
-            uids = rest
+        _add(spare, shares[uid], -1)
+        if all(units >= 0 for units in spare.values()):
+            uids.remove(uid)
+        else:
+            _add(spare, shares[uid], 1)
     return Eviction(node, cards_in_order, tuple(Victim(lower[uid], shares[uid]) for uid in uids))
 
 
-def _has_room(account: NodeAccount | None, chosen: tuple[Card, ...], request: Request) -> bool:
-    free = {entry.card.uuid: entry.free for entry in account.cards} if account is not None else {}
-    return all(free.get(card.uuid, -1) >= request.units_per_card for card in chosen)
+def _add(units: dict[str, int], share: Share, times: int) -> None:
+    for uuid in units.keys() & set(share.cards):
+        units[uuid] += times * share.units
+
+
+def _held(entry: CardAccount) -> int:
+    return entry.used + entry.unplaced + entry.reserved + entry.claimed
 
 
 def _enough(entry: CardAccount, here: list[Share], wanted: int) -> list[Share] | None:
     """Of ``here``, most units first, those that must go so that the card has ``wanted``."""
-    held = entry.used + entry.unplaced + entry.reserved + entry.claimed
-    missing = wanted - (entry.card.units - held)
+    missing = wanted - (entry.card.units - _held(entry))
     gone: list[Share] = []
     for place, share in enumerate(here):
         if missing <= 0:

@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gpushare import records
 from gpushare.cards import Card, Request
 from gpushare.ledger import Ledger, NodeAccount, Reserve
 from gpushare.objects import Node, Pod
@@ -33,6 +32,10 @@ class World(Protocol):
     @property
     def policies(self) -> Policies:
         """What holds where a pod has no wish."""
+        ...
+
+    def request_of(self, pod: Pod) -> Request:
+        """What a pod asks for; RequestError if it can be granted nowhere."""
         ...
 
     def node(self, name: str) -> Node | None:
@@ -93,7 +96,7 @@ def look(world: World, pod: Pod, count: int) -> Generator[None, None, Outlook]:
 
 class _Trial:
     def __init__(self, world: World, pod: Pod) -> None:
-        self.request = records.request_of(pod)
+        self.request = world.request_of(pod)
         self.asked: Amounts = requests_of(pod)
         self.places: list[Place] = []
         self.reasons: Counter[str] = Counter()

@@ -69,6 +69,15 @@ def body(found: object) -> Answer:
     return answer
 
 
+def text(found: bytes, code: int = 200) -> Answer:
+    """What somebody between us and the API server may say, in whatever form."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=found, status=code)
+
+    return answer
+
+
 async def hang(_: web.Request) -> web.Response:
     """Take the request and never answer it."""
     await asyncio.Event().wait()

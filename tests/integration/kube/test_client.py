@@ -25,7 +25,7 @@ from gpushare.errors import (
 from gpushare.kube.client import Kube, pods
 from gpushare.objects import PodCondition
 from tests.builders import pod
-from tests.integration.kube.apiserver import FrontDoor, body, hang, kubeconfig, reset, status
+from tests.integration.kube.apiserver import FrontDoor, body, hang, kubeconfig, reset, status, text
 
 pytestmark = pytest.mark.integration
 
@@ -59,6 +59,8 @@ async def test_a_binding_is_one_request_with_uid_annotations_and_time_limit(door
         (status(504, "Timeout"), OutcomeUnknown),
         (hang, OutcomeUnknown),
         (reset, OutcomeUnknown),
+        (text(b'{"message":"\xff"}', 502), OutcomeUnknown),
+        (text(b'{"x":' + b"[" * 9999, 403), ApiError),
     ],
 )
 async def test_a_write_that_was_not_confirmed_is_refused_or_unknown(door, tmp_path, answer, error):
@@ -230,8 +232,9 @@ async def test_a_watch_ends_when_it_is_told_to_in_whatever_moment_a_line_comes(
         assert reading.cancelled()
 
 
-async def test_an_answer_that_is_no_pod_is_an_error(door, tmp_path):
-    door.answers = [body([1, 2])]
+@pytest.mark.parametrize("answer", [body([1, 2]), text(b'{"metadata":{"name":"\xff"}}')])
+async def test_an_answer_that_is_no_pod_is_an_error(door, tmp_path, answer):
+    door.answers = [answer]
     async with door.connect(tmp_path) as kube:
         with pytest.raises(ApiError, match="cannot be read"):
             await kube.get_pod("default", "a")

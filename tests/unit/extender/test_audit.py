@@ -79,7 +79,7 @@ def test_a_list_that_tells_a_pod_again_repairs_no_difference_in_silence(bench):
     corrupt(bench)
     bench.cluster.pods_replaced([bound("a", 8, "GPU-0", "7"), bound("b", 4, "GPU-1")])
     assert bench.cluster.ledger.share("uid-a").cards == ("GPU-0",)
-    assert bench.cluster.differences == 1
+    assert bench.cluster.notices.differences == 1
     assert bench.cluster.compare() == 1
 
 
@@ -131,13 +131,13 @@ def test_a_card_that_comes_to_hold_more_than_it_has_is_counted_once_each_time(be
     cluster = bench.cluster
     for _ in range(2):
         cluster.pod_changed(bound("late", 12, "GPU-0"))
-        cluster.note_over()
-        cluster.note_over()
+        cluster.over.look()
+        cluster.over.look()
         cluster.pod_deleted(bound("late", 12, "GPU-0"))
-        cluster.note_over()
-    assert cluster.times_over == 2
+        cluster.over.look()
+    assert cluster.over.times == 2
     said = [r for r in caplog.records if r.message == "card holds more than it has"]
     assert [(r.card, r.has, r.held) for r in said] == [("GPU-0", 16, 20)] * 2
     cluster.node_changed(node("n", 6, 16))
-    cluster.note_over()
-    assert cluster.times_over == 3, "a card that shrank under its pods"
+    cluster.over.look()
+    assert cluster.over.times == 3, "a card that shrank under its pods"

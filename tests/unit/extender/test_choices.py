@@ -21,6 +21,8 @@ from gpushare.contract import (
     ANNOTATION_INVENTORY,
     ANNOTATION_NODE_POLICY,
 )
+from gpushare.errors import NoRoom
+from gpushare.holds import Claim, Slot
 from gpushare.ledger import Reserve
 from gpushare.objects import Taint
 from gpushare.placement import reasons
@@ -35,7 +37,7 @@ from gpushare.scheduling import (
     SpreadConstraint,
 )
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Time
+from tests.unit.extender.scripted import Bench, Time
 
 
 class Nodes:
@@ -395,7 +397,7 @@ class Remembering(RuleBasedStateMachine):
         self.remembered(which)
 
     def remembered(self, which):
-        return self.choices._verdicts(which, "", self.made.time.now)
+        return self.choices._verdicts(which, pod("nobody"), self.made.time.now)
 
     @invariant()
     def what_is_remembered_is_what_is_true(self):
@@ -412,7 +414,7 @@ class Remembering(RuleBasedStateMachine):
         which = REQUESTS[self.count % 2]
         asked = pod("fresh", which.units, uid="")
         found = self.cluster.filter(asked, NAMES)
-        wanted = {name for name in NAMES if self.cluster.why_not(name, which, "") is None}
+        wanted = {name for name in NAMES if self.cluster.why_not(name, which, asked) is None}
         assert set(found.fitting) == wanted
         assert {*found.failed, *found.final} == set(NAMES) - wanted
 
@@ -435,3 +437,22 @@ def test_a_verdict_is_a_reason_or_a_rank():
     assert isinstance(made.cluster.choices, Choices)
     assert isinstance(made.cluster.choices.verdict("stranger", asked), Reason)
     assert made.cluster.choices.verdict("n000", asked)[3] == "n000"
+
+
+async def test_a_claim_stands_in_the_way_of_its_own_priority_and_lower_ones_alone():
+    bench = Bench(16)
+    bench.cluster.ledger.take(Claim("other", (Slot("n", ("GPU-0",), 16),), 1e9, 100))
+    for priority, may in ((0, False), (100, False), (101, True)):
+        made = pod(f"p{priority}", 8)
+        made = msgspec.structs.replace(
+            made, spec=msgspec.structs.replace(made.spec, priority=priority)
+        )
+        bench.add(made)
+        found = bench.cluster.filter(made, ["n"])
+        assert found.fitting == (["n"] if may else [])
+        if may:
+            await bench.bind(made)
+        else:
+            with pytest.raises(NoRoom):
+                await bench.bind(made)
+    assert [uid for uid, *_ in bench.kube.bindings] == ["uid-p101"]

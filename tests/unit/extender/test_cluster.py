@@ -1,11 +1,14 @@
 """What the watch says becomes the ledger, whatever the order; what is odd is told, not believed."""
 
+from collections import Counter
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster import Cluster
 from gpushare import records
+from gpushare.changes import Changes
 from gpushare.contract import (
     ANNOTATION_ASSUME_TIME,
     ANNOTATION_CARDS,
@@ -108,11 +111,11 @@ def test_an_inventory_that_cannot_be_read_takes_no_new_pod_and_forgets_no_old_on
     broken = Node(ObjectMeta(name="n", annotations={ANNOTATION_INVENTORY: "{"}))
     made.node_changed(broken)
     wanted = records.request_of(pod(units=1))
-    assert made.why_not("n", wanted, "x") is reasons.UNREADABLE
+    assert made.why_not("n", wanted, pod("x")) is reasons.UNREADABLE
     assert [reason for reason, _ in told] == ["GpushareInventoryUnreadable"]
     made.node_changed(node("n", 16))
     assert used(made) == [8]
-    assert made.why_not("n", wanted, "x") is None
+    assert made.why_not("n", wanted, pod("x")) is None
 
 
 def test_a_cordon_that_cannot_be_read_closes_the_node_and_moves_no_pod():
@@ -124,12 +127,12 @@ def test_a_cordon_that_cannot_be_read_closes_the_node_and_moves_no_pod():
         changed = node("n", 16, 16)
         changed.annotations[ANNOTATION_CORDONED_CARDS] = text
         made.node_changed(changed)
-        assert made.why_not("n", wanted, "x") is reason
+        assert made.why_not("n", wanted, pod("x")) is reason
         assert used(made) == [8, 0]
         assert made.compare() == 0
     assert [reason for reason, _ in told] == ["GpushareCordonUnreadable"]
     made.node_deleted(node("n", 1))
-    assert made.why_not("n", wanted, "x") is reasons.NO_CARDS
+    assert made.why_not("n", wanted, pod("x")) is reasons.NO_CARDS
 
 
 def test_a_changed_decision_is_reported_once_and_not_believed():
@@ -273,3 +276,37 @@ def test_a_list_is_looked_at_for_what_has_another_version_than_what_is_known():
 def versioned(made, version):
     meta = msgspec.structs.replace(made.metadata, resource_version=version)
     return msgspec.structs.replace(made, metadata=meta)
+
+
+def test_nodes_and_pods_that_come_and_go_leave_nothing_behind():
+    made, _ = cluster()
+    sizes = []
+    for number in range(3):
+        for each in range(20):
+            name = f"n{number}-{each}"
+            made.node_changed(node(name, 8))
+            made.filter(pod("asks", 1), [name])
+            own = {ANNOTATION_CARDS: "GPU-0"}
+            pods = [pod(f"{name}-{i}", 8, node=name, annotations=own) for i in range(2)]
+            for one in (*pods, pod(f"{name}-odd", 8, node=name)):
+                made.pod_changed(one)
+            made.over.look()
+            made.node_deleted(node(name, 8))
+            for uid in list(made.pod_uids()):
+                made.pod_deleted(made.pod(uid))
+            made.over.look()
+            made.filter(pod("asks", 1), [name])
+        sizes.append(kept(made))
+    assert sizes[0] == sizes[1] == sizes[2]
+
+
+def kept(made, depth=4):
+    """How many things each table of an object, or of one within it, has; Changes has a bound."""
+    found = {}
+    fields = getattr(made, "__dict__", {}) if depth else {}
+    for name, value in fields.items():
+        if isinstance(value, dict | set | list) and not isinstance(value, Counter):
+            found[name] = len(value)
+        elif type(value).__module__[:8] in {"extender", "gpushare"} and type(value) is not Changes:
+            found |= {f"{name}.{key}": size for key, size in kept(value, depth - 1).items()}
+    return found

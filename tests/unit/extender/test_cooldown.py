@@ -162,3 +162,10 @@ async def test_a_container_that_starts_opens_its_node_again():
     await bench.bind(pod("bad", 4))
     bench.cluster.pod_failed(ended("bad"))
     assert bench.cluster.cooling_nodes() == 0
+
+
+def test_nodes_that_come_and_go_are_not_remembered_for_ever():
+    cooldown = Cooldown()
+    for number in range(100):
+        fail(cooldown, 1000.0 * number, 2, name=f"n{number}")
+    assert len(cooldown._nodes) == 1

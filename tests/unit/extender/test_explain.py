@@ -8,7 +8,12 @@ from msgspec.structs import replace
 
 from extender.reconcile import Reconciler
 from extender.routes import Routes
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, RESOURCE_COUNT
+from gpushare.contract import (
+    ANNOTATION_CARDS,
+    ANNOTATION_INVENTORY,
+    ANNOTATION_NODE_POLICY,
+    RESOURCE_COUNT,
+)
 from gpushare.errors import OutcomeUnknown
 from gpushare.holds import Claim, Hold, Slot
 from gpushare.objects import Container, NodeSpec, PodCondition, PodStatus, Resources
@@ -192,6 +197,14 @@ async def test_an_amount_that_cannot_be_granted_is_said_with_its_text(client, be
     assert found["state"] == "refused"
     assert "gpu-mem" in found["says"]
     assert found["asks"] is None
+
+
+async def test_a_policy_that_the_configuration_lacks_is_a_refusal_here_too(client, bench):
+    bench.add(pod("shaped", 1, annotations={ANNOTATION_NODE_POLICY: "shape"}))
+    assert not bench.cluster.filter(bench.cluster.pod("uid-shaped"), ["n"]).fitting
+    found = await explain(client, "shaped")
+    assert found["state"] == "refused"
+    assert "has none: write binpack or spread" in found["says"]
 
 
 async def test_a_pod_that_asks_for_gpu_count_alone_is_told_the_cure(client, bench):

@@ -164,3 +164,14 @@ async def test_a_smaller_card_evicts_nobody():
     bench.cluster.node_changed(node("n", 8, 16))
     await bench.rounds(20)
     assert not bench.kube.evicted
+
+
+async def test_a_card_is_mended_too_whose_node_was_away_for_a_while():
+    bench = Mending()
+    bench.add(bound("a", 16, 1), bound("b", 16, 2))
+    bench.cluster.node_deleted(node("n", 16, 16))
+    await bench.rounds(10)
+    assert not bench.kube.evicted
+    bench.cluster.node_changed(node("n", 16, 16))
+    await bench.rounds(int(SURE_SECONDS) + 2)
+    assert bench.kube.evicted == [("b", "uid-b")]

@@ -11,12 +11,18 @@ from hypothesis import strategies as st
 from extender.preempt import judge
 from extender.routes import Routes
 from gpushare.cards import ContainerRequest, Request, Share
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, LABEL_CARD_COUNT
+from gpushare.contract import (
+    ANNOTATION_CARDS,
+    ANNOTATION_INVENTORY,
+    ANNOTATION_NODE_POLICY,
+    LABEL_CARD_COUNT,
+)
 from gpushare.holds import Claim, Hold, Slot
 from gpushare.ledger import Ledger, Reserve
 from gpushare.placement import cards as placement
 from gpushare.placement import reasons
 from gpushare.placement.victims import why_not_without
+from gpushare.records import request_of
 from tests.builders import node, pod, stock
 from tests.unit.extender.scripted import Bench
 
@@ -130,6 +136,12 @@ async def test_no_proposals_are_no_candidates(client):
 @pytest.mark.parametrize("units", ["0", "8Gi", "-1", "x"])
 async def test_nobody_dies_for_an_amount_that_cannot_be_read(client, units):
     answer = await ask(client, {"n": meta("a1", "a2")}, units=units)
+    assert answer == {"NodeNameToMetaVictims": {}}
+
+
+async def test_nobody_dies_for_a_policy_that_the_configuration_lacks(client):
+    shape = {"annotations": {ANNOTATION_NODE_POLICY: "shape"}}
+    answer = await ask(client, {"n": meta("a1", "a2")}, **shape)
     assert answer == {"NodeNameToMetaVictims": {}}
 
 
@@ -285,6 +297,7 @@ def test_what_stays_would_have_fitted_and_what_is_vetoed_would_not(data):
     assert shares == {f"u{number}" for number in range(len(holders))}
     proposed = {"n": [f"u{number}" for number in sorted(victims)]}
     labels = {LABEL_CARD_COUNT: str(count)}
-    found = judge(pod("high", units * count, labels=labels), proposed, lambda *_: wanted)
+    wanted_pod = pod("high", units * count, labels=labels)
+    found = judge(wanted_pod, proposed, request_of, lambda *_: wanted)
     assert (found.kept == ["n"]) == (wanted is None and bool(victims))
     assert set(found.kept) | set(found.vetoed) == {"n"}

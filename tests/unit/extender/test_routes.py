@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from extender import inspect
 from extender.node_metrics import NodeMetrics
 from extender.routes import Routes
 from gpushare.contract import ANNOTATION_CARDS
@@ -156,6 +157,8 @@ BAD_BODIES = [
     b'{"Pod":{"metadata":{}}}',
     b'{"Pod":{"metadata":{}},"Nodes":{"items":[{}]}}',
     b'{"Pod":' + b"[" * 20000,
+    b'{"Pod":{"metadata":{"name":"\xc3("}},"NodeNames":["n"],"PodName":"\xc3("}',
+    b'{"Pod":{"metadata":{}},"Nodes":{"items":[{"metadata":{"name":"\xc3("}}]}}',
 ]
 
 
@@ -219,6 +222,24 @@ async def test_inspect_shows_cards_and_pods_in_the_ecosystems_form(client, bench
     assert device["pods"] == [{"name": "other", "namespace": "default", "usedGPU": 8}]
     everything = await (await client.get(f"{PREFIX}/inspect")).json()
     assert [shown["name"] for shown in everything["nodes"]] == ["full", "n", "small"]
+
+
+async def test_inspect_of_a_large_cluster_lets_others_have_their_turn(bench):
+    for number in range(100):
+        bench.cluster.node_changed(node(f"more-{number}", 16))
+    steps = inspect.view_cluster(bench.cluster.ledger, {})
+    assert sum(1 for _ in steps) >= 5
+    steps = inspect.view_cluster(bench.cluster.ledger, {})
+    next(steps)
+    bench.cluster.node_deleted(node("more-1", 16))
+    shown = []
+    list(kept(steps, shown))
+    assert len(shown[0].nodes) == 102
+
+
+def kept(steps, shown):
+    """The steps, and in ``shown`` what they return in the end."""
+    shown.append((yield from steps))
 
 
 async def test_inspect_names_the_pod_whose_card_cannot_be_told(client, bench):

@@ -70,6 +70,14 @@ def test_a_thousand_that_wait_are_told_a_few_at_a_time_and_nobody_is_left_out():
     assert sorted(told) == sorted([*(f"p{number}" for number in range(1000)), "late"])
 
 
+def test_who_would_fit_by_now_is_not_counted_among_those_that_wait():
+    kept = Waiting()
+    kept.asked("a", 1, [FULL], 0.0)
+    kept.asked("b", 1, [FULL], 0.0)
+    kept.asked("a", 1, [], 1.0)
+    assert len(kept) == 1
+
+
 def test_what_is_kept_has_a_bound_and_who_was_asked_about_last_stays():
     kept = Waiting()
     for number in range(waiting.MOST_PODS + 10):

@@ -14,7 +14,7 @@ from extender.cluster import Cluster
 from extender.routes import Routes
 from gpushare import records
 from gpushare.cards import Share
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, ANNOTATION_NODE_POLICY
 from gpushare.holds import Hold, Slot
 from gpushare.objects import NodeSpec, Resources
 from gpushare.placement import cards as placement
@@ -180,6 +180,14 @@ async def test_what_cannot_be_granted_anywhere_is_said_of_every_node(client):
     assert found["places"] == []
     uneven = await ask(client, "3", labels={"aliyun.com/gpu-count": "2"})
     assert "equal parts" in next(iter(uneven["reasons"]))
+
+
+async def test_a_policy_that_the_configuration_lacks_is_a_refusal_here_too(client):
+    body = {"pod": manifest("4")}
+    body["pod"]["metadata"]["annotations"] = {ANNOTATION_NODE_POLICY: "shape"}
+    found = await (await client.post(f"{PREFIX}/what-if", json=body)).json()
+    assert found["fits"] is False
+    assert "write binpack or spread" in next(iter(found["reasons"]))
 
 
 async def test_what_was_not_checked_is_named(client):

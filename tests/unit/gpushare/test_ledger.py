@@ -197,3 +197,13 @@ def test_units_of_an_unplaced_pod_are_taken_from_every_card():
     ledger.set_inventory("n", stock(16, 8))
     ledger.put_share(Share("a", "default", "a", "n", 4, (), "no decision"))
     assert ledger.account("n").largest_free == (12, 4)
+
+
+def test_the_cards_of_a_node_are_told_whatever_is_held_there():
+    ledger = Ledger()
+    ledger.set_inventory("n", stock(16))
+    ledger.put_share(share("a", 8, "GPU-0"))
+    ledger.put_share(share("b", 8, "GPU-0", node="gone"))
+    assert ledger.inventory("n") == stock(16)
+    assert ledger.inventory("gone") is None
+    assert ledger.inventory("never") is None

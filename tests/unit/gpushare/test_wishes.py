@@ -37,6 +37,14 @@ def test_a_policy_that_there_is_not_is_refused_with_those_that_there_are(key, va
         records.request_of(pod(annotations={key: value}))
 
 
+@pytest.mark.parametrize("value", ["x" * 1000, "\U0010fffe" * 1000, "\n" * 1000, "満" * 1000])
+def test_the_text_about_a_policy_is_short_whatever_was_written(value):
+    with pytest.raises(RequestError) as refused:
+        wishes.read({ANNOTATION_NODE_POLICY: value})
+    assert len(str(refused.value).encode()) < 200
+    assert str(refused.value).endswith("write binpack or spread or shape")
+
+
 def test_a_card_has_no_shape():
     assert wishes.read({ANNOTATION_NODE_POLICY: "shape"}).node_policy is NodePolicy.SHAPE
     with pytest.raises(RequestError, match=ANNOTATION_CARD_POLICY):
