@@ -93,7 +93,7 @@ class Policy(_Section, frozen=True):
     node: Literal["binpack", "spread", "shape"] = "binpack"
     card: Literal["binpack", "spread"] = "binpack"
     shape: tuple[ShapePoint, ...] = ()
-    candidates: int = 8
+    candidates: int = 1
 
     def problems(self) -> Iterator[Problem]:
         yield from _within("candidates", self.candidates, 0, MAX_CANDIDATES)

@@ -9,6 +9,7 @@ import msgspec
 
 from extender.bind import Binder
 from extender.cluster import Cluster
+from extender.configuration import Policy
 from extender.wire import BindingArgs
 from gpushare.errors import Conflict, NotFound
 from gpushare.objects import Pod
@@ -87,7 +88,7 @@ class Bench:
     def __init__(self, *sizes: int) -> None:
         self.kube, self.time = ScriptedKube(), Time()
         self.told: list[tuple[str, str, str]] = []
-        self.cluster = Cluster(1, self.notice, self.time)
+        self.cluster = Cluster(1, self.notice, self.time, Policy(candidates=8))
         self.cluster.node_changed(node("n", *sizes))
         self.binder = Binder(self.cluster, self.kube, self.time)
 

@@ -45,7 +45,7 @@ class Nodes:
 
     def __init__(self, count, *sizes, **policy):
         self.time = Time()
-        self.cluster = Cluster(1, lambda *_: None, self.time, Policy(**policy))
+        self.cluster = Cluster(1, lambda *_: None, self.time, Policy(**{"candidates": 8, **policy}))
         self.names = [f"n{i:03}" for i in range(count)]
         self.cluster.nodes_replaced([node(name, *sizes) for name in self.names])
 
@@ -76,6 +76,12 @@ def test_the_best_few_nodes_are_offered_and_the_others_are_in_no_part_of_the_ans
     assert found.fitting == ["n020", "n030", "n000", "n001", "n002", "n003", "n004", "n005"]
     assert (found.failed, found.final) == ({}, {})
     assert found.best == "n020"
+
+
+def test_as_configured_a_pod_is_offered_the_one_best_node():
+    made = Nodes(50, 16, candidates=Policy().candidates)
+    made.bound("a", 12, "n020")
+    assert made.filter("b").fitting == ["n020"]
 
 
 def test_all_that_fit_are_offered_where_few_do_and_reasons_are_told():

@@ -73,9 +73,7 @@ limits: {bind: 5}
 def test_every_section_is_read():
     found = parse(WHOLE.encode())
     assert found.unit_mib == 256
-    assert found.policy == Policy(
-        node="shape", shape=(ShapePoint(0, 0), ShapePoint(100, 10)), candidates=8
-    )
+    assert found.policy == Policy(node="shape", shape=(ShapePoint(0, 0), ShapePoint(100, 10)))
     assert found.listen.deciding_tls is not None
     assert found.listen.deciding_tls.tls.allowed_names == ("one", "two")
     assert found.listen.reading is not None
