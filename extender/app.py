@@ -18,7 +18,7 @@ from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from extender.configuration import Configuration, LeaderElection
 from extender.evict import Evictor
 from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
-from extender.leadership import Alone, Elected, Leadership, announced, identity
+from extender.leadership import Alone, Elected, Leadership, announced, identity, refuse_alone
 from extender.mend import Mender
 from extender.node_metrics import NodeMetrics
 from extender.reconcile import OVERDUE_SECONDS, Reconciler
@@ -222,6 +222,7 @@ class _Extender:
 
 def _elector(election: LeaderElection | None, kube: Kube) -> Elector | None:
     if election is None:
+        refuse_alone()
         return None
     timing = Timing(election.lease_seconds, election.renew_seconds, election.retry_seconds)
     lease = KubeLease(kube, election.namespace, election.name)

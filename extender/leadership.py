@@ -98,6 +98,19 @@ def identity() -> str:
     return f"{socket.gethostname()}_{secrets.token_hex(8)}"
 
 
+def refuse_alone() -> None:
+    """Raise SettingsError where this is one replica of several, and no election is configured.
+
+    GPUSHARE_ADDRESS is set for replicas alone: each of them would decide without the others.
+    """
+    if os.environ.get(ADDRESS_VARIABLE):
+        raise SettingsError(
+            f"leaderElection is missing and {ADDRESS_VARIABLE} is set, so there may be other "
+            "replicas, and each would decide alone: add leaderElection to the configuration "
+            "(docs/install.md), or take the variable away where there is one replica"
+        )
+
+
 def announced(address: Address) -> str:
     """``host:port`` where others reach a replica that listens on ``address``.
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from extender.configuration import Address
-from extender.leadership import ADDRESS_VARIABLE, Elected, announced, identity
+from extender.leadership import ADDRESS_VARIABLE, Elected, announced, identity, refuse_alone
 from gpushare.errors import SettingsError
 
 
@@ -150,3 +150,10 @@ def test_an_address_that_nobody_can_reach_is_refused(monkeypatch):
     monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
     with pytest.raises(SettingsError, match=ADDRESS_VARIABLE):
         announced(Address("0.0.0.0", 5))
+
+
+def test_one_of_several_replicas_is_never_without_an_election(monkeypatch):
+    refuse_alone()
+    monkeypatch.setenv(ADDRESS_VARIABLE, "10.0.0.1")
+    with pytest.raises(SettingsError, match="leaderElection is missing"):
+        refuse_alone()
