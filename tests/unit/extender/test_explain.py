@@ -3,11 +3,9 @@
 import asyncio
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 from msgspec.structs import replace
 
 from extender.reconcile import Reconciler
-from extender.routes import Routes
 from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INVENTORY,
@@ -46,13 +44,6 @@ async def bench():
     made.add(replace(pod("waits", 8), status=status))
     made.reasons = []
     return made
-
-
-@pytest.fixture
-async def client(bench):
-    routes = Routes(bench.cluster, bench.binder, lambda: bench.reasons)
-    async with TestClient(TestServer(routes.app())) as made:
-        yield made
 
 
 async def explain(client, name, query=""):

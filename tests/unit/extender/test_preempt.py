@@ -4,12 +4,10 @@ import asyncio
 
 import msgspec
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.preempt import judge
-from extender.routes import Routes
 from gpushare.cards import ContainerRequest, Request, Share
 from gpushare.contract import (
     ANNOTATION_CARDS,
@@ -39,13 +37,6 @@ async def bench():
     made.add(pod("whole", 16, node="m", annotations={ANNOTATION_CARDS: "GPU-0"}))
     made.reasons = []
     return made
-
-
-@pytest.fixture
-async def client(bench):
-    routes = Routes(bench.cluster, bench.binder, lambda: bench.reasons)
-    async with TestClient(TestServer(routes.app())) as made:
-        yield made
 
 
 def wire_pod(units="16", **meta):

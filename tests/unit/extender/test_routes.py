@@ -24,13 +24,6 @@ async def bench():
     return made
 
 
-@pytest.fixture
-async def client(bench):
-    routes = Routes(bench.cluster, bench.binder, lambda: bench.reasons)
-    async with TestClient(TestServer(routes.app())) as made:
-        yield made
-
-
 def wire_pod(units="8", **meta):
     asks = {"limits": {"aliyun.com/gpu-mem": units}, "requests": {"aliyun.com/gpu-mem": units}}
     containers = [{"name": "main", "image": "x", "resources": asks}]

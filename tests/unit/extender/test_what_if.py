@@ -5,13 +5,11 @@ import itertools
 import json
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.cluster import Cluster
-from extender.routes import Routes
 from gpushare import records
 from gpushare.cards import Share
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, ANNOTATION_NODE_POLICY
@@ -50,13 +48,6 @@ async def bench():
     made.add(low, pod("whole", 16, node="n", annotations={ANNOTATION_CARDS: "GPU-1"}))
     made.reasons = []
     return made
-
-
-@pytest.fixture
-async def client(bench):
-    routes = Routes(bench.cluster, bench.binder, lambda: bench.reasons)
-    async with TestClient(TestServer(routes.app())) as made:
-        yield made
 
 
 def manifest(units="8", *, labels=None, resources=None, **spec):
