@@ -5,14 +5,11 @@ import logging
 from typing import Final
 
 from extender.cluster import Cluster
-from extender.evict import EVENT
-from extender.metrics import EVICTIONS
+from extender.evict import EVENT, Evictions
 from extender.notices import Notice
 from extender.overbooked import Holder, to_evict
 from extender.writer import Writer
 from gpushare.clock import Clock
-from gpushare.errors import ApiError, NotFound
-from gpushare.kube.retries import Retries
 from gpushare.objects import Pod
 
 log = logging.getLogger(__name__)
@@ -26,10 +23,9 @@ class Mender:
     """Only nodes are looked at on which a pod's share has changed since they were last in order."""
 
     def __init__(self, cluster: Cluster, kube: Writer, notice: Notice, clock: Clock) -> None:
-        self._cluster, self._kube, self._notice, self._clock = cluster, kube, notice, clock
+        self._cluster, self._notice, self._clock = cluster, notice, clock
         self._over_since: dict[str, float] = {}
-        self._retries: Retries[str] = Retries(clock, 2.0, 60.0)
-        self._asked: set[str] = set()
+        self._evictions = Evictions(kube, clock)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -44,13 +40,11 @@ class Mender:
         self._cluster.touched_nodes.clear()
         due = {node: pod for node in nodes if (pod := self._due(node)) is not None}
         self._over_since = {node: self._over_since.get(node, now) for node in due}
-        uids = {pod.uid for pod in due.values()}
-        self._asked &= uids
-        self._retries.keep_only(uids)
+        self._evictions.keep_only({pod.uid for pod in due.values()})
         for node, pod in due.items():
             is_sure = now - self._over_since[node] >= SURE_SECONDS
-            if is_sure and pod.uid not in self._asked and self._retries.is_ready(pod.uid):
-                self._retries.tried(pod.uid, landed=await self._evict(pod, node))
+            if is_sure and self._evictions.may_ask(pod):
+                await self._evict(pod, node)
                 return
 
     def _due(self, node: str) -> Pod | None:
@@ -65,22 +59,12 @@ class Mender:
                 return pod
         return None
 
-    async def _evict(self, pod: Pod, node: str) -> bool:
-        """Whether nothing is left to be tried. Just this pod as it was seen: not one that runs."""
-        try:
-            await self._kube.evict_pod(pod)
-        except NotFound:
-            log.info("pod is gone already", extra={"pod": pod.key})
-        except ApiError as err:
-            log.warning("pod not evicted yet", extra={"pod": pod.key, "why": str(err)})
-            return False
-        else:
-            EVICTIONS.labels(REASON).inc()
-            log.error(
-                "a GPU was given away twice, the newest pod goes",
-                extra={"pod": pod.key, "uid": pod.uid, "node": node},
-            )
-            text = f"evicted before it started: its GPU of node {node} was given away twice"
-            self._notice(pod, EVENT, text)
-        self._asked.add(pod.uid)
-        return True
+    async def _evict(self, pod: Pod, node: str) -> None:
+        if not await self._evictions.ask(pod, REASON):
+            return
+        log.error(
+            "a GPU was given away twice, the newest pod goes",
+            extra={"pod": pod.key, "uid": pod.uid, "node": node},
+        )
+        text = f"evicted before it started: its GPU of node {node} was given away twice"
+        self._notice(pod, EVENT, text)
