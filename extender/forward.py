@@ -14,15 +14,13 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.guard import problem, whole_body
+from extender.guard import DECIDING, problem, whole_body
 from extender.leadership import Leadership
 from extender.metrics import FORWARDED
 from extender.tls import Reloading, is_allowed
 from gpushare.kube.lease import Record
 
 log = logging.getLogger(__name__)
-
-DECIDING: Final = frozenset({"filter", "prioritize", "preempt", "bind"})
 
 # kube-scheduler hangs up after 5 s. Of a bind the leader itself ends within 4.5 s. The others are
 # on kube-scheduler's serial path: a silent leader must not hold up pods that ask for no GPU.

@@ -19,6 +19,7 @@ from gpushare.telemetry.health import WhyNotReady
 
 log = logging.getLogger(__name__)
 
+DECIDING: Final = frozenset({"filter", "prioritize", "preempt", "bind"})  # names of routes
 MAX_ERROR: Final = 300
 OUTCOME: Final = web.RequestKey("outcome", str)  # finer than the status, for the metric
 # The one namespace whose pods may be named to the caller; where it is not set, those of all.
@@ -60,7 +61,7 @@ class Gate:
 
     def enter(self, verb: str) -> str | None:
         """The name to leave by; None where there is no room."""
-        counted = verb if verb in {"filter", "prioritize", "preempt", "bind"} else "reading"
+        counted = verb if verb in DECIDING else "reading"
         most: int = getattr(self.limits, counted)
         if self._inside[counted] >= most:
             return None
