@@ -48,9 +48,8 @@ class Cluster:
         self.waiting = Waiting()
         self.hearing = Hearing(clock)
         self.freed: Counter[str] = Counter()  # by what it was
-        self.touched_nodes: set[str] = (
-            set()
-        )  # where shares or their cards changed; who looks clears
+        # Where shares or their cards changed; who looks clears it.
+        self.touched_nodes: set[str] = set()
         self.in_trouble: dict[str, Pod] = {}  # those that say of themselves that they cannot start
         self.clock = clock
         self.ledger = Ledger()

@@ -19,6 +19,7 @@ from extender.guard import problem
 from extender.metrics import REFUSED_CONNECTIONS
 from extender.routes import Routes
 from gpushare.errors import SettingsError
+from gpushare.telemetry.health import BACKLOG
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
                 connection,
                 door.host,
                 door.port,
-                backlog=512,
+                backlog=BACKLOG,
             )
         except OSError as err:
             where = f"{door.host}:{door.port}"
