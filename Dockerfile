@@ -9,12 +9,13 @@ ENV UV_PYTHON_DOWNLOADS=never UV_PYTHON_PREFERENCE=only-system \
     UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PROJECT_ENVIRONMENT=/opt/gpushare
 WORKDIR /src
 COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN /opt/uv/bin/uv sync --frozen --no-default-groups --no-install-project
+RUN /opt/uv/bin/uv sync --frozen --no-default-groups --all-extras --no-install-project
 COPY gpushare gpushare
 COPY extender extender
 COPY deviceplugin deviceplugin
+COPY gpusharectl gpusharectl
 COPY protos protos
-RUN /opt/uv/bin/uv sync --frozen --no-default-groups --no-editable
+RUN /opt/uv/bin/uv sync --frozen --no-default-groups --all-extras --no-editable
 
 FROM ${BASE_IMAGE}
 COPY --from=build /opt/gpushare /opt/gpushare

@@ -106,19 +106,26 @@ class Kube:
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, kubeconfig: str | None = None, clock: Clock | None = None
+        cls,
+        kubeconfig: str | None = None,
+        clock: Clock | None = None,
+        *,
+        context: str | None = None,
     ) -> AsyncIterator[Self]:
         """Use ``kubeconfig``, else the pod's own ServiceAccount, else the usual kubeconfig.
 
-        Raises SettingsError where none of them can be used.
+        ``context`` names one of the kubeconfig's. Raises SettingsError where none can be used.
         """
         settings = client.Configuration()
         try:
-            if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            if kubeconfig is context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
                 config.load_incluster_config(client_configuration=settings)
             else:
                 await config.load_kube_config(
-                    config_file=kubeconfig, client_configuration=settings, persist_config=False
+                    config_file=kubeconfig,
+                    context=context,
+                    client_configuration=settings,
+                    persist_config=False,
                 )
         except Exception as err:  # the library lets through whatever its parts raise
             raise SettingsError(

@@ -1,0 +1,39 @@
+"""The command ``gpushare``: which commands there are. Each is imported when it is asked for."""
+
+from importlib import import_module, metadata
+from typing import Final
+
+import click
+
+from gpushare.errors import GpushareError
+from gpusharectl.exits import Ending
+
+# name: where it is; the listing's own line is the first of its docstring.
+COMMANDS: Final[dict[str, str]] = {}
+
+
+class _Commands(click.Group):
+    """Imports a command when it is named: none pays for the libraries of the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        place = COMMANDS.get(name)
+        if place is None:
+            return None
+        module, _, attribute = place.partition(":")
+        found: click.Command = getattr(import_module(module), attribute)
+        return found
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except GpushareError as err:
+            raise Ending(err) from err
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(metadata.version("gpushare"), prog_name="gpushare")
+def cli() -> None:
+    """Shares of GPUs in a Kubernetes cluster: see them, ask why a pod waits, keep them right."""

@@ -1,0 +1,48 @@
+"""Options that every command has which asks a cluster, and the connection that they mean."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import click
+
+from gpushare.kube.client import Kube
+
+NAMESPACE: Final = "gpushare-system"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which cluster is asked; ``system`` is the namespace that gpushare runs in."""
+
+    kubeconfig: str | None
+    context: str | None
+    system: str
+
+    def connect(self) -> AbstractAsyncContextManager[Kube]:
+        """Open the API server with the user's own rights; SettingsError where that cannot be."""
+        return Kube.connect(self.kubeconfig, context=self.context)
+
+
+def asks_a_cluster(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    """Give a command the options; run it as a coroutine with the Target as its first argument."""
+
+    @click.option("--kubeconfig", metavar="FILE", help="As kubectl has it.")
+    @click.option("--context", metavar="NAME", help="As kubectl has it.")
+    @click.option(
+        "--system-namespace",
+        default=NAMESPACE,
+        show_default=True,
+        metavar="NAME",
+        help="Where gpushare itself runs.",
+    )
+    @wraps(command)
+    def run(kubeconfig: str | None, context: str | None, system_namespace: str, **rest: Any) -> T:
+        return asyncio.run(command(Target(kubeconfig, context, system_namespace), **rest))
+
+    return run
