@@ -8,7 +8,7 @@ what went wrong; on each the other side first sends the port's number, in two by
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -43,11 +43,21 @@ class Forward:
         """Open the socket while the context lasts; each connection to it is one to the pod."""
         with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
             made = cls(kube, namespace, pod, port, Path(folder) / "socket")
-            server = await asyncio.start_unix_server(made.carry, made.socket)
+            carried: set[asyncio.Task[None]] = set()
+
+            def opened(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                task = asyncio.create_task(made.carry(reader, writer))
+                carried.add(task)
+                task.add_done_callback(carried.discard)
+
+            server = await asyncio.start_unix_server(opened, made.socket)
             try:
                 yield made
             finally:
                 server.close()
+                for task in carried:
+                    task.cancel()
+                await asyncio.gather(*carried, return_exceptions=True)
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until either side ends it."""
@@ -65,8 +75,6 @@ class Forward:
             self.problem = Unreachable(f"{self._name}: the connection was lost: {lost!r}")
         finally:
             writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
 
     @property
     def _name(self) -> str:
@@ -107,5 +115,7 @@ class Forward:
                 await writer.drain()
             elif channel == PROBLEM and data:
                 text = data.decode(errors="replace").strip()
+                if "connection refused" in text:
+                    text = "nothing listens there"
                 self.problem = Unreachable(f"{self._name} cannot be reached: {text}")
                 return
