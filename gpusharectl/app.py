@@ -9,7 +9,9 @@ from gpushare.errors import GpushareError
 from gpusharectl.exits import Ending
 
 # name: where it is; the listing's own line is the first of its docstring.
-COMMANDS: Final[dict[str, str]] = {}
+COMMANDS: Final[dict[str, str]] = {
+    "inspect": "gpusharectl.inspect:command",
+}
 
 
 class _Commands(click.Group):
