@@ -83,8 +83,10 @@ class Collection:
         return [(name, value) for name, value in named if value]
 
 
-def pods(*, field_selector: str = "") -> Collection:
-    return Collection("/api/v1/pods", field_selector)
+def pods(*, field_selector: str = "", namespace: str = "", label_selector: str = "") -> Collection:
+    """Those of all namespaces, or of one."""
+    path = f"/api/v1/namespaces/{_segment(namespace)}/pods" if namespace else "/api/v1/pods"
+    return Collection(path, field_selector, label_selector)
 
 
 def nodes(*, field_selector: str = "") -> Collection:
@@ -362,7 +364,7 @@ class Kube:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if method == "PATCH":
             headers["Content-Type"] = patch
-        bearer = await self._bearer()
+        bearer = await self.bearer()
         if bearer:
             headers["Authorization"] = bearer
         words = f"?{urlencode(query)}" if query else ""
@@ -377,8 +379,39 @@ class Kube:
             server_hostname=self._settings.tls_server_name,
         )
 
-    async def _bearer(self) -> str:
-        """The header that says who we are; the library reads a token anew each minute."""
+    async def open_websocket(
+        self,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]],
+        protocol: str,
+        seconds: float = REQUEST_SECONDS,
+    ) -> aiohttp.ClientWebSocketResponse:
+        """A websocket of just this subprotocol; any other answer, or none, is an ApiError."""
+        bearer = await self.bearer()
+        url = f"{self._settings.host}{path}?{urlencode(query)}"
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._session.ws_connect(
+                    URL(url, encoded=True),
+                    protocols=(protocol,),
+                    headers={"Authorization": bearer} if bearer else {},
+                    proxy=self._proxy,
+                    proxy_headers=self._settings.proxy_headers,
+                    server_hostname=self._settings.tls_server_name,
+                )
+        except aiohttp.WSServerHandshakeError as err:
+            kind = _BY_CODE.get(err.status, ApiError)
+            text = f"websocket {path}: {err.status} {err.message}"
+            raise kind(text, code=err.status) from err
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            raise Unreachable(f"websocket {path}: no connection came about: {err!r}") from err
+
+    async def bearer(self) -> str:
+        """The header that says who we are, empty where a certificate says it.
+
+        The library reads a token anew each minute.
+        """
         found = (await self._settings.auth_settings()).get("BearerToken")
         return found["value"] or "" if found else ""
 

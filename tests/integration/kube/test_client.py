@@ -195,7 +195,7 @@ async def test_a_token_that_was_rotated_is_read_again_within_a_minute(monkeypatc
     async with Kube.connect() as kube:
         for text in ("first", "second"):
             (tmp_path / "token").write_text(text)
-            shown.append(await kube._bearer())
+            shown.append(await kube.bearer())
             Later.minutes += 2
     assert shown == ["bearer first", "bearer second"]
 
