@@ -173,6 +173,10 @@ class Kube:
         """A consistent read. Raises NotFound or another ApiError."""
         return _decoded(_pod, await self.request("GET", pod_path(namespace, name)))
 
+    async def get_node(self, name: str) -> Node:
+        """A consistent read. Raises NotFound or another ApiError."""
+        return _decoded(_node, await self.request("GET", f"/api/v1/nodes/{_segment(name)}"))
+
     async def bind_pod(
         self,
         pod: Pod,
