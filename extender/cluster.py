@@ -21,8 +21,8 @@ from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
+from gpushare.placement import verdict
 from gpushare.placement.rank import Policies
-from gpushare.placement.readable import cards_of
 from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.victims import why_not_without
 
@@ -249,7 +249,7 @@ class Cluster:
             tainted.discard(node.name)
         if before is not None and _same_cards(before, node):
             return
-        found, wrong, why = cards_of(node, self.unit_mib)
+        found, wrong, why = verdict.cards_of(node, self.unit_mib)
         if why is None:
             self._open(node.name)
         else:
