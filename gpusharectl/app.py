@@ -11,6 +11,9 @@ from gpusharectl.exits import Ending
 # name: where it is; the listing's own line is the first of its docstring.
 COMMANDS: Final[dict[str, str]] = {
     "inspect": "gpusharectl.inspect:command",
+    "explain": "gpusharectl.explain:command",
+    "what-if": "gpusharectl.what_if:command",
+    "completion": "gpusharectl.completion:command",
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
 }
