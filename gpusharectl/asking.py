@@ -12,10 +12,10 @@ from gpushare.answers import explain, what_if
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, ApiError, SettingsError
 from gpushare.kube.client import Kube
-from gpushare.objects import Pod
-from gpusharectl.listing import listed
+from gpushare.objects import Node, Pod
 from gpusharectl.options import Target
-from gpusharectl.reach import Extender, extender
+from gpusharectl.reach import Extender, all_nodes, all_pods, extender
+from gpusharectl.rights import Lacking, Right
 from gpusharectl.seen import Seen
 
 REACH_SECONDS: Final = 10.0
@@ -32,9 +32,9 @@ _answer = msgspec.json.Decoder(what_if.Answer)
 class Asking:
     """One way to answers. ``why_not`` says why no extender is asked, empty where one is."""
 
-    def __init__(self, kube: Kube, target: Target, found: Extender | None, why_not: str) -> None:
+    def __init__(self, kube: Kube, found: Extender | None, why_not: str) -> None:
         self.why_not = why_not
-        self._kube, self._target, self._extender = kube, target, found
+        self._kube, self._extender = kube, found
         self._seen: Seen | None = None
 
     @classmethod
@@ -50,7 +50,7 @@ class Asking:
                 why = str(err)
             except TimeoutError:
                 why = f"no extender answers within {REACH_SECONDS:g} s"
-            yield cls(kube, target, found, why)
+            yield cls(kube, found, why)
 
     async def explain(self, pod: Pod, shown: int) -> explain.PodView:
         """Why the pod is where it is. ApiError where nothing can be told of nodes."""
@@ -78,10 +78,20 @@ class Asking:
 
     async def _lists(self) -> Seen:
         if self._seen is None:
-            found = await listed(self._kube, self._target)
-            if not found.complete:
-                raise ApiError("; ".join(found.missing), code=HTTPStatus.FORBIDDEN)
-            self._seen = Seen(found.nodes, found.pods)
+            rights: list[Right] = []
+            nodes: list[Node] = []
+            pods: list[Pod] = []
+            try:
+                nodes = await all_nodes(self._kube)
+            except Lacking as err:
+                rights += err.rights
+            try:
+                pods = await all_pods(self._kube)
+            except Lacking as err:
+                rights += err.rights
+            if rights:
+                raise Lacking(*rights)
+            self._seen = Seen(nodes, pods)
         return self._seen
 
     def _decoded(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:

@@ -15,7 +15,10 @@ _DEFAULT: Final = 0
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print what makes a shell complete this command's words; source it there."""
+    """Print the completion script of a shell.
+
+    For bash: `source <(gpushare completion bash)`.
+    """
     found = get_completion_class(shell)
     assert found is not None  # noqa: S101 - click has these three
     click.echo(found(ctx.find_root().command, {}, "gpushare", VARIABLE).source())

@@ -54,7 +54,10 @@ class _Event(msgspec.Struct, rename="camel"):
 async def command(
     target: Target, words: tuple[str, ...], namespace: str | None, nodes: int, output: str | None
 ) -> None:
-    """Say why a pod waits, node by node and GPU by GPU; exit code 1 while it has none."""
+    """Say why a pod waits, or where it is.
+
+    Node by node and GPU by GPU. The exit code is 1 while the pod has none.
+    """
     name = _name(words)
     space = namespace or default_namespace(target.kubeconfig, target.context)
     async with target.connect() as kube:
@@ -110,8 +113,9 @@ async def _explained(
     except ApiError as err:
         is_judged = False
         view = alone(pod)
-        not_shown.append(f"nodes and GPUs are not shown: {err}")
-    if asking.why_not:
+        if not pod.node:
+            not_shown.append(f"nodes and GPUs are not shown: {err}")
+    if asking.why_not and not pod.node:
         text = "what only an extender knows is not shown (kube-scheduler's questions, reserves)"
         not_shown.insert(0, f"{text}: {asking.why_not}")
     outlook = None

@@ -51,7 +51,8 @@ class Explained(msgspec.Struct, rename="camel"):
 def draw(found: Explained, now: dt.datetime) -> Iterator[Text]:
     """The answer first, then what it comes from; ``now`` is for how long somebody still holds."""
     pod = found.pod
-    yield _headline(found)
+    headline = _headline(found)
+    yield headline
     if pod.asks is not None:
         asks = pod.asks
         what = f"{asks.units} of one GPU"
@@ -59,20 +60,7 @@ def draw(found: Explained, now: dt.datetime) -> Iterator[Text]:
             what = f"{asks.units} over {asks.cards} GPUs of one node, {asks.units_per_card} of each"
         yield Text(f"it asks for {what}; its priority is {pod.priority}")
     yield from _bound(found)
-    if pod.scheduled is not None and pod.scheduled.status != "True":
-        condition = pod.scheduled
-        said = f"PodScheduled is {condition.status} ({condition.reason}): {condition.message}"
-        yield Text(said)
-    if pod.nominated_node:
-        yield Text(f"kube-scheduler makes room for it on {pod.nominated_node}")
-    if pod.asked is not None:
-        asked = pod.asked
-        yield Text(
-            f"kube-scheduler last asked {asked.seconds_ago:.0f} s ago; no node would do since "
-            f"{asked.waiting_seconds:.0f} s"
-        )
-    for text in found.events:
-        yield Text(text)
+    yield from _told(found, headline.plain)
     if found.is_judged and pod.state not in {"bound", "refused"}:
         yield from _judged(pod, now)
     if found.outlook is not None:
@@ -93,11 +81,31 @@ def _headline(found: Explained) -> Text:
     return line.append(f": {pod.says}", style="not bold")
 
 
+def _told(found: Explained, said: str) -> Iterator[Text]:
+    """What kube-scheduler and gpushare have told the pod, but for what was ``said`` already."""
+    pod = found.pod
+    condition, asked = pod.scheduled, pod.asked
+    if condition is not None and condition.message not in said:
+        told = f"PodScheduled is {condition.status} ({condition.reason}): {condition.message}"
+        yield Text(told)
+    if pod.nominated_node:
+        yield Text(f"kube-scheduler makes room for it on {pod.nominated_node}")
+    if asked is not None and asked.reasons:
+        yield Text(
+            f"kube-scheduler last asked {asked.seconds_ago:.0f} s ago; no node would do since "
+            f"{asked.waiting_seconds:.0f} s"
+        )
+    for text in found.events:
+        if text.partition(": ")[2] not in said:
+            yield Text(text)
+
+
 def _bound(found: Explained) -> Iterator[Text]:
     for place in found.pod.places:
         if place.certain and place.uuids:
             uuids = ", ".join(place.uuids)
-            yield Text(f"decided: {outlook.gpus(place.cards)} of {place.node} ({uuids})")
+            named = f"{outlook.gpus(place.cards)} ({uuids})" if place.cards else uuids
+            yield Text(f"decided: {named} of {place.node}")
     running = found.running
     if running is None:
         return

@@ -37,7 +37,10 @@ class _Class(msgspec.Struct):
 @output
 @asks_an_extender
 async def command(target: Target, file: IO[bytes], count: int | None, output: str | None) -> None:
-    """Say whether a pod would fit now, without making it; exit code 1 where not all do."""
+    """Say whether a pod would fit now.
+
+    Nothing is made or reserved. The exit code is 1 where not all of them fit.
+    """
     try:
         text = file.read().decode()
     except UnicodeDecodeError as err:
