@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from gpushare.errors import GpushareError
 from gpushare.kube.client import Kube, default_namespace
-from gpushare.placement.readable import cards_of
+from gpushare.placement.verdict import cards_of
 from gpushare.records import asks_for_share
 from gpusharectl.options import Target
 from gpusharectl.reach import all_nodes, all_pods

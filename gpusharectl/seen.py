@@ -15,8 +15,8 @@ from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
 from gpushare.placement import cards
 from gpushare.placement.rank import Policies
-from gpushare.placement.readable import cards_of
 from gpushare.placement.reasons import Reason
+from gpushare.placement.verdict import cards_of
 
 GIB: int = 1024
 
