@@ -55,7 +55,7 @@ class Asking:
     async def explain(self, pod: Pod, shown: int) -> explain.PodView:
         """Why the pod is where it is. ApiError where nothing can be told of nodes."""
         if self._extender is None:
-            return _ended(explain.explain(await self._lists(), pod, None, now=0.0, shown=shown))
+            return ended(explain.explain(await self._lists(), pod, None, now=0.0, shown=shown))
         meta = pod.metadata
         page = f"{EXTENDER_PREFIX}/explain/{meta.namespace}/{meta.name}?nodes={shown}"
         return self._decoded(_pod_view, await self._extender.get(page))
@@ -65,7 +65,7 @@ class Asking:
         body = {"pod": pod, "count": count}
         question, extras = _question(msgspec.json.encode(body))
         if self._extender is None:
-            found = _ended(what_if.answer(await self._lists(), question, extras))
+            found = ended(what_if.answer(await self._lists(), question, extras))
             found.not_checked.append(UNKNOWN_HERE)
             return found
         try:
@@ -114,7 +114,8 @@ def _question(body: bytes) -> tuple[what_if.Question, what_if.Extras]:
     return question, extras
 
 
-def _ended(steps: Generator[None, None, T]) -> T:
+def ended(steps: Generator[None, None, T]) -> T:
+    """What the steps come to, taken without a pause."""
     while True:
         try:
             next(steps)

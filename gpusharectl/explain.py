@@ -14,7 +14,7 @@ from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
 from gpushare.kube.client import Kube, default_namespace, events, pod_path
 from gpushare.kube.lists import list_all
 from gpushare.objects import Pod
-from gpusharectl.asking import Asking
+from gpusharectl.asking import Asking, ended
 from gpusharectl.complete import complete_pod
 from gpusharectl.exits import NO, No
 from gpusharectl.explained import Explained, Running, draw
@@ -143,13 +143,7 @@ async def _explained(
 
 def alone(pod: Pod) -> answers.PodView:
     """What is known of a pod without any node (pure)."""
-    steps = answers.explain(Seen([], [pod]), pod, None, now=0.0)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: answers.PodView = end.value
-            return found
+    return ended(answers.explain(Seen([], [pod]), pod, None, now=0.0))
 
 
 def running(pod: Pod) -> Running | None:
