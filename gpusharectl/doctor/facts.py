@@ -63,9 +63,10 @@ class SeenPod(Pod, gc=False, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """In the place of a fact that could not be had. ``why`` names the right that is missing."""
+    """In the place of a fact that could not be had: ``why``, and whether a right was missing."""
 
     why: str
+    lacks_right: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -13,7 +14,14 @@ import msgspec
 import yaml
 
 from gpushare.contract import EXTENDER_PORT, RESOURCE_MEMORY
-from gpushare.errors import UNDECODABLE, ApiError, GpushareError, NotFound, SettingsError
+from gpushare.errors import (
+    UNDECODABLE,
+    ApiError,
+    GpushareError,
+    NotFound,
+    RecordError,
+    SettingsError,
+)
 from gpushare.kube.client import Kube, lease_path, pod_path, pods
 from gpushare.kube.lists import list_all
 from gpusharectl import reach
@@ -35,7 +43,7 @@ from gpusharectl.doctor.facts import (
 from gpusharectl.doctor.scheduler import plain
 from gpusharectl.forward import Forward
 from gpusharectl.options import Target
-from gpusharectl.rights import LIST_PODS, Right, named
+from gpusharectl.rights import LIST_PODS, Lacking, Right, named
 from gpusharectl.samples import Samples
 
 AT_ONCE: Final = 20
@@ -58,10 +66,17 @@ async def gather(
     """Everything that the checks look at.
 
     Raises ApiError where not even nodes and pods can be listed: then nothing can be told.
+    SettingsError for a URL that cannot be used.
     """
     nodes, seen = await asyncio.gather(reach.all_nodes(kube), _all_pods(kube))
     bare = Facts(version, now, target.system, tuple(nodes), tuple(seen))
-    asks = Asks(target, kube, bare)
+    try:
+        return await _gather(Asks(target, kube, bare), bare, scheduler_url)
+    except ExceptionGroup as group:
+        raise _first(group) from None
+
+
+async def _gather(asks: "Asks", bare: Facts, scheduler_url: str | None) -> Facts:
     async with asyncio.TaskGroup() as group:
 
         def start(get: Awaitable[T]) -> asyncio.Task[T]:
@@ -80,12 +95,8 @@ async def gather(
         quotas = start(known(asks.quotas()))
         runtimes = start(known(asks.runtime_classes()))
         runtime = start(known(asks.plugin_runtime()))
-    return Facts(
-        version,
-        now,
-        target.system,
-        bare.nodes,
-        bare.pods,
+    return replace(
+        bare,
         server=server.result(),
         plugins=plugins.result(),
         extenders=extenders.result(),
@@ -102,16 +113,23 @@ async def gather(
     )
 
 
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, ExceptionGroup) else found
+
+
 async def _awaited(get: Awaitable[T]) -> T:
     return await get
 
 
 async def known(get: Awaitable[T]) -> T | Unknown:
-    """What it gives, or why it gives nothing."""
+    """What it gives, or why it gives nothing. SettingsError is the user's to hear."""
     try:
         return await get
+    except SettingsError:
+        raise
     except GpushareError as err:
-        return Unknown(str(err))
+        return Unknown(str(err), lacks_right=isinstance(err, Lacking))
     except UNDECODABLE as err:
         return Unknown(f"the answer cannot be read: {err}")
 
@@ -385,11 +403,11 @@ async def each_known(keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> dic
 
 
 def _unit(text: str) -> str:
-    """The memoryUnit of an extender's configuration file; SettingsError where it is no such."""
+    """The memoryUnit of an extender's configuration file; RecordError where it is no such."""
     try:
         found = yaml.safe_load(text) or {}
     except yaml.YAMLError as err:
-        raise SettingsError(f"the extender's configuration cannot be read: {err}") from err
+        raise RecordError(f"the extender's configuration cannot be read: {err}") from err
     if not isinstance(found, dict):
-        raise SettingsError("the extender's configuration cannot be read: it is no mapping")
+        raise RecordError("the extender's configuration cannot be read: it is no mapping")
     return str(found.get("memoryUnit") or "GiB")

@@ -7,7 +7,6 @@ from typing import Any, Final
 import msgspec
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 
 from gpusharectl.doctor.findings import Finding, Result, Severity
 
@@ -40,12 +39,13 @@ def _show_kind(findings: Sequence[Finding], console: Console) -> None:
     kind = findings[0].kind
     sign, colour = _SIGNS[kind.severity]
     for finding in findings[:_SAME]:
-        head = f"[{colour}]{sign} {kind.severity}[/{colour}]  "
-        text = f"{head}[bold]{escape(finding.about)}[/bold]: {escape(finding.found)}"
-        console.print(Padding(text, (0, 0, 0, 2)))
+        head = f"  [{colour}]{sign} {kind.severity}[/{colour}]  "
+        text = f"[bold]{escape(finding.about)}[/bold]: {escape(finding.found)}"
+        console.print(head + text, soft_wrap=True)
     if len(findings) > _SAME:
-        more = f"... and {len(findings) - _SAME} more of this kind (-o json has all)"
-        console.print(Padding(more, (0, 0, 0, 6)))
+        console.print(f"      ... and {len(findings) - _SAME} more of this kind (-o json has all)")
+    if kind.severity is Severity.UNCHECKED:
+        return
     _show_line("why", kind.why, console)
     for cure in dict.fromkeys(finding.cure for finding in findings[:_SAME]):
         _show_line("do", cure, console)
@@ -53,7 +53,7 @@ def _show_kind(findings: Sequence[Finding], console: Console) -> None:
 
 
 def _show_line(word: str, text: str, console: Console) -> None:
-    console.print(Padding(f"[dim]{word}:[/dim] {escape(text)}", (0, 0, 0, 6)))
+    console.print(f"      [dim]{word}:[/dim] {escape(text)}", soft_wrap=True)
 
 
 def summary(results: Iterable[Result]) -> str:
