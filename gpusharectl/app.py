@@ -11,6 +11,7 @@ from gpusharectl.exits import Ending
 # name: where it is; the listing's own line is the first of its docstring.
 COMMANDS: Final[dict[str, str]] = {
     "doctor": "gpusharectl.doctor.command:doctor",
+    "top": "gpusharectl.top:top",
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
 }

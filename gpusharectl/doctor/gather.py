@@ -22,7 +22,7 @@ from gpushare.errors import (
     RecordError,
     SettingsError,
 )
-from gpushare.kube.client import Kube, lease_path, pod_path, pods
+from gpushare.kube.client import Kube, lease_path, pods
 from gpushare.kube.lists import list_all
 from gpusharectl import reach
 from gpusharectl.doctor import certificate, over_tls
@@ -43,6 +43,7 @@ from gpusharectl.doctor.facts import (
 from gpusharectl.doctor.scheduler import plain
 from gpusharectl.forward import Forward
 from gpusharectl.options import Target
+from gpusharectl.plugins import before_reasons, plugin_page
 from gpusharectl.rights import LIST_PODS, Lacking, Right, named
 from gpusharectl.samples import Samples
 
@@ -160,17 +161,10 @@ class Asks:
         return await each_known(names, self._plugin)
 
     async def _plugin(self, pod: str) -> Program:
-        """By the API server's proxy: a smaller right than a forward, for it reaches no loopback."""
-        right = Right("get", "pods/proxy", self._system)
-        path = pod_path(self._system, pod) + "/proxy"
-
         async def get(page: str) -> bytes:
-            try:
-                return await self._kube.request("GET", path + page)
-            except ApiError as err:
-                raise named(err, right) from err
+            return await plugin_page(self._kube, self._system, pod, page)
 
-        return await program(get, f"GET {path}/readyz: 503 : ")
+        return await program(get, before_reasons(self._system, pod))
 
     async def extenders(self) -> dict[str, Program | Unknown]:
         if self._target.server is not None:
