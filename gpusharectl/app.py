@@ -14,6 +14,8 @@ COMMANDS: Final[dict[str, str]] = {
     "explain": "gpusharectl.explain:command",
     "what-if": "gpusharectl.what_if:command",
     "completion": "gpusharectl.completion:command",
+    "doctor": "gpusharectl.doctor.command:doctor",
+    "top": "gpusharectl.top:top",
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
 }
