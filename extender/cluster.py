@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
-from extender import explain
 from extender.audit import Audit, Difference
 from extender.choices import Choices
 from extender.configuration import Policy
@@ -16,6 +15,7 @@ from extender.notices import Notice, Notices
 from extender.over import OverCards
 from extender.waiting import Waiting
 from gpushare import records
+from gpushare.answers import explain
 from gpushare.cards import Request, Share
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
