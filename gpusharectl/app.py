@@ -12,6 +12,7 @@ from gpusharectl.exits import Ending
 COMMANDS: Final[dict[str, str]] = {
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
+    "simulate": "gpusharectl.simulate.command:simulate",
 }
 
 
