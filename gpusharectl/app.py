@@ -18,6 +18,7 @@ COMMANDS: Final[dict[str, str]] = {
     "top": "gpusharectl.top:top",
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
+    "simulate": "gpusharectl.simulate.command:simulate",
 }
 
 
