@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from gpushare.placement import reasons
+from tests.markdown import anchors
 from tests.metrics_table import DOCUMENT, table
-from tests.unit.docs.markdown import anchors
 from tests.unit.monitoring.expressions import problems
 
 ROOT = Path(__file__).parents[3]
