@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
-from extender import explain
 from extender.audit import Audit, Difference
 from extender.choices import Choices
 from extender.configuration import Policy
@@ -15,15 +14,16 @@ from extender.hearing import Hearing
 from extender.notices import Notice, Notices
 from extender.over import OverCards
 from extender.waiting import Waiting
-from gpushare import inventory, records
-from gpushare.cards import Inventory, Request, Share
+from gpushare import records
+from gpushare.answers import explain
+from gpushare.cards import Request, Share
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
-from gpushare.errors import RecordError
 from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
+from gpushare.placement import verdict
 from gpushare.placement.rank import Policies
-from gpushare.placement.reasons import COOLING, UNREADABLE, UNREADABLE_CORDON, Reason
+from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.victims import why_not_without
 
 log = logging.getLogger(__name__)
@@ -249,7 +249,7 @@ class Cluster:
             tainted.discard(node.name)
         if before is not None and _same_cards(before, node):
             return
-        found, wrong, why = self._read_cards(node)
+        found, wrong, why = verdict.cards_of(node, self.unit_mib)
         if why is None:
             self._open(node.name)
         else:
@@ -259,17 +259,6 @@ class Cluster:
         self.ledger.set_inventory(node.name, found)
         self.over.changed(node.name)
         self._recount(node.name)
-
-    def _read_cards(self, node: Node) -> tuple[Inventory | None, str, Reason | None]:
-        """The node's cards, what is wrong with its annotations, and why it takes no pods then."""
-        try:
-            found = inventory.of_node(node, self.unit_mib)
-        except RecordError as err:
-            return None, str(err), UNREADABLE
-        try:
-            return found and inventory.with_cordons(found, node), "", None
-        except RecordError as err:
-            return found, str(err), UNREADABLE_CORDON
 
     def _open(self, node: str) -> None:
         self.unreadable.pop(node, None)

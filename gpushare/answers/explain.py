@@ -5,11 +5,11 @@ Computed when it is asked, by the decision that filter and bind make.
 
 from collections import Counter
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
 
-from extender.waiting import Asked
 from gpushare.cards import Request, Share
 from gpushare.errors import RequestError
 from gpushare.ledger import CardAccount, NodeAccount
@@ -21,6 +21,19 @@ from gpushare.placement.what_if import World
 
 NODES_SHOWN: Final = 20
 NODES_A_STEP: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``reasons`` to number of nodes; none where some of the ``offered`` nodes would do.
+
+    ``since`` is the first time that none would, ``at`` the last call; both of a monotonic clock.
+    """
+
+    since: float
+    at: float
+    offered: int
+    reasons: dict[str, int] = field(default_factory=dict)
 
 
 class Known(World, Protocol):
