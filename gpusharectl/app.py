@@ -11,6 +11,7 @@ from gpusharectl.exits import Ending
 # name: where it is; the listing's own line is the first of its docstring.
 COMMANDS: Final[dict[str, str]] = {
     "scheduler-config": "gpusharectl.scheduler_config:scheduler_config",
+    "inspect": "gpusharectl.inspect:command",
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
 }

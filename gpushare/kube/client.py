@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -43,6 +44,7 @@ from gpushare.objects import Node, Pod, PodCondition
 REQUEST_SECONDS: Final = 10.0
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+_OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _CONNECTIONS: Final = 100
 _LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent again
 _DIGITS: Final = 4
@@ -418,6 +420,20 @@ class Kube:
         """
         found = (await self._settings.auth_settings()).get("BearerToken")
         return found["value"] or "" if found else ""
+
+
+def default_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
+    """The namespace that kubectl would take where none is named."""
+    if kubeconfig is context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        own = Path(_OWN_NAMESPACE)
+        return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
+    try:
+        every, current = config.kube_config.list_kube_config_contexts(kubeconfig)
+    except Exception as err:  # the library lets through whatever its parts raise
+        raise SettingsError(f"no usable kubeconfig: {err}") from err
+    named = [each for each in every if each["name"] == context] if context else [current]
+    found = named[0]["context"].get("namespace") if named else ""
+    return str(found or "default")
 
 
 def pod_path(namespace: str, name: str) -> str:
