@@ -10,6 +10,7 @@ from gpusharectl.exits import Ending
 
 # name: where it is; the listing's own line is the first of its docstring.
 COMMANDS: Final[dict[str, str]] = {
+    "scheduler-config": "gpusharectl.scheduler_config:scheduler_config",
     "inspect": "gpusharectl.inspect:command",
     "explain": "gpusharectl.explain:command",
     "what-if": "gpusharectl.what_if:command",
