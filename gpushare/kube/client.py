@@ -419,6 +419,12 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise Unreachable(f"websocket {path}: no connection came about: {err!r}") from err
 
+    @property
+    def client_certificate(self) -> tuple[str, str] | None:
+        """Paths of the certificate that says who we are, and of its key; None without one."""
+        certificate, key = self._settings.cert_file, self._settings.key_file
+        return (certificate, key) if certificate and key else None
+
     async def bearer(self) -> str:
         """The header that says who we are, empty where a certificate says it.
 
