@@ -241,7 +241,7 @@ def _counts_in_one_unit(facts: Facts) -> Iterator[Finding]:
         node.name: found.unit_mib for node in facts.nodes if (found := cards_of(node)) is not None
     }
     if isinstance(facts.memory_unit, Unknown):
-        yield unchecked("the extender's unit", facts.memory_unit)
+        yield unchecked("whether it is the extender's unit", Unknown("see its configuration below"))
         wanted = Counter(units.values()).most_common(1)[0][0] if units else 0
         whose = "most nodes count"
     elif facts.memory_unit is None:
