@@ -91,6 +91,12 @@ def pods(*, field_selector: str = "", namespace: str = "", label_selector: str =
     return Collection(path, field_selector, label_selector)
 
 
+def events(namespace: str, uid: str) -> Collection:
+    """Those about one object."""
+    path = f"/api/v1/namespaces/{_segment(namespace)}/events"
+    return Collection(path, f"involvedObject.uid={uid}")
+
+
 def nodes(*, field_selector: str = "") -> Collection:
     return Collection("/api/v1/nodes", field_selector)
 
