@@ -71,10 +71,13 @@ def simulate(
         return
     if last and step:
         raise click.UsageError("--last and --step: write one of them")
-    gc.disable()  # much is made and nothing thrown away; this halves the time to read files
     policies = Policies(NodePolicy(node_policy), CardPolicy(card_policy))
     unit = parse_unit(memory_unit) if memory_unit is not None else None
-    scenario = build(_documents((*files, *more), example), unit)
+    gc.disable()  # much is made here and nothing thrown away: this halves the time
+    try:
+        scenario = build(_documents((*files, *more), example), unit)
+    finally:
+        gc.enable()
     if not scenario.nodes and not scenario.pods:
         raise SettingsError("nothing to simulate: wanted Nodes and Pods, found none")
     run = Run(scenario, policies)
@@ -88,7 +91,8 @@ def simulate(
     end = chosen.end
     if all_must_run and end is not None and end.pods_waiting:
         names = "; ".join(view.named(group) for group in end.waiting)
-        raise No(f"{end.pods_waiting} pods wait at the end: {names}")
+        pods = "1 pod waits" if end.pods_waiting == 1 else f"{end.pods_waiting} pods wait"
+        raise No(f"{pods} at the end: {names}")
 
 
 class _Chosen:
