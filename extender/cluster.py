@@ -13,10 +13,12 @@ from extender.filter import Filtered
 from extender.hearing import Hearing
 from extender.notices import Notice, Notices
 from extender.over import OverCards
+from extender.pending import Pending
 from extender.waiting import Waiting
 from gpushare import records
 from gpushare.answers import explain
 from gpushare.cards import Request, Share
+from gpushare.changes import Changes
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.ledger import Ledger
@@ -46,7 +48,9 @@ class Cluster:
         self.unit_mib = unit_mib
         self.cooldown = Cooldown()
         self.waiting = Waiting()
+        self.pending = Pending()
         self.hearing = Hearing(clock)
+        self.queue = Changes()  # uids of pods without a node that came, changed, or are none now
         self.freed: Counter[str] = Counter()  # by what it was
         # Where shares or their cards changed; who looks clears it.
         self.touched_nodes: set[str] = set()
@@ -100,6 +104,7 @@ class Cluster:
     def pod_asked(self, pod: Pod, offered: int, texts: Iterable[str]) -> None:
         """kube-scheduler has offered nodes; ``texts`` are why none would do, one a node."""
         self.waiting.asked(pod.uid, offered, texts, self.clock.monotonic())
+        self.queue.add(pod.uid)
 
     def explain(self, pod: Pod, shown: int) -> Generator[None, None, explain.PodView]:
         """Why a pod is where it is, in steps; of ``shown`` nodes every card."""
@@ -209,7 +214,8 @@ class Cluster:
                 self._tell(differences)
                 if not differences:
                     return
-        self._pods[pod.uid] = pod
+        self._keep(pod, before)
+        self.pending.look_at(pod)
         self._note_trouble(pod)
         if pod.node:
             self.choices.forget(pod.uid)
@@ -293,6 +299,11 @@ class Cluster:
             (each, self._pods.get(each.pod_uid), self._nodes.get(each.node)) for each in differences
         )
 
+    def _keep(self, pod: Pod, before: Pod | None) -> None:
+        self._pods[pod.uid] = pod
+        if not (before or pod).node:
+            self.queue.add(pod.uid)
+
     def _count(self, pod: Pod) -> None:
         share = records.share_of(pod, self.ledger.inventory(pod.node))
         if share is None:
@@ -327,12 +338,15 @@ class Cluster:
 
     def _forget(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
+        if pod is not None and not pod.node:
+            self.queue.add(uid)
         if pod is not None and pod.node:
             uids = self._pods_of_node[pod.node]
             uids.discard(uid)
             if not uids:
                 del self._pods_of_node[pod.node]
         self.notices.forget(uid)
+        self.pending.forget(uid)
         self.in_trouble.pop(uid, None)
         self.choices.forget(uid)
         self.unplaced.discard(uid)

@@ -35,18 +35,21 @@ class NoExtender(ApiError):
     """There is none that could be asked."""
 
 
-async def all_nodes(kube: Kube) -> list[Node]:
-    """Every node. ApiError, which names the right where it is missing."""
+async def all_nodes(kube: Kube, name: str = "") -> list[Node]:
+    """Every node, or the one of that name. ApiError, which names the right where it is missing."""
+    selector = f"metadata.name={name}" if name else ""
     try:
-        return await list_all(kube, nodes(), Node)
+        return await list_all(kube, nodes(field_selector=selector), Node)
     except ApiError as err:
         raise named(err, LIST_NODES) from err
 
 
-async def all_pods(kube: Kube, namespace: str = "") -> list[Pod]:
-    """Every pod, or those of one namespace. ApiError, which names the right where it is missing."""
+async def all_pods(kube: Kube, namespace: str = "", *, node: str = "") -> list[Pod]:
+    """Every pod, or those of one namespace, or of a node. ApiError, which names a missing right."""
+    selector = f"spec.nodeName={node}" if node else ""
+    collection = pods(namespace=namespace, field_selector=selector)
     try:
-        return await list_all(kube, pods(namespace=namespace), Pod)
+        return await list_all(kube, collection, Pod)
     except ApiError as err:
         raise named(err, Right("list", "pods", namespace) if namespace else LIST_PODS) from err
 
@@ -121,6 +124,7 @@ async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
     """
     if target.server is not None:
         async with _by_url(target.server, target.server_ca, kube) as found:
+            await found.get("/readyz")
             yield found
         return
     candidates = await _candidates(kube, target.system)
@@ -196,9 +200,8 @@ async def _candidates(kube: Kube, namespace: str) -> list[str]:
         raise named(err, Right("list", "pods", namespace)) from err
     if not found:
         raise NoExtender(
-            f"no extender runs as a pod in namespace {namespace}: no pod there has the label "
-            f"app.kubernetes.io/name with {' or '.join(EXTENDER_NAMES)} (--system-namespace names "
-            "another one, --server an extender outside of pods)"
+            f"no extender runs as a pod in namespace {namespace}: --system-namespace names another "
+            "one, --server the address of an extender"
         )
     ready = [each for each in found if each.is_ready and not each.metadata.deletion_timestamp]
     if not ready:

@@ -55,6 +55,7 @@ class _View(msgspec.Struct, rename="camel"):
 class Holder(_View):
     """A pod on a card. ``terminating``: it is about to end, and holds its units until it has.
 
+    ``until`` is when its containers are killed at the latest, by the API server's clock.
     The names are empty where the caller may not see pods of that namespace.
     """
 
@@ -63,6 +64,7 @@ class Holder(_View):
     units: int
     priority: int
     terminating: bool
+    until: str = ""
 
 
 class CardView(_View):
@@ -350,10 +352,12 @@ def _view_card(
 
 def _holder(known: Known, share: Share) -> Holder:
     pod = known.pod(share.pod_uid)
+    until = pod.metadata.deletion_timestamp if pod is not None else None
     return Holder(
         share.namespace,
         share.name,
         share.units,
         pod.priority if pod is not None else 0,
-        pod is not None and pod.metadata.deletion_timestamp is not None,
+        until is not None,
+        until or "",
     )

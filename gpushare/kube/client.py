@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -43,6 +44,7 @@ from gpushare.objects import Node, Pod, PodCondition
 REQUEST_SECONDS: Final = 10.0
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+_OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _CONNECTIONS: Final = 100
 _LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent again
 _DIGITS: Final = 4
@@ -87,6 +89,12 @@ def pods(*, field_selector: str = "", namespace: str = "", label_selector: str =
     """Those of all namespaces, or of one."""
     path = f"/api/v1/namespaces/{_segment(namespace)}/pods" if namespace else "/api/v1/pods"
     return Collection(path, field_selector, label_selector)
+
+
+def events(namespace: str, uid: str) -> Collection:
+    """Those about one object."""
+    path = f"/api/v1/namespaces/{_segment(namespace)}/events"
+    return Collection(path, f"involvedObject.uid={uid}")
 
 
 def nodes(*, field_selector: str = "") -> Collection:
@@ -411,6 +419,12 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise Unreachable(f"websocket {path}: no connection came about: {err!r}") from err
 
+    @property
+    def client_certificate(self) -> tuple[str, str] | None:
+        """Paths of the certificate that says who we are, and of its key; None without one."""
+        certificate, key = self._settings.cert_file, self._settings.key_file
+        return (certificate, key) if certificate and key else None
+
     async def bearer(self) -> str:
         """The header that says who we are, empty where a certificate says it.
 
@@ -418,6 +432,20 @@ class Kube:
         """
         found = (await self._settings.auth_settings()).get("BearerToken")
         return found["value"] or "" if found else ""
+
+
+def default_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
+    """The namespace that kubectl would take where none is named."""
+    if kubeconfig is context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        own = Path(_OWN_NAMESPACE)
+        return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
+    try:
+        every, current = config.kube_config.list_kube_config_contexts(kubeconfig)
+    except Exception as err:  # the library lets through whatever its parts raise
+        raise SettingsError(f"no usable kubeconfig: {err}") from err
+    named = [each for each in every if each["name"] == context] if context else [current]
+    found = named[0]["context"].get("namespace") if named else ""
+    return str(found or "default")
 
 
 def pod_path(namespace: str, name: str) -> str:
