@@ -156,7 +156,7 @@ class Run:
             self._bound[number] = pod
             if self.cluster.units_of(pod):
                 known = self.cluster.knows(pod.node)
-                self._placed("bound", pod, text="" if known else "its node is in no file")
+                self._placed("bound", pod, text="" if known else "its node is not there")
             return None
         made = self._queue[number] = _Pod(event, number, _kind(pod))
         gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
