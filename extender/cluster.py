@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
-from extender import explain
 from extender.audit import Audit, Difference
 from extender.choices import Choices
 from extender.configuration import Policy
@@ -14,17 +13,19 @@ from extender.filter import Filtered
 from extender.hearing import Hearing
 from extender.notices import Notice, Notices
 from extender.over import OverCards
+from extender.pending import Pending
 from extender.waiting import Waiting
-from gpushare import inventory, records
-from gpushare.cards import Inventory, Request, Share
+from gpushare import records
+from gpushare.answers import explain
+from gpushare.cards import Request, Share
 from gpushare.changes import Changes
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
-from gpushare.errors import RecordError
 from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
+from gpushare.placement import verdict
 from gpushare.placement.rank import Policies
-from gpushare.placement.reasons import COOLING, UNREADABLE, UNREADABLE_CORDON, Reason
+from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.victims import why_not_without
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Cluster:
         self.unit_mib = unit_mib
         self.cooldown = Cooldown()
         self.waiting = Waiting()
+        self.pending = Pending()
         self.hearing = Hearing(clock)
         self.queue = Changes()  # uids of pods without a node that came, changed, or are none now
         self.freed: Counter[str] = Counter()  # by what it was
@@ -213,6 +215,7 @@ class Cluster:
                 if not differences:
                     return
         self._keep(pod, before)
+        self.pending.look_at(pod)
         self._note_trouble(pod)
         if pod.node:
             self.choices.forget(pod.uid)
@@ -252,7 +255,7 @@ class Cluster:
             tainted.discard(node.name)
         if before is not None and _same_cards(before, node):
             return
-        found, wrong, why = self._read_cards(node)
+        found, wrong, why = verdict.cards_of(node, self.unit_mib)
         if why is None:
             self._open(node.name)
         else:
@@ -262,17 +265,6 @@ class Cluster:
         self.ledger.set_inventory(node.name, found)
         self.over.changed(node.name)
         self._recount(node.name)
-
-    def _read_cards(self, node: Node) -> tuple[Inventory | None, str, Reason | None]:
-        """The node's cards, what is wrong with its annotations, and why it takes no pods then."""
-        try:
-            found = inventory.of_node(node, self.unit_mib)
-        except RecordError as err:
-            return None, str(err), UNREADABLE
-        try:
-            return found and inventory.with_cordons(found, node), "", None
-        except RecordError as err:
-            return found, str(err), UNREADABLE_CORDON
 
     def _open(self, node: str) -> None:
         self.unreadable.pop(node, None)
@@ -354,6 +346,7 @@ class Cluster:
             if not uids:
                 del self._pods_of_node[pod.node]
         self.notices.forget(uid)
+        self.pending.forget(uid)
         self.in_trouble.pop(uid, None)
         self.choices.forget(uid)
         self.unplaced.discard(uid)

@@ -8,9 +8,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from extender import inspect
-from extender.explain import said
 from extender.waiting import Waiting
+from gpushare.answers import inspect
+from gpushare.answers.explain import said
 from gpushare.cards import Request
 from gpushare.changes import Changes
 from gpushare.errors import RequestError

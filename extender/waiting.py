@@ -6,26 +6,15 @@ when somebody asks. Pods are told of it by one Event, and again only when the re
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+from gpushare.answers.explain import Asked
 
 MOST_PODS: Final = 10_000
 SETTLED_SECONDS: Final = 2.0  # a pod that waits no longer than this is told nothing
 AGAIN_SECONDS: Final = 60.0  # between two Events of one pod
 _LOOKED_AT: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """``reasons`` to number of nodes; none where some of the ``offered`` nodes would do.
-
-    ``since`` is the first time that none would, ``at`` the last call; both of a monotonic clock.
-    """
-
-    since: float
-    at: float
-    offered: int
-    reasons: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -41,6 +30,7 @@ class Waiting:
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}  # by uid, who was asked about longest ago first
         self._untold: dict[str, None] = {}  # in the order in which they came
+        self.of_reason: Counter[str] = Counter()  # pods for which it holds on some node
 
     def __len__(self) -> int:
         """How many pods no offered node would do for when kube-scheduler last asked."""
@@ -55,6 +45,8 @@ class Waiting:
                 return  # the usual case leaves nothing behind
             entry = _Entry(Asked(now, now, offered))
         since = entry.asked.since if entry.asked.reasons or not reasons else now
+        self._count(entry.asked.reasons, -1)
+        self._count(reasons, 1)
         entry.asked = Asked(since, now, offered, reasons)
         self._entries[pod_uid] = entry
         if reasons and reasons.keys() != entry.told:
@@ -66,8 +58,16 @@ class Waiting:
 
     def forget(self, pod_uid: str) -> None:
         """This pod is bound, or gone."""
-        self._entries.pop(pod_uid, None)
+        entry = self._entries.pop(pod_uid, None)
+        if entry is not None:
+            self._count(entry.asked.reasons, -1)
         self._untold.pop(pod_uid, None)
+
+    def _count(self, reasons: Iterable[str], by: int) -> None:
+        for reason in reasons:
+            self.of_reason[reason] += by
+            if not self.of_reason[reason]:
+                del self.of_reason[reason]  # texts about a pod's own request are without end
 
     def of(self, pod_uid: str) -> Asked | None:
         entry = self._entries.get(pod_uid)

@@ -1,4 +1,4 @@
-"""The command: `python -m localcluster up|down|status|logs|kubeconfig|kubectl`."""
+"""The command: `python -m localcluster up|down|image|status|logs|kubeconfig|kubectl|tool`."""
 
 import argparse
 import os
@@ -11,10 +11,12 @@ from localcluster import gpushare, teardown
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, UsageError
 from localcluster.host import check_host
+from localcluster.imagebuild import gpushare_image
 from localcluster.interrupts import run_command, undisturbed
 from localcluster.nvml import CardSpec
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import DEFAULT_NAME, StateFolder
+from localcluster.tools import tool, tools
 
 _MOST_DIGITS = 6
 
@@ -35,6 +37,8 @@ def _run(arguments: argparse.Namespace) -> int:
             _up(name, arguments)
         case "down":
             _down(name)
+        case "image":
+            print(gpushare_image(lambda line: print(line, file=sys.stderr, flush=True)))
         case "status":
             _status(Cluster.attach(name))
         case "logs":
@@ -45,20 +49,25 @@ def _run(arguments: argparse.Namespace) -> int:
             print(Cluster.attach(name).kubeconfig)
         case "kubectl":
             cluster = Cluster.attach(name)
-            binary, given = cluster.binaries / "kubectl", arguments.arguments
-            given = given[1:] if given[:1] == ["--"] else given
             os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
-            os.execv(binary, ["kubectl", *given])  # noqa: S606 -- no shell is wanted
+            _become(cluster.binaries / "kubectl", arguments.arguments)
+        case "tool":
+            binary = tool(arguments.tool, lambda line: print(line, file=sys.stderr, flush=True))
+            _become(binary, arguments.arguments)
         case unknown:
             raise UsageError(f"no such command: {unknown}")
     return 0
+
+
+def _become(binary: Path, arguments: list[str]) -> None:
+    given = arguments[1:] if arguments[:1] == ["--"] else arguments
+    os.execv(binary, [binary.name, *given])  # noqa: S606 -- no shell is wanted
 
 
 def _up(name: str, arguments: argparse.Namespace) -> None:
     labels = dict(_label(each) for each in arguments.label)
     sizes, scheduler_config = arguments.cards, arguments.scheduler_config
     if arguments.gpushare:
-        gpushare.check_port()
         labels = {**gpushare.LABELS, **labels}
         sizes = sizes or f"{gpushare.CARD_MIB},{gpushare.CARD_MIB}"
         scheduler_config = scheduler_config or gpushare.SCHEDULER_CONFIG
@@ -67,12 +76,17 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
         for index in range(1, arguments.nodes + 1)
     ]
     paper = [PaperNode(f"paper{index}") for index in range(1, arguments.paper + 1)]
+    archives: list[Path] = []
+    if arguments.gpushare:
+        nodes.append(gpushare.control_plane_node())
+        archives.append(gpushare_image(_say))
     cluster = Cluster.up(
         nodes,
         paper,
         name=name,
         scheduler_config=scheduler_config,
-        progress=lambda line: print(line, flush=True),
+        archives=archives,
+        progress=_say,
     )
     if arguments.gpushare:
         try:
@@ -82,6 +96,10 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
             raise
         print("gpushare is on every node; try: kubectl apply -f daemonset/samples/local.yaml")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -151,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--gpushare", action="store_true", help="with gpushare on it, in MiB")
     up.add_argument("--scheduler-config", type=Path, metavar="FILE")
     command("down", "remove everything that belongs to a cluster")
+    command("image", "build gpushare's image for local clusters; print where its archive is")
     command("status", "show each process and node")
     logs = command("logs", "show the log of a component or program")
     logs.add_argument("process", metavar="NAME")
@@ -159,6 +178,9 @@ def _parser() -> argparse.ArgumentParser:
     command("kubeconfig", "print the path of the administrator's kubeconfig")
     kubectl = command("kubectl", "run the cluster's kubectl as administrator")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS")
+    other = command("tool", "run a tool that is no part of a cluster, built when first asked for")
+    other.add_argument("tool", choices=sorted(tools()))
+    other.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS")
     return parser
 
 
