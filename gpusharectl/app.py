@@ -12,8 +12,14 @@ from gpusharectl.exits import Ending
 COMMANDS: Final[dict[str, str]] = {
     "scheduler-config": "gpusharectl.scheduler_config:scheduler_config",
     "inspect": "gpusharectl.inspect:command",
+    "explain": "gpusharectl.explain:command",
+    "what-if": "gpusharectl.what_if:command",
+    "completion": "gpusharectl.completion:command",
+    "doctor": "gpusharectl.doctor.command:doctor",
+    "top": "gpusharectl.top:top",
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
+    "simulate": "gpusharectl.simulate.command:simulate",
 }
 
 
