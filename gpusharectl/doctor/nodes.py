@@ -124,7 +124,7 @@ CORDON_UNREADABLE = problem(
 PLUGIN_BLOCKED = problem(
     "PluginBlocked",
     "the node offers nothing for a reason that no card has",
-    "kubectl -n {namespace} logs {about}; docs/operations.md, GpushareNodeBlocked",
+    "kubectl -n {namespace} logs {about}; docs/troubleshooting.md, GpushareNodeBlocked",
 )
 DEVICES_FORGOTTEN = warning(
     "DevicesForgotten",
