@@ -43,9 +43,9 @@ class Viewer:
         self.nodes |= {each["name"]: each for each in data.get("nodes", ())}
         self.pods |= {each["uid"]: each for each in data.get("pods", ())}
         for name in data.get("goneNodes", ()):
-            del self.nodes[name]
+            self.nodes.pop(name, None)  # it may have come and gone between two looks
         for uid in data.get("gonePods", ()):
-            del self.pods[uid]
+            self.pods.pop(uid, None)
 
 
 @pytest.fixture
