@@ -30,6 +30,7 @@ from bench.plugin_process import Answer, Order
 from deviceplugin import devices
 from deviceplugin.inventory import Terms, survey
 from gpushare.contract import RESOURCE_MEMORY
+from gpushare.device_list import MAX_MESSAGE_BYTES
 from gpushare.objects import Pod
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.certificates import certificate
@@ -76,7 +77,7 @@ class Kubelet:
         return grpc.aio.insecure_channel(
             f"unix:{self.folder / 'plugin.sock'}",
             options=[
-                ("grpc.max_receive_message_length", devices.MAX_MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.use_local_subchannel_pool", 1),
             ],
         )

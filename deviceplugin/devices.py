@@ -1,9 +1,8 @@
 """The kubelet's device list: one device a unit, as bytes made once for each card (pure).
 
 A device ID has five characters: two of the card's tag, three of the unit in base 62. The kubelet
-takes 4,194,304 bytes a message at most (it dials with gRPC's default limit), and a device costs
-13 bytes and its ID, two more when Unhealthy. A list that fits only while every card is well would
-break the stream at the very update that says one is not, so it is sized at its worst.
+takes no longer list than ``gpushare.device_list`` says. One that fits only while every card is well
+would break the stream at the very update that says one is not, so it is sized at its worst.
 """
 
 import hashlib
@@ -15,26 +14,27 @@ from typing import Final
 
 from deviceplugin.errors import ListTooLong
 from gpushare.cards import Inventory
+from gpushare.device_list import (
+    ID_LENGTH,
+    MAX_DEVICES,
+    MAX_MESSAGE_BYTES,
+    UNHEALTHY,
+    WARN_CARD_UNITS,
+    WARN_DEVICES,
+    WORST_DEVICE_BYTES,
+)
 
-MAX_MESSAGE_BYTES: Final = 4_194_304
 DIGITS: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 TAG_LENGTH: Final = 2
-UNIT_LENGTH: Final = 3
-ID_LENGTH: Final = TAG_LENGTH + UNIT_LENGTH
+UNIT_LENGTH: Final = ID_LENGTH - TAG_LENGTH
 MAX_CARD_UNITS: Final = len(DIGITS) ** UNIT_LENGTH
 HEALTHY: Final = "Healthy"
-UNHEALTHY: Final = "Unhealthy"
 
 _BASE: Final = len(DIGITS)
 _VALUES: Final = {digit: value for value, digit in enumerate(DIGITS)}
 # Wire form, protobuf's encoding specification: a key byte (field << 3 | 2), a length byte, bytes.
 _DEVICES_KEY: Final = b"\x0a"
 _ID_HEAD: Final = b"\x0a" + bytes([ID_LENGTH])
-_WORST_DEVICE_BYTES: Final = 2 + 2 + ID_LENGTH + 2 + len(UNHEALTHY)
-
-MAX_DEVICES: Final = MAX_MESSAGE_BYTES // _WORST_DEVICE_BYTES
-WARN_DEVICES: Final = 100_000
-WARN_CARD_UNITS: Final = 70_000
 
 
 def device_id(tag: str, unit: int) -> str:
@@ -100,7 +100,7 @@ def check_size(inventory: Inventory, card_mib: Sequence[int]) -> None:
 
 def worst_bytes(inventory: Inventory) -> int:
     """The size of the list when every card is unhealthy."""
-    return sum(card.units for card in inventory.cards) * _WORST_DEVICE_BYTES
+    return sum(card.units for card in inventory.cards) * WORST_DEVICE_BYTES
 
 
 def warnings(inventory: Inventory, card_mib: Sequence[int]) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from deviceplugin.inventory import Survey, Terms, restored, survey
 from deviceplugin.state import Kept, Saved
 from gpushare.cards import Card, Health, Inventory
 from gpushare.clock import Clock, SystemClock
+from gpushare.device_list import MAX_MESSAGE_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +249,7 @@ class NodeCards:
 
         They keep their place in the inventory. Their units could be given to nobody anyway.
         """
-        if devices.worst_bytes(inventory) <= devices.MAX_MESSAGE_BYTES:
+        if devices.worst_bytes(inventory) <= MAX_MESSAGE_BYTES:
             return frozenset()
         return frozenset(c.uuid for c in inventory.cards if self._states.is_gone(c.uuid))
 

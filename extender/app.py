@@ -114,6 +114,7 @@ class _Extender:
             self._why_not_ready,
             limits=configuration.limits,
             more_metrics=self._node_metrics.render,
+            leads=lambda: self._leadership.decides,
         )
 
         def apply(changed: Configuration) -> None:

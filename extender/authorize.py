@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.guard import NAMED_ONLY, problem
+from extender.guard import NAMED_ONLY, PAGE, problem
 from gpushare.clock import Clock
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import ApiError, GpushareError
@@ -205,6 +205,22 @@ class Authorizer:
         return _read_access_review(answer).status.allowed
 
 
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What a caller was let in by, for an answer that lasts."""
+
+    authorizer: Authorizer
+    token: str
+    question: Question
+
+    async def check(self) -> None:
+        """Return if it still holds; raises Denied."""
+        await self.authorizer.check(self.token, self.question)
+
+
+PERMIT: Final = web.RequestKey("permit", Permit)
+
+
 def _review(version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "spec": spec}
 
@@ -215,7 +231,7 @@ def question_of(path: str, parts: Mapping[str, str]) -> Question | None:
     A page about one pod wants ``get`` on it, and names pods of other namespaces to those alone who
     may list all. All other pages do name them, or what would have to go for a pod.
     """
-    if path in OPEN_PAGES:
+    if path in OPEN_PAGES or path == PAGE or path.startswith(f"{PAGE}/"):
         return None
     if not path.startswith(f"{EXTENDER_PREFIX}/"):
         return Question(path=path)
@@ -243,6 +259,7 @@ def reviewed(authorizer: Authorizer) -> Middleware:
             if err.status == HTTPStatus.UNAUTHORIZED:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
+        request[PERMIT] = Permit(authorizer, known, question)
         return await handler(request)
 
     return check

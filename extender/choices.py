@@ -4,40 +4,24 @@ Nothing of it is needed to be right: after a restart it begins empty.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from extender import prioritize
 from extender.configuration import Policy
 from extender.filter import Filtered, filter_nodes, minds_other_nodes, refuse_all
 from extender.offers import Offers, how_many
-from gpushare import records
 from gpushare.cards import Card, Request
-from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
 from gpushare.errors import RequestError
 from gpushare.ledger import Ledger
 from gpushare.objects import Pod
 from gpushare.placement import cards as placement
-from gpushare.placement.cards import Room
+from gpushare.placement import verdict
 from gpushare.placement.expected import Expected
-from gpushare.placement.index import Index, Verdict, Verdicts
-from gpushare.placement.rank import Policies, rank
-from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
+from gpushare.placement.index import Index, Verdicts
+from gpushare.placement.rank import Policies
+from gpushare.placement.reasons import Reason
+from gpushare.placement.verdict import Look, Verdict
 from gpushare.wishes import CardPolicy, NodePolicy
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What of a node is the same for all requests.
-
-    ``closed`` is why it takes none, else ``room`` is there, less what is expected, and ``bare``
-    without that. ``is_plain``: only room decides.
-    """
-
-    closed: Reason | None
-    room: Room | None = None
-    bare: Room | None = None
-    is_plain: bool = False
 
 
 class Choices:
@@ -62,7 +46,7 @@ class Choices:
         self._expected = Expected(ledger.changes.add)
         self._offers = Offers()
         self._index = Index(ledger.changes, self._names, self._judge)
-        self._looks: dict[str, _Look] = {}  # as of ``_seen``
+        self._looks: dict[str, Look] = {}  # as of ``_seen``
         self._seen = 0
 
     def filter(self, pod: Pod, nodes: Sequence[str], now: float) -> Filtered:
@@ -141,13 +125,7 @@ class Choices:
 
     def request_of(self, pod: Pod) -> Request:
         """What the pod asks for; RequestError for what this configuration can grant nowhere."""
-        request = records.request_of(pod)
-        if request.wishes.node_policy is NodePolicy.SHAPE and not self.policies.shape:
-            raise RequestError(
-                f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "
-                "has none: write binpack or spread"
-            )
-        return request
+        return verdict.request_of(pod, self.policies)
 
     def _judge(self, node: str, request: Request) -> Verdict:
         look = self._looks.get(node)
@@ -157,34 +135,13 @@ class Choices:
                 self._looks[node] = look
         return self._decide(node, look, request)
 
-    def _look(self, node: str, pod_uid: str = "", priority: int | None = None) -> "_Look":
-        closed = self._closed.get(node)
+    def _look(self, node: str, pod_uid: str = "", priority: int | None = None) -> Look:
         account = self._ledger.account(node, besides=pod_uid, priority=priority)
-        if closed is not None or account is None:
-            return _Look(closed or NO_CARDS)
-        taken = self._expected.taken(node)
-        bare = Room(account)
-        room = Room(account, taken) if taken else bare
-        is_plain = account.inventory.unit_mib == self._unit_mib
-        is_plain = is_plain and account.inventory.binding != EARLY_BINDING
-        return _Look(None, room, bare, is_plain)
+        closed, taken = self._closed.get(node), self._expected.taken(node)
+        return verdict.look(account, closed, self._unit_mib, taken)
 
-    def _decide(self, node: str, look: "_Look", request: Request) -> Verdict:
-        room, bare = look.room, look.bare
-        if room is None or bare is None:
-            return look.closed or NO_CARDS
-        if not look.is_plain:
-            reason = placement.why_not(bare.account, request, self._unit_mib)
-            if reason is not None:
-                return reason
-        found = rank(room, request, self.policies, node)
-        if found is None and room is not bare:
-            found = rank(bare, request, self.policies, node)
-            if found is not None:
-                return (1, *found[1:])
-        if found is not None:
-            return found
-        return placement.why_not(bare.account, request, self._unit_mib) or NO_ROOM
+    def _decide(self, node: str, look: Look, request: Request) -> Verdict:
+        return verdict.decide(look, request, self.policies, self._unit_mib, node)
 
     def _verdicts(self, request: Request, pod: Pod, now: float) -> Verdicts:
         self._expected.expire(now)

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
-from extender import explain
 from extender.audit import Audit, Difference
 from extender.choices import Choices
 from extender.configuration import Policy
@@ -15,15 +14,17 @@ from extender.hearing import Hearing
 from extender.notices import Notice, Notices
 from extender.over import OverCards
 from extender.waiting import Waiting
-from gpushare import inventory, records
-from gpushare.cards import Inventory, Request, Share
+from gpushare import records
+from gpushare.answers import explain
+from gpushare.cards import Request, Share
+from gpushare.changes import Changes
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
-from gpushare.errors import RecordError
 from gpushare.ledger import Ledger
 from gpushare.objects import Node, Pod
+from gpushare.placement import verdict
 from gpushare.placement.rank import Policies
-from gpushare.placement.reasons import COOLING, UNREADABLE, UNREADABLE_CORDON, Reason
+from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.victims import why_not_without
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Cluster:
         self.cooldown = Cooldown()
         self.waiting = Waiting()
         self.hearing = Hearing(clock)
+        self.queue = Changes()  # uids of pods without a node that came, changed, or are none now
         self.freed: Counter[str] = Counter()  # by what it was
         # Where shares or their cards changed; who looks clears it.
         self.touched_nodes: set[str] = set()
@@ -100,6 +102,7 @@ class Cluster:
     def pod_asked(self, pod: Pod, offered: int, texts: Iterable[str]) -> None:
         """kube-scheduler has offered nodes; ``texts`` are why none would do, one a node."""
         self.waiting.asked(pod.uid, offered, texts, self.clock.monotonic())
+        self.queue.add(pod.uid)
 
     def explain(self, pod: Pod, shown: int) -> Generator[None, None, explain.PodView]:
         """Why a pod is where it is, in steps; of ``shown`` nodes every card."""
@@ -209,7 +212,7 @@ class Cluster:
                 self._tell(differences)
                 if not differences:
                     return
-        self._pods[pod.uid] = pod
+        self._keep(pod, before)
         self._note_trouble(pod)
         if pod.node:
             self.choices.forget(pod.uid)
@@ -249,7 +252,7 @@ class Cluster:
             tainted.discard(node.name)
         if before is not None and _same_cards(before, node):
             return
-        found, wrong, why = self._read_cards(node)
+        found, wrong, why = verdict.cards_of(node, self.unit_mib)
         if why is None:
             self._open(node.name)
         else:
@@ -259,17 +262,6 @@ class Cluster:
         self.ledger.set_inventory(node.name, found)
         self.over.changed(node.name)
         self._recount(node.name)
-
-    def _read_cards(self, node: Node) -> tuple[Inventory | None, str, Reason | None]:
-        """The node's cards, what is wrong with its annotations, and why it takes no pods then."""
-        try:
-            found = inventory.of_node(node, self.unit_mib)
-        except RecordError as err:
-            return None, str(err), UNREADABLE
-        try:
-            return found and inventory.with_cordons(found, node), "", None
-        except RecordError as err:
-            return found, str(err), UNREADABLE_CORDON
 
     def _open(self, node: str) -> None:
         self.unreadable.pop(node, None)
@@ -303,6 +295,11 @@ class Cluster:
         self.notices.differ(
             (each, self._pods.get(each.pod_uid), self._nodes.get(each.node)) for each in differences
         )
+
+    def _keep(self, pod: Pod, before: Pod | None) -> None:
+        self._pods[pod.uid] = pod
+        if not (before or pod).node:
+            self.queue.add(pod.uid)
 
     def _count(self, pod: Pod) -> None:
         share = records.share_of(pod, self.ledger.inventory(pod.node))
@@ -338,6 +335,8 @@ class Cluster:
 
     def _forget(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
+        if pod is not None and not pod.node:
+            self.queue.add(uid)
         if pod is not None and pod.node:
             uids = self._pods_of_node[pod.node]
             uids.discard(uid)

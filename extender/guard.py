@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 
 DECIDING: Final = frozenset({"filter", "prioritize", "preempt", "bind"})  # names of routes
 MAX_ERROR: Final = 300
+# Routes of the live page: its files, and the stream of what changes.
+PAGE: Final = f"{EXTENDER_PREFIX}/page"
+CHANGES: Final = "changes"
+MOST_VIEWERS: Final = 20
 OUTCOME: Final = web.RequestKey("outcome", str)  # finer than the status, for the metric
 # The one namespace whose pods may be named to the caller; where it is not set, those of all.
 NAMED_ONLY: Final = web.RequestKey("named_only", str)
@@ -61,8 +65,8 @@ class Gate:
 
     def enter(self, verb: str) -> str | None:
         """The name to leave by; None where there is no room."""
-        counted = verb if verb in DECIDING else "reading"
-        most: int = getattr(self.limits, counted)
+        counted = verb if verb in DECIDING or verb == CHANGES else "reading"
+        most: int = MOST_VIEWERS if counted == CHANGES else getattr(self.limits, counted)
         if self._inside[counted] >= most:
             return None
         self._inside[counted] += 1
@@ -78,7 +82,8 @@ def guard(why_not_ready: WhyNotReady, gate: Gate) -> Middleware:
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not request.path.startswith(EXTENDER_PREFIX):
+        path = request.path
+        if not path.startswith(EXTENDER_PREFIX) or path == PAGE or path.startswith(f"{PAGE}/"):
             return await _page(request, handler, gate)
         verb = request.match_info.route.name or "unknown"
         counted = gate.enter(verb)
@@ -90,7 +95,8 @@ def guard(why_not_ready: WhyNotReady, gate: Gate) -> Middleware:
                 response = problem(503, "; ".join(reasons))
             else:
                 response = await _answered(request, handler, verb)
-            SECONDS.labels(verb).observe(time.perf_counter() - started)
+            if verb != CHANGES:  # it lasts
+                SECONDS.labels(verb).observe(time.perf_counter() - started)
             REQUESTS.labels(verb, request.get(OUTCOME) or str(response.status)).inc()
             return await _sent(request, response)
         finally:
@@ -112,7 +118,7 @@ async def _page(request: web.Request, handler: Handler, gate: Gate) -> web.Strea
 
 
 async def _answered(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
-    limit = asyncio.timeout(ANSWER_SECONDS)
+    limit = asyncio.timeout(None if verb == CHANGES else ANSWER_SECONDS)
     try:
         async with limit:
             return await handler(request)

@@ -14,7 +14,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from extender import tls
 from extender.authorize import Authorizer, reviewed
-from extender.configuration import Certificate, Listen, Tls
+from extender.browsers import addressed
+from extender.configuration import Certificate, Listen, Tls, is_loopback
 from extender.guard import problem
 from extender.metrics import REFUSED_CONNECTIONS
 from extender.routes import Routes
@@ -62,7 +63,7 @@ async def serve(
     async with AsyncExitStack() as stack:
         first = listen.deciding
         door = Door("deciding", first.host, first.port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
-        await stack.enter_async_context(opened(door, routes.app(*gates)))
+        await stack.enter_async_context(opened(door, routes.app(addressed, *gates)))
         if (second := listen.deciding_tls) is not None:
             door = Door(
                 "decidingTls", second.host, second.port, DECIDING_CONNECTIONS,
@@ -76,8 +77,9 @@ async def serve(
                 "reading", third.host, third.port, READING_CONNECTIONS, READING_IDLE_SECONDS,
                 context,
             )  # fmt: skip
+            own = (addressed,) if is_loopback(third.host) and third.tls is None else ()
             check = (reviewed(authorizer),) if third.access == "review" else ()
-            await stack.enter_async_context(opened(door, routes.reading_app(*check)))
+            await stack.enter_async_context(opened(door, routes.reading_app(*own, *check)))
         yield
 
 

@@ -4,7 +4,7 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
-from prometheus_client import REGISTRY, Counter, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -36,6 +36,7 @@ REFUSED_CONNECTIONS: Final = Counter(
 FORWARDED: Final = Counter(
     "gpushare_extender_forwarded", "Deciding calls handed to the leader, by outcome.", ("outcome",)
 )
+VIEWERS: Final = Gauge("gpushare_extender_viewers", "Streams of changes to live pages, now.")
 WRITES_HELD_BACK: Final = Counter(
     "gpushare_extender_writes_held_back",
     "Writes that were not begun because the lease might have ended before they did.",

@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import web
 
-from extender import explain, inspect, what_if
 from extender.cluster import Cluster
 from extender.guard import NAMED_ONLY, BadRequest, answer, decoded, problem
+from gpushare.answers import explain, inspect, what_if
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.placement.what_if import look

@@ -1,16 +1,19 @@
 """Which pages there are, and on which listener."""
 
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from extender.bind import Binder
+from extender.browsers import add_page, own_pages_only
 from extender.cluster import Cluster
 from extender.configuration import Limits
 from extender.guard import Gate, guard
 from extender.reading import Reading
 from extender.verbs import Verbs
+from extender.viewers import Viewers
 from gpushare.telemetry.health import MoreMetrics, WhyNotReady, add_pages, nothing
 
 MIB: Final = 2**20
@@ -20,7 +23,8 @@ MAX_QUESTION: Final = 2 * MIB  # of who only reads: one pod, which etcd itself t
 class Routes:
     """The extender's pages. Until ``why_not_ready`` is silent the verbs answer 503.
 
-    The ``gates`` of an application say who may pass to its pages, the first one first.
+    The ``gates`` of an application say who may pass to its pages, the first one first. ``leads``
+    says whether this replica decides.
     """
 
     def __init__(
@@ -31,9 +35,11 @@ class Routes:
         *,
         limits: Limits | None = None,
         more_metrics: MoreMetrics = nothing,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._more_metrics = more_metrics
         self._verbs, self._reading = Verbs(cluster, binder), Reading(cluster)
+        self._viewers = Viewers(cluster, leads)
         self._why_not_ready = why_not_ready
         self._limits = limits or Limits()
         self._rooms: list[Gate] = []
@@ -42,13 +48,13 @@ class Routes:
         """All pages, for kube-scheduler and for who is on its machine."""
         app = self._application(self._limits.body_mib * MIB, *gates)
         self._verbs.add_to(app)
-        self._reading.add_to(app)
+        self._add_reading(app)
         return app
 
     def reading_app(self, *gates: Middleware) -> web.Application:
         """The pages that decide nothing."""
         app = self._application(MAX_QUESTION, *gates)
-        self._reading.add_to(app)
+        self._add_reading(app)
         return app
 
     def limit(self, limits: Limits) -> None:
@@ -57,11 +63,17 @@ class Routes:
         for gate in self._rooms:
             gate.limits = limits
 
+    def _add_reading(self, app: web.Application) -> None:
+        self._reading.add_to(app)
+        self._viewers.add_to(app)
+        add_page(app)
+
     def _application(self, most: int, *gates: Middleware) -> web.Application:
         gate = Gate(self._limits)
         self._rooms.append(gate)
         app = web.Application(
-            client_max_size=most, middlewares=[guard(self._why_not_ready, gate), *gates]
+            client_max_size=most,
+            middlewares=[own_pages_only, guard(self._why_not_ready, gate), *gates],
         )
         add_pages(app, self._why_not_ready, self._more_metrics)
         return app

@@ -6,26 +6,15 @@ when somebody asks. Pods are told of it by one Event, and again only when the re
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+from gpushare.answers.explain import Asked
 
 MOST_PODS: Final = 10_000
 SETTLED_SECONDS: Final = 2.0  # a pod that waits no longer than this is told nothing
 AGAIN_SECONDS: Final = 60.0  # between two Events of one pod
 _LOOKED_AT: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """``reasons`` to number of nodes; none where some of the ``offered`` nodes would do.
-
-    ``since`` is the first time that none would, ``at`` the last call; both of a monotonic clock.
-    """
-
-    since: float
-    at: float
-    offered: int
-    reasons: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -39,8 +39,16 @@ class Writer:
     async def bind_pod(
         self, pod: Pod, node: str, annotations: Mapping[str, str], *, seconds: float
     ) -> None:
-        async with self._write(seconds, f"binding of {pod.key}"):
-            await self._kube.bind_pod(pod, node, annotations, seconds=seconds)
+        what = f"binding of {pod.key}"
+        async with self._write(seconds, what):
+            # Between here and the socket there are tasks and handshakes, and the process may sleep.
+            await self._kube.bind_pod(
+                pod,
+                node,
+                annotations,
+                seconds=seconds,
+                may_go=lambda: self._check(seconds, what),
+            )
 
     async def evict_pod(self, pod: Pod) -> None:
         async with self._write(SIDE_SECONDS, f"eviction of {pod.key}"):
@@ -58,15 +66,20 @@ class Writer:
         await self._idle.wait()
         await asyncio.sleep(max(0.0, self._may_land_until - self._clock.monotonic()))
 
-    @asynccontextmanager
-    async def _write(self, seconds: float, what: str) -> AsyncIterator[None]:
-        begun = self._clock.monotonic()
-        if begun + seconds > self._ends_at():
+    def _check(self, seconds: float, what: str) -> float:
+        """Return what time it is; raise NotLeading where a write would be begun too late."""
+        now = self._clock.monotonic()
+        if now + seconds > self._ends_at():
             WRITES_HELD_BACK.inc()
             raise NotLeading(
                 f"{what} was not begun: it may last {seconds:g} s, and this replica's lease ends "
                 "before that"
             )
+        return now
+
+    @asynccontextmanager
+    async def _write(self, seconds: float, what: str) -> AsyncIterator[None]:
+        begun = self._check(seconds, what)
         self._under_way += 1
         self._idle.clear()
         try:

@@ -20,8 +20,9 @@ ANNOTATION_CARD_MODELS: Final = "gpushare.aliyun.com/card-models"
 ANNOTATION_CARDS_ONLY: Final = "gpushare.aliyun.com/card-uuids-only"
 ANNOTATION_CARDS_NOT: Final = "gpushare.aliyun.com/card-uuids-not"
 
-# Node annotation, operator: UUIDs of cards that take nothing new.
+# Node annotations, operator: UUIDs of cards that take nothing new; and why, for people to read.
 ANNOTATION_CORDONED_CARDS: Final = "gpushare.aliyun.com/cordoned-cards"
+ANNOTATION_CORDON_REASONS: Final = "gpushare.aliyun.com/cordon-reasons"
 
 # Node label, operator: the DaemonSet runs here and cards are shared by memory.
 LABEL_NODE: Final = "gpushare"

@@ -9,7 +9,11 @@ from gpushare.errors import GpushareError
 from gpusharectl.exits import Ending
 
 # name: where it is; the listing's own line is the first of its docstring.
-COMMANDS: Final[dict[str, str]] = {}
+COMMANDS: Final[dict[str, str]] = {
+    "inspect": "gpusharectl.inspect:command",
+    "cordon-card": "gpusharectl.cordon:cordon_card",
+    "uncordon-card": "gpusharectl.cordon:uncordon_card",
+}
 
 
 class _Commands(click.Group):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -18,11 +18,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which cluster is asked; ``system`` is the namespace that gpushare runs in."""
+    """Which cluster is asked; ``system`` is the namespace that gpushare runs in.
+
+    ``server`` is the URL of an extender's reading listener, None to reach its pod.
+    """
 
     kubeconfig: str | None
     context: str | None
     system: str
+    server: str | None = None
+    server_ca: str | None = None
 
     def connect(self) -> AbstractAsyncContextManager[Kube]:
         """Open the API server with the user's own rights; SettingsError where that cannot be."""
@@ -44,5 +49,22 @@ def asks_a_cluster(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable[.
     @wraps(command)
     def run(kubeconfig: str | None, context: str | None, system_namespace: str, **rest: Any) -> T:
         return asyncio.run(command(Target(kubeconfig, context, system_namespace), **rest))
+
+    return run
+
+
+def asks_an_extender(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    """The same, for a command that asks an extender too."""
+
+    @asks_a_cluster
+    @click.option(
+        "--server",
+        metavar="URL",
+        help="An extender's reading listener, in place of a port-forward to its pod.",
+    )
+    @click.option("--server-ca", metavar="FILE", help="Who vouches for --server's certificate.")
+    @wraps(command)
+    async def run(target: Target, server: str | None, server_ca: str | None, **rest: Any) -> T:
+        return await command(replace(target, server=server, server_ca=server_ca), **rest)
 
     return run

@@ -1,4 +1,4 @@
-"""The command: `python -m localcluster up|down|image|status|logs|kubeconfig|kubectl`."""
+"""The command: `python -m localcluster up|down|image|status|logs|kubeconfig|kubectl|tool`."""
 
 import argparse
 import os
@@ -16,6 +16,7 @@ from localcluster.interrupts import run_command, undisturbed
 from localcluster.nvml import CardSpec
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import DEFAULT_NAME, StateFolder
+from localcluster.tools import tool, tools
 
 _MOST_DIGITS = 6
 
@@ -48,13 +49,19 @@ def _run(arguments: argparse.Namespace) -> int:
             print(Cluster.attach(name).kubeconfig)
         case "kubectl":
             cluster = Cluster.attach(name)
-            binary, given = cluster.binaries / "kubectl", arguments.arguments
-            given = given[1:] if given[:1] == ["--"] else given
             os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
-            os.execv(binary, ["kubectl", *given])  # noqa: S606 -- no shell is wanted
+            _become(cluster.binaries / "kubectl", arguments.arguments)
+        case "tool":
+            binary = tool(arguments.tool, lambda line: print(line, file=sys.stderr, flush=True))
+            _become(binary, arguments.arguments)
         case unknown:
             raise UsageError(f"no such command: {unknown}")
     return 0
+
+
+def _become(binary: Path, arguments: list[str]) -> None:
+    given = arguments[1:] if arguments[:1] == ["--"] else arguments
+    os.execv(binary, [binary.name, *given])  # noqa: S606 -- no shell is wanted
 
 
 def _up(name: str, arguments: argparse.Namespace) -> None:
@@ -171,6 +178,9 @@ def _parser() -> argparse.ArgumentParser:
     command("kubeconfig", "print the path of the administrator's kubeconfig")
     kubectl = command("kubectl", "run the cluster's kubectl as administrator")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS")
+    other = command("tool", "run a tool that is no part of a cluster, built when first asked for")
+    other.add_argument("tool", choices=sorted(tools()))
+    other.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS")
     return parser
 
 

@@ -12,16 +12,18 @@ waited for where the time limit allows.
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 from kubernetes.aio import client, config
 from yarl import URL
 
@@ -42,6 +44,7 @@ from gpushare.objects import Node, Pod, PodCondition
 REQUEST_SECONDS: Final = 10.0
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+_OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _CONNECTIONS: Final = 100
 _LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent again
 _DIGITS: Final = 4
@@ -82,12 +85,38 @@ class Collection:
         return [(name, value) for name, value in named if value]
 
 
-def pods(*, field_selector: str = "") -> Collection:
-    return Collection("/api/v1/pods", field_selector)
+def pods(*, field_selector: str = "", namespace: str = "", label_selector: str = "") -> Collection:
+    """Those of all namespaces, or of one."""
+    path = f"/api/v1/namespaces/{_segment(namespace)}/pods" if namespace else "/api/v1/pods"
+    return Collection(path, field_selector, label_selector)
 
 
 def nodes(*, field_selector: str = "") -> Collection:
     return Collection("/api/v1/nodes", field_selector)
+
+
+class _Body(aiohttp.BytesPayload):
+    """Asks ``may_go`` at the moment at which it is sent.
+
+    Before Python 3.12 aiohttp sends a body in a task of its own, and on a new connection that comes
+    after its handshake: a process that is stopped in between would send it on waking.
+    """
+
+    def __init__(self, value: bytes, may_go: Callable[[], object] | None) -> None:
+        super().__init__(value, content_type="application/json")
+        self._may_go = may_go
+        self.refusal: ApiError | None = None
+
+    async def write_with_length(
+        self, writer: AbstractStreamWriter, content_length: int | None
+    ) -> None:
+        if self._may_go is not None:
+            try:
+                self._may_go()
+            except ApiError as err:
+                self.refusal = err
+                raise
+        await super().write_with_length(writer, content_length)
 
 
 class Kube:
@@ -146,6 +175,10 @@ class Kube:
         """A consistent read. Raises NotFound or another ApiError."""
         return _decoded(_pod, await self.request("GET", pod_path(namespace, name)))
 
+    async def get_node(self, name: str) -> Node:
+        """A consistent read. Raises NotFound or another ApiError."""
+        return _decoded(_node, await self.request("GET", f"/api/v1/nodes/{_segment(name)}"))
+
     async def bind_pod(
         self,
         pod: Pod,
@@ -153,11 +186,13 @@ class Kube:
         annotations: Mapping[str, str],
         *,
         seconds: float = REQUEST_SECONDS,
+        may_go: Callable[[], object] | None = None,
     ) -> None:
         """Write node and annotations in one transaction, for just this uid.
 
         Conflict: the pod is bound, being deleted, gated or has another uid. OutcomeUnknown: the
-        write may have happened, or may still happen until ``seconds`` have passed.
+        write may have happened, or may still happen until ``seconds`` have passed. ``may_go`` is
+        asked when the request is sent; its ApiError is raised, and nothing was done.
         """
         meta = pod.metadata
         body = {
@@ -172,7 +207,7 @@ class Kube:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = pod_path(meta.namespace, meta.name) + "/binding"
-        await self.request("POST", path, body=body, seconds=seconds)
+        await self.request("POST", path, body=body, seconds=seconds, may_go=may_go)
 
     async def annotate_pod(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]
@@ -273,15 +308,18 @@ class Kube:
         body: Mapping[str, Any] | None = None,
         patch: str = MERGE_PATCH,
         seconds: float = REQUEST_SECONDS,
+        may_go: Callable[[], object] | None = None,
     ) -> bytes:
         """The body of a successful answer; any other answer, or none, is an ApiError.
 
-        All tries of it together take ``seconds`` at most.
+        All tries of it together take ``seconds`` at most. ``may_go`` is asked when a body is sent,
+        and what it raises is raised.
         """
+        content = None if body is None else _Body(_encode(body), may_go)
         end = self._clock.monotonic() + seconds
         while True:
             try:
-                return await self._try(method, path, query, body, patch=patch, seconds=seconds)
+                return await self._try(method, path, query, content, patch=patch, seconds=seconds)
             except ApiError as err:
                 # Many are told the same moment: they must not all come back at once.
                 wait = err.retry_after * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
@@ -299,7 +337,7 @@ class Kube:
         method: str,
         path: str,
         query: Sequence[tuple[str, str]],
-        body: Mapping[str, Any] | None,
+        body: _Body | None,
         *,
         patch: str,
         seconds: float,
@@ -312,6 +350,8 @@ class Kube:
         except aiohttp.ClientConnectorError as err:
             raise Unreachable(f"{method} {path}: the API server cannot be reached: {err}") from err
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            if body is not None and body.refusal is not None:
+                raise body.refusal from err
             raise OutcomeUnknown(f"{method} {path}: no answer: {err!r}") from err
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise _refusal(response, answer, method, path)
@@ -322,7 +362,7 @@ class Kube:
         method: str,
         path: str,
         query: Sequence[tuple[str, str]],
-        body: Mapping[str, Any] | None,
+        body: _Body | None,
         limit: aiohttp.ClientTimeout,
         *,
         patch: str = MERGE_PATCH,
@@ -330,14 +370,14 @@ class Kube:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if method == "PATCH":
             headers["Content-Type"] = patch
-        bearer = await self._bearer()
+        bearer = await self.bearer()
         if bearer:
             headers["Authorization"] = bearer
         words = f"?{urlencode(query)}" if query else ""
         return await self._session.request(
             method,
             URL(f"{self._settings.host}{path}{words}", encoded=True),
-            data=None if body is None else _encode(body),
+            data=body,
             headers=headers,
             timeout=limit,
             proxy=self._proxy,
@@ -345,10 +385,55 @@ class Kube:
             server_hostname=self._settings.tls_server_name,
         )
 
-    async def _bearer(self) -> str:
-        """The header that says who we are; the library reads a token anew each minute."""
+    async def open_websocket(
+        self,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]],
+        protocol: str,
+        seconds: float = REQUEST_SECONDS,
+    ) -> aiohttp.ClientWebSocketResponse:
+        """A websocket of just this subprotocol; any other answer, or none, is an ApiError."""
+        bearer = await self.bearer()
+        url = f"{self._settings.host}{path}?{urlencode(query)}"
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._session.ws_connect(
+                    URL(url, encoded=True),
+                    protocols=(protocol,),
+                    headers={"Authorization": bearer} if bearer else {},
+                    proxy=self._proxy,
+                    proxy_headers=self._settings.proxy_headers,
+                    server_hostname=self._settings.tls_server_name,
+                )
+        except aiohttp.WSServerHandshakeError as err:
+            kind = _BY_CODE.get(err.status, ApiError)
+            text = f"websocket {path}: {err.status} {err.message}"
+            raise kind(text, code=err.status) from err
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            raise Unreachable(f"websocket {path}: no connection came about: {err!r}") from err
+
+    async def bearer(self) -> str:
+        """The header that says who we are, empty where a certificate says it.
+
+        The library reads a token anew each minute.
+        """
         found = (await self._settings.auth_settings()).get("BearerToken")
         return found["value"] or "" if found else ""
+
+
+def default_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
+    """The namespace that kubectl would take where none is named."""
+    if kubeconfig is context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        own = Path(_OWN_NAMESPACE)
+        return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
+    try:
+        every, current = config.kube_config.list_kube_config_contexts(kubeconfig)
+    except Exception as err:  # the library lets through whatever its parts raise
+        raise SettingsError(f"no usable kubeconfig: {err}") from err
+    named = [each for each in every if each["name"] == context] if context else [current]
+    found = named[0]["context"].get("namespace") if named else ""
+    return str(found or "default")
 
 
 def pod_path(namespace: str, name: str) -> str:

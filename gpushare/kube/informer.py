@@ -10,21 +10,21 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing, suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from gpushare.errors import ApiError, Gone
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Collection, Kube
+from gpushare.kube.lists import PAGE, ListDecoder
 from gpushare.kube.parts import Parts
 from gpushare.objects import Node, ObjectMeta, Pod
 
 log = logging.getLogger(__name__)
 
-PAGE = 500
 WINDOW_SECONDS = 290
 IDLE_SECONDS = 90.0  # the API server sends a bookmark a minute
 LIST_AFTER_FAILURES = 10
@@ -46,11 +46,6 @@ class Handler(Protocol[T]):
     def replaced(self, items: list[T], /) -> Iterator[None] | None: ...
     def changed(self, item: T, /) -> None: ...
     def deleted(self, item: T, /) -> None: ...
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    next_page: str = msgspec.field(name="continue", default="")
 
 
 class _WatchEvent(msgspec.Struct):
@@ -80,11 +75,7 @@ class Informer(Generic[T]):
         self, kube: Kube, collection: Collection, item: type[T], handler: Handler[T]
     ) -> None:
         self._kube, self._collection, self._handler = kube, collection, handler
-        list_type = msgspec.defstruct(
-            f"{item.__name__}List",
-            [("items", list[item] | None), ("metadata", _ListMeta)],  # type: ignore[valid-type] # made at run time
-        )
-        self._decode_list: Callable[[bytes], Any] = msgspec.json.Decoder(list_type).decode
+        self._lists = ListDecoder(item)
         self._decode_item = msgspec.json.Decoder(item).decode
         self._decode_event = msgspec.json.Decoder(_WatchEvent).decode
         self._resource_version = ""
@@ -180,16 +171,16 @@ class Informer(Generic[T]):
         self._wake.clear()
         while True:
             body = await self._kube.list_page(self._collection, limit=PAGE, next_page=next_page)
-            page = self._decode_list(body)
-            for item in page.items or ():
+            page, meta = self._lists.page(body)
+            for item in page:
                 self._share(item)
                 items.append(item)
-            next_page = page.metadata.next_page
+            next_page = meta.next_page
             if not next_page:
                 break
         self._heard_at = time.monotonic()
         await in_slices(self._handler.replaced(items) or ())
-        self._resource_version = page.metadata.resource_version
+        self._resource_version = meta.resource_version
         async with self._listed:
             self._lists_made = wanted
             self._listed.notify_all()

@@ -12,9 +12,9 @@ from gpushare.cards import Request
 from gpushare.changes import Changes
 from gpushare.placement.rank import Rank
 from gpushare.placement.reasons import NO_CARDS, Reason
+from gpushare.placement.verdict import Verdict
 from gpushare.wishes import Wishes
 
-Verdict = Rank | Reason
 Judge = Callable[[str, Request], Verdict]
 
 MAX_VERDICTS: Final = 250_000  # some 40 MB

@@ -13,11 +13,13 @@ import pytest
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.config import incluster_config
 
+from extender.writer import Writer
 from gpushare.errors import (
     ApiError,
     Conflict,
     Gone,
     NotFound,
+    NotLeading,
     OutcomeUnknown,
     SettingsError,
     Unreachable,
@@ -69,6 +71,27 @@ async def test_a_write_that_was_not_confirmed_is_refused_or_unknown(door, tmp_pa
         with pytest.raises(ApiError) as caught:
             await kube.bind_pod(pod("a", 8), "n1", {}, seconds=0.3)
     assert type(caught.value) is error
+
+
+class Slept:
+    """A clock of a process that is stopped after it was first asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def monotonic(self) -> float:
+        self.asked += 1
+        return 0.0 if self.asked == 1 else 60.0
+
+
+async def test_a_process_that_slept_between_deciding_and_sending_does_not_send(door, tmp_path):
+    door.answers = [status(201, "Created")]
+    async with door.connect(tmp_path) as kube:
+        with pytest.raises(NotLeading, match="default/a was not begun"):
+            await Writer(kube, Slept(), lambda: 6.0).bind_pod(pod("a", 8), "n1", {}, seconds=3)
+        assert not door.asked
+        await Writer(kube, Slept(), lambda: 600.0).bind_pod(pod("a", 8), "n1", {}, seconds=3)
+    assert len(door.asked) == 1
 
 
 async def test_a_write_that_was_told_to_come_again_later_does_in_its_time(door, tmp_path):
@@ -172,7 +195,7 @@ async def test_a_token_that_was_rotated_is_read_again_within_a_minute(monkeypatc
     async with Kube.connect() as kube:
         for text in ("first", "second"):
             (tmp_path / "token").write_text(text)
-            shown.append(await kube._bearer())
+            shown.append(await kube.bearer())
             Later.minutes += 2
     assert shown == ["bearer first", "bearer second"]
 

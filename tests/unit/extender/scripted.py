@@ -54,7 +54,7 @@ class ScriptedKube:
             raise NotFound(f"pod {namespace}/{name}", code=404)
         return found
 
-    async def bind_pod(self, pod, node, annotations, *, seconds) -> None:
+    async def bind_pod(self, pod, node, annotations, *, seconds, may_go=None) -> None:
         self.bindings.append((pod.uid, node, dict(annotations)))
         self.asked.set()
         if self.hold is not None:

@@ -79,7 +79,14 @@ async def test_every_card_says_what_it_has_who_holds_it_and_why_not(client, benc
     assert (first["free"], first["needed"], first["fits"]) == (6, 8, False)
     assert first["why"] == reasons.NO_ROOM.text
     assert first["pods"] == [
-        {"namespace": "default", "name": "ending", "units": 10, "priority": 0, "terminating": True}
+        {
+            "namespace": "default",
+            "name": "ending",
+            "units": 10,
+            "priority": 0,
+            "terminating": True,
+            "until": "2026-01-01T00:00:00Z",
+        }
     ]
     assert (second["free"], second["pods"][0]["terminating"]) == (4, False)
     assert (ill["health"], ill["why"]) == ("unhealthy", reasons.UNHEALTHY.text)

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from extender import inspect
 from extender.node_metrics import NodeMetrics
 from extender.routes import Routes
+from gpushare.answers import inspect
 from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench

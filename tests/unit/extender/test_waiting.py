@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender import waiting
-from extender.waiting import Asked, Waiting
+from extender.waiting import Waiting
+from gpushare.answers.explain import Asked
 
 FULL, SMALL = "no room", "too small"
 

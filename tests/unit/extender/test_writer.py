@@ -19,7 +19,7 @@ class Api:
     async def get_pod(self, namespace, name):
         return f"{namespace}/{name}"
 
-    async def bind_pod(self, pod, node, annotations, *, seconds):
+    async def bind_pod(self, pod, node, annotations, *, seconds, may_go):
         await self._write("bind")
 
     async def evict_pod(self, pod, *, seconds):

@@ -41,6 +41,8 @@ class UnplacedPod(msgspec.Struct):
 
 
 class NodeView(msgspec.Struct):
+    """``plugin`` is its version, empty for the ecosystem's older one."""
+
     name: str
     total: int = msgspec.field(name="totalGPU")
     used: int = msgspec.field(name="usedGPU")
@@ -48,6 +50,7 @@ class NodeView(msgspec.Struct):
     unit_mib: int = msgspec.field(name="unitMiB")
     unplaced: list[UnplacedPod] = msgspec.field(default_factory=list)
     problem: str = ""
+    plugin: str = ""
 
 
 class ClusterView(msgspec.Struct):
@@ -89,7 +92,8 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
     total = sum(device.total for device in devices)
     used = sum(device.used for device in devices) + sum(pod.units for pod in unplaced)
     used = min(used, MAX_UNITS)  # what readers in other languages can hold
-    return NodeView(name, total, used, devices, account.inventory.unit_mib, unplaced, problem)
+    found = account.inventory
+    return NodeView(name, total, used, devices, found.unit_mib, unplaced, problem, found.plugin)
 
 
 def _view_card(entry: CardAccount, shares: list[Share]) -> Device:

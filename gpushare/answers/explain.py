@@ -5,11 +5,11 @@ Computed when it is asked, by the decision that filter and bind make.
 
 from collections import Counter
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
 
-from extender.waiting import Asked
 from gpushare.cards import Request, Share
 from gpushare.errors import RequestError
 from gpushare.ledger import CardAccount, NodeAccount
@@ -21,6 +21,19 @@ from gpushare.placement.what_if import World
 
 NODES_SHOWN: Final = 20
 NODES_A_STEP: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``reasons`` to number of nodes; none where some of the ``offered`` nodes would do.
+
+    ``since`` is the first time that none would, ``at`` the last call; both of a monotonic clock.
+    """
+
+    since: float
+    at: float
+    offered: int
+    reasons: dict[str, int] = field(default_factory=dict)
 
 
 class Known(World, Protocol):
@@ -42,6 +55,7 @@ class _View(msgspec.Struct, rename="camel"):
 class Holder(_View):
     """A pod on a card. ``terminating``: it is about to end, and holds its units until it has.
 
+    ``until`` is when its containers are killed at the latest, by the API server's clock.
     The names are empty where the caller may not see pods of that namespace.
     """
 
@@ -50,6 +64,7 @@ class Holder(_View):
     units: int
     priority: int
     terminating: bool
+    until: str = ""
 
 
 class CardView(_View):
@@ -337,10 +352,12 @@ def _view_card(
 
 def _holder(known: Known, share: Share) -> Holder:
     pod = known.pod(share.pod_uid)
+    until = pod.metadata.deletion_timestamp if pod is not None else None
     return Holder(
         share.namespace,
         share.name,
         share.units,
         pod.priority if pod is not None else 0,
-        pod is not None and pod.metadata.deletion_timestamp is not None,
+        until is not None,
+        until or "",
     )

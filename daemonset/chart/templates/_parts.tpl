@@ -1,0 +1,66 @@
+{{- /* The image of both halves. */ -}}
+{{- define "gpushare.image" -}}
+image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) | quote }}
+{{- with .Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "gpushare.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "gpushare.unprivileged" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- /* The extender's file: what kustomize's base brings, the unit, and what the values add. */ -}}
+{{- define "gpushare.configuration" -}}
+{{- $base := .Files.Get "files/base/configuration/extender.yaml" | fromYaml -}}
+{{- $own := dict "memoryUnit" .Values.unit -}}
+{{- mergeOverwrite $base (deepCopy .Values.extender.configuration) $own | toYaml -}}
+{{- end -}}
+
+{{- /* The extender's container, the same beside either kube-scheduler but for its probes. */ -}}
+{{- define "gpushare.extender" -}}
+- name: extender
+  {{- include "gpushare.image" . | nindent 2 }}
+  command: [gpushare-extender]
+  args: [--config=/etc/gpushare/extender.yaml]
+  env:
+    - name: GPUSHARE_ADDRESS
+      valueFrom: {fieldRef: {fieldPath: status.podIP}}
+  resources: {{- .Values.extender.resources | toYaml | nindent 4 }}
+  {{- include "gpushare.unprivileged" . | nindent 2 }}
+  volumeMounts:
+    - {name: configuration, mountPath: /etc/gpushare, readOnly: true}
+    - {name: tls, mountPath: /etc/gpushare-tls, readOnly: true}
+{{- end -}}
+
+{{- define "gpushare.extenderVolumes" -}}
+- name: configuration
+  configMap: {name: gpushare-extender-configuration}
+- name: tls
+  secret: {secretName: gpushare-extender-tls, defaultMode: 0440}
+{{- end -}}
+
+{{- /* A pod is made anew when a file that it reads at its start has changed. */ -}}
+{{- define "gpushare.extenderPod" -}}
+serviceAccountName: gpushare-extender
+priorityClassName: system-cluster-critical
+{{- include "gpushare.pullSecrets" . }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532  # reads the certificate's key
+  seccompProfile: {type: RuntimeDefault}
+{{- end -}}

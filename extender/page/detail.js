@@ -1,0 +1,145 @@
+// One node or one waiting pod in full, in a dialog that follows what changes.
+
+import { amount, counted } from "./format.js";
+import { asked, cardState, element, reason } from "./rows.js";
+import { problem } from "./stream.js";
+
+export class Detail {
+  #of = null; // {kind, key}
+  #last = "";
+
+  constructor(dialog, headers) {
+    this.dialog = dialog;
+    this.headers = headers;
+    [this.title, this.body] = dialog.querySelectorAll("h2, #detail-body");
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog) dialog.close();
+    });
+    dialog.addEventListener("close", () => {
+      this.#of = null;
+    });
+  }
+
+  openNode(node) {
+    this.#open("node", node.name, node.name);
+    this.#fill(nodeParts(node), node.name + JSON.stringify(node));
+  }
+
+  async openPod(pod) {
+    this.#open("pod", pod.uid, `${pod.namespace}/${pod.name}`);
+    this.#fill(podParts(pod, null), JSON.stringify(pod));
+    const path = `explain/${encodeURIComponent(pod.namespace)}/${encodeURIComponent(pod.name)}`;
+    let found;
+    try {
+      const answer = await fetch(`${path}?nodes=8`, { headers: this.headers(), cache: "no-store" });
+      found = answer.ok ? await answer.json() : { says: await problem(answer), nodes: [] };
+    } catch {
+      found = { says: "the extender does not answer", nodes: [] };
+    }
+    if (this.#of?.key === pod.uid) this.#fill(podParts(pod, found), "");
+  }
+
+  // What is shown has changed, or is no more.
+  follow(store) {
+    if (this.#of === null) return;
+    const { kind, key } = this.#of;
+    const found = (kind === "node" ? store.nodes : store.pods).get(key);
+    if (found === undefined) {
+      const text = kind === "node" ? "This node is gone." : "This pod waits no more.";
+      this.#fill([element("p", "why", text)], text);
+    } else if (kind === "node") {
+      this.#fill(nodeParts(found), key + JSON.stringify(found));
+    }
+  }
+
+  #open(kind, key, title) {
+    this.#of = { kind, key };
+    this.title.textContent = title;
+    if (!this.dialog.open) this.dialog.showModal();
+    this.title.focus();
+  }
+
+  #fill(parts, text) {
+    if (text && text === this.#last) return;
+    this.#last = text;
+    this.body.replaceChildren(...parts);
+  }
+}
+
+function nodeParts(node) {
+  const parts = [];
+  if (node.problem) parts.push(element("p", "why problem", node.problem));
+  const held = `${amount(node.usedGPU)} of ${amount(node.totalGPU)} units held`;
+  const unit = node.unitMiB ? `, one unit is ${amount(node.unitMiB)} MiB` : "";
+  parts.push(element("p", "quiet", `${counted(node.cards.length, "card")}, ${held}${unit}`));
+  const cards = node.cards.map((card) => [
+    `${card.id}`,
+    card.model || "GPU",
+    cardState(card) || "healthy",
+    amount(card.usedGPU),
+    amount(card.reserved),
+    amount(card.free),
+    amount(card.totalGPU),
+    card.uuid,
+  ]);
+  const heads = ["Card", "Model", "State", "Held", "Reserved", "Free", "Units", "UUID"];
+  parts.push(table("Cards", heads, cards, new Set([3, 4, 5, 6])));
+  const pods = new Map();
+  for (const card of node.cards) {
+    for (const pod of card.pods) {
+      const key = `${pod.namespace}/${pod.name}`;
+      const row = pods.get(key) ?? [pod.name, pod.namespace, 0, []];
+      row[2] += pod.usedGPU;
+      row[3].push(card.id);
+      pods.set(key, row);
+    }
+  }
+  const rows = [...pods.values()].map(([name, space, units, on]) => [
+    name,
+    space,
+    amount(units),
+    on.join(", "),
+  ]);
+  for (const pod of node.unplaced) {
+    rows.push([pod.name, pod.namespace, amount(pod.units), `unknown: ${pod.why}`]);
+  }
+  if (rows.length > 0) {
+    parts.push(table("Pods", ["Pod", "Namespace", "Units", "On card"], rows, new Set([2])));
+  } else {
+    parts.push(element("p", "quiet", "No pod holds a share here."));
+  }
+  return parts;
+}
+
+function podParts(pod, found) {
+  const parts = [element("p", "quiet", `asks for ${asked(pod)}, priority ${pod.priority}`)];
+  parts.push(element("p", "why", reason(pod)));
+  if (pod.by) parts.push(element("p", "quiet", `in the words of ${pod.by}`));
+  if (found === null) return parts;
+  if (found.says && found.says !== pod.why) parts.push(element("p", "why", found.says));
+  for (const node of found.nodes) {
+    const rules = [node.why, ...node.forbidden].filter(Boolean);
+    const rows = node.cards.map((card) => [
+      `${card.index}`,
+      amount(card.free),
+      amount(card.needed),
+      card.why || "has room",
+    ]);
+    parts.push(element("h3", "", node.name));
+    parts.push(element("p", "quiet", rules.join("; ") || "would do"));
+    parts.push(table("", ["Card", "Free", "Needed", "Why not"], rows, new Set([1, 2])));
+  }
+  if (found.nodesLeftOut) {
+    parts.push(element("p", "quiet", `and ${counted(found.nodesLeftOut, "more node")}`));
+  }
+  return parts;
+}
+
+function table(caption, heads, rows, numbers) {
+  const cell = (tag) => (text, place) => element(tag, numbers.has(place) ? "number" : "", text);
+  const head = element("thead", "", "", [element("tr", "", "", heads.map(cell("th")))]);
+  const body = element("tbody", "", "", rows.map((row) => element("tr", "", "", row.map(cell("td")))));
+  const parts = caption ? [element("caption", "", caption), head, body] : [head, body];
+  for (const th of head.querySelectorAll("th")) th.scope = "col";
+  return element("div", "wide", "", [element("table", "", "", parts)]);
+}

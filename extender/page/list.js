@@ -1,0 +1,148 @@
+// A list of thousands of rows of which only those in sight are in the document.
+
+const SPARE = 4; // rows above and below, so that scrolling shows no gap
+
+let lists = 0;
+
+// `show(row, item)` fills a row's element, new or of another time; `height(item)` is in pixels.
+export class List {
+  items = [];
+  #tops = [0];
+  #rows = new Map(); // key to element
+  #shown = new WeakMap(); // element to the item that it shows
+  #active = null; // key
+  #name = `list${(lists += 1)}`;
+  #ids = 0;
+
+  constructor(box, { key, height, show, open }) {
+    Object.assign(this, { box, key, height, show, open });
+    this.inside = document.createElement("div");
+    this.inside.className = "rows";
+    this.inside.setAttribute("role", "rowgroup");
+    box.replaceChildren(this.inside);
+    box.addEventListener("scroll", () => this.draw(), { passive: true });
+    box.addEventListener("keydown", (event) => this.#key(event));
+    box.addEventListener("click", (event) => this.#click(event));
+    box.addEventListener("focus", () => this.#move(this.#place()));
+    new ResizeObserver(() => this.set(this.items)).observe(box);
+  }
+
+  // Show these from now on, in this order.
+  set(items) {
+    this.items = items;
+    this.#tops = new Array(items.length + 1);
+    this.#tops[0] = 0;
+    items.forEach((item, place) => {
+      this.#tops[place + 1] = this.#tops[place] + this.height(item);
+    });
+    this.inside.style.height = `${this.#tops[items.length]}px`;
+    this.box.setAttribute("aria-rowcount", items.length);
+    this.draw();
+  }
+
+  // Bring the rows in sight up to date; `anew` also where an item is the same as before.
+  draw(anew = false) {
+    const top = this.box.scrollTop;
+    const first = Math.max(0, this.#at(top) - SPARE);
+    const last = Math.min(this.items.length, this.#at(top + this.box.clientHeight) + 1 + SPARE);
+    const left = new Map(this.#rows);
+    let before = null;
+    for (let place = first; place < last; place += 1) {
+      const item = this.items[place];
+      const key = this.key(item);
+      const row = this.#rows.get(key) ?? this.#make(key);
+      left.delete(key);
+      if (anew || this.#shown.get(row) !== item) {
+        this.show(row, item);
+        this.#shown.set(row, item);
+      }
+      row.style.transform = `translateY(${this.#tops[place]}px)`;
+      row.style.height = `${this.#tops[place + 1] - this.#tops[place]}px`;
+      row.setAttribute("aria-rowindex", place + 1);
+      const next = before === null ? this.inside.firstChild : before.nextSibling;
+      if (next !== row) this.inside.insertBefore(row, next);
+      before = row;
+    }
+    for (const [key, row] of left) {
+      row.remove();
+      this.#rows.delete(key);
+    }
+    this.#mark();
+  }
+
+  #make(key) {
+    const row = document.createElement("div");
+    row.className = "row";
+    row.setAttribute("role", "row");
+    row.id = `${this.#name}-${(this.#ids += 1)}`;
+    row.dataset.key = key;
+    this.#rows.set(key, row);
+    return row;
+  }
+
+  // The place of the row at so many pixels from the top.
+  #at(pixels) {
+    let low = 0;
+    let high = this.items.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.#tops[middle + 1] <= pixels) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  #place() {
+    return Math.max(0, this.items.findIndex((item) => this.key(item) === this.#active));
+  }
+
+  #move(place) {
+    if (this.items.length === 0) return;
+    const at = Math.max(0, Math.min(this.items.length - 1, place));
+    this.#active = this.key(this.items[at]);
+    const { scrollTop, clientHeight } = this.box;
+    if (this.#tops[at] < scrollTop) this.box.scrollTop = this.#tops[at];
+    if (this.#tops[at + 1] > scrollTop + clientHeight) {
+      this.box.scrollTop = this.#tops[at + 1] - clientHeight;
+    }
+    this.draw();
+  }
+
+  #mark() {
+    let active = null;
+    for (const [key, row] of this.#rows) {
+      row.classList.toggle("active", key === this.#active);
+      if (key === this.#active) active = row;
+    }
+    if (active === null) this.box.removeAttribute("aria-activedescendant");
+    else this.box.setAttribute("aria-activedescendant", active.id);
+  }
+
+  #key(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const place = this.#place();
+    const end = this.items.length - 1;
+    const page = Math.max(1, this.#at(this.#tops[place] + this.box.clientHeight) - place - 1);
+    const to = {
+      ArrowDown: place + 1,
+      ArrowUp: place - 1,
+      PageDown: place + page,
+      PageUp: place - page,
+      Home: 0,
+      End: end,
+    }[event.key];
+    if (to !== undefined) this.#move(to);
+    else if (event.key === "Enter" && this.items.length > 0) this.open(this.items[place]);
+    else return;
+    event.preventDefault();
+  }
+
+  #click(event) {
+    const row = event.target.closest(".row");
+    const item = row && this.items.find((each) => this.key(each) === row.dataset.key);
+    if (!item) return;
+    this.#active = row.dataset.key;
+    this.#mark();
+    this.open(item);
+  }
+}

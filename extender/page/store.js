@@ -1,0 +1,93 @@
+// What is known of the cluster, from the stream's events.
+
+import { byName } from "./format.js";
+
+// A node as the server tells it, with its sums, its models and the text that a filter looks at.
+function read(wire) {
+  const unplaced = wire.unplaced.reduce((sum, pod) => sum + pod.units, 0);
+  const cards = wire.devs.map((card) => ({ ...card, unplaced, segments: segments(card, wire) }));
+  const models = [...new Set(cards.map((card) => card.model).filter(Boolean))];
+  const names = new Set();
+  for (const pod of [...wire.unplaced, ...cards.flatMap((card) => card.pods)]) {
+    names.add(`${pod.namespace}/${pod.name}`);
+  }
+  const text = [wire.name, ...models, ...names].join("\n").toLowerCase();
+  const free = cards.reduce((sum, card) => sum + (takesNew(card) ? card.free : 0), 0);
+  return { ...wire, cards, models, pods: names.size, text, free };
+}
+
+export const takesNew = (card) => card.health === "healthy" && !card.cordoned;
+
+function segments(card, node) {
+  const found = card.pods.map((pod) => ({
+    kind: "pod",
+    key: `${pod.namespace}/${pod.name}`,
+    label: pod.name,
+    units: pod.usedGPU,
+  }));
+  for (const pod of node.unplaced) {
+    const key = `?${pod.namespace}/${pod.name}`;
+    found.push({ kind: "unplaced", key, label: pod.name, units: pod.units });
+  }
+  if (card.reserved) {
+    found.push({ kind: "reserved", key: "!", label: "reserved", units: card.reserved });
+  }
+  const held = found.reduce((sum, each) => sum + each.units, 0);
+  const claimed = card.totalGPU - held - card.free;
+  if (claimed > 0) found.push({ kind: "claimed", key: "~", label: "claimed", units: claimed });
+  return found;
+}
+
+export class Store {
+  nodes = new Map();
+  pods = new Map();
+  isWhole = false;
+  #coming = null; // a new beginning, shown once it is whole
+
+  begin() {
+    this.#coming = { nodes: new Map(), pods: new Map() };
+  }
+
+  // Take changes in; returns whether what is shown has become another.
+  change({ nodes = [], pods = [], goneNodes = [], gonePods = [] }) {
+    const to = this.#coming ?? this;
+    for (const wire of nodes) to.nodes.set(wire.name, read(wire));
+    for (const pod of pods) {
+      pod.text = `${pod.namespace}/${pod.name}`.toLowerCase();
+      to.pods.set(pod.uid, pod);
+    }
+    for (const name of goneNodes) to.nodes.delete(name);
+    for (const uid of gonePods) to.pods.delete(uid);
+    return to === this;
+  }
+
+  whole() {
+    if (this.#coming === null) return;
+    ({ nodes: this.nodes, pods: this.pods } = this.#coming);
+    this.#coming = null;
+    this.isWhole = true;
+  }
+
+  // Nodes in order of their names and pods in that of their coming, that have all of the words.
+  select(words) {
+    const has = (each) => words.every((word) => each.text.includes(word));
+    return {
+      nodes: [...this.nodes.values()].filter(has).sort(byName),
+      pods: [...this.pods.values()].filter(has).sort(byAge),
+    };
+  }
+
+  sums() {
+    const sums = { nodes: this.nodes.size, cards: 0, used: 0, total: 0, waiting: this.pods.size };
+    for (const node of this.nodes.values()) {
+      sums.cards += node.cards.length;
+      sums.used += node.usedGPU;
+      sums.total += node.totalGPU;
+    }
+    return sums;
+  }
+}
+
+function byAge(a, b) {
+  return a.created < b.created ? -1 : a.created > b.created ? 1 : byName(a, b);
+}

@@ -1,0 +1,127 @@
+// Server-sent events over fetch: EventSource could send no token.
+
+const SILENT_MS = 40_000; // the server says something every 15 s
+const SLOWEST_MS = 15_000;
+
+export class Refused extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+// Tell `on(kind, data)` every event until the stream ends; rejects where it cannot be had.
+async function read(path, token, signal, on) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(path, { headers, signal, cache: "no-store" });
+  if (!answer.ok) throw new Refused(answer.status, await problem(answer));
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await within(SILENT_MS, reader.read());
+    if (done) return;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) tell(event, on);
+  }
+}
+
+function tell(event, on) {
+  let kind = "";
+  let data = "";
+  for (const line of event.split("\n")) {
+    if (line.startsWith("event: ")) kind = line.slice(7);
+    if (line.startsWith("data: ")) data += line.slice(6);
+  }
+  if (kind) on(kind, JSON.parse(data));
+}
+
+async function within(milliseconds, promise) {
+  let timer;
+  const late = new Promise((_, fail) => {
+    timer = setTimeout(() => fail(new Error("nothing was heard for long")), milliseconds);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+export async function problem(answer) {
+  try {
+    return (await answer.json()).Error;
+  } catch {
+    return `the extender answered ${answer.status}`;
+  }
+}
+
+// Follows the changes for ever, and begins anew where it was cut off. A tab that nobody has looked
+// at for a minute gives its place to others.
+export class Follower {
+  #abort = null;
+  #token = "";
+  #failures = 0;
+  #timer = 0;
+  #hidden = 0;
+
+  // `on(kind, data)` gets the events, `state(name, text)` what has become of the connection:
+  // connecting, live, lost, refused (a token is wanted).
+  constructor(path, on, state) {
+    this.path = path;
+    this.on = on;
+    this.state = state;
+    document.addEventListener("visibilitychange", () => this.#seen());
+  }
+
+  get headers() {
+    return this.#token ? { Authorization: `Bearer ${this.#token}` } : {};
+  }
+
+  async start(token = this.#token) {
+    this.#token = token;
+    clearTimeout(this.#timer);
+    this.#abort?.abort();
+    const abort = new AbortController();
+    this.#abort = abort;
+    this.state("connecting", "");
+    let why = "the connection ended";
+    try {
+      await read(this.path, token, abort.signal, (kind, data) => {
+        if (kind === "whole") {
+          this.#failures = 0;
+          this.state("live", "");
+        }
+        if (kind === "end") why = data.why;
+        this.on(kind, data);
+      });
+    } catch (error) {
+      if (abort.signal.aborted) return;
+      abort.abort();
+      if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
+        this.state("refused", error.message);
+        return;
+      }
+      why = error instanceof Refused ? error.message : "the extender does not answer";
+    }
+    if (this.#abort !== abort) return;
+    this.#failures += 1;
+    const wait = Math.min(SLOWEST_MS, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);
+    this.state("lost", why);
+    this.#timer = setTimeout(() => this.start(), wait);
+  }
+
+  #seen() {
+    clearTimeout(this.#hidden);
+    if (document.hidden) {
+      this.#hidden = setTimeout(() => {
+        clearTimeout(this.#timer);
+        this.#abort?.abort();
+        this.#abort = null;
+        this.state("lost", "paused while nobody looks");
+      }, 60_000);
+    } else if (this.#abort === null) {
+      this.start();
+    }
+  }
+}

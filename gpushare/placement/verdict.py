@@ -1,0 +1,99 @@
+"""What one node is for one pod: how good it is, or why it takes it not (pure).
+
+Filter, bind, explain and the simulator all ask here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpushare import inventory, records
+from gpushare.cards import Inventory, Request
+from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
+from gpushare.errors import RecordError, RequestError
+from gpushare.ledger import NodeAccount
+from gpushare.objects import Node, Pod
+from gpushare.placement import cards
+from gpushare.placement.cards import NOTHING, Room
+from gpushare.placement.rank import Policies, Rank, rank
+from gpushare.placement.reasons import (
+    NO_CARDS,
+    NO_ROOM,
+    UNREADABLE,
+    UNREADABLE_CORDON,
+    Reason,
+)
+from gpushare.wishes import NodePolicy
+
+Verdict = Rank | Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What of a node is the same for all requests.
+
+    ``closed`` is why it takes none, else ``room`` is there, less what is expected, and ``bare``
+    without that. ``is_plain``: only room decides.
+    """
+
+    closed: Reason | None
+    room: Room | None = None
+    bare: Room | None = None
+    is_plain: bool = False
+
+
+def look(
+    account: NodeAccount | None,
+    closed: Reason | None,
+    unit_mib: int,
+    taken: Mapping[str, int] = NOTHING,
+) -> Look:
+    """Look at a node that takes nothing if it is ``closed``; ``taken`` is as in Room."""
+    if closed is not None or account is None:
+        return Look(closed or NO_CARDS)
+    bare = Room(account)
+    room = Room(account, taken) if taken else bare
+    is_plain = account.inventory.unit_mib == unit_mib
+    is_plain = is_plain and account.inventory.binding != EARLY_BINDING
+    return Look(None, room, bare, is_plain)
+
+
+def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node: str) -> Verdict:
+    """The rank of the node for such a pod, or why it does not fit there."""
+    room, bare = look.room, look.bare
+    if room is None or bare is None:
+        return look.closed or NO_CARDS
+    if not look.is_plain:
+        reason = cards.why_not(bare.account, request, unit_mib)
+        if reason is not None:
+            return reason
+    found = rank(room, request, policies, node)
+    if found is None and room is not bare:
+        found = rank(bare, request, policies, node)
+        if found is not None:
+            return (1, *found[1:])
+    if found is not None:
+        return found
+    return cards.why_not(bare.account, request, unit_mib) or NO_ROOM
+
+
+def request_of(pod: Pod, policies: Policies) -> Request:
+    """What the pod asks for; RequestError for what this configuration can grant nowhere."""
+    request = records.request_of(pod)
+    if request.wishes.node_policy is NodePolicy.SHAPE and not policies.shape:
+        raise RequestError(
+            f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "
+            "has none: write binpack or spread"
+        )
+    return request
+
+
+def cards_of(node: Node, unit_mib: int) -> tuple[Inventory | None, str, Reason | None]:
+    """The node's cards, what is wrong with its annotations, and why it takes no pods then."""
+    try:
+        found = inventory.of_node(node, unit_mib)
+    except RecordError as err:
+        return None, str(err), UNREADABLE
+    try:
+        return found and inventory.with_cordons(found, node), "", None
+    except RecordError as err:
+        return found, str(err), UNREADABLE_CORDON

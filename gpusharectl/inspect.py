@@ -1,0 +1,162 @@
+"""``gpushare inspect``: nodes, GPUs, who has how much of each, and what is free."""
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack, ExitStack, aclosing, suppress
+from typing import Final, Self
+
+import click
+import msgspec
+from rich.live import Live
+from rich.text import Text
+
+from gpushare.answers.inspect import ClusterView, NodeView
+from gpushare.contract import EXTENDER_PREFIX
+from gpushare.errors import UNDECODABLE, ApiError
+from gpushare.kube.client import Kube
+from gpusharectl import sight
+from gpusharectl.complete import complete_node
+from gpusharectl.drawing import draw
+from gpusharectl.exits import No
+from gpusharectl.listing import Listed, changes, listed
+from gpusharectl.options import Target, asks_an_extender
+from gpusharectl.reach import Extender, extender
+from gpusharectl.rights import Lacking
+from gpusharectl.sight import Sight
+from gpusharectl.terminal import console, document, show
+
+REACH_SECONDS: Final = 4.0
+
+_decode = msgspec.json.Decoder(ClusterView).decode
+_decode_node = msgspec.json.Decoder(NodeView).decode
+
+
+@click.command("inspect")
+@click.argument("node", required=False, shell_complete=complete_node)
+@click.option("-d", "--details", is_flag=True, help="With the pods on each GPU.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["wide", "json", "yaml"]),
+    help="wide: with model and UUID; the others are for programs.",
+)
+@click.option("-w", "--watch", is_flag=True, help="Draw again whenever something changes.")
+@asks_an_extender
+async def command(
+    target: Target, node: str | None, *, details: bool, output: str | None, watch: bool
+) -> None:
+    """Show nodes, their GPUs, who has how much of each, and what is free."""
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(target.connect())
+        reserves = await _Reserves.reach(stack, target, kube)
+        if not watch:
+            with _Screen(details=details, output=output) as screen:
+                screen.show(await _sight(kube, target, node, reserves))
+            return
+        found = await stack.enter_async_context(aclosing(changes(kube, target, node or "")))
+        with (
+            suppress(asyncio.CancelledError),  # Ctrl-C is how it ends
+            _Screen(details=details, output=output, again=True) as screen,
+        ):
+            async for each in found:
+                told, why = await reserves.told()
+                screen.show(_whole(each, node, told, why))
+
+
+class _Reserves:
+    """What only an extender knows, or why it is not to be had."""
+
+    def __init__(self, asked: Extender | None, why: str) -> None:
+        self._asked, self._why = asked, why
+
+    @classmethod
+    async def reach(cls, stack: AsyncExitStack, target: Target, kube: Kube) -> Self:
+        """Look for an extender, for a short while."""
+        try:
+            async with asyncio.timeout(REACH_SECONDS):
+                return cls(await stack.enter_async_context(extender(target, kube)), "")
+        except ApiError as err:
+            return cls(None, str(err))
+        except TimeoutError:
+            return cls(None, f"no extender answers within {REACH_SECONDS:g} s")
+
+    async def told(self) -> tuple[list[NodeView] | None, str]:
+        """All nodes as the extender has them; None, and why."""
+        if self._asked is None:
+            return None, self._why
+        try:
+            body = await self._asked.get(f"{EXTENDER_PREFIX}/inspect", seconds=REACH_SECONDS)
+            return [_decode_node(raw) for raw in _decode(body).nodes], ""
+        except ApiError as err:
+            return None, str(err)
+        except UNDECODABLE as err:
+            return None, f"{self._asked.where} answers what cannot be read: {err}"
+
+
+async def _sight(kube: Kube, target: Target, node: str | None, reserves: _Reserves) -> Sight:
+    told, why = await reserves.told()
+    try:
+        found = await listed(kube, target, node or "")
+    except Lacking as err:
+        if told is None:
+            raise
+        found = Listed([], [], complete=False, missing=(str(err),))
+    if told is not None and not found.nodes and found.missing:
+        whole = sight.of_extender(told, [f"as the extender counts it: {found.missing[0]}"])
+        return _one(whole, node) if node else whole
+    return _whole(found, node, told, why)
+
+
+def _whole(found: Listed, node: str | None, told: list[NodeView] | None, why: str) -> Sight:
+    missing = list(found.missing)
+    if told is None:
+        missing.append(f"reserves are not shown: {why}")
+    whole = sight.of_lists(
+        found.nodes, found.pods, told, complete=found.complete, not_shown=missing
+    )
+    return _one(whole, node) if node else whole
+
+
+def _one(whole: Sight, node: str) -> Sight:
+    found = sight.only(whole, node)
+    if not found.nodes and not found.pods:
+        raise No(f"node {node} is not there, or shares no GPU by memory")
+    return found
+
+
+class _Screen:
+    """Where the views go: one, or one after the other in the same place (``again``)."""
+
+    def __init__(self, *, details: bool, output: str | None, again: bool = False) -> None:
+        self._details, self._output, self._again = details, output, again
+        self._console = console()
+        self._live: Live | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._again and self._console.is_terminal and self._output in {None, "wide"}:
+            self._live = self._stack.enter_context(
+                Live(console=self._console, screen=True, auto_refresh=False)
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def show(self, found: Sight) -> None:
+        if self._output == "json" and self._again:
+            sys.stdout.write(msgspec.json.encode(found).decode() + "\n")  # a line each
+            sys.stdout.flush()
+        elif self._output in {"json", "yaml"}:
+            sys.stdout.write(document(found, self._output))
+            sys.stdout.flush()
+        else:
+            lines = self._lines(found)
+            if self._live is not None:
+                self._live.update(Text("\n").join(lines), refresh=True)
+            else:
+                show(lines, self._console)
+
+    def _lines(self, found: Sight) -> list[Text]:
+        columns = self._console.width if self._console.is_terminal else None
+        return list(draw(found, pods=self._details, wide=self._output == "wide", columns=columns))

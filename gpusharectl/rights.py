@@ -1,0 +1,54 @@
+"""Which right of Kubernetes a command lacks, in kubectl's words."""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from gpushare.errors import ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """``namespace`` is empty for all namespaces, and for what is in none (``is_namespaced``)."""
+
+    verb: str
+    resource: str
+    namespace: str = ""
+    is_namespaced: bool = True
+
+    @property
+    def text(self) -> str:
+        if not self.is_namespaced:
+            return f"{self.verb} {self.resource}"
+        where = f"namespace {self.namespace}" if self.namespace else "all namespaces"
+        return f"{self.verb} {self.resource} in {where}"
+
+    @property
+    def check(self) -> str:
+        """The command that says whether one has it."""
+        where = f" -n {self.namespace}" if self.namespace else " -A" if self.is_namespaced else ""
+        return f"kubectl auth can-i {self.verb} {self.resource}{where}"
+
+
+class Lacking(ApiError):
+    """A right is missing: ``rights`` are those that the request needs."""
+
+    def __init__(self, *rights: Right, code: int = HTTPStatus.FORBIDDEN) -> None:
+        wanted = " and ".join(right.text for right in rights)
+        checks = "; ".join(right.check for right in rights)
+        super().__init__(f"you lack the right to {wanted} ({checks})", code=code)
+        self.rights = rights
+
+
+LIST_NODES = Right("list", "nodes", is_namespaced=False)
+LIST_PODS = Right("list", "pods")
+
+
+def named(err: ApiError, *rights: Right) -> ApiError:
+    """The error to raise instead: where it was a refusal, one that names the right."""
+    if err.code == HTTPStatus.UNAUTHORIZED:
+        return ApiError(
+            "the API server does not know who you are: the credentials of the kubeconfig are "
+            f"missing or have ended ({err})",
+            code=err.code,
+        )
+    return Lacking(*rights) if err.code == HTTPStatus.FORBIDDEN else err

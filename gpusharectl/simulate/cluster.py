@@ -1,0 +1,287 @@
+"""A cluster that exists in memory alone, and where a pod goes in it (pure).
+
+What is decided here is decided by gpushare.placement and counted by gpushare.ledger, as in the
+extender. Of kube-scheduler's own rules those are kept that gpushare.placement knows: taints,
+selectors, required node affinity, and amounts.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from gpushare import records
+from gpushare.cards import Card, Request
+from gpushare.holds import Room
+from gpushare.ledger import Ledger, NodeAccount
+from gpushare.objects import Node, Pod
+from gpushare.placement import cards, constraints, verdict
+from gpushare.placement.amounts import Amounts, requests_of, room_of, short_of
+from gpushare.placement.fragmentation import fragmentation
+from gpushare.placement.index import Index
+from gpushare.placement.one_card import why_not_card
+from gpushare.placement.rank import Policies
+from gpushare.placement.reasons import NO_CARDS, Reason
+from gpushare.placement.verdict import Verdict
+from gpusharectl.simulate import view
+
+NODES_SHOWN: Final = 5  # of those that a waiting pod does not fit on
+# What a node that does not say how much it has of it is not asked for.
+UNSAID: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+
+
+class _Sum(NamedTuple):
+    """A node's part of the sums; ``free`` by card, ``wanted`` by pod and card."""
+
+    units: int
+    used: int
+    free: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+
+class Cluster:
+    """``unit_mib`` is the cluster's unit; ``policies`` hold where a pod has no wish."""
+
+    def __init__(self, unit_mib: int, policies: Policies) -> None:
+        self.unit_mib, self.policies = unit_mib, policies
+        self.ledger = Ledger()
+        self.closed: dict[str, Reason] = {}
+        self._wrong: dict[str, str] = {}
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, dict[str, Pod]] = {}  # bound ones, by node and uid
+        self._rooms: dict[str, Amounts] = {}
+        self._views: dict[str, view.Node] = {}
+        self._sums: dict[str, _Sum] = {}
+        self._index = Index(self.ledger.changes, self._names, self._judge)
+
+    def put_node(self, node: Node) -> None:
+        """A node is there, or is now as this one says; its pods stay."""
+        name = node.name
+        self._nodes[name] = node
+        found, wrong, closed = verdict.cards_of(node, self.unit_mib)
+        self._wrong[name] = wrong
+        self.closed.pop(name, None)
+        if closed is not None:
+            self.closed[name] = closed
+        self.ledger.set_inventory(name, found)
+        self._changed(name)
+        for pod in self._pods.get(name, {}).values():
+            self._count(pod)
+
+    def bind(self, pod: Pod) -> None:
+        """The pod runs on the node that it names."""
+        self._pods.setdefault(pod.node, {})[pod.uid] = pod
+        self._changed(pod.node)
+        self._count(pod)
+
+    def remove(self, pod: Pod) -> None:
+        """A bound pod is gone, and what it held is free."""
+        self._pods[pod.node].pop(pod.uid, None)
+        self.ledger.remove_share(pod.uid)
+        self._changed(pod.node)
+
+    def place(self, pod: Pod) -> Pod | None:
+        """Bind the pod to the best node that has cards for it; None if there is none.
+
+        It comes back as the extender would have bound it, with its decision. Raises RequestError
+        if what it asks for can be granted nowhere.
+        """
+        request = verdict.request_of(pod, self.policies)
+        asked = requests_of(pod)
+        for name in self._index.of(request).names:
+            if self._why_kept_off(pod, asked, name):
+                continue
+            chosen = cards.choose(self._account(name), request, self.policies.card)
+            assert chosen is not None, "a node that fits has cards"  # noqa: S101
+            bound = self._decided(pod, name, request, chosen)
+            self.bind(bound)
+            return bound
+        return None
+
+    def why_not(self, pod: Pod) -> Iterator[tuple[str, bool, str]]:
+        """Of each node whether kube-scheduler's own rules keep the pod off, and why it has it not.
+
+        The reason is empty where the pod would fit. May raise RequestError.
+        """
+        asked = requests_of(pod)
+        verdicts = self._index.of(verdict.request_of(pod, self.policies))
+        for name in self.sharing():
+            kept_off = self._why_kept_off(pod, asked, name)
+            if kept_off or name in verdicts.fits:
+                yield name, bool(kept_off), kept_off
+            else:
+                yield name, False, verdicts.refused.get(name, NO_CARDS).text
+
+    def knows(self, node: str) -> bool:
+        return node in self._nodes
+
+    def cards_of(self, pod: Pod) -> tuple[int, ...]:
+        """Indexes of the cards on which a bound pod has a share."""
+        share, stock = self.ledger.share(pod.uid), self.ledger.inventory(pod.node)
+        if share is None or stock is None:
+            return ()
+        return tuple(card.index for card in stock.cards if card.uuid in share.cards)
+
+    def units_of(self, pod: Pod) -> int:
+        """What a bound pod holds of each of its cards."""
+        share = self.ledger.share(pod.uid)
+        return share.units if share is not None else 0
+
+    def sharing(self) -> list[str]:
+        """Names of the nodes that share GPUs, or try to, in order."""
+        return sorted({*self.ledger.nodes(), *self.closed})
+
+    def nodes(self, touched: Iterable[str] = ()) -> tuple[view.Node, ...]:
+        """Every node that shares GPUs, or tries to, with all its cards."""
+        here = set(touched)
+        found = []
+        for name in self.sharing():
+            made = self._views.get(name)
+            if made is None:
+                made = self._views[name] = self._view(name)
+            found.append(replace(made, touched=True) if name in here else made)
+        return tuple(found)
+
+    def why_waits(self, pod: Pod, waiting: tuple[view.WaitingPod, ...]) -> view.Waiting:
+        """Why pods like this one wait, on which nodes, and card by card; may raise RequestError."""
+        request = verdict.request_of(pod, self.policies)
+        reasons: Counter[str] = Counter()
+        ranked: list[tuple[bool, int, str, str]] = []
+        for name, is_kept_off, text in self.why_not(pod):
+            account = self.ledger.account(name)
+            largest = account.largest_free[0] if account and account.largest_free else 0
+            reasons[text] += 1
+            ranked.append((is_kept_off, -largest, name, text))
+        ranked.sort()
+        shown = [self._node_why(name, text, request) for *_, name, text in ranked[:NODES_SHOWN]]
+        return view.Waiting(
+            pods=waiting,
+            priority=pod.priority,
+            units=request.units,
+            cards=request.card_count,
+            units_per_card=request.units_per_card,
+            says="",
+            reasons=dict(sorted(reasons.items(), key=lambda each: (-each[1], each[0]))),
+            nodes=tuple(shown),
+            nodes_left_out=len(ranked) - len(shown),
+        )
+
+    def sums(self) -> tuple[int, int, int, float]:
+        """Units, used units, the most free on one card that takes new pods, and fragmentation."""
+        free: Counter[int] = Counter()
+        wanted: Counter[int] = Counter()
+        units = used = 0
+        for name in self.ledger.nodes():
+            here = self._sums.get(name)
+            if here is None:
+                here = self._sums[name] = self._sum(name)
+            units += here.units
+            used += here.used
+            free.update(here.free)
+            wanted.update(here.wanted)
+        return units, used, max(free, default=0), round(fragmentation(free, wanted), 4)
+
+    def _sum(self, name: str) -> _Sum:
+        account = self._account(name)
+        return _Sum(
+            sum(entry.card.units for entry in account.cards),
+            sum(entry.card.units - entry.free for entry in account.cards),
+            account.largest_free,
+            tuple(s.units for s in self.ledger.shares(name) if not s.is_unplaced),
+        )
+
+    def _account(self, name: str) -> NodeAccount:
+        found = self.ledger.account(name)
+        assert found is not None, "asked only about nodes that have cards"  # noqa: S101
+        return found
+
+    def _decided(self, pod: Pod, node: str, request: Request, chosen: tuple[Card, ...]) -> Pod:
+        stock = self.ledger.inventory(node)
+        decision = records.decision_annotations(
+            request, chosen, is_legacy=stock is not None and stock.is_legacy, assume_time_ns=0
+        )
+        annotations = {**pod.annotations, **decision}
+        return replace(
+            pod,
+            metadata=replace(pod.metadata, annotations=annotations),
+            spec=replace(pod.spec, node_name=node),
+        )
+
+    def _count(self, pod: Pod) -> None:
+        share = records.share_of(pod, self.ledger.inventory(pod.node))
+        if share is not None:
+            self.ledger.put_share(share)
+
+    def _changed(self, name: str) -> None:
+        self.ledger.changes.add(name)
+        self._rooms.pop(name, None)
+        self._views.pop(name, None)
+        self._sums.pop(name, None)
+
+    def _names(self) -> Iterator[str]:
+        return chain(self.ledger.nodes(), self.closed)
+
+    def _judge(self, name: str, request: Request) -> Verdict:
+        look = verdict.look(self.ledger.account(name), self.closed.get(name), self.unit_mib)
+        return verdict.decide(look, request, self.policies, self.unit_mib, name)
+
+    def _why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:
+        """By which of kube-scheduler's own rules the pod is kept off a node."""
+        node = self._nodes[name]
+        rules = constraints.why_not(pod, node)
+        if rules:
+            return rules[0]
+        room = self._rooms.get(name)
+        if room is None:
+            room = room_of(node, self._pods.get(name, {}).values(), Room())
+            self._rooms[name] = room
+        short = short_of(room, asked)
+        missing = [each for each in short if each in node.allocatable or each not in UNSAID]
+        return f"node has too little allocatable left of {', '.join(missing)}" if missing else ""
+
+    def _node_why(self, name: str, text: str, request: Request) -> view.NodeWhy:
+        account = self.ledger.account(name)
+        if account is None:
+            return view.NodeWhy(name, text, ())
+        found = []
+        for entry in account.cards:
+            reason = why_not_card(account, entry, request, self.unit_mib)
+            why = reason.text if reason is not None else ""
+            found.append(view.CardWhy(entry.card.index, entry.free, why))
+        return view.NodeWhy(name, text, tuple(found))
+
+    def _view(self, name: str) -> view.Node:
+        shares = sorted(self.ledger.shares(name), key=lambda share: share.pod_key)
+        account = self.ledger.account(name)
+        node = self._nodes[name]
+        closed = self._wrong.get(name) or ("unschedulable" if node.spec.unschedulable else "")
+        found = []
+        for entry in account.cards if account is not None else ():
+            here = [share for share in shares if entry.card.uuid in share.cards]
+            found.append(
+                view.Card(
+                    index=entry.card.index,
+                    uuid=entry.card.uuid,
+                    model=entry.card.model,
+                    health=entry.card.health.value,
+                    cordoned=entry.card.is_cordoned,
+                    units=entry.card.units,
+                    used=entry.used,
+                    free=entry.free,
+                    pods=tuple(view.Share(s.namespace, s.name, s.units) for s in here),
+                )
+            )
+        unplaced = [share for share in shares if share.is_unplaced]
+        return view.Node(
+            name=name,
+            units=sum(card.units for card in found),
+            used=sum(card.units - card.free for card in found),
+            closed=closed,
+            touched=False,
+            cards=tuple(found),
+            unplaced=tuple(
+                view.Unplaced(s.namespace, s.name, s.units, s.why_unplaced) for s in unplaced
+            ),
+        )

@@ -1,0 +1,140 @@
+"""YAML files to documents that know on which line each of their parts stands (pure)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from gpushare.errors import SettingsError
+from gpusharectl.simulate.kubernetes_keys import Path
+
+MAX_DEPTH: Final = 60
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_FLOAT: Final = "tag:yaml.org,2002:float"
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+# libyaml's parser is ten times faster, and is in every wheel of PyYAML.
+_Fastest: Final = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+class _Loader(_Fastest):  # type: ignore[misc, valid-type] # one of two classes
+    """As Kubernetes reads YAML: times are text, and a number such as 0.5 is what is written."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way to set it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_constructor(_FLOAT, yaml.SafeLoader.construct_yaml_str)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object of a file; ``base`` is its place in the YAML document that ``root`` is."""
+
+    file: str
+    value: dict[str, Any]
+    root: yaml.Node
+    base: Path = ()
+
+    def wrong(self, place: Path, text: str) -> SettingsError:
+        """What is wrong at a place, to be raised: file, line, place, and what to do."""
+        line = _line(self.root, (*self.base, *place))
+        shown = shown_place(place)
+        return SettingsError(f"{self.file}:{line}: {shown + ': ' if shown else ''}{text}")
+
+    def below(self, place: Path, value: dict[str, Any]) -> "Document":
+        return Document(self.file, value, self.root, (*self.base, *place))
+
+
+def read(file: str, content: bytes) -> Iterator[Document]:
+    """The documents of a file that are not empty.
+
+    Raises SettingsError, with file and line, for what is no YAML, for a key that is there twice,
+    and for a document that is no object.
+    """
+    try:
+        loader = _Loader(content)
+        while loader.check_node():
+            root = loader.get_node()
+            line = root.start_mark.line + 1
+            _check(file, root, set(), 0)
+            value = loader.construct_document(root)
+            if value is None:
+                continue
+            if not isinstance(value, dict):
+                raise SettingsError(
+                    f"{file}:{line}: wanted a Kubernetes object, found {value!r:.60}"
+                )
+            yield Document(file, value, root)
+    except yaml.MarkedYAMLError as err:
+        mark = err.problem_mark or err.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        raise SettingsError(f"{file}:{line}: no YAML: {err.problem or err.context}") from err
+    except (yaml.YAMLError, ValueError, RecursionError) as err:
+        text = " ".join(str(err).split())[:200]
+        raise SettingsError(f"{file}:1: no YAML: {text or 'nested too deep'}") from err
+
+
+def shown_place(place: Path) -> str:
+    """A place as a person writes it: ``spec.containers[0].name``."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place]
+    return "".join(parts).removeprefix(".")
+
+
+def _check(file: str, node: yaml.Node, seen: set[int], depth: int) -> None:
+    """Refuse what YAML itself would take in silence, and what a terminal must not be sent."""
+    if id(node) in seen:
+        return  # an alias
+    seen.add(id(node))
+    line = node.start_mark.line + 1
+    if depth > MAX_DEPTH:
+        raise SettingsError(f"{file}:{line}: is nested too deep")
+    if isinstance(node, yaml.ScalarNode):
+        text = node.value
+        if not text.isprintable() and any(not c.isprintable() and c not in "\n\t" for c in text):
+            raise SettingsError(f"{file}:{line}: {text!r:.60} has characters that cannot be shown")
+    elif isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _check(file, each, seen, depth + 1)
+    elif isinstance(node, yaml.MappingNode):
+        _check_keys(file, node)
+        for key, value in node.value:
+            _check(file, key, seen, depth + 1)
+            _check(file, value, seen, depth + 1)
+
+
+def _check_keys(file: str, node: yaml.MappingNode) -> None:
+    there: dict[str, int] = {}
+    for key, _ in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise SettingsError(f"{file}:{line}: a key that is no word")
+        if key.tag == _MERGE:
+            continue
+        if key.value in there:
+            first = there[key.value]
+            text = f"{key.value[:60]!r} is there twice, first on line {first}"
+            raise SettingsError(f"{file}:{line}: {text}")
+        there[key.value] = line
+
+
+def _line(root: yaml.Node, place: Path) -> int:
+    """The line of a place, or of what it is missing in."""
+    node, line = root, int(root.start_mark.line) + 1
+    for part in place:
+        if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            if part >= len(node.value):
+                break
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        elif isinstance(node, yaml.MappingNode):
+            found = [each for each in node.value if each[0].value == part]
+            if not found:
+                break
+            key, node = found[0]
+            line = key.start_mark.line + 1
+        else:
+            break
+    return line

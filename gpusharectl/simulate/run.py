@@ -1,0 +1,225 @@
+"""A scenario from its first moment to its last, step by step, in no time (pure).
+
+A step is all that happens at one time: nodes change, pods go, then those that wait and those that
+come are tried, by priority and then by age, as kube-scheduler's queue has them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from gpushare.contract import (
+    ANNOTATION_CARD_MODELS,
+    ANNOTATION_CARD_POLICY,
+    ANNOTATION_CARDS_NOT,
+    ANNOTATION_CARDS_ONLY,
+    ANNOTATION_NODE_POLICY,
+    LABEL_CARD_COUNT,
+)
+from gpushare.errors import RequestError
+from gpushare.objects import Pod
+from gpushare.placement.rank import Policies
+from gpushare.placement.verdict import request_of
+from gpusharectl.simulate import view
+from gpusharectl.simulate.cluster import Cluster
+from gpusharectl.simulate.scenario import PodEvent, Scenario
+
+WISHES: Final = (
+    ANNOTATION_NODE_POLICY,
+    ANNOTATION_CARD_POLICY,
+    ANNOTATION_CARD_MODELS,
+    ANNOTATION_CARDS_ONLY,
+    ANNOTATION_CARDS_NOT,
+)
+NOT_SIMULATED: Final = (
+    "kube-scheduler's own scores and its sampling of nodes: which node is gpushare's rank alone",
+    "preemption: no pod is evicted for another",
+    "autoscaling: no node comes because a pod waits",
+    "time between two decisions, and what fails after one",
+)
+
+
+@dataclass(slots=True)
+class _Pod:
+    """A pod in the queue; of those of the same ``kind`` all fit or none."""
+
+    event: PodEvent
+    number: int
+    kind: bytes
+    says: str = ""  # why no node could ever have it
+
+    @property
+    def turn(self) -> tuple[int, int, int]:
+        return -self.event.pod.priority, self.event.at, self.number
+
+
+@dataclass(slots=True)
+class _Moment:
+    """What is due at one time."""
+
+    nodes: list[int] = field(default_factory=list)
+    come: list[int] = field(default_factory=list)
+    go: list[int] = field(default_factory=list)
+
+
+class Run:
+    """``steps`` may be taken once. The same scenario and policies always give the same steps."""
+
+    def __init__(self, scenario: Scenario, policies: Policies) -> None:
+        self.cluster = Cluster(scenario.unit_mib, policies)
+        self.scenario, self.policies = scenario, policies
+        self._bound: dict[int, Pod] = {}
+        self._queue: dict[int, _Pod] = {}
+        self._happened: list[view.Happened] = []
+        self._touched: set[str] = set()
+
+    @property
+    def head(self) -> view.Head:
+        """What holds for all steps."""
+        named = sorted(self.scenario.named.items())
+        return view.Head(
+            version=view.VERSION,
+            unit_mib=self.scenario.unit_mib,
+            node_policy=self.policies.node.value,
+            card_policy=self.policies.card.value,
+            not_simulated=(*NOT_SIMULATED, *(f"{text} ({n} pods)" for text, n in named)),
+            ignored=tuple(f"{text} ({n})" for text, n in sorted(self.scenario.ignored.items())),
+        )
+
+    def steps(self) -> Iterator[view.Step]:
+        """One step for each time at which anything happens."""
+        moments: dict[int, _Moment] = {}
+        for number, event in enumerate(self.scenario.nodes):
+            moments.setdefault(event.at, _Moment()).nodes.append(number)
+        for number, pod in enumerate(self.scenario.pods):
+            moments.setdefault(pod.at, _Moment()).come.append(number)
+            if pod.delete is not None:
+                moments.setdefault(pod.delete, _Moment()).go.append(number)
+        for number, at in enumerate(sorted(moments), 1):
+            yield self._step(number, at, moments[at])
+
+    def _step(self, number: int, at: int, due: _Moment) -> view.Step:
+        self._happened, self._touched = [], set()
+        for each in due.nodes:
+            self._change(at, each)
+        for each in due.go:
+            self._go(at, each)
+        fresh: list[_Pod] = []
+        for each in due.come:
+            made = self._come(each)
+            if made is not None:
+                fresh.append(made)
+        tried = list(self._queue.values()) if due.nodes or due.go else fresh
+        self._try(at, tried)
+        waits = {id(each) for each in self._queue.values()}
+        for pod in fresh:
+            if id(pod) in waits:
+                self._tell("refused" if pod.says else "waits", pod.event.pod, text=pod.says)
+        units, used, largest, fragmentation = self.cluster.sums()
+        return view.Step(
+            number=number,
+            at=at,
+            units=units,
+            used=used,
+            largest_free=largest,
+            fragmentation=fragmentation,
+            happened=tuple(self._happened),
+            nodes=self.cluster.nodes(self._touched),
+            waiting=self._waiting(),
+        )
+
+    def _change(self, at: int, number: int) -> None:
+        node = self.scenario.nodes[number].node
+        text = "changes" if self.cluster.knows(node.name) else "comes"
+        self.cluster.put_node(node)
+        if at:
+            self._touched.add(node.name)
+            self._happened.append(view.Happened("node", node=node.name, text=text))
+
+    def _come(self, number: int) -> _Pod | None:
+        """A pod is created; None where it is bound already."""
+        event = self.scenario.pods[number]
+        pod = event.pod
+        if pod.node:
+            self.cluster.bind(pod)
+            self._bound[number] = pod
+            if self.cluster.units_of(pod):
+                known = self.cluster.knows(pod.node)
+                self._placed("bound", pod, text="" if known else "its node is in no file")
+            return None
+        made = self._queue[number] = _Pod(event, number, _kind(pod))
+        gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+        try:
+            request_of(pod, self.policies)
+        except RequestError as err:
+            made.says = str(err)
+        if gates:
+            made.says = f"kube-scheduler does not look at it before its gates go: {gates[0]}"
+        return made
+
+    def _go(self, at: int, number: int) -> None:
+        waiting = self._queue.pop(number, None)
+        if waiting is not None:
+            self._tell("gave-up", waiting.event.pod, waited=at - waiting.event.at)
+            return
+        pod = self._bound.pop(number)
+        if self.cluster.units_of(pod):
+            self._placed("deleted", pod)
+        self.cluster.remove(pod)
+
+    def _try(self, at: int, pods: list[_Pod]) -> None:
+        refused: set[bytes] = set()  # within one step room only becomes less
+        for each in sorted(pods, key=lambda each: each.turn):
+            if each.says or each.kind in refused:
+                continue
+            bound = self.cluster.place(each.event.pod)
+            if bound is None:
+                refused.add(each.kind)
+                continue
+            del self._queue[each.number]
+            self._bound[each.number] = bound
+            self._placed("placed", bound, waited=at - each.event.at)
+
+    def _placed(self, what: str, pod: Pod, *, waited: int = 0, text: str = "") -> None:
+        self._touched.add(pod.node)
+        self._happened.append(
+            view.Happened(
+                what,
+                pod.metadata.namespace,
+                pod.metadata.name,
+                node=pod.node,
+                cards=self.cluster.cards_of(pod),
+                units=self.cluster.units_of(pod),
+                waited=waited,
+                text=text,
+            )
+        )
+
+    def _tell(self, what: str, pod: Pod, *, waited: int = 0, text: str = "") -> None:
+        self._happened.append(
+            view.Happened(what, pod.metadata.namespace, pod.metadata.name, waited=waited, text=text)
+        )
+
+    def _waiting(self) -> tuple[view.Waiting, ...]:
+        groups: dict[tuple[bytes, str], list[_Pod]] = {}
+        for each in sorted(self._queue.values(), key=lambda each: each.turn):
+            groups.setdefault((each.kind, each.says), []).append(each)
+        return tuple(self._group(says, pods) for (_, says), pods in groups.items())
+
+    def _group(self, says: str, pods: list[_Pod]) -> view.Waiting:
+        names = tuple(
+            view.WaitingPod(p.event.pod.metadata.namespace, p.event.pod.metadata.name, p.event.at)
+            for p in pods
+        )
+        pod = pods[0].event.pod
+        if not says:
+            return self.cluster.why_waits(pod, names)
+        return view.Waiting(names, pod.priority, 0, 0, 0, says, {}, (), 0)
+
+
+def _kind(pod: Pod) -> bytes:
+    """The same for pods that ask for the same, and may be on the same nodes."""
+    metadata = (pod.labels.get(LABEL_CARD_COUNT), [pod.annotations.get(key) for key in WISHES])
+    return msgspec.json.encode((metadata, pod.spec), order="sorted")

@@ -1,0 +1,334 @@
+"""What happens when: nodes and pods with their times, from documents (pure)."""
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from gpushare import inventory
+from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
+from gpushare.errors import RecordError, RequestError
+from gpushare.holds import Room
+from gpushare.objects import Node, Pod
+from gpushare.placement.amounts import requests_of, room_of
+from gpushare.records import asks_for_share
+from gpusharectl.simulate import kubernetes_keys
+from gpusharectl.simulate.documents import Document
+from gpusharectl.simulate.kubernetes_keys import Keys, Path
+from gpusharectl.simulate.short_cards import stock
+
+GIB: Final = 1024
+MAX_PODS: Final = 100_000  # of one template
+HOSTNAME: Final = "kubernetes.io/hostname"
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+_TIME: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?", re.ASCII)
+_Times = tuple[int, int | None]  # at, delete
+_LISTS: Final = frozenset({"List", "NodeList", "PodList"})
+_WORKLOADS: Final = frozenset({"Deployment", "Job", "ReplicaSet", "StatefulSet"})
+_KINDS: Final = ("Node", "Pod", *sorted(_WORKLOADS))
+_FOUND_AT: Final = re.compile(r"(?P<text>.*?) - at `\$(?P<place>.*)`", re.DOTALL)
+_PART: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<number>\d+)\]|\[\.\.\.\]")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """From ``at`` (seconds) on the node is as this one says."""
+
+    at: int
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    """A pod that is created at ``at`` and gone at ``delete``, if it ever goes; both in seconds."""
+
+    at: int
+    delete: int | None
+    pod: Pod
+
+
+@dataclass(slots=True)
+class Scenario:
+    """``unit_mib`` is what the nodes say of their unit, None where none says.
+
+    ``ignored`` names what was read and decides nothing here; ``named`` what decides in a cluster
+    and is not simulated, as the pods that ask for it name it.
+    """
+
+    nodes: list[NodeEvent] = field(default_factory=list)
+    pods: list[PodEvent] = field(default_factory=list)
+    unit_mib: int = GIB
+    ignored: Counter[str] = field(default_factory=Counter)
+    named: Counter[str] = field(default_factory=Counter)
+
+
+def build(documents: Iterable[Document], unit_mib: int | None = None) -> Scenario:
+    """The scenario of all documents; SettingsError, with file and line, for what cannot be used.
+
+    ``unit_mib``: the cluster's unit; where None, that of the first inventory, else one GiB.
+    """
+    found = list(_objects(documents))
+    unit = unit_mib or next((u for doc in found if (u := _unit_of(doc)) is not None), GIB)
+    builder = _Builder(unit)
+    for doc in found:
+        builder.add(doc)
+    return builder.scenario
+
+
+def _objects(documents: Iterable[Document]) -> Iterator[Document]:
+    """Each object by itself: what ``kubectl get -o yaml`` writes is one list of them."""
+    for doc in documents:
+        if doc.value.get("kind") not in _LISTS:
+            yield doc
+            continue
+        items = doc.value.get("items") or []
+        if not isinstance(items, list):
+            raise doc.wrong(("items",), "wanted a list of objects")
+        for number, item in enumerate(items):
+            if not isinstance(item, dict):
+                raise doc.wrong(("items", number), "wanted a Kubernetes object")
+            # The items of a PodList do not say what they are.
+            kind = (
+                {"kind": str(doc.value["kind"]).removesuffix("List")} if "kind" not in item else {}
+            )
+            yield doc.below(("items", number), {**kind, **item})
+
+
+def _unit_of(doc: Document) -> int | None:
+    metadata = doc.value.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    text = annotations.get(ANNOTATION_INVENTORY) if isinstance(annotations, dict) else None
+    if doc.value.get("kind") != "Node" or not isinstance(text, str):
+        return None
+    try:
+        return inventory.decode(text).unit_mib
+    except RecordError:
+        return None  # the node takes no pods, and says so
+
+
+class _Builder:
+    def __init__(self, unit_mib: int) -> None:
+        self.scenario = Scenario(unit_mib=unit_mib)
+        self._pods: dict[str, tuple[int, int | None]] = {}
+        self._nodes: set[tuple[str, int]] = set()
+
+    def add(self, doc: Document) -> None:
+        kind = doc.value.get("kind")
+        if not isinstance(kind, str):
+            raise doc.wrong((), f"wanted a Kubernetes object with a kind, found kind {kind!r:.40}")
+        if kind == "Node":
+            self._node(doc)
+        elif kind == "Pod":
+            self._check(doc, kubernetes_keys.POD)
+            times, name = _times(doc), _name(doc)
+            value = {key: doc.value.get(key) for key in ("metadata", "spec", "status")}
+            self._put(doc, (), _convert(doc, (), _present(value), Pod), name, times)
+        elif kind in _WORKLOADS:
+            self._workload(doc, kind)
+        else:
+            near = difflib.get_close_matches(kind, (*_KINDS, *_LISTS), 1, 0.8)
+            if near:
+                raise doc.wrong(("kind",), f"there is no {kind}: did you mean {near[0]}?")
+            self.scenario.ignored[f"kind {kind}"] += 1
+
+    def _node(self, doc: Document) -> None:
+        self._check(doc, kubernetes_keys.NODE)
+        at, name = _time(doc, "at") or 0, _name(doc)
+        if (name, at) in self._nodes:
+            raise doc.wrong(("metadata", "name"), f"node {name} is there twice at {at}s")
+        self._nodes.add((name, at))
+        value = {key: doc.value.get(key) or {} for key in ("metadata", "spec", "status")}
+        node = _convert(doc, (), value, Node)
+        status = node.status
+        if status.allocatable is None:  # the API server's default
+            status = replace(status, allocatable=status.capacity)
+        labels = {HOSTNAME: name, **node.labels}  # the kubelet sets it
+        node = replace(node, metadata=replace(node.metadata, labels=labels), status=status)
+        if "cards" in doc.value:
+            if ANNOTATION_INVENTORY in node.annotations:
+                raise doc.wrong(("cards",), f"is there beside annotation {ANNOTATION_INVENTORY}")
+            node = self._with_cards(doc, node)
+        try:
+            room_of(node, (), Room())
+        except RequestError as err:
+            raise doc.wrong(("status", "allocatable"), str(err)) from err
+        self.scenario.nodes.append(NodeEvent(at, node))
+
+    def _with_cards(self, doc: Document, node: Node) -> Node:
+        """The node with what its plugin would write on it."""
+        found = stock(doc, node.name, self.scenario.unit_mib)
+        healthy = sum(card.units for card in found.cards if card.is_healthy)
+        count = {RESOURCE_COUNT: len(found.cards)}
+        capacity = {RESOURCE_MEMORY: sum(card.units for card in found.cards), **count}
+        allocatable: dict[str, str | int] = {RESOURCE_MEMORY: healthy, **count}
+        annotations = {**node.annotations, ANNOTATION_INVENTORY: inventory.encode(found)}
+        return replace(
+            node,
+            metadata=replace(node.metadata, annotations=annotations),
+            status=replace(
+                node.status,
+                capacity={**node.capacity, **capacity},
+                allocatable={**node.allocatable, **allocatable},
+            ),
+        )
+
+    def _workload(self, doc: Document, kind: str) -> None:
+        self._check(doc, kubernetes_keys.WORKLOAD)
+        times = _times(doc)
+        spec = doc.value.get("spec")
+        template = spec.get("template") if isinstance(spec, dict) else None
+        if not isinstance(spec, dict) or not isinstance(template, dict):
+            raise doc.wrong(("spec", "template"), "is missing: wanted the pods' template")
+        wanted = "parallelism" if kind == "Job" else "replicas"
+        count = 1 if spec.get(wanted) is None else spec[wanted]
+        if type(count) is not int or not 0 <= count <= MAX_PODS:
+            text = f"{count!r:.40}: write a number of pods from 0 to {MAX_PODS}"
+            raise doc.wrong(("spec", wanted), text)
+        if kind == "Job" and type(spec.get("completions")) is int:
+            count = min(count, spec["completions"])
+        name = _name(doc)
+        metadata = doc.value["metadata"]
+        inner = template.get("metadata") or {}
+        if not isinstance(inner, dict):
+            raise doc.wrong(("spec", "template", "metadata"), "wanted keys with values")
+        value = {
+            "metadata": {**inner, "namespace": metadata.get("namespace")},
+            "spec": template.get("spec"),
+            "status": None,
+        }
+        first = 0 if kind == "StatefulSet" else 1
+        place: Path = ("spec", "template")
+        if count:
+            made = _convert(doc, place, _present(value), Pod)
+            for number in range(first, first + count):
+                self._put(doc, place, made, f"{name}-{number}", times)
+
+    def _put(self, doc: Document, place: Path, pod: Pod, name: str, times: _Times) -> None:
+        at, delete = times
+        namespace = pod.metadata.namespace or "default"
+        if not _NAME.fullmatch(namespace):
+            raise doc.wrong(("metadata", "namespace"), f"{namespace!r:.80} is no namespace's name")
+        if not pod.containers:
+            raise doc.wrong((*place, "spec", "containers"), "is missing: a pod has at least one")
+        key = f"{namespace}/{name}"
+        metadata = replace(pod.metadata, name=name, namespace=namespace, uid=key)
+        pod = replace(pod, metadata=metadata)
+        try:
+            requests_of(pod)
+        except RequestError as err:
+            raise doc.wrong((*place, "spec"), str(err)) from err
+        if pod.is_terminal:
+            self.scenario.ignored["pods that have ended"] += 1
+            return
+        if not pod.node and not asks_for_share(pod):
+            self.scenario.ignored[f"unbound pods that ask for no {RESOURCE_MEMORY}"] += 1
+            return
+        before = self._pods.get(key)
+        if before is not None and (before[1] is None or before[1] > at):
+            raise doc.wrong(("metadata", "name"), f"pod {key} is there twice at {at}s")
+        self._pods[key] = at, delete
+        self._note(doc, place, pod)
+        self.scenario.pods.append(PodEvent(at, delete, pod))
+
+    def _note(self, doc: Document, place: Path, pod: Pod) -> None:
+        """Count what the pod names that kube-scheduler decides by, and that is not simulated."""
+        if pod.node:
+            return
+        value: Any = doc.value
+        for part in (*place, "spec"):
+            value = value.get(part) or {}
+        affinity = pod.spec.affinity
+        between = affinity and (affinity.pod_affinity or affinity.pod_anti_affinity)
+        containers = [each for each in value.get("containers") or () if each]
+        ports = [port for each in containers for port in _list(each.get("ports"))]
+        there = {
+            "affinity between pods": between,
+            "preferred node affinity": affinity
+            and affinity.node_affinity
+            and affinity.node_affinity.preferred,
+            "topology spread": pod.spec.topology_spread_constraints,
+            "volumes": value.get("volumes"),
+            "resource claims": value.get("resourceClaims"),
+            "resources of the pod as a whole": value.get("resources"),
+            "host ports": any(isinstance(port, dict) and port.get("hostPort") for port in ports),
+            "priorityClassName (give spec.priority; 0 was taken)": value.get("priorityClassName")
+            and pod.spec.priority is None,
+        }
+        self.scenario.named.update(text for text, is_there in there.items() if is_there)
+
+    def _check(self, doc: Document, keys: Keys) -> None:
+        """Refuse keys that there are none of, but in what an API server has sent."""
+        metadata = doc.value.get("metadata")
+        if isinstance(metadata, dict) and metadata.get("uid"):
+            return
+        for place, text in kubernetes_keys.unknown(doc.value, keys):
+            raise doc.wrong(place, text)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _present(value: dict[str, Any]) -> dict[str, Any]:
+    """Without what is not there: on this wire absent and null mean the same."""
+    metadata = {k: v for k, v in (value["metadata"] or {}).items() if v is not None}
+    return {
+        "metadata": metadata,
+        "spec": value["spec"] or {},
+        "status": value["status"] or {},
+    }
+
+
+_T = TypeVar("_T", Node, Pod)
+
+
+def _convert(doc: Document, place: Path, value: dict[str, Any], kind: type[_T]) -> _T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as err:
+        match = _FOUND_AT.fullmatch(str(err))
+        text, found = (match["text"], match["place"]) if match else (str(err), "")
+        where: Path = tuple(
+            int(part["number"]) if part["number"] else part["key"]
+            for part in _PART.finditer(found)
+            if part["number"] or part["key"]
+        )
+        hint = ": write it in quotes" if text.startswith("Expected `str`") else ""
+        raise doc.wrong((*place, *where), text.replace("`", "") + hint) from err
+
+
+def _name(doc: Document) -> str:
+    metadata = doc.value.get("metadata")
+    if not isinstance(metadata, dict):
+        raise doc.wrong(("metadata",), "wanted keys with values, name among them")
+    name = metadata.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        text = f"wanted a name of lower case letters, digits, '-' and '.', found {name!r:.80}"
+        raise doc.wrong(("metadata", "name"), text)
+    return name
+
+
+def _times(doc: Document) -> _Times:
+    at, delete = _time(doc, "at") or 0, _time(doc, "delete")
+    if delete is not None and delete <= at:
+        raise doc.wrong(("delete",), f"{delete}s is not after at: {at}s")
+    return at, delete
+
+
+def _time(doc: Document, key: str) -> int | None:
+    """Seconds; None where nothing is written."""
+    value = doc.value.get(key)
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value < 10**9:
+        return value
+    match = _TIME.fullmatch(value) if isinstance(value, str) and value else None
+    if match is None:
+        raise doc.wrong((key,), f"{value!r:.40}: write a time as 90s, 5m or 1h30m")
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return hours * 3600 + minutes * 60 + seconds

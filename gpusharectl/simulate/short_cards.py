@@ -1,0 +1,72 @@
+"""``cards:`` of a Node in a file: an inventory that nobody has to write as JSON (pure).
+
+cards: 2 x 16                    # two cards of 16 units
+cards: [4 x 16 Tesla T4, 1 x 80 NVIDIA A100]
+cards: [{units: 16, health: unhealthy}, {count: 3, units: 16, model: Tesla T4}]
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gpushare.cards import Card, Health, Inventory
+from gpushare.quantity import MAX_UNITS
+from gpusharectl.simulate.documents import Document
+from gpusharectl.simulate.kubernetes_keys import Path
+
+MAX_CARDS: Final = 64  # of one node
+_TEXT: Final = re.compile(r"\s*(\d{1,9})\s*x\s*(\d{1,18})(?:\s+(\S.*?))?\s*", re.ASCII)
+_WANTED: Final = "write a number of cards and their units, as 2 x 16, or 2 x 16 Tesla T4"
+_KEYS: Final = ("count", "units", "model", "health")
+
+
+def stock(doc: Document, node: str, unit_mib: int) -> Inventory:
+    """The cards of a node, GPU-<node>-0 and so on; SettingsError for what cannot be read."""
+    value = doc.value["cards"]
+    entries = value if isinstance(value, list) else [value]
+    cards: list[Card] = []
+    for number, entry in enumerate(entries):
+        place: Path = ("cards", number) if isinstance(value, list) else ("cards",)
+        for units, model, health in _entry(doc, place, entry):
+            index = len(cards)
+            made = Card(
+                index=index,
+                uuid=f"GPU-{node}-{index}",
+                units=units,
+                health=health,
+                minor=index,
+                model=model,
+                memory_mib=units * unit_mib,
+            )
+            cards.append(made)
+    if not 1 <= len(cards) <= MAX_CARDS:
+        raise doc.wrong(("cards",), f"{len(cards)} cards: a node has 1 to {MAX_CARDS} here")
+    return Inventory(unit_mib, tuple(cards), plugin="simulated", binding="late")
+
+
+def _entry(doc: Document, place: Path, entry: Any) -> Iterator[tuple[int, str, Health]]:
+    match = _TEXT.fullmatch(entry) if isinstance(entry, str) else None
+    if match is not None:
+        entry = {"count": int(match[1]), "units": int(match[2]), "model": match[3] or ""}
+    if not isinstance(entry, dict):
+        raise doc.wrong(place, f"{entry!r:.60}: {_WANTED}")
+    for key in entry:
+        if key not in _KEYS:
+            raise doc.wrong((*place, key), f"there is no such key: there are {', '.join(_KEYS)}")
+    count = _number(doc, place, entry, "count", MAX_CARDS)
+    units = _number(doc, place, entry, "units", MAX_UNITS // MAX_CARDS // 2**20)
+    model, health = entry.get("model", ""), entry.get("health", Health.HEALTHY.value)
+    if not isinstance(model, str):
+        raise doc.wrong((*place, "model"), f"{model!r:.60}: write it in quotes")
+    if health not in list(Health):
+        raise doc.wrong((*place, "health"), f"{health!r:.60}: write {' or '.join(Health)}")
+    for _ in range(count):
+        yield units, model, Health(health)
+
+
+def _number(doc: Document, place: Path, entry: dict[str, Any], key: str, most: int) -> int:
+    value = entry.get(key, 1 if key == "count" else None)
+    if type(value) is not int or not 1 <= value <= most:
+        found = "is missing" if value is None else f"{value!r:.40}"
+        raise doc.wrong((*place, key), f"{found}: write a number from 1 to {most}")
+    return value

@@ -1,0 +1,329 @@
+"""The Helm chart renders what kustomize renders, and refuses what neither could."""
+
+import copy
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from extender.configuration import Configuration
+from extender.configuration_file import parse
+from localcluster.tools import tool
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "daemonset/chart"
+DRIVER = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+
+# The first test may have to build helm.
+pytestmark = pytest.mark.timeout(1800)
+
+SAME = {
+    "daemonset/base": {},
+    "daemonset/overlays/before-1.30": {"policies": False},
+    "daemonset/overlays/default-runtime": {"plugin": {"runtimeClassName": ""}},
+    "daemonset/overlays/driver-root": {"plugin": {"driverRoot": DRIVER}},
+    "daemonset/overlays/early-binding": {"plugin": {"binding": "early"}},
+    "daemonset/overlays/inject-cdi": {"plugin": {"injectCdi": True}},
+    "daemonset/overlays/process-memory": {"plugin": {"processMemory": True}},
+    "daemonset/overlays/second-scheduler": {"scheduler": "second"},
+}
+OF_COMPONENTS = {
+    "before-1.30": {"policies": False},
+    "default-runtime": {"plugin": {"runtimeClassName": ""}},
+    "driver-root": {"plugin": {"driverRoot": DRIVER}},
+    "early-binding": {"plugin": {"binding": "early"}},
+    "inject-cdi": {"plugin": {"injectCdi": True}},
+    "network-policy": {"networkPolicy": True},
+    "process-memory": {"plugin": {"processMemory": True}},
+    "scheduler-name": {"schedulerNames": ["default-scheduler"]},
+    "signed-kubelet": {"plugin": {"signedKubelet": True}},
+}
+
+
+def helm(command: str, values: dict[str, Any], *, namespace: str = "gpushare-system") -> str:
+    """What helm prints; AssertionError with what it says against the values."""
+    words = [tool("helm", print), command, *(["gpushare"] if command == "template" else []), CHART]
+    done = subprocess.run(
+        [*words, "--namespace", namespace, "--values", "-"],
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if not line.startswith("level=INFO")]
+        raise AssertionError("\n".join(said))
+    return done.stdout
+
+
+def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(helm("template", values)) if each]
+
+
+def comparable(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """Objects by what they are, less what the two tools do each in its way.
+
+    kustomize puts a hash into a ConfigMap's name and the Namespace among the objects; Helm makes
+    pods anew by an annotation. Lists whose order says nothing are put in order.
+    """
+    found = {}
+    for each in copy.deepcopy(objects):
+        if each["kind"] == "Namespace":
+            continue
+        if each["kind"] == "ConfigMap":
+            each["metadata"]["name"] = unhashed(each["metadata"]["name"])
+            each["data"] = {key: yaml.safe_load(text) for key, text in each["data"].items()}
+        if each["kind"] in {"DaemonSet", "Deployment"}:
+            template = each["spec"]["template"]
+            for key in template["metadata"].pop("annotations", {}):
+                assert key.startswith("checksum/")
+            order(template["spec"])
+        found[each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]] = each
+    return found
+
+
+def unhashed(name: str) -> str:
+    return re.sub(r"-[a-z0-9]{10}$", "", name)
+
+
+def order(pod: dict[str, Any]) -> None:
+    pod["volumes"].sort(key=lambda each: each["name"])
+    for volume in pod["volumes"]:
+        if "configMap" in volume:
+            volume["configMap"]["name"] = unhashed(volume["configMap"]["name"])
+    for container in pod["containers"]:
+        container.get("args", []).sort()
+        container.get("env", []).sort(key=lambda each: each["name"])
+        container["volumeMounts"].sort(key=lambda each: each["mountPath"])
+
+
+def own(resource: str, *components: str) -> str:
+    return yaml.safe_dump(
+        {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [f"../gpushare/daemonset/{resource}"],
+            "components": [f"../gpushare/daemonset/components/{name}" for name in components],
+        }
+    )
+
+
+def merged(*values: dict[str, Any]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for each in values:
+        for key, value in each.items():
+            both = isinstance(value, dict) and key in whole
+            whole[key] = {**whole[key], **value} if both else value
+    return whole
+
+
+def test_no_overlay_and_no_component_is_left_out():
+    overlays = {str(each.relative_to(ROOT)) for each in ROOT.glob("daemonset/overlays/*")}
+    assert set(SAME) == {"daemonset/base", *overlays}
+    assert set(OF_COMPONENTS) == {each.name for each in ROOT.glob("daemonset/components/*")}
+
+
+@pytest.mark.parametrize("folder", SAME)
+def test_the_chart_renders_the_objects_of_an_overlay(render, folder):
+    assert comparable(rendered(SAME[folder])) == comparable(render(folder).all)
+
+
+@pytest.mark.parametrize("component", OF_COMPONENTS)
+def test_the_chart_renders_the_objects_of_a_component(render_own, component):
+    wanted = render_own(own("base", component))
+    assert comparable(rendered(OF_COMPONENTS[component])) == comparable(wanted.all)
+
+
+@pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
+def test_the_chart_renders_a_second_scheduler_with_components(render_own, binding):
+    names = (binding, "driver-root", "network-policy", "process-memory", "signed-kubelet")
+    wanted = render_own(own("overlays/second-scheduler", *names))
+    values = merged({"scheduler": "second"}, *(OF_COMPONENTS[each] for each in names))
+    assert comparable(rendered(values)) == comparable(wanted.all)
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
+    (found,) = [
+        each for each in objects if each["kind"] == kind and name in ("", each["metadata"]["name"])
+    ]
+    return found
+
+
+def test_values_reach_the_extenders_file_and_what_they_leave_out_stays():
+    values = {
+        "unit": "256MiB",
+        "extender": {
+            "configuration": {
+                "logLevel": "debug",
+                "leaderElection": {"leaseSeconds": 9.0},
+                "policy": {"node": "spread"},
+            }
+        },
+    }
+    text = of_kind(rendered(values), "ConfigMap")["data"]["extender.yaml"]
+    found = parse(text.encode())
+    assert (found.memory_unit, found.log_level, found.policy.node) == ("256MiB", "debug", "spread")
+    shipped = parse((ROOT / "daemonset/base/configuration/extender.yaml").read_bytes())
+    assert found.leader_election is not None
+    assert shipped.leader_election is not None
+    assert found.leader_election.lease_seconds == 9.0
+    assert found.leader_election.tls == shipped.leader_election.tls
+
+
+def test_a_changed_file_makes_the_extenders_pods_anew():
+    def stamp(values: dict[str, Any]) -> object:
+        made = of_kind(rendered(values), "DaemonSet", "gpushare-extender")
+        return made["spec"]["template"]["metadata"]["annotations"]
+
+    assert stamp({}) == stamp({"plugin": {"logLevel": "debug"}})
+    assert stamp({}) != stamp({"extender": {"configuration": {"logLevel": "debug"}}})
+
+
+def test_values_reach_the_pods():
+    values = {
+        "image": {
+            "repository": "registry.example.com/gpushare",
+            "tag": "1",
+            "pullPolicy": "Always",
+            "pullSecrets": ["mine"],
+        },
+        "unit": "MiB",
+        "reserved": 500,
+        "plugin": {
+            "runtimeClassName": "other",
+            "logLevel": "debug",
+            "nodeSelector": {"pool": "gpu"},
+            "tolerations": [],
+            "resources": {"limits": {"memory": "1Gi"}},
+        },
+        "extender": {"tolerations": [{"operator": "Exists"}]},
+    }
+    objects = rendered(values)
+    plugin = of_kind(objects, "DaemonSet", "gpushare-deviceplugin")["spec"]["template"]["spec"]
+    extender = of_kind(objects, "DaemonSet", "gpushare-extender")["spec"]["template"]["spec"]
+    for pod in (plugin, extender):
+        assert pod["containers"][0]["image"] == "registry.example.com/gpushare:1"
+        assert pod["containers"][0]["imagePullPolicy"] == "Always"
+        assert pod["imagePullSecrets"] == [{"name": "mine"}]
+    (container,) = plugin["containers"]
+    assert {"--memory-unit=MiB", "--reserved=500", "--log-level=debug"} <= set(container["args"])
+    assert plugin["runtimeClassName"] == "other"
+    assert plugin["nodeSelector"] == {"gpushare": "true", "pool": "gpu"}
+    assert plugin["tolerations"] == []
+    assert container["resources"]["limits"] == {"memory": "1Gi"}
+    assert extender["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_a_second_scheduler_is_of_the_version_that_was_said():
+    values = {
+        "scheduler": "second",
+        "schedulerNames": ["gpushare-scheduler", "mine"],
+        "secondScheduler": {
+            "image": {"tag": "v1.31.2"},
+            "replicas": 3,
+            "nodeSelector": {"pool": "system"},
+        },
+    }
+    objects = rendered(values)
+    spec = of_kind(objects, "Deployment")["spec"]
+    assert spec["replicas"] == 3
+    pod = spec["template"]["spec"]
+    assert pod["nodeSelector"] == {"pool": "system"}
+    assert pod["containers"][0]["image"] == "registry.k8s.io/kube-scheduler:v1.31.2"
+    policy = of_kind(objects, "ValidatingAdmissionPolicy", "gpushare-scheduler-name")
+    assert policy["spec"]["variables"][0]["expression"] == '["gpushare-scheduler","mine"]'
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"units": "GiB"}, "additional properties 'units' not allowed"),
+        ({"unit": "GB"}, "at '/unit': 'GB' does not match"),
+        ({"reserved": "some"}, "at '/reserved'"),
+        ({"scheduler": "third"}, "at '/scheduler': value must be one of 'beside', 'second'"),
+        ({"plugin": {"binding": "soon"}}, "at '/plugin/binding': value must be one of"),
+        ({"plugin": {"injectCdi": "yes"}}, "at '/plugin/injectCdi': got string, want boolean"),
+        ({"plugin": {"driverRoot": "/run/nvidia"}}, "at '/plugin/driverRoot'"),
+        ({"extender": {"configuration": {"polcy": {}}}}, "additional properties 'polcy'"),
+        ({"extender": {"configuration": {"memoryUnit": "MiB"}}}, "additional properties 'memory"),
+        (
+            {"extender": {"configuration": {"policy": {"candidates": "many"}}}},
+            "at '/extender/configuration/policy/candidates': got string, want integer",
+        ),
+        (
+            {"plugin": {"injectCdi": True, "binding": "early"}},
+            "plugin.injectCdi needs late binding and plugin.binding is early: choose one",
+        ),
+        (
+            {"policies": False, "schedulerNames": ["mine"]},
+            "schedulerNames is a policy and policies is false: leave schedulerNames empty",
+        ),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused_with_their_place(values, said):
+    with pytest.raises(AssertionError, match=re.escape(said)):
+        helm("template", values)
+
+
+def test_another_namespace_is_refused_with_the_flag_to_add():
+    with pytest.raises(AssertionError, match="add --namespace gpushare-system"):
+        helm("template", {}, namespace="default")
+
+
+def test_helm_finds_nothing_to_say_against_the_chart():
+    for values in ({}, {"scheduler": "second", "networkPolicy": True}):
+        said = helm("lint", values)
+        assert "[WARNING]" not in said
+        assert "1 chart(s) linted, 0 chart(s) failed" in said
+
+
+def plain(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    """The extender's own schema as values have it: nothing required, no references."""
+    if "$ref" in schema:
+        return plain(whole["$defs"][schema["$ref"].rsplit("/", 1)[1]], whole)
+    if "anyOf" in schema:
+        (given,) = [each for each in schema["anyOf"] if each.get("type") != "null"]
+        return plain(given, whole)
+    found = {key: schema[key] for key in ("type", "enum", "additionalProperties") if key in schema}
+    if "properties" in schema:
+        found["properties"] = {k: plain(v, whole) for k, v in schema["properties"].items()}
+    if isinstance(schema.get("items"), dict):
+        found["items"] = plain(schema["items"], whole)
+    return found
+
+
+def test_the_schema_knows_the_keys_of_the_extenders_file():
+    whole = msgspec.json.schema(Configuration)
+    wanted = plain(whole, whole)
+    for key in ("memoryUnit", "kubeconfig"):  # the unit is told once; a pod has its account
+        del wanted["properties"][key]
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["properties"]["extender"]["properties"]["configuration"] == wanted
+
+
+def test_the_schema_has_a_place_for_every_value_and_no_other():
+    def keys(values: Any, schema: dict[str, Any], place: str) -> None:
+        known = schema.get("properties")
+        if not isinstance(values, dict) or known is None or place.endswith("configuration"):
+            return
+        given = {key for key in known if key not in {"global", "requests", "limits"}}
+        assert given <= set(values) or place.endswith("resources"), place
+        for key, value in values.items():
+            assert key in known, f"{place}/{key}"
+            keys(value, known[key], f"{place}/{key}")
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    keys(yaml.safe_load((CHART / "values.yaml").read_text()), schema, "")
+
+
+def test_the_chart_is_of_the_version_that_is_built():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    (version,) = re.findall(
+        r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert chart["version"] == chart["appVersion"] == version

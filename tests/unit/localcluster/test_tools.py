@@ -1,0 +1,25 @@
+"""Tools that are built when asked for: which there are, and what names their place."""
+
+import pytest
+
+from localcluster.build import SOURCES, module_version
+from localcluster.errors import UsageError
+from localcluster.tools import tool, tools
+
+
+def test_a_tool_that_is_there_is_not_built_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("localcluster.tools._build", lambda _name, _tool, binary, _: binary.touch())
+        built = tool("helm", print)
+    assert tool("helm", pytest.fail) == built
+
+
+def test_an_unknown_tool_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match=r"no such tool: 'hlem'; there are: helm, kubeadm, prom"):
+        tool("hlem", print)
+
+
+def test_kubeadm_says_the_version_of_the_clusters_kubernetes():
+    version = module_version((SOURCES / "go.mod").read_text(), "k8s.io/kubernetes")
+    assert any(flag.endswith(f"Version={version}") for flag in tools()["kubeadm"].link_flags)
