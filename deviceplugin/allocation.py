@@ -118,14 +118,15 @@ class Allocations:
     async def _holder_of_unknown(self, ids: frozenset[str]) -> Candidate | None:
         """The holder of devices that are not ours; None where all are ours.
 
-        They are an older plugin's: a pod keeps them for as long as it lives.
+        They are an older plugin's: a pod keeps them for as long as it lives. When it has just ended
+        the kubelet may give them to the next, before it reads that they are listed no more.
         """
         inventory = self._cards.inventory
         unknown = devices.unknown(ids, inventory) if inventory is not None else []
         if not unknown:
             return None
         holder = await self._holder(ids)
-        if holder is None:
+        if holder is None and not self._cards.once_inherited.issuperset(unknown):
             raise Refused(
                 f"{len(unknown)} of {len(ids)} devices are of no card of this node "
                 f"({unknown[0][:63]!r} is one), and no live pod holds them in the kubelet's "

@@ -16,6 +16,7 @@ from deviceplugin.cdi_probe import probe
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.driver import Backend, ProcessSource
 from deviceplugin.driver_watch import DriverWatch
+from deviceplugin.inheritance import Inheritance
 from deviceplugin.instance_lock import InstanceLock
 from deviceplugin.inventory import Terms
 from deviceplugin.kubelet_pods import KubeletPods
@@ -140,6 +141,7 @@ class _NodeHalf:
 
         self.why_not_ready = why_not_ready
         self._parts: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            Inheritance(cards, watch, checkpoint).run,
             registrar.run,
             driver.run,
             UnitHold(cards, watch, checkpoint).run,

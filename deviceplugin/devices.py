@@ -23,6 +23,7 @@ from gpushare.device_list import (
     WARN_DEVICES,
     WORST_DEVICE_BYTES,
 )
+from protos.deviceplugin.v1beta1 import api_pb2
 
 DIGITS: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 TAG_LENGTH: Final = 2
@@ -78,6 +79,14 @@ def tag_of(uuid: str, taken: Collection[str]) -> str:
 def message(inventory: Inventory) -> bytes:
     """A serialised ListAndWatchResponse with every unit of every card."""
     return b"".join(_block(card.tag, card.units, card.is_healthy) for card in inventory.cards)
+
+
+def one_by_one(ids: Iterable[str], *, is_healthy: bool) -> bytes:
+    """The part of a ListAndWatchResponse that names just these devices, of whatever form."""
+    health = HEALTHY if is_healthy else UNHEALTHY
+    listed = [api_pb2.Device(ID=text, health=health) for text in ids]
+    written: bytes = api_pb2.ListAndWatchResponse(devices=listed).SerializeToString()
+    return written
 
 
 def check_size(inventory: Inventory, card_mib: Sequence[int]) -> None:

@@ -6,7 +6,7 @@ whole node lies above it: a driver that is silent, or a block. Neither touches a
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from deviceplugin import devices, metrics
 from deviceplugin.card_states import CardStates
 from deviceplugin.driver import CardEvent, Seen
 from deviceplugin.errors import ListTooLong, Reason
+from deviceplugin.inherited import Inherited, all_ids, message
 from deviceplugin.inventory import Survey, Terms, restored, survey
 from deviceplugin.state import Kept, Saved
 from gpushare.cards import Card, Health, Inventory
@@ -30,8 +31,9 @@ class NodeCards:
 
     ``before`` is what was kept on disk. ``is_provisional``: indexes were given without having seen
     what the node was told before, so they must not be written down yet. ``refusal`` says why
-    nothing can be offered at all. ``notices`` are the Events that the Node should have had while
-    they are here: what they are about, to reason and text.
+    nothing can be offered at all. ``inherited`` are devices of an older plugin, by the card whose
+    units they stand for; ``once_inherited`` have been. ``notices`` are the Events that the Node
+    should have had while they are here: what they are about, to reason and text.
     """
 
     def __init__(
@@ -54,6 +56,8 @@ class NodeCards:
         self._listed: Inventory | None = None
         self.is_provisional = before is None
         self.inventory: Inventory | None = None
+        self.inherited: Mapping[str, Inherited] = {}
+        self.once_inherited: frozenset[str] = frozenset()
         self.version = 0
         self.refusal = ""
         self.notices: dict[str, tuple[str, str]] = {}
@@ -67,7 +71,7 @@ class NodeCards:
         """The device list for the kubelet; None if there is none that could be offered."""
         if self._listed is None or self.refusal:
             return None
-        return devices.message(self._listed)
+        return message(self._listed, self.inherited)
 
     @property
     def is_suspicious(self) -> bool:
@@ -160,6 +164,15 @@ class NodeCards:
             log.info("node takes pods again", extra={"block": name})
         metrics.BLOCKED.labels(name).set(bool(why))
         self._publish()
+
+    def inherit(self, found: Mapping[str, Inherited]) -> None:
+        """List from now on what containers hold of an older plugin's devices."""
+        if found != self.inherited:
+            self.inherited = found
+            self.once_inherited |= all_ids(found)
+            amounts = {uuid: len(each.ids) for uuid, each in found.items()}
+            log.info("devices of an older plugin are listed", extra={"by_card": amounts})
+            self._publish()
 
     def hold_unit(self, why: str) -> None:
         """Go on with the old unit because of the pods that ``why`` names."""

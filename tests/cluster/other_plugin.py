@@ -46,7 +46,7 @@ class Devices(api_pb2_grpc.DevicePluginServicer):
         return api_pb2.AllocateResponse(container_responses=answers)
 
 
-async def serve(resource: str, devices: Devices) -> None:
+async def serve(resource: str, devices: api_pb2_grpc.DevicePluginServicer) -> None:
     """Serve to one kubelet until it makes another socket."""
     kubelet = FOLDER / "kubelet.sock"
     socket = FOLDER / f"{resource.replace('/', '-')}.sock"

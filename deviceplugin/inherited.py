@@ -1,0 +1,93 @@
+"""Device IDs of an older plugin that containers hold still, and how they stay on the list (pure).
+
+The kubelet admits every pod again when its node comes up anew, and often when it starts itself
+while a container runs for the second time. A pod whose devices are not on the list then has failed
+for good. So each such ID stays listed for as long as its pod lives, in the place of a free unit of
+the card that its container has: a node's total does not change.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from deviceplugin import answers, devices
+from deviceplugin.checkpoint import Entry
+from deviceplugin.errors import PluginError
+from gpushare.cards import Inventory
+from gpushare.device_list import MAX_MESSAGE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """Of one card: IDs that are listed though they are not ours, and own ones left out for them."""
+
+    ids: frozenset[str]
+    left_out: frozenset[str]
+
+
+def inherited(
+    entries: Iterable[Entry], inventory: Inventory, before: Mapping[str, Inherited]
+) -> dict[str, Inherited]:
+    """What is inherited, by the UUID of the card; of the first one where it cannot be told.
+
+    Own IDs that were left out ``before`` stay so while they suffice: the kubelet may be giving away
+    any other one just now. None that the checkpoint names is left out, even if the card's list
+    grows longer than its units.
+    """
+    own: set[str] = set()
+    others: dict[str, set[str]] = {}
+    for entry in entries:
+        unknown = devices.unknown(entry.device_ids, inventory)
+        own |= entry.device_ids.difference(unknown)
+        if unknown:
+            others.setdefault(_card_of(entry, inventory), set()).update(unknown)
+    found = {}
+    for card in inventory.cards:
+        if ids := others.get(card.uuid):
+            units = {devices.device_id(card.tag, unit): unit for unit in range(card.units)}
+            free = units.keys() - own
+            kept = before[card.uuid].left_out if card.uuid in before else frozenset()
+            best = sorted(free, key=lambda text: (text not in kept, -units[text]))
+            found[card.uuid] = Inherited(frozenset(ids), frozenset(best[: len(ids)]))
+    return found
+
+
+def _card_of(entry: Entry, inventory: Inventory) -> str:
+    """The card that its container was given.
+
+    Late binding has not said which; and the older plugin's own answer may name none.
+    """
+    try:
+        given = answers.read(entry.answer, inventory).cards
+    except PluginError:
+        given = frozenset()
+    usable = [card.uuid for card in inventory.cards if card.units]
+    return next((uuid for uuid in usable if uuid in given), usable[0] if usable else "")
+
+
+def all_ids(found: Mapping[str, Inherited]) -> frozenset[str]:
+    """Every ID that is inherited."""
+    return frozenset[str]().union(*(each.ids for each in found.values()))
+
+
+def message(listed: Inventory, found: Mapping[str, Inherited]) -> bytes:
+    """The serialised device list with what is inherited; without, where it would be too long."""
+    if not found:
+        return devices.message(listed)
+    parts = []
+    size = devices.worst_bytes(listed)
+    for card in listed.cards:
+        mine = found.get(card.uuid)
+        if mine is None or not card.units:
+            parts.append(devices.message(replace(listed, cards=(card,))))
+            continue
+        parts.append(_block(card.tag, card.units, card.is_healthy, mine))
+        size += len(_block(card.tag, 0, False, mine))
+    return b"".join(parts) if size <= MAX_MESSAGE_BYTES else devices.message(listed)
+
+
+@lru_cache(maxsize=64)
+def _block(tag: str, units: int, is_healthy: bool, mine: Inherited) -> bytes:
+    own = (devices.device_id(tag, unit) for unit in range(units))
+    ids = [*(text for text in own if text not in mine.left_out), *sorted(mine.ids)]
+    return devices.one_by_one(ids, is_healthy=is_healthy)

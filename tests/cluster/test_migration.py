@@ -1,0 +1,278 @@
+"""A node of the ecosystem's older plugin and extender comes over to gpushare while its pods run."""
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from localcluster.errors import LocalClusterError
+from localcluster.gpushare import CARD_MIB, ROOT, Gpushare, plugin_of
+from localcluster.nvml import CardSpec, write_state
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, is_running, pod
+from tests.cluster.expect import ASSIGNED, LONG, RUNNING_ON
+from tests.cluster.history import History
+from tests.cluster.test_restarts import plugin_away
+
+pytestmark = pytest.mark.cluster
+
+MEMORY = "aliyun.com/gpu-mem"
+INVENTORY = "gpushare.aliyun.com/inventory"
+OLDER = "older-plugin"
+HALF = CARD_MIB // 2
+
+
+@dataclass(frozen=True)
+class OlderNode:
+    """A node whose driver numbers its cards from behind: a minor number is no index of ours."""
+
+    gpushare: Gpushare
+    policies: ExitStack
+    name: str
+    cards: int
+
+    def uuid_of(self, minor: int) -> str:
+        return f"GPU-{self.name}-{self.cards - 1 - minor}"
+
+    def show_cards(self, *, reverse: bool) -> None:
+        specs = [
+            CardSpec(
+                f"GPU-{self.name}-{place}",
+                mem_mib=CARD_MIB,
+                minor=self.cards - 1 - place if reverse else place,
+            )
+            for place in range(self.cards)
+        ]
+        write_state(self.gpushare.cluster.node_folder(self.name) / "nvml" / "state", specs)
+
+    def start_older(self) -> None:
+        cluster = self.gpushare.cluster
+        cards = [f"{self.uuid_of(minor)}={minor}" for minor in range(self.cards)]
+        words = [str(cluster.kubeconfig), self.name, str(CARD_MIB), *cards]
+        cluster.start_program(
+            OLDER,
+            [sys.executable, "-m", "tests.cluster.older_plugin", *words],
+            node=self.name,
+            env={"PYTHONPATH": str(ROOT)},
+        )
+        self.wait_offers(self.cards * CARD_MIB)
+
+    def wait_offers(self, units: int) -> None:
+        def others() -> str | None:
+            with self.gpushare.cluster.api() as api:
+                found = api.get(f"/api/v1/nodes/{self.name}")["status"]["allocatable"]
+            return None if found.get(MEMORY, "0") == str(units) else str(found)
+
+        wait_until(f"{units} units of {self.name}", others, seconds=30)
+
+    def forget(self) -> None:
+        """Take away what tells that our plugin has ever been there."""
+        cluster = self.gpushare.cluster
+        shutil.rmtree(cluster.node_folder(self.name) / "gpushare", ignore_errors=True)
+        cluster.kubectl("annotate", "node", self.name, f"{INVENTORY}-")
+
+
+NODES = {"late": ("n3", 2), "early": ("n4", 4)} if LONG else {"late": ("n3", 2)}
+
+
+@pytest.fixture(params=NODES.values(), ids=NODES)
+def older(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[OlderNode]:
+    """A cluster without extender or policies of ours, and a node of the older plugin."""
+    cluster = gpushare.cluster
+    with ExitStack() as policies:
+        policies.enter_context(gpushare.unguarded())
+        node = OlderNode(gpushare, policies, *request.param)
+        cluster.stop("extender")
+        cluster.stop(plugin_of(node.name))
+        node.wait_offers(0)
+        node.forget()
+        node.show_cards(reverse=True)
+        node.start_older()
+        yield node
+        for program in (OLDER, plugin_of(node.name)):
+            cluster.stop(program)
+        Workloads(cluster).delete_all()
+        node.show_cards(reverse=False)
+    with gpushare.unguarded():
+        node.forget()
+    cluster.start(plugin_of(node.name))
+    cluster.start("extender")
+    gpushare.wait_ready()
+
+
+def bind_as_the_older_extender(
+    pods: Workloads, node: str, name: str, minor: int, decided: int = 0
+) -> None:
+    """Decide as it does: the annotations in one patch, then the Binding."""
+    units = pods.get(name)["spec"]["containers"][0]["resources"]["limits"][MEMORY]
+    annotations = {
+        "ALIYUN_COM_GPU_MEM_IDX": str(minor),
+        "ALIYUN_COM_GPU_MEM_POD": units,
+        "ALIYUN_COM_GPU_MEM_DEV": str(CARD_MIB),
+        "ALIYUN_COM_GPU_MEM_ASSUME_TIME": str(decided or time.time_ns()),
+        ASSIGNED: "false",
+    }
+    path = f"/api/v1/namespaces/default/pods/{name}"
+    patch, kind = {"metadata": {"annotations": annotations}}, "application/merge-patch+json"
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    with pods.cluster.api() as api:
+        api.request("PATCH", path, patch, content_type=kind)
+        api.request("POST", f"{path}/binding", body)
+
+
+def run_as_before(gpushare: Gpushare, pods: Workloads, node: str, units: Mapping[str, int]) -> None:
+    """Run four pods under the older extender and plugin, on the cards 0 and 1.
+
+    Of two equal pods that plugin takes the one that was decided on first, and the kubelet the one
+    that was bound first. So ``late`` and ``early`` are each given the other's card.
+    """
+    pods.create(*(pod(name, amount, node=node) for name, amount in units.items()))
+    bind_as_the_older_extender(pods, node, "low", 0)
+    bind_as_the_older_extender(pods, node, "high", 1)
+    pods.wait_running("low", "high")
+    gpushare.cluster.kill(f"kubelet-{node}", signal.SIGSTOP)
+    decided = time.time_ns()
+    bind_as_the_older_extender(pods, node, "late", 1)
+    bind_as_the_older_extender(pods, node, "early", 0, decided)
+    gpushare.cluster.kill(f"kubelet-{node}", signal.SIGCONT)
+    pods.wait_running(*units)
+
+
+def wait_counted(gpushare: Gpushare, node: str, wanted: dict[str, dict[str, int]]) -> None:
+    """Wait until the extender counts these pods, with their units, on these cards of a node."""
+
+    def differs() -> str | None:
+        try:
+            [found] = gpushare.inspect(node)
+        except LocalClusterError as err:
+            return str(err)
+        counted = {
+            card["uuid"]: {each["name"]: each["usedGPU"] for each in card["pods"]}
+            for card in found["devs"]
+        }
+        held = {uuid: holders for uuid, holders in counted.items() if holders}
+        return (
+            None
+            if held == wanted and not found["unplaced"]
+            else str(found)
+            + str(
+                [
+                    (p["metadata"]["name"], p["status"].get("phase"), p["status"].get("message"))
+                    for p in Workloads(gpushare.cluster).all()
+                ]
+            )
+        )
+
+    wait_until("what each card holds", differs, seconds=20)
+
+
+def refused(gpushare: Gpushare, node: str, units: int) -> None:
+    """Check that the extender has no card for so much there."""
+    asked = {"Pod": pod("asks", units), "NodeNames": [node]}
+    _, answer = gpushare.call("POST", "/gpushare-scheduler/filter", asked)
+    assert answer["NodeNames"] == []
+    assert "no single GPU has enough free" in answer["FailedNodes"][node]
+
+
+def states(pods: Workloads, *names: str) -> dict[str, Any]:
+    """What would change if a container was started again."""
+    found = {name: pods.get(name)["status"]["containerStatuses"][0] for name in names}
+    return {name: (each["containerID"], each["restartCount"]) for name, each in found.items()}
+
+
+def visible(pods: Workloads, *names: str) -> list[str]:
+    """The cards that containers were started with."""
+    return [pods.environment(name)["NVIDIA_VISIBLE_DEVICES"] for name in names]
+
+
+def wait_reported(pods: Workloads, *names: str) -> None:
+    """Wait until our plugin has said of these pods where they run."""
+
+    def missing() -> str | None:
+        late = [name for name in names if not pods.annotations(name).get(RUNNING_ON)]
+        return ", ".join(late) or None
+
+    wait_until("where each pod runs", missing, seconds=20)
+
+
+def wait_run_again(pods: Workloads, before: dict[str, Any]) -> None:
+    """Wait until the containers of these ``states`` have each been started once more."""
+
+    def waits() -> str | None:
+        for name, (container, count) in before.items():
+            found = pods.get(name)
+            [state] = found["status"].get("containerStatuses") or [{}]
+            is_next = state.get("restartCount") == count + 1 and state["containerID"] != container
+            if not (is_next and is_running(found)):
+                return f"{name}: {found['status']}: {pods.events(name)[-2:]}"
+        return None
+
+    wait_until("containers to run again", waits, seconds=60)
+
+
+def test_running_pods_come_over_with_their_cards_and_none_is_restarted(
+    gpushare: Gpushare, pods: Workloads, history: History, older: OlderNode
+):
+    cluster, node = gpushare.cluster, older.name
+    first, second = older.uuid_of(0), older.uuid_of(1)
+    old = {"low": 3000, "high": HALF, "late": 2000, "early": 2000}
+    run_as_before(gpushare, pods, node, old)
+    for name in old:
+        history.allow_stranger(name)
+    assert visible(pods, *old) == ["0", "1", "0", "1"]
+    before = states(pods, *old)
+
+    # The extender first: it reads the older plugin's node, and that plugin what it decides.
+    cluster.start("extender")
+    by_record = {"minor-0": {"low": 3000, "early": 2000}, "minor-1": {"high": HALF, "late": 2000}}
+    wait_counted(gpushare, node, by_record)
+    old["between"] = CARD_MIB - HALF - 2000
+    pods.run(pod("between", old["between"], node=node))
+    assert visible(pods, "between") == ["1"]
+    assert states(pods, *before) == before
+
+    # Then the plugin: what runs is counted where it really runs, whatever the record said.
+    before = states(pods, *old)
+    cluster.stop(OLDER)
+    cluster.start(plugin_of(node))
+    gpushare.wait_ready()
+    on_first = {"low": 3000, "late": 2000}
+    on_second = {"high": HALF, "early": 2000, "between": old["between"]}
+    wait_counted(gpushare, node, {first: on_first, second: on_second})
+    wait_reported(pods, *old)
+    assert states(pods, *old) == before
+
+    # A container that ends comes back as it was, and what the pods hold nobody else is given.
+    ended = states(pods, "early", "low")
+    for name in ended:
+        pods.kill_container(name)
+    wait_run_again(pods, ended)
+    assert visible(pods, *old) == ["0", "1", "0", "1", "1"]
+    room = CARD_MIB - 5000
+    if older.cards == len((first, second)):
+        refused(gpushare, node, room + 1)
+    pods.run(pod("new", room, node=node))
+    assert visible(pods, "new") == [first]
+
+    # The policies last. A node that loses its power has the same pods on the same cards afterwards.
+    older.policies.close()
+    names = [*old, "new"]
+    shown, before = visible(pods, *names), states(pods, *names)
+    cluster.restart_node(node, without=[f"kubelet-{node}"])
+    wait_until("the plugin to be up", lambda: plugin_away(gpushare, node), seconds=20)
+    cluster.start(f"kubelet-{node}")
+    wait_run_again(pods, before)
+    assert visible(pods, *names) == shown
+    wait_counted(gpushare, node, {first: {**on_first, "new": room}, second: on_second})
+
+    # What they held is free once they are gone.
+    pods.delete("between", grace=1)
+    pods.run(pod("newer", old["between"], node=node))
+    assert visible(pods, "newer") == [second]
