@@ -14,6 +14,7 @@ from deviceplugin import answers, devices
 from deviceplugin.checkpoint import Entry
 from deviceplugin.errors import PluginError
 from gpushare.cards import Inventory
+from gpushare.device_list import MAX_MESSAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def message(listed: Inventory, found: Mapping[str, Inherited]) -> bytes:
             continue
         parts.append(_block(card.tag, card.units, card.is_healthy, mine))
         size += len(_block(card.tag, 0, False, mine))
-    return b"".join(parts) if size <= devices.MAX_MESSAGE_BYTES else devices.message(listed)
+    return b"".join(parts) if size <= MAX_MESSAGE_BYTES else devices.message(listed)
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ COMMANDS: Final[dict[str, str]] = {
     "inspect": "gpusharectl.inspect:command",
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
+    "migrate": "gpusharectl.migrate:command",
 }
 
 
