@@ -1,27 +1,45 @@
-# One image for both halves; the command says which. The base has Python 3.11 or newer with its venv
-# module; no compiler is needed.
+# One image for both halves and the command line; the command says which (docs/image.md).
+#
+# The base has Python 3.11 or newer with its venv module; no compiler is needed.
 ARG BASE_IMAGE=python:3.13-slim-bookworm
 
-FROM ${BASE_IMAGE} AS build
+# What changes seldom: the Python packages, as uv.lock has them. Later builds need no network.
+FROM ${BASE_IMAGE} AS packages
+# For networks with a certificate authority of their own (docs/image.md).
+ARG SSL_CERT_FILE
 # In an environment of its own, for distributions let nobody install beside their Python.
-RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir "uv>=0.9,<1"
+RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir "uv>=0.9,<1" "hatchling>=1.27"
 ENV UV_PYTHON_DOWNLOADS=never UV_PYTHON_PREFERENCE=only-system \
-    UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PROJECT_ENVIRONMENT=/opt/gpushare
+    UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PROJECT_ENVIRONMENT=/opt/gpushare
 WORKDIR /src
-COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN /opt/uv/bin/uv sync --frozen --no-default-groups --all-extras --no-install-project
-COPY gpushare gpushare
-COPY extender extender
-COPY deviceplugin deviceplugin
-COPY gpusharectl gpusharectl
+COPY pyproject.toml uv.lock ./
+# Compiled now, for the result is read-only; but for 50 MB of models that nothing here imports.
+RUN /opt/uv/bin/uv sync --frozen --no-default-groups --all-extras --no-install-project && \
+    python3 -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/' /opt/gpushare/lib
+
+FROM packages AS build
+COPY README.md LICENSE ./
 COPY protos protos
-RUN /opt/uv/bin/uv sync --frozen --no-default-groups --all-extras --no-editable
+COPY gpushare gpushare
+COPY deviceplugin deviceplugin
+COPY extender extender
+COPY gpusharectl gpusharectl
+# Into a folder of its own, for a layer of its own: the packages' layer stays the same.
+RUN /opt/uv/bin/hatchling build -t wheel -d /tmp/wheel && /opt/uv/bin/uv pip install \
+    --offline --no-deps --compile-bytecode --python /opt/gpushare/bin/python --prefix /opt/own /tmp/wheel/*.whl
 
 FROM ${BASE_IMAGE}
-COPY --from=build /opt/gpushare /opt/gpushare
+# Nothing in it installs anything any more: what the base has for that goes, as far as it is known.
+RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3*/site-packages/pip* \
+    /usr/local/lib/python3*/ensurepip /usr/lib/python3*/ensurepip /usr/share/python-wheels
+COPY --from=packages /opt/gpushare /opt/gpushare
+COPY --from=build /opt/own /opt/gpushare
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title=gpushare \
+      org.opencontainers.image.version=${VERSION} \
+      org.opencontainers.image.licenses=Apache-2.0
 # HOME: the user has none, and the Kubernetes client wants to know one.
 ENV PATH=/opt/gpushare/bin:$PATH HOME=/ PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-LABEL org.opencontainers.image.title=gpushare org.opencontainers.image.licenses=Apache-2.0
 # The device plugin's manifest says root: the kubelet's socket folder is root's.
 USER 65532:65532
 CMD ["gpushare-extender"]

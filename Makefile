@@ -11,10 +11,13 @@ DOCKER ?= docker
 IMAGE ?= gpushare:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster down test trials soak lint bench bench-all hardware image setup
+.PHONY: help taste demo cluster down test trials soak lint bench bench-all hardware image setup
 
 help:  ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+taste: setup  ## why a node's sum is not a card, in ten seconds without cluster, GPU or root
+	@$(RUN) gpushare simulate --example fragmentation
 
 demo: setup  ## one pod's whole way on a real Kubernetes, drawn in the terminal (root, Linux)
 	$(RUN) python -m localcluster.demo

@@ -7,6 +7,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from deviceplugin.card_metrics import CARD_DETAIL
 from deviceplugin.devices import worst_bytes
+from deviceplugin.errors import Reason
 from deviceplugin.usage import Usage
 from gpushare.cards import Inventory
 
@@ -59,6 +60,8 @@ REFUSED: Final = Counter(
     "Containers that were not given the card that was decided on, by reason.",
     ["reason"],
 )
+for _each in Reason:
+    REFUSED.labels(_each.value)  # from 0: what begins at 1 is no increase to Prometheus
 BLOCKED: Final = Gauge(
     "gpushare_deviceplugin_blocked",
     "1 while the node offers nothing for a reason that no card has.",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from extender import listeners, metrics
+from extender import certificate_end, listeners, metrics
 from extender.authorize import Authorizer
 from extender.bind import WRITE_SECONDS, Binder
 from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
@@ -103,6 +103,7 @@ class _Extender:
             self._node_metrics,
             {"pods": self._pods, "failed_pods": self._failed, "nodes": self._nodes},
             unknown=self._binder.unknown,
+            certificates=certificate_end.files_of(configuration),
             leads=lambda: self._leadership.decides,
         )
 

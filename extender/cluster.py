@@ -13,6 +13,7 @@ from extender.filter import Filtered
 from extender.hearing import Hearing
 from extender.notices import Notice, Notices
 from extender.over import OverCards
+from extender.pending import Pending
 from extender.waiting import Waiting
 from gpushare import records
 from gpushare.answers import explain
@@ -47,6 +48,7 @@ class Cluster:
         self.unit_mib = unit_mib
         self.cooldown = Cooldown()
         self.waiting = Waiting()
+        self.pending = Pending()
         self.hearing = Hearing(clock)
         self.queue = Changes()  # uids of pods without a node that came, changed, or are none now
         self.freed: Counter[str] = Counter()  # by what it was
@@ -213,6 +215,7 @@ class Cluster:
                 if not differences:
                     return
         self._keep(pod, before)
+        self.pending.look_at(pod)
         self._note_trouble(pod)
         if pod.node:
             self.choices.forget(pod.uid)
@@ -343,6 +346,7 @@ class Cluster:
             if not uids:
                 del self._pods_of_node[pod.node]
         self.notices.forget(uid)
+        self.pending.forget(uid)
         self.in_trouble.pop(uid, None)
         self.choices.forget(uid)
         self.unplaced.discard(uid)

@@ -45,7 +45,8 @@ class WaitingPod(msgspec.Struct):
     """``units`` are of all ``cards`` together, 0 where they cannot be read.
 
     ``state``: waiting, gated, ending, or refused whatever the cluster has. ``by`` says whose words
-    ``why`` are: gpushare's or kube-scheduler's; empty where nobody has said anything.
+    ``why`` are: gpushare's or kube-scheduler's; empty where nobody has said anything. ``reasons``
+    are ours, to number of nodes.
     """
 
     uid: str
@@ -58,6 +59,7 @@ class WaitingPod(msgspec.Struct):
     state: str
     why: str
     by: str
+    reasons: dict[str, int]
 
 
 class Live:
@@ -160,6 +162,7 @@ class Live:
             state="waiting",
             why="",
             by="",
+            reasons={},
         )
         self._say(pod, view, leads)
         return msgspec.json.encode(view)
@@ -181,6 +184,7 @@ class Live:
         condition = pod.condition("PodScheduled")
         if asked is not None and asked.reasons:
             view.why, view.by = said(asked.offered, asked.reasons, None), "gpushare"
+            view.reasons = asked.reasons
         elif condition is not None and condition.status == "False" and condition.message:
             view.why, view.by = condition.message, "kube-scheduler"
 

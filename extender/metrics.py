@@ -8,9 +8,13 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from extender import certificate_end
 from extender.cluster import Cluster
 from extender.node_metrics import NodeMetrics
 from gpushare.kube.informer import CAUSES
+from gpushare.placement import reasons
+
+OWN_REQUEST: Final = "the pod's own request"
 
 REQUESTS: Final = Counter(
     "gpushare_extender_requests", "Calls of a verb by outcome.", ("verb", "outcome")
@@ -86,6 +90,17 @@ class LedgerCollector(Collector):
             "Pods that no offered node would do for when kube-scheduler last asked.",
             value=len(cluster.waiting),
         )
+        yield _waiting_by_reason(cluster.waiting.of_reason)
+        yield GaugeMetricFamily(
+            "gpushare_extender_pending_pods",
+            "Pods that have no node yet and no scheduling gate.",
+            value=len(cluster.pending),
+        )
+        yield GaugeMetricFamily(
+            "gpushare_extender_pending_least_units",
+            "What the smallest of the pending pods asks for; 0 without any.",
+            value=cluster.pending.least_units,
+        )
         kept = [type(each).__name__.lower() for each in cluster.ledger.kept()]
         plans = GaugeMetricFamily(
             "gpushare_plans", "Holds and claims that keep room on cards.", labels=("what",)
@@ -115,6 +130,38 @@ class LedgerCollector(Collector):
             "The longest time for which comparing has held up everything else.",
             value=cluster.audit.longest_pause,
         )
+
+
+def _waiting_by_reason(of_reason: Mapping[str, int]) -> Metric:
+    """The texts about a pod's own request name what it has written: they are one series."""
+    counts = dict.fromkeys((*reasons.TEXTS, OWN_REQUEST), 0)
+    for text, pods in of_reason.items():
+        counts[text if text in counts else OWN_REQUEST] += pods
+    family = GaugeMetricFamily(
+        "gpushare_extender_waiting_pods_by_reason",
+        "Waiting pods for which a reason holds on some offered node.",
+        labels=("reason",),
+    )
+    for text, pods in counts.items():
+        family.add_metric((text,), pods)
+    return family
+
+
+class CertificateCollector(Collector):
+    """When the certificates of ``files`` end; they are read when it is scraped."""
+
+    def __init__(self, files: dict[str, bool]) -> None:
+        self._files = files
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "gpushare_extender_certificate_end_timestamp_seconds",
+            "When a certificate of the configuration ends.",
+            labels=("file",),
+        )
+        for path, end in certificate_end.ends(self._files):
+            family.add_metric((path,), end)
+        yield family
 
 
 class Watch(Protocol):
@@ -179,7 +226,9 @@ def register(
     watches: Mapping[str, Watch],
     *,
     unknown: Callable[[], int],
+    certificates: dict[str, bool],
     leads: Callable[[], bool] = lambda: True,
 ) -> None:
     REGISTRY.register(LedgerCollector(cluster))
     REGISTRY.register(StateCollector(watches, unknown, leads, nodes))
+    REGISTRY.register(CertificateCollector(certificates))

@@ -11,8 +11,6 @@ from extender.cluster import Cluster
 from extender.guard import NAMED_ONLY, BadRequest, answer, decoded, problem
 from gpushare.answers import explain, inspect, what_if
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
-from gpushare.errors import RequestError
-from gpushare.placement.what_if import look
 
 MOST_NODES: Final = 1000
 _SHOWN: Final = 63
@@ -67,12 +65,7 @@ class Reading:
             raise BadRequest(f"pod is a {kind!r}: send a Pod, of a workload its template")
         if not question.pod.containers:
             raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
-        try:
-            outlook = await _in_steps(look(self._cluster, question.pod, question.count))
-        except RequestError as err:
-            nodes = len(self._cluster.node_names())
-            return answer(what_if.refusal(question, extras, str(err), nodes))
-        return answer(what_if.answer_of(question, extras, outlook))
+        return answer(await _in_steps(what_if.answer(self._cluster, question, extras)))
 
 
 def _nodes_shown(request: web.Request) -> int:

@@ -30,6 +30,7 @@ class Waiting:
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}  # by uid, who was asked about longest ago first
         self._untold: dict[str, None] = {}  # in the order in which they came
+        self.of_reason: Counter[str] = Counter()  # pods for which it holds on some node
 
     def __len__(self) -> int:
         """How many pods no offered node would do for when kube-scheduler last asked."""
@@ -44,6 +45,8 @@ class Waiting:
                 return  # the usual case leaves nothing behind
             entry = _Entry(Asked(now, now, offered))
         since = entry.asked.since if entry.asked.reasons or not reasons else now
+        self._count(entry.asked.reasons, -1)
+        self._count(reasons, 1)
         entry.asked = Asked(since, now, offered, reasons)
         self._entries[pod_uid] = entry
         if reasons and reasons.keys() != entry.told:
@@ -55,8 +58,16 @@ class Waiting:
 
     def forget(self, pod_uid: str) -> None:
         """This pod is bound, or gone."""
-        self._entries.pop(pod_uid, None)
+        entry = self._entries.pop(pod_uid, None)
+        if entry is not None:
+            self._count(entry.asked.reasons, -1)
         self._untold.pop(pod_uid, None)
+
+    def _count(self, reasons: Iterable[str], by: int) -> None:
+        for reason in reasons:
+            self.of_reason[reason] += by
+            if not self.of_reason[reason]:
+                del self.of_reason[reason]  # texts about a pod's own request are without end
 
     def of(self, pod_uid: str) -> Asked | None:
         entry = self._entries.get(pod_uid)

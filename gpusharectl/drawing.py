@@ -55,7 +55,8 @@ def draw(
     for place in sight.pods:
         where = ", ".join(place.cards) or "a GPU that is not known"
         yield Text(f"{place.namespace}/{place.name}  {place.units} of {where} on {place.node}")
-    yield _summary(sight)
+    if sight.nodes or not sight.pods:
+        yield _summary(sight)
     if any(card.reserved for card in cards):
         yield Text(f"{_RESERVED[0]} reserved for pods that are being bound", style="dim")
     for text in sight.not_shown:

@@ -45,7 +45,7 @@ _decode_node = msgspec.json.Decoder(NodeView).decode
 async def command(
     target: Target, node: str | None, *, details: bool, output: str | None, watch: bool
 ) -> None:
-    """Show nodes, their GPUs, who has how much of each, and what is free."""
+    """Show nodes, GPUs, shares and what is free."""
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(target.connect())
         reserves = await _Reserves.reach(stack, target, kube)
@@ -131,6 +131,7 @@ class _Screen:
         self._details, self._output, self._again = details, output, again
         self._console = console()
         self._live: Live | None = None
+        self._shown: Sight | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -144,6 +145,9 @@ class _Screen:
         self._stack.close()
 
     def show(self, found: Sight) -> None:
+        if found == self._shown:
+            return
+        self._shown = found
         if self._output == "json" and self._again:
             sys.stdout.write(msgspec.json.encode(found).decode() + "\n")  # a line each
             sys.stdout.flush()

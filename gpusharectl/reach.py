@@ -124,6 +124,7 @@ async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
     """
     if target.server is not None:
         async with _by_url(target.server, target.server_ca, kube) as found:
+            await found.get("/readyz")
             yield found
         return
     candidates = await _candidates(kube, target.system)
@@ -199,9 +200,8 @@ async def _candidates(kube: Kube, namespace: str) -> list[str]:
         raise named(err, Right("list", "pods", namespace)) from err
     if not found:
         raise NoExtender(
-            f"no extender runs as a pod in namespace {namespace}: no pod there has the label "
-            f"app.kubernetes.io/name with {' or '.join(EXTENDER_NAMES)} (--system-namespace names "
-            "another one, --server an extender outside of pods)"
+            f"no extender runs as a pod in namespace {namespace}: --system-namespace names another "
+            "one, --server the address of an extender"
         )
     ready = [each for each in found if each.is_ready and not each.metadata.deletion_timestamp]
     if not ready:

@@ -20,7 +20,7 @@ class LargestFree(msgspec.Struct):
 
 
 class Summary(msgspec.Struct, rename="camel"):
-    """Units. ``free`` is of cards that take new pods: healthy and not cordoned.
+    """Units. ``free`` is of cards that take new pods: healthy, not cordoned, their node readable.
 
     ``waiting`` is the number of pods without a node, None where pods were not listed.
     """
@@ -115,7 +115,11 @@ def summary_of(nodes: Sequence[NodeView], unit_mib: int, *, waiting: int | None 
     """What all nodes have together; of those that count in another unit only their number."""
     counted = [node for node in nodes if node.unit_mib == unit_mib]
     cards = [(node, card) for node in counted for card in node.devices]
-    free = [(card.free, node.name, card.id) for node, card in cards if takes_new(card)]
+    free = [
+        (card.free, node.name, card.id)
+        for node, card in cards
+        if takes_new(card) and not node.problem
+    ]
     largest = max(free, key=lambda each: each[0], default=None)
     return Summary(
         nodes=len(nodes),

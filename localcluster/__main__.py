@@ -1,4 +1,4 @@
-"""The command: `python -m localcluster up|down|status|logs|kubeconfig|kubectl|tool`."""
+"""The command: `python -m localcluster up|down|image|status|logs|kubeconfig|kubectl|tool`."""
 
 import argparse
 import os
@@ -11,6 +11,7 @@ from localcluster import gpushare, teardown
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, UsageError
 from localcluster.host import check_host
+from localcluster.imagebuild import gpushare_image
 from localcluster.interrupts import run_command, undisturbed
 from localcluster.nvml import CardSpec
 from localcluster.specs import NodeSpec, PaperNode
@@ -36,6 +37,8 @@ def _run(arguments: argparse.Namespace) -> int:
             _up(name, arguments)
         case "down":
             _down(name)
+        case "image":
+            print(gpushare_image(lambda line: print(line, file=sys.stderr, flush=True)))
         case "status":
             _status(Cluster.attach(name))
         case "logs":
@@ -65,7 +68,6 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
     labels = dict(_label(each) for each in arguments.label)
     sizes, scheduler_config = arguments.cards, arguments.scheduler_config
     if arguments.gpushare:
-        gpushare.check_port()
         labels = {**gpushare.LABELS, **labels}
         sizes = sizes or f"{gpushare.CARD_MIB},{gpushare.CARD_MIB}"
         scheduler_config = scheduler_config or gpushare.SCHEDULER_CONFIG
@@ -74,12 +76,17 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
         for index in range(1, arguments.nodes + 1)
     ]
     paper = [PaperNode(f"paper{index}") for index in range(1, arguments.paper + 1)]
+    archives: list[Path] = []
+    if arguments.gpushare:
+        nodes.append(gpushare.control_plane_node())
+        archives.append(gpushare_image(_say))
     cluster = Cluster.up(
         nodes,
         paper,
         name=name,
         scheduler_config=scheduler_config,
-        progress=lambda line: print(line, flush=True),
+        archives=archives,
+        progress=_say,
     )
     if arguments.gpushare:
         try:
@@ -89,6 +96,10 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
             raise
         print("gpushare is on every node; try: kubectl apply -f daemonset/samples/local.yaml")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -158,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--gpushare", action="store_true", help="with gpushare on it, in MiB")
     up.add_argument("--scheduler-config", type=Path, metavar="FILE")
     command("down", "remove everything that belongs to a cluster")
+    command("image", "build gpushare's image for local clusters; print where its archive is")
     command("status", "show each process and node")
     logs = command("logs", "show the log of a component or program")
     logs.add_argument("process", metavar="NAME")

@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from localcluster import controlplane, namespaces, network
 from localcluster.api import Api
-from localcluster.build import Progress
+from localcluster.build import SOURCES, Progress, module_version
 from localcluster.control import Control, base_environment, start_supervisor
 from localcluster.errors import ApiError
 from localcluster.health import await_healthy
-from localcluster.images import PAUSE, WORKLOAD, Image, archive
+from localcluster.images import PAUSE, SCHEDULER, WORKLOAD, Image, archive
 from localcluster.network import NetworkPlan
 from localcluster.node import Node
 from localcluster.paper import add_paper_nodes, keeper
@@ -22,6 +23,7 @@ from localcluster.state import StateFolder, locked, state_root
 from localcluster.supervised import ProcessSpec
 from localcluster.wait import wait_until
 
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _API_SECONDS = 60.0
 _READY_SECONDS = 90.0
 
@@ -35,6 +37,12 @@ class Plan:
     nodes: tuple[NodeSpec, ...]
     paper_nodes: tuple[PaperNode, ...]
     scheduler_config: Path | None
+    archives: tuple[Path, ...] = ()
+
+    @property
+    def control_plane(self) -> NodeSpec | None:
+        """The node where kube-scheduler runs; on the host where there is none."""
+        return next((each for each in self.nodes if each.control_plane), None)
 
 
 def bring_up(plan: Plan, progress: Progress) -> None:
@@ -62,22 +70,23 @@ def bring_up(plan: Plan, progress: Progress) -> None:
     start(controlplane.API_SERVER, controlplane.api_server_arguments(state, addresses))
     say(f"etcd and kube-apiserver started, nodes and host on {addresses.block}")
     namespaces.prepare(state)
-    images = _write_images(plan)
+    archives = (_write_images(plan), *plan.archives)
     nodes = [
         Node(state, addresses, spec, index, plan.binaries)
         for index, spec in enumerate(plan.nodes, start=1)
     ]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        prepared = [pool.submit(_prepare, node, control, images) for node in nodes]
+        prepared = [pool.submit(_prepare, node, control, archives) for node in nodes]
         with Api(state, addresses.host) as api:
             _await_api_server(state, api)
             say("kube-apiserver answers")
             arguments = controlplane.controller_manager_arguments(state, addresses)
             start(controlplane.CONTROLLER_MANAGER, arguments)
-            start(controlplane.SCHEDULER, controlplane.scheduler_arguments(state, addresses))
             _start_kubelets(nodes, prepared, control)
+            at = _start_scheduler(plan, addresses, control)
             for name, port in controlplane.HEALTH_PORTS.items():
-                await_healthy(control, name, f"{addresses.host}:{port}", state.log(name))
+                address = at if name == controlplane.SCHEDULER else addresses.host
+                await_healthy(control, name, f"{address}:{port}", state.log(name))
             say("every kubelet is started")
             if plan.paper_nodes:
                 add_paper_nodes(api, plan.paper_nodes)
@@ -97,6 +106,7 @@ def _record(plan: Plan, addresses: NetworkPlan) -> None:
         "block": addresses.block,
         "binaries": str(plan.binaries),
         "nodes": [each.name for each in plan.nodes],
+        "controlPlane": plan.control_plane.name if plan.control_plane else None,
     }
     plan.state.record.write_text(json.dumps(record, indent=2), encoding="utf-8")
 
@@ -110,19 +120,37 @@ def _component_starter(plan: Plan, control: Control) -> Callable[[str, list[str]
     return start
 
 
+def _start_scheduler(plan: Plan, addresses: NetworkPlan, control: Control) -> str:
+    """Start kube-scheduler, inside the control-plane node if there is one; return its address."""
+    env, name = base_environment(plan.state), controlplane.SCHEDULER
+    node = plan.control_plane
+    address = addresses.node(plan.nodes.index(node) + 1) if node else addresses.host
+    command = [str(plan.binaries / name), *controlplane.scheduler_arguments(plan.state, address)]
+    if node:
+        command = namespaces.enter(plan.state, node.name, command)
+    control.run(ProcessSpec(name, tuple(command), env, node=node.name if node else ""))
+    return address
+
+
 def _write_images(plan: Plan) -> Path:
     path = plan.state.path / "images.tar"
     images = [
         Image(PAUSE, plan.binaries / "pause"),
         Image(WORKLOAD, plan.binaries / "workload"),
     ]
+    if plan.control_plane:
+        version = module_version(
+            (SOURCES / "go.mod").read_text(encoding="utf-8"), "k8s.io/kubernetes"
+        )
+        binary = plan.binaries / controlplane.SCHEDULER
+        images.append(Image(f"{SCHEDULER}:{version}", binary, folder="usr/local/bin/"))
     path.write_bytes(archive(images))
     return path
 
 
-def _prepare(node: Node, control: Control, images: Path) -> None:
+def _prepare(node: Node, control: Control, archives: Sequence[Path]) -> None:
     node.prepare()
-    node.start_containerd(control, images)
+    node.start_containerd(control, archives)
 
 
 def _start_kubelets(nodes: list[Node], prepared: list[Future[None]], control: Control) -> None:
@@ -179,8 +207,12 @@ def _is_ready(node: dict[str, object]) -> bool:
 def _label(api: Api, nodes: tuple[NodeSpec, ...]) -> None:
     # By the administrator: NodeRestriction lets a kubelet set only some labels.
     for node in nodes:
-        if node.labels:
-            body = {"metadata": {"labels": dict(node.labels)}}
+        labels = dict(node.labels)
+        body: dict[str, Any] = {"metadata": {"labels": labels}}
+        if node.control_plane:
+            labels[CONTROL_PLANE] = ""
+            body["spec"] = {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}
+        if labels:
             merge = "application/merge-patch+json"
             api.request("PATCH", f"/api/v1/nodes/{node.name}", body, content_type=merge)
 

@@ -52,6 +52,7 @@ class Cluster:
     binaries: Path
     network: NetworkPlan
     node_names: tuple[str, ...]
+    control_plane: str | None = None
 
     @classmethod
     def up(
@@ -61,12 +62,14 @@ class Cluster:
         *,
         name: str = DEFAULT_NAME,
         scheduler_config: Path | None = None,
+        archives: Sequence[Path] = (),
         progress: Progress = _quiet,
     ) -> Self:
         """Build what is missing, start everything, return once all nodes are Ready.
 
         `scheduler_config` is a KubeSchedulerConfiguration that is used as it is but for the
-        kubeconfig and leader election; `progress` is called with one line at a time.
+        kubeconfig and leader election; the images of `archives` are in every node; `progress` is
+        called with one line at a time.
         Left-overs of a cluster of this name that broke are removed first. Raises StateError
         where one is up already; whatever else fails, nothing is left running.
         """
@@ -75,7 +78,7 @@ class Cluster:
         check_nodes(real, paper)
         check_host()
         provide(RUN_NEEDS)
-        plan = Plan(state, build(progress), real, paper, scheduler_config)
+        plan = Plan(state, build(progress), real, paper, scheduler_config, tuple(archives))
         with locked(state_root() / f".{name}.lock"):
             if Control(state).alive():
                 text = (
@@ -103,7 +106,8 @@ class Cluster:
         Control(state).status()
         record = json.loads(state.record.read_text(encoding="utf-8"))
         plan = NetworkPlan(record["block"])
-        return cls(state, Path(record["binaries"]), plan, tuple(record["nodes"]))
+        names = tuple(record["nodes"])
+        return cls(state, Path(record["binaries"]), plan, names, record["controlPlane"])
 
     def down(self) -> None:
         """Remove everything that belongs to the cluster; does nothing where nothing is left."""

@@ -17,9 +17,10 @@ from localcluster.gpushare import (
     ROOT,
     SCHEDULER_CONFIG,
     Gpushare,
-    check_port,
+    control_plane_node,
     gpu_node,
 )
+from localcluster.imagebuild import gpushare_image
 from localcluster.interrupts import run_command
 from localcluster.picture import draw
 from localcluster.wait import wait_until
@@ -190,9 +191,15 @@ def main() -> int:
 def _run() -> int:
     started = time.monotonic()
     nodes = [gpu_node("n1", 2), gpu_node("n2", 2), gpu_node("n3", 2), gpu_node("n4", 4)]
-    check_port()
+    nodes.append(control_plane_node())
     _progress("A real Kubernetes on this machine; the cards alone are not real.")
-    cluster = Cluster.up(nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=_progress)
+    cluster = Cluster.up(
+        nodes,
+        name=NAME,
+        scheduler_config=SCHEDULER_CONFIG,
+        archives=[gpushare_image(_progress)],
+        progress=_progress,
+    )
     try:
         play(cluster)
     finally:

@@ -1,8 +1,9 @@
-"""Runs gpushare on a local cluster: the rights of ``daemonset/``, and both programs under them.
+"""Runs gpushare on a local cluster: from its image, or both programs by hand.
 
-The programs are run as a user's cluster runs them but for the image: the extender beside
-kube-scheduler, a device plugin inside every node that has cards, each with its ServiceAccount's
-own token.
+Where the cluster has a control-plane node, ``daemonset/`` is applied and runs from the image. Where
+it has none the programs are run as that would run them, but by hand: the extender beside
+kube-scheduler on the host, a device plugin inside every node that has cards, each with its
+ServiceAccount's own token. Tests that stop, replace and tune the programs use that.
 """
 
 import http.client
@@ -17,9 +18,11 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from localcluster import namespaces
 from localcluster.cluster import Cluster
-from localcluster.errors import ApiError, UsageError
+from localcluster.errors import ApiError, CommandError, UsageError
 from localcluster.nvml import CardSpec
+from localcluster.shipped import Shipped
 from localcluster.specs import NodeSpec
 from localcluster.wait import wait_until
 
@@ -31,9 +34,12 @@ EXTENDER: Final = ("127.0.0.1", 32766)
 PLUGIN_PORT: Final = 32765
 CARD_MIB: Final = 16276
 LABELS: Final = {"gpushare": "true"}
+CONTROL_PLANE: Final = "cp"
 
 _POLICY_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 POLICIES: Final = ("gpushare-decisions", "gpushare-bindings", "gpushare-inventory")
+
+_ASK_SECONDS: Final = 10.0
 
 Binding = Literal["auto", "late", "early"]
 
@@ -44,8 +50,16 @@ def gpu_node(name: str, cards: int, *, cdi: bool = True) -> NodeSpec:
     return NodeSpec(name, LABELS, specs, cdi=cdi)
 
 
+def control_plane_node() -> NodeSpec:
+    """Describe the node where kube-scheduler and the extender from the image stand."""
+    return NodeSpec(CONTROL_PLANE, control_plane=True)
+
+
 def check_port() -> None:
-    """Raise UsageError if something listens where the extender must: kube-scheduler asks there."""
+    """Raise UsageError if something listens where an extender that is run by hand must.
+
+    The cluster's kube-scheduler, on the host, asks there.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -65,11 +79,17 @@ class Gpushare:
     cluster: Cluster
 
     def install(self, *, early: Collection[str] = ()) -> None:
-        """Apply the rights, start both programs, return once every card can be asked for.
+        """Run both programs with their rights; return once every card can be asked for.
 
-        The plugin runs on the nodes with the label, as the DaemonSet says. Those in ``early`` must
-        bind early; the others choose for themselves.
+        The plugin runs on the nodes with the label, as the DaemonSet says. Run by hand, those in
+        ``early`` must bind early; the others choose for themselves.
         """
+        if self.cluster.control_plane:
+            shipped = Shipped(self.cluster)
+            shipped.make_certificates()
+            shipped.apply()
+            self.wait_ready()
+            return
         self.cluster.kubectl("apply", "-k", str(ACCESS))
         self.start_extender()
         for node in self._nodes():
@@ -154,7 +174,7 @@ class Gpushare:
             "gpushare on every node",
             unready,
             seconds=seconds,
-            log=self.cluster.log_path("extender"),
+            log=None if self.cluster.control_plane else self.cluster.log_path("extender"),
         )
 
     @contextmanager
@@ -197,7 +217,7 @@ class Gpushare:
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Ask the extender as kube-scheduler does; raise ApiError where it does not answer."""
         sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        status, text = _ask("the extender", EXTENDER, method, path, sent)
+        status, text = self._ask("the extender", EXTENDER, method, path, sent)
         try:
             return status, json.loads(text)
         except ValueError:
@@ -234,10 +254,36 @@ class Gpushare:
 
     def _plugin_page(self, node: str, path: str) -> str:
         address = (self.cluster.node_address(node), PLUGIN_PORT)
-        status, text = _ask(f"the plugin of {node}", address, "GET", path)
+        if self.cluster.control_plane:
+            try:
+                address = Shipped(self.cluster).plugin_address(node)
+            except CommandError as problem:
+                raise ApiError(0, f"the plugin of {node}: {problem}") from problem
+        status, text = self._ask(f"the plugin of {node}", address, "GET", path)
         if status != http.client.OK:
             raise ApiError(status, f"the plugin of {node}: {text.strip()}")
         return text
+
+    def _ask(
+        self, who: str, address: tuple[str, int], method: str, path: str, body: bytes | None = None
+    ) -> tuple[int, str]:
+        """Return status and text of one request; raise ApiError where no answer comes.
+
+        It is asked from where kube-scheduler stands.
+        """
+        connection = http.client.HTTPConnection(*address, timeout=_ASK_SECONDS)
+        try:
+            if node := self.cluster.control_plane:
+                connection.sock = namespaces.connect(
+                    self.cluster.state, node, address, seconds=_ASK_SECONDS
+                )
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException) as problem:
+            raise ApiError(0, f"{who} does not answer: {problem}") from problem
+        finally:
+            connection.close()
 
 
 def plugin_of(node: str) -> str:
@@ -250,18 +296,3 @@ _ENVIRONMENT: Final = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 def _python(module: str, words: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", module, *words]
-
-
-def _ask(
-    who: str, address: tuple[str, int], method: str, path: str, body: bytes | None = None
-) -> tuple[int, str]:
-    """Return status and text of one request; raise ApiError where no answer comes."""
-    connection = http.client.HTTPConnection(*address, timeout=10)
-    try:
-        connection.request(method, path, body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    except (OSError, http.client.HTTPException) as problem:
-        raise ApiError(0, f"{who} does not answer: {problem}") from problem
-    finally:
-        connection.close()

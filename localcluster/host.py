@@ -42,6 +42,11 @@ BUILD_NEEDS = (
     Need("libseccomp with its headers", "libseccomp-dev", _seccomp_headers),
 )
 
+IMAGE_NEEDS = (
+    Need("buildah", "buildah", _command("buildah")),
+    Need("debootstrap", "debootstrap", _command("debootstrap")),
+)
+
 
 def check_host() -> None:
     """Raise HostError where this machine can never run a cluster, with every reason at once."""

@@ -1,4 +1,4 @@
-"""The cluster's two images, written as one OCI archive around static binaries."""
+"""The cluster's own images, written as one OCI archive around static binaries."""
 
 import hashlib
 import io
@@ -11,16 +11,18 @@ from typing import Any
 
 WORKLOAD = "gpushare.local/workload:1"
 PAUSE = "gpushare.local/pause:1"
+SCHEDULER = "registry.k8s.io/kube-scheduler"
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image that holds one static binary, which is its entrypoint."""
+    """An image that holds one static binary in `folder`, which is its entrypoint."""
 
     name: str
     binary: Path
+    folder: str = ""
 
 
 def _tar(files: dict[str, bytes], *, mode: int) -> bytes:
@@ -52,13 +54,15 @@ def archive(images: list[Image]) -> bytes:
     blobs = _Blobs()
     manifests = []
     for image in images:
-        command = image.binary.name
+        # Where a manifest names the command without its place.
+        environment = {"Env": [f"PATH=/{image.folder}"]} if image.folder else {}
+        command = f"{image.folder}{image.binary.name}"
         layer = _tar({command: image.binary.read_bytes()}, mode=0o755)
         machine = platform.machine()
         config = {
             "architecture": _ARCHITECTURES.get(machine, machine),
             "os": "linux",
-            "config": {"Entrypoint": [f"/{command}"]},
+            "config": {"Entrypoint": [f"/{command}"], **environment},
             "rootfs": {
                 "type": "layers",
                 "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"],

@@ -1,6 +1,10 @@
 """A node's own mount and network namespaces, pinned by files, and how a command enters them."""
 
+import ctypes
+import os
 import shlex
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from localcluster.run import run
@@ -45,6 +49,24 @@ def enter(state: StateFolder, node: str, argv: list[str]) -> list[str]:
     return ["nsenter", f"--mount={mount}", f"--net={network}", "--", *argv]
 
 
+def connect(
+    state: StateFolder, node: str, address: tuple[str, int], *, seconds: float
+) -> socket.socket:
+    """Connect to what listens at `address` inside the node's network namespace; raise OSError."""
+    _, pin = pins(state, node)
+
+    def inside() -> socket.socket:
+        with pin.open() as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0):
+                number = ctypes.get_errno()
+                raise OSError(number, f"{pin} cannot be entered: {os.strerror(number)}")
+        return socket.create_connection(address, timeout=seconds)
+
+    # In a thread that ends here: a namespace is a thread's own, a socket stays where it was made.
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(inside).result()
+
+
 def prepare(state: StateFolder) -> None:
     """Make the folder of the pins a mount of its own: only a private mount can hold them."""
     folder = state.namespaces
@@ -81,6 +103,10 @@ def mount_script(state: StateFolder, node: str) -> str:
         f"own {quoted}/kubelet /var/lib/kubelet",
         f"own {quoted}/containerd /var/lib/containerd",
         f"own {quoted}/cni /var/lib/cni",
+        f"own {quoted}/kubernetes /etc/kubernetes",
+        f"own {quoted}/gpushare /var/lib/gpushare",
+        f"own {quoted}/driver /run/nvidia/driver",
+        f"own {quoted}/nvml /run/nvidia/driver/cards",
         f"mkdir -p {quoted}/sysctl",
     ]
     for name, value in _SYSCTLS.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from localcluster.errors import HostError
 from localcluster.run import run
+from localcluster.specs import MOST_NODES
 from localcluster.state import StateFolder
 
 SERVICE_RANGE = "10.96.0.0/16"
@@ -85,6 +86,7 @@ def create_bridge(state: StateFolder, plan: NetworkPlan) -> None:
 def join(state: StateFolder, plan: NetworkPlan, index: int, namespace: Path) -> None:
     """Join the network namespace pinned at `namespace` to the bridge as node `index`."""
     veth = _veth(state, index)
+    others = [each for each in range(1, MOST_NODES + 1) if each != index]
     _batch(
         f"link add {veth} type veth peer name eth0 netns {namespace}",
         f"link set {veth} master {_bridge(state)} up",
@@ -95,6 +97,7 @@ def join(state: StateFolder, plan: NetworkPlan, index: int, namespace: Path) -> 
         f"addr add {plan.node(index)}/24 dev eth0",
         "link set eth0 up",
         f"route add default via {plan.host}",
+        *(f"route add {plan.pods(other)} via {plan.node(other)}" for other in others),
         inside=namespace,
     )
     # No kube-proxy: the one service that every pod may need is a rule that dies with the node.

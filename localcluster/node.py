@@ -1,5 +1,7 @@
 """A real node: its namespaces, files, containerd and kubelet."""
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,20 +10,23 @@ from localcluster.control import Control, base_environment
 from localcluster.network import NetworkPlan
 from localcluster.nodefiles import (
     CONTAINERD_SOCKET,
+    LIBRARIES,
     cni_config,
     containerd_config,
     kubelet_arguments,
     kubelet_config,
+    nvidia_runtime_spec,
     snapshotter_for,
 )
-from localcluster.nvml import write_state
+from localcluster.nvml import SONAME, build, write_state
 from localcluster.run import run
 from localcluster.specs import NodeSpec
-from localcluster.state import StateFolder
+from localcluster.state import StateFolder, cache_root
 from localcluster.supervised import ProcessSpec
 from localcluster.wait import wait_until
 
 _CONTAINERD_SECONDS = 30.0
+_IMPORT_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -55,19 +60,35 @@ class Node:
             cdi=self.spec.cdi,
         )
         write_state(self.folder / "nvml" / "state", self.spec.cards)
+        self._install_driver()
         self._write("containerd.toml", containerd)
-        self._write("kubelet.yaml", kubelet_config(self.state, self.plan, cgroup=cgroup))
+        kubelet = kubelet_config(
+            self.state, self.plan, cgroup=cgroup, static_pods=self.spec.control_plane
+        )
+        self._write("kubelet.yaml", kubelet)
+        (self.folder / "kubernetes" / "manifests").mkdir()
         self._write("cni.d/10-localcluster.conflist", cni_config(self.plan, self.index))
 
-    def start_containerd(self, control: Control, images: Path) -> None:
-        """Start containerd and return once it serves and has the images."""
+    def _install_driver(self) -> None:
+        """Put the NVML stand-in where a driver container has it, and into NVIDIA's runtime."""
+        default = run([self.binaries / "ctr", "oci", "spec"])
+        library = self.folder / "driver" / LIBRARIES.removeprefix("/") / SONAME
+        if self.spec.cards:
+            library.parent.mkdir(parents=True)
+            shutil.copyfile(build(cache_root()) / SONAME, library)
+        spec = nvidia_runtime_spec(default, library=library, cards=self.folder / "nvml")
+        self._write("nvidia-runtime.json", spec)
+
+    def start_containerd(self, control: Control, archives: Sequence[Path]) -> None:
+        """Start containerd and return once it serves and has the images of the archives."""
         name = f"containerd-{self.spec.name}"
         config = ["--config", str(self.folder / "containerd.toml")]
         control.run(self._process(name, ["containerd", *config]))
         await_containerd(self.state, self.spec.name)
         ctr = [str(self.binaries / "ctr"), "-a", CONTAINERD_SOCKET, "-n", "k8s.io"]
-        imported = [*ctr, "images", "import", str(images)]
-        run(namespaces.enter(self.state, self.spec.name, imported))
+        for archive in archives:
+            imported = [*ctr, "images", "import", str(archive)]
+            run(namespaces.enter(self.state, self.spec.name, imported), seconds=_IMPORT_SECONDS)
 
     def start_kubelet(self, control: Control) -> None:
         """Start the kubelet."""

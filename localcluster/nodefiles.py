@@ -1,17 +1,23 @@
 """What a node's containerd, CNI plugins and kubelet are configured with."""
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from localcluster import nvml
 from localcluster.images import PAUSE
 from localcluster.network import NetworkPlan
 from localcluster.state import StateFolder
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
 _MAX_PODS = 200
+
+
+MANIFESTS = "/etc/kubernetes/manifests"
 
 
 def containerd_config(*, binaries: Path, folder: Path, snapshotter: str, cdi: bool) -> str:
@@ -62,11 +68,41 @@ runtime_type = "io.containerd.runc.v2"
 BinaryName = "{binaries}/runc"
 SystemdCgroup = false
 
+# In the place of NVIDIA's runtime: it adds the driver's library and shows it every card.
+[plugins."{runtime}".containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+base_runtime_spec = "{folder}/nvidia-runtime.json"
+
+[plugins."{runtime}".containerd.runtimes.nvidia.options]
+BinaryName = "{binaries}/runc"
+SystemdCgroup = false
+
 [plugins."io.containerd.transfer.v1.local"]
 unpack_config = [
   {{ platform = "linux", snapshotter = "{snapshotter}" }},
 ]
 """
+
+
+def nvidia_runtime_spec(default: str, *, library: Path, cards: Path) -> str:
+    """Return what containers of the runtime `nvidia` begin with: `default`, and the driver in it.
+
+    `default` is containerd's own specification, as JSON; `library` the file of the NVML stand-in,
+    `cards` the folder of its state file. What a pod's security context says is left to it.
+    """
+    document = json.loads(default)
+    for key in ("apparmorProfile", "rlimits"):
+        document["process"].pop(key, None)
+    document["linux"].pop("seccomp", None)
+    inside = "/run/nvml-standin"
+    document["process"]["env"] = [f"{nvml.STATE_VARIABLE}={inside}/state"]
+    places = {str(library): f"{LIBRARIES}/{nvml.SONAME}", str(cards): inside}
+    options = ["rbind", "ro", "nosuid", "nodev"]
+    document["mounts"] += [
+        {"destination": target, "type": "bind", "source": source, "options": options}
+        for source, target in places.items()
+    ]
+    return json.dumps(document)
 
 
 def cni_config(plan: NetworkPlan, index: int) -> str:
@@ -89,7 +125,9 @@ def cni_config(plan: NetworkPlan, index: int) -> str:
     return json.dumps(document, indent=2)
 
 
-def kubelet_config(state: StateFolder, plan: NetworkPlan, *, cgroup: str) -> str:
+def kubelet_config(
+    state: StateFolder, plan: NetworkPlan, *, cgroup: str, static_pods: bool = False
+) -> str:
     """Return the kubelet's configuration: authentication and authorization as kubeadm has them.
 
     Intervals are shorter than the defaults (in brackets), so that tests need not wait:
@@ -133,6 +171,8 @@ def kubelet_config(state: StateFolder, plan: NetworkPlan, *, cgroup: str) -> str
         "syncFrequency": "10s",
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
     }
+    if static_pods:
+        document["staticPodPath"] = MANIFESTS
     return yaml.safe_dump(document, sort_keys=False)
 
 

@@ -13,12 +13,17 @@ _MOST_PODS = "110"
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """A real node. `cards` are what its NVML stand-in shows; `cdi` is containerd's switch."""
+    """A real node. `cards` are what its NVML stand-in shows; `cdi` is containerd's switch.
+
+    One node of a cluster may be the `control_plane`: labelled and tainted as by kubeadm, with
+    kube-scheduler in its network namespace instead of the host's.
+    """
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     cards: tuple[CardSpec, ...] = ()
     cdi: bool = True
+    control_plane: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,10 @@ def check_nodes(nodes: tuple[NodeSpec, ...], paper: tuple[PaperNode, ...]) -> No
     names = [each.name for each in nodes] + [each.name for each in paper]
     for name in names:
         check_name("node", name)
+    planes = [each.name for each in nodes if each.control_plane]
+    if len(planes) > 1:
+        text = f"{len(planes)} control-plane nodes asked ({', '.join(planes)}); at most one can be"
+        raise UsageError(text)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"node names given twice: {', '.join(twice)}; name each node once")

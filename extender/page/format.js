@@ -22,7 +22,7 @@ export function age(time, now = Date.now()) {
 }
 
 // One of a few calm hues, always the same for a text.
-const HUES = [160, 255, 300, 205, 110, 330, 230, 180, 280, 80];
+const HUES = [160, 255, 300, 205, 335, 230, 180, 280, 140, 318];
 export function hue(text) {
   let hash = 0;
   for (let place = 0; place < text.length; place += 1) {

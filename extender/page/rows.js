@@ -102,7 +102,7 @@ function showSegment(part, segment, left, share, words) {
   part.style.left = `${left}%`;
   part.style.width = `${share}%`;
   part.title = `${spoken(segment)}: ${amount(segment.units)}`;
-  if (part.children.length === 0) part.append(element("span"), element("small"));
+  if (!part.firstChild) part.append(element("span"), element("small"));
   set(part.children[0], segment.label);
   set(part.children[1], amount(segment.units));
 }
@@ -133,6 +133,10 @@ export function asked(pod) {
 }
 
 export function reason(pod) {
+  const ours = Object.entries(pod.reasons).sort(([, a], [, b]) => b - a);
+  if (ours.length > 0) {
+    return ours.map(([text, count]) => `${counted(count, "node")}: ${text}`).join("; ");
+  }
   const state = pod.state === "waiting" ? "" : `${pod.state}: `;
   return state + (pod.why || "kube-scheduler has not said why yet");
 }

@@ -1,13 +1,15 @@
 """what-if: the question and its answer on the wire (pure)."""
 
 from collections import Counter
+from collections.abc import Generator
 from typing import Annotated, Final
 
 import msgspec
 
 from gpushare.cards import Card
+from gpushare.errors import RequestError
 from gpushare.objects import Pod
-from gpushare.placement.what_if import Outlook
+from gpushare.placement.what_if import Outlook, World, look
 from gpushare.scheduling import Present
 
 MOST_PODS: Final = 1000
@@ -101,6 +103,15 @@ class Answer(msgspec.Struct, rename="camel"):
 
 question_decoder: Final = msgspec.json.Decoder(Question)
 extras_decoder: Final = msgspec.json.Decoder(Extras)
+
+
+def answer(world: World, question: Question, extras: Extras) -> Generator[None, None, Answer]:
+    """What the world has for a question, in steps that are short each."""
+    try:
+        outlook = yield from look(world, question.pod, question.count)
+    except RequestError as err:
+        return refusal(question, extras, str(err), len(world.node_names()))
+    return answer_of(question, extras, outlook)
 
 
 def answer_of(question: Question, extras: Extras, outlook: Outlook) -> Answer:

@@ -91,6 +91,12 @@ def pods(*, field_selector: str = "", namespace: str = "", label_selector: str =
     return Collection(path, field_selector, label_selector)
 
 
+def events(namespace: str, uid: str) -> Collection:
+    """Those about one object."""
+    path = f"/api/v1/namespaces/{_segment(namespace)}/events"
+    return Collection(path, f"involvedObject.uid={uid}")
+
+
 def nodes(*, field_selector: str = "") -> Collection:
     return Collection("/api/v1/nodes", field_selector)
 
@@ -412,6 +418,12 @@ class Kube:
             raise kind(text, code=err.status) from err
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise Unreachable(f"websocket {path}: no connection came about: {err!r}") from err
+
+    @property
+    def client_certificate(self) -> tuple[str, str] | None:
+        """Paths of the certificate that says who we are, and of its key; None without one."""
+        certificate, key = self._settings.cert_file, self._settings.key_file
+        return (certificate, key) if certificate and key else None
 
     async def bearer(self) -> str:
         """The header that says who we are, empty where a certificate says it.

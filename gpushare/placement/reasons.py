@@ -52,3 +52,5 @@ NO_ROOM: Final = Reason("no single GPU has enough free aliyun.com/gpu-mem", is_f
 NO_ROOM_ON_ENOUGH: Final = Reason(
     "too few GPUs have enough free aliyun.com/gpu-mem each", is_final=False
 )
+
+TEXTS: Final = tuple(each.text for each in tuple(vars().values()) if isinstance(each, Reason))

@@ -7,13 +7,21 @@ from importlib import metadata
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from gpushare.errors import SettingsError
 
 # kube-scheduler keeps two idle connections to a host and opens a new one for each bind beyond: one
 # that finds the queue full is tried again by the kernel only after a second.
 BACKLOG: Final = 1024
+
+# A series beside each counter that says when it began: Prometheus sees a reset without.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 WhyNotReady = Callable[[], Sequence[str]]
 MoreMetrics = Callable[[], Awaitable[bytes]]

@@ -28,6 +28,11 @@ EXTENDER_NOT_READY = problem(
     "pods that ask for GPU memory stay Pending while no extender answers",
     "kubectl -n {namespace} logs {about}; kubectl -n {namespace} describe pod {about}",
 )
+EXTENDER_SILENT = problem(
+    "ExtenderSilent",
+    "a kube-scheduler that asks it gets no answer either",
+    "kubectl -n {namespace} logs {about}; does the node's kubelet answer the API server?",
+)
 NO_LEADER = problem(
     "NoLeader",
     "no extender decides, so no pod that asks for GPU memory is bound",
@@ -99,29 +104,30 @@ def _extenders_are_there(facts: Facts) -> Iterator[Finding]:
     if not running and not facts.extenders:
         found = f"no extender runs in namespace {facts.system}"
         yield EXTENDER_MISSING.of("the cluster", found, namespace=facts.system)
-    for name, program in facts.extenders.items():
-        if isinstance(program, Program) and program.not_ready:
+
+
+def _extenders_answer(facts: Facts) -> Iterator[Finding]:
+    for name, program in _programs(facts).items():
+        if program.not_ready:
             found = f"not ready: {'; '.join(program.not_ready)}"
             yield EXTENDER_NOT_READY.of(name, found, namespace=facts.system)
-    for pod in running:
-        name = pod.metadata.name
-        if not pod.is_ready and not isinstance(facts.extenders.get(name), Program):
+    not_ready = {
+        pod.metadata.name: pod
+        for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER)
+        if not pod.is_ready
+    }
+    for name, pod in not_ready.items():
+        if not isinstance(facts.extenders.get(name), Program):
             yield EXTENDER_NOT_READY.of(name, _state(pod), namespace=facts.system)
+    for name, each in facts.extenders.items():
+        if isinstance(each, Unknown) and not each.lacks_right and name not in not_ready:
+            yield EXTENDER_SILENT.of(name, each.why, namespace=facts.system)
 
 
 def _state(pod: SeenPod) -> str:
     ready = pod.condition("Ready") or pod.condition("PodScheduled")
     said = ready.message or ready.reason if ready is not None else None
     return f"its pod is {pod.status.phase or 'new'}" + (f": {said}" if said else "")
-
-
-def _unreachable(facts: Facts) -> Iterator[Finding]:
-    by_why: dict[str, list[str]] = {}
-    for name, program in facts.extenders.items():
-        if isinstance(program, Unknown):
-            by_why.setdefault(program.why, []).append(name)
-    for why, names in by_why.items():
-        yield unchecked(f"what {', '.join(names)} counts", Unknown(why))
 
 
 def _one_decides(facts: Facts) -> Iterator[Finding]:
@@ -210,6 +216,12 @@ def _certificates_hold(facts: Facts) -> Iterator[Finding]:
 
 
 def _nothing_noticed(facts: Facts) -> Iterator[Finding]:
+    by_why: dict[str, list[str]] = {}
+    for name, each in facts.extenders.items():
+        if isinstance(each, Unknown) and each.lacks_right:
+            by_why.setdefault(each.why, []).append(name)
+    for why, names in by_why.items():
+        yield unchecked(f"what {', '.join(names)} has noticed", Unknown(why))
     for name, program in _programs(facts).items():
         total = program.samples.total
         if differs := total("gpushare_ledger_differences_total"):
@@ -224,8 +236,8 @@ def _nothing_noticed(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: Final = (
-    Check(_GROUP, "an extender is ready beside every kube-scheduler", _extenders_are_there),
-    Check(_GROUP, "every extender answers", _unreachable),
+    Check(_GROUP, "an extender is beside every kube-scheduler", _extenders_are_there),
+    Check(_GROUP, "they are ready and answer", _extenders_answer),
     Check(_GROUP, "one extender decides", _one_decides),
     Check(_GROUP, "the versions go together", _versions_go_together),
     Check(_GROUP, "the configuration can be used", _configuration_is_usable),

@@ -16,14 +16,24 @@ SECOND_SCHEDULER: Final = "gpushare-scheduler"
 _NAME: Final = "app.kubernetes.io/name"
 
 
-class SpecWithScheduler(PodSpec, rename="camel", gc=False, frozen=True):
+class ConfigMapSource(msgspec.Struct, gc=False, frozen=True):
+    name: str = ""
+
+
+class Volume(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    name: str = ""
+    config_map: ConfigMapSource | None = None
+
+
+class SeenSpec(PodSpec, rename="camel", gc=False, frozen=True):
     scheduler_name: str | None = None
+    volumes: tuple[Volume, ...] | None = None
 
 
 class SeenPod(Pod, gc=False, frozen=True):
-    """A pod, and which kube-scheduler it waits for."""
+    """A pod, which kube-scheduler it waits for, and where its configuration comes from."""
 
-    spec: SpecWithScheduler = SpecWithScheduler()
+    spec: SeenSpec = SeenSpec()
 
     @property
     def is_ready(self) -> bool:
@@ -35,15 +45,28 @@ class SeenPod(Pod, gc=False, frozen=True):
         return self.spec.scheduler_name or "default-scheduler"
 
     @property
+    def configuration(self) -> str:
+        """The ConfigMap that the volume ``configuration`` of our own pods is made of."""
+        return next(
+            (
+                volume.config_map.name
+                for volume in self.spec.volumes or ()
+                if volume.name == "configuration" and volume.config_map is not None
+            ),
+            "",
+        )
+
+    @property
     def program(self) -> str:
         return self.labels.get(_NAME, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """In the place of a fact that could not be had. ``why`` names the right that is missing."""
+    """In the place of a fact that could not be had: ``why``, and whether a right was missing."""
 
     why: str
+    lacks_right: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +153,3 @@ class Facts:
             and pod.program in programs
             and not pod.is_terminal
         ]
-
-
-def pod_decoder() -> msgspec.json.Decoder[SeenPod]:
-    return msgspec.json.Decoder(SeenPod)

@@ -340,6 +340,11 @@ def _plugins_are_well(facts: Facts) -> Iterator[Finding]:
         if forgotten:
             found = f"{forgotten:g} pods that run are not in the kubelet's checkpoint"
             yield DEVICES_FORGOTTEN.of(pod.node, found)
+    there = plugins_by_node(facts)
+    for node in facts.nodes:
+        is_ours = is_shared(node) and ANNOTATION_INVENTORY in node.annotations
+        if is_ours and units_of(node.allocatable) and node.name not in there:
+            unknown.setdefault("they do not run as pods of the DaemonSet", []).append(node.name)
     for why, nodes in unknown.items():
         yield unchecked(f"plugins of {_some(nodes)}", Unknown(why))
 

@@ -11,13 +11,14 @@ from gpushare.contract import (
     ANNOTATION_ASSUME_TIME,
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
+    ANNOTATION_INVENTORY,
     CONDITION_CARD_USABLE,
     RESOURCE_MEMORY,
 )
 from gpushare.errors import RecordError, RequestError
 from gpushare.objects import Node
 from gpushare.records import asks_for_share, contradicts_decision, request_of, share_of
-from gpusharectl.doctor.facts import Facts, SeenPod
+from gpusharectl.doctor.facts import PLUGIN, Facts, SeenPod
 from gpusharectl.doctor.findings import Check, Finding, problem, warning
 
 LATE: Final = dt.timedelta(minutes=5)  # an image may take so long to be pulled
@@ -68,7 +69,13 @@ def _live(facts: Facts) -> Iterator[SeenPod]:
 
 
 def _have_cards(facts: Facts) -> Iterator[Finding]:
-    inventories = {node.name: _inventory(node) for node in facts.nodes}
+    there = {pod.node for pod in facts.pods_of(PLUGIN)}
+    inventories = {
+        node.name: _inventory(node)
+        for node in facts.nodes
+        # Without its inventory a node of ours must not be read as one of the older plugin.
+        if node.name not in there or ANNOTATION_INVENTORY in node.annotations
+    }
     for pod in _live(facts):
         share = share_of(pod, inventories.get(pod.node))
         if share is None or not share.is_unplaced:

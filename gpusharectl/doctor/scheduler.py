@@ -176,6 +176,7 @@ def _evidence(facts: Facts) -> Iterator[Finding]:
 
 
 def _settings_are_ours(facts: Facts) -> Iterator[Finding]:
+    yield from _not_known(facts, "its settings")
     for name, each in _known(facts).items():
         extender = ours(each.configuration)
         if extender is None:
@@ -231,7 +232,15 @@ def seconds(written: Any) -> float | None:
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
+def _not_known(facts: Facts, about: str) -> Iterator[Finding]:
+    names = [name for name, each in facts.schedulers.items() if isinstance(each, Unknown)]
+    if names:
+        why = f"the configuration of {', '.join(names)} is not known (above)"
+        yield unchecked(about, Unknown(why))
+
+
 def _extender_is_beside(facts: Facts) -> Iterator[Finding]:
+    yield from _not_known(facts, "whether its extender is there")
     ready = {pod.node for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER) if pod.is_ready}
     outside = any(name not in _pod_names(facts) for name in facts.extenders)
     for name, each in _known(facts).items():
@@ -250,7 +259,8 @@ def _pod_names(facts: Facts) -> set[str]:
 
 def _pods_wait_for_one(facts: Facts) -> Iterator[Finding]:
     if any(isinstance(each, Unknown) for each in facts.schedulers.values()):
-        return  # said above
+        yield from _not_known(facts, "whether pods wait for the right one")
+        return
     known = _known(facts).values()
     asking = {name for each in known if ours(each.configuration) for name in _names(each)}
     if not asking:

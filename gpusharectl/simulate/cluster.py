@@ -253,7 +253,7 @@ class Cluster:
         return view.NodeWhy(name, text, tuple(found))
 
     def _view(self, name: str) -> view.Node:
-        shares = sorted(self.ledger.shares(name), key=lambda share: share.pod_key)
+        shares = list(self.ledger.shares(name))  # as they came: a part of a bar stays in its place
         account = self.ledger.account(name)
         node = self._nodes[name]
         closed = self._wrong.get(name) or ("unschedulable" if node.spec.unschedulable else "")

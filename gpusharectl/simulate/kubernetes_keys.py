@@ -69,7 +69,7 @@ NODE: Final[Keys] = {
         "taints": Items(_any("effect key timeAdded value")),
         **_any("configSource externalID podCIDR podCIDRs providerID unschedulable"),
     },
-    **_any("at cards"),
+    **_any("at cards unit"),
 }
 WORKLOAD: Final[Keys] = {
     **_HEAD,

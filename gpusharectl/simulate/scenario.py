@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from gpushare import inventory
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
-from gpushare.errors import RecordError, RequestError
+from gpushare.errors import RecordError, RequestError, SettingsError
+from gpushare.flags import parse_unit
 from gpushare.holds import Room
 from gpushare.objects import Node, Pod
 from gpushare.placement.amounts import requests_of, room_of
@@ -100,10 +101,19 @@ def _objects(documents: Iterable[Document]) -> Iterator[Document]:
 
 
 def _unit_of(doc: Document) -> int | None:
+    """MiB of a node's unit, by its inventory or by the file's ``unit``."""
+    if doc.value.get("kind") != "Node":
+        return None
+    if "unit" in doc.value:
+        text = doc.value["unit"]
+        try:
+            return parse_unit(text if isinstance(text, str) else repr(text))
+        except SettingsError as err:
+            raise doc.wrong(("unit",), f"{text!r:.40}: write GiB, MiB or as 256MiB") from err
     metadata = doc.value.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     text = annotations.get(ANNOTATION_INVENTORY) if isinstance(annotations, dict) else None
-    if doc.value.get("kind") != "Node" or not isinstance(text, str):
+    if not isinstance(text, str):
         return None
     try:
         return inventory.decode(text).unit_mib
@@ -153,6 +163,8 @@ class _Builder:
             if ANNOTATION_INVENTORY in node.annotations:
                 raise doc.wrong(("cards",), f"is there beside annotation {ANNOTATION_INVENTORY}")
             node = self._with_cards(doc, node)
+        elif "unit" in doc.value:
+            raise doc.wrong(("unit",), "is there without cards")
         try:
             room_of(node, (), Room())
         except RequestError as err:
@@ -161,7 +173,7 @@ class _Builder:
 
     def _with_cards(self, doc: Document, node: Node) -> Node:
         """The node with what its plugin would write on it."""
-        found = stock(doc, node.name, self.scenario.unit_mib)
+        found = stock(doc, node.name, _unit_of(doc) or self.scenario.unit_mib)
         healthy = sum(card.units for card in found.cards if card.is_healthy)
         count = {RESOURCE_COUNT: len(found.cards)}
         capacity = {RESOURCE_MEMORY: sum(card.units for card in found.cards), **count}

@@ -140,16 +140,65 @@ class Head(_View, frozen=True):
     """What holds for all steps. ``not_simulated`` is what a real cluster also decides by."""
 
     version: int
-    unit_mib: int
+    unit_mib: int = msgspec.field(name="unitMiB")
     node_policy: str
     card_policy: str
     not_simulated: tuple[str, ...]
     ignored: tuple[str, ...]
 
 
-class Simulation(_View, frozen=True):
-    head: Head
-    steps: tuple[Step, ...]
+def nearest(step: Step, most: int) -> tuple[Node, ...]:
+    """At most so many nodes, those first where something happened; in the order of their names."""
+    if len(step.nodes) <= most:
+        return step.nodes
+    chosen = sorted(step.nodes, key=lambda node: (not node.touched, not node.used, node.name))
+    return tuple(sorted(chosen[:most], key=lambda node: node.name))
+
+
+def said(happened: Happened) -> str:
+    """One thing that happened, in a line."""
+    cards = ", ".join(map(str, happened.cards))
+    where = f"{happened.node}, card{'s' * (len(happened.cards) > 1)} {cards}"
+    amount = f"{happened.units}{' each' * (len(happened.cards) > 1)}"
+    after = f" after {clock(happened.waited)}" if happened.waited else ""
+    name = (
+        happened.name
+        if happened.namespace in {"", "default"}
+        else f"{happened.namespace}/{happened.name}"
+    )
+    match happened.what:
+        case "placed":
+            return f"+ {name} to {where} ({amount}){after}"
+        case "bound":
+            text = f": {happened.text}" if happened.text else ""
+            return f"+ {name} is on {where if happened.cards else happened.node} ({amount}){text}"
+        case "deleted":
+            return f"- {name} is gone from {where if happened.cards else happened.node} ({amount})"
+        case "gave-up":
+            return f"- {name} is gone, having waited{after.removeprefix(' after')}"
+        case "node":
+            return f"* node {happened.node} {happened.text}"
+        case "refused":
+            return f"! {name} cannot run: {happened.text}"
+        case _:
+            return f"? {name} waits"
+
+
+def asks(group: Waiting) -> str:
+    """What pods that wait ask for, in words."""
+    if group.cards > 1:
+        return f"{group.units_per_card} on each of {group.cards} cards of one node"
+    return f"{group.units} on one card"
+
+
+def named(group: Waiting, most: int = 3) -> str:
+    """The names of pods that wait for the same."""
+    names = [
+        pod.name if pod.namespace == "default" else f"{pod.namespace}/{pod.name}"
+        for pod in group.pods
+    ]
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def clock(seconds: int) -> str:

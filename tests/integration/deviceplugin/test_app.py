@@ -22,6 +22,7 @@ from localcluster.nvml import CardSpec, write_state
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.plugin import eventually
 from tests.integration.deviceplugin.program import NOBODY, Program
+from tests.metrics_table import differences, rows
 
 pytestmark = pytest.mark.integration
 
@@ -50,6 +51,7 @@ async def test_offers_its_cards_without_the_api_server_and_ends_within_two_secon
     assert status == 200
     assert "gpushare_deviceplugin_list_devices 95.0" in text
     assert 'gpushare_deviceplugin_binding{binding="early"} 1.0' in text, "nothing is known yet"
+    assert differences(text, rows("Device plugin")) == []
     for _ in range(3):
         began = time.monotonic()
         program.process.send_signal(signal.SIGTERM)

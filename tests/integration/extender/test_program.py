@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from localcluster.wait import wait_until
+from tests.metrics_table import differences, rows
 
 pytestmark = pytest.mark.integration
 
@@ -102,3 +103,9 @@ def test_without_the_api_server_health_is_shown_and_nothing_else(program):
     assert page(program.reading, "/metrics")[0] == 401
     # Nobody can say whose token it is, so nobody is let by.
     assert page(program.reading, "/metrics", Authorization="Bearer x")[0] == 503
+
+
+def test_the_table_of_metrics_has_what_a_running_extender_shows_and_nothing_else(program):
+    status, text = page(program.deciding, "/metrics")
+    assert status == 200
+    assert differences(text, rows("Extender")) == []

@@ -3,9 +3,10 @@
 from collections import Counter
 from types import SimpleNamespace
 
-from extender.metrics import LedgerCollector, StateCollector
+from extender.metrics import OWN_REQUEST, LedgerCollector, StateCollector
 from extender.node_metrics import NodeMetrics
 from gpushare.ledger import Ledger
+from gpushare.placement import reasons
 from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench
 
@@ -48,3 +49,19 @@ def test_a_pod_is_unplaced_until_it_is_gone_or_its_card_can_be_told():
     assert shown(collector)["gpushare_unplaced_pods",] == 1
     bench.cluster.pods_replaced([])
     assert shown(collector)["gpushare_unplaced_pods",] == 0
+
+
+def test_pods_are_counted_under_the_reasons_they_wait_for_whatever_they_ask_for_themselves():
+    bench = Bench(16)
+    collector = LedgerCollector(bench.cluster)
+    waiting = pod("a", 9)
+    bench.add(waiting)
+    for number, text in enumerate((reasons.NO_ROOM.text, "container 'x' asks for -1", "for -2")):
+        bench.cluster.pod_asked(pod(f"p{number}"), 1, [text])
+    found = shown(collector)
+    name = "gpushare_extender_waiting_pods_by_reason"
+    assert found[name, reasons.NO_ROOM.text] == 1
+    assert found[name, OWN_REQUEST] == 2
+    assert found[name, reasons.CORDONED.text] == 0
+    assert found["gpushare_extender_pending_pods",] == 1
+    assert found["gpushare_extender_pending_least_units",] == 9

@@ -116,3 +116,25 @@ def test_nobody_is_told_what_is_not_so_or_what_he_knows(steps):
                 assert set(asked.reasons) == set(last[each]) != set()
                 assert told.get(each) != set(asked.reasons)
                 told[each] = set(asked.reasons)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("abc"), st.lists(st.sampled_from([FULL, SMALL]))),
+            st.tuples(st.sampled_from("abc"), st.none()),
+        ),
+        max_size=30,
+    )
+)
+def test_each_reason_counts_the_pods_that_wait_for_it_now(events):
+    kept = Waiting()
+    for now, (uid, texts) in enumerate(events):
+        if texts is None:
+            kept.forget(uid)
+        else:
+            kept.asked(uid, len(texts), texts, float(now))
+    now = [set(kept.of(uid).reasons) for uid in "abc" if kept.of(uid) is not None]
+    assert kept.of_reason == {
+        text: count for text in (FULL, SMALL) if (count := sum(text in each for each in now))
+    }

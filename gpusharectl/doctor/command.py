@@ -1,0 +1,50 @@
+"""``gpushare doctor``: is a cluster set up right, and what to do where it is not."""
+
+import datetime as dt
+from importlib import metadata
+
+import click
+from rich.console import Console
+
+from gpushare.clock import SystemClock
+from gpusharectl.doctor import access, extender, nodes, pods, scheduler, show
+from gpusharectl.doctor.findings import examine
+from gpusharectl.doctor.gather import gather
+from gpusharectl.exits import NO
+from gpusharectl.options import Target, asks_an_extender
+
+CHECKS = (*nodes.CHECKS, *extender.CHECKS, *scheduler.CHECKS, *access.CHECKS, *pods.CHECKS)
+
+
+@click.command()
+@asks_an_extender
+@click.option(
+    "-o",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: the form that docs/doctor.md describes.",
+)
+@click.option(
+    "--scheduler-url",
+    metavar="URL",
+    help="kube-scheduler's https://HOST:10259, in place of a port-forward to its pod.",
+)
+async def doctor(target: Target, output: str, scheduler_url: str | None) -> None:
+    """Look whether all of it is set up right: each finding with its cause and its cure.
+
+    Ends with 0 where nothing was found, 1 where anything was, 3 where nodes and pods cannot be
+    listed. What a right was missing for is told as not checked, and changes nothing in that.
+    """
+    now = dt.datetime.fromtimestamp(SystemClock().wall_ns() / 1e9, dt.UTC)
+    version = metadata.version("gpushare")
+    async with target.connect() as kube:
+        facts = await gather(target, kube, version=version, now=now, scheduler_url=scheduler_url)
+    results = examine(facts, CHECKS)
+    if output == "json":
+        click.echo(show.as_json(results).decode())
+    else:
+        show.show(results, Console(highlight=False, soft_wrap=False))
+    if not show.is_well(results):
+        raise click.exceptions.Exit(NO)

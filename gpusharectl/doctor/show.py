@@ -1,0 +1,103 @@
+"""The doctor's results for a terminal, and as JSON."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from gpusharectl.doctor.findings import Finding, Result, Severity
+
+FORMAT_VERSION: Final = 1
+# A sign and a word: for who sees no colour, and for who hears it read.
+_SIGNS: Final = {
+    Severity.PROBLEM: ("✗", "red"),
+    Severity.WARNING: ("!", "yellow"),
+    Severity.UNCHECKED: ("?", "cyan"),
+}
+_SAME: Final = 5  # findings of one kind that are told one by one
+
+
+def show(results: Sequence[Result], console: Console) -> None:
+    """Every check in its group, what it found below it, and a summary."""
+    group = ""
+    for result in results:
+        if result.check.group != group:
+            group = result.check.group
+            console.print(f"\n[bold]{group}[/bold]")
+        if not result.findings:
+            console.print(f"  [green]✓ ok[/green]  {escape(result.check.title)}")
+            continue
+        for kind in dict.fromkeys(finding.kind for finding in result.findings):
+            _show_kind([each for each in result.findings if each.kind == kind], console)
+    console.print(f"\n{summary(results)}")
+
+
+def _show_kind(findings: Sequence[Finding], console: Console) -> None:
+    kind = findings[0].kind
+    sign, colour = _SIGNS[kind.severity]
+    for finding in findings[:_SAME]:
+        head = f"  [{colour}]{sign} {kind.severity}[/{colour}]  "
+        text = f"[bold]{escape(finding.about)}[/bold]: {escape(finding.found)}"
+        console.print(head + text, soft_wrap=True)
+    if len(findings) > _SAME:
+        console.print(f"      ... and {len(findings) - _SAME} more of this kind (-o json has all)")
+    if kind.severity is Severity.UNCHECKED:
+        return
+    _show_line("why", kind.why, console)
+    for cure in dict.fromkeys(finding.cure for finding in findings[:_SAME]):
+        _show_line("do", cure, console)
+    _show_line("see", f"{kind.name}, {kind.document}", console)
+
+
+def _show_line(word: str, text: str, console: Console) -> None:
+    console.print(f"      [dim]{word}:[/dim] {escape(text)}", soft_wrap=True)
+
+
+def summary(results: Iterable[Result]) -> str:
+    """One line: how many checks found nothing, and how many findings of which severity."""
+    listed = list(results)
+    counted = Counter(found.kind.severity for result in listed for found in result.findings)
+    passed = sum(not result.findings for result in listed)
+    words = [f"{passed} of {len(listed)} checks found nothing"]
+    for severity, one, many in (
+        (Severity.PROBLEM, "problem", "problems"),
+        (Severity.WARNING, "warning", "warnings"),
+        (Severity.UNCHECKED, "thing not checked", "things not checked"),
+    ):
+        if counted[severity]:
+            words.append(f"{counted[severity]} {one if counted[severity] == 1 else many}")
+    return ", ".join(words) + "."
+
+
+def is_well(results: Iterable[Result]) -> bool:
+    """Whether nothing was found; what could not be checked is no finding in this."""
+    severities = {found.kind.severity for result in results for found in result.findings}
+    return severities <= {Severity.UNCHECKED}
+
+
+def as_json(results: Sequence[Result]) -> bytes:
+    """The form that docs/doctor.md describes; names and keys stay, kinds may be added."""
+    checks: list[dict[str, Any]] = [
+        {
+            "group": result.check.group,
+            "check": result.check.title,
+            "findings": [
+                {
+                    "kind": found.kind.name,
+                    "severity": found.kind.severity.value,
+                    "about": found.about,
+                    "found": found.found,
+                    "why": found.kind.why,
+                    "cure": found.cure,
+                    "document": found.kind.document,
+                }
+                for found in result.findings
+            ],
+        }
+        for result in results
+    ]
+    whole = {"version": FORMAT_VERSION, "ok": is_well(results), "checks": checks}
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2)

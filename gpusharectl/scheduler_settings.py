@@ -1,0 +1,253 @@
+"""What kube-scheduler must be told: a file of its own, one that is there, and kubeadm's part."""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from gpushare.contract import EXTENDER_PORT, EXTENDER_PREFIX, RESOURCE_COUNT, RESOURCE_MEMORY
+from gpushare.errors import SettingsError
+
+BESIDE: Final = f"http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}"
+KUBECONFIG: Final = "/etc/kubernetes/scheduler.conf"
+PLACE: Final = "/etc/kubernetes/gpushare-scheduler.yaml"  # where kubeadm finds the file
+SERVER_NAME: Final = "gpushare-extender"  # in the extender's certificate
+_KIND: Final = ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration")
+_ALL_NODES: Final = 100
+_OURS: Final = frozenset({RESOURCE_MEMORY, RESOURCE_COUNT})
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Paths on kube-scheduler's machine, and the name that the extender's certificate has."""
+
+    authority: str
+    certificate: str
+    key: str
+    server_name: str = SERVER_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """Where kube-scheduler asks."""
+
+    url: str = BESIDE
+    tls: Tls | None = None
+
+
+def first(extender: Extender, kubeconfig: str = KUBECONFIG) -> str:
+    """The configuration of the cluster's own kube-scheduler, as YAML."""
+    return (
+        f"""\
+# kube-scheduler's configuration with the extender; docs/install.md says how to use it.
+apiVersion: {_KIND[0]}
+kind: {_KIND[1]}
+clientConnection:
+  kubeconfig: {kubeconfig}
+  # By default kube-scheduler writes 50 times a second at most: a Binding for each pod that does not
+  # ask for GPU memory, and an Event for every one.
+  qps: 1000
+  burst: 2000
+"""
+        + _NODES
+        + _asked(extender)
+    )
+
+
+def second() -> str:
+    """The configuration of a second kube-scheduler with an extender in its pod, as YAML."""
+    return (
+        f"""\
+# The second kube-scheduler's configuration: the rights of its pod instead of a kubeconfig, a name
+# and a lease of its own, and the rest as the first one would have it; docs/install.md.
+apiVersion: {_KIND[0]}
+kind: {_KIND[1]}
+clientConnection:
+  qps: 1000
+  burst: 2000
+leaderElection:
+  leaderElect: true
+  resourceNamespace: gpushare-system
+  resourceName: gpushare-scheduler
+profiles:
+  - schedulerName: gpushare-scheduler
+"""
+        + _NODES
+        + _asked(Extender())
+    )
+
+
+_NODES: Final = """\
+# kube-scheduler asks the extender only about the nodes that it sampled: on a larger cluster each of
+# them may fail card by card while another one would fit. docs/performance.md says what that costs.
+percentageOfNodesToScore: 100
+"""
+
+
+def _asked(extender: Extender) -> str:
+    tls = extender.tls
+    secured = (
+        "    enableHTTPS: false\n"
+        if tls is None
+        else f"""\
+    enableHTTPS: true
+    tlsConfig:
+      serverName: {tls.server_name}
+      # Without it kube-scheduler would take anybody for the extender.
+      caFile: {tls.authority}
+      certFile: {tls.certificate}
+      keyFile: {tls.key}
+"""
+    )
+    return f"""\
+extenders:
+  - urlPrefix: {extender.url}
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    # A step between two of our ranks is weight * 10 points; all scores of kube-scheduler's own add
+    # up to 1400 at most. So ours decides: docs/scheduling.md.
+    weight: 150
+    preemptVerb: preempt
+    bindVerb: bind
+{secured}\
+    # Names are enough: the extender knows the nodes itself, and full nodes cost a copy of each.
+    nodeCacheCapable: true
+    # Never true: kube-scheduler would then bind pods without a card when the extender is away.
+    ignorable: false
+    httpTimeout: 5s
+    managedResources:
+      # Both: a pod that asks for gpu-count alone is then refused with a reason.
+      - name: {RESOURCE_MEMORY}
+        ignoredByScheduler: false
+      - name: {RESOURCE_COUNT}
+        ignoredByScheduler: false
+"""
+
+
+def kubeadm(extender: Extender) -> str:
+    """The part of kubeadm's ClusterConfiguration that gives kube-scheduler the file, as YAML."""
+    tls = extender.tls
+    files = {"gpushare": PLACE}
+    if tls is not None:
+        files |= {
+            "gpushare-authority": tls.authority,
+            "gpushare-certificate": tls.certificate,
+            "gpushare-key": tls.key,
+        }
+    volumes = "".join(
+        f"""\
+    - name: {name}
+      hostPath: {path}
+      mountPath: {path}
+      readOnly: true
+      pathType: File
+"""
+        for name, path in files.items()
+    )
+    return f"""\
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+scheduler:
+  extraArgs:
+    - name: config
+      value: {PLACE}
+  extraVolumes:
+{volumes}"""
+
+
+def merge(there: Any, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Put ``wanted`` into a configuration that is ``there``: the whole, and what was changed.
+
+    What is there stays. SettingsError with all that cannot stand beside the extender.
+    """
+    if not isinstance(there, dict) or (there.get("apiVersion"), there.get("kind")) != _KIND:
+        raise SettingsError(
+            f"it is no {_KIND[1]} of {_KIND[0]}: give the file that kube-scheduler's --config names"
+        )
+    _check_kinds(there)
+    if found := [*_sampled(there), *_other_extenders(there, wanted["extenders"][0])]:
+        raise SettingsError("it cannot go with the extender:" + "".join(f"\n  {e}" for e in found))
+    whole = deepcopy(there)
+    told = list(_connect(whole, wanted["clientConnection"]))
+    if whole.get("percentageOfNodesToScore") != _ALL_NODES:
+        whole["percentageOfNodesToScore"] = _ALL_NODES
+        told.append(f"set percentageOfNodesToScore: {_ALL_NODES}")
+    told += _extend(whole, wanted["extenders"][0])
+    return whole, told
+
+
+def _check_kinds(there: Mapping[str, Any]) -> None:
+    for key, kind, words in (
+        ("clientConnection", dict, "a mapping"),
+        ("extenders", list, "a list of mappings"),
+        ("profiles", list, "a list of mappings"),
+    ):
+        value = there.get(key)
+        right = value is None or isinstance(value, kind)
+        if not right or any(not isinstance(e, dict) for e in value or () if kind is list):
+            raise SettingsError(f"its {key} is not {words}, and kube-scheduler takes nothing else")
+
+
+def _sampled(there: Mapping[str, Any]) -> Iterator[str]:
+    places = {"": there}
+    places |= {f"profiles[{n}].": each for n, each in enumerate(there.get("profiles") or ())}
+    for place, each in places.items():
+        share = each.get("percentageOfNodesToScore")
+        if share not in {None, 0, _ALL_NODES}:
+            yield (
+                f"{place}percentageOfNodesToScore is {share}: the extender would be asked about a "
+                f"part of the nodes, which may be full card by card; write {_ALL_NODES} or nothing"
+            )
+
+
+def _managed(extender: Mapping[str, Any]) -> frozenset[str]:
+    listed = extender.get("managedResources") or ()
+    return frozenset(each.get("name", "") for each in listed if isinstance(each, dict))
+
+
+def _other_extenders(there: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]:
+    seen = False
+    for number, each in enumerate(there.get("extenders") or ()):
+        url = each.get("urlPrefix")
+        if url == ours["urlPrefix"] and not seen:
+            seen = True
+        elif shared := sorted(_managed(each) & _OURS):
+            yield (
+                f"extenders[{number}] ({url}) is asked about {' and '.join(shared)} too: take it "
+                "away, or name it with --url if it is gpushare's"
+            )
+        elif each.get("bindVerb"):
+            yield (
+                f"extenders[{number}] ({url}) has a bindVerb, and kube-scheduler takes one such "
+                "extender: give one of the two a kube-scheduler of its own (--second-scheduler)"
+            )
+
+
+def _connect(whole: dict[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    found = whole.get("clientConnection") or {}
+    for key, value in wanted.items():
+        own = found.get(key)
+        if not own:  # kube-scheduler takes 0 for its default, which is 50 writes a second
+            found[key] = value
+            yield f"added clientConnection.{key}: {value}"
+        elif isinstance(value, int) and isinstance(own, int | float) and 0 < own < value:
+            yield f"kept clientConnection.{key}: {own} ({value} binds pods faster)"
+    whole["clientConnection"] = found
+
+
+def _extend(whole: dict[str, Any], ours: Mapping[str, Any]) -> Iterator[str]:
+    listed = whole["extenders"] = whole.get("extenders") or []
+    for number, each in enumerate(listed):
+        if each.get("urlPrefix") != ours["urlPrefix"]:
+            continue
+        listed[number] = dict(ours)
+        for key in [*ours, *(key for key in each if key not in ours)]:
+            old, new = each.get(key), ours.get(key)
+            if old != new:
+                shown = yaml.safe_dump([old, new], default_flow_style=True, width=9999).strip()
+                yield f"changed extenders[{number}].{key}, before and now: {shown}"
+        return
+    listed.append(dict(ours))
+    yield f"added extenders[{len(listed) - 1}]: {ours['urlPrefix']}"

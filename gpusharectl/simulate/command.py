@@ -1,0 +1,171 @@
+"""gpushare simulate: files in, a picture, a page or JSON out."""
+
+import gc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from rich.console import Console
+
+from gpushare.errors import SettingsError
+from gpushare.flags import parse_unit
+from gpushare.placement.rank import Policies
+from gpushare.wishes import CardPolicy, NodePolicy
+from gpusharectl.exits import No
+from gpusharectl.simulate import drawing, examples, page, view
+from gpusharectl.simulate.documents import Document, read
+from gpusharectl.simulate.picture import Painter
+from gpusharectl.simulate.run import Run
+from gpusharectl.simulate.scenario import build
+
+STDIN: Final = "-"
+_POLICY: Final = click.Choice(["binpack", "spread"])
+
+
+@click.command("simulate")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("-f", "--file", "more", multiple=True, metavar="FILE", help="As FILE; - is stdin.")
+@click.option("--example", metavar="NAME", help="Run an example that comes with the program.")
+@click.option("--list-examples", is_flag=True, help="Say which examples there are.")
+@click.option("--node-policy", type=_POLICY, default="binpack", show_default=True)
+@click.option("--card-policy", type=_POLICY, default="binpack", show_default=True)
+@click.option(
+    "--memory-unit",
+    metavar="UNIT",
+    help="The cluster's unit, as GiB or 256MiB. Without it: that of the first node, or GiB.",
+)
+@click.option("--last", is_flag=True, help="Show the last step alone.")
+@click.option("--step", type=click.IntRange(min=1), metavar="N", help="Show the Nth step alone.")
+@click.option("-o", "--output", type=click.Choice(["picture", "json"]), default="picture")
+@click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write a page.")
+@click.option("--svg", type=click.Path(dir_okay=False), metavar="FILE", help="Write one step.")
+@click.option("--all-must-run", is_flag=True, help="Exit with 1 if a pod waits at the end.")
+def simulate(
+    files: tuple[str, ...],
+    more: tuple[str, ...],
+    example: str | None,
+    *,
+    list_examples: bool,
+    node_policy: str,
+    card_policy: str,
+    memory_unit: str | None,
+    last: bool,
+    step: int | None,
+    output: str,
+    html: str | None,
+    svg: str | None,
+    all_must_run: bool,
+) -> None:
+    """Show what gpushare would decide about nodes and pods in files. No cluster is asked.
+
+    FILE has Kubernetes Nodes and Pods as YAML, with the times at which pods come (at: 10s) and go
+    (delete: 1m). A Node may say "cards: 2 x 16" instead of an inventory. What kubectl get -o yaml
+    prints can be used as it is.
+    """
+    if list_examples:
+        for name, title in examples.titles():
+            click.echo(f"{name:<16} {title}")
+        return
+    if last and step:
+        raise click.UsageError("--last and --step: write one of them")
+    gc.disable()  # much is made and nothing thrown away; this halves the time to read files
+    policies = Policies(NodePolicy(node_policy), CardPolicy(card_policy))
+    unit = parse_unit(memory_unit) if memory_unit is not None else None
+    scenario = build(_documents((*files, *more), example), unit)
+    if not scenario.nodes and not scenario.pods:
+        raise SettingsError("nothing to simulate: wanted Nodes and Pods, found none")
+    run = Run(scenario, policies)
+    chosen = _Chosen(run, None if last else step, last=last)
+    if html is not None or svg is not None:
+        _write(run.head, chosen, html, svg)
+    elif output == "json":
+        _print_json(run.head, chosen)
+    else:
+        _print_picture(run.head, chosen)
+    end = chosen.end
+    if all_must_run and end is not None and end.pods_waiting:
+        names = "; ".join(view.named(group) for group in end.waiting)
+        raise No(f"{end.pods_waiting} pods wait at the end: {names}")
+
+
+class _Chosen:
+    """The steps to be shown. ``end`` is the last of all, once they have been gone through."""
+
+    def __init__(self, run: Run, number: int | None, *, last: bool) -> None:
+        self.end: view.Step | None = None
+        self._run, self._number, self._is_last = run, number, last
+
+    def __iter__(self) -> Iterator[view.Step]:
+        for each in self._run.steps():
+            self.end = each
+            if not self._is_last and self._number in {None, each.number}:
+                yield each
+        if self.end is None:
+            return
+        if self._is_last:
+            yield self.end
+        if self._number is not None and self._number > self.end.number:
+            raise SettingsError(f"--step {self._number}: there are {self.end.number} steps")
+
+
+def _documents(files: tuple[str, ...], example: str | None) -> Iterator[Document]:
+    if example is not None:
+        if files:
+            raise click.UsageError("--example and files: write one of them")
+        yield from read(f"{example}.yaml", examples.content(example))
+        return
+    if not files:
+        raise click.UsageError("write the files with Nodes and Pods, or --example NAME")
+    for file in files:
+        if file == STDIN:
+            yield from read("stdin", sys.stdin.buffer.read())
+            continue
+        try:
+            content = Path(file).read_bytes()
+        except OSError as err:
+            raise SettingsError(f"{file} cannot be read: {err.strerror or err}") from err
+        yield from read(file, content)
+
+
+def _print_picture(head: view.Head, steps: _Chosen) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    unit = f"Units of {view.unit_name(head.unit_mib)}; "
+    policy = f"nodes by {head.node_policy}, cards by {head.card_policy}."
+    console.print(unit + policy + "\n", style="dim", markup=False)
+    painter = Painter(console.width, coloured=console.color_system is not None)
+    for step in steps:
+        for line in painter.draw(step):
+            console.print(line)
+        console.print()
+    for text in head.ignored:
+        console.print(f"not looked at: {text}", style="dim", markup=False)
+    console.print(f"Not simulated: {'; '.join(head.not_simulated)}.", style="dim", markup=False)
+
+
+def _print_json(head: view.Head, steps: _Chosen) -> None:
+    """One object, written step by step: of a large cluster it need not be in memory at once."""
+    out = sys.stdout
+    out.write(msgspec.json.encode(head).decode().removesuffix("}") + ',"steps":[')
+    for place, step in enumerate(steps):
+        out.write(("\n," if place else "\n") + msgspec.json.encode(step).decode())
+    out.write("\n]}\n")
+
+
+def _write(head: view.Head, steps: _Chosen, html: str | None, svg: str | None) -> None:
+    shown = list(steps)
+    if html is not None:
+        _save(html, page.draw(head, shown))
+        click.echo(f"{html}: {len(shown)} steps")
+    if svg is not None:
+        _save(svg, drawing.draw(shown[-1]))
+        click.echo(f"{svg}: step {shown[-1].number}")
+
+
+def _save(file: str, text: str) -> None:
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as err:
+        raise SettingsError(f"{file} cannot be written: {err.strerror or err}") from err

@@ -1,0 +1,167 @@
+"""A step as SVG: each card a bar to scale, dark or light as its reader has it (pure)."""
+
+from collections.abc import Iterable, Iterator
+from html import escape
+from typing import Final
+
+from gpusharectl.simulate import view
+
+STYLE: Final = """
+.g text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1f2328}
+.g .n{font-weight:600}
+.g .m{fill:#59636e}
+.g .w{fill:#9a3412}
+.g .c{fill:#eef1f4;stroke:#8c959f}
+.g .o{stroke-dasharray:4 3}
+.g .s{stroke:#fff;stroke-width:1}
+.g .new{stroke:#1f2328;stroke-width:2}
+.g .l{fill:#1f2328}
+.g .p0{fill:#8ecae6}.g .p1{fill:#b7d97a}.g .p2{fill:#ffd166}.g .p3{fill:#f4a6b7}
+.g .p4{fill:#cdb4f6}.g .p5{fill:#8fdcc2}.g .p6{fill:#f7b27a}.g .p7{fill:#c3ccd6}
+.g .u{fill:#d1242f;fill-opacity:.35}
+@media (prefers-color-scheme:dark){
+.g text{fill:#e6edf3}.g .m{fill:#9198a1}.g .w{fill:#ffa657}.g .l{fill:#1f2328}
+.g .c{fill:#1b2129;stroke:#6e7681}.g .s{stroke:#0d1117}.g .new{stroke:#fff}
+}
+"""
+WIDTH: Final = 760
+_LEFT: Final = 66  # of a bar
+_BAR: Final = 470
+_ROW: Final = 30
+_BAR_HIGH: Final = 22
+_CHARACTER: Final = 7.9
+_COLOURS: Final = 8
+_REASONS: Final = 4
+
+
+class Colours:
+    """Gives each pod a colour, the same in every step."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], int] = {}
+
+    def of(self, pod: view.Share) -> str:
+        key = pod.namespace, pod.name
+        return f"p{self._of.setdefault(key, len(self._of)) % _COLOURS}"
+
+
+def draw(step: view.Step, colours: Colours | None = None, *, most: int = 40) -> str:
+    """A file by itself: at most so many nodes, and the pods that wait."""
+    shown = view.nearest(step, most)
+    body, high = nodes(shown, step, colours or Colours())
+    lines = list(_waiting(step))
+    if len(shown) < len(step.nodes):
+        lines.insert(0, ("m", f"and {len(step.nodes) - len(shown)} more nodes"))
+    for place, (kind, text) in enumerate(lines):
+        body += f'<text x="8" y="{high + 20 + 20 * place}" class="{kind}">{escape(text)}</text>\n'
+    high += 20 * len(lines) + 12
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{high}" '
+        f'viewBox="0 0 {WIDTH} {high}" role="img" aria-label="{escape(_told(shown))}" class="g">\n'
+        f"<style>{STYLE}</style>\n{body}</svg>\n"
+    )
+
+
+def inline(shown: Iterable[view.Node], step: view.Step, colours: Colours) -> str:
+    """The nodes for a page that has the STYLE itself."""
+    found = tuple(shown)
+    body, high = nodes(found, step, colours)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {high}" width="{WIDTH}" height="{high}" role="img" '
+        f'aria-label="{escape(_told(found))}" class="g">\n{body}</svg>'
+    )
+
+
+def nodes(shown: Iterable[view.Node], step: view.Step, colours: Colours) -> tuple[str, int]:
+    """The drawn nodes, and how high they are."""
+    new = {
+        (each.node, each.namespace, each.name) for each in step.happened if each.what == "placed"
+    }
+    parts: list[str] = []
+    y = 6
+    for node in shown:
+        y += 20
+        text = f"{node.used} of {node.units} units used"
+        closed = f'<tspan class="w"> {escape(node.closed)}</tspan>' if node.closed else ""
+        parts.append(
+            f'<text x="8" y="{y}"><tspan class="n">{escape(node.name)}</tspan>'
+            f'<tspan class="m">  {text}</tspan>{closed}</text>'
+        )
+        y += 8
+        for card in node.cards:
+            parts.extend(_card(card, node, y, colours, new))
+            y += _ROW
+        for pod in node.unplaced:
+            y += 14
+            told = escape(f"{pod.name} {pod.units}: {pod.why}")
+            parts.append(f'<text x="8" y="{y}" class="w">{told}</text>')
+        y += 6
+    return "\n".join(parts) + "\n", y
+
+
+def _card(
+    card: view.Card,
+    node: view.Node,
+    y: int,
+    colours: Colours,
+    new: set[tuple[str, str, str]],
+) -> Iterator[str]:
+    middle = y + 16
+    marks = [mark for mark in (card.health,) if mark != "healthy"]
+    marks += ["cordoned"] if card.cordoned else []
+    kind = "c o" if marks else "c"
+    yield f'<text x="8" y="{middle}" class="m">card {card.index}</text>'
+    yield f'<rect x="{_LEFT}" y="{y}" width="{_BAR}" height="{_BAR_HIGH}" class="{kind}"/>'
+    scale = _BAR / card.units if card.units else 0.0
+    x = float(_LEFT)
+    for pod in card.pods:
+        wide = min(pod.units * scale, _LEFT + _BAR - x)
+        look = "new" if (node.name, pod.namespace, pod.name) in new else "s"
+        yield (
+            f"<g><title>{escape(pod.namespace)}/{escape(pod.name)}: {pod.units}</title>"
+            f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR_HIGH}" '
+            f'class="{look} {colours.of(pod)}"/>{_label(pod, x, middle, wide)}</g>'
+        )
+        x += wide
+    unplaced = sum(pod.units for pod in node.unplaced)
+    if unplaced:
+        wide = min(unplaced * scale, _LEFT + _BAR - x)
+        yield f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR_HIGH}" class="u"/>'
+    text = escape(", ".join([f"{card.free} of {card.units} free", *marks]))
+    kind = "w" if marks else "m"
+    yield f'<text x="{_LEFT + _BAR + 10}" y="{middle}" class="{kind}">{text}</text>'
+
+
+def _label(pod: view.Share, x: float, y: int, wide: float) -> str:
+    """The pod's name and units as far as there is place for them."""
+    room = int((wide - 8) / _CHARACTER)
+    whole = f"{pod.name} {pod.units}"
+    text = whole if len(whole) <= room else pod.name
+    if len(text) > room:
+        text = text[: room - 1] + "…" if room > 3 else ""  # noqa: PLR2004 - less says nothing
+    return f'<text x="{x + 5:.1f}" y="{y}" class="l">{escape(text)}</text>' if text else ""
+
+
+def _waiting(step: view.Step) -> Iterator[tuple[str, str]]:
+    for group in step.waiting:
+        verb = "wait" if len(group.pods) > 1 else "waits"
+        if group.says:
+            yield "w", f"{view.named(group)} {verb}: {group.says}"
+            continue
+        yield "w", f"{view.named(group)} {verb} for {view.asks(group)}"
+        for node in group.nodes[:_REASONS]:
+            yield "m", f"  {node.name}: {node.why}"
+        left = group.nodes_left_out + max(0, len(group.nodes) - _REASONS)
+        if left:
+            yield "m", f"  and {left} more nodes"
+
+
+def _told(shown: Iterable[view.Node]) -> str:
+    """The picture in words, for who does not see it."""
+    return "; ".join(
+        f"{node.name}, card {card.index}: "
+        + (", ".join(f"{pod.name} {pod.units}" for pod in card.pods) or "empty")
+        + f", {card.free} free"
+        for node in shown
+        for card in node.cards
+    )

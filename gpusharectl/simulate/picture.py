@@ -1,0 +1,144 @@
+"""A step as a picture for a terminal: a bar a card, with the pods' names in it (pure)."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from rich.text import Text
+
+from gpushare.placement.reasons import NO_ROOM
+from gpusharectl.simulate import view
+
+NODES_SHOWN: Final = 20
+WAITING_SHOWN: Final = 10
+HAPPENED_SHOWN: Final = 20
+_FREE: Final = "·"
+_FILL: Final = "█▓▒░"
+_UNPLACED: Final = "?"
+_COLOURS: Final = ("green", "cyan", "yellow", "magenta", "blue", "red")
+_WIDEST: Final = 64
+_NARROWEST: Final = 20
+_BESIDE: Final = 32  # columns for the card's number and its amounts
+
+
+class Painter:
+    """Draws steps, each pod in one colour (where there are colours) from its first step on."""
+
+    def __init__(self, width: int, *, coloured: bool) -> None:
+        self._width = max(_NARROWEST, min(_WIDEST, width - _BESIDE))
+        self._rule = width
+        self._coloured = coloured
+        self._colours: dict[tuple[str, str], int] = {}
+
+    def draw(self, step: view.Step) -> Iterator[Text]:
+        """The lines of one step."""
+        head = f"── {view.clock(step.at)} "
+        free = (
+            f" {step.used} of {step.units} units used, most free on one card: {step.largest_free} "
+        )
+        yield Text(
+            head + "─" * max(2, self._rule - len(head) - len(free) - 2) + free + "──", "bold"
+        )
+        for each in step.happened[:HAPPENED_SHOWN]:
+            yield Text(view.said(each))
+        if len(step.happened) > HAPPENED_SHOWN:
+            yield Text(f"  and {len(step.happened) - HAPPENED_SHOWN} more")
+        if step.happened:
+            yield Text()
+        shown = view.nearest(step, NODES_SHOWN)
+        for node in shown:
+            yield from self._node(node, step)
+        if len(shown) < len(step.nodes):
+            yield Text(f"and {len(step.nodes) - len(shown)} more nodes")
+        yield from self._waiting(step)
+
+    def _node(self, node: view.Node, step: view.Step) -> Iterator[Text]:
+        line = Text(node.name, "bold")
+        line.append(f"  {node.used} of {node.units} units used", "not bold")
+        if node.closed:
+            line.append(f"  {node.closed}", "not bold red")
+        yield line
+        new = {
+            (each.namespace, each.name)
+            for each in step.happened
+            if each.what == "placed" and each.node == node.name
+        }
+        for card in node.cards:
+            yield from self._card(card, node, new)
+        for pod in node.unplaced:
+            yield Text(f"       {_UNPLACED} {pod.name} {pod.units}: {pod.why}")
+
+    def _card(self, card: view.Card, node: view.Node, new: set[tuple[str, str]]) -> Iterator[Text]:
+        line = Text(f"  card {card.index} ▕")
+        below: list[Text] = []
+        ends = _ends([pod.units for pod in card.pods], card.units, self._width)
+        for number, (pod, (start, end)) in enumerate(zip(card.pods, pairwise(ends), strict=True)):
+            style, fill = self._look(pod, number)
+            is_new = (pod.namespace, pod.name) in new
+            style += " bold" if is_new else ""
+            cells = end - start
+            fits = len(pod.name) < cells or len(pod.name) == cells > 1
+            shown = pod.name if fits else ""
+            line.append(shown + fill * (cells - len(shown)), style)
+            if not fits:
+                legend = Text("         ")
+                legend.append(fill if fill.strip() else "  ", style)
+                below.append(legend.append(f" {pod.name} {pod.units}"))
+        unplaced = sum(pod.units for pod in node.unplaced)
+        rest = self._width - ends[-1]
+        odd = min(rest, -(-self._width * unplaced // card.units) if card.units else 0)
+        line.append(_UNPLACED * odd + _FREE * (rest - odd), "dim")
+        line.append("▏")
+        line.append(f" {card.free} of {card.units} free")
+        marks = [card.health] if card.health != "healthy" else []
+        marks += ["cordoned"] if card.cordoned else []
+        if marks:
+            line.append(f", {', '.join(marks)}", "red")
+        if card.model:
+            line.append(f"  {card.model}", "dim")
+        yield line
+        yield from below
+
+    def _waiting(self, step: view.Step) -> Iterator[Text]:
+        for group in step.waiting[:WAITING_SHOWN]:
+            verb = "wait" if len(group.pods) > 1 else "waits"
+            line = Text("? ")
+            line.append(view.named(group), "bold")
+            if group.says:
+                yield line.append(f" {verb}: {group.says}")
+                continue
+            yield line.append(f" {verb} for {view.asks(group)}")
+            for node in group.nodes:
+                yield Text(f"    {node.name}: {node.why}")
+                free = ", ".join(_card_why(card, node.why) for card in node.cards)
+                if free:
+                    yield Text(f"      {free}", "dim")
+            if group.nodes_left_out:
+                yield Text(f"    and {group.nodes_left_out} more nodes")
+        if len(step.waiting) > WAITING_SHOWN:
+            left = sum(len(group.pods) for group in step.waiting[WAITING_SHOWN:])
+            yield Text(f"? and {left} more pods wait")
+
+    def _look(self, pod: view.Share, number: int) -> tuple[str, str]:
+        """The style of a pod's part of a bar, and what fills it."""
+        if not self._coloured:
+            return "", _FILL[number % len(_FILL)]
+        key = pod.namespace, pod.name
+        colour = _COLOURS[self._colours.setdefault(key, len(self._colours)) % len(_COLOURS)]
+        return f"black on {colour}", " "
+
+
+def _card_why(card: view.CardWhy, of_node: str) -> str:
+    """What of a card is not said already by its node's reason, or by what is free there."""
+    text = f"card {card.index} has {card.free} free"
+    return text if card.why in {"", of_node, NO_ROOM.text} else f"{text} ({card.why})"
+
+
+def _ends(amounts: list[int], total: int, width: int) -> list[int]:
+    """Where each part of a bar ends; each is seen, as long as there are columns."""
+    ends, units = [0], 0
+    for amount in amounts:
+        units += amount
+        end = min(width, round(width * units / total)) if total else width
+        ends.append(min(width, max(end, ends[-1] + 1)))
+    return ends

@@ -1,0 +1,270 @@
+"""``gpushare top``: memory that pods really use beside what they asked for, where measured."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import click
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from gpushare import inventory
+from gpushare.contract import ANNOTATION_INVENTORY
+from gpushare.errors import ApiError, RecordError
+from gpushare.kube.client import Kube
+from gpushare.objects import Node, Pod
+from gpusharectl import reach
+from gpusharectl.exits import No
+from gpusharectl.options import Target, asks_a_cluster
+from gpusharectl.plugins import plugin_page
+from gpusharectl.samples import Sample, Samples
+
+PLUGIN: Final = "gpushare-deviceplugin"
+AT_ONCE: Final = 20
+FORMAT_VERSION: Final = 1
+HOW: Final = (
+    "add the component process-memory to your kustomization (docs/install.md); the plugin then "
+    "sees the host's processes"
+)
+_USED: Final = "gpushare_deviceplugin_pod_used_mib"
+_ASKED: Final = "gpushare_deviceplugin_pod_asked_mib"
+_OTHERS: Final = "gpushare_deviceplugin_others_used_mib"
+
+
+class PodRow(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod on a card; ``used_mib`` is None where the driver does not tell."""
+
+    namespace: str
+    pod: str
+    node: str
+    card: str
+    uuid: str
+    used_mib: int | None
+    asked_mib: int
+
+    @property
+    def over_mib(self) -> int:
+        return max(0, (self.used_mib or 0) - self.asked_mib)
+
+
+class CardRow(msgspec.Struct, frozen=True, rename="camel"):
+    """A card: what its pods use, and others by what they are, None where that is not known."""
+
+    node: str
+    card: str
+    uuid: str
+    size_mib: int
+    pods_used_mib: int | None
+    pods_asked_mib: int
+    host_used_mib: int | None
+    ended_pods_used_mib: int | None
+    unknown_used_mib: int | None
+
+    @property
+    def over_mib(self) -> int:
+        return max(0, (self.pods_used_mib or 0) - self.pods_asked_mib)
+
+
+class Unmeasured(msgspec.Struct, frozen=True):
+    """A node of which nothing is known, and why."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the plugins of some nodes have measured, by node."""
+
+    pages: Mapping[str, Samples]
+    without: tuple[Unmeasured, ...]
+
+
+def is_measured(page: Samples) -> bool:
+    """Whether the plugin of this page runs with --process-memory."""
+    return bool(page.of(_OTHERS) or page.of(_ASKED))
+
+
+def pod_rows(pages: Mapping[str, Samples]) -> list[PodRow]:
+    """Every pod on each of its cards: those that use most more than they asked for come first."""
+    rows = []
+    for node, page in pages.items():
+        used = {_key(sample): sample.value for sample in page.of(_USED)}
+        for sample in page.of(_ASKED):
+            namespace, pod, card, uuid = key = _key(sample)
+            amount = used.get(key)
+            asked = round(sample.value)
+            rows.append(PodRow(namespace, pod, node, card, uuid, _whole(amount), asked))
+    return sorted(rows, key=_first_the_worst)
+
+
+def _first_the_worst(row: PodRow) -> tuple[int, int, str, str]:
+    return (-row.over_mib, -(row.used_mib or 0), row.namespace, row.pod)
+
+
+def card_rows(pages: Mapping[str, Samples], nodes: Iterable[Node]) -> list[CardRow]:
+    """Every card of the nodes that measure: those that are used most above what was asked first."""
+    by_card: dict[tuple[str, str], list[PodRow]] = defaultdict(list)
+    for row in pod_rows(pages):
+        by_card[row.node, row.uuid].append(row)
+    rows = []
+    for node in nodes:
+        page = pages.get(node.name)
+        if page is None:
+            continue
+        others = {
+            (sample.labels.get("uuid", ""), sample.labels.get("by", "")): sample.value
+            for sample in page.of(_OTHERS)
+        }
+        for index, uuid, size in _cards(node):
+            on_card = by_card[node.name, uuid]
+            known = [row.used_mib for row in on_card if row.used_mib is not None]
+            rows.append(
+                CardRow(
+                    node.name,
+                    str(index),
+                    uuid,
+                    size,
+                    sum(known) if len(known) == len(on_card) else None,
+                    sum(row.asked_mib for row in on_card),
+                    *(_whole(others.get((uuid, by))) for by in ("host", "ended-pod", "unknown")),
+                )
+            )
+    return sorted(
+        rows, key=lambda row: (-row.over_mib, -(row.pods_used_mib or 0), row.node, row.card)
+    )
+
+
+def _cards(node: Node) -> list[tuple[int, str, int]]:
+    try:
+        found = inventory.decode(node.annotations.get(ANNOTATION_INVENTORY, ""))
+    except RecordError:
+        return []
+    return [(card.index, card.uuid, card.memory_mib) for card in found.cards]
+
+
+def _key(sample: Sample) -> tuple[str, str, str, str]:
+    namespace, pod, card, uuid = (
+        sample.labels.get(name, "") for name in ("namespace", "pod", "card", "uuid")
+    )
+    return namespace, pod, card, uuid
+
+
+def _whole(amount: float | None) -> int | None:
+    return None if amount is None else round(amount)
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["pods", "cards"]), default="pods")
+@click.option(
+    "-o",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: the form that docs/doctor.md describes.",
+)
+@asks_a_cluster
+async def top(target: Target, what: Literal["pods", "cards"], output: str) -> None:
+    """Memory that pods really use of their cards, beside what they asked for.
+
+    It is measured where the plugin runs with --process-memory; on other nodes nothing is known.
+    Needs the rights to list nodes and, in gpushare's own namespace, to list pods and to get
+    pods/proxy.
+    """
+    async with target.connect() as kube:
+        nodes = await reach.all_nodes(kube)
+        measured = await measure(kube, target.system, nodes)
+    rows = pod_rows(measured.pages) if what == "pods" else card_rows(measured.pages, nodes)
+    if output == "json":
+        whole = {"version": FORMAT_VERSION, what: rows, "notMeasured": measured.without}
+        click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
+    else:
+        show(rows, measured, Console(highlight=False))
+    if not measured.pages:
+        raise No("it is measured on no node")
+
+
+async def measure(kube: Kube, system: str, nodes: Iterable[Node]) -> Measured:
+    """The pages of all plugins. ApiError where the pods cannot be listed."""
+    plugins = {
+        pod.node: pod for pod in await reach.all_pods(kube, system) if _is_plugin(pod) and pod.node
+    }
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(pod: Pod) -> Samples | str:
+        async with room:
+            try:
+                page = await plugin_page(kube, system, pod.metadata.name, "/metrics")
+                return Samples(page.decode(errors="replace"))
+            except (ApiError, RecordError) as err:
+                return str(err)
+
+    answers = dict(zip(plugins, await asyncio.gather(*map(ask, plugins.values())), strict=True))
+    pages: dict[str, Samples] = {}
+    without = [
+        Unmeasured(node.name, "no plugin runs there as a pod")
+        for node in nodes
+        if ANNOTATION_INVENTORY in node.annotations and node.name not in plugins
+    ]
+    for name, answer in answers.items():
+        if isinstance(answer, str):
+            without.append(Unmeasured(name, answer))
+        elif is_measured(answer):
+            pages[name] = answer
+        else:
+            without.append(Unmeasured(name, f"its plugin runs without --process-memory: {HOW}"))
+    return Measured(pages, tuple(sorted(without, key=lambda each: each.node)))
+
+
+def _is_plugin(pod: Pod) -> bool:
+    return pod.labels.get("app.kubernetes.io/name") == PLUGIN and not pod.is_terminal
+
+
+def show(rows: Sequence[PodRow | CardRow], measured: Measured, console: Console) -> None:
+    """A table of the rows, and on which nodes nothing is known."""
+    if rows:
+        console.print(_table(rows))
+    elif measured.pages:
+        console.print("No pod holds a share where it is measured.")
+    by_why: dict[str, list[str]] = defaultdict(list)
+    for each in measured.without:
+        by_why[each.why].append(each.node)
+    for why, names in by_why.items():
+        console.print(f"Not measured on {', '.join(names)}: {why}.", soft_wrap=True, markup=False)
+
+
+def _table(rows: Sequence[PodRow | CardRow]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    if isinstance(rows[0], PodRow):
+        for name in ("POD", "NODE", "CARD"):
+            table.add_column(name, overflow="fold")
+        for name in ("USED MiB", "ASKED MiB", "OVER MiB"):
+            table.add_column(name, justify="right")
+    else:
+        for name in ("NODE", "CARD"):
+            table.add_column(name, overflow="fold")
+        for name in ("SIZE MiB", "PODS USE", "ASKED", "OVER", "HOST", "ENDED PODS", "UNKNOWN"):
+            table.add_column(name, justify="right")
+    for row in rows:
+        style = "red" if row.over_mib else None
+        table.add_row(*_cells(row), style=style)
+    return table
+
+
+def _cells(row: PodRow | CardRow) -> list[str]:
+    over = str(row.over_mib) if row.over_mib else ""
+    if isinstance(row, PodRow):
+        name = f"{row.namespace}/{row.pod}"
+        return [name, row.node, row.card, _text(row.used_mib), str(row.asked_mib), over]
+    others = (row.host_used_mib, row.ended_pods_used_mib, row.unknown_used_mib)
+    used = [_text(row.pods_used_mib), str(row.pods_asked_mib), over]
+    return [row.node, row.card, str(row.size_mib), *used, *map(_text, others)]
+
+
+def _text(amount: int | None) -> str:
+    return "not known" if amount is None else str(amount)

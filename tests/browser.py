@@ -1,0 +1,175 @@
+"""The live page in a real browser: Debian's Chromium without a screen, and what it shows."""
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.keys import Keys
+
+from localcluster.errors import HostError
+from localcluster.host import Need, provide
+from localcluster.wait import wait_until
+
+PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
+PAGE: Final = "/gpushare-scheduler/page"
+SIZE: Final = (1440, 900)
+NEEDS: Final = tuple(
+    Need(f"`{command}`", package, lambda command=command: shutil.which(command) is not None)
+    for command, package in (("chromium", "chromium"), ("chromedriver", "chromium-driver"))
+)
+
+# What the page shows, as its DOM has it: each row's name and its cards with their segments.
+_NODES: Final = """
+return Array.from(document.querySelectorAll("#nodes .row"), (row) => [
+  row.querySelector("strong").textContent,
+  Array.from(row.querySelectorAll(".card"), (card) => ({
+    label: card.getAttribute("aria-label"),
+    segments: Array.from(card.querySelectorAll(".segment"), (part) => [
+      part.dataset.key, part.querySelector("small").textContent]),
+  })),
+]);
+"""
+_WAITING: Final = """
+return Array.from(document.querySelectorAll("#waiting .row"), (row) => [
+  row.querySelector("strong").textContent, row.querySelector(".why").textContent]);
+"""
+
+
+@contextmanager
+def chromium() -> Iterator[webdriver.Chrome]:
+    """A browser of its own, with nothing fetched but through apt; skips where it cannot be had."""
+    try:
+        provide(NEEDS)
+    except HostError as err:
+        if platform.system() != "Linux" or os.geteuid() != 0:
+            pytest.skip(str(err))
+        raise
+    options = webdriver.ChromeOptions()
+    # Chromium's sandbox takes no root, and a container's /dev/shm is small.
+    words = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+    for word in (*words, "--no-first-run", "--disable-background-networking"):
+        options.add_argument(word)
+    options.binary_location = str(shutil.which("chromium"))
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, Service(str(shutil.which("chromedriver"))))
+    try:
+        size = {"width": SIZE[0], "height": SIZE[1], "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        yield driver
+    finally:
+        driver.quit()
+
+
+class Page:
+    """The live page of an extender, as somebody sees it."""
+
+    def __init__(self, driver: webdriver.Chrome, origin: str) -> None:
+        self.driver, self.url = driver, origin + PAGE
+
+    def open(self, *, live: bool = True) -> "Page":
+        """Load it anew; return once it shows the cluster, or once it is there."""
+        self.driver.get_log("browser")
+        self.driver.get(self.url)
+        self.run("window.loadedOnce = true")
+        if live:
+            self.wait("the page to be live", lambda: self.state == "live")
+        return self
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def prefer(self, **features: str) -> None:
+        """Set what the system prefers, as ``prefers_color_scheme="dark"``."""
+        listed = [{"name": k.replace("_", "-"), "value": v} for k, v in features.items()]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": listed})
+
+    def wait(self, what: str, is_so: Callable[[], object], seconds: float = 15) -> None:
+        """Return once it is so; else fail with what the page shows."""
+
+        def not_yet() -> str | None:
+            return None if is_so() else f"{self.nodes} {self.waiting} {self.state}"[-3000:]
+
+        wait_until(what, not_yet, seconds=seconds, interval=0.02)
+
+    def press(self, *keys: str) -> None:
+        """Press keys wherever the focus is; names are selenium's, as ``ENTER``."""
+        for key in keys:
+            self.driver.switch_to.active_element.send_keys(getattr(Keys, key, key))
+
+    def filter(self, text: str) -> None:
+        """Type into the filter in place of what is there."""
+        self.press("/")
+        self.press("DELETE", text)
+
+    @property
+    def state(self) -> str:
+        return str(self.run("return document.getElementById('state').textContent"))
+
+    @property
+    def nodes(self) -> dict[str, list[dict[str, Any]]]:
+        """The rows in the document: each node's cards."""
+        return dict(self.run(_NODES))
+
+    @property
+    def shares(self) -> dict[str, tuple[str, int]]:
+        """Where the page shows each pod's share: node and card. Of several cards the last one."""
+        return {
+            key: (node, index)
+            for node, cards in self.nodes.items()
+            for index, card in enumerate(cards)
+            for key, _ in card["segments"]
+        }
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """The pods in the second list, each with its reason."""
+        return dict(self.run(_WAITING))
+
+    @property
+    def is_the_first(self) -> bool:
+        """Whether it has not been loaded again since ``open``."""
+        return bool(self.run("return window.loadedOnce === true"))
+
+    @property
+    def focused(self) -> str:
+        """The label of the row that keys act on, or the id of what else has the focus."""
+        return str(
+            self.run(
+                "const on = document.activeElement;"
+                "const row = document.getElementById(on.getAttribute('aria-activedescendant'));"
+                "return row ? row.getAttribute('aria-label') : on.id"
+            )
+        )
+
+    @property
+    def detail(self) -> str:
+        """The text of the open dialog; empty where none is open."""
+        script = "const d = document.getElementById('detail'); return d.open ? d.innerText : ''"
+        return str(self.run(script))
+
+    def accessible(self) -> list[tuple[str, str]]:
+        """Role and name of all that a screen reader is told of."""
+        tree = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})
+        return [
+            (each["role"]["value"], each.get("name", {}).get("value", ""))
+            for each in tree["nodes"]
+            if not each.get("ignored")
+        ]
+
+    def complaints(self) -> list[str]:
+        """What the browser's console has said since ``open``: broken scripts, blocked content."""
+        return [json.dumps(each["message"]) for each in self.driver.get_log("browser")]
+
+    def picture(self, name: str) -> None:
+        """Save what is seen for the docs, where that was asked for."""
+        if os.environ.get("GPUSHARE_SCREENSHOTS"):
+            PICTURES.mkdir(exist_ok=True)
+            self.driver.save_screenshot(str(PICTURES / name))

@@ -1,0 +1,182 @@
+"""gpushare as it is shipped: its image, applied from ``daemonset/``, with the manifests' rights.
+
+A cluster of its own, with a control-plane node where the extender stands beside kube-scheduler.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from localcluster.cluster import Cluster
+from localcluster.errors import HostError
+from localcluster.gpushare import (
+    CARD_MIB,
+    CONTROL_PLANE,
+    SCHEDULER_CONFIG,
+    Gpushare,
+    control_plane_node,
+    gpu_node,
+)
+from localcluster.imagebuild import gpushare_image, image_name
+from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, pod
+from tests.cluster.expect import env_is_card_on_record
+
+pytestmark = pytest.mark.cluster
+
+HALF = CARD_MIB // 2
+SECOND = "gpushare-scheduler"
+FILES = {EXTENDER: "extender", PLUGIN: "deviceplugin"}
+CARDS_OF_THE_STAND_IN = {
+    "target": {"kind": "DaemonSet", "name": PLUGIN},
+    "patch": """\
+- op: add
+  path: /spec/template/spec/containers/0/env/-
+  value: {name: NVML_STANDIN_STATE, value: /cards/state}
+- op: add
+  path: /spec/template/spec/containers/0/volumeMounts/-
+  value: {name: cards, mountPath: /cards, readOnly: true}
+- op: add
+  path: /spec/template/spec/volumes/-
+  value: {name: cards, hostPath: {path: /run/nvidia/driver/cards, type: Directory}}
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[Gpushare]:
+    """Two GPU nodes of two cards each, and a control-plane node."""
+    try:
+        archive = gpushare_image(print)
+    except HostError as why:
+        pytest.skip(str(why))
+    cluster = Cluster.up(
+        [gpu_node("n1", 2), gpu_node("n2", 2), control_plane_node()],
+        name="gpushare-image",
+        scheduler_config=SCHEDULER_CONFIG,
+        archives=[archive],
+        progress=print,
+    )
+    try:
+        made = Gpushare(cluster)
+        made.install()
+        yield made
+    finally:
+        cluster.down()
+
+
+@pytest.fixture
+def workloads(shipped: Gpushare) -> Iterator[Workloads]:
+    found = Workloads(shipped.cluster)
+    yield found
+    found.delete_all()
+
+
+def kubectl(gpushare: Gpushare, *words: str) -> str:
+    return gpushare.cluster.kubectl("-n", NAMESPACE, *words)
+
+
+def pods_of(gpushare: Gpushare, name: str) -> list[dict]:
+    label = f"app.kubernetes.io/name={name}"
+    return json.loads(kubectl(gpushare, "get", "pods", "-l", label, "-o", "json"))["items"]
+
+
+def kill(gpushare: Gpushare, name: str, node: str) -> None:
+    """Kill a program's pod on a node at once; return once another one is ready in its place."""
+    (found,) = [p for p in pods_of(gpushare, name) if p["spec"]["nodeName"] == node]
+    kubectl(gpushare, "delete", "pod", found["metadata"]["name"], "--force", "--grace-period=0")
+    Shipped(gpushare.cluster).await_rollout()
+    gpushare.wait_ready()
+
+
+def kernel_says(gpushare: Gpushare, pod_name: str) -> dict[str, str]:
+    """Return what the kernel says of the first process of a pod's first container."""
+    text = kubectl(gpushare, "exec", pod_name, "--", "cat", "/proc/1/status")
+    return {
+        key: value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())
+    }
+
+
+def test_both_halves_run_with_the_privileges_of_their_manifests(shipped: Gpushare) -> None:
+    users = {EXTENDER: "65532", PLUGIN: "0"}
+    for name, user in users.items():
+        asked = yaml.safe_load((DAEMONSET / "base" / f"{FILES[name]}.yaml").read_text())
+        wanted = asked["spec"]["template"]["spec"]
+        for found in pods_of(shipped, name):
+            assert found["spec"]["securityContext"] == wanted["securityContext"]
+            given = found["spec"]["containers"][0]["securityContext"]
+            assert given == wanted["containers"][0]["securityContext"]
+            status = kernel_says(shipped, found["metadata"]["name"])
+            assert status["Uid"].split()[0] == user
+            assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0
+            assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+def test_the_image_has_the_commands_and_nothing_that_builds_or_installs(shipped: Gpushare) -> None:
+    name = pods_of(shipped, EXTENDER)[0]["metadata"]["name"]
+    version = image_name().partition(":")[2]
+    commands = ("gpushare", "kubectl-gpushare", "gpushare-extender", "gpushare-deviceplugin")
+    script = "; ".join(f"{each} --version" for each in commands)
+    told = kubectl(shipped, "exec", name, "--", "sh", "-ec", script).splitlines()
+    assert [version in line for line in told] == [True] * len(commands)
+    there = kubectl(shipped, "exec", name, "--", "sh", "-c", "command -v cc gcc pip uv; true")
+    assert there.split() == []
+
+
+def test_two_pods_share_a_card_and_a_third_waits_with_its_reason(
+    shipped: Gpushare, workloads: Workloads
+) -> None:
+    workloads.run(pod("first", HALF, node="n1"))
+    workloads.run(pod("second", HALF, node="n1"))
+    found = env_is_card_on_record(workloads, "first", "second")
+    assert found["first"] == found["second"]
+    assert shipped.card_of("first") == shipped.card_of("second") == ("n1", 0)
+    workloads.create(pod("too-large", CARD_MIB + 1, node="n2"))
+
+    def told() -> str | None:
+        events = workloads.events("too-large")
+        said = any("no GPU of the node is large enough" in each for each in events)
+        return None if said else f"its events: {events}"
+
+    wait_until("the event that says why", told, seconds=20)
+
+
+def test_shares_stay_what_they_are_while_each_program_is_killed_and_comes_back(
+    shipped: Gpushare, workloads: Workloads
+) -> None:
+    workloads.run(pod("stays", HALF, node="n2"))
+    before = env_is_card_on_record(workloads, "stays")
+    kill(shipped, PLUGIN, "n2")
+    kill(shipped, EXTENDER, CONTROL_PLANE)
+    assert shipped.card_of("stays") == ("n2", 0)
+    workloads.run(pod("after", HALF, node="n2"))
+    assert env_is_card_on_record(workloads, "after", "stays") == {
+        "after": before["stays"],
+        **before,
+    }
+
+
+def test_the_driver_root_component_finds_the_driver_without_nvidias_runtime(
+    shipped: Gpushare, workloads: Workloads
+) -> None:
+    """The stand-in's cards are in a file, which takes a folder more than a real driver does."""
+    Shipped(shipped.cluster).apply("overlays/driver-root", patches=[CARDS_OF_THE_STAND_IN])
+    shipped.wait_ready()
+    workloads.run(pod("rooted", HALF, node="n1"))
+    env_is_card_on_record(workloads, "rooted")
+
+
+def test_a_second_scheduler_places_the_pods_that_name_it(
+    shipped: Gpushare, workloads: Workloads
+) -> None:
+    kubectl(shipped, "delete", "daemonset", EXTENDER)
+    Shipped(shipped.cluster).apply("overlays/second-scheduler")
+    workloads.run(
+        pod("one", HALF, node="n1", schedulerName=SECOND),
+        pod("two", HALF, node="n1", schedulerName=SECOND),
+    )
+    found = env_is_card_on_record(workloads, "one", "two")
+    assert found["one"] == found["two"]

@@ -1,0 +1,177 @@
+"""A fleet of nodes on paper behind the extender's real pages, for a browser to look at."""
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from extender.bind import Binder
+from extender.cluster import Cluster
+from extender.routes import Routes
+from gpushare import inventory
+from gpushare.clock import SystemClock
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
+from gpushare.ledger import Reserve
+from gpushare.objects import Node, Pod
+from gpushare.placement.reasons import NO_ROOM, TOO_LARGE
+from tests.builders import node, pod
+
+T = TypeVar("T")
+
+MODELS: Final = {
+    "a100": (8, 81920, "NVIDIA A100-SXM4-80GB"),
+    "l4": (4, 23034, "NVIDIA L4"),
+    "t4": (2, 16276, "Tesla T4"),
+}
+APPS: Final = ("llama-70b", "embedder", "whisper", "notebook", "sd-xl", "rerank", "train-bert")
+NAMESPACES: Final = ("serving", "research", "default")
+
+
+class Fleet:
+    """An extender's pages on a port of loopback, and the cluster behind them.
+
+    The pages are served by a loop in a thread: what changes the cluster goes through ``do``.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port, self.origin = port, f"http://127.0.0.1:{port}"
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._random = random.Random(7)
+        self._runner: web.AppRunner | None = None
+        self._count = 0
+        self.cluster: Any = None
+
+    def start(self) -> None:
+        self._thread.start()
+        self.do(self._begin)
+        self.open()
+
+    def _begin(self) -> None:
+        self.cluster = Cluster(1, lambda *_: None, SystemClock())
+
+    def open(self) -> None:
+        """Serve the pages, as an extender that has just started."""
+        self._wait(asyncio.run_coroutine_threadsafe(self._open(), self._loop))
+
+    def close(self) -> None:
+        """End, as an extender that is told to stop."""
+        self._wait(asyncio.run_coroutine_threadsafe(self._close(), self._loop))
+
+    def stop(self) -> None:
+        self.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def do(self, change: Callable[..., T], *arguments: Any) -> T:
+        """Change the cluster where its pages are served; return once that is done."""
+
+        async def done() -> T:
+            return change(*arguments)
+
+        return self._wait(asyncio.run_coroutine_threadsafe(done(), self._loop))
+
+    def add_node(self, name: str, kind: str) -> None:
+        self.do(self.cluster.node_changed, gpus(name, kind))
+
+    def bind(self, name: str, on: str, card: int, units: int, namespace: str = "default") -> None:
+        """Have the API server tell of a pod that is bound to this card."""
+        annotations = {ANNOTATION_CARDS: f"GPU-{on}-{card}"}
+        made = pod(name, units, node=on, annotations=annotations)
+        self.do(self.cluster.pod_changed, placed(made, namespace))
+
+    def let_wait(self, name: str, units: int, *reasons: str, minutes: float = 0) -> None:
+        """Have kube-scheduler be told of a pod why each node would not do."""
+        created = datetime.now(UTC) - timedelta(minutes=minutes)
+        made = pod(name, units)
+        meta = msgspec.structs.replace(made.metadata, creation_timestamp=created.isoformat())
+        made = msgspec.structs.replace(made, metadata=meta)
+        self.do(self.cluster.pod_changed, made)
+        if reasons:
+            self.do(self.cluster.pod_asked, made, len(reasons), reasons)
+
+    def delete(self, name: str) -> None:
+        self.do(self.cluster.pod_deleted, pod(name))
+
+    def populate(self, kind: str, count: int, fill: float = 0.7) -> None:
+        """Add nodes with pods that fill so much of their cards, give or take."""
+        cards, units, _ = MODELS[kind]
+        for number in range(1, count + 1):
+            name = f"{kind}-{number:02}"
+            self.add_node(name, kind)
+            for card in range(cards):
+                self._fill(name, card, units, fill)
+
+    def dress(self) -> None:
+        """Make it a fleet in which everything is to be seen that the page can show."""
+        for kind, count, fill in (("a100", 4, 0.8), ("l4", 4, 0.6), ("t4", 6, 0.5)):
+            self.populate(kind, count, fill)
+        self.do(self.cluster.node_changed, gpus("l4-02", "l4", unhealthy=(3,)))
+        cordoned = gpus("t4-02", "t4")
+        cordoned.annotations[ANNOTATION_CORDONED_CARDS] = "GPU-t4-02-1"
+        self.do(self.cluster.node_changed, cordoned)
+        reserve = Reserve("uid-x", "default", "x", "t4-01", ("GPU-t4-01-1",), 6000, 1)
+        self.do(self.cluster.ledger.reserve, reserve)
+        self.do(self.cluster.pod_changed, pod("bound-by-hand", 2048, node="t4-03"))
+        self.let_wait("train-llama-0", 120_000, *[TOO_LARGE.text] * 14, minutes=50)
+        reasons = [*[NO_ROOM.text] * 4, *[TOO_LARGE.text] * 10]
+        self.let_wait("batch-render-7f9c", 81_000, *reasons, minutes=12)
+        self.let_wait("notebook-ines", 80_000, *reasons, minutes=3)
+        self.let_wait("embedder-5b7d", 2048)
+
+    def _fill(self, on: str, card: int, units: int, fill: float) -> None:
+        rest, pick = int(units * self._random.uniform(fill - 0.3, fill + 0.3)), self._random.choice
+        while (wanted := units // pick((2, 3, 4, 8))) <= min(rest, units):
+            rest -= wanted
+            self._count += 1
+            self.bind(f"{pick(APPS)}-{self._count}", on, card, wanted, pick(NAMESPACES))
+
+    async def _open(self) -> None:
+        binder: Any = Binder(self.cluster, None, self.cluster.clock)  # type: ignore[arg-type]
+        self._runner = web.AppRunner(Routes(self.cluster, binder, list).app(), access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
+
+    async def _close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def _wait(self, future: "Future[T]") -> T:
+        return future.result(timeout=30)
+
+
+@contextmanager
+def fleet(port: int) -> Iterator[Fleet]:
+    made = Fleet(port)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def gpus(name: str, kind: str, *, unhealthy: tuple[int, ...] = (), model: str = "") -> Node:
+    """A node with the cards of a kind."""
+    cards, units, usual = MODELS[kind]
+    made = node(name, *[units] * cards, unhealthy=unhealthy)
+    stock = inventory.decode(made.annotations[ANNOTATION_INVENTORY])
+    named = tuple(
+        replace(card, model=model or usual, uuid=f"GPU-{name}-{card.index}") for card in stock.cards
+    )
+    made.annotations[ANNOTATION_INVENTORY] = inventory.encode(replace(stock, cards=named))
+    return made
+
+
+def placed(made: Pod, namespace: str) -> Pod:
+    meta = msgspec.structs.replace(made.metadata, namespace=namespace)
+    return msgspec.structs.replace(made, metadata=meta)

@@ -1,0 +1,115 @@
+"""What a Markdown document has: headings' anchors, links, blocks of commands."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SHELL = frozenset({"sh", "console"})
+
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+_MARKER = re.compile(r"<!-- needs (.+?) -->\s*$")
+_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """``needs`` is what the comment before it says, where a test cannot have it."""
+
+    document: str
+    line: int
+    language: str
+    text: str
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command as it would be typed, its continued lines joined."""
+
+    place: str
+    text: str
+    needs: str
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@cache
+def prose(path: Path) -> str:
+    """The text without its fenced blocks."""
+    return _FENCE.sub("", path.read_text(encoding="utf-8"))
+
+
+@cache
+def anchors(path: Path) -> frozenset[str]:
+    """The anchors of a document's headings, as GitHub and others make them."""
+    found: Counter[str] = Counter()
+    made = set()
+    for title in re.findall(r"^#+ +(.+?)\s*$", prose(path), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        made.add(f"{anchor}-{found[anchor]}" if found[anchor] else anchor)
+        found[anchor] += 1
+    return frozenset(made)
+
+
+def links(path: Path) -> list[str]:
+    """Where the document's links and pictures lead."""
+    text = re.sub(r"`[^`\n]*`", "", prose(path))
+    return re.findall(r"\]\(<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\)", text)
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    """The fenced blocks."""
+    text = path.read_text(encoding="utf-8")
+    for match in _FENCE.finditer(text):
+        before = text[: match.start()]
+        marker = _MARKER.search(before)
+        yield Block(
+            str(path.relative_to(ROOT)),
+            before.count("\n") + 2,
+            match[1],
+            match[2],
+            marker[1] if marker else "",
+        )
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """What is typed in a block; of ``console`` the lines with a prompt."""
+    lines = iter(block.text.splitlines())
+    number = block.line - 1
+    whole: list[str] = []
+    for line in lines:
+        number += 1
+        is_prompt = block.language == "console" and not whole
+        if is_prompt and not line.startswith("$ "):
+            continue
+        typed = line.removeprefix("$ ") if is_prompt else line
+        bare = re.sub(r"(^|\s+)#.*$", "", typed).rstrip()
+        if not bare:
+            continue
+        whole.append(bare.removesuffix("\\").strip())
+        if (end := _HEREDOC.search(bare)) is not None:
+            for each in lines:
+                number += 1
+                if each.strip() == end[1]:
+                    break
+        elif bare.endswith(("\\", "|")):
+            continue
+        yield Command(f"{block.document}:{number}", " ".join(whole), block.needs)
+        whole = []
+
+
+def all_commands() -> list[Command]:
+    return [
+        command
+        for path in documents()
+        for block in blocks(path)
+        if block.language in SHELL
+        for command in commands(block)
+    ]

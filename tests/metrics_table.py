@@ -1,0 +1,52 @@
+"""The table of metrics in docs/monitoring.md, and what a page of /metrics really has."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "monitoring.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    type: str
+    labels: frozenset[str]
+
+
+def rows(heading: str) -> dict[str, Row]:
+    """The rows of one program, by the name of the metric."""
+    section = DOCUMENT.read_text().split(f"\n### {heading}\n")[1].split("\n### ")[0]
+    found = re.findall(r"^\| `(gpushare_\w+)` \| (\w+) \| ([\w, ]*?) ?\|", section, re.MULTILINE)
+    return {
+        name: Row(kind, frozenset(labels.replace(",", " ").split())) for name, kind, labels in found
+    }
+
+
+def table() -> dict[str, Row]:
+    return rows("Extender") | rows("Device plugin")
+
+
+def families(page: str) -> dict[str, Row]:
+    """What a page shows of ours; of a family without a series no labels are known."""
+    found = {}
+    for family in text_string_to_metric_families(page):
+        if family.name.startswith("gpushare_"):
+            name = family.name + ("_total" if family.type == "counter" else "")
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            found[name] = Row(family.type, frozenset(labels))
+    return found
+
+
+def differences(page: str, wanted: dict[str, Row]) -> list[str]:
+    """How a page differs from the rows of its program; none is right."""
+    shown = families(page)
+    wrong = [f"{name} is not in the table" for name in shown.keys() - wanted.keys()]
+    wrong += [f"{name} is not shown" for name in wanted.keys() - shown.keys()]
+    for name in shown.keys() & wanted.keys():
+        is_empty = not shown[name].labels
+        told = Row(wanted[name].type, frozenset()) if is_empty else wanted[name]
+        if shown[name] != told:
+            wrong.append(f"{name} is {shown[name]}, in the table {told}")
+    return sorted(wrong)

@@ -1,0 +1,186 @@
+"""What the doctor knows of a cluster that is well: tests break one thing of it at a time."""
+
+import datetime as dt
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from gpushare.contract import (
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    RESOURCE_MEMORY,
+)
+from gpushare.objects import (
+    Container,
+    Node,
+    NodeStatus,
+    NodeSystemInfo,
+    ObjectMeta,
+    PodCondition,
+    PodStatus,
+    Resources,
+)
+from gpusharectl.doctor.access import POLICIES, needed
+from gpusharectl.doctor.facts import Election, Facts, Program, Scheduler, SeenPod, SeenSpec
+from gpusharectl.doctor.scheduler import plain
+from gpusharectl.samples import Samples
+from tests.builders import node as bare_node
+
+ROOT = Path(__file__).parents[4]
+NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
+SYSTEM = "gpushare-system"
+ASKED = 'gpushare_extender_requests_total{verb="filter",outcome="ok"} 3\n'
+SCHEDULER_FILE = ROOT / "daemonset" / "scheduler" / "config.yaml"
+
+
+def node(name: str = "n1", *units: int, labels: Mapping[str, str] | None = None, **more) -> Node:
+    """A node of ours, with its label and a kubelet of today."""
+    made = bare_node(name, *(units or (16, 16)), **more)
+    unhealthy = more.get("unhealthy", ())
+    healthy = sum(each for place, each in enumerate(units or (16, 16)) if place not in unhealthy)
+    status = NodeStatus(
+        made.status.capacity,
+        {**(made.status.capacity or {}), RESOURCE_MEMORY: str(healthy)},
+        NodeSystemInfo("containerd://2.1.4", "v1.34.4"),
+    )
+    found = dict(labels if labels is not None else {"gpushare": "true"})
+    metadata = msgspec.structs.replace(made.metadata, labels=found)
+    return Node(metadata, status, made.spec)
+
+
+def control_plane(name: str = "cp1") -> Node:
+    labels = {"node-role.kubernetes.io/control-plane": ""}
+    status = NodeStatus({}, {}, NodeSystemInfo("containerd://2.1.4", "v1.34.4"))
+    return Node(ObjectMeta(name=name, labels=labels), status)
+
+
+def amount(name: str, units: str | int | None) -> Container:
+    limits = {} if units is None else {RESOURCE_MEMORY: units}
+    return Container(name, Resources(limits, limits))
+
+
+def pod(
+    name: str,
+    units: str | int | None = 4,
+    *,
+    namespace: str = "default",
+    on: str | None = "n1",
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    conditions: tuple[PodCondition, ...] = (),
+    scheduler: str = "default-scheduler",
+) -> SeenPod:
+    """A pod that runs where it was decided to, on card 0, unless told otherwise."""
+    if annotations is None:
+        annotations = {
+            ANNOTATION_CARDS: "GPU-0",
+            ANNOTATION_INDEX: "0",
+            ANNOTATION_ASSIGNED: "true",
+            ANNOTATION_ASSUME_TIME: str(int(NOW.timestamp() - 3600) * 10**9),
+        }
+        annotations = annotations if on and units is not None else {}
+    return SeenPod(
+        ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=name,
+            annotations=dict(annotations),
+            labels=dict(labels or {}),
+        ),
+        SeenSpec(on, (amount("main", units),), scheduler_name=scheduler),
+        PodStatus("Running" if on else "Pending", conditions=conditions),
+    )
+
+
+def own(program: str, on: str, *, is_ready: bool = True) -> SeenPod:
+    """A pod of gpushare itself."""
+    return pod(
+        f"{program}-{on}",
+        None,
+        namespace=SYSTEM,
+        on=on,
+        labels={"app.kubernetes.io/name": program},
+        conditions=(PodCondition("Ready", "True" if is_ready else "False"),),
+    )
+
+
+def program(metrics: str = "", *reasons: str, version: str = "0.1.0") -> Program:
+    return Program(version, reasons, Samples(metrics))
+
+
+def scheduler(on: str = "cp1", **extender: Any) -> Scheduler:
+    """kube-scheduler with the configuration that we ship; ``extender`` changes our entry."""
+    document = yaml.safe_load(SCHEDULER_FILE.read_text())
+    document["extenders"][0].update(extender)
+    return Scheduler(on, plain(document))
+
+
+def well(**changes: Any) -> Facts:
+    """A cluster of a control-plane node and two GPU nodes, in which nothing is to be found."""
+    found: dict[str, Any] = {
+        "nodes": (control_plane(), node("n1"), node("n2")),
+        "pods": (
+            own("gpushare-deviceplugin", "n1"),
+            own("gpushare-deviceplugin", "n2"),
+            own("gpushare-extender", "cp1"),
+            pod("train"),
+            pod("waits", on=None),
+            pod("web", None),
+        ),
+        "server": "v1.34.4",
+        "plugins": {
+            f"gpushare-deviceplugin-{name}": program("gpushare_deviceplugin_registered 1.0\n")
+            for name in ("n1", "n2")
+        },
+        "extenders": {"gpushare-extender-cp1": program(f"gpushare_extender_leader 1.0\n{ASKED}")},
+        "election": Election("extender-cp1", 6, is_renewed=True),
+        "memory_unit": "MiB",
+        "schedulers": {"kube-system/kube-scheduler-cp1": scheduler()},
+        "certificates": {"gpushare-extender-cp1": NOW + dt.timedelta(days=300)},
+        "policies": frozenset(POLICIES),
+        "policy_bindings": frozenset(POLICIES),
+        "permissions": dict.fromkeys(needed(SYSTEM), True),
+        "quotas": (),
+        "runtime_classes": frozenset({"nvidia"}),
+        "plugin_runtime": "nvidia",
+    }
+    return Facts("0.1.0", NOW, SYSTEM, **{**found, **changes})
+
+
+def with_node(changed: Node) -> Facts:
+    """The cluster with another n1."""
+    facts = well()
+    kept = tuple(each for each in facts.nodes if each.name != changed.name)
+    return well(nodes=(*kept, changed))
+
+
+def with_pods(*more: SeenPod, without: str = "-") -> Facts:
+    kept = tuple(each for each in well().pods if not each.metadata.name.startswith(without))
+    return well(pods=(*kept, *more))
+
+
+def with_status(name: str, capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> Node:
+    """A node of ours whose kubelet counts otherwise."""
+    made = node(name)
+    status = msgspec.structs.replace(
+        made.status,
+        capacity={**(made.status.capacity or {}), **capacity},
+        allocatable={**(made.status.allocatable or {}), **allocatable},
+    )
+    return msgspec.structs.replace(made, status=status)
+
+
+def annotated(made: Node, **values: str) -> Node:
+    named = {f"gpushare.aliyun.com/{key.replace('_', '-')}": text for key, text in values.items()}
+    metadata = msgspec.structs.replace(made.metadata, annotations={**made.annotations, **named})
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def without_inventory(made: Node) -> Node:
+    metadata = msgspec.structs.replace(made.metadata, annotations={})
+    return msgspec.structs.replace(made, metadata=metadata)

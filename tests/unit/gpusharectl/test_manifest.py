@@ -1,0 +1,53 @@
+"""Which pod a manifest would make, and how many of it."""
+
+import pytest
+import yaml
+
+from gpushare.errors import SettingsError
+from gpusharectl.manifest import wanted
+
+CONTAINERS = [{"name": "main"}]
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": CONTAINERS}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "count"),
+    [
+        ("Pod", {"containers": CONTAINERS}, 1),
+        ("Deployment", {"replicas": 4, "template": TEMPLATE}, 4),
+        ("StatefulSet", {"template": TEMPLATE}, 1),
+        ("Job", {"parallelism": 3, "template": TEMPLATE}, 3),
+        ("CronJob", {"jobTemplate": {"spec": {"template": TEMPLATE}}}, 1),
+    ],
+)
+def test_every_workload_is_asked_about_by_its_pods(kind, spec, count):
+    text = yaml.safe_dump({"kind": kind, "metadata": {"name": "x"}, "spec": spec})
+    found = wanted(text, "x.yaml")
+    assert found.count == count
+    assert found.pod["kind"] == "Pod"
+    assert found.pod["metadata"]["name"] == "x"
+    assert found.pod["spec"]["containers"] == CONTAINERS
+
+
+def test_documents_that_make_no_pods_are_left_out_and_named():
+    pod = "{kind: Pod, metadata: {name: x}}"
+    found = wanted(f"---\n{pod}\n---\n{{kind: Service, metadata: {{name: s}}}}\n---\n", "x.yaml")
+    assert found.skipped == ("Service s",)
+    assert wanted(f"{{kind: List, items: [{pod}]}}", "x.yaml").what == "Pod x"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [", "is no YAML"),
+        ("", "has: none"),
+        ("just words", "without a kind"),
+        ("{kind: Service}", "has: none"),
+        ("{kind: Pod, metadata: {name: a}}\n---\n{kind: Job, spec: {template: {}}}", "Pod a, Job"),
+        ("{kind: Deployment, metadata: {name: d}}", "Deployment d has no pod template"),
+        ("{kind: Deployment, spec: {replicas: many, template: {}}}", "replicas 'many'"),
+    ],
+)
+def test_what_cannot_be_asked_about_is_refused_with_a_reason(text, says):
+    with pytest.raises(SettingsError, match=says):
+        wanted(text, "x.yaml")

@@ -1,0 +1,44 @@
+"""What PromQL of ours names: metrics, and the labels by which it looks at each."""
+
+import re
+from collections.abc import Iterator
+
+from tests.metrics_table import Row
+
+# What Prometheus knows of the target, as docs/monitoring.md asks for it.
+OF_THE_TARGET = {"instance", "node"}
+_SUFFIXES = ("_bucket", "_sum", "_count")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SELECTOR = re.compile(r"\b(gpushare_\w+)(?:\s*\{([^}]*)\})?")
+_GROUPS = re.compile(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)")
+
+
+def problems(expression: str, table: dict[str, Row]) -> Iterator[str]:
+    """Metrics that are not in the table, and labels that no metric of the expression has."""
+    plain = _QUOTED.sub('""', expression)
+    known: set[str] = set()
+    for name, matchers in _SELECTOR.findall(plain):
+        base = next((name.removesuffix(each) for each in _SUFFIXES if name.endswith(each)), name)
+        row = table.get(name) or table.get(base)
+        if row is None:
+            yield f"no metric {name}"
+            continue
+        labels = row.labels | OF_THE_TARGET | ({"le"} if row.type == "histogram" else set())
+        known |= labels
+        yield from (
+            f"{name} has no label {label}"
+            for label in re.findall(r"(\w+)\s*[!=]", matchers)
+            if label not in labels
+        )
+    for group in _GROUPS.findall(plain):
+        yield from (
+            f"no metric of {expression} has a label {label}"
+            for label in group.replace(",", " ").split()
+            if label not in known
+        )
+
+
+def named(expression: str) -> set[str]:
+    """The metrics that it names, without the suffix of a histogram's series."""
+    names = {name for name, _ in _SELECTOR.findall(_QUOTED.sub('""', expression))}
+    return {re.sub(r"_seconds_(bucket|sum|count)$", "_seconds", name) for name in names}

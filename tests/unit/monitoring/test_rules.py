@@ -1,0 +1,73 @@
+"""Alert rules: they load, each is tested both ways, and each leads to what to do."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpushare.placement import reasons
+from tests.markdown import anchors
+from tests.metrics_table import DOCUMENT, table
+from tests.unit.monitoring.expressions import problems
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "monitoring"
+ALERTS = {
+    rule["alert"]: rule
+    for group in yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"]
+    for rule in group["rules"]
+}
+SEVERITIES = {"critical", "warning", "info"}
+
+
+def run(promtool: Path, *words: str) -> None:
+    done = subprocess.run([promtool, *words], cwd=FOLDER, capture_output=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+@pytest.mark.timeout(1200)  # promtool may have to be built
+def test_prometheus_takes_the_rules_and_they_do_what_their_tests_say(promtool):
+    run(promtool, "check", "rules", "--lint=all", "--lint-fatal", "rules.yaml")
+    run(promtool, "test", "rules", "rules_test.yaml")
+
+
+@pytest.mark.timeout(1200)
+def test_prometheus_takes_the_scrape_configuration(promtool):
+    run(promtool, "check", "config", "--syntax-only", "prometheus.yaml")
+
+
+def test_every_alert_is_tested_when_it_fires_and_when_it_does_not():
+    fires, silent = set(), set()
+    for case in yaml.safe_load((FOLDER / "rules_test.yaml").read_text())["tests"]:
+        for each in case["alert_rule_test"]:
+            (fires if each["exp_alerts"] else silent).add(each["alertname"])
+    assert fires == silent == ALERTS.keys()
+
+
+def test_alerts_ask_only_for_what_there_is():
+    wrong = {name: list(problems(rule["expr"], table())) for name, rule in ALERTS.items()}
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_reasons_that_alerts_name_are_texts_of_the_extender():
+    (expression,) = [
+        rule["expr"] for rule in ALERTS.values() if "waiting_pods_by_reason" in rule["expr"]
+    ]
+    (pattern,) = re.findall(r'reason=~"([^"]+)"', expression)
+    assert set(pattern.split("|")) <= set(reasons.TEXTS)
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do(name):
+    rule = ALERTS[name]
+    assert rule["labels"]["severity"] in SEVERITIES
+    assert {"summary", "description", "runbook_url"} == rule["annotations"].keys()
+    document, anchor = rule["annotations"]["runbook_url"].split("#")
+    assert anchor in anchors(ROOT / document), f"{document} has no section {anchor}"
+
+
+def test_the_document_names_every_alert_with_its_severity():
+    listed = re.findall(r"^\| `(Gpushare\w+)` \| (\w+) \|", DOCUMENT.read_text(), re.MULTILINE)
+    assert listed == [(name, rule["labels"]["severity"]) for name, rule in ALERTS.items()]

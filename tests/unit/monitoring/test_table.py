@@ -1,0 +1,47 @@
+"""Every metric stands in the one table, with the type and the labels that it has."""
+
+from prometheus_client import REGISTRY
+
+import deviceplugin.metrics
+from extender import metrics, node_metrics
+from extender.cluster import Cluster
+from gpushare.clock import SystemClock
+from tests.metrics_table import DOCUMENT, Row, rows, table
+
+
+def declared():
+    """All families with their labels, whether or not they have a series yet."""
+    cluster = Cluster(1, lambda *_: None, SystemClock())
+    nodes = node_metrics.NodeMetrics(cluster.ledger)
+    collectors = [
+        *{id(each): each for each in REGISTRY._names_to_collectors.values()}.values(),
+        metrics.LedgerCollector(cluster),
+        metrics.StateCollector({}, lambda: 0, lambda: True, nodes),
+        metrics.CertificateCollector({}),
+    ]
+    found = {}
+    for collector in collectors:
+        for family in collector.collect():
+            if family.name.startswith("gpushare_"):
+                labels = getattr(family, "_labelnames", None) or getattr(
+                    collector, "_labelnames", ()
+                )
+                name = family.name + ("_total" if family.type == "counter" else "")
+                found[name] = Row(family.type, frozenset(labels))
+    found |= dict.fromkeys(node_metrics.OF_NODES, Row("gauge", frozenset({"node"})))
+    found |= dict.fromkeys(node_metrics.OF_ALL, Row("gauge", frozenset()))
+    return found
+
+
+def test_every_metric_is_in_the_table_with_its_type_and_labels_and_nothing_else():
+    assert deviceplugin.metrics.CALLS in REGISTRY._collector_to_names
+    assert table() == declared()
+
+
+def test_no_metric_stands_there_twice():
+    names = [
+        line.split("`")[1]
+        for line in DOCUMENT.read_text().splitlines()
+        if line.startswith("| `gpu")
+    ]
+    assert sorted(names) == sorted(rows("Extender") | rows("Device plugin"))
