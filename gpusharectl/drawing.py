@@ -114,7 +114,7 @@ def _card(node: NodeView, card: Device, sight: Sight, columns: _Columns, *, wide
     if over > 0:
         line.append(f"  {over} more than it has", style="bold red")
     if wide:
-        line.append(f"  {card.reserved} reserved  {len(card.pods)} pods", style="dim")
+        line.append(f"  {card.reserved} reserved  {_count(len(card.pods), 'pod')}", style="dim")
         line.append(f"  {card.model or '-'}  {card.uuid}", style="dim")
     return line
 
