@@ -108,7 +108,7 @@ OLDER_PLUGIN = warning(
     "OlderPlugin",
     "its cards are taken for equal, it cannot tell them apart by UUID, and it guesses which pod an "
     "Allocate is for",
-    "move the node over when it suits: docs/migrate.md",
+    "move the node over to this plugin when it suits",
 )
 CARD_UNHEALTHY = warning(
     "CardUnhealthy",
@@ -124,7 +124,7 @@ CORDON_UNREADABLE = problem(
 PLUGIN_BLOCKED = problem(
     "PluginBlocked",
     "the node offers nothing for a reason that no card has",
-    "kubectl -n {namespace} logs {about}; docs/operations.md, GpushareNodeBlocked",
+    "kubectl -n {namespace} logs {about}; docs/troubleshooting.md, GpushareNodeBlocked",
 )
 DEVICES_FORGOTTEN = warning(
     "DevicesForgotten",

@@ -280,6 +280,15 @@ def test_a_gpu_count_of_another_number_of_cards_is_seen():
     assert found.kind.name == "InventoryDiffers"
 
 
+def test_a_pod_that_was_refused_at_admission_without_a_decision_is_seen():
+    refused = pod("refused", annotations={})
+    status = msgspec.structs.replace(
+        refused.status, phase="Failed", reason="UnexpectedAdmissionError"
+    )
+    (found,) = look(with_pods(msgspec.structs.replace(refused, status=status)))
+    assert found.kind.name == "PodWithoutDecision"
+
+
 def test_the_reasons_of_a_plugin_that_is_not_ready_are_told():
     facts = with_pods(own("gpushare-deviceplugin", "n1", is_ready=False), without=PLUGIN)
     plugins = {**facts.plugins, PLUGIN: program("", "NVML has not answered yet")}
