@@ -73,8 +73,8 @@ def workloads(shipped: Gpushare) -> Iterator[Workloads]:
 
 def gpushare(shipped: Gpushare, *words: str, kubeconfig: str = "") -> tuple[int, str]:
     """Run a command; return its exit code and what it printed, errors behind."""
-    env = {"KUBECONFIG": kubeconfig or str(shipped.cluster.kubeconfig)}
-    done = CliRunner().invoke(cli, words, env=env)
+    config = f"--kubeconfig={kubeconfig or shipped.cluster.kubeconfig}"
+    done = CliRunner().invoke(cli, [*words, config])
     return done.exit_code, done.output
 
 
@@ -211,7 +211,7 @@ def test_a_node_without_its_plugin_and_with_a_forged_inventory_is_found(shipped)
     patch = ("patch", "daemonset", PLUGIN, "--type=json", f"--patch={json.dumps(nowhere)}")
     kubectl("-n", NAMESPACE, *patch)
     names = ("get", "pods", "-o", "name", "-l", f"app.kubernetes.io/name={PLUGIN}")
-    wait_until("the plugin to be gone", lambda: kubectl("-n", NAMESPACE, *names), seconds=30)
+    wait_until("the plugin to go", lambda: kubectl("-n", NAMESPACE, *names) or None, seconds=30)
     wait_until("the policy to be gone", lambda: _refused(shipped), seconds=15)
     code, found = doctor(shipped)
     assert code == 1
