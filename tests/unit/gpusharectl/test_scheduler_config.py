@@ -1,5 +1,7 @@
 """``gpushare scheduler-config``: shipped files are what it prints; what it merges and refuses."""
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,22 @@ def refused(document: Any) -> str:
 )
 def test_what_is_shipped_is_what_is_printed(arguments, file):
     assert printed(*arguments) == (ROOT / file).read_text()
+
+
+def shown() -> list[list[str]]:
+    """Every call of the command in the instructions, without where its output goes."""
+    text = (ROOT / "docs/install.md").read_text().replace("\\\n", " ")
+    calls = re.findall(r"^ {4}gpushare scheduler-config(.*)$", text, re.MULTILINE)
+    return [shlex.split(call.partition(">")[0]) for call in calls]
+
+
+def test_every_call_in_the_instructions_prints_a_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(yaml.safe_dump(there()))
+    calls = shown()
+    assert {"--merge", "--scheduler-kubeconfig", "--url"} <= {word for c in calls for word in c}
+    for call in calls:
+        assert yaml.safe_load(printed(*call))["extenders"]
 
 
 def test_the_second_asks_as_the_first_does():
