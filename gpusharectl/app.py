@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, str]] = {
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
     "simulate": "gpusharectl.simulate.command:simulate",
     "scheduler-config": "gpusharectl.scheduler_config:scheduler_config",
+    "migrate": "gpusharectl.migrate:command",
 }
 
 
