@@ -1,6 +1,5 @@
 """``gpushare scheduler-config``: shipped files are what it prints; what it merges and refuses."""
 
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from click.testing import CliRunner, Result
 from extender import certificates
 from gpusharectl import scheduler_settings
 from gpusharectl.app import cli
+from tests.markdown import all_commands
 
 ROOT = Path(__file__).parents[3]
 TLS = ("--authority=/etc/ca.crt", "--certificate=/etc/tls.crt", "--key=/etc/tls.key")
@@ -62,13 +62,13 @@ def test_what_is_shipped_is_what_is_printed(arguments, file):
 
 
 def shown() -> list[list[str]]:
-    """Every call of the command in the instructions, without where its output goes."""
-    text = (ROOT / "docs/install.md").read_text().replace("\\\n", " ")
-    calls = re.findall(r"^ {4}gpushare scheduler-config(.*)$", text, re.MULTILINE)
-    return [shlex.split(call.partition(">")[0]) for call in calls]
+    """Every call of the command in the documents, without where its output goes."""
+    texts = [each.text for each in all_commands()]
+    calls = [text for text in texts if text.startswith("gpushare scheduler-config")]
+    return [shlex.split(call.partition(">")[0])[2:] for call in calls]
 
 
-def test_every_call_in_the_instructions_prints_a_configuration(tmp_path, monkeypatch):
+def test_every_call_in_the_documents_prints_a_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text(yaml.safe_dump(there()))
     calls = shown()
