@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, str]] = {
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
     "simulate": "gpusharectl.simulate.command:simulate",
     "migrate": "gpusharectl.migrate:command",
+    "uninstall": "gpusharectl.uninstall:command",
 }
 
 
