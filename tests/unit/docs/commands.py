@@ -28,6 +28,14 @@ RUN_BY: Final = tuple(
         (r"docker run --rm \S+ python3 -m extender.certificates \| kubectl apply -f -", _CHART),
         (r"helm install .*", _CHART),
         (
+            r"gpushare migrate --check",
+            "test_running_pods_come_over_with_their_cards_and_none_is_restarted",
+        ),
+        (
+            r"gpushare uninstall --(dry-run|drain)",
+            "test_after_it_the_cluster_is_as_it_was_before_gpushare_came",
+        ),
+        (
             r"kubectl -n gpushare-system rollout status \S+",
             "test_both_halves_run_with_the_privileges_of_their_manifests",
         ),
