@@ -24,8 +24,7 @@ RUN_BY: Final = tuple(
             "test_the_account_for_prometheus_may_read_metrics_and_nothing_else",
         ),
         (
-            r"gpushare page|kubectl -n gpushare-system port-forward \S+ 32766|"
-            r"kubectl create token -n NAMESPACE ACCOUNT",
+            r"gpushare page|kubectl (-n \S+ port-forward \S+ 32766|create token -n NAMESPACE .*)",
             "test_the_live_page_is_opened_by_our_command_and_by_a_port_forward",
         ),
         (r"kubectl label node .*gpushare=true", _CHART),
