@@ -23,6 +23,10 @@ RUN_BY: Final = tuple(
             r"kubectl apply -f monitoring/scrape.yaml",
             "test_the_account_for_prometheus_may_read_metrics_and_nothing_else",
         ),
+        (
+            r"gpushare page|kubectl (-n \S+ port-forward \S+ 32766|create token -n NAMESPACE .*)",
+            "test_the_live_page_is_opened_by_our_command_and_by_a_port_forward",
+        ),
         (r"kubectl label node .*gpushare=true", _CHART),
         (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _CHART),
         (r"docker run --rm \S+ python3 -m extender.certificates \| kubectl apply -f -", _CHART),
