@@ -71,17 +71,13 @@ def bring_up(plan: Plan, progress: Progress) -> None:
     start(controlplane.API_SERVER, controlplane.api_server_arguments(state, addresses))
     say(f"etcd and kube-apiserver started, nodes and host on {addresses.block}")
     namespaces.prepare(state)
-    archives = [_write_images(plan), *plan.archives]
-    images = None
-    if plan.archives:
-        images, archives = seed(state, plan.binaries, archives), []
-        say("the images are unpacked")
+    images = seed(state, plan.binaries, [_write_images(plan), *plan.archives])
     nodes = [
         Node(state, addresses, spec, index, plan.binaries)
         for index, spec in enumerate(plan.nodes, start=1)
     ]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        prepared = [pool.submit(_prepare, node, control, images, archives) for node in nodes]
+        prepared = [pool.submit(_prepare, node, control, images) for node in nodes]
         with Api(state, addresses.host) as api:
             _await_api_server(state, api)
             say("kube-apiserver answers")
@@ -148,11 +144,11 @@ def _scheduler_image() -> str:
     return f"{SCHEDULER}:{module_version(go_mod, 'k8s.io/kubernetes')}"
 
 
-def _prepare(node: Node, control: Control, images: Path | None, archives: Sequence[Path]) -> None:
+def _prepare(node: Node, control: Control, images: Path) -> None:
     node.prepare(images)
     if node.spec.control_plane:
         staticpod.write(node.state, node.spec.name, _scheduler_image())
-    node.start_containerd(control, archives)
+    node.start_containerd(control)
 
 
 def _start_kubelets(nodes: list[Node], prepared: list[Future[None]], control: Control) -> None:
