@@ -115,7 +115,7 @@ def _bound(found: Explained) -> Iterator[Text]:
         yield Text(f"it runs there: the node's plugin says {', '.join(running.cards)}")
     else:
         text = f"running-on says {', '.join(running.cards)}, which was not decided: see"
-        yield Text(f"{text} GpushareDecisionChanged in docs/operations.md", style="red")
+        yield Text(f"{text} GpushareDecisionChanged in docs/troubleshooting.md", style="red")
 
 
 def _judged(pod: PodView, now: dt.datetime) -> Iterator[Text]:

@@ -162,9 +162,14 @@ def merge(there: Any, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 
     What is there stays. SettingsError with all that cannot stand beside the extender.
     """
-    if not isinstance(there, dict) or (there.get("apiVersion"), there.get("kind")) != _KIND:
+    if not isinstance(there, dict):
         raise SettingsError(
-            f"it is no {_KIND[1]} of {_KIND[0]}: give the file that kube-scheduler's --config names"
+            f"it is no {_KIND[1]}: give the file that kube-scheduler's --config names"
+        )
+    if (found_kind := (there.get("apiVersion"), there.get("kind"))) != _KIND:
+        raise SettingsError(
+            f"it is a {found_kind[1]} of {found_kind[0]}; wanted a {_KIND[1]} of {_KIND[0]}, which "
+            "kube-scheduler has read since 1.25: bring it to that first"
         )
     _check_kinds(there)
     if found := [*_sampled(there), *_other_extenders(there, wanted["extenders"][0])]:
@@ -179,15 +184,15 @@ def merge(there: Any, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 
 
 def _check_kinds(there: Mapping[str, Any]) -> None:
-    for key, kind, words in (
-        ("clientConnection", dict, "a mapping"),
-        ("extenders", list, "a list of mappings"),
-        ("profiles", list, "a list of mappings"),
-    ):
-        value = there.get(key)
-        right = value is None or isinstance(value, kind)
-        if not right or any(not isinstance(e, dict) for e in value or () if kind is list):
-            raise SettingsError(f"its {key} is not {words}, and kube-scheduler takes nothing else")
+    connection = there.get("clientConnection")
+    if not isinstance(connection, dict | None):
+        raise SettingsError("its clientConnection is not a mapping: kube-scheduler refuses it too")
+    for key in ("extenders", "profiles"):
+        listed = there.get(key) or []
+        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+            raise SettingsError(
+                f"its {key} is not a list of mappings: kube-scheduler refuses it too"
+            )
 
 
 def _sampled(there: Mapping[str, Any]) -> Iterator[str]:

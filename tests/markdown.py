@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from textwrap import dedent
 
 ROOT = Path(__file__).parents[1]
 SHELL = frozenset({"sh", "console"})
 
-_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```\s*$", re.MULTILINE | re.DOTALL)
 _MARKER = re.compile(r"<!-- needs (.+?) -->\s*$")
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 
@@ -73,8 +74,8 @@ def blocks(path: Path) -> Iterator[Block]:
         yield Block(
             str(path.relative_to(ROOT)),
             before.count("\n") + 2,
-            match[1],
             match[2],
+            dedent(match[3]),
             marker[1] if marker else "",
         )
 

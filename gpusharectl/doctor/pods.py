@@ -42,8 +42,8 @@ UNPLACED = problem(
 CANNOT_START = problem(
     "PodCannotStart",
     "a container of it was refused, and the kubelet tries again",
-    "kubectl -n {namespace} describe pod {name}; docs/operations.md, GpushareCannotStart; without "
-    "an owner it is not evicted: delete it, and make it again",
+    "kubectl -n {namespace} describe pod {name}; docs/troubleshooting.md, GpushareCannotStart; "
+    "without an owner it is not evicted: delete it, and make it again",
 )
 NOT_STARTED = warning(
     "PodNotStarted",

@@ -1,5 +1,6 @@
 """YAML files to documents that know on which line each of their parts stands (pure)."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +11,8 @@ from gpushare.errors import SettingsError
 from gpusharectl.simulate.kubernetes_keys import Path
 
 MAX_DEPTH: Final = 60
+_PLAIN: Final = 500  # brackets that cannot be too deep for the stack
+_INDENTED: Final = re.compile(rb" {400}|(?:[-?:][ \t]+){50}")
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _FLOAT: Final = "tag:yaml.org,2002:float"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
@@ -55,6 +58,8 @@ def read(file: str, content: bytes) -> Iterator[Document]:
     and for a document that is no object.
     """
     try:
+        if _may_be_deep(content):
+            _check_depth(file, content)
         loader = _Loader(content)
         while loader.check_node():
             root = loader.get_node()
@@ -81,6 +86,25 @@ def shown_place(place: Path) -> str:
     """A place as a person writes it: ``spec.containers[0].name``."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place]
     return "".join(parts).removeprefix(".")
+
+
+def _may_be_deep(content: bytes) -> bool:
+    """Whether it must be looked at before libyaml is: its composer recurses without a limit."""
+    is_wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16, which is not looked into
+    brackets = content.count(b"[") + content.count(b"{")
+    return is_wide or brackets > _PLAIN or bool(_INDENTED.search(content))
+
+
+def _check_depth(file: str, content: bytes) -> None:
+    depth = 0
+    for event in yaml.parse(content, _Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                line = event.start_mark.line + 1 if event.start_mark is not None else 1
+                raise SettingsError(f"{file}:{line}: is nested too deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _check(file: str, node: yaml.Node, seen: set[int], depth: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from html import escape
+from textwrap import wrap
 from typing import Final
 
 from gpusharectl.simulate import view
@@ -31,6 +32,7 @@ _ROW: Final = 30
 _BAR_HIGH: Final = 22
 _CHARACTER: Final = 7.9
 _COLOURS: Final = 8
+_LINE: Final = 94  # characters
 _REASONS: Final = 4
 
 
@@ -52,6 +54,7 @@ def draw(step: view.Step, colours: Colours | None = None, *, most: int = 40) -> 
     lines = list(_waiting(step))
     if len(shown) < len(step.nodes):
         lines.insert(0, ("m", f"and {len(step.nodes) - len(shown)} more nodes"))
+    lines = [(kind, line) for kind, text in lines for line in wrap(text, _LINE)]
     for place, (kind, text) in enumerate(lines):
         body += f'<text x="8" y="{high + 20 + 20 * place}" class="{kind}">{escape(text)}</text>\n'
     high += 20 * len(lines) + 12
@@ -150,10 +153,10 @@ def _waiting(step: view.Step) -> Iterator[tuple[str, str]]:
             continue
         yield "w", f"{view.named(group)} {verb} for {view.asks(group)}"
         for node in group.nodes[:_REASONS]:
-            yield "m", f"  {node.name}: {node.why}"
+            yield "m", f"{node.name}: {node.why}"
         left = group.nodes_left_out + max(0, len(group.nodes) - _REASONS)
         if left:
-            yield "m", f"  and {left} more nodes"
+            yield "m", f"and {left} more nodes"
 
 
 def _told(shown: Iterable[view.Node]) -> str:

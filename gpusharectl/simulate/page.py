@@ -47,7 +47,7 @@ def _step(step: view.Step, count: int, colours: Colours, most: int) -> str:
     left = len(step.nodes) - len(shown)
     summary = (
         f"{step.used} of {step.units} units used; most free on one card: {step.largest_free}; "
-        f"{step.fragmentation:.0%} of what is free lies in pieces that are too small"
+        f"{step.fragmentation:.0%} of what is free is of no use to pods like those that run"
     )
     happened = [view.said(each) for each in step.happened[:_HAPPENED]]
     if len(step.happened) > _HAPPENED:

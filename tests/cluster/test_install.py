@@ -93,13 +93,21 @@ def from_the_configuration(folder: Path) -> dict[str, Any]:
     )
 
 
-def test_kubeadms_patch_says_what_its_configuration_says(tmp_path):
+def test_kubeadms_patch_says_what_its_configuration_and_the_instructions_say(tmp_path):
     patched = static_pod(
         tmp_path / "patched", {}, patches={"directory": str(SCHEDULER / "patches")}
     )
     for found, wanted in zip(parts(patched), parts(from_the_configuration(tmp_path)), strict=True):
         assert sorted(map(str, found)) == sorted(map(str, wanted))
-    assert f"--config={CONFIG}" in patched["spec"]["containers"][0]["command"]
+    (by_hand,) = [
+        each
+        for each in (ROOT / "docs/install.md").read_text().split("```")
+        if each.startswith("yaml\nspec:\n  containers:")
+    ]
+    for shown, found in zip(
+        parts(yaml.safe_load(by_hand.removeprefix("yaml"))), parts(patched), strict=True
+    ):
+        assert all(each in found for each in shown)
 
 
 def parts(manifest: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:

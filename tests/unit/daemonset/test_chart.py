@@ -29,6 +29,11 @@ SAME = {
     "daemonset/overlays/driver-root": {"plugin": {"driverRoot": DRIVER}},
     "daemonset/overlays/early-binding": {"plugin": {"binding": "early"}},
     "daemonset/overlays/inject-cdi": {"plugin": {"injectCdi": True}},
+    "daemonset/overlays/migrating": {
+        "policies": False,
+        "reserved": "none",
+        "plugin": {"nodeSelector": {"gpushare": "true", "gpushare.aliyun.com/plugin": "new"}},
+    },
     "daemonset/overlays/process-memory": {"plugin": {"processMemory": True}},
     "daemonset/overlays/second-scheduler": {"scheduler": "second"},
 }
@@ -45,11 +50,13 @@ OF_COMPONENTS = {
 }
 
 
-def helm(command: str, values: dict[str, Any], *, namespace: str = "gpushare-system") -> str:
+def helm(
+    command: str, values: dict[str, Any], *flags: str, namespace: str = "gpushare-system"
+) -> str:
     """What helm prints; AssertionError with what it says against the values."""
     words = [tool("helm", print), command, *(["gpushare"] if command == "template" else []), CHART]
     done = subprocess.run(
-        [*words, "--namespace", namespace, "--values", "-"],
+        [*words, "--namespace", namespace, "--values", "-", *flags],
         input=json.dumps(values),
         capture_output=True,
         text=True,
@@ -273,6 +280,13 @@ def test_values_that_cannot_be_used_are_refused_with_their_place(values, said):
 def test_another_namespace_is_refused_with_the_flag_to_add():
     with pytest.raises(AssertionError, match="add --namespace gpushare-system"):
         helm("template", {}, namespace="default")
+
+
+def test_policies_are_refused_where_kubernetes_has_none():
+    older = ("--kube-version", "1.29.4")
+    with pytest.raises(AssertionError, match=re.escape("Kubernetes v1.29.4 has no Validating")):
+        helm("template", {}, *older)
+    assert "ValidatingAdmission" not in helm("template", {"policies": False}, *older)
 
 
 def test_helm_finds_nothing_to_say_against_the_chart():

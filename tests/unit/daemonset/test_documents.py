@@ -129,6 +129,8 @@ def test_ports_and_files_are_those_of_the_programs():
 
 
 def test_kubeadm_gives_kube_scheduler_the_file_that_it_is_told_to_read():
+    shipped = (ROOT / "daemonset/scheduler/kubeadm.yaml").read_text()
+    assert shipped in blocks("install.md", "yaml")
     scheduler = snippet("ClusterConfiguration")["scheduler"]
     (argument,), (volume,) = scheduler["extraArgs"], scheduler["extraVolumes"]
     assert argument["name"] == "config"

@@ -167,7 +167,10 @@ def test_an_older_extender_at_the_same_address_gets_our_settings():
     ("document", "said"),
     [
         ([], "it is no KubeSchedulerConfiguration"),
-        ({"kind": "KubeSchedulerConfiguration"}, "of kubescheduler.config.k8s.io/v1"),
+        (
+            {**there(), "apiVersion": "kubescheduler.config.k8s.io/v1beta3"},
+            "it is a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1beta3; wanted",
+        ),
         (there(extenders="none"), "its extenders is not a list of mappings"),
         (there(clientConnection=[]), "its clientConnection is not a mapping"),
         (there(percentageOfNodesToScore=30), "percentageOfNodesToScore is 30"),

@@ -1,0 +1,72 @@
+"""What the documents have people type, typed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from localcluster.gpushare import ROOT, Gpushare
+from localcluster.workloads import Workloads, pod
+from tests.cluster.conftest import NAME
+from tests.markdown import all_commands
+from tests.unit.docs.commands import READS
+
+pytestmark = pytest.mark.cluster
+
+READING = sorted(
+    {each.text for each in all_commands() if not each.needs and READS.fullmatch(each.text)}
+)
+PLACES = {
+    "NAMESPACE": "default",
+    "NAME": "runs",
+    "NODE": "n1",
+}
+
+
+def test_commands_of_the_documents_that_only_read_work_as_they_stand(
+    gpushare: Gpushare, pods: Workloads, tmp_path: Path
+):
+    """Of ours 1 says that the answer is no; everything else must succeed."""
+    pods.run(pod("runs", 4000))
+    (tmp_path / "pod.yaml").write_text(POD)
+    (tmp_path / "kubectl").symlink_to(gpushare.cluster.binaries / "kubectl")
+    own = Path(sys.executable).parent
+    env = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{own}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "KUBECONFIG": str(gpushare.cluster.kubeconfig),
+    }
+    assert READING
+    wrong = []
+    for text in READING:
+        ours = f"{sys.executable} -m localcluster \\1 --name {NAME}"
+        typed = re.sub(r"uv run --frozen python -m localcluster (\w+)", ours, text)
+        for name, value in PLACES.items():
+            typed = typed.replace(name, value)
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", typed],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        if done.returncode > ("gpushare" in typed.split()[:2]):
+            wrong.append(f"{typed}: {done.returncode}: {(done.stderr or done.stdout).decode()}")
+    assert not wrong, "\n".join(wrong)
+
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: another}
+spec:
+  containers:
+    - name: main
+      image: none
+      resources: {limits: {aliyun.com/gpu-mem: 4000}}
+"""

@@ -1,0 +1,65 @@
+"""Which test runs which command of the documents."""
+
+import re
+from typing import Final
+
+# Run as they stand, on the cluster of the tests, by the test of documented commands there.
+READS: Final = re.compile(
+    r"(?:kubectl (?:-n \S+ )?(?:get|describe|logs) |curl -s http://127\.0\.0\.1:32766/|"
+    r"gpushare (?:inspect|explain|what-if|doctor)\b|"
+    r"uv run --frozen python -m localcluster (?:logs|kubectl) )(?!.*(?:--watch|--follow)).*"
+)
+
+_CHART: Final = "test_helm_installs_changes_and_takes_away_and_leaves_nothing"
+RUN_BY: Final = tuple(
+    (re.compile(pattern), test)
+    for pattern, test in (
+        (r"make [a-z-]+( [A-Z_]+=\S+)*", "test_every_target_of_make_can_be_made"),
+        (
+            r"promtool (check|test) rules monitoring/\S+",
+            "test_prometheus_takes_the_rules_and_they_do_what_their_tests_say",
+        ),
+        (
+            r"kubectl apply -f monitoring/scrape.yaml",
+            "test_the_account_for_prometheus_may_read_metrics_and_nothing_else",
+        ),
+        (r"kubectl label node .*gpushare=true", _CHART),
+        (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _CHART),
+        (r"docker run --rm \S+ python3 -m extender.certificates \| kubectl apply -f -", _CHART),
+        (r"helm install .*", _CHART),
+        (
+            r"kubectl -n gpushare-system rollout status \S+",
+            "test_both_halves_run_with_the_privileges_of_their_manifests",
+        ),
+        (
+            r"kubectl apply -k (my-cluster|daemonset/base)",
+            "test_the_kustomization_in_the_instructions_is_applied",
+        ),
+        (
+            r"gpushare scheduler-config.*",
+            "test_kube_scheduler_takes_every_configuration_that_is_printed",
+        ),
+        (
+            r"kubectl apply -f (gpushare/)?daemonset/samples/\S+",
+            "test_a_sample_asks_for_what_the_extender_reads",
+        ),
+        (
+            r"kubectl .* exec POD -c extender -- sh -c 'kill -HUP 1'",
+            "test_its_file_is_read_again_at_sighup_and_it_ends_at_sigterm",
+        ),
+    )
+)
+
+# Of programs that are not ours.
+FOREIGN_FLAGS: Final = frozenset(
+    {
+        *("--cacert", "--resolve"),  # curl
+        *("--build-arg", "--isolation"),  # docker, buildah
+        *("--set", "--values"),  # helm
+        *("--cascade", "--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
+        *("--tail", "--patches"),
+        *("--device-name-strategy", "--gpu-reset", "--output", "--query-gpu", "--format"),  # NVIDIA
+        "--frozen",  # uv
+        "--evict-after",  # ours, once
+    }
+)

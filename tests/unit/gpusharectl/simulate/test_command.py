@@ -1,0 +1,220 @@
+"""gpushare simulate as it is typed: what it prints and writes, and what it exits with."""
+
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from gpusharectl.app import cli
+
+SCENE = """kind: Node
+metadata: {name: n1}
+cards: 2 x 16
+---
+kind: Pod
+metadata: {name: first-pod}
+spec: {containers: [{name: main, resources: {limits: {aliyun.com/gpu-mem: 12}}}]}
+---
+kind: Pod
+metadata: {name: second-pod}
+spec: {containers: [{name: main, resources: {limits: {aliyun.com/gpu-mem: 12}}}]}
+at: 10s
+---
+kind: Pod
+metadata: {name: third-pod}
+spec: {containers: [{name: main, resources: {limits: {aliyun.com/gpu-mem: 8}}}]}
+at: 20s
+"""
+
+
+@pytest.fixture
+def scene(tmp_path):
+    path = tmp_path / "scene.yaml"
+    path.write_text(SCENE)
+    return str(path)
+
+
+def simulate(*arguments, code=0, stdin=None, env=None):
+    found = CliRunner().invoke(cli, ["simulate", *arguments], input=stdin, env=env)
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+def test_each_step_is_drawn_with_the_pods_names_in_the_bars(scene):
+    shown = simulate(scene)
+    assert shown.count("\n── ") == 3
+    assert "+ second-pod to n1, card 1 (12)" in shown
+    bars = re.findall(r"card (\d) ▕(.*)▏ (\d+) of 16 free", shown)
+    assert [(index, left) for index, _, left in bars[-2:]] == [("0", "4"), ("1", "4")]
+    assert re.fullmatch(r"first-pod█+·+", bars[-2][1])
+    assert "third-pod waits for 8 on one card" in shown
+    assert "n1: no single GPU has enough free aliyun.com/gpu-mem" in shown
+    assert "card 0 has 4 free, card 1 has 4 free" in shown
+    assert "which node is gpushare's rank alone" in " ".join(shown.split())
+    assert "\x1b" not in shown
+
+
+def test_one_step_alone_is_shown_where_it_is_asked_for(scene):
+    assert simulate(scene, "--step", "2").count("\n── ") == 1
+    assert "── 20s" in simulate(scene, "--last")
+    assert "there are 3 steps" in simulate(scene, "--step", "4", code=2)
+    simulate(scene, "--step", "1", "--last", code=2)
+
+
+def test_stdin_and_several_files_are_one_scene(scene, tmp_path):
+    more = tmp_path / "more.yaml"
+    more.write_text("kind: Node\nmetadata: {name: n2}\ncards: 1 x 16\n")
+    last = json.loads(simulate("-f", "-", str(more), "--last", "-o", "json", stdin=SCENE))
+    assert last["steps"][0]["waiting"] == []
+    assert [node["name"] for node in last["steps"][0]["nodes"]] == ["n1", "n2"]
+
+
+def test_json_is_one_object_with_all_steps(scene):
+    found = json.loads(simulate(scene, "-o", "json"))
+    assert (found["version"], found["unitMiB"]) == (1, 1024)
+    assert [step["at"] for step in found["steps"]] == [0, 10, 20]
+    last = found["steps"][-1]
+    assert (last["used"], last["units"], last["largestFree"]) == (24, 32, 4)
+    [group] = last["waiting"]
+    assert group["pods"] == [{"namespace": "default", "name": "third-pod", "since": 20}]
+    assert group["unitsPerCard"] == 8
+
+
+def test_policies_are_flags(scene):
+    def cards(*flags):
+        found = json.loads(simulate(scene, "--last", "-o", "json", *flags))
+        return [
+            [pod["name"] for pod in card["pods"]] for card in found["steps"][0]["nodes"][0]["cards"]
+        ]
+
+    small = SCENE.replace("gpu-mem: 12", "gpu-mem: 4")
+    with open(scene, "w") as file:  # noqa: PTH123
+        file.write(small)
+    assert cards() == [["first-pod", "second-pod", "third-pod"], []]
+    assert cards("--card-policy", "spread") == [["first-pod", "third-pod"], ["second-pod"]]
+    assert "Units of 256 MiB; nodes by spread" in simulate(
+        scene, "--node-policy", "spread", "--memory-unit", "256MiB"
+    )
+    simulate(scene, "--node-policy", "best", code=2)
+    simulate(scene, "--memory-unit", "1KiB", code=2)
+
+
+def test_all_must_run_is_an_exit_code(scene):
+    told = simulate(scene, "--all-must-run", "--last", code=1)
+    assert "1 pod waits at the end: third-pod" in told
+    simulate(scene, code=0)
+    simulate("--example", "bind", "--all-must-run", "--last")
+
+
+class _Parser(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.outside, self.text = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.ids += [found["id"]] if "id" in found else []
+        self.outside += [found[key] for key in ("src", "href") if key in found]
+        if tag not in {"meta", "input", "rect"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag != "rect":
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_page_needs_nothing_else_and_can_be_read_without_its_script(scene, tmp_path):
+    page = tmp_path / "page.html"
+    assert simulate(scene, "--html", str(page)) == f"{page}: 3 steps\n"
+    parser = _Parser()
+    parser.feed(page.read_text())
+    assert parser.open == []
+    assert parser.outside == []
+    assert [each for each in parser.ids if each.startswith("step-")] == [
+        "step-1",
+        "step-2",
+        "step-3",
+    ]
+    text = " ".join(parser.text)
+    assert "third-pod" in text
+    assert "prefers-color-scheme:dark" in text
+
+
+def test_a_drawing_is_one_step_to_scale(scene, tmp_path):
+    svg = tmp_path / "step.svg"
+    simulate(scene, "--svg", str(svg), "--step", "1")
+    space = "{http://www.w3.org/2000/svg}"
+    root = ET.parse(svg).getroot()  # noqa: S314 - our own
+    bars = [float(each.get("width")) for each in root.iter(f"{space}rect")]
+    assert bars[1] / bars[0] == pytest.approx(12 / 16, abs=0.01)
+    assert "first-pod 12" in [each.text for each in root.iter(f"{space}text")]
+    assert "n1, card 1: empty, 16 free" in root.get("aria-label")
+    simulate(scene, "--svg", str(svg))
+    assert "third-pod waits for 8 on one card" in svg.read_text()
+
+
+def test_names_from_a_file_are_text_wherever_they_are_shown(tmp_path):
+    scene = tmp_path / "scene.yaml"
+    scene.write_text(SCENE.replace("2 x 16", '{units: 16, model: "<b>[red]&"}'))
+    page, svg = tmp_path / "page.html", tmp_path / "step.svg"
+    simulate(str(scene), "--html", str(page), "--svg", str(svg))
+    assert "<b>" not in page.read_text() + svg.read_text()
+    assert "<b>[red]&" in simulate(str(scene))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "write the files with Nodes and Pods, or --example NAME"),
+        (("/nowhere/x.yaml",), "/nowhere/x.yaml cannot be read: No such file"),
+        (("--example", "none"), "there is no example 'none': there are bind, "),
+        (("--example", "bind", "x.yaml"), "write one of them"),
+        (("--example", "bind", "--html", "/nowhere/x"), "/nowhere/x cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_line(arguments, told):
+    assert told in simulate(*arguments, code=2)
+
+
+def test_a_bad_file_is_told_with_its_line(scene):
+    with open(scene, "a") as file:  # noqa: PTH123
+        file.write("until: 30s\n")
+    assert f"{scene}:18: until: there is no such key" in simulate(scene, code=2)
+    assert "nothing to simulate" in simulate("-", stdin="", code=2)
+
+
+def test_examples_are_listed_and_run_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [line.split()[0] for line in simulate("--list-examples").splitlines()]
+    assert "filter" in names
+    for name in names:
+        assert "Not simulated" in simulate("--example", name)
+
+
+def test_many_nodes_are_shown_by_those_where_something_happened(tmp_path):
+    nodes = "---\n".join(
+        f"kind: Node\nmetadata: {{name: n{number:03}}}\ncards: 8 x 16\n" for number in range(100)
+    )
+    wish = "spec: {nodeSelector: {kubernetes.io/hostname: n077}, "
+    scene = tmp_path / "scene.yaml"
+    scene.write_text(
+        nodes + "---\n" + "---\n".join(SCENE.split("---\n")[1:]).replace("spec: {", wish)
+    )
+    shown = simulate(str(scene), "--last")
+    assert "n077" in shown
+    assert "and 80 more nodes" in shown
+    assert len(json.loads(simulate(str(scene), "--last", "-o", "json"))["steps"][0]["nodes"]) == 100
+
+
+def test_colour_is_only_for_a_terminal_that_wants_it(scene):
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    assert "\x1b[30;4" in simulate(scene, env=terminal)
+    plain = simulate(scene, env={**terminal, "NO_COLOR": "1"})
+    assert "\x1b" not in plain
+    assert "first-pod██" in plain

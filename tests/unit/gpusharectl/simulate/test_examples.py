@@ -1,0 +1,122 @@
+"""Each example shows what its comment claims."""
+
+import pytest
+
+from gpushare.placement.rank import Policies
+from gpushare.placement.reasons import NO_ROOM, NO_ROOM_ON_ENOUGH, WRONG_MODEL
+from gpusharectl.simulate import examples
+from gpusharectl.simulate.documents import read
+from gpusharectl.simulate.run import Run
+from gpusharectl.simulate.scenario import build
+from tests.unit.gpusharectl.simulate.test_run import waiting, where
+
+
+def steps(name):
+    """The steps of an example by their time."""
+    scenario = build(read(name, examples.content(name)))
+    return {step.at: step for step in Run(scenario, Policies()).steps()}
+
+
+def free(step):
+    return {node.name: [card.free for card in node.cards] for node in step.nodes}
+
+
+def why(step, pod):
+    """By node."""
+    [group] = [g for g in step.waiting if pod in [each.name for each in g.pods]]
+    return {node.name: node.why for node in group.nodes}
+
+
+SHOWN = {
+    "filter",
+    "bind",
+    "fragmentation",
+    "spreading",
+    "several-cards",
+    "models",
+    "cordon",
+}
+
+
+def test_these_are_all_examples():
+    assert {name for name, _ in examples.titles()} == SHOWN
+    assert all(title and not title.startswith("#") for _, title in examples.titles())
+
+
+def test_filter_a_nodes_sum_is_not_a_card():
+    at = steps("filter")
+    assert free(at[0]) == {"n1": [0, 4069], "n2": [4069, 4069], "n3": [8138, 0]}
+    assert where(at[10])["asks-half"] == ("n3", [0])
+    assert waiting(at[20]) == ["asks-half-too"]
+    assert sum(free(at[20])["n2"]) == 8138
+    assert why(at[20], "asks-half-too")["n2"] == NO_ROOM.text
+    assert where(at[30])["asks-half-too"] == ("n3", [0])
+
+
+def test_bind_the_card_with_the_least_room_that_is_enough():
+    at = steps("bind")
+    assert free(at[0]) == {"n4": [12207, 8138, 4069, 16276]}
+    assert where(at[10])["asks-half"] == ("n4", [1])
+    assert where(at[20])["asks-a-whole"] == ("n4", [3])
+
+
+def test_fragmentation_half_a_node_is_free_and_a_whole_card_is_not():
+    at = steps("fragmentation")
+    assert free(at[0]) == {"n1": [0, 0, 0, 0]}
+    assert free(at[60]) == {"n1": [8, 8, 8, 8]}
+    assert why(at[120], "large") == {"n1": NO_ROOM.text}
+    assert where(at[180])["large"] == ("n1", [1])
+
+
+def test_spreading_leaves_no_whole_card():
+    at = steps("spreading")
+    placed = where(at[0])
+    assert {placed[f"packed-{number}"][0] for number in range(1, 5)} == {"packed-1"}
+    assert free(at[0]) == {
+        "packed-1": [0, 16],
+        "packed-2": [16, 16],
+        "spread-1": [12, 12],
+        "spread-2": [12, 12],
+    }
+    assert where(at[10])["large-packed"] == ("packed-1", [1])
+    assert waiting(at[10]) == ["large-spread"]
+
+
+def test_several_cards_are_of_one_node():
+    at = steps("several-cards")
+    assert free(at[0]) == {"n1": [16, 10], "n2": [16, 16, 16]}
+    assert where(at[10])["two-cards"] == ("n2", [0, 1])
+    assert sum(free(at[20])["n2"]) == 24
+    assert set(why(at[20], "two-cards-too").values()) == {NO_ROOM_ON_ENOUGH.text}
+
+
+def test_models_and_what_else_keeps_a_pod_off():
+    at = steps("models")
+    assert why(at[10], "trains")["t4"] == WRONG_MODEL.text
+    assert free(at[20])["a100"] == [8]
+    assert where(at[20])["computes"][0] == where(at[20])["guest"][0] == "t4"
+    assert where(at[60])["trains"] == ("a100", [0])
+
+
+def test_cordon_keeps_what_runs_and_takes_nothing_new():
+    at = steps("cordon")
+    assert where(at[10]) == {"runs-on": ("n1", [0]), "comes-later": ("n1", [1])}
+    assert waiting(at[20]) == ["waits-for-it"]
+    assert where(at[60])["waits-for-it"] == ("n1", [0])
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_an_example_is_also_what_kubernetes_takes_but_for_the_simulators_own_keys(name):
+    for document in read(name, examples.content(name)):
+        assert document.value["apiVersion"] in {"v1", "apps/v1"}
+        assert set(document.value) <= {
+            "apiVersion",
+            "kind",
+            "metadata",
+            "spec",
+            "status",
+            "at",
+            "delete",
+            "cards",
+            "unit",
+        }

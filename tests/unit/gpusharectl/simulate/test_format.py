@@ -1,0 +1,213 @@
+"""Files for the simulator: what is understood, and how what is wrong is told."""
+
+import pytest
+import yaml
+
+from gpushare.errors import SettingsError
+from gpusharectl.simulate.documents import read
+from gpusharectl.simulate.scenario import build
+
+POD = """kind: Pod
+metadata: {name: a}
+spec:
+  containers:
+    - name: main
+      resources: {limits: {aliyun.com/gpu-mem: 8}}
+"""
+
+
+def scenario(text):
+    return build(read("f.yaml", text.encode()))
+
+
+def wrong(text):
+    with pytest.raises(SettingsError) as told:
+        scenario(text)
+    return str(told.value)
+
+
+def units(text):
+    [event] = scenario(f"kind: Node\nmetadata: {{name: n}}\ncards: {text}").nodes
+    return event.node
+
+
+def test_times_are_written_as_people_write_them():
+    for text, seconds in (("10s", 10), ("1m30s", 90), ("2h", 7200), ("15", 15), ("0s", 0)):
+        [event] = scenario(f"{POD}at: {text}").pods
+        assert event.at == seconds
+    [event] = scenario(f"{POD}delete: 1m").pods
+    assert (event.at, event.delete) == (0, 60)
+
+
+@pytest.mark.parametrize("text", ["10 s", "soon", "-1", "1d", "''", "1.5", "[1]", "1s1m"])
+def test_no_time_is_guessed(text):
+    assert wrong(f"{POD}at: {text}").startswith("f.yaml:7: at: ")
+
+
+def test_who_goes_comes_before():
+    assert wrong(f"{POD}at: 10s\ndelete: 10s") == "f.yaml:8: delete: 10s is not after at: 10s"
+
+
+def test_a_slip_of_the_pen_is_named_with_file_line_and_place():
+    assert wrong(POD.replace("limits", "limit")) == (
+        "f.yaml:6: spec.containers[0].resources.limit: there is no such key: did you mean limits?"
+    )
+    assert wrong(POD.replace("containers", "container")).startswith("f.yaml:4: spec.container:")
+    assert "did you mean delete?" in wrong(f"{POD}deleted: 10s")
+    assert (
+        wrong(POD.replace("Pod", "Pods")) == "f.yaml:1: kind: there is no Pods: did you mean Pod?"
+    )
+    both = POD + "---\n" + POD.replace("metadata: {name: a}", "metadata:\n  nam: a")
+    assert wrong(both).startswith("f.yaml:10: metadata.nam: there is no such key")
+
+
+def test_what_an_api_server_sent_may_have_keys_of_tomorrow():
+    text = POD.replace("{name: a}", "{name: a, uid: u, tomorrow: 1}") + "  tomorrow: 1\n"
+    assert [each.pod.key for each in scenario(text).pods] == ["default/a"]
+
+
+def test_wrong_kinds_of_values_are_named_with_their_line():
+    told = wrong(POD.replace("{name: a}", "{name: a, labels: {x: 1}}"))
+    assert told.startswith("f.yaml:2: metadata.labels")
+    assert "write it in quotes" in told
+    assert wrong(POD.replace("aliyun.com/gpu-mem: 8", "aliyun.com/gpu-mem: much")).startswith(
+        "f.yaml:3: spec: container main: 'much' is no Kubernetes quantity"
+    )
+    assert wrong(POD.replace("name: a", "name: A_b")).startswith("f.yaml:2: metadata.name: wanted")
+    assert wrong("kind: Pod\nmetadata: {name: a}").startswith("f.yaml:1: spec.containers")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [}", "f.yaml:1: no YAML"),
+        ("a: 1\nb: {c: 1, c: 2}", "f.yaml:2: 'c' is there twice, first on line 2"),
+        ("- a", "f.yaml:1: wanted a Kubernetes object"),
+        ("hello", "f.yaml:1: wanted a Kubernetes object"),
+        ("metadata: {}", "f.yaml:1: wanted a Kubernetes object with a kind"),
+        ("kind: Pod", "f.yaml:1: metadata: wanted"),
+        ('kind: "\\e[31m"', "f.yaml:1: '\\x1b[31m' has characters that cannot be shown"),
+        ("? [a]\n: b", "f.yaml:1: a key that is no word"),
+        ("kind: List\nitems: 3", "f.yaml:2: items: wanted a list"),
+        ("kind: List\nitems: [3]", "f.yaml:2: items[0]: wanted"),
+        ("!!python/object:os.system x", "f.yaml:1: no YAML"),
+        ("[" * 100 + "]" * 100, "f.yaml:1: is nested too deep"),
+        ("kind: Deployment\nmetadata: {name: d}", "f.yaml:1: spec.template: is missing"),
+    ],
+)
+def test_what_is_no_object_is_refused_with_its_line(text, told):
+    assert wrong(text).startswith(told)
+
+
+def test_no_bytes_make_a_stack_trace():
+    for content in (b"\xff\xfe\x00", b"\x80", b"\x00", b"&a [*a]", b"*a", b"%"):
+        with pytest.raises(SettingsError):
+            list(build(read("f", content)).pods)
+
+
+@pytest.mark.parametrize("text", ["[", "{a: ", "- ", "? ", "[]]", "a: {"])
+def test_what_is_nested_without_an_end_is_refused_and_ends_nothing(text):
+    assert wrong(text * 200_000).startswith("f.yaml:1: ")
+
+
+def test_short_cards_make_the_inventory_that_a_plugin_would_write():
+    node = units("[2 x 16 Tesla T4, {units: 80, model: A100, health: unhealthy}]")
+    assert node.allocatable["aliyun.com/gpu-mem"] == 32
+    assert node.capacity["aliyun.com/gpu-mem"] == 112
+    cards = yaml.safe_load(node.annotations["gpushare.aliyun.com/inventory"])["cards"]
+    assert [(c["uuid"], c["model"], c["units"], c["memMiB"], c["health"]) for c in cards] == [
+        ("GPU-n-0", "Tesla T4", 16, 16384, "healthy"),
+        ("GPU-n-1", "Tesla T4", 16, 16384, "healthy"),
+        ("GPU-n-2", "A100", 80, 81920, "unhealthy"),
+    ]
+    assert node.labels["kubernetes.io/hostname"] == "n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("2", "f.yaml:3: cards: 2: write a number of cards"),
+        ("2 x", "f.yaml:3: cards: '2 x'"),
+        ("0 x 16", "f.yaml:3: cards.count: 0: write a number from 1"),
+        ("65 x 16", "f.yaml:3: cards.count: 65"),
+        ("[]", "f.yaml:3: cards: 0 cards"),
+        ("[40 x 1, 40 x 1]", "f.yaml:3: cards: 80 cards"),
+        ("{units: a}", "f.yaml:3: cards.units: 'a': write a number"),
+        ("{model: T4}", "f.yaml:3: cards.units: is missing"),
+        ("[{units: 1, health: ill}]", "f.yaml:3: cards[0].health: 'ill': write healthy or"),
+        ("[{units: 1, size: 2}]", "f.yaml:3: cards[0].size: there is no such key"),
+        ("[{units: 1, model: 4}]", "f.yaml:3: cards[0].model: 4: write it in quotes"),
+    ],
+)
+def test_cards_that_cannot_be_read_are_refused(text, told):
+    assert wrong(f"kind: Node\nmetadata: {{name: n}}\ncards: {text}").startswith(told)
+
+
+def test_the_unit_is_that_of_the_first_node_that_says_one():
+    node = "kind: Node\nmetadata: {name: n}\n"
+    assert scenario(node + "cards: 1 x 8").unit_mib == 1024
+    assert scenario(node + "cards: 1 x 8\nunit: MiB").unit_mib == 1
+    assert wrong(node + "cards: 1 x 8\nunit: 3").startswith("f.yaml:4: unit: 3: write GiB")
+    assert wrong(node + "unit: MiB").startswith("f.yaml:3: unit: is there without cards")
+
+
+def test_what_kubectl_prints_is_read_as_it_is():
+    text = f"""apiVersion: v1
+kind: List
+items:
+- kind: Node
+  metadata: {{name: n}}
+  cards: 1 x 8
+- {POD.replace(chr(10), chr(10) + "  ")}
+"""
+    found = scenario(text)
+    assert [event.node.name for event in found.nodes] == ["n"]
+    assert [event.pod.key for event in found.pods] == ["default/a"]
+
+
+def test_templates_make_as_many_pods_as_they_say():
+    template = POD.replace("kind: Pod\nmetadata: {name: a}\n", "").replace("\n", "\n    ")
+    for kind, more, names in (
+        ("Deployment", "replicas: 2", ["d-1", "d-2"]),
+        ("StatefulSet", "replicas: 2", ["d-0", "d-1"]),
+        ("ReplicaSet", "minReadySeconds: 1", ["d-1"]),
+        ("Job", "parallelism: 3\n  completions: 2", ["d-1", "d-2"]),
+        ("Deployment", "replicas: 0", []),
+    ):
+        text = f"kind: {kind}\nmetadata: {{name: d, namespace: x}}\nspec:\n  {more}\n  template:\n"
+        found = scenario(f"{text}    {template}\nat: 5s")
+        assert [event.pod.key for event in found.pods] == [f"x/{name}" for name in names]
+        assert all(event.at == 5 for event in found.pods)
+
+
+def test_nobody_is_there_twice_at_one_time():
+    assert wrong(f"{POD}---\n{POD}").startswith("f.yaml:9: metadata.name: pod default/a is there")
+    assert len(scenario(f"{POD}delete: 5s\n---\n{POD}at: 5s").pods) == 2
+    node = "kind: Node\nmetadata: {name: n}\n"
+    assert wrong(f"{node}---\n{node}").endswith("node n is there twice at 0s")
+
+
+def test_what_decides_nothing_here_is_counted_and_named():
+    other = "kind: Service\nmetadata: {name: s}\n"
+    plain = POD.replace("aliyun.com/gpu-mem", "cpu").replace("name: a", "name: b")
+    over = POD.replace("name: a", "name: c") + "status: {phase: Succeeded}\n"
+    found = scenario(f"{POD}---\n{other}---\n{plain}---\n{over}")
+    assert [event.pod.metadata.name for event in found.pods] == ["a"]
+    assert dict(found.ignored) == {
+        "kind Service": 1,
+        "unbound pods that ask for no aliyun.com/gpu-mem": 1,
+        "pods that have ended": 1,
+    }
+
+
+def test_what_kube_scheduler_also_decides_by_is_named():
+    text = f"{POD}  volumes: [{{name: v}}]\n  priorityClassName: high\n"
+    assert sorted(scenario(text).named) == [
+        "priorityClassName (give spec.priority; 0 was taken)",
+        "volumes",
+    ]
+
+
+def test_an_amount_with_a_point_is_what_is_written():
+    [event] = scenario(POD.replace("aliyun.com/gpu-mem: 8", "aliyun.com/gpu-mem: 8, cpu: 0.5")).pods
+    assert event.pod.containers[0].limits["cpu"] == "0.5"
