@@ -107,7 +107,7 @@ class Cluster:
         record = json.loads(state.record.read_text(encoding="utf-8"))
         plan = NetworkPlan(record["block"])
         names = tuple(record["nodes"])
-        return cls(state, Path(record["binaries"]), plan, names, record["controlPlane"])
+        return cls(state, Path(record["binaries"]), plan, names, record.get("controlPlane"))
 
     def down(self) -> None:
         """Remove everything that belongs to the cluster; does nothing where nothing is left."""

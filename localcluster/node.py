@@ -1,7 +1,6 @@
 """A real node: its namespaces, files, containerd and kubelet."""
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +19,13 @@ from localcluster.nodefiles import (
 )
 from localcluster.nvml import SONAME, build, write_state
 from localcluster.run import run
+from localcluster.seed import plant
 from localcluster.specs import NodeSpec
 from localcluster.state import StateFolder, cache_root
 from localcluster.supervised import ProcessSpec
 from localcluster.wait import wait_until
 
 _CONTAINERD_SECONDS = 30.0
-_IMPORT_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,10 @@ class Node:
     def folder(self) -> Path:
         return self.state.node(self.spec.name)
 
-    def prepare(self) -> None:
-        """Make everything that the node's processes find in place."""
+    def prepare(self, images: Path) -> None:
+        """Make everything that the node's processes find in place; `images` is a seed's folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        plant(images, self.folder)
         (self.folder / "run" / "cdi").mkdir(parents=True, exist_ok=True)
         (self.folder / "nvml").mkdir(exist_ok=True)
         namespaces.create(self.state, self.spec.name)
@@ -79,16 +79,12 @@ class Node:
         spec = nvidia_runtime_spec(default, library=library, cards=self.folder / "nvml")
         self._write("nvidia-runtime.json", spec)
 
-    def start_containerd(self, control: Control, archives: Sequence[Path]) -> None:
-        """Start containerd and return once it serves and has the images of the archives."""
+    def start_containerd(self, control: Control) -> None:
+        """Start containerd and return once it serves."""
         name = f"containerd-{self.spec.name}"
         config = ["--config", str(self.folder / "containerd.toml")]
         control.run(self._process(name, ["containerd", *config]))
         await_containerd(self.state, self.spec.name)
-        ctr = [str(self.binaries / "ctr"), "-a", CONTAINERD_SOCKET, "-n", "k8s.io"]
-        for archive in archives:
-            imported = [*ctr, "images", "import", str(archive)]
-            run(namespaces.enter(self.state, self.spec.name, imported), seconds=_IMPORT_SECONDS)
 
     def start_kubelet(self, control: Control) -> None:
         """Start the kubelet."""

@@ -1,5 +1,6 @@
 """What the components are configured with."""
 
+import json
 import socket
 import tomllib
 from pathlib import Path
@@ -12,7 +13,12 @@ from localcluster.controlplane import check_ports, write_scheduler_configuration
 from localcluster.errors import BuildError, HostError, UsageError
 from localcluster.namespaces import mount_script
 from localcluster.network import NetworkPlan
-from localcluster.nodefiles import containerd_config, kubelet_config, snapshotter_for
+from localcluster.nodefiles import (
+    containerd_config,
+    kubelet_config,
+    nvidia_runtime_spec,
+    snapshotter_for,
+)
 from localcluster.state import StateFolder
 
 MOUNTINFO = """\
@@ -46,6 +52,32 @@ def test_the_kubelet_asks_the_api_server_who_may_read_it(state: StateFolder) -> 
     assert document["authentication"]["anonymous"] == {"enabled": False}
     assert document["authentication"]["webhook"] == {"enabled": True}
     assert document["authorization"] == {"mode": "Webhook"}
+
+
+def test_nvidias_runtime_adds_the_driver_and_leaves_the_pods_security_to_the_pod() -> None:
+    default = {
+        "process": {"apparmorProfile": "x", "rlimits": [1], "noNewPrivileges": True},
+        "linux": {"seccomp": {}, "namespaces": []},
+        "mounts": [{"destination": "/proc"}],
+    }
+    found = json.loads(
+        nvidia_runtime_spec(json.dumps(default), library=Path("/l.so"), cards=Path("/cards"))
+    )
+    assert set(found["process"]) == {"noNewPrivileges", "env"}
+    assert set(found["linux"]) == {"namespaces"}
+    proc, library, cards = found["mounts"]
+    assert proc == {"destination": "/proc"}
+    assert library["source"] == "/l.so"
+    assert library["destination"].endswith("-linux-gnu/libnvidia-ml.so.1")
+    assert found["process"]["env"] == [f"NVML_STANDIN_STATE={cards['destination']}/state"]
+    assert all("ro" in each["options"] for each in (library, cards))
+
+
+def test_only_a_control_plane_node_starts_static_pods(state: StateFolder) -> None:
+    plan = NetworkPlan("10.200.0.0/16")
+    texts = [kubelet_config(state, plan, cgroup="/c", static_pods=each) for each in (True, False)]
+    paths = [yaml.safe_load(each).get("staticPodPath") for each in texts]
+    assert paths == ["/etc/kubernetes/manifests", None]
 
 
 @pytest.mark.parametrize(("folder", "wanted"), [("/data/x", "overlayfs"), ("/database", "native")])

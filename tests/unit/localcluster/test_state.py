@@ -42,3 +42,9 @@ def test_a_folder_too_long_for_its_socket_is_refused(
 def test_a_node_name_given_twice_is_refused() -> None:
     with pytest.raises(UsageError, match="given twice: a"):
         check_nodes((NodeSpec("a"), NodeSpec("b")), (PaperNode("a"),))
+
+
+def test_a_second_control_plane_node_is_refused() -> None:
+    both = (NodeSpec("a", control_plane=True), NodeSpec("b", control_plane=True))
+    with pytest.raises(UsageError, match=r"2 control-plane nodes asked \(a, b\)"):
+        check_nodes(both, ())
