@@ -11,7 +11,7 @@ DOCKER ?= docker
 IMAGE ?= gpushare:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help taste demo cluster down test trials soak lint bench bench-all hardware image setup
+.PHONY: help taste demo cluster down test trials soak lint bench bench-all pictures hardware image setup
 
 help:  ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,11 +53,15 @@ bench: setup  ## what filter, binds, events and the kubelet's calls cost, and po
 	$(RUN) python -m bench.binds
 	$(RUN) python -m bench.cache
 	$(RUN) python -m bench.pauses
+	$(RUN) python -m bench.page
 	$(RUN) python -m bench.deviceplugin
 	$(RUN) python -m bench.throughput --rows exact,small --rounds 3
 
 bench-all: setup  ## pods bound a second on 10 to 5,000 nodes, against no extender and a null one, 11 minutes
 	$(RUN) python -m bench.throughput
+
+pictures: setup  ## paint the docs' pictures of the live page anew (root, Linux)
+	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or appear" tests/integration/extender/test_page.py tests/cluster/test_page.py
 
 hardware: setup  ## what the real driver of this machine shows (docs/hardware.md)
 	$(RUN) python -m bench.hardware

@@ -25,6 +25,10 @@ NEEDS: Final = tuple(
     Need(f"`{command}`", package, lambda command=command: shutil.which(command) is not None)
     for command, package in (("chromium", "chromium"), ("chromedriver", "chromium-driver"))
 )
+FONT: Final = Need(
+    "the font Inter", "fonts-inter", lambda: any(Path("/usr/share/fonts").rglob("Inter*"))
+)
+IS_PAINTING: Final = bool(os.environ.get("GPUSHARE_SCREENSHOTS"))
 
 # What the page shows, as its DOM has it: each row's name and its cards with their segments.
 _NODES: Final = """
@@ -47,7 +51,7 @@ return Array.from(document.querySelectorAll("#waiting .row"), (row) => [
 def chromium() -> Iterator[webdriver.Chrome]:
     """A browser of its own, with nothing fetched but through apt; skips where it cannot be had."""
     try:
-        provide(NEEDS)
+        provide((*NEEDS, FONT) if IS_PAINTING else NEEDS)
     except HostError as err:
         if platform.system() != "Linux" or os.geteuid() != 0:
             pytest.skip(str(err))
@@ -170,6 +174,6 @@ class Page:
 
     def picture(self, name: str) -> None:
         """Save what is seen for the docs, where that was asked for."""
-        if os.environ.get("GPUSHARE_SCREENSHOTS"):
+        if IS_PAINTING:
             PICTURES.mkdir(exist_ok=True)
             self.driver.save_screenshot(str(PICTURES / name))

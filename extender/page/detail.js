@@ -111,26 +111,30 @@ function nodeParts(node) {
   return parts;
 }
 
+// `found` is the extender's explanation, once it is there.
 function podParts(pod, found) {
   const parts = [element("p", "quiet", `asks for ${asked(pod)}, priority ${pod.priority}`)];
-  parts.push(element("p", "why", reason(pod)));
-  if (pod.by) parts.push(element("p", "quiet", `in the words of ${pod.by}`));
+  parts.push(element("p", "why", found?.says || pod.why || reason(pod)));
+  if (pod.by === "kube-scheduler") {
+    parts.push(element("p", "quiet", `kube-scheduler says: ${pod.why}`));
+  }
   if (found === null) return parts;
-  if (found.says && found.says !== pod.why) parts.push(element("p", "why", found.says));
+  if (found.nodes.length > 0) parts.push(element("h3", "", "Nodes that come nearest"));
   for (const node of found.nodes) {
-    const rules = [node.why, ...node.forbidden].filter(Boolean);
+    const rules = [...node.forbidden, node.why].filter(Boolean).join("; ") || "would do";
+    const name = element("strong", "", node.name);
+    parts.push(element("p", "near", "", [name, ` ${rules}`]));
+    if (node.forbidden.length > 0) continue; // its cards do not matter
     const rows = node.cards.map((card) => [
       `${card.index}`,
       amount(card.free),
       amount(card.needed),
       card.why || "has room",
     ]);
-    parts.push(element("h3", "", node.name));
-    parts.push(element("p", "quiet", rules.join("; ") || "would do"));
     parts.push(table("", ["Card", "Free", "Needed", "Why not"], rows, new Set([1, 2])));
   }
   if (found.nodesLeftOut) {
-    parts.push(element("p", "quiet", `and ${counted(found.nodesLeftOut, "more node")}`));
+    parts.push(element("p", "near quiet", `and ${counted(found.nodesLeftOut, "more node")}`));
   }
   return parts;
 }

@@ -3,7 +3,7 @@
 import { Detail } from "./detail.js";
 import { amount, counted } from "./format.js";
 import { List } from "./list.js";
-import { POD_HEIGHT, nodeHeight, showNode, showPod } from "./rows.js";
+import { nodeHeight, podHeight, showNode, showPod } from "./rows.js";
 import { Store } from "./store.js";
 import { Follower } from "./stream.js";
 import { switchedBy } from "./theme.js";
@@ -24,7 +24,7 @@ const nodes = new List(at("nodes"), {
 });
 const waiting = new List(at("waiting"), {
   key: (pod) => pod.uid,
-  height: () => POD_HEIGHT,
+  height: (pod) => podHeight(pod, at("waiting").clientWidth),
   show: showPod,
   open: (pod) => detail.openPod(pod),
 });
@@ -92,7 +92,6 @@ function connection(state, why) {
 let saying = 0;
 function filtered() {
   words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-  document.body.classList.toggle("filtered", words.length > 0);
   draw();
   nodes.draw(true);
   clearTimeout(saying);

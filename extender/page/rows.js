@@ -1,6 +1,7 @@
 // What a row of either list looks like. All names are others' text: they are set, never parsed.
 
 import { age, amount, counted, hue } from "./format.js";
+import { takesNew } from "./store.js";
 
 const CARD_WIDTH = 118; // the least in which an amount can be read
 const LINE = 44;
@@ -41,6 +42,7 @@ export function showNode(row, node, width, words) {
   name.classList.toggle("problem", Boolean(node.problem));
   cards.style.setProperty("--columns", cardsPerLine(width, many));
   keyed(cards, node.cards, (card) => card.uuid, (box, card) => showCard(box, card, words));
+  row.classList.toggle("has-found", cards.querySelector(".found") !== null);
   set(sum, `${amount(node.free)} free`);
 }
 
@@ -74,9 +76,10 @@ function showCard(box, card, words) {
   box.classList.toggle("cordoned", card.cordoned);
   set(head.children[0], `${card.id}`);
   set(head.children[1], state);
-  set(head.children[2], card.free ? `${amount(card.free)} free` : "full");
+  set(head.children[2], takesNew(card) ? (card.free ? `${amount(card.free)} free` : "full") : "");
   const held = card.segments.map((each) => `${spoken(each)} ${amount(each.units)}`);
-  const label = [`card ${card.id}`, state, `${amount(card.free)} of ${amount(card.totalGPU)} free`];
+  const free = `${amount(card.free)} of ${amount(card.totalGPU)} free`;
+  const label = [`card ${card.id}`, state, takesNew(card) ? free : "takes no new pods"];
   box.setAttribute("aria-label", [...label, ...held].filter(Boolean).join(", "));
   const whole = Math.max(card.totalGPU, card.segments.reduce((sum, each) => sum + each.units, 0));
   let left = 0;
@@ -107,7 +110,13 @@ function showSegment(part, segment, left, share, words) {
   set(part.children[1], amount(segment.units));
 }
 
-export const POD_HEIGHT = 92;
+const LETTER = 6.6; // wider than most
+const REASON_LINES = 3;
+
+export function podHeight(pod, width) {
+  const lines = Math.ceil((reason(pod).length * LETTER) / Math.max(100, width - 40));
+  return 44 + 17 * Math.max(1, Math.min(REASON_LINES, lines));
+}
 
 export function showPod(row, pod) {
   if (!row.firstChild) {
@@ -122,7 +131,7 @@ export function showPod(row, pod) {
   const waited = pod.created ? ` · ${age(pod.created)}` : "";
   set(asks, `${asked(pod)}${waited}`);
   set(why, reason(pod));
-  row.className = `row pod ${pod.state}${row.classList.contains("active") ? " active" : ""}`;
+  row.classList.toggle("refused", pod.state === "refused");
   row.setAttribute("aria-label", `${pod.namespace}/${pod.name}, ${asked(pod)}, ${reason(pod)}`);
 }
 

@@ -1,0 +1,82 @@
+"""The live page of a real cluster in a real browser: what happens is seen without a reload."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from localcluster.gpushare import EXTENDER, Gpushare
+from localcluster.workloads import Workloads, pod
+from tests.browser import Page, chromium
+from tests.cluster.test_reading import token_of
+
+pytestmark = pytest.mark.cluster
+
+HALF, THREE_QUARTERS = 8138, 12207
+NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
+READING = 32768
+SIGN_IN = "return document.getElementById('sign-in').innerText"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with chromium() as driver:
+        yield Page(driver, "http://{}:{}".format(*EXTENDER))
+
+
+def test_shares_appear_move_and_vanish_and_a_pod_that_waits_says_why(
+    gpushare: Gpushare, pods: Workloads, page: Page, figures: Callable[[str], None]
+):
+    page.open()
+    assert list(page.nodes) == ["n1", "n2", "n3", "n4"]
+    began = time.monotonic()
+    pods.create(pod("moves", HALF, node="n2"))
+    page.wait("the share on n2", lambda: page.shares.get("default/moves", ("",))[0] == "n2")
+    figures(f"a share was on the screen {time.monotonic() - began:.2f} s after its pod was made")
+    assert page.shares["default/moves"] == gpushare.card_of("moves")
+    pods.delete("moves", grace=1)
+    page.wait("no share", lambda: "default/moves" not in page.shares)
+    pods.create(pod("moves", HALF, node="n3"))
+    page.wait("the share on n3", lambda: page.shares.get("default/moves", ("",))[0] == "n3")
+
+    pods.run(*(pod(f"large-{i}", THREE_QUARTERS, node="n1") for i in range(2)))
+    pods.create(pod("waits", HALF, node="n1"))
+    page.wait("the reason", lambda: page.waiting.get("waits") == f"1 node: {NO_ROOM}")
+    page.press("TAB", "TAB", "TAB", "TAB", "ENTER")
+    page.wait("what is known of it", lambda: "Needed" in page.detail)
+    page.picture("waiting.png")
+    page.press("ESCAPE")
+    pods.delete("large-0", grace=1)
+    page.wait("the pod to be bound", lambda: page.shares.get("default/waits", ("",))[0] == "n1")
+    page.wait("no pod to wait", lambda: page.waiting == {})
+    assert page.is_the_first
+    assert page.complaints() == []
+
+
+def test_the_stream_ends_with_the_extender_and_is_given_to_those_who_may_list_pods(
+    gpushare: Gpushare, page: Page
+):
+    page.open()
+    began = time.monotonic()
+    gpushare.cluster.stop("extender")
+    assert time.monotonic() - began < 5  # nobody who watches holds it up
+    page.wait("the loss to be said", lambda: page.state == "not live")
+    gpushare.start_extender(listen={"reading": {"host": "127.0.0.1", "port": READING}})
+    try:
+        gpushare.wait_ready()
+        page.wait("the page to be live again", lambda: page.state == "live")
+        assert page.is_the_first
+        reviewed = Page(page.driver, f"http://127.0.0.1:{READING}").open(live=False)
+        for token, wanted in (
+            ("", "say who you are"),
+            (token_of(gpushare, "default", "default"), "may not list pods in all namespaces"),
+        ):
+            if token:
+                reviewed.press(token, "ENTER")
+            reviewed.wait("why not", lambda wanted=wanted: wanted in reviewed.run(SIGN_IN))
+            assert reviewed.nodes == {}
+        reviewed.press(token_of(gpushare, "gpushare-extender"), "ENTER")
+        reviewed.wait("the cluster", lambda: list(reviewed.nodes) == ["n1", "n2", "n3", "n4"])
+        assert reviewed.state == "live"
+    finally:
+        gpushare.restart_extender()
