@@ -1,8 +1,10 @@
 """Names from the cluster, for a shell that completes a word: quickly, and in silence."""
 
 import asyncio
+import io
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import redirect_stderr
 from typing import Any, Final
 
 import click
@@ -50,7 +52,8 @@ def _named(
             return await names(kube, namespace)
 
     try:
-        found = asyncio.run(ask())
+        with redirect_stderr(io.StringIO()):  # the client library talks
+            found = asyncio.run(ask())
     except (GpushareError, TimeoutError, OSError):
         return []
     return [CompletionItem(name) for name in sorted(found) if name.startswith(begun)]

@@ -157,7 +157,8 @@ class _Screen:
         else:
             lines = self._lines(found)
             if self._live is not None:
-                self._live.update(Text("\n").join(lines), refresh=True)
+                whole = Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+                self._live.update(whole, refresh=True)
             else:
                 show(lines, self._console)
 

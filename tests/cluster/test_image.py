@@ -5,6 +5,7 @@ A cluster of its own, with a control-plane node where the extender stands beside
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -23,6 +24,7 @@ from localcluster.imagebuild import gpushare_image, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
+from tests.cluster.command_line import CommandLine, reader
 from tests.cluster.expect import env_is_card_on_record
 
 pytestmark = pytest.mark.cluster
@@ -159,6 +161,38 @@ def test_shares_stay_what_they_are_while_each_program_is_killed_and_comes_back(
     }
 
 
+def test_the_rights_of_the_documentation_are_enough_and_a_missing_one_is_named(
+    shipped: Gpushare, workloads: Workloads, tmp_path: Path
+) -> None:
+    cluster = shipped.cluster
+    workloads.run(pod("here", HALF, node="n1"))
+    workloads.create(pod("never", CARD_MIB + 1, node="n1"))
+    sample = json.dumps(pod("sample", HALF))
+    what_if = ("what-if", "-f", "-")
+    forward = f"kubectl auth can-i create pods/portforward -n {NAMESPACE}"
+    with reader(cluster, tmp_path) as nobody:
+        assert "kubectl auth can-i list nodes" in nobody.says("inspect", code=3)
+        assert "can-i get pods -n default" in nobody.says("explain", "here", code=3)
+        refusal = nobody.says(*what_if, code=3, stdin=sample)
+        assert "kubectl auth can-i list pods -A" in refusal
+    with reader(cluster, tmp_path, "gpushare-reads") as lists:
+        by_lists = lists.says("inspect")
+        assert f"n1  {HALF} of {2 * CARD_MIB} MiB used" in by_lists
+        assert f"list pods in namespace {NAMESPACE}" not in by_lists
+        assert forward in by_lists
+        shown = lists.says("explain", "never", code=1)
+        assert f"  0   {HALF} of {CARD_MIB} free, needs {CARD_MIB + 1}: too small" in shown
+        assert forward in shown
+        assert "it fits\n  n1, GPU 0\n" in lists.says(*what_if, stdin=sample)
+    with reader(cluster, tmp_path, "gpushare-reads", "gpushare-asks-extender") as asks:
+        assert asks.tells("inspect")["notShown"] == []
+        told = asks.tells("explain", "never", code=1)
+        assert (told["fromExtender"], told["notShown"]) == (True, [])
+        assert told["pod"]["state"] == "waiting"
+        answer = asks.tells(*what_if, stdin=sample)
+        assert [(each["node"], each["cards"]) for each in answer["places"]] == [("n1", [0])]
+
+
 def test_the_driver_root_component_finds_the_driver_without_nvidias_runtime(
     shipped: Gpushare, workloads: Workloads
 ) -> None:
@@ -170,7 +204,7 @@ def test_the_driver_root_component_finds_the_driver_without_nvidias_runtime(
 
 
 def test_a_second_scheduler_places_the_pods_that_name_it(
-    shipped: Gpushare, workloads: Workloads
+    shipped: Gpushare, workloads: Workloads, tmp_path: Path
 ) -> None:
     kubectl(shipped, "delete", "daemonset", EXTENDER)
     Shipped(shipped.cluster).apply("overlays/second-scheduler")
@@ -180,3 +214,6 @@ def test_a_second_scheduler_places_the_pods_that_name_it(
     )
     found = env_is_card_on_record(workloads, "one", "two")
     assert found["one"] == found["two"]
+    # Its extender is on a loopback of the pod's own.
+    command_line = CommandLine(shipped.cluster.kubeconfig, tmp_path)
+    assert command_line.tells("inspect")["notShown"] == []

@@ -1,0 +1,101 @@
+"""Runs the command line on a real cluster as a user would, with that user's rights alone."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from localcluster.cluster import Cluster
+from localcluster.errors import CommandError
+from localcluster.wait import wait_until
+from tests.unit.gpusharectl.test_program import HOOK
+
+ROOT: Final = Path(__file__).parents[2]
+READER: Final = "default:reads"
+PROGRAM: Final = (sys.executable, "-m", "gpusharectl")
+
+
+class CommandLine:
+    """Commands of one kubeconfig, without the libraries of either half."""
+
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        (folder / "sitecustomize.py").write_text(HOOK)
+        path = f"{folder}:{ROOT}"
+        self.env = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": path}
+
+    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*PROGRAM, *words],
+            env=self.env, input=stdin, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    def says(self, *words: str, code: int = 0, stdin: str = "") -> str:
+        """What people read of a command that ends with this code."""
+        found = self.run(*words, stdin=stdin)
+        assert found.returncode == code, found.stdout + found.stderr
+        return found.stdout or found.stderr
+
+    def tells(self, *words: str, code: int = 0, stdin: str = "") -> dict[str, Any]:
+        """What a program reads of it."""
+        found: dict[str, Any] = json.loads(self.says(*words, "-o", "json", code=code, stdin=stdin))
+        return found
+
+
+def _lacks(cluster: Cluster, role: dict[str, Any]) -> str | None:
+    rule = role["rules"][-1]
+    what = f"{rule['resources'][-1]}.{rule['apiGroups'][-1]}".rstrip(".")
+    where = ("-n", role["metadata"].get("namespace", "default"))
+    account = f"system:serviceaccount:{READER}"
+    try:
+        cluster.kubectl(
+            "auth",
+            "can-i",
+            rule["verbs"][-1],
+            what,
+            *where,
+            "--as",
+            account,
+        )
+    except CommandError as refused:
+        return str(refused)
+    return None
+
+
+@contextlib.contextmanager
+def reader(cluster: Cluster, folder: Path, *names: str) -> Iterator[CommandLine]:
+    """Somebody who has just these roles of docs/command-line.md, as they stand there."""
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    documents = [each for block in blocks for each in yaml.safe_load_all(block)]
+    roles = [each for each in documents if each["metadata"]["name"] in names]
+    assert {each["metadata"]["name"] for each in roles} == set(names)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reads"}}
+    bindings = [
+        {
+            "apiVersion": each["apiVersion"],
+            "kind": f"{each['kind']}Binding",
+            "metadata": each["metadata"],
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": each["kind"],
+                "name": each["metadata"]["name"],
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": "reads", "namespace": "default"}],
+        }
+        for each in roles
+    ]
+    manifest = yaml.safe_dump_all([account, *roles, *bindings])
+    cluster.kubectl("apply", "-f", "-", stdin=manifest)
+    for role in roles:
+        wait_until("the rights to hold", lambda role=role: _lacks(cluster, role), seconds=20)
+    try:
+        yield CommandLine(cluster.service_account_kubeconfig("default", "reads"), folder)
+    finally:
+        cluster.kubectl("delete", "-f", "-", stdin=manifest)

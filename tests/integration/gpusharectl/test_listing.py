@@ -1,0 +1,93 @@
+"""What is listed with few rights, and how changes are noticed."""
+
+from contextlib import aclosing
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gpushare.kube.client import Kube
+from gpusharectl import listing
+from gpusharectl.options import Target
+from gpusharectl.rights import Lacking
+from tests.integration.kube.apiserver import kubeconfig
+
+pytestmark = pytest.mark.integration
+
+
+class ApiServer:
+    """Has one node and one pod, and lets these be listed, and watched if ``watches``."""
+
+    def __init__(self, *allowed, watches=False):
+        self.allowed, self.watches = allowed, watches
+        self.pods = ["a"]
+        self.app = web.Application()
+        self.app.router.add_get("/{path:.*}", self._answer)
+
+    async def _answer(self, request):
+        kind = "nodes" if request.path.endswith("/nodes") else "pods"
+        where = "own" if "/namespaces/mine/" in request.path else kind
+        is_watch = "watch" in request.query
+        if where not in self.allowed or (is_watch and not self.watches):
+            return web.json_response({"reason": "Forbidden"}, status=403)
+        names = self.pods if kind == "pods" else ["n1"]
+        items = [
+            {"metadata": {"name": name, "uid": name, "resourceVersion": "2"}} for name in names
+        ]
+        if not is_watch:
+            return web.json_response({"items": items, "metadata": {"resourceVersion": "1"}})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if kind == "pods":
+            added = {"metadata": {"name": "b", "uid": "b", "resourceVersion": "3"}}
+            await response.write(msgspec.json.encode({"type": "ADDED", "object": added}) + b"\n")
+        await request.content.read()
+        return response
+
+
+async def listed(api, tmp_path, *names):
+    """The first view of the cluster that has pods of all these names."""
+    async with TestServer(api.app) as server:
+        path = tmp_path / "kubeconfig"
+        whole = kubeconfig(str(server.make_url("")))
+        whole["contexts"][0]["context"]["namespace"] = "mine"
+        path.write_bytes(msgspec.json.encode(whole))
+        target = Target(str(path), None, "")
+        async with Kube.connect(str(path)) as kube, aclosing(listing.changes(kube, target)) as them:
+            async for each in them:
+                if {pod.metadata.name for pod in each.pods}.issuperset(names):
+                    return each
+                api.pods = ["a", "c"]
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("allowed", "seen", "says"),
+    [
+        (("nodes", "pods"), (1, 1, True), ""),
+        (("nodes", "own"), (1, 1, False), "pods of other namespaces than mine are not shown"),
+        (("nodes",), (1, 0, False), "pods are not shown: you lack the right to list pods"),
+        (("pods",), (0, 1, False), "kubectl auth can-i list nodes"),
+        (("own",), (0, 1, False), "kubectl auth can-i list nodes"),
+    ],
+)
+async def test_what_may_be_listed_is_and_the_rest_is_named(tmp_path, allowed, seen, says):
+    found = await listed(ApiServer(*allowed), tmp_path)
+    assert (len(found.nodes), len(found.pods), found.complete) == seen
+    assert says in "; ".join(found.missing)
+
+
+async def test_where_nothing_may_be_listed_the_right_is_an_error(tmp_path):
+    with pytest.raises(Lacking, match="list nodes"):
+        await listed(ApiServer(), tmp_path)
+
+
+async def test_a_change_is_seen_at_once_where_one_may_watch(tmp_path, monkeypatch):
+    monkeypatch.setattr(listing, "TOGETHER_SECONDS", 0.01)
+    assert await listed(ApiServer("nodes", "pods", watches=True), tmp_path, "a", "b")
+
+
+async def test_where_one_may_not_watch_it_is_listed_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(listing, "POLL_SECONDS", 0.01)
+    assert await listed(ApiServer("nodes", "pods"), tmp_path, "a", "c")

@@ -1,0 +1,84 @@
+"""The program as it is started: without either half's libraries, as a plugin, in a shell."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gpusharectl.app import COMMANDS, cli
+
+ROOT = Path(__file__).parents[3]
+REFUSED = ("grpc", "pynvml", "prometheus_client", "cryptography", "google.protobuf")
+# As if the extras were not installed.
+HOOK = f"""\
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith({REFUSED!r}):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def run(folder, *words, name="gpushare", **more):
+    """Run a program of ours with nothing but what the core needs."""
+    (folder / "sitecustomize.py").write_text(HOOK)
+    starts = more.pop("starts", "__main__ import main")
+    code = f"import sys; sys.argv[0] = {name!r}; from gpusharectl.{starts} as go; go()"
+    env = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **more}
+    argv = [sys.executable, "-c", code, *words]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS)])
+def test_no_command_needs_the_libraries_of_either_half(tmp_path, words):
+    found = run(tmp_path, *words, "--help")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith(" ".join(("Usage: gpushare", *words)))
+
+
+def test_as_kubectls_plugin_it_calls_itself_so(tmp_path):
+    found = run(tmp_path, "--help", name="/usr/bin/kubectl-gpushare")
+    assert found.stdout.startswith("Usage: kubectl gpushare")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shells_script_asks_this_program_for_words(shell):
+    found = CliRunner().invoke(cli, ["completion", shell])
+    assert (found.exit_code, "_GPUSHARE_COMPLETE" in found.output) == (0, True)
+
+
+def test_a_shell_is_told_commands_and_nothing_where_no_cluster_answers(tmp_path):
+    def words(line, place):
+        asked = {"_GPUSHARE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": place}
+        return run(tmp_path, **asked, KUBECONFIG=str(tmp_path / "none"))
+
+    assert words("gpushare in", "1").stdout == "plain,inspect\n"
+    silent = words("gpushare inspect ", "2")
+    assert (silent.returncode, silent.stdout.strip(), silent.stderr) == (0, "", "")
+
+
+def test_kubectl_is_told_in_its_own_form(tmp_path):
+    found = run(tmp_path, "wh", starts="completion import kubectl")
+    assert found.stdout.splitlines() == ["what-if\tSay whether a pod would fit now.", ":4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["inspect", "--kubeconfig", "/nonexistent"], 2, "no usable Kubernetes configuration"),
+        (["what-if", "-f", "/nonexistent"], 2, "No such file"),
+        (["explain", "a", "b"], 2, "names no pod"),
+        (["explain", "service/x"], 2, "names no pod"),
+        (["nonsense"], 2, "No such command"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error_of_one_line_and_a_code(words, code, says):
+    found = CliRunner().invoke(cli, words)
+    assert (found.exit_code, says in found.output) == (code, True), found.output
+    assert "Traceback" not in found.output
