@@ -12,25 +12,15 @@ from gpushare.cards import Card, Inventory
 from gpushare.contract import ANNOTATION_CORDON_REASONS, ANNOTATION_CORDONED_CARDS
 from gpushare.errors import ApiError, Conflict, NotFound, RecordError, SettingsError
 from gpushare.kube.client import Kube, pods
+from gpushare.kube.lists import list_all
 from gpushare.objects import Node, Pod
 from gpushare.records import share_of
 from gpusharectl.options import Target, asks_a_cluster
+from gpusharectl.rights import LIST_PODS, Right, named
 
 TRIES: Final = 20  # the kubelet and the plugin write the same Node
-_FORBIDDEN: Final = 403
-_PAGE: Final = 500
 
 
-class _Meta(msgspec.Struct):
-    next_page: str | None = msgspec.field(name="continue", default=None)
-
-
-class _Pods(msgspec.Struct):
-    items: list[Pod]
-    metadata: _Meta
-
-
-_page = msgspec.json.Decoder(_Pods)
 _reasons = msgspec.json.Decoder(dict[str, str])
 
 
@@ -231,7 +221,7 @@ async def write(kube: Kube, seen: Node, change: Change) -> None:
     except Conflict:
         raise
     except ApiError as err:
-        raise _right(err, "patch nodes") from err
+        raise named(err, Right("patch", "nodes", is_namespaced=False)) from err
 
 
 async def _node(kube: Kube, name: str) -> Node:
@@ -240,13 +230,7 @@ async def _node(kube: Kube, name: str) -> Node:
     except NotFound as err:
         raise SettingsError(f"there is no node {name!r}: `kubectl get nodes` names them") from err
     except ApiError as err:
-        raise _right(err, "get nodes") from err
-
-
-def _right(err: ApiError, right: str) -> ApiError:
-    if err.code != _FORBIDDEN:
-        return err
-    return ApiError(f"you lack the right to {right}: {err}", code=err.code, reason=err.reason)
+        raise named(err, Right("get", "nodes", is_namespaced=False)) from err
 
 
 def _tell(node: str, change: Change, *, is_cordon: bool, is_dry: bool) -> None:
@@ -265,8 +249,7 @@ async def _tell_holders(kube: Kube, node: str, found: Inventory, cards: Iterable
     try:
         on_node = await _pods_of(kube, node)
     except ApiError as err:
-        why = "you lack the right to list pods" if err.code == _FORBIDDEN else str(err)
-        click.echo(f"Which pods still hold shares there is not known: {why}", err=True)
+        click.echo(f"Which pods still hold shares there is not known: {err}", err=True)
         return
     lines = holders(found, cards, on_node)
     if lines:
@@ -278,11 +261,7 @@ async def _tell_holders(kube: Kube, node: str, found: Inventory, cards: Iterable
 
 
 async def _pods_of(kube: Kube, node: str) -> list[Pod]:
-    found: list[Pod] = []
-    collection, next_page = pods(field_selector=f"spec.nodeName={node}"), ""
-    while True:
-        page = _page.decode(await kube.list_page(collection, limit=_PAGE, next_page=next_page))
-        found += page.items
-        next_page = page.metadata.next_page or ""
-        if not next_page:
-            return found
+    try:
+        return await list_all(kube, pods(field_selector=f"spec.nodeName={node}"), Pod)
+    except ApiError as err:
+        raise named(err, LIST_PODS) from err

@@ -37,8 +37,8 @@ POLICY_MISSING = problem(
 PERMISSION_MISSING = problem(
     "PermissionMissing",
     "the program cannot do what it is there for",
-    f"{_APPLY}; kubectl auth can-i {{verb}} {{resource}} --as={{account}}{{more}} says whether it "
-    "holds",
+    f"{_APPLY}; kubectl auth can-i {{verb}} {{resource}} --as={{account}}{{more}} says whether the "
+    "first of them holds",
 )
 RUNTIME_CLASS_MISSING = problem(
     "RuntimeClassMissing",
@@ -94,19 +94,26 @@ def _accounts_may(facts: Facts) -> Iterator[Finding]:
     unknown = sorted({each.why for each in facts.permissions.values() if isinstance(each, Unknown)})
     for why in unknown:
         yield unchecked("the rights of gpushare's accounts", Unknown(why))
+    refused: dict[str, list[Permission]] = {}
     for each, is_allowed in facts.permissions.items():
-        if is_allowed is not False:
-            continue
-        where = f" in namespace {each.namespace}" if each.namespace else ""
-        name = f" {each.name}" if each.name else ""
+        if is_allowed is False:
+            refused.setdefault(each.account, []).append(each)
+    for name, missing in refused.items():
+        first = missing[0]
         yield PERMISSION_MISSING.of(
-            each.account,
-            f"it may not {each.verb} {each.resource}{name}{where}",
-            verb=each.verb,
-            resource=f"{each.resource}.{each.group}" if each.group else each.resource,
-            account=account(each, facts.system),
-            more=f" -n {each.namespace}" if each.namespace else " -A",
+            name,
+            f"it may not {', '.join(map(_words, missing))}",
+            verb=first.verb,
+            resource=f"{first.resource}.{first.group}" if first.group else first.resource,
+            account=account(first, facts.system),
+            more=f" -n {first.namespace}" if first.namespace else " -A",
         )
+
+
+def _words(permission: Permission) -> str:
+    name = f" {permission.name}" if permission.name else ""
+    where = f" in namespace {permission.namespace}" if permission.namespace else ""
+    return f"{permission.verb} {permission.resource}{name}{where}"
 
 
 def _policies_hold(facts: Facts) -> Iterator[Finding]:

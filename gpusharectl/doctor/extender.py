@@ -194,7 +194,8 @@ def _plugin_versions(nodes: tuple[Node, ...]) -> Mapping[str, versions.Version]:
 
 
 def _configuration_is_usable(facts: Facts) -> Iterator[Finding]:
-    # That it cannot be looked at is said where the units are compared.
+    if isinstance(facts.memory_unit, Unknown):
+        yield unchecked("the extender's configuration", facts.memory_unit)
     if isinstance(facts.memory_unit, str):
         try:
             parse_unit(facts.memory_unit)

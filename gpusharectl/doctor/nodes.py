@@ -185,13 +185,11 @@ def _why(pod: SeenPod) -> str:
 
 
 def _offers_its_cards(facts: Facts) -> Iterator[Finding]:
+    plugins = plugins_by_node(facts)
     for node in facts.nodes:
-        there, offered = units_of(node.capacity), units_of(node.allocatable)
-        if is_shared(node) and there and not offered:
-            found = f"{RESOURCE_MEMORY}: {there} are there and 0 can be had"
-            yield NOTHING_OFFERED.of(node.name, found, namespace=facts.system)
-        elif is_shared(node) and not there and node.name in plugins_by_node(facts):
-            found = f"the plugin is there, and the kubelet knows no {RESOURCE_MEMORY}"
+        if is_shared(node) and node.name in plugins and not units_of(node.allocatable):
+            there = units_of(node.capacity)
+            found = f"its plugin is there; {RESOURCE_MEMORY}: {there} in all, and 0 can be had"
             yield NOTHING_OFFERED.of(node.name, found, namespace=facts.system)
 
 
@@ -241,7 +239,7 @@ def _counts_in_one_unit(facts: Facts) -> Iterator[Finding]:
         node.name: found.unit_mib for node in facts.nodes if (found := cards_of(node)) is not None
     }
     if isinstance(facts.memory_unit, Unknown):
-        yield unchecked("the extender's unit", facts.memory_unit)
+        yield unchecked("whether it is the extender's unit", Unknown("see its configuration below"))
         wanted = Counter(units.values()).most_common(1)[0][0] if units else 0
         whose = "most nodes count"
     elif facts.memory_unit is None:

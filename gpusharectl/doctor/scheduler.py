@@ -61,7 +61,7 @@ NOT_BESIDE = problem(
 NEVER_ASKED = warning(
     "ExtenderNeverAsked",
     "kube-scheduler may not have the extender in its configuration",
-    f"start a pod that asks for GPU memory and look again; if it stays: {_PRINT}",
+    f"look again in a few seconds; if it stays: {_PRINT}",
 )
 WRONG_SCHEDULER = problem(
     "PodOfAnotherScheduler",
@@ -161,9 +161,10 @@ def _known(facts: Facts) -> dict[str, Scheduler]:
 
 
 def _evidence(facts: Facts) -> Iterator[Finding]:
-    """Where no configuration can be read: whether any extender has ever been asked."""
+    """Where no configuration can be read: pods wait, and no extender has ever been asked."""
     asked = [each for each in facts.extenders.values() if isinstance(each, Program)]
-    if not asked:
+    waiting = [pod.key for pod in facts.pods if _waits(pod)]
+    if not asked or not waiting:
         return
     questions = sum(
         sample.value
@@ -172,7 +173,8 @@ def _evidence(facts: Facts) -> Iterator[Finding]:
         if sample.labels.get("verb") == "filter"
     )
     if not questions:
-        yield NEVER_ASKED.of("the extenders", "no extender was asked since it started")
+        found = f"{len(waiting)} pods wait, {waiting[0]} for one, and no extender was ever asked"
+        yield NEVER_ASKED.of("the extenders", found)
 
 
 def _settings_are_ours(facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,230 @@
+"""doctor, cordon-card and top against gpushare as it is shipped, well and broken.
+
+A cluster of its own, whose plugins measure what pods use: one GPU node, one control-plane node.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+import yaml
+
+from localcluster.cluster import Cluster
+from localcluster.controlplane import SCHEDULER
+from localcluster.errors import CommandError, HostError
+from localcluster.gpushare import (
+    CARD_MIB,
+    CONTROL_PLANE,
+    NAMESPACE,
+    SCHEDULER_CONFIG,
+    Gpushare,
+    control_plane_node,
+    gpu_node,
+)
+from localcluster.imagebuild import gpushare_image
+from localcluster.nvml import CardSpec, write_state
+from localcluster.shipped import PLUGIN, Shipped
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, pod
+from tests.cluster.expect import assigned
+
+pytestmark = pytest.mark.cluster
+
+SCHEDULER_PORT = 10259
+ASKED, USED = 4000, 5000
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[Gpushare]:
+    try:
+        archive = gpushare_image(print)
+    except HostError as why:
+        pytest.skip(str(why))
+    cluster = Cluster.up(
+        [gpu_node("n1", 2), control_plane_node()],
+        name="gpushare-doctor",
+        scheduler_config=SCHEDULER_CONFIG,
+        archives=[archive],
+        progress=print,
+    )
+    try:
+        manifests = Shipped(cluster)
+        manifests.make_certificates()
+        manifests.apply("overlays/process-memory")
+        made = Gpushare(cluster)
+        made.wait_ready()
+        yield made
+    finally:
+        cluster.down()
+
+
+@pytest.fixture
+def workloads(shipped: Gpushare) -> Iterator[Workloads]:
+    found = Workloads(shipped.cluster)
+    yield found
+    found.delete_all()
+
+
+def gpushare(shipped: Gpushare, *words: str, kubeconfig: str = "") -> tuple[int, str]:
+    """Run the command line; return its exit code and what it printed, errors behind."""
+    env = {**os.environ, "KUBECONFIG": kubeconfig or str(shipped.cluster.kubeconfig)}
+    command = [sys.executable, "-m", "gpusharectl", *words]
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def doctor(shipped: Gpushare, *words: str, kubeconfig: str = "") -> tuple[int, dict[str, list]]:
+    """Return the exit code and what was found, by the name of its kind."""
+    address = shipped.cluster.node_address(CONTROL_PLANE)
+    url = f"--scheduler-url=https://{address}:{SCHEDULER_PORT}"
+    code, text = gpushare(shipped, "doctor", "-o", "json", url, *words, kubeconfig=kubeconfig)
+    by_kind: dict[str, list] = {}
+    for check in json.loads(text)["checks"]:
+        for found in check["findings"]:
+            by_kind.setdefault(found["kind"], []).append(found)
+    return code, by_kind
+
+
+@contextmanager
+def scheduler_with(shipped: Gpushare, extenders: Sequence[dict]) -> Iterator[None]:
+    """Run kube-scheduler with these extenders, while the context lasts."""
+    path = shipped.cluster.state.config / "kube-scheduler.yaml"
+    before = path.read_text()
+    try:
+        shipped.cluster.stop(SCHEDULER)
+        path.write_text(yaml.safe_dump({**yaml.safe_load(before), "extenders": list(extenders)}))
+        shipped.cluster.start(SCHEDULER)
+        yield
+    finally:
+        shipped.cluster.stop(SCHEDULER)
+        path.write_text(before)
+        shipped.cluster.start(SCHEDULER)
+
+
+def process_of(uid: str) -> int:
+    """Return a process of a pod's container, by the host's number."""
+    script = f"cat $(find /sys/fs/cgroup -path '*{uid}*' -name cgroup.procs)"
+    found = subprocess.run(  # noqa: S602 - a fixed line
+        script, shell=True, capture_output=True, text=True, check=True
+    )
+    return int(found.stdout.split()[-1])
+
+
+def test_nothing_is_found_in_a_cluster_that_is_well(shipped, workloads):
+    workloads.run(pod("train", ASKED))
+    assigned(workloads, "train")
+    assert doctor(shipped) == (0, {})
+
+
+def test_top_shows_who_uses_more_than_it_asked_for(shipped, workloads):
+    workloads.run(pod("greedy", ASKED), pod("modest", ASKED))
+    uid = workloads.get("greedy")["metadata"]["uid"]
+    uuid = workloads.annotations("greedy")["gpushare.aliyun.com/cards"]
+    process = {"uuid": uuid, "pid": process_of(uid), "used_mib": USED, "graphics": 0}
+    path = shipped.cluster.node_folder("n1") / "nvml" / "state"
+    cards = [CardSpec(f"GPU-n1-{index}", mem_mib=CARD_MIB) for index in range(2)]
+    write_state(path, cards, processes=[process])
+
+    def first() -> str | None:
+        rows = json.loads(gpushare(shipped, "top", "-o", "json")[1]).get("pods")
+        wanted = ("greedy", USED, ASKED)
+        found = [(row["pod"], row["usedMib"], row["askedMib"]) for row in rows]
+        return None if found[:1] == [wanted] and len(found) == 2 else f"{found}"
+
+    wait_until("top to show the pod that uses most", first, seconds=40)
+    code, text = gpushare(shipped, "top", "cards")
+    assert code == 0
+    assert str(USED) in text
+    assert str(2 * ASKED) in text
+    write_state(path, cards)
+
+
+def test_two_administrators_who_cordon_at_once_lose_nothing(shipped):
+    with ThreadPoolExecutor() as pool:
+        done = pool.map(
+            lambda card: gpushare(shipped, "cordon-card", "n1", card, "--reason", "fan"), ["0", "1"]
+        )
+        assert [code for code, _ in done] == [0, 0]
+    wait_until("the extender to know", lambda: _cordoned(shipped, [True, True]), seconds=10)
+    assert doctor(shipped)[0] == 0
+    code, text = gpushare(shipped, "uncordon-card", "n1", "--all")
+    assert code == 0, text
+    wait_until("the extender to know", lambda: _cordoned(shipped, [False, False]), seconds=10)
+    code, text = gpushare(shipped, "cordon-card", "n1", "GPU-n1-7")
+    assert code == 2
+    assert "GPU-n1-0" in text
+
+
+def _cordoned(shipped: Gpushare, wanted: list[bool]) -> str | None:
+    (node,) = shipped.inspect("n1")
+    found = [card["cordoned"] for card in node["devs"]]
+    return None if found == wanted else f"{found}"
+
+
+def test_whoever_may_only_list_is_told_which_rights_the_rest_would_take(shipped):
+    kubectl = shipped.cluster.kubectl
+    kubectl("create", "clusterrole", "lists", "--verb=list", "--resource=nodes,pods")
+    account = f"--serviceaccount={NAMESPACE}:default"
+    kubectl("create", "clusterrolebinding", "lists", "--clusterrole=lists", account)
+    config = str(shipped.cluster.service_account_kubeconfig(NAMESPACE, "default"))
+    code, found = doctor(shipped, kubeconfig=config)
+    assert code == 0
+    assert found.keys() == {"NotChecked"}
+    told = " ".join(each["found"] for each in found["NotChecked"])
+    for right in ("pods/proxy", "pods/portforward", "leases", "configmaps", "resourcequotas"):
+        assert right in told
+    kubectl("delete", "clusterrolebinding", "lists")
+    wait_until("the right to be gone", lambda: _still_lists(shipped, config), seconds=10)
+
+
+def _still_lists(shipped: Gpushare, config: str) -> str | None:
+    code, text = gpushare(shipped, "doctor", kubeconfig=config)
+    return None if code == 3 and "right to list" in text else f"{code}: {text[:200]}"
+
+
+def test_a_kube_scheduler_without_the_extender_is_found_by_itself_and_by_what_it_did(
+    shipped, workloads
+):
+    with scheduler_with(shipped, []):
+        workloads.create(pod("lost", ASKED))
+        wait_until("the pod to be bound", lambda: _unbound(workloads, "lost"), seconds=30)
+        code, found = doctor(shipped)
+    assert code == 1
+    assert found.keys() == {"SchedulerWithoutExtender", "PodWithoutDecision"}
+    assert "scheduler-config" in found["SchedulerWithoutExtender"][0]["cure"]
+    assert "delete pod lost" in found["PodWithoutDecision"][0]["cure"]
+
+
+def _unbound(workloads: Workloads, name: str) -> str | None:
+    return None if workloads.get(name)["spec"].get("nodeName") else "it waits"
+
+
+def test_a_node_without_its_plugin_and_with_a_forged_inventory_is_found(shipped):
+    """The last one: nothing is put right again."""
+    kubectl = shipped.cluster.kubectl
+    kubectl("delete", "validatingadmissionpolicybinding", "gpushare-inventory")
+    nowhere = [{"op": "add", "path": "/spec/template/spec/nodeSelector/no", "value": "where"}]
+    patch = ("patch", "daemonset", PLUGIN, "--type=json", f"--patch={json.dumps(nowhere)}")
+    kubectl("-n", NAMESPACE, *patch)
+    names = ("get", "pods", "-o", "name", "-l", f"app.kubernetes.io/name={PLUGIN}")
+    wait_until("the plugin to be gone", lambda: kubectl("-n", NAMESPACE, *names), seconds=30)
+    wait_until("the policy to be gone", lambda: _refused(shipped), seconds=15)
+    code, found = doctor(shipped)
+    assert code == 1
+    assert found.keys() == {"PluginMissing", "InventoryUnreadable", "PolicyMissing"}
+
+
+def _refused(shipped: Gpushare) -> str | None:
+    garbled = 'gpushare.aliyun.com/inventory={"version":'
+    try:
+        shipped.cluster.kubectl("annotate", "--overwrite", "node", "n1", garbled)
+    except CommandError as refusal:
+        return str(refusal)
+    return None
