@@ -5,8 +5,10 @@ extender. Of kube-scheduler's own rules those are kept that gpushare.placement k
 selectors, required node affinity, and amounts.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -39,6 +41,23 @@ class _Sum(NamedTuple):
     used: int
     free: tuple[int, ...]
     wanted: tuple[int, ...]
+
+
+class _Why(NamedTuple):
+    """Why a pod cannot go to a node; they sort by how near it comes to having it."""
+
+    is_kept_off: bool
+    free: int  # of the card with most, less than zero
+    name: str
+    text: str
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Why pods that ask for the same wait, by node, as it was after the change ``seen``."""
+
+    seen: int = 0
+    nodes: dict[str, _Why] = field(default_factory=dict)
 
 
 class Cluster:
@@ -100,20 +119,6 @@ class Cluster:
             return bound
         return None
 
-    def why_not(self, pod: Pod) -> Iterator[tuple[str, bool, str]]:
-        """Of each node whether kube-scheduler's own rules keep the pod off, and why it has it not.
-
-        The reason is empty where the pod would fit. May raise RequestError.
-        """
-        asked = requests_of(pod)
-        verdicts = self._index.of(verdict.request_of(pod, self.policies))
-        for name in self.sharing():
-            kept_off = self._why_kept_off(pod, asked, name)
-            if kept_off or name in verdicts.fits:
-                yield name, bool(kept_off), kept_off
-            else:
-                yield name, False, verdicts.refused.get(name, NO_CARDS).text
-
     def knows(self, node: str) -> bool:
         return node in self._nodes
 
@@ -144,18 +149,17 @@ class Cluster:
             found.append(replace(made, touched=True) if name in here else made)
         return tuple(found)
 
-    def why_waits(self, pod: Pod, waiting: tuple[view.WaitingPod, ...]) -> view.Waiting:
-        """Why pods like this one wait, on which nodes, and card by card; may raise RequestError."""
+    def why_waits(
+        self, pod: Pod, waiting: tuple[view.WaitingPod, ...], before: Reasons
+    ) -> view.Waiting:
+        """Why pods like this one wait, on which nodes, and card by card; may raise RequestError.
+
+        ``before`` is what was found for them the last time, and is brought up to date.
+        """
         request = verdict.request_of(pod, self.policies)
-        reasons: Counter[str] = Counter()
-        ranked: list[tuple[bool, int, str, str]] = []
-        for name, is_kept_off, text in self.why_not(pod):
-            account = self.ledger.account(name)
-            largest = account.largest_free[0] if account and account.largest_free else 0
-            reasons[text] += 1
-            ranked.append((is_kept_off, -largest, name, text))
-        ranked.sort()
-        shown = [self._node_why(name, text, request) for *_, name, text in ranked[:NODES_SHOWN]]
+        self._update(before, pod, request)
+        reasons = Counter(each.text for each in before.nodes.values())
+        nearest = heapq.nsmallest(NODES_SHOWN, before.nodes.values())
         return view.Waiting(
             pods=waiting,
             priority=pod.priority,
@@ -164,9 +168,24 @@ class Cluster:
             units_per_card=request.units_per_card,
             says="",
             reasons=dict(sorted(reasons.items(), key=lambda each: (-each[1], each[0]))),
-            nodes=tuple(shown),
-            nodes_left_out=len(ranked) - len(shown),
+            nodes=tuple(self._node_why(each.name, each.text, request) for each in nearest),
+            nodes_left_out=len(before.nodes) - len(nearest),
         )
+
+    def _update(self, before: Reasons, pod: Pod, request: Request) -> None:
+        changes = self.ledger.changes
+        changed = changes.since(before.seen) if before.nodes else None
+        verdicts, asked = self._index.of(request), requests_of(pod)
+        for name in self.sharing() if changed is None else changed:
+            account = self.ledger.account(name)
+            if account is None and name not in self.closed:
+                before.nodes.pop(name, None)
+                continue
+            kept_off = self._why_kept_off(pod, asked, name)
+            largest = account.largest_free[0] if account and account.largest_free else 0
+            found = "" if name in verdicts.fits else verdicts.refused.get(name, NO_CARDS).text
+            before.nodes[name] = _Why(bool(kept_off), -largest, name, kept_off or found)
+        before.seen = changes.now
 
     def sums(self) -> tuple[int, int, int, float]:
         """Units, used units, the most free on one card that takes new pods, and fragmentation."""

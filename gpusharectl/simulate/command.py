@@ -9,6 +9,7 @@ from typing import Final
 import click
 import msgspec
 from rich.console import Console
+from rich.text import Text
 
 from gpushare.errors import SettingsError
 from gpushare.flags import parse_unit
@@ -22,6 +23,7 @@ from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 
 STDIN: Final = "-"
+NAMED: Final = 10  # pods that still wait at the end
 _POLICY: Final = click.Choice(["binpack", "spread"])
 
 
@@ -81,38 +83,22 @@ def simulate(
     if not scenario.nodes and not scenario.pods:
         raise SettingsError("nothing to simulate: wanted Nodes and Pods, found none")
     run = Run(scenario, policies)
-    chosen = _Chosen(run, None if last else step, last=last)
+    if step is not None and step > run.count:
+        raise SettingsError(f"--step {step}: there are {run.count} steps")
+    steps = run.steps(run.count if last else step)
     if html is not None or svg is not None:
-        _write(run.head, chosen, html, svg)
+        _write(run.head, list(steps), html, svg)
     elif output == "json":
-        _print_json(run.head, chosen)
+        _print_json(run.head, steps)
     else:
-        _print_picture(run.head, chosen)
-    end = chosen.end
-    if all_must_run and end is not None and end.pods_waiting:
-        names = "; ".join(view.named(group) for group in end.waiting)
-        pods = "1 pod waits" if end.pods_waiting == 1 else f"{end.pods_waiting} pods wait"
-        raise No(f"{pods} at the end: {names}")
-
-
-class _Chosen:
-    """The steps to be shown. ``end`` is the last of all, once they have been gone through."""
-
-    def __init__(self, run: Run, number: int | None, *, last: bool) -> None:
-        self.end: view.Step | None = None
-        self._run, self._number, self._is_last = run, number, last
-
-    def __iter__(self) -> Iterator[view.Step]:
-        for each in self._run.steps():
-            self.end = each
-            if not self._is_last and self._number in {None, each.number}:
-                yield each
-        if self.end is None:
-            return
-        if self._is_last:
-            yield self.end
-        if self._number is not None and self._number > self.end.number:
-            raise SettingsError(f"--step {self._number}: there are {self.end.number} steps")
+        _print_picture(run.head, steps)
+    for _ in steps:
+        pass  # on to the end, where only an earlier step was shown
+    if all_must_run and run.waiting:
+        names = ", ".join(pod.key.removeprefix("default/") for pod in run.waiting[:NAMED])
+        left = f" and {len(run.waiting) - NAMED} more" if len(run.waiting) > NAMED else ""
+        count = f"{len(run.waiting)} pod{'s wait' if len(run.waiting) > 1 else ' waits'}"
+        raise No(f"{count} at the end: {names}{left}")
 
 
 def _documents(files: tuple[str, ...], example: str | None) -> Iterator[Document]:
@@ -134,22 +120,27 @@ def _documents(files: tuple[str, ...], example: str | None) -> Iterator[Document
         yield from read(file, content)
 
 
-def _print_picture(head: view.Head, steps: _Chosen) -> None:
+def _print_picture(head: view.Head, steps: Iterator[view.Step]) -> None:
     console = Console(highlight=False, soft_wrap=True)
+    coloured = console.color_system is not None and not console.no_color
+    painter = Painter(console.width, coloured=coloured)
+
+    def say(line: Text) -> None:
+        # Without colours rich would only cost time.
+        console.print(line) if coloured else click.echo(line.plain)
+
     unit = f"Units of {view.unit_name(head.unit_mib)}; "
-    policy = f"nodes by {head.node_policy}, cards by {head.card_policy}."
-    console.print(unit + policy + "\n", style="dim", markup=False)
-    painter = Painter(console.width, coloured=console.color_system is not None)
+    say(Text(f"{unit}nodes by {head.node_policy}, cards by {head.card_policy}.\n", "dim"))
     for step in steps:
         for line in painter.draw(step):
-            console.print(line)
-        console.print()
+            say(line)
+        say(Text())
     for text in head.ignored:
-        console.print(f"not looked at: {text}", style="dim", markup=False)
-    console.print(f"Not simulated: {'; '.join(head.not_simulated)}.", style="dim", markup=False)
+        say(Text(f"Not looked at: {text}", "dim"))
+    say(Text(f"Not simulated: {'; '.join(head.not_simulated)}.", "dim"))
 
 
-def _print_json(head: view.Head, steps: _Chosen) -> None:
+def _print_json(head: view.Head, steps: Iterator[view.Step]) -> None:
     """One object, written step by step: of a large cluster it need not be in memory at once."""
     out = sys.stdout
     out.write(msgspec.json.encode(head).decode().removesuffix("}") + ',"steps":[')
@@ -158,14 +149,13 @@ def _print_json(head: view.Head, steps: _Chosen) -> None:
     out.write("\n]}\n")
 
 
-def _write(head: view.Head, steps: _Chosen, html: str | None, svg: str | None) -> None:
-    shown = list(steps)
+def _write(head: view.Head, steps: list[view.Step], html: str | None, svg: str | None) -> None:
     if html is not None:
-        _save(html, page.draw(head, shown))
-        click.echo(f"{html}: {len(shown)} steps")
+        _save(html, page.draw(head, steps))
+        click.echo(f"{html}: {len(steps)} steps")
     if svg is not None:
-        _save(svg, drawing.draw(shown[-1]))
-        click.echo(f"{svg}: step {shown[-1].number}")
+        _save(svg, drawing.draw(steps[-1]))
+        click.echo(f"{svg}: step {steps[-1].number}")
 
 
 def _save(file: str, text: str) -> None:

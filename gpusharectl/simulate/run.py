@@ -23,7 +23,7 @@ from gpushare.objects import Pod
 from gpushare.placement.rank import Policies
 from gpushare.placement.verdict import request_of
 from gpusharectl.simulate import view
-from gpusharectl.simulate.cluster import Cluster
+from gpusharectl.simulate.cluster import Cluster, Reasons
 from gpusharectl.simulate.scenario import PodEvent, Scenario
 
 WISHES: Final = (
@@ -74,6 +74,14 @@ class Run:
         self._queue: dict[int, _Pod] = {}
         self._happened: list[view.Happened] = []
         self._touched: set[str] = set()
+        self._reasons: dict[bytes, Reasons] = {}
+        self._moments: dict[int, _Moment] = {}
+        for number, event in enumerate(scenario.nodes):
+            self._moments.setdefault(event.at, _Moment()).nodes.append(number)
+        for number, pod in enumerate(scenario.pods):
+            self._moments.setdefault(pod.at, _Moment()).come.append(number)
+            if pod.delete is not None:
+                self._moments.setdefault(pod.delete, _Moment()).go.append(number)
 
     @property
     def head(self) -> view.Head:
@@ -88,35 +96,36 @@ class Run:
             ignored=tuple(f"{text} ({n})" for text, n in sorted(self.scenario.ignored.items())),
         )
 
-    def steps(self) -> Iterator[view.Step]:
-        """One step for each time at which anything happens."""
-        moments: dict[int, _Moment] = {}
-        for number, event in enumerate(self.scenario.nodes):
-            moments.setdefault(event.at, _Moment()).nodes.append(number)
-        for number, pod in enumerate(self.scenario.pods):
-            moments.setdefault(pod.at, _Moment()).come.append(number)
-            if pod.delete is not None:
-                moments.setdefault(pod.delete, _Moment()).go.append(number)
-        for number, at in enumerate(sorted(moments), 1):
-            yield self._step(number, at, moments[at])
+    @property
+    def count(self) -> int:
+        """How many steps there are."""
+        return len(self._moments)
 
-    def _step(self, number: int, at: int, due: _Moment) -> view.Step:
+    @property
+    def waiting(self) -> list[Pod]:
+        """The pods that wait now, in the order in which they would be tried."""
+        return [each.event.pod for each in self._in_turn()]
+
+    def steps(self, only: int | None = None) -> Iterator[view.Step]:
+        """One step for each time at which anything happens; that number ``only``, if given."""
+        for number, at in enumerate(sorted(self._moments), 1):
+            self._happen(at, self._moments[at])
+            if only is None or only == number:
+                yield self._view(number, at)
+
+    def _happen(self, at: int, due: _Moment) -> None:
         self._happened, self._touched = [], set()
         for each in due.nodes:
             self._change(at, each)
         for each in due.go:
             self._go(at, each)
-        fresh: list[_Pod] = []
-        for each in due.come:
-            made = self._come(each)
-            if made is not None:
-                fresh.append(made)
-        tried = list(self._queue.values()) if due.nodes or due.go else fresh
-        self._try(at, tried)
-        waits = {id(each) for each in self._queue.values()}
+        fresh = [made for each in due.come if (made := self._come(each)) is not None]
+        self._try(at, list(self._queue.values()) if due.nodes or due.go else fresh)
         for pod in fresh:
-            if id(pod) in waits:
+            if pod.number in self._queue:
                 self._tell("refused" if pod.says else "waits", pod.event.pod, text=pod.says)
+
+    def _view(self, number: int, at: int) -> view.Step:
         units, used, largest, fragmentation = self.cluster.sums()
         return view.Step(
             number=number,
@@ -147,7 +156,7 @@ class Run:
             self._bound[number] = pod
             if self.cluster.units_of(pod):
                 known = self.cluster.knows(pod.node)
-                self._placed("bound", pod, text="" if known else "its node is in no file")
+                self._placed("bound", pod, text="" if known else "its node is not there")
             return None
         made = self._queue[number] = _Pod(event, number, _kind(pod))
         gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
@@ -202,10 +211,14 @@ class Run:
             view.Happened(what, pod.metadata.namespace, pod.metadata.name, waited=waited, text=text)
         )
 
+    def _in_turn(self) -> list[_Pod]:
+        return sorted(self._queue.values(), key=lambda each: each.turn)
+
     def _waiting(self) -> tuple[view.Waiting, ...]:
         groups: dict[tuple[bytes, str], list[_Pod]] = {}
-        for each in sorted(self._queue.values(), key=lambda each: each.turn):
+        for each in self._in_turn():
             groups.setdefault((each.kind, each.says), []).append(each)
+        self._reasons = {kind: self._reasons.get(kind, Reasons()) for kind, _ in groups}
         return tuple(self._group(says, pods) for (_, says), pods in groups.items())
 
     def _group(self, says: str, pods: list[_Pod]) -> view.Waiting:
@@ -215,7 +228,7 @@ class Run:
         )
         pod = pods[0].event.pod
         if not says:
-            return self.cluster.why_waits(pod, names)
+            return self.cluster.why_waits(pod, names, self._reasons[pods[0].kind])
         return view.Waiting(names, pod.priority, 0, 0, 0, says, {}, (), 0)
 
 

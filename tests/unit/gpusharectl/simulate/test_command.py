@@ -213,7 +213,8 @@ def test_many_nodes_are_shown_by_those_where_something_happened(tmp_path):
 
 
 def test_colour_is_only_for_a_terminal_that_wants_it(scene):
-    assert "\x1b[" in simulate(scene, env={"FORCE_COLOR": "1", "TERM": "xterm-256color"})
-    assert "\x1b[4" not in simulate(
-        scene, env={"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}
-    )
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    assert "\x1b[30;4" in simulate(scene, env=terminal)
+    plain = simulate(scene, env={**terminal, "NO_COLOR": "1"})
+    assert "\x1b" not in plain
+    assert "first-pod██" in plain

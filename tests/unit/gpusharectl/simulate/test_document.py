@@ -1,0 +1,81 @@
+"""docs/simulate.md says what the program does."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from msgspec import inspect
+
+from gpusharectl.app import cli
+from gpusharectl.simulate import examples, view
+from tests import markdown
+from tests.markdown import ROOT
+
+PATH = ROOT / "docs" / "simulate.md"
+TEXT = PATH.read_text()
+
+
+def blocks(language=""):
+    return [block.text for block in markdown.blocks(PATH) if block.language == language]
+
+
+def simulate(*arguments, stdin=None, code=0):
+    found = CliRunner().invoke(cli, ["simulate", *arguments], input=stdin)
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+def test_the_picture_is_the_one_that_is_printed():
+    [picture] = [block for block in blocks() if block.startswith("── ")]
+    assert picture in simulate("--example", "filter", "--step", "3")
+
+
+def test_the_file_is_one_that_runs():
+    [text] = blocks("yaml")
+    assert "+ train to n1, card 0 (8)" in simulate("-", stdin=text)
+
+
+def test_the_error_is_the_one_that_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    [told] = [block for block in blocks() if block.startswith("Error")]
+    lines = (
+        "kind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - resources:\n      limit: {}\n"
+    )
+    Path("scene.yaml").write_text(lines)
+    assert simulate("scene.yaml", code=2) == told
+
+
+def test_the_examples_are_those_that_there_are():
+    table = TEXT.split("## Examples")[1].split("## JSON")[0]
+    named = re.findall(r"^\| `([a-z-]+)` \| ", table, re.MULTILINE)
+    assert sorted(named) == [name for name, _ in examples.titles()]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        view.Head,
+        view.Step,
+        view.Happened,
+        view.Node,
+        view.Card,
+        view.Share,
+        view.Waiting,
+        view.WaitingPod,
+        view.NodeWhy,
+        view.CardWhy,
+    ],
+)
+def test_every_key_of_the_json_is_named(kind):
+    table = TEXT.split("## JSON")[1].split("## Size")[0]
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType)
+    names = {field.encode_name for field in found.fields}
+    missing = names - set(re.findall(r"(\w+)(?:\[\])?`", table))
+    assert not missing
+
+
+def test_every_flag_is_named():
+    flags = {flag for flag in re.findall(r"--[a-z-]+", simulate("--help")) if flag != "--help"}
+    assert not {flag for flag in flags if flag not in TEXT}
