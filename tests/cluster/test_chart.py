@@ -1,5 +1,6 @@
 """The chart, with helm itself against a real API server: installed, changed, taken away."""
 
+import json
 import os
 import re
 import shlex
@@ -14,6 +15,8 @@ from localcluster.errors import CommandError
 from localcluster.run import run
 from localcluster.specs import PaperNode
 from localcluster.tools import tool
+from localcluster.wait import wait_until
+from localcluster.workloads import pod
 
 # The first one may have to build helm.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
@@ -126,9 +129,24 @@ def test_the_kustomization_in_the_instructions_is_applied(control_plane: Cluster
     follow.run(block("sh", "kubectl label"))
     follow.run(block("sh", "kubectl apply -k"))
     assert "daemonset.apps/gpushare-extender" in there(control_plane)
+
+
+def test_the_quotas_in_the_instructions_hold(control_plane: Cluster, follow: Follow):
+    follow.run(block("sh", "kubectl label").splitlines()[1])
     for quota in ("  hard: {pods", "  hard: {requests"):
         follow.write("quota.yaml", block("yaml", quota))
         follow.run("kubectl apply -f quota.yaml")
+    follow.write("pod.json", json.dumps(pod("large", 25)))
+
+    def refused() -> str | None:
+        """A quota that its controller has not looked at yet refuses in other words."""
+        try:
+            return follow.run("kubectl create --dry-run=server -f pod.json")
+        except CommandError as err:
+            exceeded = "exceeded quota: gpu-memory, requested: requests.aliyun.com/gpu-mem=25"
+            return None if exceeded in str(err) else str(err)
+
+    wait_until("the quota to count", refused, seconds=15)
 
 
 def test_the_api_server_knows_every_field_of_every_component(control_plane: Cluster):
