@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, str]] = {
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
     "simulate": "gpusharectl.simulate.command:simulate",
+    "migrate": "gpusharectl.migrate:command",
 }
 
 

@@ -14,6 +14,7 @@ import pytest
 from localcluster.errors import LocalClusterError
 from localcluster.gpushare import CARD_MIB, ROOT, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, write_state
+from localcluster.run import run
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, is_running, pod
 from tests.cluster.expect import ASSIGNED, LONG, RUNNING_ON
@@ -181,6 +182,12 @@ def refused(gpushare: Gpushare, node: str, units: int) -> None:
     assert "no single GPU has enough free" in answer["FailedNodes"][node]
 
 
+def check(pods: Workloads) -> str:
+    """What ``gpushare migrate --check`` prints where nothing stands in the way."""
+    words = ["-m", "gpusharectl", "migrate", "--check", f"--kubeconfig={pods.cluster.kubeconfig}"]
+    return run([sys.executable, *words])
+
+
 def states(pods: Workloads, *names: str) -> dict[str, Any]:
     """What would change if a container was started again."""
     found = {name: pods.get(name)["status"]["containerStatuses"][0] for name in names}
@@ -237,6 +244,11 @@ def test_running_pods_come_over_with_their_cards_and_none_is_restarted(
     pods.run(pod("between", old["between"], node=node))
     assert visible(pods, "between") == ["1"]
     assert states(pods, *before) == before
+    said = check(pods)
+    assert (
+        f"{node}  has the older plugin: {older.cards} cards, {CARD_MIB} MiB each, pods: 5" in said
+    )
+    assert "--memory-unit=MiB --reserved=none" in said
 
     # Then the plugin: what runs is counted where it really runs, whatever the record said.
     before = states(pods, *old)
@@ -248,6 +260,9 @@ def test_running_pods_come_over_with_their_cards_and_none_is_restarted(
     wait_counted(gpushare, node, {first: on_first, second: on_second})
     wait_reported(pods, *old)
     assert states(pods, *old) == before
+    assert f"{node}  has come over: {older.cards} cards, {CARD_MIB} MiB each, pods: 5" in check(
+        pods
+    )
 
     # A container that ends comes back as it was, and what the pods hold nobody else is given.
     ended = states(pods, "early", "low")

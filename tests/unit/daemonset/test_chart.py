@@ -29,6 +29,11 @@ SAME = {
     "daemonset/overlays/driver-root": {"plugin": {"driverRoot": DRIVER}},
     "daemonset/overlays/early-binding": {"plugin": {"binding": "early"}},
     "daemonset/overlays/inject-cdi": {"plugin": {"injectCdi": True}},
+    "daemonset/overlays/migrating": {
+        "policies": False,
+        "reserved": "none",
+        "plugin": {"nodeSelector": {"gpushare": "true", "gpushare.aliyun.com/plugin": "new"}},
+    },
     "daemonset/overlays/process-memory": {"plugin": {"processMemory": True}},
     "daemonset/overlays/second-scheduler": {"scheduler": "second"},
 }
