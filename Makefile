@@ -7,8 +7,8 @@ UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
 RUN := $(UV) run --frozen
 export PATH := $(PATH):$(CURDIR)/.uv/bin
 PYTHON ?= python3
-DOCKER ?= docker
-IMAGE ?= gpushare:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMAGE ?= gpushare:$(VERSION)
 
 .DEFAULT_GOAL := help
 .PHONY: help taste demo cluster down test trials soak lint bench bench-all pictures hardware image setup
@@ -26,7 +26,7 @@ cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it
 	@$(RUN) python -m localcluster up --gpushare --nodes 3
 
 down: setup  ## take it down again, and what a demo or test run may have left
-	@for name in gpushare gpushare-demo gpushare-tests gpushare-trials gpushare-replicas gpushare-bench; do $(RUN) python -m localcluster down --name $$name; done
+	@for name in gpushare gpushare-demo gpushare-tests gpushare-image gpushare-trials gpushare-replicas gpushare-bench; do $(RUN) python -m localcluster down --name $$name; done
 
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
@@ -66,8 +66,17 @@ pictures: setup  ## paint the docs' pictures of the live page anew (root, Linux)
 hardware: setup  ## what the real driver of this machine shows (docs/hardware.md)
 	$(RUN) python -m bench.hardware
 
-image:  ## the image of both halves, with docker or DOCKER=podman; BASE_IMAGE= and IMAGE= choose
-	$(DOCKER) build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) -t $(IMAGE) .
+# The first that works, for a docker without its daemon is none. BUILDER= (or DOCKER=) names another,
+# BUILD_FLAGS= has more words for it; docs/image.md.
+BUILDER ?= $(or $(DOCKER),$(shell for each in docker podman buildah; do \
+	if $$each info >/dev/null 2>&1; then echo $$each; break; fi; done))
+BUILD_FLAGS ?= $(if $(filter buildah,$(notdir $(BUILDER))),--isolation chroot --network host --layers)
+REVISION := $(shell git rev-parse HEAD 2>/dev/null)
+
+image:  ## the image of both halves and the command line, with docker, podman or buildah
+	@test -n "$(BUILDER)" || { echo "no docker, podman or buildah here works: install one (on Debian, apt-get install buildah)"; exit 1; }
+	$(BUILDER) build $(BUILD_FLAGS) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
+	  --build-arg VERSION=$(VERSION) $(if $(REVISION),--label org.opencontainers.image.revision=$(REVISION)) -t $(IMAGE) .
 
 setup: $(filter .uv/bin/uv,$(UV))
 	@$(UV) sync --frozen --quiet

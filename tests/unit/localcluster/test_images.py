@@ -44,3 +44,13 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"x")
     images = [Image("example/one:1", tmp_path / "one")]
     assert archive(images) == archive(images)
+
+
+def test_a_binary_in_a_folder_is_found_by_its_name_alone(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"x")
+    files = _files(archive([Image("example/one:1", tmp_path / "one", folder="usr/local/bin/")]))
+    documents = [json.loads(each) for name, each in files.items() if each.startswith(b"{")]
+    (config,) = [each["config"] for each in documents if "rootfs" in each]
+    assert config == {"Entrypoint": ["/usr/local/bin/one"], "Env": ["PATH=/usr/local/bin/"]}
+    (layer,) = [each for each in files.values() if not each.startswith(b"{")]
+    assert list(_files(layer)) == ["usr/local/bin/one"]
