@@ -17,6 +17,7 @@ COMMANDS: Final[dict[str, str]] = {
     "completion": "gpusharectl.completion:command",
     "doctor": "gpusharectl.doctor.command:doctor",
     "top": "gpusharectl.top:top",
+    "page": "gpusharectl.page:page",
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
     "simulate": "gpusharectl.simulate.command:simulate",

@@ -81,6 +81,16 @@ class Extender:
         """The same, with a question."""
         return await self._ask("POST", page, msgspec.json.encode(body), seconds)
 
+    @asynccontextmanager
+    async def opened(
+        self, page: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A page as it comes, for as long as it lasts and whatever it says."""
+        for_ever = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS)
+        told = {**self._headers, **headers}
+        async with self._session.get(self._base + page, headers=told, timeout=for_ever) as answer:
+            yield answer
+
     async def _ask(self, method: str, page: str, body: bytes | None, seconds: float) -> bytes:
         headers = {**self._headers, "Content-Type": "application/json"}
         limit = aiohttp.ClientTimeout(total=seconds)
