@@ -74,9 +74,7 @@ def gpushare(shipped: Gpushare, *words: str, kubeconfig: str = "") -> tuple[int,
     """Run the command line; return its exit code and what it printed, errors behind."""
     env = {**os.environ, "KUBECONFIG": kubeconfig or str(shipped.cluster.kubeconfig)}
     command = [sys.executable, "-m", "gpusharectl", *words]
-    done = subprocess.run(
-        command, env=env, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -27,6 +27,19 @@ RUN_BY: Final = tuple(
         (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _CHART),
         (r"docker run --rm \S+ python3 -m extender.certificates \| kubectl apply -f -", _CHART),
         (r"helm install .*", _CHART),
+        (r"gpushare inspect --watch", "test_inspect_shows_every_card_and_follows_changes"),
+        (
+            r"gpushare page",
+            "test_the_page_its_files_and_its_stream_are_there_as_the_extender_gives_them",
+        ),
+        (
+            r"gpushare migrate --check",
+            "test_running_pods_come_over_with_their_cards_and_none_is_restarted",
+        ),
+        (
+            r"gpushare simulate --(list-examples|example filter)",
+            "test_examples_are_listed_and_run_from_anywhere",
+        ),
         (
             r"kubectl -n gpushare-system rollout status \S+",
             "test_both_halves_run_with_the_privileges_of_their_manifests",
