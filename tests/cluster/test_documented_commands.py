@@ -31,7 +31,9 @@ def test_commands_of_the_documents_that_only_read_work_as_they_stand(
 ):
     """Of ours 1 says that the answer is no; everything else must succeed."""
     pods.run(pod("runs", 4000))
-    (tmp_path / "pod.yaml").write_text(POD)
+    pods.create(pod("waits", 20000))
+    for name in ("pod.yaml", "new.yaml"):
+        (tmp_path / name).write_text(POD)
     (tmp_path / "kubectl").symlink_to(gpushare.cluster.binaries / "kubectl")
     own = Path(sys.executable).parent
     env = {
