@@ -48,7 +48,7 @@ def test_commands_of_the_documents_that_only_read_work_as_they_stand(
         ours = f"{sys.executable} -m localcluster \\1 --name {NAME}"
         typed = re.sub(r"uv run --frozen python -m localcluster (\w+)", ours, text)
         for name, value in PLACES.items():
-            typed = typed.replace(name, value)
+            typed = re.sub(rf"\b{name}\b(?!:)", value, typed)
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", typed],
             env=env,
