@@ -1,9 +1,8 @@
 """Gets the facts: everything at once, and in the place of each that cannot be had why not."""
 
 import asyncio
-import base64
 import datetime as dt
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -25,7 +24,7 @@ from gpushare.errors import (
 from gpushare.kube.client import Kube, lease_path, pods
 from gpushare.kube.lists import list_all
 from gpusharectl import reach
-from gpusharectl.doctor import certificate, over_tls
+from gpusharectl.doctor import answers, certificate, over_tls
 from gpusharectl.doctor.access import account, needed
 from gpusharectl.doctor.facts import (
     EXTENDER,
@@ -69,26 +68,23 @@ async def gather(
     Raises ApiError where not even nodes and pods can be listed: then nothing can be told.
     SettingsError for a URL that cannot be used.
     """
+    address = scheduler_address(scheduler_url) if scheduler_url is not None else None
     nodes, seen = await asyncio.gather(reach.all_nodes(kube), _all_pods(kube))
     bare = Facts(version, now, target.system, tuple(nodes), tuple(seen))
-    try:
-        return await _gather(Asks(target, kube, bare), bare, scheduler_url)
-    except ExceptionGroup as group:
-        raise _first(group) from None
-
-
-async def _gather(asks: "Asks", bare: Facts, scheduler_url: str | None) -> Facts:
+    asks = Asks(target, kube, bare)
+    # Before anything else is begun: a --server that cannot be used ends all of it.
+    named_extender = await asks.named_extender()
     async with asyncio.TaskGroup() as group:
 
-        def start(get: Awaitable[T]) -> asyncio.Task[T]:
-            return group.create_task(_awaited(get))
+        def start(get: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+            return group.create_task(get)
 
         server = start(known(asks.server()))
         plugins = start(asks.plugins())
         extenders = start(asks.extenders())
         election = start(known(asks.election()))
         memory_unit = start(known(asks.memory_unit()))
-        schedulers = start(asks.schedulers(scheduler_url))
+        schedulers = start(asks.schedulers(address))
         certificates = start(asks.certificates())
         policies = start(known(asks.policies("validatingadmissionpolicies")))
         bindings = start(known(asks.policies("validatingadmissionpolicybindings")))
@@ -100,7 +96,7 @@ async def _gather(asks: "Asks", bare: Facts, scheduler_url: str | None) -> Facts
         bare,
         server=server.result(),
         plugins=plugins.result(),
-        extenders=extenders.result(),
+        extenders=named_extender or extenders.result(),
         election=election.result(),
         memory_unit=memory_unit.result(),
         schedulers=schedulers.result(),
@@ -112,15 +108,6 @@ async def _gather(asks: "Asks", bare: Facts, scheduler_url: str | None) -> Facts
         runtime_classes=runtimes.result(),
         plugin_runtime=runtime.result(),
     )
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    found = group.exceptions[0]
-    return _first(found) if isinstance(found, ExceptionGroup) else found
-
-
-async def _awaited(get: Awaitable[T]) -> T:
-    return await get
 
 
 async def known(get: Awaitable[T]) -> T | Unknown:
@@ -150,11 +137,8 @@ class Asks:
         self._system = target.system
 
     async def server(self) -> str:
-        return str(
-            (await self._json("/version", Right("get", "/version", is_namespaced=False)))[
-                "gitVersion"
-            ]
-        )
+        right = Right("get", "/version", is_namespaced=False)
+        return (await self._get("/version", right, answers.Version)).git_version
 
     async def plugins(self) -> dict[str, Program | Unknown]:
         names = [pod.metadata.name for pod in self._bare.pods_of(PLUGIN) if pod.node]
@@ -166,9 +150,15 @@ class Asks:
 
         return await program(get, before_reasons(self._system, pod))
 
+    async def named_extender(self) -> dict[str, Program | Unknown]:
+        """The one that ``--server`` names; nothing without it. SettingsError for a bad URL."""
+        named = [self._target.server] if self._target.server is not None else []
+        return await each_known(named, self._extender_by_url)
+
     async def extenders(self) -> dict[str, Program | Unknown]:
+        """Those that run as pods, where none is named."""
         if self._target.server is not None:
-            return await each_known([self._target.server], self._extender_by_url)
+            return {}
         running = self._bare.pods_of(EXTENDER, SECOND_SCHEDULER)
         return await each_known([pod.metadata.name for pod in running if pod.node], self._extender)
 
@@ -190,19 +180,18 @@ class Asks:
         right = Right("get", "leases.coordination.k8s.io", self._system)
         path = lease_path(self._system, EXTENDER)
         try:
-            first = await self._json(path, right)
+            first = await self._get(path, right, answers.Lease)
         except NotFound:
             return None
-        spec = first.get("spec") or {}
-        seconds = int(spec.get("leaseDurationSeconds") or 0)
-        seen = first["metadata"]["resourceVersion"]
+        seconds, seen = first.spec.lease_duration_seconds or 0, first.metadata.resource_version
         # Clocks of two machines are never compared: it is looked at until it changes.
         end = asyncio.get_running_loop().time() + seconds
         is_renewed = False
         while not is_renewed and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(_LOOK_SECONDS)
-            is_renewed = (await self._json(path, right))["metadata"]["resourceVersion"] != seen
-        return Election(str(spec.get("holderIdentity") or ""), seconds, is_renewed)
+            now = await self._get(path, right, answers.Lease)
+            is_renewed = now.metadata.resource_version != seen
+        return Election(first.spec.holder_identity or "", seconds, is_renewed)
 
     async def memory_unit(self) -> str | None:
         """Of the file that an extender's pod mounts."""
@@ -210,13 +199,16 @@ class Asks:
             name = pod.configuration
             if name:
                 path = f"/api/v1/namespaces/{self._system}/configmaps/{name}"
-                found = await self._json(path, Right("get", "configmaps", self._system))
-                return _unit((found.get("data") or {}).get("extender.yaml") or "")
+                right = Right("get", "configmaps", self._system)
+                found = await self._get(path, right, answers.ConfigMap)
+                return _unit((found.data or {}).get("extender.yaml") or "")
         return None
 
-    async def schedulers(self, url: str | None) -> dict[str, Scheduler | Unknown]:
-        if url is not None:
-            return await each_known([url], self._scheduler_by_url)
+    async def schedulers(self, address: tuple[str, int] | None) -> dict[str, Scheduler | Unknown]:
+        if address is not None:
+            host, port = address
+            name = f"kube-scheduler at {host}:{port}"
+            return {name: await known(self._configuration(address, ""))}
         here = {
             f"{pod.metadata.namespace}/{pod.metadata.name}": pod
             for pod in (*self._kube_schedulers(), *self._bare.pods_of(SECOND_SCHEDULER))
@@ -249,12 +241,6 @@ class Asks:
             if pod.metadata.namespace == SYSTEM and pod.labels.get("component") == "kube-scheduler"
         ]
 
-    async def _scheduler_by_url(self, url: str) -> Scheduler:
-        parts = urlsplit(url)
-        if parts.scheme != "https" or not parts.hostname:
-            raise SettingsError(f"--scheduler-url is {url!r}: write https://HOST:{SCHEDULER_PORT}")
-        return await self._configuration((parts.hostname, parts.port or SCHEDULER_PORT), "")
-
     async def _configuration(self, address: over_tls.Address, node: str) -> Scheduler:
         own = self._kube.client_certificate
         if own is None:
@@ -269,10 +255,10 @@ class Asks:
         if status != HTTPStatus.OK:
             raise ApiError(f"/configz: {status}: {body[:200].decode(errors='replace')}")
         try:
-            found = msgspec.json.decode(body, type=dict[str, dict[str, Any]])
-            return Scheduler(node, plain(found["componentconfig"]))
-        except (KeyError, *UNDECODABLE) as err:
-            raise ApiError(f"/configz cannot be read: {err!r}") from err
+            found = msgspec.json.decode(body, type=answers.Configz)
+        except UNDECODABLE as err:
+            raise ApiError(f"/configz cannot be read: {err}") from err
+        return Scheduler(node, plain(found.componentconfig))
 
     async def certificates(self) -> dict[str, dt.datetime | Unknown]:
         """What each replica shows; where that cannot be asked, what the Secret has."""
@@ -295,17 +281,16 @@ class Asks:
 
     async def _kept_certificate(self) -> dt.datetime:
         path = f"/api/v1/namespaces/{self._system}/secrets/{TLS_SECRET}"
-        found = await self._json(path, Right("get", "secrets", self._system))
-        pem = base64.b64decode((found.get("data") or {}).get("tls.crt") or "")
-        return certificate.ends(certificate.first_of(pem))
+        found = await self._get(path, Right("get", "secrets", self._system), answers.Secret)
+        return certificate.ends(certificate.first_of((found.data or {}).get("tls.crt") or b""))
 
     async def policies(self, kind: str) -> frozenset[str]:
         right = Right("list", f"{kind}.admissionregistration.k8s.io", is_namespaced=False)
         try:
-            found = await self._json(f"{_ADMISSION}/{kind}", right)
+            found = await self._get(f"{_ADMISSION}/{kind}", right, answers.NamedList)
         except NotFound:  # a Kubernetes that is too old for them
             return frozenset()
-        return frozenset(each["metadata"]["name"] for each in found["items"])
+        return found.names
 
     async def permissions(self) -> dict[Permission, bool | Unknown]:
         return await each_known(needed(self._system), self._is_allowed)
@@ -331,39 +316,52 @@ class Asks:
             answer = await self._kube.request("POST", _REVIEWS, body=body)
         except ApiError as err:
             raise named(err, right) from err
-        return bool(msgspec.json.decode(answer)["status"].get("allowed"))
+        return msgspec.json.decode(answer, type=answers.Review).status.allowed
 
     async def quotas(self) -> tuple[Quota, ...]:
-        found = await self._json("/api/v1/resourcequotas", Right("list", "resourcequotas"))
-        quotas = []
-        for each in found["items"]:
-            status = each.get("status") or {}
-            hard = (status.get("hard") or {}).get(QUOTA)
-            if hard is not None:
-                used = (status.get("used") or {}).get(QUOTA) or "0"
-                meta = each["metadata"]
-                quotas.append(Quota(meta["namespace"], meta["name"], str(hard), str(used)))
-        return tuple(quotas)
+        right = Right("list", "resourcequotas")
+        found = await self._get("/api/v1/resourcequotas", right, answers.QuotaList)
+        return tuple(
+            Quota(
+                each.metadata.namespace,
+                each.metadata.name,
+                hard,
+                (each.status.used or {}).get(QUOTA, "0"),
+            )
+            for each in found.items or ()
+            if (hard := (each.status.hard or {}).get(QUOTA)) is not None
+        )
 
     async def runtime_classes(self) -> frozenset[str]:
         right = Right("list", "runtimeclasses.node.k8s.io", is_namespaced=False)
-        found = await self._json("/apis/node.k8s.io/v1/runtimeclasses", right)
-        return frozenset(each["metadata"]["name"] for each in found["items"])
+        path = "/apis/node.k8s.io/v1/runtimeclasses"
+        return (await self._get(path, right, answers.NamedList)).names
 
     async def plugin_runtime(self) -> str:
         right = Right("get", "daemonsets.apps", self._system)
         path = f"/apis/apps/v1/namespaces/{self._system}/daemonsets/{PLUGIN}"
         try:
-            found = await self._json(path, right)
+            return (await self._get(path, right, answers.DaemonSet)).runtime
         except NotFound:
             return ""
-        return str(found["spec"]["template"]["spec"].get("runtimeClassName") or "")
 
-    async def _json(self, path: str, right: Right) -> Any:
+    async def _get(self, path: str, right: Right, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(await self._kube.request("GET", path))
+            return msgspec.json.decode(await self._kube.request("GET", path), type=kind)
         except ApiError as err:
             raise named(err, right) from err
+
+
+def scheduler_address(url: str) -> tuple[str, int]:
+    """Host and port of a kube-scheduler's URL; SettingsError where it is none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or SCHEDULER_PORT
+    except ValueError:
+        parts, host, port = None, None, 0
+    if parts is None or parts.scheme != "https" or not host:
+        raise SettingsError(f"--scheduler-url is {url!r}: write https://HOST:{SCHEDULER_PORT}")
+    return host, port
 
 
 def groups(system: str) -> list[str]:
@@ -373,7 +371,7 @@ def groups(system: str) -> list[str]:
 
 async def program(get: Callable[[str], Awaitable[bytes]], before: str) -> Program:
     """What a program says of itself; ``before`` is what its own words come after in an error."""
-    version = msgspec.json.decode(await get("/version"), type=dict[str, str])["version"]
+    version = msgspec.json.decode(await get("/version"), type=answers.About).version
     reasons: tuple[str, ...] = ()
     try:
         await get("/readyz")
