@@ -4,6 +4,7 @@ An extender listens on a loopback, and is reached through a port-forward to its 
 reading listener, where the user names it (``--server``).
 """
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -137,6 +138,8 @@ async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
             await found.get("/readyz")
             yield found
         return
+    if not hasattr(asyncio, "start_unix_server"):
+        raise NoExtender("this system has no Unix sockets: name an extender with --server")
     candidates = await _candidates(kube, target.system)
     async with AsyncExitStack() as stack:
         problem: ApiError | None = None
