@@ -22,6 +22,7 @@ COMMANDS: Final[dict[str, str]] = {
     "simulate": "gpusharectl.simulate.command:simulate",
     "scheduler-config": "gpusharectl.scheduler_config:scheduler_config",
     "migrate": "gpusharectl.migrate:command",
+    "uninstall": "gpusharectl.uninstall:command",
 }
 
 
