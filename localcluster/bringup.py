@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localcluster import controlplane, namespaces, network
+from localcluster import controlplane, namespaces, network, staticpod
 from localcluster.api import Api
 from localcluster.build import SOURCES, Progress, module_version
 from localcluster.control import Control, base_environment, start_supervisor
@@ -18,6 +18,7 @@ from localcluster.images import PAUSE, SCHEDULER, WORKLOAD, Image, archive
 from localcluster.network import NetworkPlan
 from localcluster.node import Node
 from localcluster.paper import add_paper_nodes, keeper
+from localcluster.seed import seed
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import StateFolder, locked, state_root
 from localcluster.supervised import ProcessSpec
@@ -70,23 +71,30 @@ def bring_up(plan: Plan, progress: Progress) -> None:
     start(controlplane.API_SERVER, controlplane.api_server_arguments(state, addresses))
     say(f"etcd and kube-apiserver started, nodes and host on {addresses.block}")
     namespaces.prepare(state)
-    archives = (_write_images(plan), *plan.archives)
+    archives = [_write_images(plan), *plan.archives]
+    images = None
+    if plan.archives:
+        images, archives = seed(state, plan.binaries, archives), []
+        say("the images are unpacked")
     nodes = [
         Node(state, addresses, spec, index, plan.binaries)
         for index, spec in enumerate(plan.nodes, start=1)
     ]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        prepared = [pool.submit(_prepare, node, control, archives) for node in nodes]
+        prepared = [pool.submit(_prepare, node, control, images, archives) for node in nodes]
         with Api(state, addresses.host) as api:
             _await_api_server(state, api)
             say("kube-apiserver answers")
             arguments = controlplane.controller_manager_arguments(state, addresses)
             start(controlplane.CONTROLLER_MANAGER, arguments)
+            on_host = dict(controlplane.HEALTH_PORTS)
+            if plan.control_plane:
+                del on_host[controlplane.SCHEDULER]
+            else:
+                start(controlplane.SCHEDULER, controlplane.scheduler_arguments(state, addresses))
             _start_kubelets(nodes, prepared, control)
-            at = _start_scheduler(plan, addresses, control)
-            for name, port in controlplane.HEALTH_PORTS.items():
-                address = at if name == controlplane.SCHEDULER else addresses.host
-                await_healthy(control, name, f"{address}:{port}", state.log(name))
+            for name, port in on_host.items():
+                await_healthy(control, name, f"{addresses.host}:{port}", state.log(name))
             say("every kubelet is started")
             if plan.paper_nodes:
                 add_paper_nodes(api, plan.paper_nodes)
@@ -97,6 +105,8 @@ def bring_up(plan: Plan, progress: Progress) -> None:
                 [each.name for each in plan.nodes] + [each.name for each in plan.paper_nodes],
             )
             _label(api, plan.nodes)
+            if plan.control_plane:
+                staticpod.await_ready(api, plan.control_plane.name)
             _await_service_account(state, api)
     say(f"up: {len(plan.nodes)} nodes and {len(plan.paper_nodes)} paper nodes are Ready")
 
@@ -120,18 +130,6 @@ def _component_starter(plan: Plan, control: Control) -> Callable[[str, list[str]
     return start
 
 
-def _start_scheduler(plan: Plan, addresses: NetworkPlan, control: Control) -> str:
-    """Start kube-scheduler, inside the control-plane node if there is one; return its address."""
-    env, name = base_environment(plan.state), controlplane.SCHEDULER
-    node = plan.control_plane
-    address = addresses.node(plan.nodes.index(node) + 1) if node else addresses.host
-    command = [str(plan.binaries / name), *controlplane.scheduler_arguments(plan.state, address)]
-    if node:
-        command = namespaces.enter(plan.state, node.name, command)
-    control.run(ProcessSpec(name, tuple(command), env, node=node.name if node else ""))
-    return address
-
-
 def _write_images(plan: Plan) -> Path:
     path = plan.state.path / "images.tar"
     images = [
@@ -139,17 +137,21 @@ def _write_images(plan: Plan) -> Path:
         Image(WORKLOAD, plan.binaries / "workload"),
     ]
     if plan.control_plane:
-        version = module_version(
-            (SOURCES / "go.mod").read_text(encoding="utf-8"), "k8s.io/kubernetes"
-        )
         binary = plan.binaries / controlplane.SCHEDULER
-        images.append(Image(f"{SCHEDULER}:{version}", binary, folder="usr/local/bin/"))
+        images.append(Image(_scheduler_image(), binary, folder="usr/local/bin/"))
     path.write_bytes(archive(images))
     return path
 
 
-def _prepare(node: Node, control: Control, archives: Sequence[Path]) -> None:
-    node.prepare()
+def _scheduler_image() -> str:
+    go_mod = (SOURCES / "go.mod").read_text(encoding="utf-8")
+    return f"{SCHEDULER}:{module_version(go_mod, 'k8s.io/kubernetes')}"
+
+
+def _prepare(node: Node, control: Control, images: Path | None, archives: Sequence[Path]) -> None:
+    node.prepare(images)
+    if node.spec.control_plane:
+        staticpod.write(node.state, node.spec.name, _scheduler_image())
     node.start_containerd(control, archives)
 
 

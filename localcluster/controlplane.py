@@ -147,14 +147,14 @@ def controller_manager_arguments(state: StateFolder, plan: NetworkPlan) -> list[
     ]
 
 
-def scheduler_arguments(state: StateFolder, address: str) -> list[str]:
-    """Return the arguments of the scheduler that listens on `address`."""
+def scheduler_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
+    """Return the scheduler's arguments."""
     kubeconfig = state.kubeconfigs / f"{SCHEDULER}.kubeconfig"
     return [
         f"--config={state.config / 'kube-scheduler.yaml'}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
-        f"--bind-address={address}",
+        f"--bind-address={plan.host}",
         f"--secure-port={_SCHEDULER_PORT}",
     ]
 

@@ -25,6 +25,11 @@ own() {
   mkdir -p "$1" "$2"
   mount -n --bind "$1" "$2"
 }
+seeded() {
+  for each in "$1"/io.containerd.snapshotter.v1.*/snapshots/*; do
+    if [ -d "$each" ]; then mount -n -o bind,ro "$each" "$2${each#"$1"}"; fi
+  done
+}
 farm() {
   mkdir -p "/run/localcluster$1"
   mount -n --bind "$1" "/run/localcluster$1"
@@ -102,6 +107,7 @@ def mount_script(state: StateFolder, node: str) -> str:
         f"own {quoted}/log /var/log",
         f"own {quoted}/kubelet /var/lib/kubelet",
         f"own {quoted}/containerd /var/lib/containerd",
+        f"seeded {quoted}/seed /var/lib/containerd",
         f"own {quoted}/cni /var/lib/cni",
         f"own {quoted}/kubernetes /etc/kubernetes",
         f"own {quoted}/gpushare /var/lib/gpushare",

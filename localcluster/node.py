@@ -20,6 +20,7 @@ from localcluster.nodefiles import (
 )
 from localcluster.nvml import SONAME, build, write_state
 from localcluster.run import run
+from localcluster.seed import plant
 from localcluster.specs import NodeSpec
 from localcluster.state import StateFolder, cache_root
 from localcluster.supervised import ProcessSpec
@@ -43,9 +44,11 @@ class Node:
     def folder(self) -> Path:
         return self.state.node(self.spec.name)
 
-    def prepare(self) -> None:
-        """Make everything that the node's processes find in place."""
+    def prepare(self, images: Path | None = None) -> None:
+        """Make everything that the node's processes find in place; `images` is a seed's folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        if images:
+            plant(images, self.folder)
         (self.folder / "run" / "cdi").mkdir(parents=True, exist_ok=True)
         (self.folder / "nvml").mkdir(exist_ok=True)
         namespaces.create(self.state, self.spec.name)
@@ -79,7 +82,7 @@ class Node:
         spec = nvidia_runtime_spec(default, library=library, cards=self.folder / "nvml")
         self._write("nvidia-runtime.json", spec)
 
-    def start_containerd(self, control: Control, archives: Sequence[Path]) -> None:
+    def start_containerd(self, control: Control, archives: Sequence[Path] = ()) -> None:
         """Start containerd and return once it serves and has the images of the archives."""
         name = f"containerd-{self.spec.name}"
         config = ["--config", str(self.folder / "containerd.toml")]

@@ -17,7 +17,8 @@ LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
 _MAX_PODS = 200
 
 
-MANIFESTS = "/etc/kubernetes/manifests"
+KUBERNETES = "/etc/kubernetes"
+MANIFESTS = f"{KUBERNETES}/manifests"
 
 
 def containerd_config(*, binaries: Path, folder: Path, snapshotter: str, cdi: bool) -> str:

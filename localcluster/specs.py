@@ -16,7 +16,7 @@ class NodeSpec:
     """A real node. `cards` are what its NVML stand-in shows; `cdi` is containerd's switch.
 
     One node of a cluster may be the `control_plane`: labelled and tainted as by kubeadm, with
-    kube-scheduler in its network namespace instead of the host's.
+    kube-scheduler as its static pod instead of on the host.
     """
 
     name: str

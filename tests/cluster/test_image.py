@@ -32,7 +32,8 @@ from localcluster.workloads import Workloads, pod
 from tests.cluster.command_line import PROGRAM, CommandLine, reader
 from tests.cluster.expect import env_is_card_on_record
 
-pytestmark = pytest.mark.cluster
+# The first one may have to build the image.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 HALF = CARD_MIB // 2
 SECOND = "gpushare-scheduler"
