@@ -109,6 +109,7 @@ class _Uninstall:
         if holders:
             await self._drain(nodes)
         await self._remove(nodes)
+        waiting = removal.waiting(await all_pods(self._kube))
         if waiting:
             click.echo(
                 f"{len(waiting)} pods wait that ask for {RESOURCE_MEMORY}, and nothing places them "
@@ -263,7 +264,9 @@ class _Uninstall:
 
     async def _releases(self) -> list[str]:
         """Paths of what Helm keeps of its release, where it was Helm that installed this."""
-        selector = [("labelSelector", "owner=helm,name=gpushare")]
+        if self._system in _NEVER:
+            return []  # others' releases are there too
+        selector = [("labelSelector", "owner=helm")]
         path = f"/api/v1/namespaces/{self._system}/secrets"
         found = _items(await self._kube.request("GET", path, query=selector))
         return [f"{path}/{each}" for each in found]
