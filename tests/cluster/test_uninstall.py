@@ -108,6 +108,7 @@ def budget(cluster: Cluster, name: str) -> None:
     wait_until("the budget to be known", unseen, seconds=20)
 
 
+@pytest.mark.timeout(900)
 def test_after_it_the_cluster_is_as_it_was_before_gpushare_came(bare: Cluster) -> None:
     before = objects(bare), node(bare), files(bare)
     Gpushare(bare).install()
