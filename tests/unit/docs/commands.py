@@ -32,12 +32,22 @@ RUN_BY: Final = tuple(
         (r"docker run --rm \S+ python3 -m extender.certificates \| kubectl apply -f -", _CHART),
         (r"helm install .*", _CHART),
         (
+            r"gpushare cordon-card n1 0 --reason .*|gpushare uncordon-card n1 --all",
+            "test_two_administrators_who_cordon_at_once_lose_nothing",
+        ),
+        (r"gpushare top( cards)?", "test_top_shows_who_uses_more_than_it_asked_for"),
+        (
+            r"gpushare uninstall --(dry-run|drain)",
+            "test_after_it_the_cluster_is_as_it_was_before_gpushare_came",
+        ),
+        (r"gpushare inspect --watch", "test_inspect_shows_every_card_and_follows_changes"),
+        (
             r"gpushare migrate --check",
             "test_running_pods_come_over_with_their_cards_and_none_is_restarted",
         ),
         (
-            r"gpushare uninstall --(dry-run|drain)",
-            "test_after_it_the_cluster_is_as_it_was_before_gpushare_came",
+            r"gpushare simulate --(list-examples|example filter)",
+            "test_examples_are_listed_and_run_from_anywhere",
         ),
         (
             r"kubectl -n gpushare-system rollout status \S+",
