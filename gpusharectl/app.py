@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from gpushare.errors import GpushareError
+from gpushare.errors import UNDECODABLE, ApiError, GpushareError
 from gpusharectl.exits import Ending
 
 # name: where it is; the listing's own line is the first of its docstring.
@@ -45,6 +45,8 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except GpushareError as err:
             raise Ending(err) from err
+        except UNDECODABLE as err:
+            raise Ending(ApiError(f"the cluster answers what cannot be read: {err}")) from err
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -16,6 +16,7 @@ from gpushare.kube.lists import list_all
 from gpushare.objects import Node, Pod
 from gpushare.records import share_of
 from gpusharectl.options import Target, asks_a_cluster
+from gpusharectl.printable import printable
 from gpusharectl.rights import LIST_PODS, Right, named
 
 TRIES: Final = 20  # the kubelet and the plugin write the same Node
@@ -237,10 +238,10 @@ def _tell(node: str, change: Change, *, is_cordon: bool, is_dry: bool) -> None:
     done = "would be" if is_dry else "is"
     state = "cordoned" if is_cordon else "uncordoned"
     for card in change.changed:
-        click.echo(f"{node}: card {card.index} ({card.uuid}) {done} {state}")
+        click.echo(printable(f"{node}: card {card.index} ({card.uuid}) {done} {state}"))
     for card in change.unchanged:
         was = "cordoned" if is_cordon else "not cordoned"
-        click.echo(f"{node}: card {card.index} ({card.uuid}) was {was} already")
+        click.echo(printable(f"{node}: card {card.index} ({card.uuid}) was {was} already"))
     for name in change.dropped:
         click.echo(f"{node}: {name!r}, no card of the node, {done} dropped from the list")
 
@@ -249,7 +250,8 @@ async def _tell_holders(kube: Kube, node: str, found: Inventory, cards: Iterable
     try:
         on_node = await _pods_of(kube, node)
     except ApiError as err:
-        click.echo(f"Which pods still hold shares there is not known: {err}", err=True)
+        text = f"Which pods still hold shares there is not known: {err}"
+        click.echo(printable(text), err=True)
         return
     lines = holders(found, cards, on_node)
     if lines:

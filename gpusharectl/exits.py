@@ -5,6 +5,7 @@ from typing import Final
 import click
 
 from gpushare.errors import ApiError, GpushareError, SettingsError
+from gpusharectl.printable import printable
 
 DONE: Final = 0
 NO: Final = 1  # the answer is no: the pod does not fit, there are findings, it was refused
@@ -29,7 +30,7 @@ class Ending(click.ClickException):
     """Click's own form of an error of ours: its text on stderr, our code."""
 
     def __init__(self, err: GpushareError) -> None:
-        super().__init__(str(err))
+        super().__init__(printable(str(err)))
         self._code = code_of(err)
 
     @property

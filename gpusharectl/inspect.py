@@ -23,7 +23,7 @@ from gpusharectl.options import Target, asks_an_extender
 from gpusharectl.reach import Extender, extender
 from gpusharectl.rights import Lacking
 from gpusharectl.sight import Sight
-from gpusharectl.terminal import console, document, show
+from gpusharectl.terminal import console, document, printable_line, show
 
 REACH_SECONDS: Final = 4.0
 
@@ -157,7 +157,7 @@ class _Screen:
         else:
             lines = self._lines(found)
             if self._live is not None:
-                rows = fitted(lines, found, self._console.height)
+                rows = map(printable_line, fitted(lines, found, self._console.height))
                 whole = Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
                 self._live.update(whole, refresh=True)
             else:

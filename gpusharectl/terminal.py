@@ -10,6 +10,8 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.text import Text
 
+from gpusharectl.printable import printable
+
 FORMATS: Final = ("json", "yaml")
 _SYSTEMS: Final = {
     "standard": ColorSystem.STANDARD,
@@ -21,6 +23,12 @@ _SYSTEMS: Final = {
 output = click.option(
     "-o", "--output", type=click.Choice(FORMATS), help="For programs: docs/command-line.md."
 )
+
+
+def printable_line(line: Text) -> Text:
+    """Make a line so, in place: its colours stay where they are."""
+    line.plain = printable(line.plain)
+    return line
 
 
 def console() -> Console:
@@ -37,9 +45,9 @@ def show(lines: Iterable[Text | str], to: Console | None = None) -> None:
     system = None if to.no_color else _SYSTEMS.get(to.color_system or "")
     for line in lines:
         if system is None or isinstance(line, str):
-            to.file.write(f"{line}\n")
+            to.file.write(f"{printable(str(line))}\n")
             continue
-        for segment in line.render(to, end="\n"):
+        for segment in printable_line(line).render(to, end="\n"):
             style = segment.style
             text = segment.text
             to.file.write(style.render(text, color_system=system) if style else text)

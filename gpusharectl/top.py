@@ -21,6 +21,7 @@ from gpusharectl import reach
 from gpusharectl.exits import No
 from gpusharectl.options import Target, asks_a_cluster
 from gpusharectl.plugins import plugin_page
+from gpusharectl.printable import printable
 from gpusharectl.samples import Sample, Samples
 
 PLUGIN: Final = "gpushare-deviceplugin"
@@ -184,7 +185,7 @@ async def top(target: Target, what: Literal["pods", "cards"], output: str) -> No
         whole = {"version": FORMAT_VERSION, what: rows, "notMeasured": measured.without}
         click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
     else:
-        show(rows, measured, Console(highlight=False))
+        show(rows, measured, Console(highlight=False, markup=False, emoji=False))
     if not measured.pages:
         raise No("it is measured on no node")
 
@@ -235,7 +236,8 @@ def show(rows: Sequence[PodRow | CardRow], measured: Measured, console: Console)
     for each in measured.without:
         by_why[each.why].append(each.node)
     for why, names in by_why.items():
-        console.print(f"Not measured on {', '.join(names)}: {why}.", soft_wrap=True, markup=False)
+        text = f"Not measured on {', '.join(names)}: {why}."
+        console.print(printable(text), soft_wrap=True, markup=False)
 
 
 def _table(rows: Sequence[PodRow | CardRow]) -> Table:
@@ -252,7 +254,7 @@ def _table(rows: Sequence[PodRow | CardRow]) -> Table:
             table.add_column(name, justify="right")
     for row in rows:
         style = "red" if row.over_mib else None
-        table.add_row(*_cells(row), style=style)
+        table.add_row(*map(printable, _cells(row)), style=style)
     return table
 
 

@@ -45,6 +45,6 @@ async def doctor(target: Target, output: str, scheduler_url: str | None) -> None
     if output == "json":
         click.echo(show.as_json(results).decode())
     else:
-        show.show(results, Console(highlight=False, soft_wrap=False))
+        show.show(results, Console(highlight=False, soft_wrap=False, emoji=False))
     if not show.is_well(results):
         raise click.exceptions.Exit(NO)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gpusharectl.doctor.findings import Finding, Result, Severity
+from gpusharectl.printable import printable
 
 FORMAT_VERSION: Final = 1
 # A sign and a word: for who sees no colour, and for who hears it read.
@@ -20,6 +21,10 @@ _SIGNS: Final = {
 _SAME: Final = 5  # findings of one kind that are told one by one
 
 
+def _shown(text: str) -> str:
+    return escape(printable(text))
+
+
 def show(results: Sequence[Result], console: Console) -> None:
     """Every check in its group, what it found below it, and a summary."""
     group = ""
@@ -28,7 +33,7 @@ def show(results: Sequence[Result], console: Console) -> None:
             group = result.check.group
             console.print(f"\n[bold]{group}[/bold]")
         if not result.findings:
-            console.print(f"  [green]✓ ok[/green]  {escape(result.check.title)}")
+            console.print(f"  [green]✓ ok[/green]  {_shown(result.check.title)}")
             continue
         for kind in dict.fromkeys(finding.kind for finding in result.findings):
             _show_kind([each for each in result.findings if each.kind == kind], console)
@@ -40,7 +45,7 @@ def _show_kind(findings: Sequence[Finding], console: Console) -> None:
     sign, colour = _SIGNS[kind.severity]
     for finding in findings[:_SAME]:
         head = f"  [{colour}]{sign} {kind.severity}[/{colour}]  "
-        text = f"[bold]{escape(finding.about)}[/bold]: {escape(finding.found)}"
+        text = f"[bold]{_shown(finding.about)}[/bold]: {_shown(finding.found)}"
         console.print(head + text, soft_wrap=True)
     if len(findings) > _SAME:
         console.print(f"      ... and {len(findings) - _SAME} more of this kind (-o json has all)")
@@ -53,7 +58,7 @@ def _show_kind(findings: Sequence[Finding], console: Console) -> None:
 
 
 def _show_line(word: str, text: str, console: Console) -> None:
-    console.print(f"      [dim]{word}:[/dim] {escape(text)}", soft_wrap=True)
+    console.print(f"      [dim]{word}:[/dim] {_shown(text)}", soft_wrap=True)
 
 
 def summary(results: Iterable[Result]) -> str:
