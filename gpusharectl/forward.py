@@ -43,21 +43,25 @@ class Forward:
         """Open the socket while the context lasts; each connection to it is one to the pod."""
         with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
             made = cls(kube, namespace, pod, port, Path(folder) / "socket")
-            carried: set[asyncio.Task[None]] = set()
+            carried: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
             def opened(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 task = asyncio.create_task(made.carry(reader, writer))
-                carried.add(task)
-                task.add_done_callback(carried.discard)
+                carried[task] = writer
+                task.add_done_callback(ended)
+
+            def ended(task: asyncio.Task[None]) -> None:
+                carried.pop(task).close()  # one that was cancelled before it began did not
 
             server = await asyncio.start_unix_server(opened, made.socket)
             try:
                 yield made
             finally:
                 server.close()
-                for task in carried:
+                left = list(carried)
+                for task in left:
                     task.cancel()
-                await asyncio.gather(*carried, return_exceptions=True)
+                await asyncio.gather(*left, return_exceptions=True)
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until either side ends it."""

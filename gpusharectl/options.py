@@ -1,6 +1,7 @@
 """Options that every command has which asks a cluster, and the connection that they mean."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import click
 from gpushare.kube.client import Kube
 
 NAMESPACE: Final = "gpushare-system"
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as namespaces have it
 
 T = TypeVar("T")
 
@@ -34,6 +36,13 @@ class Target:
         return Kube.connect(self.kubeconfig, context=self.context)
 
 
+def _checked(_ctx: click.Context, _option: click.Parameter, name: str) -> str:
+    """The name as it is: in a path an empty one would mean all namespaces, or the namespaces."""
+    if not _NAME.fullmatch(name):
+        raise click.BadParameter(f"{name!r} is no name of a namespace")
+    return name
+
+
 def asks_a_cluster(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
     """Give a command the options; run it as a coroutine with the Target as its first argument."""
 
@@ -44,6 +53,7 @@ def asks_a_cluster(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable[.
         default=NAMESPACE,
         show_default=True,
         metavar="NAME",
+        callback=_checked,
         help="Where gpushare itself runs.",
     )
     @wraps(command)

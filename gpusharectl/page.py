@@ -94,6 +94,10 @@ async def served(way: _Way, port: int) -> AsyncIterator[str]:
         async def pass_on(request: web.Request) -> web.StreamResponse:
             if request.headers.get(hdrs.HOST) not in own:
                 return _problem(HTTPStatus.MISDIRECTED_REQUEST, f"ask {HOST}:{port}")
+            if not {".", ".."}.isdisjoint(
+                request.path.split("/")
+            ):  # it would be another page there
+                return _problem(HTTPStatus.NOT_FOUND, "there is no such page")
             return await _pass_on(request, way)
 
         app = web.Application()

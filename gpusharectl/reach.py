@@ -170,7 +170,10 @@ async def _by_pod(kube: Kube, namespace: str, name: str) -> AsyncIterator[Extend
 
 @asynccontextmanager
 async def _by_url(server: str, authority: str | None, kube: Kube) -> AsyncIterator[Extender]:
-    url = urlsplit(server)
+    try:
+        url = urlsplit(server)
+    except ValueError:  # half an IPv6 address
+        url = urlsplit("")
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise SettingsError(f"--server is {server!r}: write http://HOST:PORT or https://HOST:PORT")
     base = server.rstrip("/").removesuffix(EXTENDER_PREFIX)

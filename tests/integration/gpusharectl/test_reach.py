@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestServer
 
 from gpushare.errors import ApiError, NotFound, SettingsError, Unreachable
 from gpushare.kube.client import Kube
+from gpusharectl.forward import Forward
 from gpusharectl.options import Target
 from gpusharectl.reach import NoExtender, all_nodes, all_pods, extender
 from gpusharectl.rights import Lacking
@@ -193,9 +194,37 @@ async def test_the_extenders_own_words_are_shown_where_it_refuses(reading, tmp_p
         await by_url("http://127.0.0.1:9", tmp_path, "/")
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:32766", "ftp://x", "https://"])
+@pytest.mark.parametrize("url", ["127.0.0.1:32766", "ftp://x", "https://", "http://[::1"])
 async def test_an_address_that_is_none_is_refused(url, tmp_path):
     with pytest.raises(SettingsError, match="https://HOST:PORT"):
         await by_url(url, tmp_path, "/")
     with pytest.raises(SettingsError, match="no usable certificates"):
         await by_url("https://x", tmp_path, "/", authority=str(tmp_path / "none"))
+
+
+class _Held:
+    """An API server that does not answer."""
+
+    async def open_websocket(self, *_, **__):
+        await asyncio.Event().wait()
+
+
+async def test_a_connection_that_is_given_up_before_it_begins_is_closed(monkeypatch):
+    accepted = asyncio.get_running_loop().create_future()
+    serve = asyncio.start_unix_server
+
+    def served(opened, path):
+        def noted(reader, writer):
+            accepted.set_result(None)  # who waits for it goes on before what is begun below
+            opened(reader, writer)
+
+        return serve(noted, path)
+
+    monkeypatch.setattr(asyncio, "start_unix_server", served)
+    async with Forward.to(_Held(), "namespace", "pod", 1) as forward:
+        reader, writer = await asyncio.open_unix_connection(forward.socket)
+        await accepted
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
+from yarl import URL
 
 from extender.routes import Routes
 from gpushare.errors import SettingsError, Unreachable
@@ -98,6 +99,14 @@ async def test_nothing_else_of_the_extender_is_reached_by_it(stage, verb):
         async with stage.ask(path, "POST", data=b"{}") as answer:
             assert answer.status in {404, 405}
     assert stage.bench.kube.bindings == []
+
+
+@pytest.mark.parametrize("dots", ["..", "%2e%2e"])
+async def test_no_page_above_those_is_reached_by_it(stage, dots):
+    for path in (f"explain/{dots}/inspect", f"explain/x/{dots}", f"page/{dots}"):
+        url = URL(f"{stage.origin}{PREFIX}/{path}", encoded=True)
+        async with stage.session.get(url) as answer:
+            assert (answer.status, await answer.json()) == (404, {"Error": "there is no such page"})
 
 
 async def test_pages_of_other_sites_read_nothing_through_it(stage):

@@ -53,6 +53,14 @@ def test_what_programs_read_is_documented(kind):
     assert {name for name in names if f"`{name}`" not in text} == set()
 
 
+@pytest.mark.parametrize("name", ["", "..", "a/b", "A", "x" * 64, "kube-system?x"])
+def test_what_is_no_name_of_a_namespace_is_put_in_no_path(name):
+    for command in ("uninstall", "inspect"):
+        found = CliRunner().invoke(cli, [command, "--system-namespace", name])
+        assert found.exit_code == 2
+        assert "is no name of a namespace" in found.output
+
+
 def test_as_kubectls_plugin_it_calls_itself_so(tmp_path):
     found = run(tmp_path, "--help", name="/usr/bin/kubectl-gpushare")
     assert found.stdout.startswith("Usage: kubectl gpushare")
