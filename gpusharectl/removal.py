@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from gpushare.contract import LABEL_NODE, RESOURCE_COUNT, RESOURCE_MEMORY
+from gpushare.errors import RecordError
 from gpushare.objects import Node, Pod
 from gpushare.records import asks_for_share
 
@@ -60,6 +61,7 @@ _POLICIES: Final = (
     "gpushare-scheduler-name",
 )
 _PROGRAMS: Final = (PLUGIN, EXTENDER, SCHEDULER)
+_METRICS: Final = "gpushare-metrics"  # of monitoring/scrape.yaml, with what is in the namespace
 
 DAEMON_SETS: Final = Kind("DaemonSet", _APPS, "daemonsets", (PLUGIN, EXTENDER))
 # First what refuses others' writes: whoever mends what a broken removal has left needs them gone.
@@ -81,13 +83,17 @@ PROGRAMS: Final = (
 REST: Final = (
     Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies", _PROGRAMS),
     Kind(
-        "ClusterRoleBinding", _RBAC, "clusterrolebindings", (*_PROGRAMS, f"{SCHEDULER}-volumes"), ""
+        "ClusterRoleBinding",
+        _RBAC,
+        "clusterrolebindings",
+        (*_PROGRAMS, f"{SCHEDULER}-volumes", _METRICS),
+        "",
     ),
-    Kind("ClusterRole", _RBAC, "clusterroles", _PROGRAMS, ""),
+    Kind("ClusterRole", _RBAC, "clusterroles", (*_PROGRAMS, _METRICS), ""),
     Kind("RoleBinding", _RBAC, "rolebindings", (SCHEDULER,), "kube-system"),
     Kind("RoleBinding", _RBAC, "rolebindings", _PROGRAMS),
     Kind("Role", _RBAC, "roles", _PROGRAMS),
-    Kind("ServiceAccount", "/api/v1", "serviceaccounts", _PROGRAMS),
+    Kind("ServiceAccount", "/api/v1", "serviceaccounts", (*_PROGRAMS, _METRICS)),
     Kind(
         "ConfigMap",
         "/api/v1",
@@ -95,7 +101,12 @@ REST: Final = (
         (),
         begins=("gpushare-extender-configuration", "gpushare-scheduler-configuration"),
     ),
-    Kind("Secret", "/api/v1", "secrets", ("gpushare-extender-tls", "gpushare-scheduler-tls")),
+    Kind(
+        "Secret",
+        "/api/v1",
+        "secrets",
+        ("gpushare-extender-tls", "gpushare-scheduler-tls", _METRICS),
+    ),
     Kind("Lease", "/apis/coordination.k8s.io/v1", "leases", (EXTENDER, SCHEDULER)),
 )
 
@@ -151,10 +162,18 @@ def cleaner(plugin: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
 
     A pod of it is ready when its node is clean. It waits for the plugin's end: both use one lock.
     It mounts what the plugin does, and the folder above the plugin's state to remove that too.
+    Raises RecordError for a DaemonSet that does not mount the plugin's own folders.
     """
     spec = plugin["spec"]["template"]["spec"]
     own = spec["containers"][0]
-    state = next(each for each in spec["volumes"] if each["name"] == _STATE)
+    hosts = {each["name"]: each for each in spec.get("volumes") or () if "hostPath" in each}
+    mounted = {each["name"] for each in own.get("volumeMounts") or ()}
+    if missing := [name for name in _NEEDED if name not in hosts or name not in mounted]:
+        raise RecordError(
+            f"DaemonSet {PLUGIN} has no volume {', '.join(missing)} of the node, so its nodes "
+            "cannot be made clean as it runs there: apply daemonset/ as it is, and run this again"
+        )
+    state = hosts[_STATE]
     folder = PurePosixPath(state["hostPath"]["path"])
     above = {"name": _STATE, "hostPath": {"path": str(folder.parent), "type": "Directory"}}
     volumes = [above if each["name"] == _STATE else each for each in spec["volumes"]]

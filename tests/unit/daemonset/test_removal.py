@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+import yaml
 
 from deviceplugin import settings
+from gpushare.errors import RecordError
 from gpusharectl import removal
-from tests.unit.daemonset.test_manifests import BASE, OVERLAYS, own
+from tests.unit.daemonset.test_manifests import BASE, OVERLAYS, ROOT, own
 
 KINDS = (*removal.POLICIES, *removal.PROGRAMS, *removal.REST)
 SYSTEM = "gpushare-system"
@@ -33,6 +35,21 @@ def test_every_object_of_an_overlay_goes(render, folder):
 @pytest.mark.parametrize("component", ["network-policy", "scheduler-name"])
 def test_every_object_of_a_component_goes(render_own, component):
     assert [each for each in render_own(own(component)).all if not goes(each)] == []
+
+
+def test_what_was_applied_for_prometheus_goes():
+    scraped = list(yaml.safe_load_all((ROOT / "monitoring" / "scrape.yaml").read_text()))
+    ours = [each for each in scraped if each["kind"] != "PodMonitor"]  # gone with the namespace
+    assert len(ours) == 4
+    assert [each for each in ours if not goes(each)] == []
+
+
+def test_a_plugin_that_mounts_other_folders_is_refused_with_what_is_missing(render):
+    plugin = render(BASE).one("DaemonSet", removal.PLUGIN)
+    spec = plugin["spec"]["template"]["spec"]
+    spec["volumes"] = [each for each in spec["volumes"] if each["name"] != "state"]
+    with pytest.raises(RecordError, match="no volume state"):
+        removal.cleaner(plugin, ["n1"])
 
 
 @pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
