@@ -108,7 +108,7 @@ class _Uninstall:
             click.confirm("Go on?", abort=True)
         if holders:
             await self._drain(nodes)
-        await self._remove(nodes)
+        await self._remove(nodes, waits=self._wishes.waits and bool(found or nodes))
         waiting = removal.waiting(await all_pods(self._kube))
         if waiting:
             click.echo(
@@ -143,7 +143,7 @@ class _Uninstall:
         if waiting:
             click.echo(f"Pods that wait for a share: {_named(waiting)}")
 
-    async def _remove(self, nodes: Sequence[Node]) -> None:
+    async def _remove(self, nodes: Sequence[Node], *, waits: bool) -> None:
         for kind in removal.POLICIES:
             await self._delete_all(kind)
         has_cleaner = await self._start_cleaner(nodes)
@@ -159,7 +159,7 @@ class _Uninstall:
             await self._delete_all(kind)
         for path in releases:
             await self._delete(path)
-        if self._wishes.waits:
+        if waits:
             await self._until_forgotten()
         if not self._wishes.keeps_namespace and self._system not in _NEVER:
             path = f"/api/v1/namespaces/{self._system}"
