@@ -416,13 +416,17 @@ class Remembering(RuleBasedStateMachine):
         assert verdicts.refused == fresh.refused
 
     @invariant()
-    def a_node_is_offered_if_and_only_if_it_fits(self):
+    def what_is_offered_fits_and_what_is_refused_does_not(self):
+        """Of those that fit, some are withheld: others are expected there, and one is better."""
         which = REQUESTS[self.count % 2]
         asked = pod("fresh", which.units, uid="")
         found = self.cluster.filter(asked, NAMES)
         wanted = {name for name in NAMES if self.cluster.why_not(name, which, asked) is None}
-        assert set(found.fitting) == wanted
-        assert {*found.failed, *found.final} == set(NAMES) - wanted
+        assert set(found.fitting) <= wanted
+        assert bool(found.fitting) == bool(wanted)
+        if not found.is_short:
+            assert set(found.fitting) == wanted
+            assert {*found.failed, *found.final} == set(NAMES) - wanted
 
 
 TestRemembering = Remembering.TestCase
