@@ -3,6 +3,7 @@
 import sys
 
 from deviceplugin import app, settings
+from deviceplugin.clean import clean
 from deviceplugin.nvml import Nvml, NvmlProcesses
 from gpushare.lifetime import run
 from gpushare.telemetry import logs
@@ -12,6 +13,9 @@ def main() -> int:
     async def program() -> None:
         found = settings.read(sys.argv[1:])
         logs.configure(found.log_level)
+        if found.cleans:
+            await clean(found)
+            return
         await app.run(found, Nvml(), NvmlProcesses())
 
     return run(program, "gpushare-deviceplugin")

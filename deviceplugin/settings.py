@@ -47,6 +47,7 @@ class Settings:
     http_host: str
     http_port: int
     log_level: str
+    cleans: bool
 
 
 def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Settings:
@@ -84,6 +85,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
         http_host=flags.http_host,
         http_port=parse_port("--http-port", flags.http_port, least=0),
         log_level=flags.log_level,
+        cleans=flags.clean,
     )
 
 
@@ -174,5 +176,10 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--http-host", default="0.0.0.0", help="where to serve health and metrics")  # noqa: S104
     add("--http-port", default="32767", help="port of /healthz, /readyz, /metrics and /version")
     add("--log-level", default="info", choices=logs.LEVELS, help="least level to log")
+    add(
+        "--clean",
+        action="store_true",
+        help="wait until no plugin runs on this node, delete its files and end",
+    )
     add("--version", action="version", version=version())
     return parser

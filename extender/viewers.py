@@ -47,7 +47,8 @@ class Viewers:
         self._open: dict[asyncio.Task[None], asyncio.BaseTransport | None] = {}
 
     def add_to(self, app: web.Application) -> None:
-        app.router.add_get(f"{EXTENDER_PREFIX}/{CHANGES}", self._show, name=CHANGES)
+        path = f"{EXTENDER_PREFIX}/{CHANGES}"
+        app.router.add_get(path, self._show, name=CHANGES, allow_head=False)
         app.on_shutdown.append(self._end)
 
     async def _show(self, request: web.Request) -> web.StreamResponse:

@@ -10,17 +10,19 @@ from gpusharectl.exits import Ending
 
 # name: where it is; the listing's own line is the first of its docstring.
 COMMANDS: Final[dict[str, str]] = {
-    "scheduler-config": "gpusharectl.scheduler_config:scheduler_config",
     "inspect": "gpusharectl.inspect:command",
     "explain": "gpusharectl.explain:command",
     "what-if": "gpusharectl.what_if:command",
     "completion": "gpusharectl.completion:command",
     "doctor": "gpusharectl.doctor.command:doctor",
     "top": "gpusharectl.top:top",
+    "page": "gpusharectl.page:page",
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
     "simulate": "gpusharectl.simulate.command:simulate",
+    "scheduler-config": "gpusharectl.scheduler_config:scheduler_config",
     "migrate": "gpusharectl.migrate:command",
+    "uninstall": "gpusharectl.uninstall:command",
 }
 
 

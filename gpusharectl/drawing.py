@@ -52,12 +52,27 @@ def draw(
             line = Text(f"  {_UNPLACED[0]:>{names}} ", style=_UNPLACED[1])
             line.append(f"{pod.namespace}/{pod.name} {pod.units}, on which GPU is not known: ")
             yield line.append(pod.why)
+    yield from below(sight)
+
+
+def fitted(lines: list[Text], sight: Sight, rows: int) -> list[Text]:
+    """As many of the lines as a terminal has rows: what is below all nodes is always there."""
+    end = len(list(below(sight)))
+    if len(lines) <= rows:
+        return lines
+    kept = max(0, rows - end - 1)
+    more = Text(f"... {len(lines) - end - kept} more lines: name a node, or go without --watch")
+    return [*lines[:kept], more, *lines[len(lines) - end :]]
+
+
+def below(sight: Sight) -> Iterator[Text]:
+    """What is said of all nodes together."""
     for place in sight.pods:
         where = ", ".join(place.cards) or "a GPU that is not known"
         yield Text(f"{place.namespace}/{place.name}  {place.units} of {where} on {place.node}")
     if sight.nodes or not sight.pods:
         yield _summary(sight)
-    if any(card.reserved for card in cards):
+    if any(card.reserved for node in sight.nodes for card in node.devices):
         yield Text(f"{_RESERVED[0]} reserved for pods that are being bound", style="dim")
     for text in sight.not_shown:
         yield Text(text, style="dim")
@@ -99,7 +114,7 @@ def _card(node: NodeView, card: Device, sight: Sight, columns: _Columns, *, wide
     if over > 0:
         line.append(f"  {over} more than it has", style="bold red")
     if wide:
-        line.append(f"  {card.reserved} reserved  {len(card.pods)} pods", style="dim")
+        line.append(f"  {card.reserved} reserved  {_count(len(card.pods), 'pod')}", style="dim")
         line.append(f"  {card.model or '-'}  {card.uuid}", style="dim")
     return line
 

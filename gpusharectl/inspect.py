@@ -16,7 +16,7 @@ from gpushare.errors import UNDECODABLE, ApiError
 from gpushare.kube.client import Kube
 from gpusharectl import sight
 from gpusharectl.complete import complete_node
-from gpusharectl.drawing import draw
+from gpusharectl.drawing import draw, fitted
 from gpusharectl.exits import No
 from gpusharectl.listing import Listed, changes, listed
 from gpusharectl.options import Target, asks_an_extender
@@ -157,7 +157,8 @@ class _Screen:
         else:
             lines = self._lines(found)
             if self._live is not None:
-                whole = Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+                rows = fitted(lines, found, self._console.height)
+                whole = Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
                 self._live.update(whole, refresh=True)
             else:
                 show(lines, self._console)

@@ -4,6 +4,7 @@ An extender listens on a loopback, and is reached through a port-forward to its 
 reading listener, where the user names it (``--server``).
 """
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -81,6 +82,16 @@ class Extender:
         """The same, with a question."""
         return await self._ask("POST", page, msgspec.json.encode(body), seconds)
 
+    @asynccontextmanager
+    async def opened(
+        self, page: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A page as it comes, for as long as it lasts and whatever it says."""
+        for_ever = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS)
+        told = {**self._headers, **headers}
+        async with self._session.get(self._base + page, headers=told, timeout=for_ever) as answer:
+            yield answer
+
     async def _ask(self, method: str, page: str, body: bytes | None, seconds: float) -> bytes:
         headers = {**self._headers, "Content-Type": "application/json"}
         limit = aiohttp.ClientTimeout(total=seconds)
@@ -127,6 +138,8 @@ async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
             await found.get("/readyz")
             yield found
         return
+    if not hasattr(asyncio, "start_unix_server"):
+        raise NoExtender("this system has no Unix sockets: name an extender with --server")
     candidates = await _candidates(kube, target.system)
     async with AsyncExitStack() as stack:
         problem: ApiError | None = None

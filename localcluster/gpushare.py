@@ -74,9 +74,13 @@ def check_port() -> None:
 
 @dataclass(frozen=True)
 class Gpushare:
-    """gpushare as it runs on ``cluster``, with units of one MiB."""
+    """gpushare as it runs on ``cluster``, with units of one MiB.
+
+    ``source`` has the programs that are run by hand.
+    """
 
     cluster: Cluster
+    source: Path = ROOT
 
     def install(self, *, early: Collection[str] = ()) -> None:
         """Run both programs with their rights; return once every card can be asked for.
@@ -103,7 +107,7 @@ class Gpushare:
         """
         self.configure_extender(**settings)
         words = [f"--config={self.extender_configuration}"]
-        self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
+        self.cluster.start_program("extender", _python("extender", words), env=self._environment)
 
     def restart_extender(self, **settings: Any) -> None:
         """Run the extender with other settings from now on; return once it answers."""
@@ -140,7 +144,7 @@ class Gpushare:
             f"--binding={binding}",
             *arguments,
         ]
-        env = {**_ENVIRONMENT, **cluster.card_environment(node)}
+        env = {**self._environment, **cluster.card_environment(node)}
         cluster.start_program(plugin_of(node), _python("deviceplugin", words), node=node, env=env)
 
     def restart_plugin(self, node: str, *arguments: str, binding: Binding) -> None:
@@ -244,6 +248,10 @@ class Gpushare:
                     return node["name"], card["id"]
         raise UsageError(f"pod {pod} holds no card")
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"PYTHONPATH": str(self.source), "PYTHONUNBUFFERED": "1"}
+
     def _nodes(self) -> dict[str, dict[str, Any]]:
         """Return the real nodes that the DaemonSet selects, by name."""
         selector = "%2C".join(f"{key}%3D{value}" for key, value in LABELS.items())
@@ -289,9 +297,6 @@ class Gpushare:
 def plugin_of(node: str) -> str:
     """Name the program that is a node's device plugin."""
     return f"deviceplugin-{node}"
-
-
-_ENVIRONMENT: Final = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 def _python(module: str, words: Sequence[str]) -> list[str]:

@@ -80,6 +80,7 @@ class Page:
 
     def open(self, *, live: bool = True) -> "Page":
         """Load it anew; return once it shows the cluster, or once it is there."""
+        self.driver.get("about:blank")  # a page of a server that is gone goes on asking
         self.driver.get_log("browser")
         self.driver.get(self.url)
         self.run("window.loadedOnce = true")

@@ -1,6 +1,7 @@
 """What a Markdown document has: headings' anchors, links, blocks of commands."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def commands(block: Block) -> Iterator[Command]:
                 number += 1
                 if each.strip() == end[1]:
                     break
-        elif bare.endswith(("\\", "|")):
+        elif bare.endswith(("\\", "|")) or _is_quote_open(" ".join(whole)):
             continue
         yield Command(f"{block.document}:{number}", " ".join(whole), block.needs)
         whole = []
@@ -114,3 +115,11 @@ def all_commands() -> list[Command]:
         if block.language in SHELL
         for command in commands(block)
     ]
+
+
+def _is_quote_open(text: str) -> bool:
+    try:
+        shlex.split(text)
+    except ValueError:
+        return True
+    return False

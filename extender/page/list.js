@@ -4,7 +4,9 @@ const SPARE = 4; // rows above and below, so that scrolling shows no gap
 
 let lists = 0;
 
-// `show(row, item)` fills a row's element, new or of another time; `height(item)` is in pixels.
+// `show(row, item, width)` fills a row's element, new or of another time; `height(item, width)` is
+// in pixels, and so is the list's width. Nothing is measured while rows are filled: the browser would
+// lay out everything anew for each.
 export class List {
   items = [];
   #tops = [0];
@@ -24,7 +26,13 @@ export class List {
     box.addEventListener("keydown", (event) => this.#key(event));
     box.addEventListener("click", (event) => this.#click(event));
     box.addEventListener("focus", () => this.#move(this.#place()));
-    new ResizeObserver(() => this.set(this.items)).observe(box);
+    this.width = box.clientWidth;
+    new ResizeObserver(() => {
+      const isOther = this.width !== box.clientWidth;
+      this.width = box.clientWidth;
+      if (isOther) this.set(this.items);
+      this.draw(isOther);
+    }).observe(box);
   }
 
   // Show these from now on, in this order.
@@ -33,18 +41,19 @@ export class List {
     this.#tops = new Array(items.length + 1);
     this.#tops[0] = 0;
     items.forEach((item, place) => {
-      this.#tops[place + 1] = this.#tops[place] + this.height(item);
+      this.#tops[place + 1] = this.#tops[place] + this.height(item, this.width);
     });
     this.inside.style.height = `${this.#tops[items.length]}px`;
     this.box.setAttribute("aria-rowcount", items.length);
+    this.box.classList.toggle("empty", items.length === 0);
     this.draw();
   }
 
   // Bring the rows in sight up to date; `anew` also where an item is the same as before.
   draw(anew = false) {
-    const top = this.box.scrollTop;
+    const { scrollTop: top, clientHeight: tall } = this.box;
     const first = Math.max(0, this.#at(top) - SPARE);
-    const last = Math.min(this.items.length, this.#at(top + this.box.clientHeight) + 1 + SPARE);
+    const last = Math.min(this.items.length, this.#at(top + tall) + 1 + SPARE);
     const left = new Map(this.#rows);
     let before = null;
     for (let place = first; place < last; place += 1) {
@@ -53,7 +62,7 @@ export class List {
       const row = this.#rows.get(key) ?? this.#make(key);
       left.delete(key);
       if (anew || this.#shown.get(row) !== item) {
-        this.show(row, item);
+        this.show(row, item, this.width);
         this.#shown.set(row, item);
       }
       row.style.transform = `translateY(${this.#tops[place]}px)`;

@@ -18,13 +18,13 @@ let words = [];
 
 const nodes = new List(at("nodes"), {
   key: (node) => node.name,
-  height: (node) => nodeHeight(node, at("nodes").clientWidth),
-  show: (row, node) => showNode(row, node, at("nodes").clientWidth, words),
+  height: nodeHeight,
+  show: (row, node, width) => showNode(row, node, width, words),
   open: (node) => detail.openNode(node),
 });
 const waiting = new List(at("waiting"), {
   key: (pod) => pod.uid,
-  height: (pod) => podHeight(pod, at("waiting").clientWidth),
+  height: podHeight,
   show: showPod,
   open: (pod) => detail.openPod(pod),
 });
@@ -32,7 +32,9 @@ const follower = new Follower("changes", heard, connection);
 const detail = new Detail(at("detail"), () => follower.headers);
 
 let isDue = false;
+let heardAt = 0;
 function heard(kind, data) {
+  heardAt = Date.now();
   if (kind === "begin") store.begin();
   if (kind === "whole") store.whole();
   const isOther = kind === "whole" || (kind === "changes" && store.change(data));
@@ -85,7 +87,12 @@ function connection(state, why) {
     at("sign-in-why").textContent = why;
     at("token").focus();
   }
-  if (state === "lost") say(`Not live any more: ${why}`);
+  at("trouble").hidden = state !== "lost";
+  if (state === "lost") {
+    const known = heardAt ? ` What is shown is of ${new Date(heardAt).toLocaleTimeString()}.` : "";
+    at("trouble").textContent = `Not live: ${why}. It is tried again.${known}`;
+    say(`Not live any more: ${why}`);
+  }
   if (state === "live") say("The page is live");
 }
 

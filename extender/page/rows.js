@@ -5,7 +5,10 @@ import { takesNew } from "./store.js";
 
 const CARD_WIDTH = 118; // the least in which an amount can be read
 const LINE = 44;
-const BESIDE = 300; // name and sum of a row
+const BESIDE = 358; // name and sum of a row
+const GAP = 10;
+const NAME_WIDTH = 34; // of a segment, the least for a name
+const AMOUNT_WIDTH = 116; // and for its amount beside
 
 export function element(tag, className = "", text = "", children = []) {
   const made = document.createElement(tag);
@@ -40,8 +43,10 @@ export function showNode(row, node, width, words) {
   set(name.children[0], node.name);
   set(name.children[1], node.problem || `${many} × ${node.models.join(", ") || "GPU"}`);
   name.classList.toggle("problem", Boolean(node.problem));
-  cards.style.setProperty("--columns", cardsPerLine(width, many));
-  keyed(cards, node.cards, (card) => card.uuid, (box, card) => showCard(box, card, words));
+  const columns = cardsPerLine(width, many);
+  cards.style.setProperty("--columns", columns);
+  const wide = (width - BESIDE - GAP * (columns - 1)) / columns;
+  keyed(cards, node.cards, (card) => card.uuid, (box, card) => showCard(box, card, wide, words));
   row.classList.toggle("has-found", cards.querySelector(".found") !== null);
   set(sum, `${amount(node.free)} free`);
 }
@@ -63,7 +68,7 @@ export function cardState(card) {
   return words.join(", ");
 }
 
-function showCard(box, card, words) {
+function showCard(box, card, wide, words) {
   if (!box.firstChild) {
     box.className = "card";
     box.setAttribute("role", "gridcell");
@@ -86,6 +91,8 @@ function showCard(box, card, words) {
   keyed(bar, card.segments, (each) => each.key, (part, each) => {
     const share = whole ? (100 * each.units) / whole : 0;
     showSegment(part, each, left, share, words);
+    part.classList.toggle("narrow", (share * wide) / 100 < NAME_WIDTH);
+    part.classList.toggle("roomy", (share * wide) / 100 > AMOUNT_WIDTH);
     left += share;
   });
 }

@@ -43,6 +43,7 @@ export class Store {
   pods = new Map();
   isWhole = false;
   #coming = null; // a new beginning, shown once it is whole
+  #order = null; // the names of all nodes; null where it must be made anew
 
   begin() {
     this.#coming = { nodes: new Map(), pods: new Map() };
@@ -51,7 +52,11 @@ export class Store {
   // Take changes in; returns whether what is shown has become another.
   change({ nodes = [], pods = [], goneNodes = [], gonePods = [] }) {
     const to = this.#coming ?? this;
-    for (const wire of nodes) to.nodes.set(wire.name, read(wire));
+    for (const wire of nodes) {
+      if (!to.nodes.has(wire.name)) this.#order = null;
+      to.nodes.set(wire.name, read(wire));
+    }
+    if (goneNodes.length > 0) this.#order = null;
     for (const pod of pods) {
       pod.text = `${pod.namespace}/${pod.name}`.toLowerCase();
       to.pods.set(pod.uid, pod);
@@ -64,15 +69,16 @@ export class Store {
   whole() {
     if (this.#coming === null) return;
     ({ nodes: this.nodes, pods: this.pods } = this.#coming);
-    this.#coming = null;
+    this.#coming = this.#order = null;
     this.isWhole = true;
   }
 
   // Nodes in order of their names and pods in that of their coming, that have all of the words.
   select(words) {
     const has = (each) => words.every((word) => each.text.includes(word));
+    this.#order ??= [...this.nodes.values()].sort(byName).map((node) => node.name);
     return {
-      nodes: [...this.nodes.values()].filter(has).sort(byName),
+      nodes: this.#order.map((name) => this.nodes.get(name)).filter(has),
       pods: [...this.pods.values()].filter(has).sort(byAge),
     };
   }

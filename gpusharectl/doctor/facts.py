@@ -145,11 +145,12 @@ class Facts:
     plugin_runtime: str | Unknown = ""
 
     def pods_of(self, *programs: str) -> list[SeenPod]:
-        """Our own pods that run, or are to run, one of ``programs``."""
+        """Our own pods that run, or are to run, one of ``programs``; not those that are ending."""
         return [
             pod
             for pod in self.pods
             if pod.metadata.namespace == self.system
             and pod.program in programs
             and not pod.is_terminal
+            and not pod.metadata.deletion_timestamp
         ]

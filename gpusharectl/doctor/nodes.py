@@ -108,7 +108,7 @@ OLDER_PLUGIN = warning(
     "OlderPlugin",
     "its cards are taken for equal, it cannot tell them apart by UUID, and it guesses which pod an "
     "Allocate is for",
-    "move the node over when it suits: docs/migrate.md",
+    "move the node over to this plugin when it suits: docs/migrate.md",
 )
 CARD_UNHEALTHY = warning(
     "CardUnhealthy",

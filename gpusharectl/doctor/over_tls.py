@@ -22,7 +22,7 @@ Address = Path | tuple[str, int]
 def page(address: Address, path: str, own: Certificate) -> tuple[int, bytes]:
     """Status and body of a page, asked for with the certificate ``own``. Raises Unreachable."""
     try:
-        with _context(own).wrap_socket(_connected(address)) as wrapped:
+        with _connected(address) as plain, _context(own).wrap_socket(plain) as wrapped:
             connection = http.client.HTTPConnection("localhost")
             connection.sock = wrapped
             connection.request("GET", path, headers={"Connection": "close"})
@@ -35,7 +35,7 @@ def page(address: Address, path: str, own: Certificate) -> tuple[int, bytes]:
 def shown(address: Address) -> bytes:
     """The certificate that a listener shows, in DER. Raises Unreachable."""
     try:
-        with _context(None).wrap_socket(_connected(address)) as wrapped:
+        with _connected(address) as plain, _context(None).wrap_socket(plain) as wrapped:
             return wrapped.getpeercert(binary_form=True) or b""
     except OSError as err:
         raise Unreachable(f"no certificate is shown: {err}") from err
@@ -45,7 +45,11 @@ def _connected(address: Address) -> socket.socket:
     if isinstance(address, Path):
         made = socket.socket(socket.AF_UNIX)
         made.settimeout(SECONDS)
-        made.connect(str(address))
+        try:
+            made.connect(str(address))
+        except OSError:
+            made.close()
+            raise
         return made
     return socket.create_connection(address, timeout=SECONDS)
 

@@ -23,6 +23,8 @@ from gpusharectl.doctor.findings import Check, Finding, problem, warning
 
 LATE: Final = dt.timedelta(minutes=5)  # an image may take so long to be pulled
 
+_REFUSED_REASON: Final = "UnexpectedAdmissionError"  # the kubelet's, where Allocate fails
+
 _GROUP: Final = "Pods"
 _REPLACE: Final = (
     "delete it, and let its owner make another: kubectl -n {namespace} delete pod {name}"
@@ -76,6 +78,12 @@ def _have_cards(facts: Facts) -> Iterator[Finding]:
         # Without its inventory a node of ours must not be read as one of the older plugin.
         if node.name not in there or ANNOTATION_INVENTORY in node.annotations
     }
+    for pod in facts.pods:
+        if _was_refused(pod):
+            found = (
+                f"the kubelet of node {pod.node} refused it: it came without a decision on a card"
+            )
+            yield WITHOUT_DECISION.of(pod.key, found, **_words(pod))
     for pod in _live(facts):
         share = share_of(pod, inventories.get(pod.node))
         if share is None or not share.is_unplaced:
@@ -87,6 +95,12 @@ def _have_cards(facts: Facts) -> Iterator[Finding]:
             yield WITHOUT_DECISION.of(pod.key, found, **words)
         else:
             yield UNPLACED.of(pod.key, f"on node {pod.node}: {share.why_unplaced}", **words)
+
+
+def _was_refused(pod: SeenPod) -> bool:
+    """Whether it is Failed because the plugin found no decision on it when it was admitted."""
+    is_ours = bool(pod.node) and asks_for_share(pod) and pod.status.reason == _REFUSED_REASON
+    return is_ours and ANNOTATION_INDEX not in pod.annotations
 
 
 def _inventory(node: Node) -> Inventory | None:

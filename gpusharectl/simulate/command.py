@@ -61,7 +61,7 @@ def simulate(
     svg: str | None,
     all_must_run: bool,
 ) -> None:
-    """Show what gpushare would decide about nodes and pods in files. No cluster is asked.
+    """Show where pods would go, without a cluster.
 
     FILE has Kubernetes Nodes and Pods as YAML, with the times at which pods come (at: 10s) and go
     (delete: 1m). A Node may say "cards: 2 x 16" instead of an inventory. What kubectl get -o yaml

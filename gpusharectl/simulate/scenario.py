@@ -1,13 +1,11 @@
 """What happens when: nodes and pods with their times, from documents (pure)."""
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from gpushare import inventory
@@ -22,18 +20,14 @@ from gpusharectl.simulate import kubernetes_keys
 from gpusharectl.simulate.documents import Document
 from gpusharectl.simulate.kubernetes_keys import Keys, Path
 from gpusharectl.simulate.short_cards import stock
+from gpusharectl.simulate.values import NAME, Times, convert, name_of, present, time_of, times_of
 
 GIB: Final = 1024
 MAX_PODS: Final = 100_000  # of one template
 HOSTNAME: Final = "kubernetes.io/hostname"
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
-_TIME: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?", re.ASCII)
-_Times = tuple[int, int | None]  # at, delete
 _LISTS: Final = frozenset({"List", "NodeList", "PodList"})
 _WORKLOADS: Final = frozenset({"Deployment", "Job", "ReplicaSet", "StatefulSet"})
 _KINDS: Final = ("Node", "Pod", *sorted(_WORKLOADS))
-_FOUND_AT: Final = re.compile(r"(?P<text>.*?) - at `\$(?P<place>.*)`", re.DOTALL)
-_PART: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<number>\d+)\]|\[\.\.\.\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,8 @@ def build(documents: Iterable[Document], unit_mib: int | None = None) -> Scenari
 def _objects(documents: Iterable[Document]) -> Iterator[Document]:
     """Each object by itself: what ``kubectl get -o yaml`` writes is one list of them."""
     for doc in documents:
-        if doc.value.get("kind") not in _LISTS:
+        kind = doc.value.get("kind")
+        if not isinstance(kind, str) or kind not in _LISTS:
             yield doc
             continue
         items = doc.value.get("items") or []
@@ -135,9 +130,9 @@ class _Builder:
             self._node(doc)
         elif kind == "Pod":
             self._check(doc, kubernetes_keys.POD)
-            times, name = _times(doc), _name(doc)
+            times, name = times_of(doc), name_of(doc)
             value = {key: doc.value.get(key) for key in ("metadata", "spec", "status")}
-            self._put(doc, (), _convert(doc, (), _present(value), Pod), name, times)
+            self._put(doc, (), convert(doc, (), present(value), Pod), name, times)
         elif kind in _WORKLOADS:
             self._workload(doc, kind)
         else:
@@ -148,12 +143,12 @@ class _Builder:
 
     def _node(self, doc: Document) -> None:
         self._check(doc, kubernetes_keys.NODE)
-        at, name = _time(doc, "at") or 0, _name(doc)
+        at, name = time_of(doc, "at") or 0, name_of(doc)
         if (name, at) in self._nodes:
             raise doc.wrong(("metadata", "name"), f"node {name} is there twice at {at}s")
         self._nodes.add((name, at))
         value = {key: doc.value.get(key) or {} for key in ("metadata", "spec", "status")}
-        node = _convert(doc, (), value, Node)
+        node = convert(doc, (), value, Node)
         status = node.status
         if status.allocatable is None:  # the API server's default
             status = replace(status, allocatable=status.capacity)
@@ -191,7 +186,7 @@ class _Builder:
 
     def _workload(self, doc: Document, kind: str) -> None:
         self._check(doc, kubernetes_keys.WORKLOAD)
-        times = _times(doc)
+        times = times_of(doc)
         spec = doc.value.get("spec")
         template = spec.get("template") if isinstance(spec, dict) else None
         if not isinstance(spec, dict) or not isinstance(template, dict):
@@ -203,7 +198,7 @@ class _Builder:
             raise doc.wrong(("spec", wanted), text)
         if kind == "Job" and type(spec.get("completions")) is int:
             count = min(count, spec["completions"])
-        name = _name(doc)
+        name = name_of(doc)
         metadata = doc.value["metadata"]
         inner = template.get("metadata") or {}
         if not isinstance(inner, dict):
@@ -216,14 +211,14 @@ class _Builder:
         first = 0 if kind == "StatefulSet" else 1
         place: Path = ("spec", "template")
         if count:
-            made = _convert(doc, place, _present(value), Pod)
+            made = convert(doc, place, present(value), Pod)
             for number in range(first, first + count):
                 self._put(doc, place, made, f"{name}-{number}", times)
 
-    def _put(self, doc: Document, place: Path, pod: Pod, name: str, times: _Times) -> None:
+    def _put(self, doc: Document, place: Path, pod: Pod, name: str, times: Times) -> None:
         at, delete = times
         namespace = pod.metadata.namespace or "default"
-        if not _NAME.fullmatch(namespace):
+        if not NAME.fullmatch(namespace):
             raise doc.wrong(("metadata", "namespace"), f"{namespace!r:.80} is no namespace's name")
         if not pod.containers:
             raise doc.wrong((*place, "spec", "containers"), "is missing: a pod has at least one")
@@ -284,63 +279,3 @@ class _Builder:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _present(value: dict[str, Any]) -> dict[str, Any]:
-    """Without what is not there: on this wire absent and null mean the same."""
-    metadata = {k: v for k, v in (value["metadata"] or {}).items() if v is not None}
-    return {
-        "metadata": metadata,
-        "spec": value["spec"] or {},
-        "status": value["status"] or {},
-    }
-
-
-_T = TypeVar("_T", Node, Pod)
-
-
-def _convert(doc: Document, place: Path, value: dict[str, Any], kind: type[_T]) -> _T:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as err:
-        match = _FOUND_AT.fullmatch(str(err))
-        text, found = (match["text"], match["place"]) if match else (str(err), "")
-        where: Path = tuple(
-            int(part["number"]) if part["number"] else part["key"]
-            for part in _PART.finditer(found)
-            if part["number"] or part["key"]
-        )
-        hint = ": write it in quotes" if text.startswith("Expected `str`") else ""
-        raise doc.wrong((*place, *where), text.replace("`", "") + hint) from err
-
-
-def _name(doc: Document) -> str:
-    metadata = doc.value.get("metadata")
-    if not isinstance(metadata, dict):
-        raise doc.wrong(("metadata",), "wanted keys with values, name among them")
-    name = metadata.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        text = f"wanted a name of lower case letters, digits, '-' and '.', found {name!r:.80}"
-        raise doc.wrong(("metadata", "name"), text)
-    return name
-
-
-def _times(doc: Document) -> _Times:
-    at, delete = _time(doc, "at") or 0, _time(doc, "delete")
-    if delete is not None and delete <= at:
-        raise doc.wrong(("delete",), f"{delete}s is not after at: {at}s")
-    return at, delete
-
-
-def _time(doc: Document, key: str) -> int | None:
-    """Seconds; None where nothing is written."""
-    value = doc.value.get(key)
-    if value is None:
-        return None
-    if type(value) is int and 0 <= value < 10**9:
-        return value
-    match = _TIME.fullmatch(value) if isinstance(value, str) and value else None
-    if match is None:
-        raise doc.wrong((key,), f"{value!r:.40}: write a time as 90s, 5m or 1h30m")
-    hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return hours * 3600 + minutes * 60 + seconds

@@ -84,15 +84,13 @@ def test_why_a_pod_waits_and_what_would_help_is_said_with_and_without_an_extende
         nine = json.dumps(pod("nine", CARD_MIB))
         answer = admin.tells("what-if", "-f", "-", "--count", "9", *how, code=1, stdin=nine)
         assert (answer["asked"], answer["fitting"]) == (9, 8)
-    pods.delete("large-0")
-    pods.wait_running("waits")
 
     def runs() -> str | None:
-        found = admin.run("explain", "waits", SERVER).stdout
+        found = admin.run("explain", "large-0", SERVER).stdout
         return None if "it runs there: the node's plugin says GPU-n1-" in found else found
 
     wait_until("the plugin's word", runs, seconds=20)
-    assert admin.tells("explain", "waits", SERVER)["pod"]["state"] == "bound"
+    assert admin.tells("explain", "large-0")["pod"]["state"] == "bound"
     assert "no pod default/none" in admin.says("explain", "none", code=1)
 
 

@@ -4,8 +4,13 @@ A cluster of its own, with a control-plane node where the extender stands beside
 """
 
 import json
+import os
+import re
 import shutil
+import signal
+import subprocess
 import tomllib
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +31,7 @@ from localcluster.imagebuild import ROOT, gpushare_image, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
-from tests.cluster.command_line import CommandLine, reader
+from tests.cluster.command_line import PROGRAM, CommandLine, reader
 from tests.cluster.expect import env_is_card_on_record
 
 # The first one may have to build the image.
@@ -207,6 +212,39 @@ def test_the_rights_of_the_documentation_are_enough_and_a_missing_one_is_named(
         assert told["pod"]["state"] == "waiting"
         answer = asks.tells(*what_if, stdin=sample)
         assert [(each["node"], each["cards"]) for each in answer["places"]] == [("n1", [0])]
+
+
+def test_the_live_page_is_opened_by_our_command_and_by_a_port_forward(
+    shipped: Gpushare, tmp_path: Path
+) -> None:
+    cluster = shipped.cluster
+    with reader(cluster, tmp_path, "gpushare-reads", "gpushare-asks-extender") as asks:
+        assert cluster.kubectl("create", "token", "-n", "default", "reads").count(".") == 2
+        assert shown_by([*PROGRAM, "page", "--port=0"], asks.env) == ["n1", "n2"]
+    kubectl = [str(cluster.binaries / "kubectl"), f"--kubeconfig={cluster.kubeconfig}"]
+    forward = ["-n", NAMESPACE, "port-forward", f"daemonset/{EXTENDER}", ":32766"]
+    assert shown_by([*kubectl, *forward], dict(os.environ)) == ["n1", "n2"]
+
+
+def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
+    """The nodes that a live page is told of which a command makes reachable."""
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r"127\.0\.0\.1:\d+", line)
+            assert found, line
+            url = f"http://{found[0]}/gpushare-scheduler"
+            with urllib.request.urlopen(f"{url}/page", timeout=10) as page:  # noqa: S310 - ours
+                assert b"<title>gpushare</title>" in page.read()
+            names: list[str] = []
+            with urllib.request.urlopen(f"{url}/changes", timeout=10) as stream:  # noqa: S310
+                while (told := stream.readline()) != b"event: whole\n":
+                    data = json.loads(told[6:]) if told.startswith(b"data: ") else {}
+                    names += [node["name"] for node in data.get("nodes", ())]
+            return sorted(names)
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 def test_the_driver_root_component_finds_the_driver_without_nvidias_runtime(

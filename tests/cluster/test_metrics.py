@@ -67,7 +67,7 @@ async def test_the_account_for_prometheus_may_read_metrics_and_nothing_else(gpus
             with pytest.raises(Denied):
                 await authorizer.check(token, Question("list"))
     finally:
-        cluster.kubectl("delete", "-f", objects)
+        cluster.kubectl("delete", "--ignore-not-found", "-f", objects)
         cluster.kubectl("delete", "-f", "-", stdin=json.dumps(POD_MONITORS))
 
 

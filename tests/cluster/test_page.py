@@ -1,5 +1,8 @@
 """The live page of a real cluster in a real browser: what happens is seen without a reload."""
 
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -80,3 +83,16 @@ def test_the_stream_ends_with_the_extender_and_is_given_to_those_who_may_list_po
         assert reviewed.state == "live"
     finally:
         gpushare.restart_extender()
+
+
+def test_the_command_shows_the_page_on_a_port_of_its_own(gpushare: Gpushare, page: Page):
+    kubeconfig, server = gpushare.cluster.kubeconfig, "http://{}:{}".format(*EXTENDER)
+    words = ["page", "--port=0", f"--kubeconfig={kubeconfig}", f"--server={server}"]
+    command = [sys.executable, "-m", "gpusharectl", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        shown = Page(page.driver, url.removesuffix("/gpushare-scheduler/page")).open()
+        assert list(shown.nodes) == ["n1", "n2", "n3", "n4"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 0

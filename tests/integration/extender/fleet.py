@@ -80,14 +80,9 @@ class Fleet:
 
         return self._wait(asyncio.run_coroutine_threadsafe(done(), self._loop))
 
-    def add_node(self, name: str, kind: str) -> None:
-        self.do(self.cluster.node_changed, gpus(name, kind))
-
     def bind(self, name: str, on: str, card: int, units: int, namespace: str = "default") -> None:
         """Have the API server tell of a pod that is bound to this card."""
-        annotations = {ANNOTATION_CARDS: f"GPU-{on}-{card}"}
-        made = pod(name, units, node=on, annotations=annotations)
-        self.do(self.cluster.pod_changed, placed(made, namespace))
+        self.do(self.cluster.pod_changed, bound(name, on, card, units, namespace))
 
     def let_wait(self, name: str, units: int, *reasons: str, minutes: float = 0) -> None:
         """Have kube-scheduler be told of a pod why each node would not do."""
@@ -105,11 +100,19 @@ class Fleet:
     def populate(self, kind: str, count: int, fill: float = 0.7) -> None:
         """Add nodes with pods that fill so much of their cards, give or take."""
         cards, units, _ = MODELS[kind]
-        for number in range(1, count + 1):
-            name = f"{kind}-{number:02}"
-            self.add_node(name, kind)
-            for card in range(cards):
-                self._fill(name, card, units, fill)
+        names = [f"{kind}-{number:02}" for number in range(1, count + 1)]
+        full = [
+            each for name in names for card in range(cards)
+            for each in self._fill(name, card, units, fill)
+        ]  # fmt: skip
+
+        def tell() -> None:
+            for name in names:
+                self.cluster.node_changed(gpus(name, kind))
+            for each in full:
+                self.cluster.pod_changed(each)
+
+        self.do(tell)
 
     def dress(self) -> None:
         """Make it a fleet in which everything is to be seen that the page can show."""
@@ -128,12 +131,12 @@ class Fleet:
         self.let_wait("notebook-ines", 80_000, *reasons, minutes=3)
         self.let_wait("embedder-5b7d", 2048)
 
-    def _fill(self, on: str, card: int, units: int, fill: float) -> None:
+    def _fill(self, on: str, card: int, units: int, fill: float) -> Iterator[Pod]:
         rest, pick = int(units * self._random.uniform(fill - 0.3, fill + 0.3)), self._random.choice
         while (wanted := units // pick((2, 3, 4, 8))) <= min(rest, units):
             rest -= wanted
             self._count += 1
-            self.bind(f"{pick(APPS)}-{self._count}", on, card, wanted, pick(NAMESPACES))
+            yield bound(f"{pick(APPS)}-{self._count}", on, card, wanted, pick(NAMESPACES))
 
     async def _open(self) -> None:
         binder: Any = Binder(self.cluster, None, self.cluster.clock)  # type: ignore[arg-type]
@@ -172,6 +175,7 @@ def gpus(name: str, kind: str, *, unhealthy: tuple[int, ...] = (), model: str = 
     return made
 
 
-def placed(made: Pod, namespace: str) -> Pod:
+def bound(name: str, on: str, card: int, units: int, namespace: str) -> Pod:
+    made = pod(name, units, node=on, annotations={ANNOTATION_CARDS: f"GPU-{on}-{card}"})
     meta = msgspec.structs.replace(made.metadata, namespace=namespace)
     return msgspec.structs.replace(made, metadata=meta)

@@ -86,7 +86,7 @@ def test_examples_can_be_read(document):
     for text in blocks(document, "json"):
         json.loads(text)
     for text in blocks(document, "yaml"):
-        assert yaml.safe_load(text)
+        assert all(yaml.safe_load_all(text))
 
 
 def test_the_run_book_is_about_texts_that_the_programs_have():
@@ -202,3 +202,25 @@ def test_every_key_of_the_configuration_is_in_the_table_with_its_default():
     section = text.split("## The configuration file")[1].split("\n## ")[0]
     table = re.findall(r"^\| `([\w.\[\]]+)` \| (\S+) \|", section, re.MULTILINE)
     assert table == list(keys_of(msgspec.inspect.type_info(Configuration)))
+
+
+# Of Kubernetes and gRPC.
+FOREIGN_TEXTS = {
+    "Available: 0",
+    "Insufficient aliyun.com/gpu-mem",
+    "Insufficient cpu",
+    "Insufficient memory",
+    "no healthy devices present",
+    "received message larger than max",
+}
+
+
+def test_texts_that_people_look_up_are_texts_that_the_programs_say():
+    text = (DOCS / "troubleshooting.md").read_text()
+    tables = re.findall(r"^\| text \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    cells = [row.split(" | ")[0] for table in tables for row in table.splitlines()]
+    looked_up = {each for cell in cells for each in re.findall(r"`([^`]+)`", cell)}
+    sources = [*SOURCES, *ROOT.glob("gpushare/**/*.py")]
+    code = re.sub(r'"\s+f?"', "", "".join(path.read_text() for path in sources))
+    assert len(tables) >= 4
+    assert {each for each in looked_up if each not in code} == FOREIGN_TEXTS

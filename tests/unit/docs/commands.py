@@ -23,10 +23,32 @@ RUN_BY: Final = tuple(
             r"kubectl apply -f monitoring/scrape.yaml",
             "test_the_account_for_prometheus_may_read_metrics_and_nothing_else",
         ),
+        (
+            r"gpushare page|kubectl (-n \S+ port-forward \S+ 32766|create token -n NAMESPACE .*)",
+            "test_the_live_page_is_opened_by_our_command_and_by_a_port_forward",
+        ),
         (r"kubectl label node .*gpushare=true", _CHART),
         (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _CHART),
         (r"docker run --rm \S+ python3 -m extender.certificates \| kubectl apply -f -", _CHART),
         (r"helm install .*", _CHART),
+        (
+            r"gpushare cordon-card n1 0 --reason .*|gpushare uncordon-card n1 --all",
+            "test_two_administrators_who_cordon_at_once_lose_nothing",
+        ),
+        (r"gpushare top( cards)?", "test_top_shows_who_uses_more_than_it_asked_for"),
+        (
+            r"gpushare uninstall --(dry-run|drain)",
+            "test_after_it_the_cluster_is_as_it_was_before_gpushare_came",
+        ),
+        (r"gpushare inspect --watch", "test_inspect_shows_every_card_and_follows_changes"),
+        (
+            r"gpushare migrate --check",
+            "test_running_pods_come_over_with_their_cards_and_none_is_restarted",
+        ),
+        (
+            r"gpushare simulate --(list-examples|example filter)",
+            "test_examples_are_listed_and_run_from_anywhere",
+        ),
         (
             r"kubectl -n gpushare-system rollout status \S+",
             "test_both_halves_run_with_the_privileges_of_their_manifests",
@@ -39,6 +61,11 @@ RUN_BY: Final = tuple(
             r"gpushare scheduler-config.*",
             "test_kube_scheduler_takes_every_configuration_that_is_printed",
         ),
+        (
+            r"gpushare (un)?cordon-card .*",
+            "test_two_administrators_who_cordon_at_once_lose_nothing",
+        ),
+        (r"gpushare top( cards)?", "test_top_shows_who_uses_more_than_it_asked_for"),
         (
             r"kubectl apply -f (gpushare/)?daemonset/samples/\S+",
             "test_a_sample_asks_for_what_the_extender_reads",

@@ -1,5 +1,6 @@
 """``gpushare scheduler-config``: shipped files are what it prints; what it merges and refuses."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 from extender import certificates
 from gpusharectl import scheduler_settings
 from gpusharectl.app import cli
+from tests.markdown import all_commands
 
 ROOT = Path(__file__).parents[3]
 TLS = ("--authority=/etc/ca.crt", "--certificate=/etc/tls.crt", "--key=/etc/tls.key")
@@ -57,6 +59,22 @@ def refused(document: Any) -> str:
 )
 def test_what_is_shipped_is_what_is_printed(arguments, file):
     assert printed(*arguments) == (ROOT / file).read_text()
+
+
+def shown() -> list[list[str]]:
+    """Every call of the command in the documents, without where its output goes."""
+    texts = [each.text for each in all_commands()]
+    calls = [text for text in texts if text.startswith("gpushare scheduler-config")]
+    return [shlex.split(call.partition(">")[0])[2:] for call in calls]
+
+
+def test_every_call_in_the_documents_prints_a_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(yaml.safe_dump(there()))
+    calls = shown()
+    assert {"--merge", "--scheduler-kubeconfig", "--url"} <= {word for c in calls for word in c}
+    for call in calls:
+        assert yaml.safe_load(printed(*call))["extenders"]
 
 
 def test_the_second_asks_as_the_first_does():

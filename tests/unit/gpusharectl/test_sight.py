@@ -12,7 +12,7 @@ from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOT
 from gpushare.ledger import Ledger, Reserve
 from gpushare.objects import NodeCondition
 from gpusharectl import sight
-from gpusharectl.drawing import draw
+from gpusharectl.drawing import draw, fitted
 from gpusharectl.terminal import document, show
 from tests.builders import legacy_node, node, pod, stock
 
@@ -135,6 +135,16 @@ def test_bars_are_as_long_as_the_terminal_has_room_for(columns):
     found = sight.of_lists([ready(node("n1", 16276))], [], [])
     [bar] = [line.plain for line in draw(found, columns=columns) if "▕" in line.plain]
     assert len(bar) <= columns
+
+
+def test_a_terminal_with_too_few_rows_shows_what_all_nodes_have_together():
+    found = sight.of_lists([ready(node(f"n{i}", 16)) for i in range(9)], [], [])
+    lines = list(draw(found))
+    assert fitted(lines, found, 100) == lines
+    shown = [line.plain for line in fitted(lines, found, 6)]
+    assert len(shown) == 6
+    assert shown[-2].startswith("... 14 more lines")
+    assert shown[-1].startswith("9 nodes, 9 GPUs")
 
 
 def test_a_large_cluster_is_drawn_at_once():

@@ -36,9 +36,3 @@ def problems(expression: str, table: dict[str, Row]) -> Iterator[str]:
             for label in group.replace(",", " ").split()
             if label not in known
         )
-
-
-def named(expression: str) -> set[str]:
-    """The metrics that it names, without the suffix of a histogram's series."""
-    names = {name for name, _ in _SELECTOR.findall(_QUOTED.sub('""', expression))}
-    return {re.sub(r"_seconds_(bucket|sum|count)$", "_seconds", name) for name in names}

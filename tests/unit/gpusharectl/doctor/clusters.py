@@ -120,6 +120,13 @@ def scheduler(on: str = "cp1", **extender: Any) -> Scheduler:
     return Scheduler(on, plain(document))
 
 
+PLUGINS = {
+    f"gpushare-deviceplugin-{name}": program("gpushare_deviceplugin_registered 1.0\n")
+    for name in ("n1", "n2")
+}
+EXTENDERS = {"gpushare-extender-cp1": program(f"gpushare_extender_leader 1.0\n{ASKED}")}
+
+
 def well(**changes: Any) -> Facts:
     """A cluster of a control-plane node and two GPU nodes, in which nothing is to be found."""
     found: dict[str, Any] = {
@@ -133,11 +140,8 @@ def well(**changes: Any) -> Facts:
             pod("web", None),
         ),
         "server": "v1.34.4",
-        "plugins": {
-            f"gpushare-deviceplugin-{name}": program("gpushare_deviceplugin_registered 1.0\n")
-            for name in ("n1", "n2")
-        },
-        "extenders": {"gpushare-extender-cp1": program(f"gpushare_extender_leader 1.0\n{ASKED}")},
+        "plugins": PLUGINS,
+        "extenders": EXTENDERS,
         "election": Election("extender-cp1", 6, is_renewed=True),
         "memory_unit": "MiB",
         "schedulers": {"kube-system/kube-scheduler-cp1": scheduler()},

@@ -2,10 +2,13 @@
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
@@ -23,6 +26,7 @@ from gpusharectl.doctor.findings import KINDS, NOT_CHECKED, Finding, Severity, e
 from gpusharectl.doctor.scheduler import plain
 from tests.builders import legacy_node
 from tests.unit.gpusharectl.doctor.clusters import (
+    ASKED,
     NOW,
     annotated,
     control_plane,
@@ -52,7 +56,7 @@ def of_plugin(metrics: str) -> Facts:
 
 
 def of_extender(metrics: str, *reasons: str, version: str = "0.1.0") -> Facts:
-    metrics += "gpushare_extender_leader 1\n"
+    metrics += f"gpushare_extender_leader 1\n{ASKED}"
     return well(extenders={EXTENDER: program(metrics, *reasons, version=version)})
 
 
@@ -188,24 +192,48 @@ def test_what_is_broken_is_found_and_nothing_else(name):
 UNKNOWN = Unknown("you lack the right to do that", lacks_right=True)
 
 
-@pytest.mark.parametrize(
-    ("fact", "value"),
-    [
-        ("server", UNKNOWN),
-        ("plugins", {PLUGIN: UNKNOWN}),
-        ("extenders", {EXTENDER: UNKNOWN}),
-        ("election", UNKNOWN),
-        ("memory_unit", UNKNOWN),
-        ("schedulers", {SCHEDULER: UNKNOWN}),
-        ("certificates", {EXTENDER: UNKNOWN}),
-        ("policies", UNKNOWN),
-        ("policy_bindings", UNKNOWN),
-        ("permissions", {Permission("gpushare-extender", "list", "pods"): UNKNOWN}),
-        ("quotas", UNKNOWN),
-        ("runtime_classes", UNKNOWN),
-        ("plugin_runtime", UNKNOWN),
-    ],
-)
+WELL = well()
+# What these are about takes two facts to see.
+DEPENDS = {
+    "ExtenderNotBeside",
+    "ExtenderNeverAsked",
+    "NoLeader",
+    "PluginNewer",
+    "PodOfAnotherScheduler",
+    "PolicyMissing",
+    "RuntimeClassMissing",
+    "UnitsMixed",
+    "VersionSkew",
+}
+UNKNOWNS: dict[str, Any] = {
+    "server": UNKNOWN,
+    "plugins": {PLUGIN: UNKNOWN},
+    "extenders": {EXTENDER: UNKNOWN},
+    "election": UNKNOWN,
+    "memory_unit": UNKNOWN,
+    "schedulers": {SCHEDULER: UNKNOWN},
+    "certificates": {EXTENDER: UNKNOWN},
+    "policies": UNKNOWN,
+    "policy_bindings": UNKNOWN,
+    "permissions": {Permission("gpushare-extender", "list", "pods"): UNKNOWN},
+    "quotas": UNKNOWN,
+    "runtime_classes": UNKNOWN,
+    "plugin_runtime": UNKNOWN,
+}
+
+
+@given(st.sets(st.sampled_from(sorted(UNKNOWNS))), st.sampled_from(sorted(BREAKS)))
+def test_what_is_known_is_found_whatever_else_is_not(names, broken):
+    before = BREAKS[broken]()
+    # What was broken stays known.
+    kept = {name: UNKNOWNS[name] for name in names if getattr(before, name) == getattr(WELL, name)}
+    found = {each.kind.name for each in look(replace(before, **kept))}
+    assert found <= {broken, "NotChecked"}
+    if broken not in DEPENDS:
+        assert broken in found
+
+
+@pytest.mark.parametrize(("fact", "value"), UNKNOWNS.items())
 def test_what_cannot_be_known_is_told_as_not_checked_and_as_nothing_else(fact, value):
     found = look(well(**{fact: value}))
     assert {each.kind for each in found} == {NOT_CHECKED}
@@ -278,6 +306,15 @@ def test_an_extender_that_was_asked_shows_that_kube_scheduler_knows_it():
 def test_a_gpu_count_of_another_number_of_cards_is_seen():
     (found,) = look(with_node(with_status("n1", {RESOURCE_COUNT: "3"}, {})))
     assert found.kind.name == "InventoryDiffers"
+
+
+def test_a_pod_that_was_refused_at_admission_without_a_decision_is_seen():
+    refused = pod("refused", annotations={})
+    status = msgspec.structs.replace(
+        refused.status, phase="Failed", reason="UnexpectedAdmissionError"
+    )
+    (found,) = look(with_pods(msgspec.structs.replace(refused, status=status)))
+    assert found.kind.name == "PodWithoutDecision"
 
 
 def test_the_reasons_of_a_plugin_that_is_not_ready_are_told():

@@ -1,10 +1,16 @@
 """Files for the simulator: what is understood, and how what is wrong is told."""
 
+import contextlib
+
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpushare.errors import SettingsError
+from gpushare.placement.rank import Policies
 from gpusharectl.simulate.documents import read
+from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 
 POD = """kind: Pod
@@ -108,6 +114,41 @@ def test_no_bytes_make_a_stack_trace():
 @pytest.mark.parametrize("text", ["[", "{a: ", "- ", "? ", "[]]", "a: {"])
 def test_what_is_nested_without_an_end_is_refused_and_ends_nothing(text):
     assert wrong(text * 200_000).startswith("f.yaml:1: ")
+
+
+WORDS = [
+    "kind metadata spec status at delete cards unit items name namespace labels annotations uid",
+    "containers initContainers resources limits requests aliyun.com/gpu-mem cpu template replicas",
+    "parallelism completions allocatable capacity taints tolerations affinity nodeAffinity ports",
+    "nodeName nodeSelector priority overhead schedulingGates volumes phase count units health",
+]
+KEYS = st.sampled_from(" ".join(WORDS).split()) | st.integers()
+VALUES = ["Node", "Pod", "Deployment", "Job", "List", "PodList", "a", "2 x 16", "10s", "", "8Gi"]
+ANYTHING = st.recursive(
+    st.sampled_from(VALUES) | st.none() | st.booleans() | st.integers(-3, 10**20) | st.floats(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(" ".join(WORDS).split()) | st.integers(), inner, max_size=6
+        )
+    ),
+    max_leaves=25,
+)
+LIKELY = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["Node", "Pod", "Deployment", "Job", "List"]),
+        "metadata": st.just({"name": "a", "uid": "u"}) | ANYTHING,
+    },
+    optional=dict.fromkeys(("spec", "status", "at", "delete", "cards", "unit", "items"), ANYTHING),
+)
+
+
+@given(st.lists(LIKELY | ANYTHING, max_size=3))
+def test_whatever_stands_in_a_file_is_used_or_refused_in_words(values):
+    # Any other error fails.
+    with contextlib.suppress(SettingsError):
+        for _ in Run(scenario(yaml.safe_dump_all(values)), Policies()).steps():
+            pass
 
 
 def test_short_cards_make_the_inventory_that_a_plugin_would_write():

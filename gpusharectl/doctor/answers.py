@@ -1,0 +1,101 @@
+"""What the API server answers with: only the fields that the doctor reads."""
+
+from typing import Any
+
+import msgspec
+
+
+class About(msgspec.Struct):
+    """What /version of a program of ours says."""
+
+    version: str
+
+
+class Version(msgspec.Struct, rename="camel"):
+    git_version: str
+
+
+class Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class Named(msgspec.Struct):
+    metadata: Meta
+
+
+class NamedList(msgspec.Struct):
+    items: list[Named] | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(each.metadata.name for each in self.items or ())
+
+
+class LeaseSpec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class Lease(msgspec.Struct):
+    metadata: Meta
+    spec: LeaseSpec
+
+
+class ConfigMap(msgspec.Struct):
+    data: dict[str, str] | None = None
+
+
+class Secret(msgspec.Struct):
+    """Values are base64 on the wire."""
+
+    data: dict[str, bytes] | None = None
+
+
+class QuotaStatus(msgspec.Struct):
+    hard: dict[str, str] | None = None
+    used: dict[str, str] | None = None
+
+
+class Quota(msgspec.Struct):
+    metadata: Meta
+    status: QuotaStatus
+
+
+class QuotaList(msgspec.Struct):
+    items: list[Quota] | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    runtime_class_name: str | None = None
+
+
+class _Template(msgspec.Struct):
+    spec: _PodSpec
+
+
+class _DaemonSetSpec(msgspec.Struct):
+    template: _Template
+
+
+class DaemonSet(msgspec.Struct):
+    spec: _DaemonSetSpec
+
+    @property
+    def runtime(self) -> str:
+        return self.spec.template.spec.runtime_class_name or ""
+
+
+class ReviewStatus(msgspec.Struct):
+    allowed: bool
+
+
+class Review(msgspec.Struct):
+    status: ReviewStatus
+
+
+class Configz(msgspec.Struct):
+    """Of kube-scheduler: its configuration, in its internal form."""
+
+    componentconfig: dict[str, Any]

@@ -1,0 +1,161 @@
+"""What the API server says of a cluster beside its nodes and pods."""
+
+import asyncio
+import datetime as dt
+from typing import Final, TypeVar
+
+import msgspec
+import yaml
+
+from gpushare.contract import RESOURCE_MEMORY
+from gpushare.errors import ApiError, NotFound, RecordError
+from gpushare.kube.client import Kube, lease_path
+from gpusharectl.doctor import answers, certificate
+from gpusharectl.doctor.access import account, needed
+from gpusharectl.doctor.facts import (
+    EXTENDER,
+    PLUGIN,
+    SECOND_SCHEDULER,
+    Election,
+    Facts,
+    Permission,
+    Quota,
+    Unknown,
+)
+from gpusharectl.doctor.known import each_known
+from gpusharectl.rights import Right, named
+
+TLS_SECRET: Final = "gpushare-extender-tls"  # noqa: S105 - its name
+QUOTA: Final = f"requests.{RESOURCE_MEMORY}"
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_LOOK_SECONDS: Final = 0.5
+
+T = TypeVar("T")
+
+
+class Api:
+    """One method for each fact; all raise ApiError. ``bare`` has nodes and pods."""
+
+    def __init__(self, kube: Kube, bare: Facts) -> None:
+        self._kube, self._bare, self._system = kube, bare, bare.system
+
+    async def server(self) -> str:
+        right = Right("get", "/version", is_namespaced=False)
+        return (await self._get("/version", right, answers.Version)).git_version
+
+    async def election(self) -> Election | None:
+        right = Right("get", "leases.coordination.k8s.io", self._system)
+        path = lease_path(self._system, EXTENDER)
+        try:
+            first = await self._get(path, right, answers.Lease)
+        except NotFound:
+            return None
+        seconds, seen = first.spec.lease_duration_seconds or 0, first.metadata.resource_version
+        # Clocks of two machines are never compared: it is looked at until it changes.
+        end = asyncio.get_running_loop().time() + seconds
+        is_renewed = False
+        while not is_renewed and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(_LOOK_SECONDS)
+            now = await self._get(path, right, answers.Lease)
+            is_renewed = now.metadata.resource_version != seen
+        return Election(first.spec.holder_identity or "", seconds, is_renewed)
+
+    async def memory_unit(self) -> str | None:
+        """Of the file that an extender's pod mounts."""
+        for pod in self._bare.pods_of(EXTENDER, SECOND_SCHEDULER):
+            name = pod.configuration
+            if name:
+                path = f"/api/v1/namespaces/{self._system}/configmaps/{name}"
+                right = Right("get", "configmaps", self._system)
+                found = await self._get(path, right, answers.ConfigMap)
+                return _unit((found.data or {}).get("extender.yaml") or "")
+        return None
+
+    async def kept_certificate(self) -> dt.datetime:
+        path = f"/api/v1/namespaces/{self._system}/secrets/{TLS_SECRET}"
+        found = await self._get(path, Right("get", "secrets", self._system), answers.Secret)
+        return certificate.ends(certificate.first_of((found.data or {}).get("tls.crt") or b""))
+
+    async def policies(self, kind: str) -> frozenset[str]:
+        right = Right("list", f"{kind}.admissionregistration.k8s.io", is_namespaced=False)
+        try:
+            found = await self._get(f"{_ADMISSION}/{kind}", right, answers.NamedList)
+        except NotFound:  # a Kubernetes that is too old for them
+            return frozenset()
+        return found.names
+
+    async def permissions(self) -> dict[Permission, bool | Unknown]:
+        return await each_known(needed(self._system), self._is_allowed)
+
+    async def _is_allowed(self, wanted: Permission) -> bool:
+        resource, _, subresource = wanted.resource.partition("/")
+        attributes = {
+            "verb": wanted.verb,
+            "group": wanted.group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": wanted.namespace,
+            "name": wanted.name,
+        }
+        spec = {"user": account(wanted, self._system), "resourceAttributes": attributes}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {**spec, "groups": groups(self._system)},
+        }
+        right = Right("create", "subjectaccessreviews.authorization.k8s.io", is_namespaced=False)
+        try:
+            answer = await self._kube.request("POST", _REVIEWS, body=body)
+        except ApiError as err:
+            raise named(err, right) from err
+        return msgspec.json.decode(answer, type=answers.Review).status.allowed
+
+    async def quotas(self) -> tuple[Quota, ...]:
+        right = Right("list", "resourcequotas")
+        found = await self._get("/api/v1/resourcequotas", right, answers.QuotaList)
+        return tuple(
+            Quota(
+                each.metadata.namespace,
+                each.metadata.name,
+                hard,
+                (each.status.used or {}).get(QUOTA, "0"),
+            )
+            for each in found.items or ()
+            if (hard := (each.status.hard or {}).get(QUOTA)) is not None
+        )
+
+    async def runtime_classes(self) -> frozenset[str]:
+        right = Right("list", "runtimeclasses.node.k8s.io", is_namespaced=False)
+        path = "/apis/node.k8s.io/v1/runtimeclasses"
+        return (await self._get(path, right, answers.NamedList)).names
+
+    async def plugin_runtime(self) -> str:
+        right = Right("get", "daemonsets.apps", self._system)
+        path = f"/apis/apps/v1/namespaces/{self._system}/daemonsets/{PLUGIN}"
+        try:
+            return (await self._get(path, right, answers.DaemonSet)).runtime
+        except NotFound:
+            return ""
+
+    async def _get(self, path: str, right: Right, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(await self._kube.request("GET", path), type=kind)
+        except ApiError as err:
+            raise named(err, right) from err
+
+
+def groups(system: str) -> list[str]:
+    """The groups that the API server puts every account of ``system`` into."""
+    return ["system:serviceaccounts", f"system:serviceaccounts:{system}", "system:authenticated"]
+
+
+def _unit(text: str) -> str:
+    """The memoryUnit of an extender's configuration file; RecordError where it is no such."""
+    try:
+        found = yaml.safe_load(text) or {}
+    except yaml.YAMLError as err:
+        raise RecordError(f"the extender's configuration cannot be read: {err}") from err
+    if not isinstance(found, dict):
+        raise RecordError("the extender's configuration cannot be read: it is no mapping")
+    return str(found.get("memoryUnit") or "GiB")

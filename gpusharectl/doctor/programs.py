@@ -1,0 +1,175 @@
+"""What programs say of themselves: plugins, extenders, and every kube-scheduler."""
+
+import asyncio
+import datetime as dt
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from gpushare.contract import EXTENDER_PORT
+from gpushare.errors import UNDECODABLE, ApiError, SettingsError
+from gpushare.kube.client import Kube
+from gpusharectl import reach
+from gpusharectl.doctor import answers, certificate, over_tls
+from gpusharectl.doctor.facts import (
+    EXTENDER,
+    PLUGIN,
+    SECOND_SCHEDULER,
+    Facts,
+    Program,
+    Scheduler,
+    SeenPod,
+    Unknown,
+)
+from gpusharectl.doctor.known import each_known, known
+from gpusharectl.doctor.scheduler import plain
+from gpusharectl.forward import Forward
+from gpusharectl.options import Target
+from gpusharectl.plugins import before_reasons, plugin_page
+from gpusharectl.rights import Right, named
+from gpusharectl.samples import Samples
+
+REPLICA_PORT: Final = 32767
+SCHEDULER_PORT: Final = 10259
+SYSTEM: Final = "kube-system"
+
+
+class Programs:
+    """One method for each kind of program; what cannot be asked is Unknown by its name."""
+
+    def __init__(self, target: Target, kube: Kube, bare: Facts) -> None:
+        self._target, self._kube, self._bare = target, kube, bare
+        self._system = bare.system
+
+    async def plugins(self) -> dict[str, Program | Unknown]:
+        names = [pod.metadata.name for pod in self._bare.pods_of(PLUGIN) if pod.node]
+        return await each_known(names, self._plugin)
+
+    async def _plugin(self, pod: str) -> Program:
+        async def get(page: str) -> bytes:
+            return await plugin_page(self._kube, self._system, pod, page)
+
+        return await program(get, before_reasons(self._system, pod))
+
+    async def named_extender(self) -> dict[str, Program | Unknown]:
+        """The one that ``--server`` names; nothing without it. SettingsError for a bad URL."""
+        named = [self._target.server] if self._target.server is not None else []
+        return await each_known(named, self._extender_by_url)
+
+    async def extenders(self) -> dict[str, Program | Unknown]:
+        """Those that run as pods, where none is named."""
+        if self._target.server is not None:
+            return {}
+        running = self._bare.pods_of(EXTENDER, SECOND_SCHEDULER)
+        return await each_known([pod.metadata.name for pod in running if pod.node], self._extender)
+
+    async def _extender(self, pod: str) -> Program:
+        where = f"extender in pod {self._system}/{pod}"
+        async with (
+            Forward.to(self._kube, self._system, pod, EXTENDER_PORT) as forward,
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(forward.socket))) as session,
+        ):
+            base = f"http://127.0.0.1:{EXTENDER_PORT}"
+            asked = reach.Extender(session, base, where, forward=forward)
+            return await program(asked.get, f"{where}: ")
+
+    async def _extender_by_url(self, _: str) -> Program:
+        async with reach.extender(self._target, self._kube) as asked:
+            return await program(asked.get, f"{asked.where}: ")
+
+    async def schedulers(self, address: tuple[str, int] | None) -> dict[str, Scheduler | Unknown]:
+        if address is not None:
+            host, port = address
+            name = f"kube-scheduler at {host}:{port}"
+            return {name: await known(self._configuration(address, ""))}
+        here = {
+            f"{pod.metadata.namespace}/{pod.metadata.name}": pod
+            for pod in (*self._kube_schedulers(), *self._bare.pods_of(SECOND_SCHEDULER))
+            if pod.node
+        }
+        if not here:
+            why = (
+                f"no kube-scheduler runs as a pod in {SYSTEM} (label component=kube-scheduler): "
+                "--scheduler-url=https://HOST:10259 names one"
+            )
+            return {"kube-scheduler": Unknown(why)}
+
+        async def ask(name: str) -> Scheduler:
+            pod = here[name]
+            namespace = pod.metadata.namespace
+            async with Forward.to(
+                self._kube, namespace, pod.metadata.name, SCHEDULER_PORT
+            ) as forward:
+                try:
+                    return await self._configuration(forward.socket, pod.node)
+                except ApiError as err:
+                    raise forward.problem or err from err
+
+        return await each_known(here, ask)
+
+    def _kube_schedulers(self) -> list[SeenPod]:
+        return [
+            pod
+            for pod in self._bare.pods
+            if pod.metadata.namespace == SYSTEM and pod.labels.get("component") == "kube-scheduler"
+        ]
+
+    async def _configuration(self, address: over_tls.Address, node: str) -> Scheduler:
+        own = self._kube.client_certificate
+        if own is None:
+            raise ApiError(
+                "kube-scheduler's certificate is vouched for by nobody, so it is shown no token, "
+                "and the kubeconfig has no client certificate"
+            )
+        status, body = await asyncio.to_thread(over_tls.page, address, "/configz", own)
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            right = Right("get", "/configz", is_namespaced=False)
+            raise named(ApiError("refused", code=HTTPStatus.FORBIDDEN), right)
+        if status != HTTPStatus.OK:
+            raise ApiError(f"/configz: {status}: {body[:200].decode(errors='replace')}")
+        try:
+            found = msgspec.json.decode(body, type=answers.Configz)
+        except UNDECODABLE as err:
+            raise ApiError(f"/configz cannot be read: {err}") from err
+        return Scheduler(node, plain(found.componentconfig))
+
+    async def certificates(self) -> dict[str, dt.datetime | Unknown]:
+        """Until when that holds which each replica shows."""
+        names = [pod.metadata.name for pod in self._bare.pods_of(EXTENDER, SECOND_SCHEDULER)]
+        return await each_known(names, self._shown_certificate)
+
+    async def _shown_certificate(self, pod: str) -> dt.datetime:
+        async with Forward.to(self._kube, self._system, pod, REPLICA_PORT) as forward:
+            try:
+                return certificate.ends(await asyncio.to_thread(over_tls.shown, forward.socket))
+            except ApiError as err:
+                raise forward.problem or err from err
+
+
+def scheduler_address(url: str) -> tuple[str, int]:
+    """Host and port of a kube-scheduler's URL; SettingsError where it is none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or SCHEDULER_PORT
+    except ValueError:
+        parts, host, port = None, None, 0
+    if parts is None or parts.scheme != "https" or not host:
+        raise SettingsError(f"--scheduler-url is {url!r}: write https://HOST:{SCHEDULER_PORT}")
+    return host, port
+
+
+async def program(get: Callable[[str], Awaitable[bytes]], before: str) -> Program:
+    """What a program says of itself; ``before`` is what its own words come after in an error."""
+    version = msgspec.json.decode(await get("/version"), type=answers.About).version
+    reasons: tuple[str, ...] = ()
+    try:
+        await get("/readyz")
+    except ApiError as err:
+        if err.code != HTTPStatus.SERVICE_UNAVAILABLE:
+            raise
+        reasons = tuple(str(err).removeprefix(before).strip().splitlines()) or ("no reason",)
+    return Program(version, reasons, Samples((await get("/metrics")).decode(errors="replace")))

@@ -1,0 +1,147 @@
+"""``gpushare page``: an extender's live page on this machine, and nothing else of that extender."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import Final, Self
+
+import aiohttp
+import click
+from aiohttp import hdrs, web
+
+from gpushare.contract import EXTENDER_PORT, EXTENDER_PREFIX
+from gpushare.errors import ApiError, SettingsError
+from gpushare.kube.client import Kube
+from gpusharectl.options import Target, asks_an_extender
+from gpusharectl.reach import Extender, extender
+
+HOST: Final = "127.0.0.1"
+PAGE: Final = f"{EXTENDER_PREFIX}/page"
+PAGES: Final = (
+    PAGE,
+    f"{PAGE}/{{file}}",
+    f"{EXTENDER_PREFIX}/changes",
+    f"{EXTENDER_PREFIX}/explain/{{namespace}}/{{pod}}",
+)
+# By these the extender knows what another site's page makes a browser ask.
+_TOLD: Final = (hdrs.ORIGIN, "Sec-Fetch-Site", "Sec-Fetch-Mode")
+_NOT_KEPT: Final = frozenset({"transfer-encoding", "content-length", "connection", "date"})
+_END_SECONDS: Final = 1.0
+
+
+@click.command("page")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=EXTENDER_PORT,
+    show_default=True,
+    help="On this machine's loopback; 0 is any that is free.",
+)
+@click.option("-b", "--browse", is_flag=True, help="Open it in the browser.")
+@asks_an_extender
+async def page(target: Target, *, port: int, browse: bool) -> None:
+    """Show the live page: every card and who waits, in a browser."""
+    async with target.connect() as kube, _Way(target, kube) as way:
+        await way.get()
+        async with served(way, port) as url:
+            click.echo(f"{url}\nCtrl-C ends it.")
+            if browse:
+                click.launch(url)
+            with suppress(asyncio.CancelledError):  # Ctrl-C
+                await asyncio.Event().wait()
+
+
+class _Way:
+    """The extender that is asked; another one once it does not answer any more."""
+
+    def __init__(self, target: Target, kube: Kube) -> None:
+        self._target, self._kube = target, kube
+        self._stack = AsyncExitStack()
+        self._found: Extender | None = None
+        self._finding = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def get(self) -> Extender:
+        """One that answers; ApiError where there is none."""
+        async with self._finding:
+            if self._found is None:
+                await self._stack.aclose()
+                self._found = await self._stack.enter_async_context(
+                    extender(self._target, self._kube)
+                )
+            return self._found
+
+    def lost(self, found: Extender) -> None:
+        """It does not answer; the next is looked for when it is wanted."""
+        if self._found is found:
+            self._found = None
+
+
+@asynccontextmanager
+async def served(way: _Way, port: int) -> AsyncIterator[str]:
+    """Serve the page while the context lasts, at the address that is given."""
+    with _listening(port) as listening:
+        port = listening.getsockname()[1]
+        own = frozenset({f"{HOST}:{port}", f"localhost:{port}"})
+
+        async def pass_on(request: web.Request) -> web.StreamResponse:
+            if request.headers.get(hdrs.HOST) not in own:
+                return _problem(HTTPStatus.MISDIRECTED_REQUEST, f"ask {HOST}:{port}")
+            return await _pass_on(request, way)
+
+        app = web.Application()
+        for each in PAGES:
+            app.router.add_get(each, pass_on, allow_head=False)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_END_SECONDS)
+        await runner.setup()
+        try:
+            await web.SockSite(runner, listening).start()
+            yield f"http://{HOST}:{port}{PAGE}"
+        finally:
+            await runner.cleanup()
+
+
+def _listening(port: int) -> socket.socket:
+    made = socket.socket()
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((HOST, port))
+    except OSError as err:
+        made.close()
+        text = f"port {port} of {HOST} cannot be had ({err.strerror}): --port names another one"
+        raise SettingsError(text) from err
+    return made
+
+
+async def _pass_on(request: web.Request, way: _Way) -> web.StreamResponse:
+    told = {name: request.headers[name] for name in _TOLD if name in request.headers}
+    response: web.StreamResponse | None = None
+    found = None
+    try:
+        found = await way.get()
+        async with found.opened(request.path_qs, told) as answer:
+            kept = {k: v for k, v in answer.headers.items() if k.lower() not in _NOT_KEPT}
+            response = web.StreamResponse(status=answer.status, headers=kept)
+            await response.prepare(request)
+            async for part in answer.content.iter_any():
+                await response.write(part)
+            await response.write_eof()
+    except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as err:
+        if response is None:
+            if found is not None:
+                way.lost(found)
+            return _problem(HTTPStatus.BAD_GATEWAY, str(err) or "the extender does not answer")
+        if request.transport is not None:
+            request.transport.close()  # the page sees that it ended, and asks again
+    return response
+
+
+def _problem(status: int, text: str) -> web.Response:
+    return web.json_response({"Error": text}, status=status)

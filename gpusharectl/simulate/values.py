@@ -1,0 +1,80 @@
+"""What stands in a document, read into values: names, times, typed objects (pure)."""
+
+import re
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gpushare.objects import Node, Pod
+from gpusharectl.simulate.documents import Document
+from gpusharectl.simulate.kubernetes_keys import Path
+
+Times = tuple[int, int | None]  # at, delete
+
+NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+_TIME: Final = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?", re.ASCII)
+_FOUND_AT: Final = re.compile(r"(?P<text>.*?) - at `\$(?P<place>.*)`", re.DOTALL)
+_PART: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<number>\d+)\]|\[\.\.\.\]")
+
+
+def present(value: dict[str, Any]) -> dict[str, Any]:
+    """Without what is not there: on this wire absent and null mean the same."""
+    metadata = {k: v for k, v in (value["metadata"] or {}).items() if v is not None}
+    return {
+        "metadata": metadata,
+        "spec": value["spec"] or {},
+        "status": value["status"] or {},
+    }
+
+
+_T = TypeVar("_T", Node, Pod)
+
+
+def convert(doc: Document, place: Path, value: dict[str, Any], kind: type[_T]) -> _T:
+    """The typed object; SettingsError that names the line of what is of the wrong kind."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as err:
+        match = _FOUND_AT.fullmatch(str(err))
+        text, found = (match["text"], match["place"]) if match else (str(err), "")
+        where: Path = tuple(
+            int(part["number"]) if part["number"] else part["key"]
+            for part in _PART.finditer(found)
+            if part["number"] or part["key"]
+        )
+        hint = ": write it in quotes" if text.startswith("Expected `str`") else ""
+        raise doc.wrong((*place, *where), text.replace("`", "") + hint) from err
+
+
+def name_of(doc: Document) -> str:
+    """The object's name; SettingsError if it has none that Kubernetes would take."""
+    metadata = doc.value.get("metadata")
+    if not isinstance(metadata, dict):
+        raise doc.wrong(("metadata",), "wanted keys with values, name among them")
+    name = metadata.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        text = f"wanted a name of lower case letters, digits, '-' and '.', found {name!r:.80}"
+        raise doc.wrong(("metadata", "name"), text)
+    return name
+
+
+def times_of(doc: Document) -> Times:
+    """When a pod comes and goes; SettingsError for what is no time."""
+    at, delete = time_of(doc, "at") or 0, time_of(doc, "delete")
+    if delete is not None and delete <= at:
+        raise doc.wrong(("delete",), f"{delete}s is not after at: {at}s")
+    return at, delete
+
+
+def time_of(doc: Document, key: str) -> int | None:
+    """Seconds; None where nothing is written."""
+    value = doc.value.get(key)
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value < 10**9:
+        return value
+    match = _TIME.fullmatch(value) if isinstance(value, str) and value else None
+    if match is None:
+        raise doc.wrong((key,), f"{value!r:.40}: write a time as 90s, 5m or 1h30m")
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return hours * 3600 + minutes * 60 + seconds

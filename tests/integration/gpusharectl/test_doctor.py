@@ -1,0 +1,134 @@
+"""The doctor against answers that a real cluster does not give: nothing of them ends it."""
+
+import datetime as dt
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from gpushare.errors import SettingsError, Unreachable
+from gpusharectl.doctor import certificate, over_tls
+from gpusharectl.doctor.command import CHECKS
+from gpusharectl.doctor.facts import Facts
+from gpusharectl.doctor.findings import Severity, examine
+from gpusharectl.doctor.gather import gather
+from gpusharectl.options import Target
+from tests.fakes.certificates import certificate as make
+from tests.integration.kube.apiserver import FrontDoor
+from tests.unit.gpusharectl.doctor.clusters import node, own
+
+pytestmark = pytest.mark.integration
+
+NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
+LISTS = {
+    "/api/v1/nodes": [node("n1")],
+    "/api/v1/pods": [own("gpushare-deviceplugin", "n1"), own("gpushare-extender", "n1")],
+}
+
+
+async def facts(tmp_path: Path, answer: web.Response | Exception, **more) -> Facts:
+    """What is gathered where nodes and pods are listed and all else is answered like this."""
+    door = FrontDoor()
+
+    async def by_path(request: web.Request) -> web.Response:
+        if request.path in LISTS:
+            page = {"items": LISTS[request.path], "metadata": {}}
+            return web.Response(body=msgspec.json.encode(page))
+        return web.Response(status=answer.status, body=answer.body)
+
+    door.answers = [by_path]
+    target = Target(None, None, "gpushare-system")
+    async with door.connect(tmp_path) as kube:
+        found = {"scheduler_url": None, **more}
+        return await gather(target, kube, version="0.1.0", now=NOW, **found)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"<html>login</html>"),
+        (200, b"[]"),
+        (200, b"{}"),
+        (200, b'{"items": [7], "spec": 1, "status": [], "metadata": {}, "data": "x"}'),
+        (200, b'{"version": 3, "gitVersion": null}'),
+        (200, b"\xff\xfe"),
+        (200, b""),
+        (403, b'{"message": "no", "reason": "Forbidden"}'),
+        (404, b"not here"),
+        (500, b"oops"),
+    ],
+)
+async def test_an_answer_of_another_form_is_told_and_ends_nothing(tmp_path, status, body):
+    found = await facts(tmp_path, web.Response(status=status, body=body))
+    results = examine(found, CHECKS)
+    severities = {each.kind.severity for result in results for each in result.findings}
+    assert severities - {Severity.PROBLEM, Severity.WARNING} <= {Severity.UNCHECKED}
+    assert any(result.findings for result in results)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:10259", "kube-scheduler", "https://", "https://[::1", "https://h:x"]
+)
+async def test_a_url_that_cannot_be_used_is_the_users_to_hear(tmp_path, url):
+    with pytest.raises(SettingsError, match="--scheduler-url"):
+        await facts(tmp_path, web.Response(status=404), scheduler_url=url)
+
+
+@contextmanager
+def listener(folder: Path, answer: bytes, *, days: int = 5) -> Iterator[Path]:
+    """A listener with TLS on a Unix socket, which says ``answer`` to whoever comes."""
+    path = make(folder, "scheduler", days=days)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path, path.with_suffix(".key"))
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(folder / "socket"))
+        door.listen()
+
+        def serve() -> None:
+            connection, _ = door.accept()
+            with connection, context.wrap_socket(connection, server_side=True) as wrapped:
+                wrapped.settimeout(5)
+                if answer:
+                    wrapped.recv(4096)
+                    wrapped.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield folder / "socket"
+        thread.join()
+
+
+def own_certificate(folder: Path) -> tuple[str, str]:
+    path = make(folder, "me")
+    return str(path), str(path.with_suffix(".key"))
+
+
+def test_a_page_is_asked_for_over_a_unix_socket(tmp_path):
+    answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"
+    with listener(tmp_path, answer) as path:
+        assert over_tls.page(path, "/configz", own_certificate(tmp_path)) == (403, b"no")
+
+
+@pytest.mark.parametrize("days", [5, -1])
+def test_the_certificate_that_is_shown_is_read_expired_or_not(tmp_path, days):
+    with listener(tmp_path, b"", days=days) as path:
+        left = certificate.ends(over_tls.shown(path)) - dt.datetime.now(dt.UTC)
+    assert left < dt.timedelta(days=days)
+    assert left > dt.timedelta(days=days - 1)
+
+
+@pytest.mark.parametrize("answer", [b"\r\n\r\n", b"SSH-2.0\r\n"])
+def test_what_is_no_page_is_an_error(tmp_path, answer):
+    with listener(tmp_path, answer) as path, pytest.raises(Unreachable, match="/configz"):
+        over_tls.page(path, "/configz", own_certificate(tmp_path))
+
+
+def test_where_nobody_listens_is_an_error(tmp_path):
+    with pytest.raises(Unreachable):
+        over_tls.shown(tmp_path / "nobody")

@@ -1,0 +1,53 @@
+"""Whatever an installation brings, ``gpushare uninstall`` knows and takes away."""
+
+from typing import Any
+
+import pytest
+
+from deviceplugin import settings
+from gpusharectl import removal
+from tests.unit.daemonset.test_manifests import BASE, OVERLAYS, own
+
+KINDS = (*removal.POLICIES, *removal.PROGRAMS, *removal.REST)
+SYSTEM = "gpushare-system"
+
+
+def goes(described: dict[str, Any]) -> bool:
+    meta = described["metadata"]
+    if described["kind"] == "Namespace":
+        return bool(meta["name"] == SYSTEM)
+    where = meta.get("namespace", "")
+    return any(
+        kind.name == described["kind"]
+        and (SYSTEM if kind.namespace == "*" else kind.namespace) == where
+        and kind.is_ours(meta["name"])
+        for kind in KINDS
+    )
+
+
+@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+def test_every_object_of_an_overlay_goes(render, folder):
+    assert [each for each in render(folder).all if not goes(each)] == []
+
+
+@pytest.mark.parametrize("component", ["network-policy", "scheduler-name"])
+def test_every_object_of_a_component_goes(render_own, component):
+    assert [each for each in render_own(own(component)).all if not goes(each)] == []
+
+
+@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+def test_the_cleaner_has_the_plugins_folders_and_flags_that_it_takes(render, folder):
+    plugin = render(folder).one("DaemonSet", removal.PLUGIN)
+    made = removal.cleaner(plugin, ["n1", "n2"])["spec"]["template"]["spec"]
+    [container] = made["initContainers"]
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    volumes = {each["name"]: each["hostPath"]["path"] for each in made["volumes"]}
+    assert mounts.keys() == volumes.keys() == {"device-plugins", "cdi", "state"}
+    said = settings.read(container["command"][1:], {"NODE_NAME": "n1"})
+    assert said.cleans
+    assert str(said.device_plugin_dir) == mounts["device-plugins"]
+    assert str(said.cdi_dir) == mounts["cdi"]
+    assert volumes["state"] + "/" + said.state_dir.name == "/var/lib/gpushare"
+    assert str(said.state_dir.parent) == mounts["state"]
+    assert made["containers"][0]["image"] == container["image"]
+    assert "runtimeClassName" not in made

@@ -1,0 +1,80 @@
+"""An older plugin's devices are on the list for as long as their pod lives, and no longer."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from deviceplugin import answers
+from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.inheritance import Inheritance
+from deviceplugin.inventory import Terms
+from deviceplugin.node_cards import NodeCards
+from deviceplugin.pods import NodePods
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.driver import card
+from tests.fakes.pods import pod
+
+OLDER = [f"{card(0).uuid}-_-{number}" for number in range(3)]
+
+
+class Node:
+    def __init__(self, folder: Path) -> None:
+        self.cards = NodeCards(Terms(1024), None)
+        self.cards.seen([card(0)])
+        self.cards.adopt(None)
+        self.total = len(self.listed)
+        self.pods = NodePods()
+        self.checkpoint = folder / "checkpoint"
+        self.inheritance = Inheritance(self.cards, self.pods, CheckpointFile(self.checkpoint))
+
+    @property
+    def listed(self) -> set[str]:
+        sent = api_pb2.ListAndWatchResponse.FromString(self.cards.message or b"")
+        return {device.ID for device in sent.devices}
+
+    def holds(self, uid: str) -> None:
+        answer = answers.early({"NVIDIA_VISIBLE_DEVICES": "0"}).SerializeToString()
+        entry = {
+            "PodUID": uid,
+            "ContainerName": "main",
+            "ResourceName": "aliyun.com/gpu-mem",
+            "DeviceIDs": {"-1": OLDER},
+            "AllocResp": base64.b64encode(answer).decode(),
+        }
+        self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_they_are_listed_before_any_pod_is_known_and_while_theirs_lives(node: Node) -> None:
+    node.holds("uid-1")
+    node.inheritance.look()
+    assert set(OLDER) <= node.listed
+    node.pods.replaced([pod("a", 3, uid="uid-1", started=True)])
+    node.inheritance.look()
+    assert set(OLDER) <= node.listed
+    assert len(node.listed) == node.total
+
+
+def test_when_their_pod_is_gone_its_card_has_its_own_units_back(node: Node) -> None:
+    own = node.listed
+    node.holds("uid-1")
+    node.inheritance.look()
+    node.pods.replaced([])
+    node.inheritance.look()
+    assert node.listed == own
+    assert node.cards.once_inherited == set(OLDER), "the kubelet may be giving them away just now"
+
+
+def test_a_checkpoint_that_cannot_be_read_changes_nothing(node: Node) -> None:
+    node.holds("uid-1")
+    node.inheritance.look()
+    before = node.listed
+    node.checkpoint.write_text("{")
+    node.inheritance.look()
+    assert node.listed == before

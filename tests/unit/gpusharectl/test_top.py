@@ -1,0 +1,76 @@
+"""Who uses more than it asked for comes first; what is not known is not taken for nothing."""
+
+from rich.console import Console
+
+from gpusharectl import top
+from gpusharectl.samples import Samples
+from tests.builders import node
+
+LABELS = 'namespace="{0}",pod="{1}",card="0",uuid="GPU-0"'
+
+
+def page(*pods: tuple[str, int | None, int], others: str = "") -> Samples:
+    """A plugin's page: pod, used, asked."""
+    lines = []
+    for name, used, asked in pods:
+        labels = "{" + LABELS.format("default", name) + "}"
+        lines.append(f"gpushare_deviceplugin_pod_asked_mib{labels} {asked}.0")
+        if used is not None:
+            lines.append(f"gpushare_deviceplugin_pod_used_mib{labels} {used}.0")
+    return Samples("\n".join(lines) + f"\n{others}\n")
+
+
+def other(by: str, mib: int) -> str:
+    labels = f'{{card="0",uuid="GPU-0",by="{by}"}}'
+    return f"gpushare_deviceplugin_others_used_mib{labels} {mib}\n"
+
+
+def test_the_worst_comes_first_and_then_who_uses_most():
+    rows = top.pod_rows(
+        {
+            "n1": page(("modest", 10, 100), ("busy", 90, 100), ("silent", None, 100)),
+            "n2": page(("greedy", 130, 100), ("over", 110, 100)),
+        }
+    )
+    assert [row.pod for row in rows] == ["greedy", "over", "busy", "modest", "silent"]
+    assert [row.over_mib for row in rows] == [30, 10, 0, 0, 0]
+    assert rows[-1].used_mib is None
+
+
+def test_a_card_has_what_its_pods_and_others_use():
+    measured = page(("a", 10, 4), ("b", 1, 4), others=other("host", 300) + other("unknown", 0))
+    (first, second) = top.card_rows({"n1": measured}, [node("n1", 8, 8), node("n2", 8)])
+    assert (first.pods_used_mib, first.pods_asked_mib, first.over_mib) == (11, 8, 3)
+    assert (first.host_used_mib, first.ended_pods_used_mib, first.unknown_used_mib) == (
+        300,
+        None,
+        0,
+    )
+    assert (second.card, second.pods_used_mib) == ("1", 0)
+
+
+def test_a_card_of_which_one_pod_is_not_told_has_no_sum():
+    (row,) = top.card_rows({"n1": page(("a", 10, 4), ("b", None, 4))}, [node("n1", 8)])
+    assert row.pods_used_mib is None
+    assert row.pods_asked_mib == 8
+
+
+def test_a_plugin_that_does_not_measure_is_told_from_one_without_pods():
+    assert not top.is_measured(Samples("gpushare_deviceplugin_registered 1\n"))
+    assert top.is_measured(Samples(other("host", 0)))
+
+
+def test_nodes_that_are_not_measured_are_named_with_the_reason(capsys):
+    without = (top.Unmeasured("n1", "off"), top.Unmeasured("n2", "off"), top.Unmeasured("n3", "-"))
+    console = Console(width=80)
+    top.show([], top.Measured({"n4": Samples()}, without), console)
+    said = capsys.readouterr().out
+    assert "No pod holds a share" in said
+    assert "Not measured on n1, n2: off." in said
+
+
+def test_more_than_asked_is_seen_without_colour(capsys):
+    measured = top.Measured({"n1": page(("greedy", 130, 100))}, ())
+    top.show(top.pod_rows(measured.pages), measured, Console(width=100, no_color=True))
+    assert "130" in (said := capsys.readouterr().out)
+    assert "30" in said.replace("130", "")
