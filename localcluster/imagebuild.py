@@ -175,14 +175,16 @@ class _Builder:
         self._run("push", "--quiet", f"{_IMAGE}:{key}", f"docker-archive:{partial}:{name}")
         partial.rename(archive)
 
-    def forget(self, keys: Iterable[str]) -> None:
-        """Remove what was built for these keys."""
+    def forget(self, keys: Sequence[str]) -> None:
+        """Remove what was built for these keys, and stages that no image is made of."""
         for key in keys:
             (self.folder / f"{key}.tar").unlink(missing_ok=True)
             there = self._run("images", "--format={{.Name}}:{{.Tag}}").split()
             names = [each for each in (f"{_IMAGE}:{key}", f"{_PACKAGES}:{key}") if each in there]
             if names:
                 self._run("rmi", *names)
+        if keys:
+            self._run("rmi", "--prune")
 
     def _base(self) -> str:
         codename = _codename(Path("/etc/os-release").read_text(encoding="utf-8"))
