@@ -211,7 +211,9 @@ class _Builder:
         mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
         driver = "overlay" if snapshotter_for(self.folder, mountinfo) == "overlayfs" else "vfs"
         own = [f"--root={self.folder}/storage", f"--runroot={self.folder}/run"]
-        return _told(["buildah", *own, f"--storage-driver={driver}", *map(str, words)])
+        # It leaves mounts of its storage behind; in a namespace of its own they end with it.
+        apart = ["unshare", "--mount", "--propagation", "private", "buildah"]
+        return _told([*apart, *own, f"--storage-driver={driver}", *map(str, words)])
 
 
 _IMAGE: Final = "localhost/gpushare"
