@@ -10,11 +10,12 @@ import yaml
 from msgspec import inspect
 
 from extender.configuration import Configuration, Problem, Unusable
-from gpushare.errors import SettingsError
+from gpushare.errors import UNCONSTRUCTABLE, SettingsError
 
 MAX_BYTES: Final = 2**20
 MAX_SHOWN: Final = 20
 MAX_DEPTH: Final = 20
+MAX_PLACES: Final = 10_000  # aliases make billions of a few lines
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _WANTED: Final[dict[type[inspect.Type], tuple[tuple[type, ...], str]]] = {
     inspect.IntType: ((int,), "a whole number"),  # which True is not
@@ -48,7 +49,7 @@ def parse(content: bytes) -> Configuration:
         if found:
             raise _unusable(found, lines)
         value = yaml.safe_load(content)
-    except (yaml.YAMLError, ValueError, RecursionError) as err:
+    except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         raise SettingsError(f"\n  no YAML: {_one_line(err)}") from err
     value = {} if value is None else value
     found = list(_problems(value, inspect.type_info(Configuration), ""))
@@ -89,13 +90,19 @@ def _repeated(node: yaml.Node, place: str, lines: dict[str, int], depth: int) ->
             if below in lines:
                 yield below, f"is there twice, again on line {line}"
                 continue
-            lines[below] = line
+            _note(lines, below, line)
             yield from _repeated(value, below, lines, depth + 1)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
             below = f"{place}[{number}]"
-            lines[below] = value.start_mark.line + 1
+            _note(lines, below, value.start_mark.line + 1)
             yield from _repeated(value, below, lines, depth + 1)
+
+
+def _note(lines: dict[str, int], place: str, line: int) -> None:
+    lines[place] = line
+    if len(lines) > MAX_PLACES:
+        raise SettingsError(f"\n  {place} (line {line}): more than {MAX_PLACES} values")
 
 
 def _problems(value: Any, kind: inspect.Type, place: str) -> Iterator[Problem]:

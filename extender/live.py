@@ -78,27 +78,30 @@ class Live:
         return self._told.now
 
     def look(self) -> Iterator[None]:
-        """Learn what has changed in the cluster since the last look, in steps that are short."""
+        """Learn what has changed in the cluster since the last look, in steps that are short.
+
+        What a look that was given up has not come to is looked at by the next one.
+        """
         ledger, leads = self._known.ledger, self._leads()
-        seen, self._nodes_seen = self._nodes_seen, ledger.changes.now
-        names: Iterable[str] | None = ledger.changes.since(seen)
+        now = ledger.changes.now
+        names: Iterable[str] | None = ledger.changes.since(self._nodes_seen)
         if names is None:
             held = {share.node for share in ledger.shares()}
             names = {*ledger.nodes(), *self._known.unreadable, *held, *self._keys(_NODE)}
         for name in names:
             yield
             self._put(_NODE + name, self._node(name))
-        seen, self._pods_seen = self._pods_seen, self._known.queue.now
-        uids: Iterable[str] | None = self._known.queue.since(seen)
+        self._nodes_seen, now = now, self._known.queue.now
+        uids: Iterable[str] | None = self._known.queue.since(self._pods_seen)
         if uids is None:
             uids = [*self._known.pod_uids(), *self._keys(_POD)]
         elif leads != self._did_lead:
             uids = {*uids, *self._keys(_POD)}
-        self._did_lead = leads
         for place, uid in enumerate(uids):
             if place % PODS_A_STEP == 0:
                 yield
             self._put(_POD + uid, self._pod(uid, leads))
+        self._pods_seen, self._did_lead = now, leads
 
     def events(self, seen: int) -> Iterator[bytes]:
         """What to tell somebody who has seen so much, as server-sent events of CHUNK_BYTES or so.

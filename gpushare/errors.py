@@ -22,6 +22,11 @@ import msgspec
 
 # What msgspec raises for bytes from outside; a text that is no UTF-8 has an error of its own kind.
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# What PyYAML lets through beside its own YAMLError: a value that is not what its tag says, a date
+# that there is not, a text that is nested too deep.
+UNCONSTRUCTABLE: Final = (
+    ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError,
+)  # fmt: skip
 
 
 class GpushareError(Exception):

@@ -63,7 +63,10 @@ class Asking:
     async def what_if(self, pod: Mapping[str, Any], count: int) -> what_if.Answer:
         """Where so many of it would fit. SettingsError for what is no such pod."""
         body = {"pod": pod, "count": count}
-        question, extras = _question(msgspec.json.encode(body))
+        try:
+            question, extras = _question(msgspec.json.encode(body))
+        except TypeError as err:  # YAML has keys that JSON has not
+            raise SettingsError(f"this is no pod: {err}") from err
         if self._extender is None:
             found = ended(what_if.answer(await self._lists(), question, extras))
             found.not_checked.append(UNKNOWN_HERE)

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from gpushare.errors import SettingsError
+from gpusharectl.simulate.documents import read
 
 # kind: where its pod's template is, and how many it makes.
 _WORKLOADS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
@@ -30,15 +29,11 @@ class Wanted:
     skipped: tuple[str, ...]
 
 
-def wanted(text: str, source: str) -> Wanted:
+def wanted(content: bytes, source: str) -> Wanted:
     """The one workload of a manifest. SettingsError where there is none, or more than one."""
-    try:
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
-    except yaml.YAMLError as err:
-        raise SettingsError(f"{source} is no YAML: {' '.join(str(err).split())}") from err
     flat: list[Any] = []
-    for each in documents:
-        items = each.get("items") if isinstance(each, dict) and each.get("kind") == "List" else None
+    for each in (found.value for found in read(source, content)):
+        items = each.get("items") if each.get("kind") == "List" else None
         flat += items if isinstance(items, list) else [each]
     found: list[Wanted] = []
     skipped: list[str] = []

@@ -10,7 +10,7 @@ import click
 import yaml
 
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import SettingsError
+from gpushare.errors import UNCONSTRUCTABLE, SettingsError
 from gpusharectl import scheduler_settings as settings
 
 _MAX_BYTES: Final = 2**20
@@ -198,5 +198,5 @@ def _read(path: Path) -> Any:
         raise SettingsError(f"has more than {_MAX_BYTES} bytes: it is no configuration")
     try:
         return yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError, RecursionError) as err:
+    except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         raise SettingsError(f"is no YAML: {' '.join(str(err).split())}") from err

@@ -19,6 +19,7 @@ from gpusharectl.manifest import wanted
 from gpusharectl.options import Target, asks_an_extender
 from gpusharectl.terminal import document, output, show
 
+MAX_FILE: Final = 4 * 2**20
 _CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses/"
 
 
@@ -41,11 +42,10 @@ async def command(target: Target, file: IO[bytes], count: int | None, output: st
 
     Nothing is made or reserved. The exit code is 1 where not all of them fit.
     """
-    try:
-        text = file.read().decode()
-    except UnicodeDecodeError as err:
-        raise SettingsError(f"{file.name} is no text: {err}") from err
-    found = wanted(text, file.name)
+    content = file.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise SettingsError(f"{file.name} has more than {MAX_FILE} bytes: it is no manifest of one")
+    found = wanted(content, file.name)
     number = count or found.count
     if number > MOST_PODS:
         raise SettingsError(f"{found.what} makes {number} pods: write --count, {MOST_PODS} at most")

@@ -8,7 +8,7 @@ import msgspec
 import yaml
 
 from gpushare.contract import RESOURCE_MEMORY
-from gpushare.errors import ApiError, NotFound, RecordError
+from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
 from gpushare.kube.client import Kube, lease_path
 from gpusharectl.doctor import answers, certificate
 from gpusharectl.doctor.access import account, needed
@@ -154,7 +154,7 @@ def _unit(text: str) -> str:
     """The memoryUnit of an extender's configuration file; RecordError where it is no such."""
     try:
         found = yaml.safe_load(text) or {}
-    except yaml.YAMLError as err:
+    except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         raise RecordError(f"the extender's configuration cannot be read: {err}") from err
     if not isinstance(found, dict):
         raise RecordError("the extender's configuration cannot be read: it is no mapping")

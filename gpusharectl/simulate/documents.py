@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import yaml
 
-from gpushare.errors import SettingsError
+from gpushare.errors import UNCONSTRUCTABLE, SettingsError
 from gpusharectl.simulate.kubernetes_keys import Path
 
 MAX_DEPTH: Final = 60
+MAX_REPEATED: Final = 100_000  # values that aliases stand for: a few lines can make them billions
 _PLAIN: Final = 500  # brackets that cannot be too deep for the stack
 _INDENTED: Final = re.compile(rb" {400}|(?:[-?:][ \t]+){50}")
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -65,6 +66,7 @@ def read(file: str, content: bytes) -> Iterator[Document]:
             root = loader.get_node()
             line = root.start_mark.line + 1
             _check(file, root, set(), 0)
+            _check_aliases(file, root)
             value = loader.construct_document(root)
             if value is None:
                 continue
@@ -77,7 +79,7 @@ def read(file: str, content: bytes) -> Iterator[Document]:
         mark = err.problem_mark or err.context_mark
         line = mark.line + 1 if mark is not None else 1
         raise SettingsError(f"{file}:{line}: no YAML: {err.problem or err.context}") from err
-    except (yaml.YAMLError, ValueError, RecursionError) as err:
+    except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         text = " ".join(str(err).split())[:200]
         raise SettingsError(f"{file}:1: no YAML: {text or 'nested too deep'}") from err
 
@@ -127,6 +129,35 @@ def _check(file: str, node: yaml.Node, seen: set[int], depth: int) -> None:
         for key, value in node.value:
             _check(file, key, seen, depth + 1)
             _check(file, value, seen, depth + 1)
+
+
+def _check_aliases(file: str, root: yaml.Node) -> None:
+    """Refuse what is small here and has no end, or hardly one, when it is written out."""
+    sizes: dict[int, int | None] = {}  # by node; None while it is being counted
+    repeated = 0
+
+    def size(node: yaml.Node) -> int:
+        nonlocal repeated
+        line = node.start_mark.line + 1
+        if id(node) in sizes:
+            known = sizes[id(node)]
+            if known is None:
+                raise SettingsError(f"{file}:{line}: an alias means what it is itself a part of")
+            repeated += known
+            if repeated > MAX_REPEATED:
+                text = f"aliases stand for more than {MAX_REPEATED} values"
+                raise SettingsError(f"{file}:{line}: {text}")
+            return known
+        sizes[id(node)] = None
+        found = 1
+        if isinstance(node, yaml.SequenceNode):
+            found += sum(map(size, node.value))
+        elif isinstance(node, yaml.MappingNode):
+            found += sum(size(key) + size(value) for key, value in node.value)
+        sizes[id(node)] = found
+        return found
+
+    size(root)
 
 
 def _check_keys(file: str, node: yaml.MappingNode) -> None:

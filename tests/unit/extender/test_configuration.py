@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -175,6 +176,18 @@ def test_tokens_never_cross_a_network_in_the_clear():
 def test_what_is_no_yaml_is_refused_in_one_line(text):
     (said,) = problems(text)
     assert said.startswith(("no YAML", "a (line 1)"))
+
+
+@pytest.mark.parametrize("text", ["a: !!bool maybe", "a: !!timestamp never", 'a: !!int ""'])
+def test_a_value_that_is_not_what_its_tag_says_is_no_yaml(text):
+    assert "no YAML" in problems(text)[0]
+
+
+def test_aliases_that_stand_for_billions_of_values_are_refused_at_once():
+    text = "a: &a [x]\n" + "".join(
+        f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdefghijk")
+    )
+    assert "more than 10000 values" in problems(text)[0]
 
 
 def test_no_section_can_be_made_that_the_file_could_not_say():

@@ -184,6 +184,21 @@ def test_each_step_looks_at_one_node_or_a_few_pods(bench, live):
     assert sum(1 for _ in live.look()) == 101 + 2
 
 
+@pytest.mark.parametrize("steps", range(5))
+def test_what_a_look_that_was_given_up_did_not_come_to_is_seen_by_the_next(bench, live, steps):
+    viewer = Viewer(live).look()
+    for name in ("n1", "n2"):
+        bench.cluster.node_changed(node(name, 16))
+    bench.add(bound("a"), waiting("w"))
+    given_up = live.look()
+    for _ in range(steps):
+        next(given_up, None)
+    given_up.close()  # as when who looked for all has left
+    viewer.look()
+    assert (set(viewer.nodes), set(viewer.pods)) == ({"n", "n1", "n2"}, {"uid-w"})
+    assert held(viewer) == [["a"], []]
+
+
 _steps = st.lists(
     st.tuples(
         st.sampled_from(("bind", "wait", "delete", "ask", "node", "gone", "look", "late")),

@@ -214,7 +214,17 @@ def test_a_configuration_that_cannot_go_with_the_extender_is_refused(document, s
     assert said in refused(document)
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: 1\na: 2\n", "a: 1\n---\nb: 1\n", "a: !!python/x y"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [",
+        "a: 1\na: 2\n",
+        "a: 1\n---\nb: 1\n",
+        "a: !!python/x y",
+        "a: !!bool maybe",
+        "a: !!timestamp never",
+    ],
+)
 def test_a_file_that_is_no_yaml_is_refused_by_its_name(text):
     result = asked("--merge", "-", text=text)
     assert result.exit_code == 2
