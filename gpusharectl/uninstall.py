@@ -15,6 +15,7 @@ from gpushare.errors import ApiError, Conflict, NotFound, RecordError
 from gpushare.inventory import of_node
 from gpushare.kube.client import Kube
 from gpushare.objects import Node, Pod
+from gpushare.words import counted
 from gpusharectl import removal
 from gpusharectl.exits import No
 from gpusharectl.options import Target, asks_a_cluster
@@ -100,7 +101,8 @@ class _Uninstall:
         self._say_plan(found, nodes, holders, waiting)
         if holders and not self._wishes.drains:
             raise No(
-                f"{len(holders)} pods hold shares: {_named(holders)}. Delete them, or say --drain"
+                f"shares are held by {counted(len(holders), 'pod')}: {_named(holders)}. "
+                f"Delete them, or say --drain"
             )
         if self._wishes.is_dry:
             return
@@ -112,8 +114,8 @@ class _Uninstall:
         waiting = removal.waiting(await all_pods(self._kube))
         if waiting:
             click.echo(
-                f"{len(waiting)} pods wait that ask for {RESOURCE_MEMORY}, and nothing places them "
-                f"any more: {_named(waiting)}",
+                f"nothing places pods that ask for {RESOURCE_MEMORY} any more, and "
+                f"{counted(len(waiting), 'pod')} of them wait: {_named(waiting)}",
                 err=True,
             )
 

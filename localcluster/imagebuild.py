@@ -28,6 +28,8 @@ KEPT: Final = 4
 KEPT_SECONDS: Final = 3600.0
 """Never removed within this time of its last use: another cluster may be about to read it."""
 
+_IMAGE: Final = "localhost/gpushare"
+_PACKAGES: Final = "localhost/gpushare-packages"
 _BASE_PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 _UNUSED: Final = (
     "var/cache/apt",
@@ -214,10 +216,6 @@ class _Builder:
         # It leaves mounts of its storage behind; in a namespace of its own they end with it.
         apart = ["unshare", "--mount", "--propagation", "private", "buildah"]
         return _told([*apart, *own, f"--storage-driver={driver}", *map(str, words)])
-
-
-_IMAGE: Final = "localhost/gpushare"
-_PACKAGES: Final = "localhost/gpushare-packages"
 
 
 def _certificates() -> list[str]:
