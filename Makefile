@@ -26,7 +26,7 @@ cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it
 	@$(RUN) python -m localcluster up --gpushare --nodes 3
 
 down: setup  ## take it down again, and what a demo or test run may have left
-	@for name in gpushare gpushare-demo gpushare-tests gpushare-image gpushare-trials gpushare-replicas gpushare-bench; do $(RUN) python -m localcluster down --name $$name; done
+	@$(RUN) python -m localcluster down --all
 
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
