@@ -15,7 +15,7 @@ WORKDIR /src
 COPY pyproject.toml uv.lock ./
 # Compiled now, for the result is read-only; but for 50 MB of models that nothing here imports.
 RUN /opt/uv/bin/uv sync --frozen --no-default-groups --all-extras --no-install-project && \
-    python3 -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/' /opt/gpushare/lib
+    python3 -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/[a-z]' /opt/gpushare/lib
 
 FROM packages AS build
 COPY README.md LICENSE ./

@@ -2,11 +2,17 @@
 
 import sys
 
-from deviceplugin import app, settings
-from deviceplugin.clean import clean
-from deviceplugin.nvml import Nvml, NvmlProcesses
 from gpushare.lifetime import run
-from gpushare.telemetry import logs
+
+try:
+    from deviceplugin import app, settings
+    from deviceplugin.clean import clean
+    from deviceplugin.nvml import Nvml, NvmlProcesses
+    from gpushare.telemetry import logs
+except ModuleNotFoundError as err:  # installed for the command line alone
+    sys.exit(
+        f"gpushare-deviceplugin: {err.name} is not there: pip install '.[deviceplugin]' brings it"
+    )
 
 
 def main() -> int:

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from extender import app
-from extender.configuration_file import load
 from gpushare.errors import SettingsError
 from gpushare.lifetime import run
-from gpushare.telemetry import logs
-from gpushare.telemetry.health import version
+
+try:
+    from extender import app
+    from extender.configuration_file import load
+    from gpushare.telemetry import logs
+    from gpushare.telemetry.health import version
+except ModuleNotFoundError as err:  # installed for the command line alone
+    sys.exit(f"gpushare-extender: {err.name} is not there: pip install '.[extender]' brings it")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from gpushare.answers.inspect import Device, NodeView
 from gpushare.cards import Health
+from gpushare.words import counted
 from gpusharectl.sight import Sight
 from gpusharectl.terminal import unit_name
 
@@ -114,7 +115,7 @@ def _card(node: NodeView, card: Device, sight: Sight, columns: _Columns, *, wide
     if over > 0:
         line.append(f"  {over} more than it has", style="bold red")
     if wide:
-        line.append(f"  {card.reserved} reserved  {_count(len(card.pods), 'pod')}", style="dim")
+        line.append(f"  {card.reserved} reserved  {counted(len(card.pods), 'pod')}", style="dim")
         line.append(f"  {card.model or '-'}  {card.uuid}", style="dim")
     return line
 
@@ -143,7 +144,7 @@ def _summary(sight: Sight) -> Text:
     found, unit = sight.summary, unit_name(sight.unit_mib)
     at_most = "" if sight.complete else "at most "
     line = Text(
-        f"{_count(found.nodes, 'node')}, {_count(found.cards, 'GPU')}: {found.total} {unit}, "
+        f"{counted(found.nodes, 'node')}, {counted(found.cards, 'GPU')}: {found.total} {unit}, "
         f"{found.used} used, {at_most}{found.free} free"
     )
     if found.reserved:
@@ -153,9 +154,5 @@ def _summary(sight: Sight) -> Text:
             f"; the largest free part of one GPU is {best.units} ({best.node} GPU {best.card})"
         )
     if found.waiting:
-        line.append(f"; {_count(found.waiting, 'pod')} without a node", style="yellow")
+        line.append(f"; {counted(found.waiting, 'pod')} without a node", style="yellow")
     return line
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")

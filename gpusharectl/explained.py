@@ -10,6 +10,7 @@ from rich.text import Text
 from gpushare.answers.explain import CardView, Holder, NodeView, PodView
 from gpushare.answers.what_if import Answer
 from gpushare.placement import reasons
+from gpushare.words import counted
 from gpusharectl import outlook
 
 # What a node's reason means where it is said of one GPU.
@@ -120,7 +121,8 @@ def _bound(found: Explained) -> Iterator[Text]:
 
 def _judged(pod: PodView, now: dt.datetime) -> Iterator[Text]:
     total = len(pod.nodes) + pod.nodes_left_out
-    yield Text(f"of {total} nodes with shared GPUs, by their GPUs {pod.fitting_nodes} would do:")
+    nodes = counted(total, "node")
+    yield Text(f"of {nodes} with shared GPUs, by their GPUs {pod.fitting_nodes} would do:")
     yield from outlook.counted(pod.reasons)
     if pod.forbidden:
         yield Text("kube-scheduler's own rules keep it off:")
@@ -128,7 +130,7 @@ def _judged(pod: PodView, now: dt.datetime) -> Iterator[Text]:
     for node in pod.nodes:
         yield from _node(node, now)
     if pod.nodes_left_out:
-        yield Text(f"and {pod.nodes_left_out} more nodes (--nodes)", style="dim")
+        yield Text(f"and {counted(pod.nodes_left_out, 'more node')} (--nodes)", style="dim")
 
 
 def _node(node: NodeView, now: dt.datetime) -> Iterator[Text]:
@@ -184,6 +186,6 @@ def _helps(answer: Answer) -> Iterator[Text]:
     if answer.fits:
         where = ", ".join(f"{each.node} {outlook.gpus(each.cards)}" for each in answer.places)
         yield Text(f"it would fit now: {where}")
-        yield Text(f"not checked: {'; '.join(answer.not_checked)}", style="dim")
+        yield from outlook.unchecked(answer)
     else:
         yield from outlook.victims(answer.would_have_to_go)

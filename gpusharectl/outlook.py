@@ -23,7 +23,14 @@ def draw(answer: Answer) -> Iterator[Text]:
         yield Text("why not, by number of nodes:" if asked == 1 else "why not one more:")
         yield from counted(answer.reasons)
         yield from victims(answer.would_have_to_go)
-    yield Text(f"not checked: {'; '.join(answer.not_checked)}", style="dim")
+    yield from unchecked(answer)
+
+
+def unchecked(answer: Answer) -> Iterator[Text]:
+    """What may keep the pod away all the same."""
+    yield Text("not checked:", style="dim")
+    for each in answer.not_checked:
+        yield Text(f"  {each}", style="dim")
 
 
 def victims(eviction: EvictionView | None) -> Iterator[Text]:

@@ -6,6 +6,7 @@ kube-scheduler asked, and its settings.
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from gpushare import inventory, records
 from gpushare.cards import Request
@@ -18,7 +19,7 @@ from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict import cards_of
 
-GIB: int = 1024
+GIB: Final = 1024
 
 
 class Seen:

@@ -218,7 +218,9 @@ async def measure(kube: Kube, system: str, nodes: Iterable[Node]) -> Measured:
         elif is_measured(answer):
             pages[name] = answer
         else:
-            without.append(Unmeasured(name, f"its plugin runs without --process-memory: {HOW}"))
+            without.append(
+                Unmeasured(name, f"the plugin there runs without --process-memory: {HOW}")
+            )
     return Measured(pages, tuple(sorted(without, key=lambda each: each.node)))
 
 

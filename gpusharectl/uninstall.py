@@ -15,6 +15,7 @@ from gpushare.errors import ApiError, Conflict, NotFound, RecordError
 from gpushare.inventory import of_node
 from gpushare.kube.client import Kube
 from gpushare.objects import Node, Pod
+from gpushare.words import counted
 from gpusharectl import removal
 from gpusharectl.exits import No
 from gpusharectl.options import Target, asks_a_cluster
@@ -100,7 +101,8 @@ class _Uninstall:
         self._say_plan(found, nodes, holders, waiting)
         if holders and not self._wishes.drains:
             raise No(
-                f"{len(holders)} pods hold shares: {_named(holders)}. Delete them, or say --drain"
+                f"shares are held by {counted(len(holders), 'pod')}: {_named(holders)}. "
+                f"Delete them, or say --drain"
             )
         if self._wishes.is_dry:
             return
@@ -108,12 +110,12 @@ class _Uninstall:
             click.confirm("Go on?", abort=True)
         if holders:
             await self._drain(nodes)
-        await self._remove(nodes)
+        await self._remove(nodes, waits=self._wishes.waits and bool(found or nodes))
         waiting = removal.waiting(await all_pods(self._kube))
         if waiting:
             click.echo(
-                f"{len(waiting)} pods wait that ask for {RESOURCE_MEMORY}, and nothing places them "
-                f"any more: {_named(waiting)}",
+                f"nothing places pods that ask for {RESOURCE_MEMORY} any more, and "
+                f"{counted(len(waiting), 'pod')} of them wait: {_named(waiting)}",
                 err=True,
             )
 
@@ -143,7 +145,7 @@ class _Uninstall:
         if waiting:
             click.echo(f"Pods that wait for a share: {_named(waiting)}")
 
-    async def _remove(self, nodes: Sequence[Node]) -> None:
+    async def _remove(self, nodes: Sequence[Node], *, waits: bool) -> None:
         for kind in removal.POLICIES:
             await self._delete_all(kind)
         has_cleaner = await self._start_cleaner(nodes)
@@ -159,7 +161,7 @@ class _Uninstall:
             await self._delete_all(kind)
         for path in releases:
             await self._delete(path)
-        if self._wishes.waits:
+        if waits:
             await self._until_forgotten()
         if not self._wishes.keeps_namespace and self._system not in _NEVER:
             path = f"/api/v1/namespaces/{self._system}"

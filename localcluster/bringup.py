@@ -104,7 +104,8 @@ def bring_up(plan: Plan, progress: Progress) -> None:
             if plan.control_plane:
                 staticpod.await_ready(api, plan.control_plane.name)
             _await_service_account(state, api)
-    say(f"up: {len(plan.nodes)} nodes and {len(plan.paper_nodes)} paper nodes are Ready")
+    paper = f" and {len(plan.paper_nodes)} paper nodes" if plan.paper_nodes else ""
+    say(f"up: {len(plan.nodes)} nodes{paper} are Ready")
 
 
 def _record(plan: Plan, addresses: NetworkPlan) -> None:

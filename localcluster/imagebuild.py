@@ -28,6 +28,8 @@ KEPT: Final = 4
 KEPT_SECONDS: Final = 3600.0
 """Never removed within this time of its last use: another cluster may be about to read it."""
 
+_IMAGE: Final = "localhost/gpushare"
+_PACKAGES: Final = "localhost/gpushare-packages"
 _BASE_PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 _UNUSED: Final = (
     "var/cache/apt",
@@ -175,14 +177,16 @@ class _Builder:
         self._run("push", "--quiet", f"{_IMAGE}:{key}", f"docker-archive:{partial}:{name}")
         partial.rename(archive)
 
-    def forget(self, keys: Iterable[str]) -> None:
-        """Remove what was built for these keys."""
+    def forget(self, keys: Sequence[str]) -> None:
+        """Remove what was built for these keys, and stages that no image is made of."""
         for key in keys:
             (self.folder / f"{key}.tar").unlink(missing_ok=True)
             there = self._run("images", "--format={{.Name}}:{{.Tag}}").split()
             names = [each for each in (f"{_IMAGE}:{key}", f"{_PACKAGES}:{key}") if each in there]
             if names:
                 self._run("rmi", *names)
+        if keys:
+            self._run("rmi", "--prune")
 
     def _base(self) -> str:
         codename = _codename(Path("/etc/os-release").read_text(encoding="utf-8"))
@@ -209,11 +213,9 @@ class _Builder:
         mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
         driver = "overlay" if snapshotter_for(self.folder, mountinfo) == "overlayfs" else "vfs"
         own = [f"--root={self.folder}/storage", f"--runroot={self.folder}/run"]
-        return _told(["buildah", *own, f"--storage-driver={driver}", *map(str, words)])
-
-
-_IMAGE: Final = "localhost/gpushare"
-_PACKAGES: Final = "localhost/gpushare-packages"
+        # It leaves mounts of its storage behind; in a namespace of its own they end with it.
+        apart = ["unshare", "--mount", "--propagation", "private", "buildah"]
+        return _told([*apart, *own, f"--storage-driver={driver}", *map(str, words)])
 
 
 def _certificates() -> list[str]:

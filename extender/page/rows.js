@@ -18,7 +18,7 @@ export function element(tag, className = "", text = "", children = []) {
   return made;
 }
 
-export function cardsPerLine(width, cards) {
+function cardsPerLine(width, cards) {
   const fit = Math.max(1, Math.floor((width - BESIDE) / CARD_WIDTH));
   const lines = Math.ceil(cards / fit) || 1;
   return Math.ceil(cards / lines) || 1;

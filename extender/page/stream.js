@@ -3,7 +3,7 @@
 const SILENT_MS = 40_000; // the server says something every 15 s
 const SLOWEST_MS = 15_000;
 
-export class Refused extends Error {
+class Refused extends Error {
   constructor(status, text) {
     super(text);
     this.status = status;

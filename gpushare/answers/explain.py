@@ -18,9 +18,11 @@ from gpushare.placement import constraints
 from gpushare.placement.one_card import why_not_card
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.what_if import World
+from gpushare.words import counted
 
 NODES_SHOWN: Final = 20
 NODES_A_STEP: Final = 20
+_REASONS_SAID: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +259,19 @@ def _say(pod: Pod, view: PodView) -> None:
 def said(offered: int, reasons: dict[str, int], never_offered: int | None) -> str:
     """What was found when kube-scheduler last asked, in a sentence or two."""
     if not reasons:
-        return f"some of the {offered} nodes that kube-scheduler last asked about would do"
+        which = "the one node" if offered == 1 else f"some of the {offered} nodes"
+        return f"{which} that kube-scheduler last asked about would do"
     listed = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-    counted = "; ".join(f"{number}: {text}" for text, number in listed[:5])
-    more = f"; {len(listed) - 5} more reasons" if len(listed) > 5 else ""  # noqa: PLR2004
-    text = f"none of the {offered} nodes that kube-scheduler asked about would do ({counted}{more})"
+    told = "; ".join(f"{number}: {text}" for text, number in listed[:_REASONS_SAID])
+    left = len(listed) - _REASONS_SAID
+    more = f"; {counted(left, 'more reason')}" if left > 0 else ""
+    asked = " that kube-scheduler asked about would"
+    which = (
+        f"the one node{asked} not do" if offered == 1 else f"none of the {offered} nodes{asked} do"
+    )
+    text = f"{which} ({told}{more})"
     if never_offered:
-        text += f". It did not ask about {never_offered} nodes with shared GPUs"
+        text += f". It did not ask about {counted(never_offered, 'node')} with shared GPUs"
     return text
 
 

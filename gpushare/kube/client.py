@@ -156,6 +156,7 @@ class Kube:
             if kubeconfig is context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
                 config.load_incluster_config(client_configuration=settings)
             else:
+                _must_be_there(kubeconfig)
                 await config.load_kube_config(
                     config_file=kubeconfig,
                     context=context,
@@ -440,12 +441,24 @@ def default_namespace(kubeconfig: str | None = None, context: str | None = None)
         own = Path(_OWN_NAMESPACE)
         return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
     try:
+        _must_be_there(kubeconfig)
         every, current = config.kube_config.list_kube_config_contexts(kubeconfig)
     except Exception as err:  # the library lets through whatever its parts raise
         raise SettingsError(f"no usable kubeconfig: {err}") from err
     named = [each for each in every if each["name"] == context] if context else [current]
     found = named[0]["context"].get("namespace") if named else ""
     return str(found or "default")
+
+
+def _must_be_there(kubeconfig: str | None) -> None:
+    """Raise SettingsError where no file is: the library says only what such a one would lack."""
+    named = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+    paths = [path for path in named.split(os.pathsep) if path]
+    if not any(Path(path).expanduser().exists() for path in paths):
+        raise SettingsError(
+            f"there is no file {' or '.join(paths)}; "
+            f"--kubeconfig or the variable KUBECONFIG names one"
+        )
 
 
 def pod_path(namespace: str, name: str) -> str:

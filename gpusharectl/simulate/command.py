@@ -15,6 +15,7 @@ from gpushare.errors import SettingsError
 from gpushare.flags import parse_unit
 from gpushare.placement.rank import Policies
 from gpushare.wishes import CardPolicy, NodePolicy
+from gpushare.words import counted
 from gpusharectl.exits import No
 from gpusharectl.simulate import drawing, examples, page, view
 from gpusharectl.simulate.documents import Document, read
@@ -84,7 +85,7 @@ def simulate(
         raise SettingsError("nothing to simulate: wanted Nodes and Pods, found none")
     run = Run(scenario, policies)
     if step is not None and step > run.count:
-        raise SettingsError(f"--step {step}: there are {run.count} steps")
+        raise SettingsError(f"--step {step}: the steps are 1 to {run.count}")
     steps = run.steps(run.count if last else step)
     if html is not None or svg is not None:
         _write(run.head, list(steps), html, svg)
@@ -137,7 +138,9 @@ def _print_picture(head: view.Head, steps: Iterator[view.Step]) -> None:
         say(Text())
     for text in head.ignored:
         say(Text(f"Not looked at: {text}", "dim"))
-    say(Text(f"Not simulated: {'; '.join(head.not_simulated)}.", "dim"))
+    say(Text("Not simulated:", "dim"))
+    for text in head.not_simulated:
+        say(Text(f"  {text}", "dim"))
 
 
 def _print_json(head: view.Head, steps: Iterator[view.Step]) -> None:
@@ -152,7 +155,7 @@ def _print_json(head: view.Head, steps: Iterator[view.Step]) -> None:
 def _write(head: view.Head, steps: list[view.Step], html: str | None, svg: str | None) -> None:
     if html is not None:
         _save(html, page.draw(head, steps))
-        click.echo(f"{html}: {len(steps)} steps")
+        click.echo(f"{html}: {counted(len(steps), 'step')}")
     if svg is not None:
         _save(svg, drawing.draw(steps[-1]))
         click.echo(f"{svg}: step {steps[-1].number}")

@@ -5,6 +5,7 @@ from html import escape
 from textwrap import wrap
 from typing import Final
 
+from gpushare.words import counted
 from gpusharectl.simulate import view
 
 STYLE: Final = """
@@ -53,7 +54,7 @@ def draw(step: view.Step, colours: Colours | None = None, *, most: int = 40) -> 
     body, high = nodes(shown, step, colours or Colours())
     lines = list(_waiting(step))
     if len(shown) < len(step.nodes):
-        lines.insert(0, ("m", f"and {len(step.nodes) - len(shown)} more nodes"))
+        lines.insert(0, ("m", f"and {counted(len(step.nodes) - len(shown), 'more node')}"))
     lines = [(kind, line) for kind, text in lines for line in wrap(text, _LINE)]
     for place, (kind, text) in enumerate(lines):
         body += f'<text x="8" y="{high + 20 + 20 * place}" class="{kind}">{escape(text)}</text>\n'
@@ -156,7 +157,7 @@ def _waiting(step: view.Step) -> Iterator[tuple[str, str]]:
             yield "m", f"{node.name}: {node.why}"
         left = group.nodes_left_out + max(0, len(group.nodes) - _REASONS)
         if left:
-            yield "m", f"and {left} more nodes"
+            yield "m", f"and {counted(left, 'more node')}"
 
 
 def _told(shown: Iterable[view.Node]) -> str:

@@ -5,6 +5,7 @@ from html import escape
 from importlib import resources
 from typing import Final
 
+from gpushare.words import counted
 from gpusharectl.simulate import drawing, view
 from gpusharectl.simulate.drawing import Colours
 
@@ -59,7 +60,7 @@ def _step(step: view.Step, count: int, colours: Colours, most: int) -> str:
         f"<p>{escape(summary)}</p>",
         _items(happened),
         f'<div class="wide">{drawing.inline(shown, step, colours)}</div>',
-        f"<p>and {left} more nodes</p>" if left else "",
+        f"<p>and {counted(left, 'more node')}</p>" if left else "",
         *_waiting(step),
         "</section>",
     ]
@@ -81,7 +82,7 @@ def _waiting(step: view.Step) -> Iterator[str]:
             for node in group.nodes
         ]
         if group.nodes_left_out:
-            lines.append(f"and {group.nodes_left_out} more nodes")
+            lines.append(f"and {counted(group.nodes_left_out, 'more node')}")
         yield _items(lines)
     if len(step.waiting) > _WAITING:
         left = sum(len(group.pods) for group in step.waiting[_WAITING:])

@@ -7,6 +7,7 @@ from typing import Final
 from rich.text import Text
 
 from gpushare.placement.reasons import NO_ROOM
+from gpushare.words import counted
 from gpusharectl.simulate import view
 
 NODES_SHOWN: Final = 20
@@ -49,7 +50,7 @@ class Painter:
         for node in shown:
             yield from self._node(node, step)
         if len(shown) < len(step.nodes):
-            yield Text(f"and {len(step.nodes) - len(shown)} more nodes")
+            yield Text(f"and {counted(len(step.nodes) - len(shown), 'more node')}")
         yield from self._waiting(step)
 
     def _node(self, node: view.Node, step: view.Step) -> Iterator[Text]:
@@ -114,10 +115,10 @@ class Painter:
                 if free:
                     yield Text(f"      {free}", "dim")
             if group.nodes_left_out:
-                yield Text(f"    and {group.nodes_left_out} more nodes")
+                yield Text(f"    and {counted(group.nodes_left_out, 'more node')}")
         if len(step.waiting) > WAITING_SHOWN:
             left = sum(len(group.pods) for group in step.waiting[WAITING_SHOWN:])
-            yield Text(f"? and {left} more pods wait")
+            yield Text("? and 1 more pod waits" if left == 1 else f"? and {left} more pods wait")
 
     def _look(self, pod: view.Share, number: int) -> tuple[str, str]:
         """The style of a pod's part of a bar, and what fills it."""

@@ -22,6 +22,7 @@ from gpushare.errors import RequestError
 from gpushare.objects import Pod
 from gpushare.placement.rank import Policies
 from gpushare.placement.verdict import request_of
+from gpushare.words import counted
 from gpusharectl.simulate import view
 from gpusharectl.simulate.cluster import Cluster, Reasons
 from gpusharectl.simulate.scenario import PodEvent, Scenario
@@ -92,7 +93,7 @@ class Run:
             unit_mib=self.scenario.unit_mib,
             node_policy=self.policies.node.value,
             card_policy=self.policies.card.value,
-            not_simulated=(*NOT_SIMULATED, *(f"{text} ({n} pods)" for text, n in named)),
+            not_simulated=(*NOT_SIMULATED, *(f"{text} ({counted(n, 'pod')})" for text, n in named)),
             ignored=tuple(f"{text} ({n})" for text, n in sorted(self.scenario.ignored.items())),
         )
 

@@ -21,7 +21,11 @@ def test_a_pod_that_waits_is_told_why_and_what_would_help(gpushare: Gpushare, po
         found = pods.events("explained")
         return (
             None
-            if any("none of the 1 nodes" in each and NO_ROOM in each for each in found)
+            if any(
+                "the one node that kube-scheduler asked about would not do" in each
+                and NO_ROOM in each
+                for each in found
+            )
             else str(found)
         )
 

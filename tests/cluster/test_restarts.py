@@ -41,7 +41,9 @@ def rolled_out(pods: Workloads, name: str, replicas: int) -> list[str]:
 
 
 def restarts(pods: Workloads, name: str) -> int:
-    return sum(each["restartCount"] for each in pods.get(name)["status"]["containerStatuses"])
+    return sum(
+        each["restartCount"] for each in pods.get(name)["status"].get("containerStatuses", [])
+    )
 
 
 def wait_restarted(pods: Workloads, *names: str) -> None:

@@ -121,7 +121,7 @@ def test_after_it_the_cluster_is_as_it_was_before_gpushare_came(bare: Cluster) -
 
     refused = uninstall(bare)
     assert refused.returncode == 1
-    assert "2 pods hold shares: default/goes, default/stays" in refused.stderr
+    assert "shares are held by 2 pods: default/goes, default/stays" in refused.stderr
     assert "DaemonSet gpushare-deviceplugin" in refused.stdout
     planned = uninstall(bare, "--drain", "--dry-run")
     assert planned.returncode == 0

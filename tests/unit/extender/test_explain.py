@@ -111,7 +111,7 @@ async def test_what_kube_scheduler_asked_is_kept_and_what_it_never_offered_is_co
             reasons.NO_CARDS.text: 1,
         },
     }
-    assert "did not ask about 1 nodes" in found["says"]
+    assert "did not ask about 1 node with" in found["says"]
     assert found["fittingNodes"] == 1
     assert found["forbidden"] == {"taint k:NoSchedule is not tolerated": 1}
     # The node that was not offered has room, and its taint says why it was not.

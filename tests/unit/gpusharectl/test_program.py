@@ -22,7 +22,7 @@ import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.startswith({REFUSED!r}):
-            raise ModuleNotFoundError(name)
+            raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Refuse())
 """
@@ -44,6 +44,16 @@ def test_no_command_needs_the_libraries_of_either_half(tmp_path):
     assert {name for name in COMMANDS if f"\n  {name} " not in found.stdout} == set()
     refused = run(tmp_path, starts="forward import asyncio; import grpc; from os import getpid")
     assert "ModuleNotFoundError: grpc" in refused.stderr
+
+
+@pytest.mark.parametrize("half", ["extender", "deviceplugin"])
+def test_a_half_without_its_libraries_says_what_brings_them(tmp_path, half):
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    argv = [sys.executable, "-m", half]
+    found = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert f"pip install '.[{half}]' brings it" in found.stderr
+    assert (found.returncode, "Traceback" in found.stderr) == (1, False)
 
 
 @pytest.mark.parametrize("kind", [Sight, Summary, LargestFree, PodPlace, Explained, Running])

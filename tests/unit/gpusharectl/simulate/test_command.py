@@ -60,7 +60,7 @@ def test_each_step_is_drawn_with_the_pods_names_in_the_bars(scene):
 def test_one_step_alone_is_shown_where_it_is_asked_for(scene):
     assert simulate(scene, "--step", "2").count("\n── ") == 1
     assert "── 20s" in simulate(scene, "--last")
-    assert "there are 3 steps" in simulate(scene, "--step", "4", code=2)
+    assert "the steps are 1 to 3" in simulate(scene, "--step", "4", code=2)
     simulate(scene, "--step", "1", "--last", code=2)
 
 
