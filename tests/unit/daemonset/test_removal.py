@@ -1,5 +1,6 @@
 """Whatever an installation brings, ``gpushare uninstall`` knows and takes away."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def test_what_was_applied_for_prometheus_goes():
 
 
 def test_a_plugin_that_mounts_other_folders_is_refused_with_what_is_missing(render):
-    plugin = render(BASE).one("DaemonSet", removal.PLUGIN)
+    plugin = deepcopy(render(BASE).one("DaemonSet", removal.PLUGIN))
     spec = plugin["spec"]["template"]["spec"]
     spec["volumes"] = [each for each in spec["volumes"] if each["name"] != "state"]
     with pytest.raises(RecordError, match="no volume state"):
