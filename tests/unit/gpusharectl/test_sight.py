@@ -46,7 +46,9 @@ def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
         "n1  12 of 32 MiB used",
         "  0 ▕████████████████▓▓▓▓▓▓▓▓········▏  4 of 16 free",
         "  1 ▕································▏ 16 of 16 free",
-        f"1 node, 2 GPUs: 32 MiB, 12 used, 20 free; {LARGEST}; 1 pod without a node",
+        "1 node, 2 GPUs: 32 MiB, 12 used, 20 free",
+        LARGEST,
+        "1 pod without a node",
     ]
     detailed = text(sight.of_lists(nodes, pods, []), pods=True)
     assert "     █ default/a  8\n     ▓ default/b  4\n" in detailed
@@ -143,8 +145,8 @@ def test_a_terminal_with_too_few_rows_shows_what_all_nodes_have_together():
     assert fitted(lines, found, 100) == lines
     shown = [line.plain for line in fitted(lines, found, 6)]
     assert len(shown) == 6
-    assert shown[-2].startswith("... 14 more lines")
-    assert shown[-1].startswith("9 nodes, 9 GPUs")
+    assert shown[-3].startswith("... 15 more lines")
+    assert shown[-2].startswith("9 nodes, 9 GPUs")
 
 
 def test_a_large_cluster_is_drawn_at_once():
