@@ -156,9 +156,10 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would change, 
 @_DRY_RUN
 @asks_a_cluster
 async def cordon_card(target: Target, reason: str, **given: Any) -> None:
-    """Let cards of a node take nothing new; what runs there goes on.
+    """Let cards of a node take nothing new.
 
-    CARD is an index, a UUID, or the beginning of one. Needs the rights to get and patch nodes.
+    What runs there goes on. CARD is an index, a UUID, or the beginning of one. Needs the rights to
+    get and patch nodes.
     """
     await _run(target, is_cordon=True, reason=reason, **given)
 
