@@ -26,14 +26,14 @@ cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it
 	@$(RUN) python -m localcluster up --gpushare --nodes 3
 
 down: setup  ## take it down again, and what a demo or test run may have left
-	@for name in gpushare gpushare-demo gpushare-tests gpushare-image gpushare-trials gpushare-replicas gpushare-bench; do $(RUN) python -m localcluster down --name $$name; done
+	@$(RUN) python -m localcluster down --all
 
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
 
-trials: setup  ## whose card each container got, faults of the API server, replicas that go, 12 minutes (root, Linux)
-	$(RUN) python -m tests.trials --minutes 4 --single 90 --several 45
-	$(RUN) python -m tests.trials.faults --minutes 3
+trials: setup  ## whose card each container got, faults of the API server, replicas that go, 10 minutes (root, Linux)
+	$(RUN) python -m tests.trials --minutes 3 --single 90 --several 45
+	$(RUN) python -m tests.trials.faults --minutes 2
 	$(RUN) python -m tests.trials.replicas
 
 soak: setup  ## the same and all cases of the cluster tests for two hours, and whether programs grow

@@ -15,7 +15,7 @@ from localcluster.imagebuild import gpushare_image
 from localcluster.interrupts import run_command, undisturbed
 from localcluster.nvml import CardSpec
 from localcluster.specs import NodeSpec, PaperNode
-from localcluster.state import DEFAULT_NAME, StateFolder
+from localcluster.state import DEFAULT_NAME, StateFolder, state_root
 from localcluster.tools import tool, tools
 
 _MOST_DIGITS = 6
@@ -36,7 +36,8 @@ def _run(arguments: argparse.Namespace) -> int:
         case "up":
             _up(name, arguments)
         case "down":
-            _down(name)
+            for each in _all() if arguments.all else [name]:
+                _down(each)
         case "image":
             print(gpushare_image(lambda line: print(line, file=sys.stderr, flush=True)))
         case "status":
@@ -118,6 +119,11 @@ def _cards(node: str, sizes: str) -> tuple[CardSpec, ...]:
     )
 
 
+def _all() -> list[str]:
+    root = state_root()
+    return sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
 def _down(name: str) -> None:
     state = StateFolder.of(name)
     check_host()
@@ -125,7 +131,7 @@ def _down(name: str) -> None:
     with undisturbed():
         removed = teardown.down(state)
     what = ", ".join(removed) if removed else "nothing, for nothing was there"
-    print(f"removed {what} ({time.monotonic() - begun:.1f} s)")
+    print(f"{name}: removed {what} ({time.monotonic() - begun:.1f} s)")
 
 
 def _status(cluster: Cluster) -> None:
@@ -168,7 +174,8 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
     up.add_argument("--gpushare", action="store_true", help="with gpushare on it, in MiB")
     up.add_argument("--scheduler-config", type=Path, metavar="FILE")
-    command("down", "remove everything that belongs to a cluster")
+    down = command("down", "remove everything that belongs to a cluster")
+    down.add_argument("--all", action="store_true", help="that there is, whatever its name")
     command("image", "build gpushare's image for local clusters; print where its archive is")
     command("status", "show each process and node")
     logs = command("logs", "show the log of a component or program")
