@@ -21,9 +21,6 @@ from gpusharectl.rights import LIST_PODS, Right, named
 TRIES: Final = 20  # the kubelet and the plugin write the same Node
 
 
-_reasons = msgspec.json.Decoder(dict[str, str])
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """What is written on a node, and what that changes; ``dropped`` are names of no card there."""
@@ -98,7 +95,7 @@ def plan(
     wanted = {card.uuid for card in chosen}
     after = present | wanted if is_cordon else present - wanted
     cordoned = [card.uuid for card in found.cards if card.uuid in after]
-    reasons = {uuid: text for uuid, text in reasons_of(node).items() if uuid in after}
+    reasons = {uuid: text for uuid, text in inventory.cordon_reasons(node).items() if uuid in after}
     if is_cordon and reason:
         reasons |= dict.fromkeys(wanted, reason)
     kept = {uuid: reasons[uuid] for uuid in cordoned if uuid in reasons}
@@ -112,14 +109,6 @@ def plan(
         unchanged=tuple(card for card in cards if (card.uuid in present) == is_cordon),
         dropped=unknown,
     )
-
-
-def reasons_of(node: Node) -> dict[str, str]:
-    """Why cards are cordoned, by UUID; nothing where that is missing or cannot be read."""
-    try:
-        return _reasons.decode(node.annotations.get(ANNOTATION_CORDON_REASONS) or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return {}
 
 
 def holders(found: Inventory, cards: Iterable[Card], on_node: Iterable[Pod]) -> list[str]:

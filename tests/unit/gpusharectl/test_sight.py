@@ -8,7 +8,12 @@ import pytest
 from rich.console import Console
 
 from gpushare.answers.inspect import view_node
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
+from gpushare.contract import (
+    ANNOTATION_CARDS,
+    ANNOTATION_CORDON_REASONS,
+    ANNOTATION_CORDONED_CARDS,
+    ANNOTATION_INVENTORY,
+)
 from gpushare.ledger import Ledger, Reserve
 from gpushare.objects import NodeCondition
 from gpusharectl import sight
@@ -25,7 +30,11 @@ def ready(found):
 
 
 def annotated(found, **annotations):
-    named = {"cordoned": ANNOTATION_CORDONED_CARDS, "inventory": ANNOTATION_INVENTORY}
+    named = {
+        "cordoned": ANNOTATION_CORDONED_CARDS,
+        "reasons": ANNOTATION_CORDON_REASONS,
+        "inventory": ANNOTATION_INVENTORY,
+    }
     more = {named[key]: value for key, value in annotations.items()}
     meta = msgspec.structs.replace(found.metadata, annotations={**found.annotations, **more})
     return msgspec.structs.replace(found, metadata=meta)
@@ -53,6 +62,15 @@ def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
     detailed = text(sight.of_lists(nodes, pods, []), pods=True)
     assert "     █ default/a  8\n     ▓ default/b  4\n" in detailed
     assert "GPU-1" in text(sight.of_lists(nodes, pods, []), wide=True)
+
+
+def test_why_a_card_is_cordoned_stands_on_its_nodes_line_in_plain_signs():
+    why = '{"GPU-0": "fan \\u001b[2J\\n broken", "GPU-1": "uncordoned since"}'
+    kept = ready(annotated(node("kept", 16, 16), cordoned="GPU-0", reasons=why))
+    shown = text(sight.of_lists([kept], [], [])).splitlines()
+    assert shown[0].endswith("used  card 0 is cordoned: fan [2J broken")
+    lost = ready(annotated(node("kept", 16), cordoned="GPU-0", reasons="{"))
+    assert text(sight.of_lists([lost], [], [])).splitlines()[0].endswith("16 MiB used")
 
 
 def test_what_is_wrong_with_a_card_or_a_node_stands_beside_it():
