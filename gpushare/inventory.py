@@ -8,6 +8,7 @@ import msgspec
 from gpushare import wishes
 from gpushare.cards import Card, Health, Inventory
 from gpushare.contract import (
+    ANNOTATION_CORDON_REASONS,
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
     INVENTORY_VERSION,
@@ -148,3 +149,12 @@ def with_cordons(found: Inventory, node: Node) -> Inventory:
         )
     cards = tuple(replace(card, is_cordoned=card.uuid in cordoned) for card in found.cards)
     return replace(found, cards=cards)
+
+
+def cordon_reasons(node: Node) -> dict[str, str]:
+    """Why cards are cordoned, by UUID, for people; nothing where that cannot be read."""
+    text = node.annotations.get(ANNOTATION_CORDON_REASONS)
+    try:
+        return msgspec.json.decode(text, type=dict[str, str]) if text else {}
+    except (msgspec.DecodeError, RecursionError):
+        return {}

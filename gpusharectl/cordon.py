@@ -22,9 +22,6 @@ from gpusharectl.rights import LIST_PODS, Right, named
 TRIES: Final = 20  # the kubelet and the plugin write the same Node
 
 
-_reasons = msgspec.json.Decoder(dict[str, str])
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """What is written on a node, and what that changes; ``dropped`` are names of no card there."""
@@ -99,7 +96,7 @@ def plan(
     wanted = {card.uuid for card in chosen}
     after = present | wanted if is_cordon else present - wanted
     cordoned = [card.uuid for card in found.cards if card.uuid in after]
-    reasons = {uuid: text for uuid, text in reasons_of(node).items() if uuid in after}
+    reasons = {uuid: text for uuid, text in inventory.cordon_reasons(node).items() if uuid in after}
     if is_cordon and reason:
         reasons |= dict.fromkeys(wanted, reason)
     kept = {uuid: reasons[uuid] for uuid in cordoned if uuid in reasons}
@@ -113,14 +110,6 @@ def plan(
         unchanged=tuple(card for card in cards if (card.uuid in present) == is_cordon),
         dropped=unknown,
     )
-
-
-def reasons_of(node: Node) -> dict[str, str]:
-    """Why cards are cordoned, by UUID; nothing where that is missing or cannot be read."""
-    try:
-        return _reasons.decode(node.annotations.get(ANNOTATION_CORDON_REASONS) or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return {}
 
 
 def holders(found: Inventory, cards: Iterable[Card], on_node: Iterable[Pod]) -> list[str]:
@@ -157,9 +146,10 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would change, 
 @_DRY_RUN
 @asks_a_cluster
 async def cordon_card(target: Target, reason: str, **given: Any) -> None:
-    """Let cards of a node take nothing new; what runs there goes on.
+    """Let cards of a node take nothing new.
 
-    CARD is an index, a UUID, or the beginning of one. Needs the rights to get and patch nodes.
+    What runs there goes on. CARD is an index, a UUID, or the beginning of one. Needs the rights to
+    get and patch nodes.
     """
     await _run(target, is_cordon=True, reason=reason, **given)
 

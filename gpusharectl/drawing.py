@@ -72,7 +72,7 @@ def below(sight: Sight) -> Iterator[Text]:
         where = ", ".join(place.cards) or "a GPU that is not known"
         yield Text(f"{place.namespace}/{place.name}  {place.units} of {where} on {place.node}")
     if sight.nodes or not sight.pods:
-        yield _summary(sight)
+        yield from _summary(sight)
     if any(card.reserved for node in sight.nodes for card in node.devices):
         yield Text(f"{_RESERVED[0]} reserved for pods that are being bound", style="dim")
     for text in sight.not_shown:
@@ -140,7 +140,8 @@ def _pods(card: Device, names: int) -> Iterator[Text]:
         yield line.append(f" {pod.namespace}/{pod.name}  {pod.used}")
 
 
-def _summary(sight: Sight) -> Text:
+def _summary(sight: Sight) -> Iterator[Text]:
+    """In lines that a terminal of 80 columns need not break."""
     found, unit = sight.summary, unit_name(sight.unit_mib)
     at_most = "" if sight.complete else "at most "
     line = Text(
@@ -149,10 +150,10 @@ def _summary(sight: Sight) -> Text:
     )
     if found.reserved:
         line.append(f", {found.reserved} reserved")
+    yield line
     if (best := found.largest_free) is not None:
-        line.append(
-            f"; the largest free part of one GPU is {best.units} ({best.node} GPU {best.card})"
+        yield Text(
+            f"the largest free part of one GPU is {best.units} ({best.node} GPU {best.card})"
         )
     if found.waiting:
-        line.append(f"; {counted(found.waiting, 'pod')} without a node", style="yellow")
-    return line
+        yield Text(f"{counted(found.waiting, 'pod')} without a node", style="yellow")

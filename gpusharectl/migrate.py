@@ -17,7 +17,7 @@ from gpusharectl.terminal import document, output, show
 @output
 @asks_a_cluster
 async def command(target: Target, check: bool, output: str | None) -> None:  # noqa: ARG001 - it must be said
-    """Say what stands in the way of coming over from the older gpushare.
+    """Say what hinders coming over from the older gpushare.
 
     Reads nodes and pods alone. Ends with 1 where something stands in the way. The steps are in
     docs/migrate.md.

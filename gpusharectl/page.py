@@ -42,7 +42,7 @@ _END_SECONDS: Final = 1.0
 @click.option("-b", "--browse", is_flag=True, help="Open it in the browser.")
 @asks_an_extender
 async def page(target: Target, *, port: int, browse: bool) -> None:
-    """Show the live page: every card and who waits, in a browser."""
+    """Show every card and who waits in a browser, live."""
     async with target.connect() as kube, _Way(target, kube) as way:
         await way.get()
         async with served(way, port) as url:

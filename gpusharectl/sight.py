@@ -2,13 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
+from gpushare import inventory
 from gpushare.answers.inspect import Device, NodeView, view_node
 from gpushare.cards import Health
 from gpushare.objects import Node, Pod
 from gpusharectl.seen import Seen
+
+_REASON_SIGNS: Final = 80
 
 
 class LargestFree(msgspec.Struct):
@@ -50,7 +54,8 @@ class Sight(msgspec.Struct, rename="camel"):
 
     ``unit_mib`` is the cluster's unit. ``complete``: false where pods could not be seen, so that
     less may be free than is said. ``not_shown`` says what is missing, and why. ``remarks`` by node
-    are Kubernetes' own: not ready, unschedulable. ``pods``: only where nodes could not be listed.
+    are Kubernetes' own (not ready, unschedulable), and why cards are cordoned. ``pods``: only where
+    nodes could not be listed.
     """
 
     unit_mib: int = msgspec.field(name="unitMiB")
@@ -80,7 +85,7 @@ def of_lists(
     ]
     found = sorted((each for each in views if each is not None), key=lambda each: each.name)
     _add_reserves(found, told or ())
-    ours = {each.name for each in found}
+    ours = {each.name: each for each in found}
     listed = {node.name for node in nodes}
     return Sight(
         seen.unit_mib,
@@ -88,7 +93,11 @@ def of_lists(
         found,
         summary_of(found, seen.unit_mib, waiting=len(seen.waiting()) if complete else None),
         list(not_shown),
-        {node.name: remarks for node in nodes if node.name in ours and (remarks := _remarks(node))},
+        {
+            node.name: remarks
+            for node in nodes
+            if node.name in ours and (remarks := _remarks(node, ours[node.name]))
+        },
         [
             PodPlace(share.namespace, share.name, share.node, share.units, list(share.cards))
             for share in sorted(seen.ledger.shares(), key=lambda each: each.pod_key)
@@ -145,9 +154,21 @@ def _add_reserves(found: Iterable[NodeView], told: Iterable[NodeView]) -> None:
             card.free = max(0, card.free - card.reserved)
 
 
-def _remarks(node: Node) -> list[str]:
-    """What Kubernetes itself says against the node."""
+def _remarks(node: Node, view: NodeView) -> list[str]:
+    """What Kubernetes itself says against the node, and why its operator cordoned cards."""
     conditions = node.status.conditions or ()
     is_ready = any(each.type == "Ready" and each.status == "True" for each in conditions)
     found = [] if is_ready else ["not ready"]
-    return [*found, "unschedulable"] if node.spec.unschedulable else found
+    if node.spec.unschedulable:
+        found.append("unschedulable")
+    reasons = inventory.cordon_reasons(node)
+    return found + [
+        f"card {card.id} is cordoned: {reason}"
+        for card in view.devices
+        if card.cordoned and (reason := _plain(reasons.get(card.uuid, "")))
+    ]
+
+
+def _plain(text: str) -> str:
+    """A line that moves no cursor."""
+    return "".join(sign for sign in " ".join(text.split()) if sign.isprintable())[:_REASON_SIGNS]

@@ -171,7 +171,7 @@ def _whole(amount: float | None) -> int | None:
 )
 @asks_a_cluster
 async def top(target: Target, what: Literal["pods", "cards"], output: str) -> None:
-    """Memory that pods really use of their cards, beside what they asked for.
+    """Show memory that pods use, beside what they asked for.
 
     It is measured where the plugin runs with --process-memory; on other nodes nothing is known.
     Needs the rights to list nodes and, in gpushare's own namespace, to list pods and to get

@@ -68,7 +68,7 @@ class Wishes:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @asks_a_cluster
 async def command(target: Target, yes: bool, **given: Any) -> None:
-    """Take gpushare out of the cluster, and leave nothing of it.
+    """Take gpushare out of the cluster.
 
     Refuses while pods hold shares. Run again after a failure, it finishes the work. What it cannot
     do is to take the extender out of kube-scheduler's configuration: docs/uninstall.md.

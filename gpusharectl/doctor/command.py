@@ -32,7 +32,7 @@ CHECKS = (*nodes.CHECKS, *extender.CHECKS, *scheduler.CHECKS, *access.CHECKS, *p
     help="kube-scheduler's https://HOST:10259, in place of a port-forward to its pod.",
 )
 async def doctor(target: Target, output: str, scheduler_url: str | None) -> None:
-    """Look whether all of it is set up right: each finding with its cause and its cure.
+    """Say what is not set up right, each with its cure.
 
     Ends with 0 where nothing was found, 1 where anything was, 3 where nodes and pods cannot be
     listed. What a right was missing for is told as not checked, and changes nothing in that.

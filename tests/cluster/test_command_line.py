@@ -68,7 +68,7 @@ def test_why_a_pod_waits_and_what_would_help_is_said_with_and_without_an_extende
 
     def told() -> str | None:
         found = admin.run("explain", "waits", SERVER).stdout
-        return None if "kube-scheduler asked about would do" in found else found
+        return None if "kube-scheduler asked about would not do" in found else found
 
     wait_until("kube-scheduler to have asked", told, seconds=20)
     held = f"  0   {QUARTER} of {CARD_MIB} free, needs {HALF}: too little free\n"

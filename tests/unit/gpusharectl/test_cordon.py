@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
 from gpushare.errors import SettingsError
-from gpushare.inventory import with_cordons
+from gpushare.inventory import cordon_reasons, with_cordons
 from gpushare.objects import Node, ObjectMeta
 from gpusharectl import cordon
 from tests.builders import cards, legacy_node, node, pod, stock
@@ -89,8 +89,8 @@ def test_names_of_no_card_are_refused_and_dropped_only_on_demand():
 def test_a_reason_stands_as_long_as_its_card_is_cordoned():
     seen = apply(node("n1", 8, 8), "0", reason="fan")
     seen = apply(seen, "1")
-    assert cordon.reasons_of(seen) == {"GPU-0": "fan"}
-    assert cordon.reasons_of(apply(seen, "0", is_cordon=False)) == {}
+    assert cordon_reasons(seen) == {"GPU-0": "fan"}
+    assert cordon_reasons(apply(seen, "0", is_cordon=False)) == {}
 
 
 def test_cards_of_an_older_plugin_can_be_cordoned():

@@ -1,6 +1,7 @@
 """The program as it is started: without either half's libraries, as a plugin, in a shell."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,7 @@ def test_no_command_needs_the_libraries_of_either_half(tmp_path):
     found = run(tmp_path, "--help")  # which imports all of them, for their first lines
     assert (found.returncode, found.stderr) == (0, "")
     assert {name for name in COMMANDS if f"\n  {name} " not in found.stdout} == set()
+    assert [line for line in found.stdout.splitlines() if re.match("  .*\\.\\.\\.$", line)] == []
     refused = run(tmp_path, starts="forward import asyncio; import grpc; from os import getpid")
     assert "ModuleNotFoundError: grpc" in refused.stderr
 

@@ -8,7 +8,12 @@ import pytest
 from rich.console import Console
 
 from gpushare.answers.inspect import view_node
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
+from gpushare.contract import (
+    ANNOTATION_CARDS,
+    ANNOTATION_CORDON_REASONS,
+    ANNOTATION_CORDONED_CARDS,
+    ANNOTATION_INVENTORY,
+)
 from gpushare.ledger import Ledger, Reserve
 from gpushare.objects import NodeCondition
 from gpusharectl import sight
@@ -25,7 +30,11 @@ def ready(found):
 
 
 def annotated(found, **annotations):
-    named = {"cordoned": ANNOTATION_CORDONED_CARDS, "inventory": ANNOTATION_INVENTORY}
+    named = {
+        "cordoned": ANNOTATION_CORDONED_CARDS,
+        "reasons": ANNOTATION_CORDON_REASONS,
+        "inventory": ANNOTATION_INVENTORY,
+    }
     more = {named[key]: value for key, value in annotations.items()}
     meta = msgspec.structs.replace(found.metadata, annotations={**found.annotations, **more})
     return msgspec.structs.replace(found, metadata=meta)
@@ -46,11 +55,22 @@ def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
         "n1  12 of 32 MiB used",
         "  0 ▕████████████████▓▓▓▓▓▓▓▓········▏  4 of 16 free",
         "  1 ▕································▏ 16 of 16 free",
-        f"1 node, 2 GPUs: 32 MiB, 12 used, 20 free; {LARGEST}; 1 pod without a node",
+        "1 node, 2 GPUs: 32 MiB, 12 used, 20 free",
+        LARGEST,
+        "1 pod without a node",
     ]
     detailed = text(sight.of_lists(nodes, pods, []), pods=True)
     assert "     █ default/a  8\n     ▓ default/b  4\n" in detailed
     assert "GPU-1" in text(sight.of_lists(nodes, pods, []), wide=True)
+
+
+def test_why_a_card_is_cordoned_stands_on_its_nodes_line_in_plain_signs():
+    why = '{"GPU-0": "fan \\u001b[2J\\n broken", "GPU-1": "uncordoned since"}'
+    kept = ready(annotated(node("kept", 16, 16), cordoned="GPU-0", reasons=why))
+    shown = text(sight.of_lists([kept], [], [])).splitlines()
+    assert shown[0].endswith("used  card 0 is cordoned: fan [2J broken")
+    lost = ready(annotated(node("kept", 16), cordoned="GPU-0", reasons="{"))
+    assert text(sight.of_lists([lost], [], [])).splitlines()[0].endswith("16 MiB used")
 
 
 def test_what_is_wrong_with_a_card_or_a_node_stands_beside_it():
@@ -143,8 +163,8 @@ def test_a_terminal_with_too_few_rows_shows_what_all_nodes_have_together():
     assert fitted(lines, found, 100) == lines
     shown = [line.plain for line in fitted(lines, found, 6)]
     assert len(shown) == 6
-    assert shown[-2].startswith("... 14 more lines")
-    assert shown[-1].startswith("9 nodes, 9 GPUs")
+    assert shown[-3].startswith("... 15 more lines")
+    assert shown[-2].startswith("9 nodes, 9 GPUs")
 
 
 def test_a_large_cluster_is_drawn_at_once():
