@@ -2,9 +2,9 @@
 
 import errno
 import logging
-import shutil
 from pathlib import Path
 
+from deviceplugin import instance_lock, state
 from deviceplugin.cdi import FILE_PREFIX
 from deviceplugin.instance_lock import InstanceLock
 from deviceplugin.server import SOCKET_NAME
@@ -15,15 +15,18 @@ log = logging.getLogger(__name__)
 
 
 async def clean(settings: Settings) -> None:
-    """Return when nothing is left; SettingsError for a file that cannot be deleted.
+    """Return when nothing of ours is left; SettingsError for a file that cannot be deleted.
 
-    Waits for a plugin that still runs. Folders that others use too stay.
+    Waits for a plugin that still runs. Folders that others use too stay, and so does every file of
+    another name: the folder for our own state may have been set to one that is shared.
     """
     try:
         async with InstanceLock(settings.state_dir):
             for folder, pattern in (
                 (settings.device_plugin_dir, f"{SOCKET_NAME}*"),
                 (settings.cdi_dir, f"{FILE_PREFIX}*"),
+                (settings.state_dir, f"{state.FILE}*"),
+                (settings.state_dir, instance_lock.FILE),
             ):
                 for path in sorted(folder.glob(pattern)):
                     path.unlink(missing_ok=True)
@@ -34,17 +37,14 @@ async def clean(settings: Settings) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a folder; one that is a file system of its own stays, empty."""
-    for path in folder.glob("*"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    """Delete an empty folder; one that others use, or a file system of its own, stays."""
     try:
         folder.rmdir()
     except FileNotFoundError:
         return
     except OSError as err:
-        if err.errno != errno.EBUSY:
+        if err.errno not in {errno.EBUSY, errno.ENOTEMPTY}:
             raise
+        log.info("left", extra={"folder": str(folder), "why": err.strerror})
+        return
     log.info("deleted", extra={"folder": str(folder)})

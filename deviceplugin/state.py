@@ -29,6 +29,7 @@ from gpushare.quantity import MAX_UNITS
 log = logging.getLogger(__name__)
 
 VERSION: Final = 1
+FILE: Final = "state.json"
 WRITE_SECONDS: Final = 1.0  # a disk that takes longer is not waited for
 
 
@@ -113,7 +114,7 @@ def decode(content: bytes) -> Saved:
 
 class StateFile:
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "state.json"
+        self._path = folder / FILE
         self._kept: Saved | None = None
         self._complaint = ""
         self._one_writer = asyncio.Lock()

@@ -61,3 +61,10 @@ async def test_a_file_that_cannot_be_deleted_is_named(node: Path) -> None:
     (node / "cdi/gpushare-folder").mkdir()
     with pytest.raises(SettingsError, match="gpushare-folder"):
         await clean(wanted(node))
+
+
+async def test_a_folder_that_others_use_too_keeps_what_is_theirs(node: Path) -> None:
+    (node / "var/gpushare/state.json.new").touch()
+    (node / "var/gpushare/theirs").touch()
+    await clean(wanted(node))
+    assert [path.name for path in (node / "var/gpushare").iterdir()] == ["theirs"]
