@@ -20,6 +20,8 @@ from tests.unit.gpusharectl.test_program import HOOK
 ROOT: Final = Path(__file__).parents[2]
 READER: Final = "default:reads"
 PROGRAM: Final = (sys.executable, "-m", "gpusharectl")
+# A shell starts what runs in its background with SIGINT ignored, and so may have started the tests.
+ENDS_BY_SIGINT: Final = ("env", "--default-signal=INT")
 
 
 class CommandLine:

@@ -14,7 +14,7 @@ from localcluster.demo import HALF, QUARTER, THREE_QUARTERS
 from localcluster.gpushare import CARD_MIB, EXTENDER, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
-from tests.cluster.command_line import PROGRAM, CommandLine
+from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine
 
 pytestmark = pytest.mark.cluster
 
@@ -43,7 +43,7 @@ def test_inspect_shows_every_card_and_follows_changes(
     assert "nowhere is not there" in admin.says("inspect", "nowhere", code=1)
 
     watching = subprocess.Popen(
-        [*PROGRAM, "inspect", "n1", "--watch", "-o", "json"],
+        [*ENDS_BY_SIGINT, *PROGRAM, "inspect", "n1", "--watch", "-o", "json"],
         env=admin.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert watching.stdout is not None

@@ -31,7 +31,7 @@ from localcluster.imagebuild import ROOT, gpushare_image, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
-from tests.cluster.command_line import PROGRAM, CommandLine, reader
+from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine, reader
 from tests.cluster.expect import env_is_card_on_record
 
 # The first one may have to build the image.
@@ -228,7 +228,8 @@ def test_the_live_page_is_opened_by_our_command_and_by_a_port_forward(
 
 def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
     """The nodes that a live page is told of which a command makes reachable."""
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+    started = [*ENDS_BY_SIGINT, *command]
+    with subprocess.Popen(started, env=env, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

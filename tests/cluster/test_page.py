@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,6 +10,7 @@ import pytest
 from localcluster.gpushare import EXTENDER, Gpushare
 from localcluster.workloads import Workloads, pod
 from tests.browser import Page, chromium
+from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM
 from tests.cluster.test_reading import token_of
 
 pytestmark = pytest.mark.cluster
@@ -88,7 +88,7 @@ def test_the_stream_ends_with_the_extender_and_is_given_to_those_who_may_list_po
 def test_the_command_shows_the_page_on_a_port_of_its_own(gpushare: Gpushare, page: Page):
     kubeconfig, server = gpushare.cluster.kubeconfig, "http://{}:{}".format(*EXTENDER)
     words = ["page", "--port=0", f"--kubeconfig={kubeconfig}", f"--server={server}"]
-    command = [sys.executable, "-m", "gpusharectl", *words]
+    command = [*ENDS_BY_SIGINT, *PROGRAM, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
