@@ -32,7 +32,7 @@ test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
 
 trials: setup  ## whose card each container got, faults of the API server, replicas that go, 10 minutes (root, Linux)
-	$(RUN) python -m tests.trials --minutes 3 --single 90 --several 45
+	$(RUN) python -m tests.trials --minutes 2 --single 90 --several 45
 	$(RUN) python -m tests.trials.faults --minutes 2
 	$(RUN) python -m tests.trials.replicas
 

@@ -139,7 +139,7 @@ def test_nothing_is_found_in_a_cluster_that_is_well(shipped, workloads):
         found = doctor(shipped)
         return None if found == (0, {}) else f"{found}"
 
-    wait_until("doctor to find nothing", otherwise, seconds=30)
+    wait_until("doctor to find nothing", otherwise, seconds=60)
 
 
 def test_top_shows_who_uses_more_than_it_asked_for(shipped, workloads):
@@ -240,7 +240,7 @@ def test_a_node_without_its_plugin_and_with_a_forged_inventory_is_found(shipped)
         code, found = doctor(shipped)
         return None if (code, set(found)) == (1, wanted) else f"{code}: {found}"
 
-    wait_until("doctor to find just these", otherwise, seconds=30)
+    wait_until("doctor to find just these", otherwise, seconds=60)
 
 
 def _refused(shipped: Gpushare) -> str | None:
