@@ -114,8 +114,8 @@ class _Uninstall:
         waiting = removal.waiting(await all_pods(self._kube))
         if waiting:
             click.echo(
-                f"nothing places pods that ask for {RESOURCE_MEMORY} any more, and "
-                f"{counted(len(waiting), 'pod')} of them wait: {_named(waiting)}",
+                f"nothing places pods that ask for {RESOURCE_MEMORY} any more; still waiting: "
+                f"{counted(len(waiting), 'pod')}, {_named(waiting)}",
                 err=True,
             )
 

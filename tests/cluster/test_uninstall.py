@@ -144,7 +144,7 @@ def test_after_it_the_cluster_is_as_it_was_before_gpushare_came(bare: Cluster) -
     done = uninstall(bare, *words)
     assert done.returncode == 0, done.stderr
     assert "gpushare is removed" in done.stdout
-    assert "1 pods wait" in done.stderr
+    assert "still waiting: 1 pod, default/waits" in done.stderr
     pods.delete("waits")
     found = node(bare)
     if not LONG:
