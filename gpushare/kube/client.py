@@ -23,7 +23,6 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-from aiohttp.abc import AbstractStreamWriter
 from kubernetes.aio import client, config
 from yarl import URL
 
@@ -39,6 +38,7 @@ from gpushare.errors import (
     SettingsError,
     Unreachable,
 )
+from gpushare.kube.body import Body
 from gpushare.objects import Node, Pod, PodCondition
 
 REQUEST_SECONDS: Final = 10.0
@@ -99,30 +99,6 @@ def events(namespace: str, uid: str) -> Collection:
 
 def nodes(*, field_selector: str = "") -> Collection:
     return Collection("/api/v1/nodes", field_selector)
-
-
-class _Body(aiohttp.BytesPayload):
-    """Asks ``may_go`` at the moment at which it is sent.
-
-    Before Python 3.12 aiohttp sends a body in a task of its own, and on a new connection that comes
-    after its handshake: a process that is stopped in between would send it on waking.
-    """
-
-    def __init__(self, value: bytes, may_go: Callable[[], object] | None) -> None:
-        super().__init__(value, content_type="application/json")
-        self._may_go = may_go
-        self.refusal: ApiError | None = None
-
-    async def write_with_length(
-        self, writer: AbstractStreamWriter, content_length: int | None
-    ) -> None:
-        if self._may_go is not None:
-            try:
-                self._may_go()
-            except ApiError as err:
-                self.refusal = err
-                raise
-        await super().write_with_length(writer, content_length)
 
 
 class Kube:
@@ -322,7 +298,7 @@ class Kube:
         All tries of it together take ``seconds`` at most. ``may_go`` is asked when a body is sent,
         and what it raises is raised.
         """
-        content = None if body is None else _Body(_encode(body), may_go)
+        content = None if body is None else Body(_encode(body), may_go)
         end = self._clock.monotonic() + seconds
         while True:
             try:
@@ -344,7 +320,7 @@ class Kube:
         method: str,
         path: str,
         query: Sequence[tuple[str, str]],
-        body: _Body | None,
+        body: Body | None,
         *,
         patch: str,
         seconds: float,
@@ -369,7 +345,7 @@ class Kube:
         method: str,
         path: str,
         query: Sequence[tuple[str, str]],
-        body: _Body | None,
+        body: Body | None,
         limit: aiohttp.ClientTimeout,
         *,
         patch: str = MERGE_PATCH,
