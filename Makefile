@@ -31,9 +31,9 @@ down: setup  ## take it down again, and what a demo or test run may have left
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest
 
-trials: setup  ## whose card each container got, faults of the API server, replicas that go, 7 minutes (root, Linux)
+trials: setup  ## whose card each container got, faults of the API server, replicas that go, 8 minutes (root, Linux)
 	$(RUN) python -m tests.trials --minutes 1.5 --single 60 --several 30
-	$(RUN) python -m tests.trials.faults --minutes 1.5
+	$(RUN) python -m tests.trials.faults --minutes 2.5
 	$(RUN) python -m tests.trials.replicas
 
 soak: setup  ## the same and all cases of the cluster tests for two hours, and whether programs grow
