@@ -18,6 +18,16 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as
 T = TypeVar("T")
 
 
+text_or_json = click.option(
+    "-o",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: the form that docs/doctor.md describes.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Which cluster is asked; ``system`` is the namespace that gpushare runs in.

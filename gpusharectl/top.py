@@ -19,7 +19,7 @@ from gpushare.kube.client import Kube
 from gpushare.objects import Node, Pod
 from gpusharectl import reach
 from gpusharectl.exits import No
-from gpusharectl.options import Target, asks_a_cluster
+from gpusharectl.options import Target, asks_a_cluster, text_or_json
 from gpusharectl.plugins import plugin_page
 from gpusharectl.printable import printable
 from gpusharectl.samples import Sample, Samples
@@ -161,14 +161,7 @@ def _whole(amount: float | None) -> int | None:
 
 @click.command()
 @click.argument("what", type=click.Choice(["pods", "cards"]), default="pods")
-@click.option(
-    "-o",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="json: the form that docs/doctor.md describes.",
-)
+@text_or_json
 @asks_a_cluster
 async def top(target: Target, what: Literal["pods", "cards"], output: str) -> None:
     """Show memory that pods use, beside what they asked for.

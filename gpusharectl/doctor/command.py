@@ -11,21 +11,14 @@ from gpusharectl.doctor import access, extender, nodes, pods, scheduler, show
 from gpusharectl.doctor.findings import examine
 from gpusharectl.doctor.gather import gather
 from gpusharectl.exits import NO
-from gpusharectl.options import Target, asks_an_extender
+from gpusharectl.options import Target, asks_an_extender, text_or_json
 
 CHECKS = (*nodes.CHECKS, *extender.CHECKS, *scheduler.CHECKS, *access.CHECKS, *pods.CHECKS)
 
 
 @click.command()
 @asks_an_extender
-@click.option(
-    "-o",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="json: the form that docs/doctor.md describes.",
-)
+@text_or_json
 @click.option(
     "--scheduler-url",
     metavar="URL",
