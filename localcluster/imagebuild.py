@@ -111,7 +111,7 @@ def gpushare_image(progress: Progress) -> Path:
             provide(IMAGE_NEEDS)
             started = time.monotonic()
             progress("building gpushare's image ...")
-            builder = _Builder(folder, progress)
+            builder = Builder(folder, progress)
             builder.build(files, key)
             builder.export(key, archive)
             builder.forget(spent(_last_used(folder), now=_now(folder)))
@@ -145,14 +145,15 @@ def _now(folder: Path) -> float:
 
 
 @dataclass(frozen=True)
-class _Builder:
-    """buildah with a storage of its own below ``folder``."""
+class Builder:
+    """buildah with a storage of its own below ``folder``; for one process at a time."""
 
     folder: Path
     progress: Progress
 
     def build(self, files: Sequence[Path], key: str) -> None:
         """Build the image of ``files`` and name it, and the stage before it, after ``key``."""
+        self.tidy()
         base = self._base()
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             context = Path(scratch)
@@ -178,20 +179,32 @@ class _Builder:
         partial.rename(archive)
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Remove what was built for these keys, and stages that no image is made of."""
+        """Remove the archives of these keys, and every image that no archive is left of.
+
+        What cannot be removed is said and tried again after the next build: the image is there.
+        """
         for key in keys:
             (self.folder / f"{key}.tar").unlink(missing_ok=True)
-            there = self._run("images", "--format={{.Name}}:{{.Tag}}").split()
-            names = [each for each in (f"{_IMAGE}:{key}", f"{_PACKAGES}:{key}") if each in there]
+        kept = _last_used(self.folder)
+        names = [each for each in self._images() if _key_of(each) not in {None, *kept}]
+        try:
             if names:
                 self._run("rmi", *names)
-        if keys:
             self._run("rmi", "--prune")
+        except BuildError as problem:
+            self.progress(f"images of earlier builds are left behind: {problem}")
+
+    def tidy(self) -> None:
+        """Remove the containers of builds that were killed: they hold their images."""
+        self._run("rm", "--all")
+
+    def _images(self) -> list[str]:
+        return self._run("images", "--format={{.Name}}:{{.Tag}}").split()
 
     def _base(self) -> str:
         codename = _codename(Path("/etc/os-release").read_text(encoding="utf-8"))
         name = f"localhost/gpushare-base:{codename}"
-        if name in self._run("images", "--format={{.Name}}:{{.Tag}}").split():
+        if name in self._images():
             return name
         self.progress(f"making the image's base with debootstrap ({codename}) ...")
         wanted = ["--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages"]
@@ -215,7 +228,17 @@ class _Builder:
         own = [f"--root={self.folder}/storage", f"--runroot={self.folder}/run"]
         # It leaves mounts of its storage behind; in a namespace of its own they end with it.
         apart = ["unshare", "--mount", "--propagation", "private", "buildah"]
-        return _told([*apart, *own, f"--storage-driver={driver}", *map(str, words)])
+        try:
+            return _told([*apart, *own, f"--storage-driver={driver}", *map(str, words)])
+        except BuildError as problem:
+            text = f"{problem}; where that is not of the Dockerfile, remove {self.folder}/storage"
+            raise BuildError(text) from problem
+
+
+def _key_of(image: str) -> str | None:
+    """Return the key that an image of gpushare is named after; None for any other image."""
+    name, _, key = image.rpartition(":")
+    return key if name in {_IMAGE, _PACKAGES} else None
 
 
 def _certificates() -> list[str]:
