@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.apiserver import PODS, ApiServer
-from bench.scheduler import Mode, Scheduler
+from bench.figures import note, note_ratio
+from bench.scheduler import EXTENDER, LEADER, Mode, Scheduler
 from bench.world import LABEL, Shape, add_nodes, cordon, fill, node, various, waiting
 from localcluster.cluster import Cluster
 from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG, check_port
@@ -40,6 +41,9 @@ NONE = Mode("no extender", "none")
 NULL = Mode("null extender", "null")
 ALL_NAMES = Mode("all names, no bind", "all names")
 OURS = Mode("gpushare", "shipped")
+FORWARDED = Mode("gpushare, forwarded", "forwarded")
+SCORED: Final = ((100, "every node scored"), (0, "kube-scheduler's sample"))
+ALL_TO_ONE: Final = "gpushare, all to one node"
 
 
 @dataclass(frozen=True)
@@ -84,19 +88,25 @@ class Row:
     rounds: int = 3
     results: dict[str, list[Round]] = field(default_factory=dict)
 
+    def middle(self, title: str, what: str) -> float:
+        """The median of its rounds."""
+        return statistics.median(float(getattr(each, what)) for each in self.results[title])
+
 
 def rows() -> dict[str, Row]:
     pods = various(500)
     halves = [40] * 160
     exact = [Case(mode, halves) for mode in (NONE, NULL, OURS)]
-    usual = [Case(mode, pods) for mode in (NONE, NULL, ALL_NAMES, OURS)]
-    one_node = Case(OURS, pods, "gpushare, all to one node", wide=True)
+    usual = [Case(mode, pods) for mode in (NONE, NULL, ALL_NAMES, OURS, FORWARDED)]
+    one_node = Case(OURS, pods, ALL_TO_ONE, wide=True)
     return {
         "exact": Row("160 pods that just fill 10 nodes", Shape(10, 8, 0), exact, 5),
         "small": Row("500 pods", Shape(100, 8, 2), usual, 5),
         "medium": Row("500 pods", Shape(1000, 2, 8), [*usual, one_node]),
         "large": Row(
-            "500 pods", Shape(5000, 1, 2), [Case(NONE, pods), Case(NULL, pods), Case(OURS, pods)]
+            "500 pods",
+            Shape(5000, 1, 2),
+            [Case(mode, pods) for mode in (NONE, NULL, OURS, FORWARDED)],
         ),
     }
 
@@ -109,7 +119,7 @@ def settings_rows() -> dict[str, Row]:
         cases = [
             Case(Mode(f"{mode.name}, {text}", mode.extender, percentage), pods)
             for mode in (NONE, OURS)
-            for percentage, text in ((100, "every node scored"), (0, "kube-scheduler's sample"))
+            for percentage, text in SCORED
         ]
         found[name] = Row("percentageOfNodesToScore", shape, cases, 2)
     return found
@@ -224,10 +234,7 @@ async def watch(api: ApiServer, label: str, since: str, count: int, times: list[
 
 
 def table(row: Row) -> str:
-    def middle(title: str, what: str) -> float:
-        return statistics.median(float(getattr(each, what)) for each in row.results[title])
-
-    rates = {title: middle(title, "rate") for title in row.results}
+    rates = {title: row.middle(title, "rate") for title in row.results}
     none, null = rates.get(NONE.name), rates.get(NULL.name)
     lines = [f"{row.title}, {row.shape}"]
     lines.append(
@@ -242,17 +249,45 @@ def table(row: Row) -> str:
         each = " ".join(f"{found.rate:.0f}" for found in row.results[title])
         lines.append(
             f"  {title:<42} {rate:7.1f} {_ratio(rate, none):>8} {_ratio(rate, null):>8} "
-            f"{middle(title, 'failed'):7.0f} {middle(title, 'writes'):7.2f} "
-            f"{middle(title, 'reads'):7.2f}  {each}"
+            f"{row.middle(title, 'failed'):7.0f} {row.middle(title, 'writes'):7.2f} "
+            f"{row.middle(title, 'reads'):7.2f}  {each}"
         )
         lines.append(f"      CPU ms a pod: {_cpu(cpu)}")
     return "\n".join(lines)
 
 
+def note_row(name: str, row: Row) -> None:
+    """Keep what the one table of all benches shows of a row."""
+
+    def compare(key: str, title: str, floor: str) -> None:
+        note_ratio(key, row.middle(title, "rate"), row.middle(floor, "rate"), "pods/s")
+
+    if name == "exact":
+        compare("exact", OURS.name, NULL.name)
+        note("exact failed", row.middle(OURS.name, "failed"))
+        note("writes", row.middle(OURS.name, "writes"))
+        note("reads", row.middle(OURS.name, "reads"))
+        return
+    compare(name, OURS.name, NONE.name)
+    compare(f"{name} forwarded", FORWARDED.name, OURS.name)
+    if name == "medium":
+        compare("medium null", OURS.name, NULL.name)
+        compare("one node", ALL_TO_ONE, OURS.name)
+
+
+def note_settings(name: str, row: Row) -> None:
+    """Keep what a row of ``settings_rows`` shows: every node scored, against the sample."""
+    size = " 5000" if name == "large" else ""
+    for mode, whose in ((NONE, ""), (OURS, " ours")):
+        every, sample = (row.middle(f"{mode.name}, {text}", "rate") for _, text in SCORED)
+        note_ratio(f"percentage{size}{whose}", every, sample, "pods/s")
+
+
 _SHORT: Final = {
     "kube-scheduler": "scheduler",
     "kube-apiserver": "API server",
-    "extender": "extender",
+    EXTENDER: "extender",
+    LEADER: "leader",
     "etcd": "etcd",
 }
 
@@ -273,9 +308,10 @@ def main() -> int:
     parser.add_argument("--keep-logs", type=Path, help="a folder for the extender's log")
     found = parser.parse_args()
     known = settings_rows() if found.settings else rows()
-    chosen = [known[name] for name in found.rows.split(",") if name in known]
-    done = []
-    for row in chosen:
+    done: list[Row] = []
+    for name in found.rows.split(","):
+        if (row := known.get(name)) is None:
+            continue
         print(f"{row.title}, {row.shape}", flush=True)
         done.append(row)
         with cluster_up() as cluster:
@@ -285,6 +321,7 @@ def main() -> int:
                 if found.keep_logs:
                     keep_logs(cluster, found.keep_logs)
                 print(f"\n{table(row)}\n", flush=True)
+        note_settings(name, row) if found.settings else note_row(name, row)
     if len(done) > 1:
         print("\n\n".join(map(table, done)))
     return 0
@@ -292,7 +329,7 @@ def main() -> int:
 
 def keep_logs(cluster: Cluster, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("extender", "null", "kube-scheduler"):
+    for name in (EXTENDER, LEADER, "null", "kube-scheduler"):
         (folder / f"{name}.log").write_bytes(cluster.log_path(name).read_bytes())
 
 
