@@ -35,7 +35,7 @@ class Figure:
     def judged(self, value: float) -> str:
         """Whether it is reached, by what is shown of it."""
         if self.most is None and self.least is None:
-            return "-"
+            return ""
         shown = float(_rounded(value))
         is_met = shown <= self.most if self.most is not None else shown >= (self.least or 0)
         return "met" if is_met else "**missed**"
@@ -49,11 +49,11 @@ class Note(msgspec.Struct):
     detail: str = ""
 
 
-_SAME: Final = "the same call that decides nothing"
-_LEADER: Final = "asked of the replica that decides"
-_CALL: Final = "an empty call with the same request"
+_SAME: Final = "the same call, undecided"
+_LEADER: Final = "asked of who decides"
+_CALL: Final = "an empty call"
 _NONE, _NULL = "no extender", "null extender"
-_SAMPLE: Final = "kube-scheduler's own sample of nodes"
+_SAMPLE: Final = "kube-scheduler's sample"
 
 
 def _rows(row: str) -> str:
@@ -79,22 +79,22 @@ FIGURES: Final = (
     Figure("filter forwarded 5000", "filter, 5,000 nodes, handed on by another replica", _LEADER,
            "bench.filter"),
     Figure("bind", "CPU of a bind, 1,000 nodes", "-", "bench.binds", unit="ms"),
-    Figure("filter and binds", "filter of 1,000 names while a bind comes with each",
+    Figure("filter and binds", "filter, 1,000 nodes, while a bind comes with each",
            "filters alone", "bench.binds"),
     Figure("event", "CPU of a pod event, 5,000 nodes, 50,000 pods", "-", "bench.cache", 1,
            unit="ms"),
     Figure("memory", "memory with them", "-", "bench.cache", 500, unit="MB"),
     Figure("start", "cold start to ready with them", "-", "bench.cache", 15, unit="s"),
-    Figure("pause metrics", "longest pause while metrics of 5,000 nodes x 8 cards are rendered",
+    Figure("pause metrics", "longest pause while metrics of 5,000 nodes are rendered",
            "nothing else runs", "bench.pauses", unit="ms"),
     Figure("pause audit", "longest pause in an audit of their ledger, 80,000 pods",
            "nothing else runs", "bench.pauses", unit="ms"),
     Figure("pause list", "longest pause while all these pods are listed again",
            "nothing else runs", "bench.pauses", unit="ms"),
-    Figure("page 1", "filter of 1,000 names beside 1 viewer of the live page", "nobody watches",
+    Figure("page 1", "filter, 1,000 nodes, beside 1 viewer of the live page", "nobody watches",
            "bench.page"),
     Figure("page 20", "the same beside 20", "nobody watches", "bench.page"),
-    Figure("prefer", "GetPreferredAllocation, late binding, 32,552 units, 100 pods", _CALL,
+    Figure("prefer", "GetPreferredAllocation, late binding, 32,552 units", _CALL,
            "bench.deviceplugin"),
     Figure("allocate late", "Allocate, the same", _CALL, "bench.deviceplugin"),
     Figure("allocate early", "Allocate, early binding, the same", _CALL, "bench.deviceplugin"),
@@ -120,10 +120,11 @@ FIGURES: Final = (
     Figure("large forwarded", "the same, handed on by another replica", _LEADER, _rows("large")),
     Figure("writes", "writes a pod, Events aside", "-", _rows("exact"), 1, unit=""),
     Figure("reads", "reads a pod", "-", _rows("exact"), 0, unit=""),
-    Figure("percentage", "pods/s with percentageOfNodesToScore 100, 1,000 nodes, no extender",
+    Figure("percentage", "pods/s, 1,000 nodes, no extender, every node scored",
            _SAMPLE, _settings("medium")),
     Figure("percentage ours", "the same with gpushare", _SAMPLE, _settings("medium")),
-    Figure("percentage 5000", "the same, 5,000 nodes, no extender", _SAMPLE, _settings("large")),
+    Figure("percentage 5000", "pods/s, 5,000 nodes, no extender, every node scored", _SAMPLE,
+           _settings("large")),
     Figure("percentage 5000 ours", "the same with gpushare", _SAMPLE, _settings("large")),
 )  # fmt: skip
 
@@ -152,14 +153,15 @@ def noted(path: Path) -> dict[str, Note]:
 
 def table(notes: Mapping[str, Note]) -> str:
     """Every figure in Markdown; those that were not measured with the command that does it."""
-    rows: list[Sequence[str]] = [("figure", "floor", "measured", "", "to reach", "")]
+    rows: list[Sequence[str]] = [("figure", "floor", "measured", "to reach", "")]
     for figure in FIGURES:
         found = notes.get(figure.key)
-        shown, detail, verdict = "-", f"not run: `python -m {figure.command}`", "-"
+        shown, verdict = f"not run: `python -m {figure.command}`", ""
         if found is not None:
             shown = f"{_rounded(found.value)} {figure.unit}".rstrip()
-            detail, verdict = found.detail, figure.judged(found.value)
-        rows.append((figure.what, figure.floor, shown, detail, figure.to_reach, verdict))
+            shown += f" ({found.detail})" if found.detail else ""
+            verdict = figure.judged(found.value)
+        rows.append((figure.what, figure.floor, shown, figure.to_reach, verdict))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows

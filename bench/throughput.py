@@ -233,26 +233,32 @@ async def watch(api: ApiServer, label: str, since: str, count: int, times: list[
         return
 
 
+HEAD: Final = """\
+| | pods/s | to none | to null | failed | writes, reads a pod | CPU ms a pod | rounds |
+|---|---|---|---|---|---|---|---|"""
+
+
 def table(row: Row) -> str:
+    """The lines of a Markdown table whose head is HEAD."""
     rates = {title: row.middle(title, "rate") for title in row.results}
     none, null = rates.get(NONE.name), rates.get(NULL.name)
-    lines = [f"{row.title}, {row.shape}"]
-    lines.append(
-        f"  {'':<42} {'pods/s':>7} {'to none':>8} {'to null':>8} {'failed':>7} "
-        f"{'writes':>7} {'reads':>7}  rounds"
-    )
+    lines = []
     for title, rate in rates.items():
+        results = row.results[title]
         cpu = {
-            name: statistics.median(found.cpu[name] for found in row.results[title])
-            for name in row.results[title][0].cpu
+            name: statistics.median(each.cpu[name] for each in results) for name in results[0].cpu
         }
-        each = " ".join(f"{found.rate:.0f}" for found in row.results[title])
-        lines.append(
-            f"  {title:<42} {rate:7.1f} {_ratio(rate, none):>8} {_ratio(rate, null):>8} "
-            f"{row.middle(title, 'failed'):7.0f} {row.middle(title, 'writes'):7.2f} "
-            f"{row.middle(title, 'reads'):7.2f}  {each}"
+        cells = (
+            title if lines else f"**{row.title}, {row.shape}**: {title}",
+            f"{rate:.0f}",
+            _ratio(rate, none if title != NONE.name else None),
+            _ratio(rate, null if title not in {NONE.name, NULL.name} else None),
+            f"{row.middle(title, 'failed'):.0f}",
+            f"{row.middle(title, 'writes'):.3g}, {row.middle(title, 'reads'):.3g}",
+            _cpu(cpu),
+            " ".join(f"{each.rate:.0f}" for each in results),
         )
-        lines.append(f"      CPU ms a pod: {_cpu(cpu)}")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -297,21 +303,23 @@ def _cpu(used: Mapping[str, float]) -> str:
 
 
 def _ratio(rate: float, floor: float | None) -> str:
-    return f"{rate / floor:.2f}" if floor else "-"
+    return f"{rate / floor:.2f}" if floor else ""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.throughput", description=__doc__)
-    parser.add_argument("--rows", default="exact,small,medium,large")
+    parser.add_argument("--rows", help="all of them unless some are named")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--settings", action="store_true", help="kube-scheduler's settings instead")
     parser.add_argument("--keep-logs", type=Path, help="a folder for the extender's log")
     found = parser.parse_args()
     known = settings_rows() if found.settings else rows()
     done: list[Row] = []
-    for name in found.rows.split(","):
-        if (row := known.get(name)) is None:
-            continue
+    chosen = found.rows.split(",") if found.rows else list(known)
+    if unknown := [name for name in chosen if name not in known]:
+        parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(known)}")
+    for name in chosen:
+        row = known[name]
         print(f"{row.title}, {row.shape}", flush=True)
         done.append(row)
         with cluster_up() as cluster:
@@ -320,10 +328,10 @@ def main() -> int:
             finally:
                 if found.keep_logs:
                     keep_logs(cluster, found.keep_logs)
-                print(f"\n{table(row)}\n", flush=True)
+                print(f"\n{HEAD}\n{table(row)}\n", flush=True)
         note_settings(name, row) if found.settings else note_row(name, row)
     if len(done) > 1:
-        print("\n\n".join(map(table, done)))
+        print("\n".join([HEAD, *map(table, done)]))
     return 0
 
 
