@@ -185,7 +185,7 @@ class Choices:
         return not self._few or self._has_preferences(pod, nodes, verdicts)
 
     def _has_preferences(self, pod: Pod, nodes: Sequence[str], verdicts: Verdicts) -> bool:
-        return minds_other_nodes(pod) or self.soft_taints.differ(pod, nodes, verdicts.fits)
+        return minds_other_nodes(pod) or self.soft_taints.differ(pod, nodes, verdicts.fits.keys())
 
     def _names(self) -> Iterator[str]:
         return chain(self._ledger.nodes(), self._closed)

@@ -1,6 +1,6 @@
 """Which nodes kube-scheduler should rather avoid, and for whom that makes a difference (pure)."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, KeysView
 from typing import Final
 
 from gpushare.objects import Node, Pod
@@ -36,7 +36,7 @@ class SoftTaints:
             if not nodes:
                 del self._nodes[taints]
 
-    def differ(self, pod: Pod, asked: Iterable[str], fitting: Collection[str]) -> bool:
+    def differ(self, pod: Pod, asked: Iterable[str], fitting: KeysView[str]) -> bool:
         """Whether some of the nodes that are asked about and fit suit a pod better than others.
 
         kube-scheduler counts the taints that the pod does not tolerate (tainttoleration,
@@ -49,7 +49,7 @@ class SoftTaints:
         }
         if not any(counts.values()):
             return False
-        left = {name for name in asked if name in fitting}
+        left = fitting & asked
         found = set()
         for taints, count in counts.items():
             nodes = self._nodes[taints]
