@@ -99,7 +99,9 @@ def scraped(job: Job, installed: dict[str, list[dict[str, Any]]], folder: Path) 
     done = subprocess.run(words, capture_output=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
     kept = [each["labels"] for each in json.loads(done.stdout) if each.get("labels")]
-    return sorted([each["installation"], each["__address__"], each.get("node", "")] for each in kept)
+    return sorted(
+        [each["installation"], each["__address__"], each.get("node", "")] for each in kept
+    )
 
 
 @pytest.fixture
