@@ -242,7 +242,7 @@ def table(row: Row) -> str:
     """The lines of a Markdown table whose head is HEAD."""
     rates = {title: row.middle(title, "rate") for title in row.results}
     none, null = rates.get(NONE.name), rates.get(NULL.name)
-    lines = []
+    lines: list[str] = []
     for title, rate in rates.items():
         results = row.results[title]
         cpu = {
