@@ -72,7 +72,7 @@ image:  ## the image of both halves and the command line, with docker, podman or
 	$(BUILDER) build $(BUILD_FLAGS) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
 	  --build-arg VERSION=$(VERSION) $(if $(REVISION),--label org.opencontainers.image.revision=$(REVISION)) -t $(IMAGE) .
 
-setup: $(filter .uv/bin/uv,$(UV))
+setup: $(filter .uv/bin/uv,$(UV))  ## the Python packages in .venv, the command line gpushare among them
 	@$(UV) sync --frozen --quiet
 
 .uv/bin/uv:

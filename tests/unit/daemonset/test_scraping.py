@@ -98,10 +98,9 @@ def scraped(job: Job, installed: dict[str, list[dict[str, Any]]], folder: Path) 
     words = [tool("promtool", print), "check", "service-discovery", "--timeout=2s", file, "j"]
     done = subprocess.run(words, capture_output=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
-    kept = [each["labels"] for each in json.loads(done.stdout) if each.get("labels")]
-    return sorted(
-        [each["installation"], each["__address__"], each.get("node", "")] for each in kept
-    )
+    labels = [each["labels"] for each in json.loads(done.stdout) if each.get("labels")]
+    shown = ("installation", "__address__", "node")
+    return sorted([each.get(name, "") for name in shown] for each in labels)
 
 
 @pytest.fixture
