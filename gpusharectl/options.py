@@ -43,7 +43,7 @@ class Target:
 
     def connect(self) -> AbstractAsyncContextManager[Kube]:
         """Open the API server with the user's own rights; SettingsError where that cannot be."""
-        return Kube.connect(self.kubeconfig, context=self.context)
+        return Kube.connect(self.kubeconfig, context=self.context, as_kubectl=True)
 
 
 def _checked(_ctx: click.Context, _option: click.Parameter, name: str) -> str:

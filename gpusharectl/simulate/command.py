@@ -22,6 +22,7 @@ from gpusharectl.simulate.documents import Document, read
 from gpusharectl.simulate.picture import Painter
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
+from gpusharectl.terminal import show
 
 STDIN: Final = "-"
 NAMED: Final = 10  # pods that still wait at the end
@@ -128,7 +129,7 @@ def _print_picture(head: view.Head, steps: Iterator[view.Step]) -> None:
 
     def say(line: Text) -> None:
         # Without colours rich would only cost time.
-        console.print(line) if coloured else click.echo(line.plain)
+        console.print(line) if coloured else show([line.plain], console)
 
     unit = f"Units of {view.unit_name(head.unit_mib)}; "
     say(Text(f"{unit}nodes by {head.node_policy}, cards by {head.card_policy}.\n", "dim"))
@@ -145,11 +146,13 @@ def _print_picture(head: view.Head, steps: Iterator[view.Step]) -> None:
 
 def _print_json(head: view.Head, steps: Iterator[view.Step]) -> None:
     """One object, written step by step: of a large cluster it need not be in memory at once."""
-    out = sys.stdout
-    out.write(msgspec.json.encode(head).decode().removesuffix("}") + ',"steps":[')
-    for place, step in enumerate(steps):
-        out.write(("\n," if place else "\n") + msgspec.json.encode(step).decode())
-    out.write("\n]}\n")
+    out = sys.stdout.buffer
+    out.write(msgspec.json.encode(head).removesuffix(b"}") + b',"steps":[')
+    out.writelines(
+        (b"\n," if place else b"\n") + msgspec.json.encode(step) for place, step in enumerate(steps)
+    )
+    out.write(b"\n]}\n")
+    out.flush()
 
 
 def _write(head: view.Head, steps: list[view.Step], html: str | None, svg: str | None) -> None:

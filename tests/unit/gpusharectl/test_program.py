@@ -102,7 +102,7 @@ def test_kubectl_is_told_in_its_own_form(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["inspect", "--kubeconfig", "/nonexistent"], 2, "no usable Kubernetes configuration"),
+        (["inspect", "--kubeconfig", "/nonexistent"], 2, "there is no file /nonexistent"),
         (["what-if", "-f", "/nonexistent"], 2, "No such file"),
         (["explain", "a", "b"], 2, "names no pod"),
         (["explain", "service/x"], 2, "names no pod"),
