@@ -85,6 +85,8 @@ def asks_an_extender(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable
     @click.option("--server-ca", metavar="FILE", help="Who vouches for --server's certificate.")
     @wraps(command)
     async def run(target: Target, server: str | None, server_ca: str | None, **rest: Any) -> T:
+        if server_ca is not None and not (server or "").startswith("https:"):
+            raise click.UsageError("--server-ca: only with --server https://...")
         return await command(replace(target, server=server, server_ca=server_ca), **rest)
 
     return run

@@ -106,6 +106,10 @@ def test_kubectl_is_told_in_its_own_form(tmp_path):
         (["what-if", "-f", "/nonexistent"], 2, "No such file"),
         (["explain", "a", "b"], 2, "names no pod"),
         (["explain", "service/x"], 2, "names no pod"),
+        (["inspect", "--server-ca", "x"], 2, "only with --server https://"),
+        (["inspect", "--server-ca", "x", "--server", "http://a:1"], 2, "only with --server https"),
+        (["uninstall", "--drain-seconds", "5"], 2, "only with --drain"),
+        (["uninstall", "--drain", "--drain-seconds", "nan"], 2, "not a valid integer"),
         (["nonsense"], 2, "No such command"),
     ],
 )
