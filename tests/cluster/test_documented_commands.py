@@ -11,7 +11,6 @@ import pytest
 
 from localcluster.gpushare import ROOT, Gpushare
 from localcluster.workloads import Workloads, pod
-from tests.cluster.conftest import NAME
 from tests.markdown import all_commands
 from tests.unit.docs.commands import READS
 
@@ -43,7 +42,7 @@ def test_commands_of_the_documents_that_only_read_work_as_they_stand(
         "PYTHONPATH": str(ROOT),
         "KUBECONFIG": str(gpushare.cluster.kubeconfig),
     }
-    ours = f"{sys.executable} -m localcluster \\1 --name {NAME}"
+    ours = f"{sys.executable} -m localcluster \\1 --name {gpushare.cluster.state.name}"
 
     def typed(text: str) -> str | None:
         """What is wrong with it."""
