@@ -29,17 +29,17 @@ down: setup  ## take it down again, and what a demo or test run may have left
 	@$(RUN) python -m localcluster down --all
 
 test: setup  ## all tests; those on a cluster need root on Linux
-	$(RUN) pytest
+	$(RUN) pytest -n 2 --dist loadgroup
 
 trials: setup  ## whose card each container got, faults of the API server, replicas that go, 8 minutes (root, Linux)
-	$(RUN) python -m tests.trials --minutes 1.5 --single 60 --several 30
-	$(RUN) python -m tests.trials.faults --minutes 2.5
+	$(RUN) python -m tests.trials
+	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials.replicas
 
 soak: setup  ## the same and all cases of the cluster tests for two hours, and whether programs grow
 	GPUSHARE_LONG=1 $(RUN) pytest -m cluster
-	$(RUN) python -m tests.trials.faults --minutes 15
-	$(RUN) python -m tests.trials --minutes 60
+	$(RUN) python -m tests.trials.faults
+	$(RUN) python -m tests.trials --churn 60
 
 lint: setup  ## style, types, import rules, generated code
 	$(RUN) ruff check .
@@ -72,7 +72,7 @@ image:  ## the image of both halves and the command line, with docker, podman or
 	$(BUILDER) build $(BUILD_FLAGS) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
 	  --build-arg VERSION=$(VERSION) $(if $(REVISION),--label org.opencontainers.image.revision=$(REVISION)) -t $(IMAGE) .
 
-setup: $(filter .uv/bin/uv,$(UV))
+setup: $(filter .uv/bin/uv,$(UV))  ## the Python packages in .venv, the command line gpushare among them
 	@$(UV) sync --frozen --quiet
 
 .uv/bin/uv:
