@@ -41,9 +41,9 @@ from tests.builders import node, pod
 CARDS, PODS_A_NODE = 8, 16
 CARD_UNITS = 80
 CALLS: Final = 300
-PORT: Final = 32799
-FOLLOWER_PORT: Final = 32797
-REPLICA_PORT: Final = 32796
+PORT: Final = 32759
+FOLLOWER_PORT: Final = 32757
+REPLICA_PORT: Final = 32756
 SIZES: Final = tuple(range(4, 41))
 
 
