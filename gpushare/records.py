@@ -57,7 +57,8 @@ def request_of(pod: Pod) -> Request:
     Raises RequestError with a text for the user as ``amounts_of`` does, and for a wish that cannot
     be understood.
     """
-    return replace(amounts_of(pod), wishes=wishes.read(pod.annotations))
+    amounts, wished = amounts_of(pod), wishes.read(pod.annotations)
+    return amounts if wished is wishes.NO_WISHES else replace(amounts, wishes=wished)
 
 
 def amounts_of(pod: Pod) -> Request:
