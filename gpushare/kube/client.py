@@ -39,6 +39,7 @@ from gpushare.errors import (
     Unreachable,
 )
 from gpushare.kube.body import Body
+from gpushare.kube.sockets import forgetting
 from gpushare.objects import Node, Pod, PodCondition
 
 REQUEST_SECONDS: Final = 10.0
@@ -122,10 +123,13 @@ class Kube:
         clock: Clock | None = None,
         *,
         context: str | None = None,
+        unacknowledged_seconds: float | None = None,
     ) -> AsyncIterator[Self]:
         """Use ``kubeconfig``, else the pod's own ServiceAccount, else the usual kubeconfig.
 
-        ``context`` names one of the kubeconfig's. Raises SettingsError where none can be used.
+        ``context`` names one of the kubeconfig's. What the API server's machine, or a proxy, has
+        not acknowledged ``unacknowledged_seconds`` after it was sent is not delivered later (on
+        Linux). Raises SettingsError where no configuration can be used.
         """
         settings = client.Configuration()
         try:
@@ -145,8 +149,10 @@ class Kube:
             ) from err
         async with client.ApiClient(settings) as api:
             tls = api.rest_client.ssl_context
+            limit = unacknowledged_seconds
+            made = None if limit is None else forgetting(limit)
             async with aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=tls),
+                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=tls, socket_factory=made),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_LINE_BYTES,
                 # Compressing costs the API server more than sending.
