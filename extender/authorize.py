@@ -19,7 +19,7 @@ from aiohttp.typedefs import Handler, Middleware
 from extender.guard import NAMED_ONLY, PAGE, full, problem
 from gpushare.clock import Clock
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import ApiError, GpushareError
+from gpushare.errors import UNDECODABLE, ApiError, GpushareError
 from gpushare.kube.client import Kube
 
 KEPT_SECONDS: Final = 60.0
@@ -175,7 +175,7 @@ class Authorizer:
                 self._may, (user.uid, user.username, key, question),
                 lambda: self._whether(user, question), bool, self._known_ones,
             )  # fmt: skip
-        except (ApiError, TimeoutError, msgspec.DecodeError) as err:
+        except (ApiError, TimeoutError, *UNDECODABLE) as err:
             text = "the API server, which knows who may read, does not say: try again"
             raise Denied(503, text) from err
         if not allowed:

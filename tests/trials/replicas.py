@@ -29,6 +29,7 @@ from localcluster.seats import Seats
 from localcluster.specs import PaperNode
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
+from tests.cluster.bringup import fresh
 from tests.cluster.history import Change, History
 from tests.trials.cards_over_time import CARDS as CARDS_KEY
 from tests.trials.cards_over_time import asked
@@ -39,6 +40,7 @@ POD_UNITS: Final = 2
 PAUSE_SECONDS: Final = 9.0  # the lease is 6 s
 CPU_SECONDS: Final = 6.0
 TURN_SECONDS: Final = 5.0  # kube-scheduler waits for an extender
+SLACK_SECONDS: Final = 4.0
 WAITING: Final = 10  # pods with GPU memory before one without
 BOUND_SECONDS: Final = 90.0
 
@@ -198,7 +200,7 @@ class Trial:
             for name in names:
                 self._create_one(pod(name, POD_UNITS, terminationGracePeriodSeconds=0))
             how = f"paused beside the leading kube-scheduler, {waiting} before it"
-            self._cpu_only(how, min(TURN_SECONDS * waiting, most) + 1.0)
+            self._cpu_only(how, min(TURN_SECONDS * waiting, most) + SLACK_SECONDS)
         finally:
             kubelet.cancel()
             with suppress(LocalClusterError):  # it was killed, and comes again by itself
@@ -334,8 +336,7 @@ class Trial:
 def replicas(say: Callable[[str], None], count: int = 3) -> Iterator[Seats]:
     """Paper nodes, and ``count`` seats with a kube-scheduler and an extender each; gone after."""
     nodes = [paper_node(f"p{number}") for number in range(NODES)]
-    cluster = Cluster.up((), nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=say)
-    try:
+    with fresh((), nodes, name=NAME, progress=say) as cluster:
         cluster.kubectl("apply", "-k", str(ACCESS))
         seats = Seats.prepare(cluster, count, SCHEDULER_CONFIG)
         for seat in seats.names:
@@ -343,9 +344,6 @@ def replicas(say: Callable[[str], None], count: int = 3) -> Iterator[Seats]:
         for seat in reversed(seats.names):
             seats.start_scheduler(seat)
         yield seats
-    finally:
-        with suppress(LocalClusterError):
-            cluster.down()
 
 
 def main() -> int:

@@ -143,7 +143,7 @@ async def test_what_was_handed_on_is_never_handed_on_again(pair):
 
 async def test_a_leader_that_does_not_answer_is_not_asked_again_until_it_renews(pair, monkeypatch):
     leader, follower = pair
-    monkeypatch.setattr(forward, "SERIAL_SECONDS", 0.2)
+    monkeypatch.setattr(forward, "SERIAL_SECONDS", 1.0)
     body = {"Pod": wire_pod(), "NodeNames": ["n"]}
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and no more
@@ -151,7 +151,7 @@ async def test_a_leader_that_does_not_answer_is_not_asked_again_until_it_renews(
         assert (await follower.post("filter", body))[0] == 503
         begun = loop.time()
         assert (await follower.post("filter", body))[0] == 503
-        assert loop.time() - begun < 0.15
+        assert loop.time() - begun < 0.8
     follower.knows(leader, version="2")
     assert (await follower.post("filter", body))[0] == 200
 

@@ -37,7 +37,7 @@ def free_port(unused_tcp_port_factory):
 async def port(bench, free_port):
     """A door of two connections and short patience, with the pages behind it."""
     routes = Routes(bench.cluster, bench.binder, list, limits=Limits(body_mib=1))
-    door = Door("test", "127.0.0.1", free_port(), connections=2, idle_seconds=0.3)
+    door = Door("test", "127.0.0.1", free_port(), connections=2, idle_seconds=1.0)
     async with opened(door, routes.app()):
         yield door.port
 
