@@ -14,6 +14,7 @@ from gpushare.errors import RequestError
 from gpushare.records import amounts_of, asks_for_share
 from gpusharectl.doctor.facts import (
     EXTENDER,
+    EXTENDERS,
     SECOND_SCHEDULER,
     Facts,
     Program,
@@ -55,8 +56,7 @@ SETTING_OFF = warning(
 NOT_BESIDE = problem(
     "ExtenderNotBeside",
     "it asks an extender on its own loopback, and none is ready there",
-    "kubectl -n {namespace} get pods -o wide -l app.kubernetes.io/name=gpushare-extender; one must "
-    "be Ready on the node",
+    f"kubectl -n {{namespace}} get pods -o wide {EXTENDERS}; one must be Ready on the node",
 )
 NEVER_ASKED = warning(
     "ExtenderNeverAsked",

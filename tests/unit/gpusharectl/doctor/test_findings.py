@@ -178,6 +178,12 @@ def test_every_kind_of_finding_is_seen_here():
     assert set(BREAKS) == set(KINDS)
 
 
+def test_every_cure_finds_the_extenders_of_a_second_scheduler_too():
+    cures = [kind.cure for kind in KINDS.values() if "gpushare-extender" in kind.cure]
+    assert len(cures) > 2
+    assert [each for each in cures if "gpushare-scheduler" not in each] == []
+
+
 @pytest.mark.parametrize("name", sorted(BREAKS))
 def test_what_is_broken_is_found_and_nothing_else(name):
     found = look(BREAKS[name]())
