@@ -38,7 +38,7 @@ def in_order(
     if len(asked) * FEW < len(fits):
         fitting = [rank[3] for rank in sorted(fits[name] for name in asked if name in fits)]
     else:
-        fitting = [name for name in verdicts.names if name in asked]
+        fitting = [name for _, _, _, name in verdicts.ranks if name in asked]
     order = fitting
     if last:
         order = [name for name in fitting if name not in last]
