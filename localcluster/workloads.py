@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcluster.cluster import Cluster
-from localcluster.errors import ApiError, UsageError
+from localcluster.errors import ApiError, CommandError, UsageError
 from localcluster.images import WORKLOAD
 from localcluster.wait import wait_until
 
@@ -155,10 +155,15 @@ class Workloads:
 
         def incomplete() -> str | None:
             nonlocal text
-            text = self.cluster.kubectl("logs", name, "-n", self.namespace, "-c", container_name)
+            try:
+                text = self.cluster.kubectl(
+                    "logs", name, "-n", self.namespace, "-c", container_name
+                )
+            except CommandError as problem:  # its kubelet may just be started again
+                return str(problem)
             return None if "ready" in text.splitlines() else text[-200:]
 
-        wait_until(f"the environment of {name}", incomplete, seconds=10)
+        wait_until(f"the environment of {name}", incomplete, seconds=30)
         pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
         return {key: value for key, _, value in pairs}
 

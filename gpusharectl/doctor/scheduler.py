@@ -24,7 +24,7 @@ from gpusharectl.doctor.facts import (
 )
 from gpusharectl.doctor.findings import Check, Finding, Kind, problem, unchecked, warning
 
-WEIGHT: Final = 150
+WEIGHT: Final = 1
 QPS: Final = 50  # kube-scheduler's own default: what is above was chosen
 LEAST_TIMEOUT: Final = 5.0  # the longest that a bind may take, and the answer's way
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")

@@ -17,13 +17,12 @@ from localcluster.errors import CommandError
 from localcluster.imagebuild import image_name
 from localcluster.run import run
 from localcluster.specs import PaperNode
-from localcluster.tools import tool
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
 from tests import markdown
+from tests.cluster.bringup import fresh
 
-# The first one may have to build helm.
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "daemonset/chart"
@@ -81,28 +80,25 @@ def block(language: str, start: str, document: str = INSTALL) -> str:
 def control_plane() -> Iterator[Cluster]:
     """A cluster whose nodes run nothing."""
     nodes = [PaperNode("gpu-1"), PaperNode("gpu-2")]
-    made = Cluster.up([], nodes, name="gpushare-chart", progress=print)
-    try:
+    with fresh((), nodes, name="gpushare-chart", scheduler_config=None) as made:
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture
-def follow(control_plane: Cluster, tmp_path: Path) -> "Follow":
-    return Follow(control_plane, tmp_path)
+def follow(control_plane: Cluster, helm: Path, tmp_path: Path) -> "Follow":
+    return Follow(control_plane, helm, tmp_path)
 
 
 class Follow:
     """A folder as the instructions have it, and the tools that they use."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, helm: Path, folder: Path) -> None:
         self._cluster, self._folder = cluster, folder
         (folder / "gpushare").symlink_to(ROOT)
         tools = folder / "bin"
         tools.mkdir()
         (tools / "kubectl").symlink_to(cluster.binaries / "kubectl")
-        (tools / "helm").symlink_to(tool("helm", print))
+        (tools / "helm").symlink_to(helm)
         # What is run of the image, without one: its flags and its name are three words.
         docker = f'cd {shlex.quote(str(ROOT))}; shift 3; shift; exec {sys.executable} "$@"'
         (tools / "docker").write_text(f"#!/bin/sh\n{docker}\n")

@@ -6,7 +6,6 @@ A cluster of its own, with a control-plane node where the extender stands beside
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tomllib
@@ -18,25 +17,22 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from localcluster.cluster import Cluster
 from localcluster.gpushare import (
     CARD_MIB,
     CONTROL_PLANE,
-    SCHEDULER_CONFIG,
     Gpushare,
-    control_plane_node,
     gpu_node,
 )
-from localcluster.imagebuild import ROOT, gpushare_image, image_name
+from localcluster.imagebuild import ROOT, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
+from tests.cluster.bringup import of_image
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine, reader
 from tests.cluster.documented import READING, problems
 from tests.cluster.expect import env_is_card_on_record
 
-# The first one may have to build the image.
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.cluster
 
 HALF = CARD_MIB // 2
 SECOND = "gpushare-scheduler"
@@ -58,24 +54,12 @@ CARDS_OF_THE_STAND_IN = {
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Iterator[Gpushare]:
+def shipped(image: Path) -> Iterator[Gpushare]:
     """Two GPU nodes of two cards each, and a control-plane node."""
-    if shutil.which("apt-get") is None:
-        pytest.skip("the image's base is made of Debian or Ubuntu: run on one of them")
-    archive = gpushare_image(print)
-    cluster = Cluster.up(
-        [gpu_node("n1", 2), gpu_node("n2", 2), control_plane_node()],
-        name="gpushare-image",
-        scheduler_config=SCHEDULER_CONFIG,
-        archives=[archive],
-        progress=print,
-    )
-    try:
-        made = Gpushare(cluster)
+    nodes = gpu_node("n1", 2), gpu_node("n2", 2)
+    with of_image(image, *nodes, name="gpushare-image") as made:
         made.install()
         yield made
-    finally:
-        cluster.down()
 
 
 @pytest.fixture
@@ -98,6 +82,13 @@ def kill(gpushare: Gpushare, name: str, node: str) -> None:
     """Kill a program's pod on a node at once; return once another one is ready in its place."""
     (found,) = [p for p in pods_of(gpushare, name) if p["spec"]["nodeName"] == node]
     kubectl(gpushare, "delete", "pod", found["metadata"]["name"], "--force", "--grace-period=0")
+
+    def same() -> str | None:
+        there = [p for p in pods_of(gpushare, name) if p["spec"].get("nodeName") == node]
+        uids = {each["metadata"]["uid"] for each in there}
+        return None if uids - {found["metadata"]["uid"]} else f"its uids are {uids}"
+
+    wait_until("another pod in its place", same, seconds=60)
     Shipped(gpushare.cluster).await_rollout()
     gpushare.wait_ready()
 

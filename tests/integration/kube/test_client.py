@@ -69,7 +69,7 @@ async def test_a_write_that_was_not_confirmed_is_refused_or_unknown(door, tmp_pa
     door.answers = [answer]
     async with door.connect(tmp_path) as kube:
         with pytest.raises(ApiError) as caught:
-            await kube.bind_pod(pod("a", 8), "n1", {}, seconds=0.3)
+            await kube.bind_pod(pod("a", 8), "n1", {}, seconds=0.3 if answer is hang else 3)
     assert type(caught.value) is error
 
 

@@ -20,8 +20,7 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "daemonset/chart"
 DRIVER = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 
-# The first test may have to build helm.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.usefixtures("helm")
 
 SAME = {
     "daemonset/base": {},

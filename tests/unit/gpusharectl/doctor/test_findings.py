@@ -136,7 +136,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "OutcomeUnknown": lambda: of_extender("gpushare_unknown_reserves 1\n"),
     "SchedulerWithoutExtender": lambda: well(schedulers={SCHEDULER: without_extender()}),
     "SchedulerSettingWrong": lambda: well(schedulers={SCHEDULER: scheduler(ignorable=True)}),
-    "SchedulerSettingOff": lambda: well(schedulers={SCHEDULER: scheduler(weight=1)}),
+    "SchedulerSettingOff": lambda: well(schedulers={SCHEDULER: scheduler(weight=150)}),
     "ExtenderNotBeside": lambda: well(schedulers={SCHEDULER: scheduler("cp9")}),
     "ExtenderNeverAsked": lambda: well(
         schedulers={}, extenders={EXTENDER: program("gpushare_extender_leader 1\n")}
