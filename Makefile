@@ -29,17 +29,17 @@ down: setup  ## take it down again, and what a demo or test run may have left
 	@$(RUN) python -m localcluster down --all
 
 test: setup  ## all tests; those on a cluster need root on Linux
-	$(RUN) pytest
+	$(RUN) pytest -n 2 --dist loadgroup
 
-trials: setup  ## whose card each container got, faults of the API server, replicas that go, 8 minutes (root, Linux)
-	$(RUN) python -m tests.trials --minutes 1.5 --single 60 --several 30
-	$(RUN) python -m tests.trials.faults --minutes 2.5
+trials: setup  ## whose card each container got, faults of the API server, replicas that go, 14 minutes (root, Linux)
+	$(RUN) python -m tests.trials
+	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials.replicas
 
-soak: setup  ## the same and all cases of the cluster tests for two hours, and whether programs grow
-	GPUSHARE_LONG=1 $(RUN) pytest -m cluster
-	$(RUN) python -m tests.trials.faults --minutes 15
-	$(RUN) python -m tests.trials --minutes 60
+soak: setup  ## the same and all cases of the tests for two hours, and whether programs grow
+	GPUSHARE_LONG=1 $(RUN) pytest -n 2 --dist loadgroup
+	$(RUN) python -m tests.trials.faults
+	$(RUN) python -m tests.trials --churn 60
 
 lint: setup  ## style, types, import rules, generated code
 	$(RUN) ruff check .
@@ -48,17 +48,11 @@ lint: setup  ## style, types, import rules, generated code
 	$(RUN) lint-imports
 	$(RUN) python -m protos.generate --check
 
-bench: setup  ## what filter, binds, events and the kubelet's calls cost, and pods bound a second, 5 minutes (root, Linux)
-	$(RUN) python -m bench.filter
-	$(RUN) python -m bench.binds
-	$(RUN) python -m bench.cache
-	$(RUN) python -m bench.pauses
-	$(RUN) python -m bench.page
-	$(RUN) python -m bench.deviceplugin
-	$(RUN) python -m bench.throughput --rows exact,small --rounds 3
+bench: setup  ## what everything costs against its floor, in one table, 6 minutes (root, Linux)
+	$(RUN) python -m bench
 
-bench-all: setup  ## pods bound a second on 10 to 5,000 nodes, against no extender and a null one, 11 minutes
-	$(RUN) python -m bench.throughput
+bench-all: setup  ## the same with pods bound a second on up to 5,000 nodes, 30 minutes
+	$(RUN) python -m bench --all
 
 pictures: setup  ## paint the docs' pictures of the live page anew (root, Linux)
 	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or appear" tests/integration/extender/test_page.py tests/cluster/test_page.py
@@ -78,7 +72,7 @@ image:  ## the image of both halves and the command line, with docker, podman or
 	$(BUILDER) build $(BUILD_FLAGS) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
 	  --build-arg VERSION=$(VERSION) $(if $(REVISION),--label org.opencontainers.image.revision=$(REVISION)) -t $(IMAGE) .
 
-setup: $(filter .uv/bin/uv,$(UV))
+setup: $(filter .uv/bin/uv,$(UV))  ## the Python packages in .venv, the command line gpushare among them
 	@$(UV) sync --frozen --quiet
 
 .uv/bin/uv:

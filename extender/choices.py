@@ -9,13 +9,16 @@ from itertools import chain
 from extender import prioritize
 from extender.configuration import Policy
 from extender.filter import Filtered, filter_nodes, minds_other_nodes, refuse_all
-from extender.offers import Offers, how_many
+from extender.offers import ALL_AFTER, Offers, how_many
+from extender.prioritize import Prioritized
+from extender.soft_taints import SoftTaints
 from gpushare.cards import Card, Request
 from gpushare.errors import RequestError
 from gpushare.ledger import Ledger
 from gpushare.objects import Pod
 from gpushare.placement import cards as placement
 from gpushare.placement import verdict
+from gpushare.placement.cards import Room
 from gpushare.placement.expected import Expected
 from gpushare.placement.index import Index, Verdicts
 from gpushare.placement.rank import Policies
@@ -25,10 +28,7 @@ from gpushare.wishes import CardPolicy, NodePolicy
 
 
 class Choices:
-    """``closed`` are nodes that take nothing new, and why; who changes it tells the ledger too.
-
-    ``soft_tainted`` are nodes that kube-scheduler should rather avoid.
-    """
+    """``closed`` are nodes that take nothing new, and why; who changes it tells the ledger too."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Choices:
         cooling: Callable[[float], set[str]],
         policy: Policy,
     ) -> None:
-        self.soft_tainted: set[str] = set()
+        self.soft_taints = SoftTaints()
         self._ledger, self._unit_mib = ledger, unit_mib
         self._closed, self._cooling = closed, cooling
         self._few = policy.candidates
@@ -59,7 +59,7 @@ class Choices:
         failed = self._offers.begin(uid, now)
         verdicts = self._verdicts(request, pod, now)
         few = how_many(self._few, failed)
-        if few and (minds_other_nodes(pod) or self._is_soft_tainted(nodes, verdicts)):
+        if few and self._has_preferences(pod, nodes, verdicts):
             few = 0
         found = filter_nodes(
             nodes,
@@ -73,14 +73,20 @@ class Choices:
             self._expect(pod, found.best, request, now)
         return found
 
-    def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[str]:
-        """The nodes that are left in this attempt, best first; may raise RequestError."""
+    def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> Prioritized:
+        """The nodes that are left in this attempt, best first; may raise RequestError.
+
+        The order decides, unless there is something that kube-scheduler is to weigh it against.
+        """
         request = self.request_of(pod)
         verdicts = self._verdicts(request, pod, now)
-        order = prioritize.in_order(nodes, verdicts, self._offers.tried(pod.uid))
+        tried = self._offers.tried(pod.uid)
+        order = prioritize.in_order(nodes, verdicts, tried)
         if order and order[0] in verdicts.fits:
             self._expect(pod, order[0], request, now)
-        return order
+        if self._weighs(pod, nodes, verdicts):
+            return Prioritized(order, prioritize.weighing(order, verdicts, tried))
+        return Prioritized(order, prioritize.deciding(len(order)))
 
     def choose(
         self, pod_uid: str, node: str, request: Request, priority: int | None = None
@@ -121,7 +127,8 @@ class Choices:
 
         A pod's own reserves do not count, nor claims below its ``priority``; None counts them all.
         """
-        return self._decide(node, self._look(node, pod_uid, priority), request)
+        look = self._look(node, pod_uid, priority)
+        return verdict.decide(look, request, self.policies, self._unit_mib, node)
 
     def request_of(self, pod: Pod) -> Request:
         """What the pod asks for; RequestError for what this configuration can grant nowhere."""
@@ -133,15 +140,12 @@ class Choices:
             look = self._look(node)
             if look.room is not None:  # it may be gone for good
                 self._looks[node] = look
-        return self._decide(node, look, request)
+        return verdict.decide(look, request, self.policies, self._unit_mib, node)
 
     def _look(self, node: str, pod_uid: str = "", priority: int | None = None) -> Look:
         account = self._ledger.account(node, besides=pod_uid, priority=priority)
         closed, taken = self._closed.get(node), self._expected.taken(node)
         return verdict.look(account, closed, self._unit_mib, taken)
-
-    def _decide(self, node: str, look: Look, request: Request) -> Verdict:
-        return verdict.decide(look, request, self.policies, self._unit_mib, node)
 
     def _verdicts(self, request: Request, pod: Pod, now: float) -> Verdicts:
         self._expected.expire(now)
@@ -167,15 +171,23 @@ class Choices:
         account = self._ledger.account(node, priority=pod.priority)
         if account is None:
             return
-        policy = self.policies.card
-        cards = placement.choose(account, request, policy, self._expected.taken(node))
+        look = self._looks.get(node)
+        room = look.room if look is not None else None
+        if room is None or room.account is not account:
+            room = Room(account, self._expected.taken(node))
+        cards = placement.choose_in(room, request, self.policies.card)
         if cards is not None:
             uuids = tuple(card.uuid for card in cards)
             self._expected.expect(pod.uid, node, uuids, request, now)
 
-    def _is_soft_tainted(self, nodes: Sequence[str], verdicts: Verdicts) -> bool:
-        tainted = [name for name in self.soft_tainted if name in verdicts.fits]
-        return bool(tainted) and not set(nodes).isdisjoint(tainted)
+    def _weighs(self, pod: Pod, nodes: Sequence[str], verdicts: Verdicts) -> bool:
+        # What kube-scheduler prefers may fail every time: then each node is to come to its turn.
+        if self._offers.failed(pod.uid) >= ALL_AFTER:
+            return False
+        return not self._few or self._has_preferences(pod, nodes, verdicts)
+
+    def _has_preferences(self, pod: Pod, nodes: Sequence[str], verdicts: Verdicts) -> bool:
+        return minds_other_nodes(pod) or self.soft_taints.differ(pod, nodes, verdicts.fits.keys())
 
     def _names(self) -> Iterator[str]:
         return chain(self._ledger.nodes(), self._closed)

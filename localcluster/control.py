@@ -17,7 +17,7 @@ from localcluster.wait import wait_until
 
 _ANSWER_SECONDS = 60.0
 _SHUTDOWN_SECONDS = 5.0
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)

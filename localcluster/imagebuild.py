@@ -195,8 +195,16 @@ class Builder:
             self.progress(f"images of earlier builds are left behind: {problem}")
 
     def tidy(self) -> None:
-        """Remove the containers of builds that were killed: they hold their images."""
-        self._run("rm", "--all")
+        """Remove the containers of builds that were killed: they hold their images.
+
+        A storage in which even that fails is broken: it is emptied, and all is built anew.
+        """
+        try:
+            self._run("rm", "--all")
+        except BuildError as problem:
+            self.progress(f"what earlier builds left is broken and is removed: {problem}")
+            for name in ("storage", "run"):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def _images(self) -> list[str]:
         return self._run("images", "--format={{.Name}}:{{.Tag}}").split()

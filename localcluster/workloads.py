@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcluster.cluster import Cluster
-from localcluster.errors import ApiError, UsageError
+from localcluster.errors import ApiError, CommandError, UsageError
 from localcluster.images import WORKLOAD
 from localcluster.wait import wait_until
 
@@ -130,14 +130,23 @@ class Workloads:
     def delete_all(self, *, seconds: float = 60) -> None:
         """Delete every pod, with what would make it again."""
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
-        with self.cluster.api() as api:
-            api.request("DELETE", path, {"propagationPolicy": "Background"})
-            api.request("DELETE", self._path() + "?gracePeriodSeconds=1")
+
+        def unanswered() -> str | None:  # many pods take longer than an answer is waited for
+            try:
+                with self.cluster.api() as api:
+                    api.request("DELETE", path, {"propagationPolicy": "Background"})
+                    api.request("DELETE", self._path() + "?gracePeriodSeconds=1")
+            except ApiError as problem:
+                if problem.status:
+                    raise
+                return str(problem)
+            return None
 
         def left() -> str | None:
             names = [each["metadata"]["name"] for each in self.all()]
             return ", ".join(names) or None
 
+        wait_until("all pods to be deleted", unanswered, seconds=seconds)
         wait_until("no pod left", left, seconds=seconds)
 
     def wait_gone(self, *names: str, seconds: float = 40) -> None:
@@ -155,10 +164,15 @@ class Workloads:
 
         def incomplete() -> str | None:
             nonlocal text
-            text = self.cluster.kubectl("logs", name, "-n", self.namespace, "-c", container_name)
+            try:
+                text = self.cluster.kubectl(
+                    "logs", name, "-n", self.namespace, "-c", container_name
+                )
+            except CommandError as problem:  # its kubelet may just be started again
+                return str(problem)
             return None if "ready" in text.splitlines() else text[-200:]
 
-        wait_until(f"the environment of {name}", incomplete, seconds=10)
+        wait_until(f"the environment of {name}", incomplete, seconds=30)
         pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
         return {key: value for key, _, value in pairs}
 

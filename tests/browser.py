@@ -1,34 +1,22 @@
 """The live page in a real browser: Debian's Chromium without a screen, and what it shows."""
 
 import json
-import os
-import platform
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 
-from localcluster.errors import HostError
-from localcluster.host import Need, provide
 from localcluster.wait import wait_until
+from tests.needs import IS_PAINTING
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 PAGE: Final = "/gpushare-scheduler/page"
 SIZE: Final = (1440, 900)
-NEEDS: Final = tuple(
-    Need(f"`{command}`", package, lambda command=command: shutil.which(command) is not None)
-    for command, package in (("chromium", "chromium"), ("chromedriver", "chromium-driver"))
-)
-FONT: Final = Need(
-    "the font Inter", "fonts-inter", lambda: any(Path("/usr/share/fonts").rglob("Inter*"))
-)
-IS_PAINTING: Final = bool(os.environ.get("GPUSHARE_SCREENSHOTS"))
 
 # What the page shows, as its DOM has it: each row's name and its cards with their segments.
 _NODES: Final = """
@@ -48,20 +36,14 @@ return Array.from(document.querySelectorAll("#waiting .row"), (row) => [
 
 
 @contextmanager
-def chromium() -> Iterator[webdriver.Chrome]:
-    """A browser of its own, with nothing fetched but through apt; skips where it cannot be had."""
-    try:
-        provide((*NEEDS, FONT) if IS_PAINTING else NEEDS)
-    except HostError as err:
-        if platform.system() != "Linux" or os.geteuid() != 0:
-            pytest.skip(str(err))
-        raise
+def chromium(program: Path) -> Iterator[webdriver.Chrome]:
+    """A browser of its own, of the fixture ``browser``; nothing is fetched."""
     options = webdriver.ChromeOptions()
     # Chromium's sandbox takes no root, and a container's /dev/shm is small.
     words = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
     for word in (*words, "--no-first-run", "--disable-background-networking"):
         options.add_argument(word)
-    options.binary_location = str(shutil.which("chromium"))
+    options.binary_location = str(program)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, Service(str(shutil.which("chromedriver"))))
     try:

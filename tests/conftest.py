@@ -1,5 +1,8 @@
-"""What tests of all kinds have: the NVML stand-in, built once; property tests without a clock."""
+"""What tests of all kinds have: what takes long is built before them; property tests; figures."""
 
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,18 +10,90 @@ from hypothesis import HealthCheck, settings
 
 from localcluster.errors import HostError
 from localcluster.nvml import build
+from tests.needs import need, prepare
 
-# How long an example takes says what else the machine does, not whether it is right.
+MEASURED = "measured"
+
+# How long an example takes says what else the machine does, not whether it is right. The examples
+# are the same each time; `make soak` looks for others.
 settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "any machine",
+    deadline=None,
+    derandomize=not os.environ.get("GPUSHARE_LONG"),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any machine")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have what the chosen tests need before the clock of any of them runs."""
+    if session.config.option.collectonly:
+        return
+    wanted: set[str] = set()
+    for item in session.items:
+        if not item.get_closest_marker("skip"):
+            wanted.update(getattr(item, "fixturenames", ()))
+            wanted.update(["binaries"] if item.get_closest_marker("cluster") else [])
+    prepare(wanted, lambda text: print(text, file=sys.__stderr__, flush=True))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was measured and counted: a figure is for people, no test depends on it."""
+    found = [
+        str(text)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "teardown"
+        for name, text in report.user_properties
+        if name == MEASURED
+    ]
+    if found:
+        terminalreporter.section("measured on the cluster")
+        for line in found:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def figures(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Callable[[str], None]:
+    """Give what takes a line for the end of the run."""
+    name = request.node.name
+    return lambda text: record_property(MEASURED, f"{name}: {text}")
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the stand-in for the driver's library; skips where there is no compiler."""
+    need("library")
     try:
         return build(tmp_path_factory.mktemp("nvml"))
     except HostError as err:
         pytest.skip(str(err))
+
+
+@pytest.fixture(scope="session")
+def image() -> Path:
+    """The archive of gpushare's image."""
+    return need("image")
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    return need("helm")
+
+
+@pytest.fixture(scope="session")
+def kubeadm() -> Path:
+    return need("kubeadm")
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    return need("promtool")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Path:
+    """Chromium's program; its driver is beside it."""
+    return need("browser")

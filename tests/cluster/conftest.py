@@ -2,27 +2,32 @@
 
 import os
 import platform
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from localcluster.cluster import Cluster
-from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port, gpu_node
+from localcluster.gpushare import Gpushare, gpu_node
 from localcluster.specs import NodeSpec
 from localcluster.state import StateFolder
 from localcluster.wait import tail
 from localcluster.workloads import Workloads
+from tests.cluster.bringup import TESTS, with_extender_on_host
 from tests.cluster.history import History
 
-NAME = "gpushare-tests"
 LOG_LINES = 40
 WHOLE = "whole"
 
-measured: list[str] = []
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip where a cluster cannot be: only for want of root or Linux, never for a failure."""
+    """Skip where a cluster cannot be: only for want of root or Linux, never for a failure.
+
+    Of two processes one has all tests of the shared cluster, the other those with their own.
+    """
+    for item in items:
+        if item.get_closest_marker("cluster"):
+            is_shared = "cluster" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("shared" if is_shared else "own"))
     if platform.system() == "Linux" and os.geteuid() == 0:
         return
     why = "needs root on Linux for namespaces and cgroups: run the tests as root"
@@ -38,24 +43,10 @@ def pytest_runtest_makereport(
     """Show the end of both programs' logs beside a failure: the cluster is gone afterwards."""
     report = yield
     if report.failed and call.when == "call" and item.get_closest_marker("cluster"):
-        for path in sorted(StateFolder.of(NAME).logs.glob("*.log")):
+        for path in sorted(StateFolder.of(TESTS).logs.glob("*.log")):
             if path.stem.startswith(("extender", "deviceplugin")):
                 report.sections.append((f"log of {path.stem}", tail(path, LOG_LINES)))
     return report
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was measured and counted: a figure is for people, no test depends on it."""
-    if measured:
-        terminalreporter.section("measured on the cluster")
-        for line in measured:
-            terminalreporter.write_line(line)
-
-
-@pytest.fixture
-def figures(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Give what takes a line for the end of the run."""
-    return lambda text: measured.append(f"{request.node.name}: {text}")
 
 
 @pytest.fixture(scope="session")
@@ -67,13 +58,9 @@ def cluster() -> Iterator[Cluster]:
     """
     nodes = [gpu_node(name, 2) for name in ("n1", "n2", "n3")] + [gpu_node("n4", 4, cdi=False)]
     nodes.append(NodeSpec(WHOLE))
-    check_port()
-    made = Cluster.up(nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=print)
-    try:
+    with with_extender_on_host(nodes, name=TESTS) as made:
         Gpushare(made).install()
         yield made
-    finally:
-        made.down()
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,10 @@ class History:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._changes: list[Change] = []
+        self._checked = 0
+        self._nodes: dict[str, set[str]] = {}
         self._strangers: set[str] = set()
+        self._strange_uids: set[str] = set()
         self._connection: http.client.HTTPConnection | None = None
         self._thread = threading.Thread(target=self._record, daemon=True)
         self._ended = threading.Event()
@@ -96,20 +99,28 @@ class History:
         return next(i for i, each in enumerate(self._changes) if each is change)
 
     def allow_stranger(self, name: str) -> None:
-        """Expect that this pod is bound without us."""
+        """Expect that a pod of this name is bound without us, until the next check."""
         self._strangers.add(name)
 
     def check_bound_once_and_whole(self) -> None:
-        """Decision and node are never seen apart, and no pod is ever bound a second time."""
-        nodes: dict[str, set[str]] = {}
-        for change in list(self._changes):
-            if RESOURCE not in json.dumps(change.pod["spec"]) or change.name in self._strangers:
+        """Decision and node are never seen apart, and no pod is ever bound a second time.
+
+        Looked at is what came since the last check.
+        """
+        assert self._thread.is_alive(), "the record of all pods has ended"
+        fresh = self._changes[self._checked :]
+        self._checked += len(fresh)
+        self._strange_uids |= {each.uid for each in fresh if each.name in self._strangers}
+        self._strangers.clear()
+        for change in fresh:
+            if RESOURCE not in json.dumps(change.pod["spec"]) or change.uid in self._strange_uids:
                 continue
             decided = bool(change.annotations.get(DECISION))
             assert decided == bool(change.node), f"{change.name}: {change.pod}"
             if change.node:
-                nodes.setdefault(change.uid, set()).add(change.node)
-        assert all(len(seen) == 1 for seen in nodes.values()), nodes
+                nodes = self._nodes.setdefault(change.uid, set())
+                nodes.add(change.node)
+                assert len(nodes) == 1, f"{change.name} was bound to {nodes}"
 
     def _record(self) -> None:
         while not self._ended.is_set():
@@ -127,15 +138,25 @@ class History:
         return http.client.HTTPSConnection(host, int(port), context=context)
 
     def _watch(self, connection: http.client.HTTPSConnection) -> None:
-        connection.request("GET", "/api/v1/pods")
-        with closing(connection.getresponse()) as answer:
+        with closing(_answer(connection, "/api/v1/pods")) as answer:
             listed = json.loads(answer.read())
         self.listed([Change("LISTED", pod) for pod in listed["items"]])
         version = listed["metadata"]["resourceVersion"]
         path = f"/api/v1/pods?watch=true&timeoutSeconds=7200&resourceVersion={version}"
-        connection.request("GET", path)
-        with closing(connection.getresponse()) as answer:
+        with closing(_answer(connection, path)) as answer:
             self._connection = connection
             while line := answer.readline():
                 event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise OSError(f"the watch ended: {event['object']}")
                 self.changed(Change(event["type"], event["object"]))
+
+
+def _answer(connection: http.client.HTTPSConnection, path: str) -> http.client.HTTPResponse:
+    """Ask for what is told line by line; raise OSError where it is refused, as where it is cut."""
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    if answer.status != http.client.OK:
+        with closing(answer):
+            raise OSError(f"GET {path}: {answer.status} {answer.read(500)!r}")
+    return answer

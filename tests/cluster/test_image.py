@@ -6,36 +6,35 @@ A cluster of its own, with a control-plane node where the extender stands beside
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
+import time
 import tomllib
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from localcluster.cluster import Cluster
 from localcluster.gpushare import (
     CARD_MIB,
     CONTROL_PLANE,
-    SCHEDULER_CONFIG,
     Gpushare,
-    control_plane_node,
     gpu_node,
 )
-from localcluster.imagebuild import ROOT, gpushare_image, image_name
+from localcluster.imagebuild import ROOT, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
+from tests.cluster.bringup import of_image
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine, reader
+from tests.cluster.documented import READING, problems
 from tests.cluster.expect import env_is_card_on_record
 
-# The first one may have to build the image.
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.cluster
 
 HALF = CARD_MIB // 2
 SECOND = "gpushare-scheduler"
@@ -57,24 +56,12 @@ CARDS_OF_THE_STAND_IN = {
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Iterator[Gpushare]:
+def shipped(image: Path) -> Iterator[Gpushare]:
     """Two GPU nodes of two cards each, and a control-plane node."""
-    if shutil.which("apt-get") is None:
-        pytest.skip("the image's base is made of Debian or Ubuntu: run on one of them")
-    archive = gpushare_image(print)
-    cluster = Cluster.up(
-        [gpu_node("n1", 2), gpu_node("n2", 2), control_plane_node()],
-        name="gpushare-image",
-        scheduler_config=SCHEDULER_CONFIG,
-        archives=[archive],
-        progress=print,
-    )
-    try:
-        made = Gpushare(cluster)
+    nodes = gpu_node("n1", 2), gpu_node("n2", 2)
+    with of_image(image, *nodes, name="gpushare-image") as made:
         made.install()
         yield made
-    finally:
-        cluster.down()
 
 
 @pytest.fixture
@@ -97,6 +84,13 @@ def kill(gpushare: Gpushare, name: str, node: str) -> None:
     """Kill a program's pod on a node at once; return once another one is ready in its place."""
     (found,) = [p for p in pods_of(gpushare, name) if p["spec"]["nodeName"] == node]
     kubectl(gpushare, "delete", "pod", found["metadata"]["name"], "--force", "--grace-period=0")
+
+    def same() -> str | None:
+        there = [p for p in pods_of(gpushare, name) if p["spec"].get("nodeName") == node]
+        uids = {each["metadata"]["uid"] for each in there}
+        return None if uids - {found["metadata"]["uid"]} else f"its uids are {uids}"
+
+    wait_until("another pod in its place", same, seconds=60)
     Shipped(gpushare.cluster).await_rollout()
     gpushare.wait_ready()
 
@@ -182,6 +176,35 @@ def test_shares_stay_what_they_are_while_each_program_is_killed_and_comes_back(
     }
 
 
+def test_an_extender_that_hangs_is_killed_by_the_kubelet_and_comes_back(
+    shipped: Gpushare, figures: Callable[[str], None]
+) -> None:
+    def restarts() -> int:
+        (found,) = pods_of(shipped, EXTENDER)
+        return found["status"]["containerStatuses"][0]["restartCount"]
+
+    (found,) = pods_of(shipped, EXTENDER)
+    before, began = restarts(), time.monotonic()
+    os.kill(first_process(found["metadata"]["uid"], "gpushare-extender"), signal.SIGSTOP)
+    wait_until(
+        "the kubelet to start it again",
+        lambda: None if restarts() > before else "it has not been",
+        seconds=25,  # 15, and what the kubelet takes to kill it and to tell
+    )
+    figures(f"an extender that hung was started again after {time.monotonic() - began:.1f} s")
+    shipped.wait_ready()
+
+
+def first_process(uid: str, command: str) -> int:
+    """The process of a pod that runs a command, as this machine numbers it."""
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            is_its = uid in (each / "cgroup").read_text().replace("_", "-")
+            if is_its and command in (each / "cmdline").read_text():
+                return int(each.name)
+    raise AssertionError(f"no process of pod {uid} runs {command}")
+
+
 def test_the_rights_of_the_documentation_are_enough_and_a_missing_one_is_named(
     shipped: Gpushare, workloads: Workloads, tmp_path: Path
 ) -> None:
@@ -248,6 +271,14 @@ def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
             process.send_signal(signal.SIGINT)
 
 
+def test_commands_of_the_documents_that_only_read_work_as_they_stand(
+    shipped: Gpushare, workloads: Workloads, tmp_path: Path
+) -> None:
+    workloads.run(pod("runs", HALF, metadata={"labels": {"app": "gpushare-sample"}}))
+    workloads.create(pod("waits", CARD_MIB + 1))
+    assert problems(shipped, READING, tmp_path) == []
+
+
 def test_the_driver_root_component_finds_the_driver_without_nvidias_runtime(
     shipped: Gpushare, workloads: Workloads
 ) -> None:
@@ -269,6 +300,9 @@ def test_a_second_scheduler_places_the_pods_that_name_it(
     )
     found = env_is_card_on_record(workloads, "one", "two")
     assert found["one"] == found["two"]
+    both = [each for each in READING if SECOND in each]
+    assert len(both) > 1
+    assert problems(shipped, both, tmp_path) == []
     # Its extender is on a loopback of the pod's own.
     command_line = CommandLine(shipped.cluster.kubeconfig, tmp_path)
     assert command_line.tells("inspect")["notShown"] == []

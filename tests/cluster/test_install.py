@@ -22,8 +22,7 @@ from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
 from tests.cluster.expect import CARDS
 
-# The first one may have to build kubeadm.
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("kubeadm")]
 
 ROOT = Path(__file__).parents[2]
 SCHEDULER = ROOT / "daemonset/scheduler"

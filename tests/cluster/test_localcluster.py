@@ -98,7 +98,7 @@ def before(state: StateFolder) -> dict[str, object]:
 
 
 @pytest.fixture
-def cluster(before: dict[str, object]) -> Cluster:
+def own(before: dict[str, object]) -> Cluster:
     return Cluster.up([NodeSpec("n1", {"a": "b"}, (CardSpec("GPU-one"),))], name=NAME)
 
 
@@ -112,51 +112,51 @@ def pid_of(cluster: Cluster, name: str) -> int | None:
 
 
 def test_a_cluster_runs_pods_and_leaves_nothing(
-    cluster: Cluster, state: StateFolder, before: dict[str, object]
+    own: Cluster, state: StateFolder, before: dict[str, object]
 ) -> None:
-    run_pod(cluster)
-    assert "ready\n" in cluster.kubectl("logs", "sample")
-    kubeconfig = cluster.service_account_kubeconfig("default", "default", node="n1")
-    user = json.loads(
-        cluster.kubectl("auth", "whoami", "-o", "json", f"--kubeconfig={kubeconfig}")
-    )["status"]["userInfo"]
+    run_pod(own)
+    assert "ready\n" in own.kubectl("logs", "sample")
+    kubeconfig = own.service_account_kubeconfig("default", "default", node="n1")
+    user = json.loads(own.kubectl("auth", "whoami", "-o", "json", f"--kubeconfig={kubeconfig}"))[
+        "status"
+    ]["userInfo"]
     assert user["extra"]["authentication.kubernetes.io/node-name"] == ["n1"]
-    cluster.start_program("helper", ["sleep", "600"], node="n1")
+    own.start_program("helper", ["sleep", "600"], node="n1")
     with pytest.raises(LocalClusterError, match="is up already"):
         Cluster.up(name=NAME)
     assert {"mount", "interface", "state folder"} < traces(state)
-    cluster.down()
+    own.down()
     assert traces(state) == set()
     assert host() == before
-    cluster.down()
+    own.down()
     with pytest.raises(LocalClusterError, match="is not up"):
         Cluster.attach(NAME)
 
 
 def test_what_is_killed_comes_back_and_a_killed_supervisor_leaves_nothing(
-    cluster: Cluster, state: StateFolder, before: dict[str, object]
+    own: Cluster, state: StateFolder, before: dict[str, object]
 ) -> None:
-    run_pod(cluster)
-    started = cluster.kubectl("get", "pod", "sample", "-o", "jsonpath={.status}")
+    run_pod(own)
+    started = own.kubectl("get", "pod", "sample", "-o", "jsonpath={.status}")
     for name in ("kubelet-n1", "containerd-n1", "kube-scheduler"):
-        killed = pid_of(cluster, name)
-        cluster.kill(name)
+        killed = pid_of(own, name)
+        own.kill(name)
         wait_until(
             f"{name} to be started again",
             lambda name=name, killed=killed: (
-                None if pid_of(cluster, name) not in {None, killed} else "not yet"
+                None if pid_of(own, name) not in {None, killed} else "not yet"
             ),
             seconds=10,
         )
-    cluster.stop("kubelet-n1")
-    assert pid_of(cluster, "kubelet-n1") is None
-    cluster.start("kubelet-n1")
+    own.stop("kubelet-n1")
+    assert pid_of(own, "kubelet-n1") is None
+    own.start("kubelet-n1")
     wait_until(
         "the node to be Ready and its log to be had again",
-        lambda: None if cluster.node_readiness() == {"n1": "True"} else "not Ready",
+        lambda: None if own.node_readiness() == {"n1": "True"} else "not Ready",
         seconds=60,
     )
-    assert cluster.kubectl("get", "pod", "sample", "-o", "jsonpath={.status}") == started
+    assert own.kubectl("get", "pod", "sample", "-o", "jsonpath={.status}") == started
     supervisors = [
         int(each.name)
         for each in Path("/proc").glob("[0-9]*")
@@ -176,40 +176,40 @@ def test_what_is_killed_comes_back_and_a_killed_supervisor_leaves_nothing(
 
 
 def test_a_node_whose_power_is_cut_starts_from_its_disk_and_leaves_nothing(
-    cluster: Cluster, state: StateFolder, before: dict[str, object]
+    own: Cluster, state: StateFolder, before: dict[str, object]
 ) -> None:
-    run_pod(cluster)
-    cluster.start_program("helper", ["sleep", "600"], node="n1")
-    cluster.start_program("rests", ["sleep", "600"], node="n1")
-    cluster.stop("rests")
-    inside = cluster.node_folder("n1")
+    run_pod(own)
+    own.start_program("helper", ["sleep", "600"], node="n1")
+    own.start_program("rests", ["sleep", "600"], node="n1")
+    own.stop("rests")
+    inside = own.node_folder("n1")
     for folder in ("run", "kubelet"):
         (inside / folder / "written").touch()
     who = ("get", "node", "n1", "-o", "jsonpath={.metadata.uid}{.status.addresses}")
-    shown = cluster.kubectl(*who)
-    ran = {each.name: each.pid for each in cluster.processes() if each.node == "n1" and each.pid}
+    shown = own.kubectl(*who)
+    ran = {each.name: each.pid for each in own.processes() if each.node == "n1" and each.pid}
     assert set(ran) == {"containerd-n1", "kubelet-n1", "helper"}
     containers = teardown.owned_processes(state, "n1") - set(ran.values())
     assert len(containers) >= len(["shim", "pause", "sample"])
 
-    cluster.restart_node("n1", without=["helper"])
+    own.restart_node("n1", without=["helper"])
 
     assert all(_gone(pid) for pid in [*ran.values(), *containers])
     assert not (inside / "run" / "written").exists()
     assert (inside / "kubelet" / "written").exists()
-    assert {"helper", "rests"} == {each.name for each in cluster.processes() if not each.wanted}
-    cluster.start("helper")
+    assert {"helper", "rests"} == {each.name for each in own.processes() if not each.wanted}
+    own.start("helper")
 
     def not_again() -> str | None:
-        found = json.loads(cluster.kubectl("get", "pod", "sample", "-o", "json"))["status"]
+        found = json.loads(own.kubectl("get", "pod", "sample", "-o", "json"))["status"]
         [container] = found.get("containerStatuses") or [{}]
         runs = container.get("restartCount") == 1 and "running" in container["state"]
         return None if runs else str(found)
 
     wait_until("the pod to run again", not_again, seconds=60)
-    assert "ready\n" in cluster.kubectl("logs", "sample")
-    assert cluster.kubectl(*who) == shown
-    cluster.down()
+    assert "ready\n" in own.kubectl("logs", "sample")
+    assert own.kubectl(*who) == shown
+    own.down()
     assert traces(state) == set()
     assert host() == before
 

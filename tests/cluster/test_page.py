@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +23,8 @@ SIGN_IN = "return document.getElementById('sign-in').innerText"
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with chromium() as driver:
+def page(browser: Path) -> Iterator[Page]:
+    with chromium(browser) as driver:
         yield Page(driver, "http://{}:{}".format(*EXTENDER))
 
 

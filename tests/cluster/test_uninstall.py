@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from localcluster.cluster import Cluster
-from localcluster.errors import HostError
-from localcluster.gpushare import (
-    SCHEDULER_CONFIG,
-    Gpushare,
-    control_plane_node,
-    gpu_node,
-)
-from localcluster.imagebuild import gpushare_image
+from localcluster.gpushare import Gpushare, gpu_node
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
+from tests.cluster.bringup import of_image
 from tests.cluster.expect import LONG
 
 pytestmark = pytest.mark.cluster
@@ -32,23 +26,10 @@ KUBELETS = {"kubelet.sock", "kubelet_internal_checkpoint"}
 
 
 @pytest.fixture(scope="module")
-def bare() -> Iterator[Cluster]:
+def bare(image: Path) -> Iterator[Cluster]:
     """A GPU node and a control-plane node, and nothing of gpushare but the image."""
-    try:
-        archive = gpushare_image(print)
-    except HostError as why:
-        pytest.skip(str(why))
-    cluster = Cluster.up(
-        [gpu_node(NODE, 2), control_plane_node()],
-        name="gpushare-uninstall",
-        scheduler_config=SCHEDULER_CONFIG,
-        archives=[archive],
-        progress=print,
-    )
-    try:
-        yield cluster
-    finally:
-        cluster.down()
+    with of_image(image, gpu_node(NODE, 2), name="gpushare-uninstall") as made:
+        yield made.cluster
 
 
 def uninstall(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:

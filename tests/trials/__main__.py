@@ -1,10 +1,10 @@
 """Identity trials: whose card each of thousands of containers really got.
 
-    python -m tests.trials [--minutes 14] [--single 500] [--several 300] [--seed TEXT]
+    python -m tests.trials [--single 500] [--several 300] [--churn MINUTES] [--seed TEXT]
 
-Waves of equal pods first, then churn for what is left of the minutes (two at least; waves for which
-there is no time are left out, and that is said). *Wrong* is a container that was started with an
-environment other than its pod's record. Exit code 1 if any was, or if anything is lost.
+Waves of equal pods first, then churn. *Wrong* is a container that was started with an environment
+other than its pod's record. Exit code 1 if any was, if a container of a wave was not started right,
+or if anything is lost.
 """
 
 import argparse
@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 
 from gpushare.clock import SystemClock
 from localcluster.errors import LocalClusterError
@@ -22,13 +24,12 @@ from localcluster.wait import wait_until
 from tests.cluster.expect import sums_are_right
 from tests.trials import pods as make
 from tests.trials.churn import Churner, Killer
-from tests.trials.records import Records, Starts
+from tests.trials.records import Records, Seen, Starts
 from tests.trials.trial import NODES, Trial, trial_cluster, usage
 from tests.trials.waves import run_wave, waves
 
 THREADS = 12
-LEAST_CHURN_SECONDS = 120.0
-SETTLE_SECONDS = 60.0
+READ_SECONDS = 20.0  # the last starts of a wave are read by then
 SAY_SECONDS = 10.0
 FORGET_SECONDS = 100.0  # a node that has just failed pods is left alone for a minute at most
 SWEPT_SECONDS = 360.0  # the plugin's two minutes, and ample time for the next starts to sweep
@@ -48,33 +49,30 @@ def main() -> int:
         cluster = gpushare.cluster
         with Records(cluster) as records, Starts(cluster) as starts:
             trial = Trial(gpushare, records, starts, say)
-            end = began + flags.minutes * 60 - SETTLE_SECONDS
             try:
-                run_waves(trial, flags, end - LEAST_CHURN_SECONDS)
-                churn(trial, max(end - time.monotonic(), LEAST_CHURN_SECONDS), flags.seed)
+                run_waves(trial, flags)
+                churn(trial, flags.churn * 60, flags.seed)
                 settle(trial)
             except (LocalClusterError, AssertionError) as err:
                 trial.lost.append(f"the trial broke: {err}")
             return trial.sum_up(began)
 
 
-def run_waves(trial: Trial, flags: argparse.Namespace, end: float) -> None:
+def run_waves(trial: Trial, flags: argparse.Namespace) -> None:
     """Run the waves, every other one with the kubelets away while its pods are bound."""
     trial.gpushare.wait_ready()
     rng = random.Random(flags.seed)
     kinds = (("single", flags.single, 90), ("several", flags.several, 60))
     for first, (kind, count, per_wave) in enumerate(kinds):
         for number, wave in enumerate(waves(kind, count, NODES, per_wave), start=first):
-            if time.monotonic() > end:
-                trial.say(f"no time is left for {len(wave)} {kind} pods")
-                continue
             begun, stopped = time.monotonic(), number % 2 == 1
             seen = run_wave(trial.workloads, trial.records, wave, NODES, stopped=stopped, rng=rng)
-            sums_are_right(trial.gpushare, trial.workloads)
-            time.sleep(0.6)  # the last starts are read by then
-            trial.judge()
+            wait_sums_are_right(trial)
+            missing = await_starts(trial, seen)
             trial.count_off_card()
             failed = sum(each.phase == "Failed" for each in seen)
+            if missing or failed:
+                trial.lost.append(f"{len(wave)} {kind}: {failed} Failed, {missing} did not start")
             how = "kubelets stopped meanwhile" if stopped else "live"
             trial.say(
                 f"{len(wave)} {kind}, {how}: {time.monotonic() - begun:.0f} s, "
@@ -82,6 +80,33 @@ def run_waves(trial: Trial, flags: argparse.Namespace, end: float) -> None:
             )
             trial.workloads.delete_all(seconds=120)
             forget(trial)
+
+
+def await_starts(trial: Trial, pods: Sequence[Seen]) -> int:
+    """Read until every container of the pods was started right; return how many were not."""
+    wanted = {(seen.uid, name) for seen in pods for name in seen.units}
+
+    def missing() -> str | None:
+        trial.judge()
+        left = wanted - trial.started_right
+        return f"{len(left)} are not" if left else None
+
+    with suppress(LocalClusterError):
+        wait_until("containers to be started right", missing, seconds=READ_SECONDS, interval=0.2)
+    return len(wanted - trial.started_right)
+
+
+def wait_sums_are_right(trial: Trial) -> None:
+    """Wait for the sums of all cards: the last deletions may be on their way to the extender."""
+
+    def differs() -> str | None:
+        try:
+            sums_are_right(trial.gpushare, trial.workloads)
+        except AssertionError as problem:
+            return str(problem)
+        return None
+
+    wait_until("every card to hold what its pods were granted", differs, seconds=10, interval=0.5)
 
 
 def forget(trial: Trial) -> None:
@@ -158,7 +183,7 @@ def settle(trial: Trial) -> None:
         wait_until("every bound pod to run and say so", unsettled, seconds=120, interval=0.5)
     except LocalClusterError as err:
         trial.lost.append(str(err))
-    sums_are_right(gpushare, trial.workloads)
+    wait_sums_are_right(trial)
     trial.workloads.delete_all(seconds=180)
     forget(trial)
 
@@ -193,9 +218,9 @@ def look_for_files(trial: Trial) -> None:
 
 def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--minutes", type=float, default=14.0, help="how long, in all")
     parser.add_argument("--single", type=int, default=500, help="pods of one container, in waves")
     parser.add_argument("--several", type=int, default=300, help="pods of several containers")
+    parser.add_argument("--churn", type=float, default=2.0, help="minutes of it, after the waves")
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
     return parser.parse_args()
 

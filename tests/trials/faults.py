@@ -1,12 +1,12 @@
 """Fault trials: whatever the API server does to the extender, cards are promised once.
 
-    python -m tests.trials.faults [--minutes 4] [--pods 1000] [--seed TEXT]
+    python -m tests.trials.faults [--pods 1000] [--seed TEXT]
 
 A real API server behind a proxy that we steer, a real kube-scheduler, paper nodes. In each round
 just so many pods are created as fill all cards, under another fault; then the extender is killed at
 random while ``--pods`` more are bound. After each: no card held more than it has at any moment, no
 pod was bound without cards, all are bound, and the ledger is what a fresh count gives. Exit code 1
-if not. Rounds for which there is no time are left out, and that is said.
+if not.
 """
 
 import argparse
@@ -20,15 +20,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from localcluster.cluster import Cluster
 from localcluster.errors import LocalClusterError
-from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port
+from localcluster.gpushare import Gpushare
 from localcluster.interrupts import run_command
 from localcluster.wait import wait_until
+from tests.cluster.bringup import TRIALS, with_extender_on_host
 from tests.cluster.history import History
 from tests.fakes.apiserver_proxy import Fault, Kind, binds, lists, reads_pod, watches
 from tests.trials.stage import UNITS, Injected, Stage, small_pod, stage
-from tests.trials.trial import NAME
 
 NODES, CARDS = 10, 4
 PER_POD = 5
@@ -183,16 +182,13 @@ def main() -> int:
     """Run the trial; return the exit code."""
     flags = _flags()
     began = time.monotonic()
-    end = began + flags.minutes * 60
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
 
     say(f"seed {flags.seed}")
     rng = random.Random(flags.seed)
-    check_port()
-    cluster = Cluster.up((), name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=say)
-    try:
+    with with_extender_on_host(name=TRIALS, progress=say) as cluster:
         gpushare = Gpushare(cluster)
         gpushare.install()
         with (
@@ -205,14 +201,9 @@ def main() -> int:
                 trial.kill_while_binding(_that_fit(made, flags.pods), rng)
                 trial.write_beyond_all_limits()
                 for name, faults in ROUNDS.items():
-                    if time.monotonic() > end:
-                        say(f"no time is left for: {name}")
-                    else:
-                        trial.play(name, faults)
+                    trial.play(name, faults)
             except (LocalClusterError, AssertionError) as err:
                 trial.wrong.append(f"the trial broke: {err}")
-    finally:
-        cluster.down()
     say(f"{trial.rounds} rounds, {trial.pods} pods, {trial.met} faults, {len(trial.wrong)} WRONG")
     for text in trial.wrong[:20]:
         say(f"  {text}")
@@ -231,7 +222,6 @@ def _met(faults: Sequence[Fault]) -> str:
 
 def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--minutes", type=float, default=4.0, help="no round begins after that")
     parser.add_argument("--pods", type=int, default=1000, help="bound while the extender is killed")
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
     return parser.parse_args()

@@ -19,14 +19,14 @@ from itertools import count
 
 from gpushare.clock import SystemClock
 from localcluster.cluster import Cluster
-from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port, gpu_node, plugin_of
+from localcluster.gpushare import Gpushare, gpu_node, plugin_of
 from localcluster.interrupts import run_command
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads
+from tests.cluster.bringup import TRIALS, with_extender_on_host
 from tests.trials import pods as make
 from tests.trials.churn import BIND, PODS
 from tests.trials.records import Records
-from tests.trials.trial import NAME
 
 NODE = "r1"
 AROUND_SECONDS = 1.0
@@ -64,11 +64,7 @@ def main() -> int:
     parser.add_argument("--binding", choices=["late", "early"], default="late")
     parser.add_argument("--period", type=float, default=0.05)
     flags = parser.parse_args()
-    check_port()
-    cluster = Cluster.up(
-        [gpu_node(NODE, 2)], name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=print
-    )
-    try:
+    with with_extender_on_host([gpu_node(NODE, 2)], name=TRIALS) as cluster:
         gpushare = Gpushare(cluster)
         gpushare.install(early=[NODE] if flags.binding == "early" else [])
         with Records(cluster) as records:
@@ -77,8 +73,6 @@ def main() -> int:
                 one_update(gpushare, records, lambda: f"small-{next(numbers)}", flags.period)
                 for _ in range(flags.times)
             ]
-    finally:
-        cluster.down()
     for title, values in zip(
         (
             "old one ended after, ms",

@@ -13,17 +13,15 @@ from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from localcluster.gpushare import (
     ROOT,
-    SCHEDULER_CONFIG,
     Gpushare,
-    check_port,
     gpu_node,
     plugin_of,
 )
 from localcluster.workloads import Workloads
+from tests.cluster.bringup import TRIALS, with_extender_on_host
 from tests.trials import pods as make
 from tests.trials.records import Records, Start, Starts, kinds_of_failure, why_wrong
 
-NAME = "gpushare-trials"
 LATE, EARLY = ("t1", "t2"), ("t3",)
 NODES = (*LATE, *EARLY)
 CARDS = 4
@@ -33,10 +31,8 @@ _OFF_CARD = re.compile(r"^gpushare_deviceplugin_ids_off_card_total(?:\{.*\})? (\
 @contextmanager
 def trial_cluster(say: Callable[[str], None]) -> Iterator[Gpushare]:
     """Two nodes that bind late and one without CDI that binds early; gone afterwards."""
-    check_port()
     nodes = [gpu_node(name, CARDS, cdi=name in LATE) for name in NODES]
-    cluster = Cluster.up(nodes, name=NAME, scheduler_config=SCHEDULER_CONFIG, progress=say)
-    try:
+    with with_extender_on_host(nodes, name=TRIALS, progress=say) as cluster:
         gpushare = Gpushare(cluster)
         gpushare.install()
         for node in NODES:
@@ -48,8 +44,6 @@ def trial_cluster(say: Callable[[str], None]) -> Iterator[Gpushare]:
                 env={"PYTHONPATH": str(ROOT)},
             )
         yield gpushare
-    finally:
-        cluster.down()
 
 
 @dataclass
@@ -63,6 +57,7 @@ class Trial:
     wrong: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     right: int = 0
+    started_right: set[tuple[str, str]] = field(default_factory=set)
     off_card: Counter[str] = field(default_factory=Counter)
     _judged: int = 0
     _last_off_card: dict[str, float] = field(default_factory=dict)
@@ -79,6 +74,7 @@ class Trial:
             why = why_wrong(start, self.records.pods.get(start.uid))
             if why is None:
                 self.right += 1
+                self.started_right.add((start.uid, start.container))
             else:
                 self.wrong.append(why)
                 self.say(f"WRONG: {why}")

@@ -50,8 +50,8 @@ return performance.now() - began;
 
 
 @pytest.fixture(scope="module")
-def driver():
-    with chromium() as made:
+def driver(browser):
+    with chromium(browser) as made:
         yield made
 
 

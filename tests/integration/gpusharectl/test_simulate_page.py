@@ -16,8 +16,8 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[webdriver.Chrome]:
-    with chromium() as opened:
+def driver(browser: Path) -> Iterator[webdriver.Chrome]:
+    with chromium(browser) as opened:
         yield opened
 
 

@@ -67,10 +67,22 @@ def test_an_image_that_is_in_use_is_left_for_the_next_time_and_said(storage: Sto
     assert storage.images() == []
 
 
-def test_what_fails_for_a_broken_storage_names_it(storage: Storage) -> None:
+def test_a_broken_storage_is_emptied_and_taken_into_use_again(storage: Storage) -> None:
     storage.image("old")
     layers = storage.folder / "storage/vfs-layers/layers.json"
     layers.unlink()
     layers.mkdir()
+    storage.builder.tidy()
+    assert len(storage.said) == 1
+    assert "is broken and is removed" in storage.said[0]
+    assert storage.images() == []
+    storage.image("new")
+    assert storage.images() == ["new"]
+
+
+def test_what_fails_in_a_storage_that_is_well_leaves_it_and_names_it(storage: Storage) -> None:
+    storage.image("old")
     with pytest.raises(BuildError, match=f"remove {storage.folder}/storage"):
-        storage.builder.tidy()
+        storage.builder.export("never-built", storage.folder / "never-built.tar")
+    storage.builder.tidy()
+    assert (storage.images(), storage.said) == (["old"], [])

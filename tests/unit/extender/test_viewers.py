@@ -131,7 +131,7 @@ def fill(bench):
 
 
 async def test_a_viewer_who_takes_nothing_is_dropped_and_others_go_on(client, bench, monkeypatch):
-    monkeypatch.setattr(viewers, "TAKE_SECONDS", 0.3)
+    monkeypatch.setattr(viewers, "TAKE_SECONDS", 1.0)
     fill(bench)
     async with guest_who_takes_nothing(client.port):
         await until(lambda: watching() == 1)
@@ -157,7 +157,7 @@ async def test_what_is_kept_for_a_slow_viewer_does_not_grow(client, bench, monke
 async def test_when_the_extender_ends_its_streams_end_at_once(bench, unused_tcp_port_factory):
     fill(bench)
     routes = Routes(bench.cluster, bench.binder, list)
-    door = Door("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=0.3)
+    door = Door("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=1.0)
     async with AsyncExitStack() as guests, opened(door, routes.app()):
         session = await guests.enter_async_context(aiohttp.ClientSession())
         url = f"http://127.0.0.1:{door.port}{CHANGES}"

@@ -1,0 +1,66 @@
+"""Clusters that tests and trials bring up, whatever a killed run has left of them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from localcluster import teardown
+from localcluster.build import Progress
+from localcluster.cluster import Cluster
+from localcluster.gpushare import (
+    SCHEDULER_CONFIG,
+    Gpushare,
+    check_port,
+    control_plane_node,
+)
+from localcluster.specs import NodeSpec, PaperNode
+from localcluster.state import StateFolder
+
+TESTS: Final = "gpushare-tests"
+TRIALS: Final = "gpushare-trials"
+
+
+@contextmanager
+def fresh(
+    nodes: Sequence[NodeSpec] = (),
+    paper_nodes: Sequence[PaperNode] = (),
+    *,
+    name: str,
+    scheduler_config: Path | None = SCHEDULER_CONFIG,
+    archives: Sequence[Path] = (),
+    progress: Progress = print,
+) -> Iterator[Cluster]:
+    """Bring a cluster up in the place of one of its name that is still there; gone afterwards."""
+    teardown.down(StateFolder.of(name))
+    cluster = Cluster.up(
+        nodes,
+        paper_nodes,
+        name=name,
+        scheduler_config=scheduler_config,
+        archives=archives,
+        progress=progress,
+    )
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@contextmanager
+def with_extender_on_host(
+    nodes: Sequence[NodeSpec] = (), *, name: str, progress: Progress = print
+) -> Iterator[Cluster]:
+    """Bring a cluster up whose extender is run by hand: one at a time has the host's port."""
+    for each in (TESTS, TRIALS):
+        teardown.down(StateFolder.of(each))
+    check_port()
+    with fresh(nodes, name=name, progress=progress) as cluster:
+        yield cluster
+
+
+@contextmanager
+def of_image(image: Path, *nodes: NodeSpec, name: str) -> Iterator[Gpushare]:
+    """Bring a cluster up for gpushare's image: these nodes and one of the control plane."""
+    with fresh([*nodes, control_plane_node()], name=name, archives=[image]) as cluster:
+        yield Gpushare(cluster)
