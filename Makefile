@@ -48,17 +48,11 @@ lint: setup  ## style, types, import rules, generated code
 	$(RUN) lint-imports
 	$(RUN) python -m protos.generate --check
 
-bench: setup  ## what filter, binds, events and the kubelet's calls cost, and pods bound a second, 5 minutes (root, Linux)
-	$(RUN) python -m bench.filter
-	$(RUN) python -m bench.binds
-	$(RUN) python -m bench.cache
-	$(RUN) python -m bench.pauses
-	$(RUN) python -m bench.page
-	$(RUN) python -m bench.deviceplugin
-	$(RUN) python -m bench.throughput --rows exact,small --rounds 3
+bench: setup  ## what everything costs against its floor, in one table, 6 minutes (root, Linux)
+	$(RUN) python -m bench
 
-bench-all: setup  ## pods bound a second on 10 to 5,000 nodes, against no extender and a null one, 11 minutes
-	$(RUN) python -m bench.throughput
+bench-all: setup  ## the same with pods bound a second on up to 5,000 nodes, 30 minutes
+	$(RUN) python -m bench --all
 
 pictures: setup  ## paint the docs' pictures of the live page anew (root, Linux)
 	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or appear" tests/integration/extender/test_page.py tests/cluster/test_page.py
@@ -78,7 +72,7 @@ image:  ## the image of both halves and the command line, with docker, podman or
 	$(BUILDER) build $(BUILD_FLAGS) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
 	  --build-arg VERSION=$(VERSION) $(if $(REVISION),--label org.opencontainers.image.revision=$(REVISION)) -t $(IMAGE) .
 
-setup: $(filter .uv/bin/uv,$(UV))
+setup: $(filter .uv/bin/uv,$(UV))  ## the Python packages in .venv, the command line gpushare among them
 	@$(UV) sync --frozen --quiet
 
 .uv/bin/uv:

@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 
 from bench import program
+from bench.figures import note, note_ratio
 
 NODES: Final = 1000
 PODS: Final = 500
@@ -86,13 +87,17 @@ async def main() -> None:
         rounds = [await measure(asker, number) for number in range(1, 1 + ROUNDS)]
     print(f"{NODES} nodes, {PODS} pods a round, milliseconds: medians of {ROUNDS} rounds")
     print(f"{'':<24} {'p50':>8} {'p99':>8} {'worst':>8}")
+    middle: dict[str, float] = {}
     for what in rounds[0]:
         each = [sorted(found[what]) for found in rounds]
         middles = [
             statistics.median(took[min(len(took) - 1, len(took) * part // 100)] for took in each)
             for part in (50, 99, 100)
         ]
+        middle[what] = middles[0]
         print(f"{what:<24} " + " ".join(f"{ms:8.2f}" for ms in middles))
+    note("bind", middle["CPU of a bind"])
+    note_ratio("filter and binds", middle["filter, beside binds"], middle["filter, alone"], "ms")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import time
 from typing import Final
 
 from bench import program
+from bench.figures import note
 from bench.paper_api import pod
 
 CARDS: Final = 2
@@ -28,6 +29,8 @@ def main() -> None:
         time.sleep(1)
         print(f"{'memory':<30} {extender.mib('VmRSS'):8.0f} MiB    to reach: <= 500 MB")
         print(f"{'memory, highest':<30} {extender.mib('VmHWM'):8.0f} MiB")
+        note("start", extender.ready_seconds)
+        note("memory", extender.mib("VmRSS") * 2**20 / 10**6)
         asks = pod("asks", 1, version=1)
         assert extender.fits(asks, "paper-0")
         before = extender.cpu_seconds()
@@ -38,6 +41,7 @@ def main() -> None:
             time.sleep(0.2)
         used = (extender.cpu_seconds() - before) / EVENTS * 1000
         print(f"{'CPU of a pod event':<30} {used:8.3f} ms     to reach: <= 1")
+        note("event", used)
         print(f"{'memory after them':<30} {extender.mib('VmRSS'):8.0f} MiB")
 
 

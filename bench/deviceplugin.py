@@ -26,6 +26,7 @@ import grpc
 import msgspec
 from aiohttp import web
 
+from bench.figures import note, note_ratio
 from bench.plugin_process import Answer, Order
 from deviceplugin import devices
 from deviceplugin.inventory import Terms, survey
@@ -40,6 +41,14 @@ from tests.fakes.pods import pod
 NODES = {640: [80] * 8, 32_552: [16_276] * 2, 209_715: [104_857, 104_858]}
 PODS = (0, 30, 100)
 CALLS = 100
+USUAL = 32_552, 100  # units and pods that the one table of all benches shows
+KEYS = {
+    ("GetPreferredAllocation", "late"): "prefer",
+    ("Allocate", "late"): "allocate late",
+    ("Allocate", "early"): "allocate early",
+    ("PreStartContainer", "late"): "start late",
+    ("PreStartContainer", "early"): "start early",
+}
 PLUGIN = "/v1beta1.DevicePlugin/"
 
 
@@ -230,6 +239,10 @@ async def measure_calls(kubelet: Kubelet, units: int, mib: list[int]) -> None:
             for name in ("GetPreferredAllocation", "Allocate", "PreStartContainer"):
                 where = f"{name}, {binding}, {units} units, {count} pods"
                 line(where, took[name], took[f"floor {name}"])
+                key = KEYS.get((name, binding))
+                if key is not None and (units, count) == USUAL:
+                    floor = statistics.median(took[f"floor {name}"])
+                    note_ratio(key, statistics.median(took[name]), floor, "ms")
 
 
 async def measure_list(kubelet: Kubelet, units: int, mib: list[int], least_kib: int) -> None:
@@ -239,6 +252,10 @@ async def measure_list(kubelet: Kubelet, units: int, mib: list[int], least_kib: 
     line(f"list of {units} units, sent", lists, floors)
     line(f"list of {units} units, built the first time", [answer.build_ms], floors)
     now = (await kubelet.order(Order())).rss_kib
+    if units == max(NODES):
+        note_ratio("list", statistics.median(lists), statistics.median(floors), "ms")
+        note("list built", answer.build_ms)
+        note_ratio("plugin memory", now / 1024, least_kib / 1024, "MiB")
     print(f"{f'RSS with {units} units':<50} {now / 1024:8.1f} MiB {now / least_kib:20.2f} x")
 
 

@@ -10,16 +10,20 @@ machine does falls on both.
 
 import asyncio
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import cycle
+from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
+from bench.figures import note, note_ratio
+from bench.replicas import handing_on
 from extender import wire
 from extender.bind import Binder
 from extender.cluster import Cluster
@@ -37,6 +41,8 @@ CARDS, PODS_A_NODE = 8, 16
 CARD_UNITS = 80
 CALLS: Final = 300
 PORT: Final = 32799
+FOLLOWER_PORT: Final = 32797
+REPLICA_PORT: Final = 32796
 SIZES: Final = tuple(range(4, 41))
 
 
@@ -73,7 +79,8 @@ class Bench:
         self.names = [f"n{i}" for i in range(case.nodes)]
         kube: Kube | None = None  # nothing is bound here
         binder = Binder(self.cluster, kube, SystemClock())  # type: ignore[arg-type]
-        app = Routes(self.cluster, binder, list).app()
+        self.routes = Routes(self.cluster, binder, list)
+        app = self.routes.app()
         app.router.add_post(f"{EXTENDER_PREFIX}/floor", self._floor, name="floor")
         self._answer: Any = None
         self._runner = web.AppRunner(app, access_log=None)
@@ -95,8 +102,12 @@ class Bench:
         *,
         names: list[str] | None = None,
         between: Callable[[int], None] | None = None,
+        port: int = PORT,
     ) -> tuple[list[float], list[float]]:
-        """Milliseconds of each call of a verb, and of its floor; ``between`` is done before."""
+        """Milliseconds of each call of a verb, and of its floor; ``between`` is done before.
+
+        The verb is asked on ``port``, the floor always on the server's own.
+        """
         floor, took = [], []
         for call in range(CALLS):
             asked = msgspec.to_builtins(wanted(call))
@@ -111,7 +122,7 @@ class Bench:
             # Whoever comes second finds caches warm.
             if call % 2:
                 floor.append((await self._post("floor", body))[0])
-            ms, given = await self._post(verb, body)
+            ms, given = await self._post(verb, body, port)
             took.append(ms)
             kind = wire.FilterResult if verb == "filter" else list[wire.HostPriority]
             self._answer = msgspec.json.decode(given, type=kind)
@@ -121,8 +132,14 @@ class Bench:
                 assert len(same) == len(given)
         return took, floor
 
-    async def _post(self, page: str, body: bytes) -> tuple[float, bytes]:
-        url = f"http://127.0.0.1:{PORT}{EXTENDER_PREFIX}/{page}"
+    @property
+    def offered(self) -> str:
+        """The best node of the last filter."""
+        best: str = self._answer.node_names[0]
+        return best
+
+    async def _post(self, page: str, body: bytes, port: int = PORT) -> tuple[float, bytes]:
+        url = f"http://127.0.0.1:{port}{EXTENDER_PREFIX}/{page}"
         began = time.perf_counter()
         async with self._session.post(url, data=body) as response:
             answer = await response.read()
@@ -157,39 +174,57 @@ def sizes() -> Iterator[int]:
     return cycle(SIZES)
 
 
-async def measure(case: Case) -> float:
-    """Print the rows of one cluster; return filter's median in milliseconds."""
+@dataclass(frozen=True)
+class Measured:
+    """Milliseconds of each call, and of its floor."""
+
+    filter: tuple[list[float], list[float]]
+    prioritize: tuple[list[float], list[float]]
+    alone: list[float]
+    forwarded: tuple[list[float], list[float]]
+    changing: tuple[list[float], list[float]] | None
+
+
+async def measure(case: Case) -> Measured:
+    """Measure one cluster, and print its rows."""
     label = f"{case.nodes} x {CARDS} x {PODS_A_NODE}"
     async with Bench(case) as bench:
         began = time.perf_counter()
         await bench.compare("filter", lambda _: pod("warm", 40))
-        took, floor = await bench.compare("filter", lambda i: pod(f"a{i}", 40))
-        print(row(f"filter, {label}, {case.candidates or 'all'} offered", took, floor))
-        found = statistics.median(took)
-        rank_took, rank_floor = await bench.compare("prioritize", lambda i: pod(f"a{i}", 40))
-        print(row(f"prioritize of all {case.nodes}", rank_took, rank_floor))
+        found = await bench.compare("filter", lambda i: pod(f"a{i}", 40))
+        print(row(f"filter, {label}, {case.candidates or 'all'} offered", *found))
+        ranked = await bench.compare("prioritize", lambda i: pod(f"a{i}", 40))
+        print(row(f"prioritize of all {case.nodes}", *ranked))
         alone = decision(case, bench.cluster)
         worst = statistics.quantiles(alone, n=100)[98]
         print(f"{'filter, the decision alone':<58} {statistics.median(alone):7.2f} {worst:7.2f}")
-        if case.full < 1:
-            await changing(bench)
+        forwarded = await handed_on(bench)
+        changed = await changing(bench) if case.full < 1 else None
         print(f"{'':<58} {time.perf_counter() - began:7.1f} s in all")
+    return Measured(found, ranked, alone, forwarded, changed)
+
+
+async def handed_on(bench: Bench) -> tuple[list[float], list[float]]:
+    """Ask another replica, which hands each filter on; both run in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = handing_on(bench.routes, Path(folder), port=FOLLOWER_PORT, leader_port=REPLICA_PORT)
+        async with made:
+            await bench.compare("filter", lambda _: pod("warm", 40), port=FOLLOWER_PORT)
+            found = await bench.compare("filter", lambda i: pod(f"f{i}", 40), port=FOLLOWER_PORT)
+    print(row("filter, handed on to the replica that decides", *found))
     return found
 
 
-async def changing(bench: Bench) -> None:
+async def changing(bench: Bench) -> tuple[list[float], list[float]]:
     """Do as a scheduler does: pods of 4 to 40 units come, and each is bound before the next."""
     units = [size for size, _ in zip(sizes(), range(CALLS), strict=False)]
-    chosen: dict[int, str] = {}
 
     def bind_the_last(call: int) -> None:
         if not call:
             return
-        before = pod(f"b{call - 1}", units[call - 1])
-        name = bench.cluster.filter(before, bench.names).best
+        before, name = pod(f"b{call - 1}", units[call - 1]), bench.offered
         cards = bench.cluster.choices.choose(before.uid, name, request_of(before))
         assert cards is not None
-        chosen[call - 1] = name
         annotations = {ANNOTATION_CARDS: cards[0].uuid}
         bound = pod(f"b{call - 1}", units[call - 1], node=name, annotations=annotations)
         bench.cluster.pod_changed(bound)
@@ -197,17 +232,34 @@ async def changing(bench: Bench) -> None:
     took, floor = await bench.compare(
         "filter", lambda i: pod(f"b{i}", units[i]), between=bind_the_last
     )
-    print(row("filter, 37 sizes, a pod bound between calls", took[37:], floor[37:]))
+    took, floor = took[len(SIZES) :], floor[len(SIZES) :]  # each size has been asked for
+    print(row("filter, 37 sizes, a pod bound between calls", took, floor))
+    return took, floor
 
 
 async def main() -> None:
     print(f"{'':<58} {'p50 ms':>7} {'p99 ms':>7} {'floor':>7}  ratio")
     small = await measure(Case(1000))
-    await measure(Case(1000, candidates=0))
+    every = await measure(Case(1000, candidates=0))
     await measure(Case(1000, full=1.0))
     large = await measure(Case(5000))
+    middle = statistics.median
+    few, many = middle(small.filter[0]), middle(large.filter[0])
     name = "filter, 5000 nodes to 1000"
-    print(f"{name:<58} {large:7.2f} {'':7} {small:7.2f}  {large / small:5.2f}x")
+    print(f"{name:<58} {many:7.2f} {'':7} {few:7.2f}  {many / few:5.2f}x")
+    assert small.changing is not None
+    for key, (took, floor) in {
+        "filter": small.filter,
+        "filter 37": small.changing,
+        "filter all": every.filter,
+        "filter 5000": (large.filter[0], small.filter[0]),
+        "prioritize": small.prioritize,
+        "prioritize 5000": large.prioritize,
+        "filter forwarded": (small.forwarded[0], small.filter[0]),
+        "filter forwarded 5000": (large.forwarded[0], large.filter[0]),
+    }.items():
+        note_ratio(key, middle(took), middle(floor), "ms")
+    note("decision", middle(small.alone))
 
 
 if __name__ == "__main__":

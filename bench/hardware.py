@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from deviceplugin.cgroups import pod_uid
-from deviceplugin.driver import PhysicalCard
+from deviceplugin.driver import PhysicalCard, Seen
 from deviceplugin.errors import DriverError
 from deviceplugin.health import ACTIONS
 from deviceplugin.nvml import Nvml, NvmlProcesses
@@ -40,12 +40,15 @@ def main() -> int:
 
 
 def show_cards(driver: Nvml) -> None:
-    first, cards = timed(driver.cards)
+    def look() -> list[Seen]:
+        return [driver.card(position) for position in range(driver.count())]
+
+    first, cards = timed(look)
     for card in cards:
         print(card)
         if isinstance(card, PhysicalCard) and card.recovery_action:
             print(f"  the driver advises to {ACTIONS.get(card.recovery_action, 'something new')}")
-    later = sorted(timed(driver.cards)[0] for _ in range(LOOKS))
+    later = sorted(timed(look)[0] for _ in range(LOOKS))
     print(
         f"a look at {len(cards)} cards: the first {first * 1000:.1f} ms, later ones "
         f"{later[LOOKS // 2] * 1000:.1f} ms, the slowest {later[-1] * 1000:.1f} ms"
@@ -53,8 +56,9 @@ def show_cards(driver: Nvml) -> None:
 
 
 def show_processes() -> None:
-    took, processes = timed(NvmlProcesses().processes)
-    for uuid, found in processes.items():
+    source = NvmlProcesses()
+    took, processes = timed(lambda: [source.processes(n) for n in range(source.count())])
+    for uuid, found in processes:
         if found is None:
             print(f"{uuid}: the driver does not tell its processes")
         for each in found or ():

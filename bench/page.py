@@ -23,6 +23,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import REGISTRY
 
+from bench.figures import note_ratio
 from bench.pauses import CARDS, filled
 from extender.bind import Binder
 from extender.cluster import Cluster
@@ -151,6 +152,8 @@ def show(found: dict[int, list[float]], used: dict[int, float]) -> None:
             f"{count:>7}  {median:7.2f} ms {late:8.2f} ms {worst:8.2f} ms {used[count]:8.2f} ms"
             f"   {median / floor[0]:.2f} x, {late / floor[1]:.2f} x, {used[count] / used[0]:.2f} x"
         )
+        if count:
+            note_ratio(f"page {count}", median, floor[0], "ms")
 
 
 def _figures(took: list[float]) -> tuple[float, float, float]:

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import Self
 
+from bench.figures import note
 from extender.cluster import Cluster
 from extender.node_metrics import NodeMetrics
 from gpushare.clock import SystemClock
@@ -88,6 +89,12 @@ async def measure(nodes: int) -> None:
     for what, took, most, more in rows:
         print(f"{what:<36} {took:8.0f} ms  {most:8.2f} ms  {most / floor.most:6.1f} x  {more}")
     assert not cluster.notices.differences
+    if nodes == max(SIZES):
+        _, first, _, audit, listed = rows
+        for key, (_, _, most, _) in (
+            ("pause metrics", first), ("pause audit", audit), ("pause list", listed)
+        ):  # fmt: skip
+            note(key, most, f"{most / floor.most:.1f} x the floor's {floor.most:.2f} ms")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,36 @@
 """The real kube-scheduler under the shipped configuration, with one extender or another."""
 
 import copy
-import http.client
 import re
 import signal
 import ssl
 import sys
 import urllib.request
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
+import msgspec
 import yaml
 
 from bench.apiserver import labels_of
-from bench.program import cpu_seconds
+from bench.program import cpu_seconds, post
+from bench.replicas import tls_in
 from bench.world import pod
-from gpushare.contract import EXTENDER_PREFIX
+from gpushare.contract import EXTENDER_PORT, EXTENDER_PREFIX
 from localcluster.cluster import Cluster
 from localcluster.controlplane import API_SERVER, ETCD, HEALTH_PORTS, SCHEDULER
-from localcluster.errors import ApiError
-from localcluster.gpushare import ROOT, Gpushare
+from localcluster.gpushare import NAMESPACE, ROOT
 from localcluster.wait import wait_until
 
 NULL_PORT: Final = 32790
 READY_SECONDS: Final = 90.0
-EXTENDER: Final = "extender"
+EXTENDER: Final = "extender"  # on kube-scheduler's own loopback
+LEADER: Final = "leader"  # the replica elsewhere that decides where the one above hands on
+REPLICA_PORT: Final = 32767
+_HOSTS: Final = {EXTENDER: "127.0.0.1", LEADER: "127.0.0.2"}
+_SHIPPED: Final = ROOT / "daemonset" / "base" / "configuration" / "extender.yaml"
+_NULL: Final = "null"
 _ATTEMPTS: Final = "scheduler_schedule_attempts_total{"
 
 
@@ -33,8 +39,16 @@ class Mode:
     """Who is asked. ``percentage`` None: percentageOfNodesToScore as shipped."""
 
     name: str
-    extender: Literal["none", "null", "all names", "shipped"]
+    extender: Literal["none", "null", "all names", "shipped", "forwarded"]
     percentage: int | None = None
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """What runs as an extender, in the order in which it is to be started."""
+        if self.extender == "forwarded":
+            return LEADER, EXTENDER
+        ours = {"none": (), "shipped": (EXTENDER,)}
+        return ours.get(self.extender, (_NULL,))
 
     def configuration(self, shipped: dict[str, Any]) -> dict[str, Any]:
         """The shipped configuration with another extender in it, or none."""
@@ -43,7 +57,7 @@ class Mode:
             found["percentageOfNodesToScore"] = self.percentage
         if self.extender == "none":
             del found["extenders"]
-        elif self.extender != "shipped":
+        elif _NULL in self.programs:
             (extender,) = found["extenders"]
             for verb in ("prioritizeVerb", "preemptVerb", "weight"):
                 extender.pop(verb, None)
@@ -57,47 +71,59 @@ class Scheduler:
     """kube-scheduler and the extenders of one cluster, of which one at a time has work."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster, self._gpushare = cluster, Gpushare(cluster)
+        self._cluster = cluster
         self._path = cluster.state.config / "kube-scheduler.yaml"
         self._shipped = yaml.safe_load(self._path.read_text(encoding="utf-8"))
 
     def start_extenders(self) -> None:
-        self._gpushare.start_extender()
-        words = [self._cluster.server, str(self._cluster.state.pki), str(NULL_PORT)]
-        argv = [sys.executable, "-m", "bench.null_extender", *words]
-        self._cluster.start_program("null", argv, env={"PYTHONPATH": str(ROOT)})
+        """Start the null extender, and two replicas of ours as the base configures them."""
+        state = self._cluster.state
+        folder = state.pki / "replicas"
+        folder.mkdir()
+        tls = msgspec.to_builtins(tls_in(folder))
+        account = self._cluster.service_account_kubeconfig(NAMESPACE, "gpushare-extender")
+        for name, host in _HOSTS.items():
+            found = yaml.safe_load(_SHIPPED.read_text(encoding="utf-8"))
+            found |= {
+                "memoryUnit": "MiB",
+                "kubeconfig": str(account),
+                "listen": {"deciding": {"host": host, "port": EXTENDER_PORT}},
+            }
+            found["leaderElection"] |= {"address": {"host": host, "port": REPLICA_PORT}, "tls": tls}
+            path = state.path / f"{name}.yaml"
+            path.write_text(yaml.safe_dump(found), encoding="utf-8")
+            self._start(name, "extender", f"--config={path}")
+        self._start(_NULL, "bench.null_extender", self._cluster.server, str(state.pki), NULL_PORT)
+
+    def _start(self, name: str, module: str, *words: object) -> None:
+        argv = [sys.executable, "-m", module, *map(str, words)]
+        self._cluster.start_program(name, argv, env={"PYTHONPATH": str(ROOT)})
 
     def cpu_seconds(self, mode: Mode) -> dict[str, float]:
         """What each process that has a part in scheduling has used so far."""
-        asked = {"shipped": EXTENDER, "null": "null", "all names": "null"}.get(mode.extender, "")
+        counted = {SCHEDULER, API_SERVER, ETCD, *mode.programs}
         return {
-            EXTENDER if each.name == asked else each.name: cpu_seconds(each.pid)
+            EXTENDER if each.name == _NULL else each.name: cpu_seconds(each.pid)
             for each in self._cluster.processes()
-            if each.name in {SCHEDULER, API_SERVER, ETCD, asked} and each.pid is not None
+            if each.name in counted and each.pid is not None
         }
 
     def use(self, mode: Mode) -> None:
         """Start kube-scheduler anew with this mode's configuration.
 
-        Our extender is ended where it is not asked: it would follow what others do, and tell of
-        every pod that was bound without a card.
+        Our replicas are ended where they are not asked: they would follow what others do, and tell
+        of every pod that was bound without a card. The first one to start is the one that decides.
         """
         self._cluster.stop(SCHEDULER, grace=5)
         text = yaml.safe_dump(mode.configuration(self._shipped), sort_keys=False)
         self._path.write_text(text, encoding="utf-8")
-        self._cluster.stop(EXTENDER)
-        if mode.extender == "shipped":
-            self._cluster.start(EXTENDER)
-            wait_until("the extender to answer", self._unready, seconds=READY_SECONDS)
+        for name in _HOSTS:
+            self._cluster.stop(name)
+        for name in mode.programs:
+            if name in _HOSTS:
+                self._cluster.start(name)
+                wait_until(f"the {name} to answer", partial(_unready, name), seconds=READY_SECONDS)
         self._cluster.start(SCHEDULER)
-
-    def _unready(self) -> str | None:
-        body = {"Pod": pod("asks", 1, "none"), "NodeNames": []}
-        try:
-            status, found = self._gpushare.call("POST", f"{EXTENDER_PREFIX}/filter", body)
-        except ApiError as err:
-            return str(err)
-        return None if status == http.client.OK else str(found)
 
     def hold(self) -> None:
         self._cluster.kill(SCHEDULER, signal.SIGSTOP)
@@ -121,3 +147,12 @@ class Scheduler:
                 labels, number = labels_of(line)
                 found[labels["result"]] = found.get(labels["result"], 0) + number
         return found
+
+
+def _unready(name: str) -> str | None:
+    body = msgspec.json.encode({"Pod": pod("asks", 1, "none"), "NodeNames": []})
+    try:
+        post(f"http://{_HOSTS[name]}:{EXTENDER_PORT}{EXTENDER_PREFIX}/filter", body)
+    except OSError as err:  # urllib.error.URLError is one, also for a 503
+        return str(err)
+    return None

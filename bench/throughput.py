@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.apiserver import PODS, ApiServer
-from bench.scheduler import Mode, Scheduler
+from bench.figures import note, note_ratio
+from bench.scheduler import EXTENDER, LEADER, Mode, Scheduler
 from bench.world import LABEL, Shape, add_nodes, cordon, fill, node, various, waiting
 from localcluster.cluster import Cluster
 from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG, check_port
@@ -40,6 +41,9 @@ NONE = Mode("no extender", "none")
 NULL = Mode("null extender", "null")
 ALL_NAMES = Mode("all names, no bind", "all names")
 OURS = Mode("gpushare", "shipped")
+FORWARDED = Mode("gpushare, forwarded", "forwarded")
+SCORED: Final = ((100, "every node scored"), (0, "kube-scheduler's sample"))
+ALL_TO_ONE: Final = "gpushare, all to one node"
 
 
 @dataclass(frozen=True)
@@ -84,19 +88,25 @@ class Row:
     rounds: int = 3
     results: dict[str, list[Round]] = field(default_factory=dict)
 
+    def middle(self, title: str, what: str) -> float:
+        """The median of its rounds."""
+        return statistics.median(float(getattr(each, what)) for each in self.results[title])
+
 
 def rows() -> dict[str, Row]:
     pods = various(500)
     halves = [40] * 160
     exact = [Case(mode, halves) for mode in (NONE, NULL, OURS)]
-    usual = [Case(mode, pods) for mode in (NONE, NULL, ALL_NAMES, OURS)]
-    one_node = Case(OURS, pods, "gpushare, all to one node", wide=True)
+    usual = [Case(mode, pods) for mode in (NONE, NULL, ALL_NAMES, OURS, FORWARDED)]
+    one_node = Case(OURS, pods, ALL_TO_ONE, wide=True)
     return {
         "exact": Row("160 pods that just fill 10 nodes", Shape(10, 8, 0), exact, 5),
         "small": Row("500 pods", Shape(100, 8, 2), usual, 5),
         "medium": Row("500 pods", Shape(1000, 2, 8), [*usual, one_node]),
         "large": Row(
-            "500 pods", Shape(5000, 1, 2), [Case(NONE, pods), Case(NULL, pods), Case(OURS, pods)]
+            "500 pods",
+            Shape(5000, 1, 2),
+            [Case(mode, pods) for mode in (NONE, NULL, OURS, FORWARDED)],
         ),
     }
 
@@ -109,7 +119,7 @@ def settings_rows() -> dict[str, Row]:
         cases = [
             Case(Mode(f"{mode.name}, {text}", mode.extender, percentage), pods)
             for mode in (NONE, OURS)
-            for percentage, text in ((100, "every node scored"), (0, "kube-scheduler's sample"))
+            for percentage, text in SCORED
         ]
         found[name] = Row("percentageOfNodesToScore", shape, cases, 2)
     return found
@@ -223,36 +233,67 @@ async def watch(api: ApiServer, label: str, since: str, count: int, times: list[
         return
 
 
-def table(row: Row) -> str:
-    def middle(title: str, what: str) -> float:
-        return statistics.median(float(getattr(each, what)) for each in row.results[title])
+HEAD: Final = """\
+| | pods/s | to none | to null | failed | writes, reads a pod | CPU ms a pod | rounds |
+|---|---|---|---|---|---|---|---|"""
 
-    rates = {title: middle(title, "rate") for title in row.results}
+
+def table(row: Row) -> str:
+    """The lines of a Markdown table whose head is HEAD."""
+    rates = {title: row.middle(title, "rate") for title in row.results}
     none, null = rates.get(NONE.name), rates.get(NULL.name)
-    lines = [f"{row.title}, {row.shape}"]
-    lines.append(
-        f"  {'':<42} {'pods/s':>7} {'to none':>8} {'to null':>8} {'failed':>7} "
-        f"{'writes':>7} {'reads':>7}  rounds"
-    )
+    lines: list[str] = []
     for title, rate in rates.items():
+        results = row.results[title]
         cpu = {
-            name: statistics.median(found.cpu[name] for found in row.results[title])
-            for name in row.results[title][0].cpu
+            name: statistics.median(each.cpu[name] for each in results) for name in results[0].cpu
         }
-        each = " ".join(f"{found.rate:.0f}" for found in row.results[title])
-        lines.append(
-            f"  {title:<42} {rate:7.1f} {_ratio(rate, none):>8} {_ratio(rate, null):>8} "
-            f"{middle(title, 'failed'):7.0f} {middle(title, 'writes'):7.2f} "
-            f"{middle(title, 'reads'):7.2f}  {each}"
+        cells = (
+            title if lines else f"**{row.title}, {row.shape}**: {title}",
+            f"{rate:.0f}",
+            _ratio(rate, none if title != NONE.name else None),
+            _ratio(rate, null if title not in {NONE.name, NULL.name} else None),
+            f"{row.middle(title, 'failed'):.0f}",
+            f"{row.middle(title, 'writes'):.3g}, {row.middle(title, 'reads'):.3g}",
+            _cpu(cpu),
+            " ".join(f"{each.rate:.0f}" for each in results),
         )
-        lines.append(f"      CPU ms a pod: {_cpu(cpu)}")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def note_row(name: str, row: Row) -> None:
+    """Keep what the one table of all benches shows of a row."""
+
+    def compare(key: str, title: str, floor: str) -> None:
+        note_ratio(key, row.middle(title, "rate"), row.middle(floor, "rate"), "pods/s")
+
+    if name == "exact":
+        compare("exact", OURS.name, NULL.name)
+        note("exact failed", row.middle(OURS.name, "failed"))
+        note("writes", row.middle(OURS.name, "writes"))
+        note("reads", row.middle(OURS.name, "reads"))
+        return
+    compare(name, OURS.name, NONE.name)
+    compare(f"{name} forwarded", FORWARDED.name, OURS.name)
+    if name == "medium":
+        compare("medium null", OURS.name, NULL.name)
+        compare("one node", ALL_TO_ONE, OURS.name)
+
+
+def note_settings(name: str, row: Row) -> None:
+    """Keep what a row of ``settings_rows`` shows: every node scored, against the sample."""
+    size = " 5000" if name == "large" else ""
+    for mode, whose in ((NONE, ""), (OURS, " ours")):
+        every, sample = (row.middle(f"{mode.name}, {text}", "rate") for _, text in SCORED)
+        note_ratio(f"percentage{size}{whose}", every, sample, "pods/s")
 
 
 _SHORT: Final = {
     "kube-scheduler": "scheduler",
     "kube-apiserver": "API server",
-    "extender": "extender",
+    EXTENDER: "extender",
+    LEADER: "leader",
     "etcd": "etcd",
 }
 
@@ -262,20 +303,23 @@ def _cpu(used: Mapping[str, float]) -> str:
 
 
 def _ratio(rate: float, floor: float | None) -> str:
-    return f"{rate / floor:.2f}" if floor else "-"
+    return f"{rate / floor:.2f}" if floor else ""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.throughput", description=__doc__)
-    parser.add_argument("--rows", default="exact,small,medium,large")
+    parser.add_argument("--rows", help="all of them unless some are named")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--settings", action="store_true", help="kube-scheduler's settings instead")
     parser.add_argument("--keep-logs", type=Path, help="a folder for the extender's log")
     found = parser.parse_args()
     known = settings_rows() if found.settings else rows()
-    chosen = [known[name] for name in found.rows.split(",") if name in known]
-    done = []
-    for row in chosen:
+    done: list[Row] = []
+    chosen = found.rows.split(",") if found.rows else list(known)
+    if unknown := [name for name in chosen if name not in known]:
+        parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(known)}")
+    for name in chosen:
+        row = known[name]
         print(f"{row.title}, {row.shape}", flush=True)
         done.append(row)
         with cluster_up() as cluster:
@@ -284,15 +328,16 @@ def main() -> int:
             finally:
                 if found.keep_logs:
                     keep_logs(cluster, found.keep_logs)
-                print(f"\n{table(row)}\n", flush=True)
+                print(f"\n{HEAD}\n{table(row)}\n", flush=True)
+        note_settings(name, row) if found.settings else note_row(name, row)
     if len(done) > 1:
-        print("\n\n".join(map(table, done)))
+        print("\n".join([HEAD, *map(table, done)]))
     return 0
 
 
 def keep_logs(cluster: Cluster, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("extender", "null", "kube-scheduler"):
+    for name in (EXTENDER, LEADER, "null", "kube-scheduler"):
         (folder / f"{name}.log").write_bytes(cluster.log_path(name).read_bytes())
 
 

@@ -140,6 +140,7 @@ class _NodeHalf:
             return [why for why in reasons if why]
 
         self.why_not_ready = why_not_ready
+        self._checks = checks
         self._parts: list[Callable[[], Coroutine[Any, Any, None]]] = [
             Inheritance(cards, watch, checkpoint).run,
             registrar.run,
@@ -157,6 +158,9 @@ class _NodeHalf:
         if settings.reads_process_memory:
             usage = UsageWatch(source=processes, cards=cards, pods=watch, kube=kube, clock=clock)
             self._parts.append(usage.run)
+
+    def remarks(self) -> list[str]:
+        return self._checks.remarks
 
     async def run(self) -> None:
         """Until cancelled, or until a part fails."""
@@ -178,6 +182,9 @@ async def run(settings: Settings, backend: Backend, processes: ProcessSource) ->
             return halves[0].why_not_ready()
         return [lock.why_waiting or "starting"]
 
+    def remarks() -> list[str]:
+        return halves[0].remarks() if halves else []
+
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(client.Kube.connect(settings.kubeconfig))
         kubelet = await stack.enter_async_context(
@@ -190,7 +197,7 @@ async def run(settings: Settings, backend: Backend, processes: ProcessSource) ->
             )
         )
         app = web.Application()
-        health.add_pages(app, why_not_ready)
+        health.add_pages(app, why_not_ready, remarks=remarks)
         serving = health.serve(
             app, settings.http_host, settings.http_port, stop_seconds=PAGE_SECONDS
         )

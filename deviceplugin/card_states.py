@@ -103,10 +103,13 @@ class CardStates:
                 self._judge(uuid, finding)
         self.confirmed = frozenset(u for u, finding in found.findings.items() if finding == WELL)
 
-    def take(self, event: CardEvent) -> bool:
-        """Judge an event of a known card by itself where no look can make it better: if it was."""
-        is_enough = event.xid == FELL_OFF_THE_BUS
-        if is_enough and event.uuid not in self._mig:
+    def take(self, event: CardEvent, *, alone: bool) -> bool:
+        """Judge an event of a known card by itself if no look can make it better: if it was.
+
+        ``alone``: a look was tried, and says nothing of it.
+        """
+        is_enough = alone or event.xid == FELL_OFF_THE_BUS
+        if is_enough and event.xid and event.uuid not in self._mig:
             self._judge(event.uuid, finding_of_xid(event.xid, None))
         return is_enough
 

@@ -17,12 +17,15 @@ from typing import Any, Final
 import msgspec
 
 from deviceplugin.errors import Refused
+from deviceplugin.small_files import read_bytes
 from gpushare.contract import CDI_KIND
+from gpushare.errors import UNDECODABLE
 
 log = logging.getLogger(__name__)
 
 VERSION: Final = "0.6.0"
 FILE_PREFIX: Final = "gpushare-"
+_MOST_BYTES: Final = 8 * 2**20  # some ten files of NVIDIA's in one, which are read for --inject=cdi
 _POD_UID: Final = "gpushare.aliyun.com/pod-uid"
 
 
@@ -90,7 +93,12 @@ class Specs:
 
     def write(self, share: str, given: Given) -> None:
         """Put the file in place in one step. Refused, so that it is tried again, if that fails."""
-        spec = _spec(share, given)
+        content = msgspec.json.encode(_spec(share, given))
+        if len(content) > _MOST_BYTES:
+            raise Refused(
+                f"the CDI file for pod {given.pod_uid} would have {len(content)} bytes, and "
+                f"{_MOST_BYTES} is the most that is read: make NVIDIA's CDI files smaller"
+            )
         path = self._path(share)
         # Not .json: the runtime must not read it half written.
         fresh = path.with_suffix(".new")
@@ -98,7 +106,7 @@ class Specs:
             self._folder.mkdir(parents=True, exist_ok=True)
             with fresh.open("wb") as file:
                 os.fchmod(file.fileno(), 0o644)
-                file.write(msgspec.json.encode(spec))
+                file.write(content)
             fresh.replace(path)
         except OSError as err:
             raise Refused(f"the CDI file for pod {given.pod_uid} cannot be written: {err}") from err
@@ -118,8 +126,8 @@ class Specs:
     def read(self, share: str) -> Given | None:
         """What the file of a share gives; None where there is none that can be read."""
         try:
-            spec = _decoder.decode(self._path(share).read_bytes())
-        except (OSError, msgspec.DecodeError):
+            spec = _decoder.decode(read_bytes(self._path(share), _MOST_BYTES))
+        except (OSError, *UNDECODABLE):
             return None
         variables = [text for device in spec.devices for text in device.container_edits.env]
         environment = dict(text.split("=", 1) for text in variables if "=" in text)
@@ -133,13 +141,20 @@ class Specs:
         whenever one changes, so what is left there makes every start slower. Returns how many went.
         """
         gone = 0
+        left: list[OSError] = []
         try:
-            for path in self._folder.glob(f"{FILE_PREFIX}*"):
-                if path.stat().st_mtime < before and self._uid_in(path) not in live:
+            paths = list(self._folder.glob(f"{FILE_PREFIX}*"))
+        except OSError as err:
+            paths, left = [], [err]
+        for path in paths:
+            try:
+                if path.lstat().st_mtime < before and self._uid_in(path) not in live:
                     path.unlink(missing_ok=True)
                     gone += 1
-        except OSError as err:
-            log.warning("CDI files are left over", extra={"why": str(err)})
+            except OSError as err:
+                left.append(err)
+        if left:
+            log.warning("CDI files are left over", extra={"why": str(left[0]), "of": len(left)})
         return gone
 
     def _uid_in(self, path: Path) -> str:

@@ -1,6 +1,5 @@
 """What the node half wants of a GPU driver; ``nvml.py`` is the real one (pure)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,13 +28,14 @@ class UnreadableCard:
     """A card that the driver counts and that does not answer; ``uuid`` may be empty.
 
     ``is_definite``: the driver says that it is lost or has to be reset, so it need not be asked
-    again.
+    again. ``is_silent``: the driver has not even refused, it hangs when asked for this card.
     """
 
     position: int
     uuid: str
     why: str
     is_definite: bool = False
+    is_silent: bool = False
 
 
 Seen = PhysicalCard | UnreadableCard
@@ -50,28 +50,35 @@ class CardEvent:
 
 
 class Backend(Protocol):
-    """Both calls block; each has a thread of its own.
+    """All calls block. Those for different cards may be made at once, each in a thread of its own.
 
     ``answered`` rises with every answer of the driver, so that slow can be told from stuck.
-    ``heard`` are the UUIDs of the cards whose events the driver delivers.
     """
 
     answered: int
-    heard: frozenset[str]
 
-    def cards(self) -> tuple[Seen, ...]:
-        """All cards that the driver counts, in its order.
+    @property
+    def heard(self) -> frozenset[str]:
+        """The UUIDs of the cards whose events the driver delivers."""
+        ...
+
+    def count(self) -> int:
+        """How many cards the driver counts; their positions are from 0 on, in its order.
 
         Raises DriverReplaced where the library is not the driver's any more, DriverError where
-        there is no answer about any card.
+        there is no answer.
         """
+        ...
+
+    def card(self, position: int) -> Seen:
+        """The card at ``position``. Raises DriverReplaced, and no error of this card alone."""
         ...
 
     def next_event(self, seconds: float) -> CardEvent | None:
         """The next event of any card; None if there is none for ``seconds``.
 
-        Cards that have appeared are listened to from the next call on. Raises DriverError; the
-        next call begins anew.
+        Cards that ``card`` has shown are listened to from the next call on; no card is asked
+        anything while it is. Raises DriverError; the next call begins anew.
         """
         ...
 
@@ -85,9 +92,15 @@ class ProcessMemory:
 
 
 class ProcessSource(Protocol):
-    def processes(self) -> Mapping[str, tuple[ProcessMemory, ...] | None]:
-        """UUID to the processes on that card; None where the driver does not tell.
+    """As ``Backend``, for what uses the cards."""
 
-        Process IDs are those of the host. Raises DriverError if no card answers at all.
+    def count(self) -> int:
+        """How many cards the driver counts. Raises DriverError."""
+        ...
+
+    def processes(self, position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
+        """A card's UUID and the processes on it; None where the driver does not tell.
+
+        Process IDs are those of the host. The UUID is empty where not even that is told.
         """
         ...

@@ -1,19 +1,20 @@
 """Looks at the cards every few seconds, and at once when the driver tells that something happened.
 
-Threads of their own make all calls, because they block and a sick machine can hold one for ever: a
-look has one, and waiting for events another. They are daemons: a call that never returns must not
-keep the program from ending. No driver at all is a state like any other: it may be installed later.
+Threads of their own make all calls, because they block and a sick machine can hold one for ever:
+each card has one in a look, and waiting for events another. They are daemons: a call that never
+returns must not keep the program from ending. A card that hangs in the driver is ill by itself, and
+the others go on. No driver at all is a state like any other: it may be installed later.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from deviceplugin import metrics
-from deviceplugin.driver import Backend, CardEvent
-from deviceplugin.driver_call import DriverCall
+from deviceplugin.driver import Backend, CardEvent, Seen, UnreadableCard
+from deviceplugin.driver_call import CardCalls
 from deviceplugin.errors import DriverError, DriverReplaced
 from deviceplugin.node_cards import NodeCards
 from gpushare.errors import RestartNeeded
@@ -26,7 +27,11 @@ PATIENCE: Final = 3  # silent rounds after which no card counts as healthy any m
 QUICK_SECONDS: Final = 1.0  # between the looks at a card under suspicion
 LAST_WORDS_SECONDS: Final = 3.0  # in which the kubelet learns why, before the program ends
 _CALM_SECONDS: Final = 0.1  # between two looks, however many events there are
-_EVENT_SECONDS: Final = 2.0
+_EVENT_SECONDS: Final = 0.5  # after which a card that has appeared is listened to
+_HANGS: Final = (
+    "the driver does not answer when it is asked for this card, and does for others: empty it and "
+    "reset the GPU, or reboot the node; the kernel's log may name an XID"
+)
 
 
 class EventThread:
@@ -80,7 +85,8 @@ class DriverWatch:
 
     def __init__(self, backend: Backend, cards: NodeCards, interval_seconds: float) -> None:
         self._backend = backend
-        self._look_once = DriverCall(backend.cards, "driver")
+        self._look_once: CardCalls[Seen] = CardCalls(backend.count, backend.card, "driver")
+        self._uuids: dict[int, str] = {}  # by position, as last shown: a card that hangs tells none
         self._events = EventThread(backend, self._heard)
         self._cards = cards
         self._interval = interval_seconds
@@ -107,16 +113,38 @@ class DriverWatch:
         # Only a look that has begun after an event says what came of it.
         news, self._news = self._news, []
         try:
-            seen = await self._look_once.result(ANSWER_SECONDS, lambda: self._backend.answered)
+            found = await self._look_once.results(ANSWER_SECONDS, lambda: self._backend.answered)
         except DriverError as err:
-            self._news = news + self._news
+            # The driver's advice cannot be had, and nobody knows when: its events must do.
+            self._news = [
+                event for event in news if not self._cards.take(event, alone=True)
+            ] + self._news
             await self._failed(err)
             return False
         if self.why_silent:
-            log.info("the driver answers", extra={"cards": len(seen)})
+            log.info("the driver answers", extra={"cards": len(found)})
         self._silent_rounds, self.why_silent, self._has_answered = 0, "", True
-        self._cards.seen(seen, news)
+        self._cards.seen(self._seen(found), news)
         return True
+
+    def _seen(self, found: Sequence[Seen | None]) -> tuple[Seen, ...]:
+        shown = {
+            position: card.uuid
+            for position, card in enumerate(found)
+            if card is not None and card.uuid
+        }
+        # After a driver was loaded anew its positions may be others.
+        self._uuids = {
+            position: uuid
+            for position, uuid in self._uuids.items()
+            if position < len(found) and uuid not in shown.values()
+        } | shown
+        return tuple(
+            card
+            if card is not None
+            else UnreadableCard(position, self._uuids.get(position, ""), _HANGS, is_silent=True)
+            for position, card in enumerate(found)
+        )
 
     async def _failed(self, err: DriverError) -> None:
         now = asyncio.get_running_loop().time()

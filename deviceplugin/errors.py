@@ -28,6 +28,7 @@ class Reason(StrEnum):
     CARD_GONE = "CardGone"
     CARD_TOO_FULL = "CardTooFull"
     ANSWER_STALE = "AnswerStale"
+    SETS_CARDS = "SetsVisibleDevices"
 
 
 class PluginError(GpushareError):

@@ -74,6 +74,7 @@ def check_own_variable(request: Request, pod: Pod) -> None:
             f"wins over the card decided on where early binding runs: take the variable out of the "
             f"pod, or have CDI on in the node's runtime",
             pod=pod,
+            reason=Reason.SETS_CARDS,
         )
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from deviceplugin.errors import KubeletError
 from deviceplugin.settings import KubeletTls
+from gpushare.errors import UNDECODABLE
 from gpushare.objects import Pod
 
 ANSWER_SECONDS: Final = 1.0
@@ -109,7 +110,7 @@ class KubeletPods:
             if response.status != HTTPStatus.OK:
                 raise KubeletError(self._refused(response.status, body))
             return _decoder.decode(body).items or []
-        except (aiohttp.ClientError, OSError, ValueError, msgspec.DecodeError) as err:
+        except (aiohttp.ClientError, OSError, ValueError, *UNDECODABLE) as err:
             raise KubeletError(f"GET {self._url}: {self._why(err)}") from err
 
     def _refused(self, status: int, body: bytes) -> str:
@@ -144,7 +145,7 @@ class KubeletPods:
                 f"nobody answers at {self._where} ({err.os_error}): see --node-address and "
                 f"--kubelet-port"
             )
-        if isinstance(err, msgspec.DecodeError):
+        if isinstance(err, UNDECODABLE):
             return f"the answer is no list of pods: {err}; is this the port of a kubelet?"
         return f"{type(err).__name__} {err}"
 

@@ -136,10 +136,15 @@ class NodeCards:
         self._look(cards, events)
         self._publish_if_changed()
 
-    def take(self, event: CardEvent) -> bool:
-        """Take an event for what it says alone, if no look can make it better: whether it was."""
+    def take(self, event: CardEvent, *, alone: bool = False) -> bool:
+        """Take an event for what it says, if no look can make it better: whether it was.
+
+        ``alone``: a look was tried, and says nothing of it.
+        """
         known = self._survey.inventory if self._survey is not None else None
-        is_taken = bool(known and known.by_uuid(event.uuid)) and self._states.take(event)
+        is_taken = bool(known and known.by_uuid(event.uuid)) and self._states.take(
+            event, alone=alone
+        )
         self._publish_if_changed()
         return is_taken
 

@@ -5,6 +5,7 @@ container of ours needs of them is copied into the file of its share, so that no
 has to be known when Allocate answers.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +13,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import yaml
 
 from deviceplugin.cdi import FILE_PREFIX, Edits, parse_version
 from deviceplugin.errors import Refused
+from deviceplugin.small_files import read_bytes, shown
 from gpushare.cards import Card
+from gpushare.yaml_events import MAX_DEPTH, with_depth
+
+log = logging.getLogger(__name__)
 
 KIND: Final = "nvidia.com/gpu"
 COMMAND: Final = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
-_MOST_BYTES: Final = 2**20  # a second of parsing, in which nothing is answered; NVIDIA writes 50 KB
+_MOST_BYTES: Final = 2**19  # a second of parsing, in which nothing is answered; NVIDIA writes 50 KB
+_MOST_CHARACTERS: Final = 2**14  # of one value: PyYAML takes 1:59:59:... for a number, ever slower
 _SHOWN_PROBLEMS: Final = 3
 _CARD_NODE: Final = re.compile(r"/dev/nvidia([0-9]{1,6})$")
 
@@ -88,18 +95,19 @@ class NvidiaSpecs:
         """Return NVIDIA's files, those that win first; what cannot be read says so."""
         seen: dict[Path, tuple[tuple[int, int, int], _File]] = {}
         for path in self._paths():
+            known = self._files.get(path)
             try:
                 status = path.stat()
                 stamp = status.st_ino, status.st_size, status.st_mtime_ns
-                known = self._files.get(path)
                 if known is not None and known[0] == stamp:
                     seen[path] = known
-                elif status.st_size > _MOST_BYTES:
-                    seen[path] = stamp, _File(problem=f"{path} has {status.st_size} bytes")
                 else:
-                    seen[path] = stamp, _parse(path, path.read_bytes())
+                    seen[path] = stamp, _parse(shown(path), read_bytes(path, _MOST_BYTES))
             except OSError as err:
                 seen[path] = (0, 0, 0), _File(problem=str(err))
+            problem = seen[path][1].problem
+            if problem and (known is None or known[1].problem != problem):
+                log.warning("a CDI file is passed over", extra={"why": problem})
         self._files = seen
         return (file for _, file in seen.values())
 
@@ -118,7 +126,8 @@ class NvidiaSpecs:
     def _missing(self, uuid: str, files: Iterable[_File]) -> str:
         names = [name for file in files for name in file.devices or ()]
         problems = [file.problem for file in files if file.problem]
-        found = f"{len(names)} others ({', '.join(names[:4])})" if names else "none"
+        few = ", ".join(name[:80] for name in names[:4])
+        found = f"{len(names)} others ({few})" if names else "none"
         return (
             f"--inject=cdi: no CDI device {KIND}={uuid} in "
             f"{', '.join(str(folder) for folder in self._folders)}: found {found}"
@@ -127,25 +136,56 @@ class NvidiaSpecs:
         )
 
 
-def _parse(path: Path, content: bytes) -> _File:
-    """One file; of any other kind than NVIDIA's nothing is said, not even what is wrong there."""
-    decode = msgspec.json.decode if path.suffix == ".json" else msgspec.yaml.decode
+def _parse(path: str, content: bytes) -> _File:
+    """One file; of any other kind than NVIDIA's nothing is said but what keeps it from being read.
+
+    What is found can be compared, merged and written as JSON whatever it is.
+    """
     try:
-        spec = decode(content, type=_Spec)
-    except Exception as err:  # noqa: BLE001 - PyYAML lets through whatever its types raise
-        return _File(problem=f"{path} cannot be read: {str(err)[:200]}")
-    if spec.kind != KIND:
-        return _File()
-    try:
+        if path.endswith(".json"):
+            spec = msgspec.json.decode(content, type=_Spec)
+        else:
+            _check_yaml(content)
+            spec = msgspec.yaml.decode(content, type=_Spec)
+        if spec.kind != KIND:
+            return _File()
         for each in (spec.container_edits or {}, *(d.container_edits for d in spec.devices)):
             msgspec.convert(each, _Checked)
-    except msgspec.ValidationError as err:
-        return _File(problem=f"{path} cannot be read: {err}")
+            _check_depth(each)
+            msgspec.json.encode(each)
+    except Exception as err:  # noqa: BLE001 - PyYAML lets through whatever its types raise
+        return _File(problem=f"{path} cannot be read: {str(err)[:200]}")
     version = parse_version(spec.cdi_version)
     if version is None:
         return _File(problem=f"{path} has cdiVersion {spec.cdi_version[:63]!r}")
     devices = {device.name: device.container_edits for device in spec.devices}
     return _File(version, spec.container_edits or {}, devices)
+
+
+def _check_yaml(content: bytes) -> None:
+    """Refuse what would end the process or take hours where it is made a value of or written.
+
+    A few lines of aliases stand for billions of values, and for one that is a part of itself.
+    NVIDIA's files have none.
+    """
+    for depth, event in with_depth(content):
+        line = event.start_mark.line + 1 if event.start_mark is not None else 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"line {line} is nested too deep")
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"line {line} has an alias, write out what it stands for")  # noqa: TRY004 - no matter of types
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MOST_CHARACTERS:
+            raise ValueError(f"line {line} has a value of {len(event.value)} characters")
+
+
+def _check_depth(value: object, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError("it is nested too deep")
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            _check_depth(each, depth + 1)
 
 
 def _check_number(card: Card, edits: Mapping[str, Any]) -> None:

@@ -3,12 +3,15 @@
 Calls block, and may block for long on a sick machine: keep them off the event loop. A load of the
 library that failed is tried again at the next call, so a driver installed later is found. The
 library's own count of users keeps looks and events apart: each opens and closes it for itself.
+A look asks for each card in a thread of its own, and hands those that answer to the one thread that
+waits for events: it asks a card for nothing but its registration, just after it has answered, so a
+card that hangs does not keep the events of the others away.
 """
 
 import contextlib
 import ctypes
-import time
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 import pynvml  # noqa: TID251 - this is the adapter that the rule names
@@ -42,22 +45,29 @@ class Nvml:
         self._is_open = False
         self._is_listening = False
         self._events: Any = None
-        self._registered: frozenset[int] = frozenset()  # handles
+        self._appeared: dict[int, tuple[Any, str]] = {}  # handle and UUID by position; not tried
+        self._has_appeared = threading.Event()
+        self._handles: dict[int, int] = {}  # by position, of those that answer
+        self._registered: set[int] = set()  # handles
+        self._deaf: set[int] = set()  # handles of cards without events
         self._uuids: dict[int, str] = {}  # of all that were ever registered: a lost card tells none
-        self.answered = 0
-        self.heard: frozenset[str] = frozenset()
+        self.answered = 0  # two threads may count one: it is enough that it moves
 
-    def cards(self) -> tuple[Seen, ...]:
+    @property
+    def heard(self) -> frozenset[str]:
+        uuids = self._uuids  # before those that are registered, of which it has each
+        return frozenset(uuids[address] for address in self._registered.copy())
+
+    def count(self) -> int:
         try:
             if not self._is_open:
                 self._ask(pynvml.nvmlInit)
                 self._is_open = True
-            count = self._ask(pynvml.nvmlDeviceGetCount)
+            return int(self._ask(pynvml.nvmlDeviceGetCount))
         except pynvml.NVMLError as err:
             with contextlib.suppress(DriverError):  # why it does not answer is the news
                 self.close()
             raise _no_answer(err) from err
-        return tuple(self._card(position) for position in range(count))
 
     def next_event(self, seconds: float) -> CardEvent | None:
         try:
@@ -67,7 +77,7 @@ class Nvml:
                 self._events = pynvml.nvmlEventSetCreate()
             self._listen()
             if not self._uuids:
-                time.sleep(seconds)
+                self._has_appeared.wait(seconds)
                 return None
             data = pynvml.nvmlEventSetWait_v2(self._events, int(seconds * 1000))
         except pynvml.NVMLError as err:
@@ -85,7 +95,7 @@ class Nvml:
             self._is_open = False
             _shut_down()
 
-    def _card(self, position: int) -> Seen:
+    def card(self, position: int) -> Seen:
         uuid = ""
         try:
             handle = self._ask(pynvml.nvmlDeviceGetHandleByIndex, position)
@@ -93,7 +103,7 @@ class Nvml:
             total, reserved = self._memory(handle)
             mig = self._if_supported(pynvml.nvmlDeviceGetMigMode, handle)
             rows = self._if_supported(pynvml.nvmlDeviceGetRemappedRows, handle)
-            return PhysicalCard(
+            card = PhysicalCard(
                 uuid=uuid,
                 minor=self._ask(pynvml.nvmlDeviceGetMinorNumber, handle),
                 model=self._ask(pynvml.nvmlDeviceGetName, handle),
@@ -106,9 +116,15 @@ class Nvml:
         except pynvml.NVMLError as err:
             if err.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
                 raise _no_answer(err) from err
+            if not uuid:
+                away = self._handles.pop(position, 0)
+                self._registered.discard(away)
+                self._deaf.discard(away)
             return UnreadableCard(position, uuid, str(err), err.value in _DEFINITE)
         except Exception as err:  # noqa: BLE001 - pynvml's own, for what it cannot decode
             return UnreadableCard(position, uuid, str(err))
+        self._answers(position, handle, uuid)
+        return card
 
     def _memory(self, handle: Any) -> tuple[int, int | None]:
         """Bytes in all, and those that the driver keeps; version 1 of the query does not tell."""
@@ -133,37 +149,34 @@ class Nvml:
             raise pynvml.NVMLError(found[0].nvmlReturn)
         return int(found[0].value.uiVal)
 
-    def _listen(self) -> None:
-        """Register the events of cards that are not registered, or not since they were away."""
-        there: set[int] = set()
-        for handle, uuid in self._handles():
-            address = _address(handle)
-            if address in self._registered:
-                there.add(address)
-                continue
-            try:
-                supported = pynvml.nvmlDeviceGetSupportedEventTypes(handle)
-                if supported & _EVENTS:
-                    pynvml.nvmlDeviceRegisterEvents(handle, supported & _EVENTS, self._events)
-                    there.add(address)
-                    self._uuids[address] = uuid
-            except pynvml.NVMLError:
-                continue  # polled meanwhile, which tells what is wrong with it
-        self._registered = frozenset(there)
-        self.heard = frozenset(self._uuids[address] for address in there)
+    def _answers(self, position: int, handle: Any, uuid: str) -> None:
+        """Have the events of a card registered that can be asked without hanging."""
+        address = self._handles[position] = _address(handle)
+        if address not in self._registered | self._deaf:
+            self._appeared[position] = handle, uuid
+            self._has_appeared.set()
 
-    def _handles(self) -> Iterator[tuple[Any, str]]:
-        for position in range(pynvml.nvmlDeviceGetCount()):
+    def _listen(self) -> None:
+        """Register the events of cards that were not, or not since they were away."""
+        self._has_appeared.clear()
+        while self._appeared:
+            _, (handle, uuid) = self._appeared.popitem()
+            address = _address(handle)
             try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(position)
-                yield handle, pynvml.nvmlDeviceGetUUID(handle)
+                supported = pynvml.nvmlDeviceGetSupportedEventTypes(handle) & _EVENTS
+                if not supported:
+                    self._deaf.add(address)
+                    continue
+                pynvml.nvmlDeviceRegisterEvents(handle, supported, self._events)
             except pynvml.NVMLError:
-                continue
+                continue  # polled meanwhile, which tells what is wrong; tried when it answers again
+            self._uuids[address] = uuid
+            self._registered.add(address)
 
     def _close_events(self) -> None:
         events, self._events = self._events, None
         is_listening, self._is_listening = self._is_listening, False
-        self._registered, self._uuids, self.heard = frozenset(), {}, frozenset()
+        self._registered, self._deaf, self._uuids = set(), set(), {}
         try:
             if events is not None:
                 pynvml.nvmlEventSetFree(events)
@@ -224,32 +237,29 @@ class NvmlProcesses:
     def __init__(self) -> None:
         self._is_open = False
 
-    def processes(self) -> Mapping[str, tuple[ProcessMemory, ...] | None]:
+    def count(self) -> int:
         try:
             if not self._is_open:
                 pynvml.nvmlInit()
                 self._is_open = True
-            count = pynvml.nvmlDeviceGetCount()
+            return int(pynvml.nvmlDeviceGetCount())
         except pynvml.NVMLError as err:
             if self._is_open:
                 self._is_open = False
                 with contextlib.suppress(pynvml.NVMLError):  # why it does not answer is the news
                     pynvml.nvmlShutdown()
             raise DriverError(f"NVML does not tell processes: {err}") from err
-        found = (_processes(position) for position in range(count))
-        return {uuid: processes for uuid, processes in found if uuid}
 
-
-def _processes(position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
-    uuid = ""
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(position)
-        uuid = pynvml.nvmlDeviceGetUUID(handle)
-        computing = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
-        drawing = _if_supported(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle)
-        # A process that computes and draws is in both lists, each time with all that it has.
-        used = {each.pid: each.usedGpuMemory for each in (*computing, *(drawing or ()))}
-        return uuid, tuple(ProcessMemory(pid, amount) for pid, amount in used.items())
-    except Exception:  # noqa: BLE001 - NVML's errors, and pynvml's for what it cannot decode
-        # A lost card, or a driver that does not tell: the health watch says which.
-        return uuid, None
+    def processes(self, position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
+        uuid = ""
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(position)
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            computing = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+            drawing = _if_supported(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle)
+            # A process that computes and draws is in both, each time with all that it has.
+            used = {each.pid: each.usedGpuMemory for each in (*computing, *(drawing or ()))}
+            return uuid, tuple(ProcessMemory(pid, amount) for pid, amount in used.items())
+        except Exception:  # noqa: BLE001 - NVML's errors, and pynvml's for what it cannot decode
+            # A lost card, or a driver that does not tell: the health watch says which.
+            return uuid, None

@@ -1,7 +1,8 @@
 """Looks every few seconds whether this node is set up right, and says so where it is not.
 
-Each finding is told once as an Event and as a log line whenever it appears; the dangerous ones are
-reasons of /readyz for as long as they last. Nothing is stopped for them: pods that run must go on.
+Each finding is told once as an Event and as a log line whenever it appears, and stands in /readyz
+for as long as it lasts; the dangerous ones are reasons not to be ready. Nothing is stopped for
+them: pods that run must go on.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from deviceplugin.node_report import COMPONENT
 from deviceplugin.pods import NodePods
 from deviceplugin.registration import KUBELET_SOCKET, Registrar
 from deviceplugin.server import SOCKET_NAME
+from deviceplugin.small_files import shown
 from gpushare.clock import Clock
 from gpushare.kube import events
 from gpushare.kube.client import Kube
@@ -68,6 +70,11 @@ class SelfCheck:
     def why_not_ready(self) -> list[str]:
         return [finding.text for finding in self._found if finding.is_dangerous]
 
+    @property
+    def remarks(self) -> list[str]:
+        """What is wrong and endangers nobody."""
+        return [finding.text for finding in self._found if not finding.is_dangerous]
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:
@@ -76,9 +83,10 @@ class SelfCheck:
             await asyncio.sleep(INTERVAL_SECONDS)
 
     async def _look_at_node(self) -> None:
-        others = sockets_beside_ours(self._folder)
-        served = [name for name in others if findings.is_rival(name) and self._answers(name)]
+        names = sockets_beside_ours(self._folder)
+        served = [shown(name) for name in names if findings.is_rival(name) and self._answers(name)]
         now = asyncio.get_running_loop().time()
+        others = [shown(name) for name in names]
         found = findings.about_stream(self._registrar.ended_at, now, others)
         found += findings.about_node(self._node(), served)
         before = {finding.reason for finding in self._found}

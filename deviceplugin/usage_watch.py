@@ -1,20 +1,20 @@
 """Measures every few seconds what each pod really uses, for metrics and Events.
 
-Off unless asked for: it needs the host's process IDs. Each reading has a thread of its own, a
-daemon, because the driver may block for ever; while one is out no other begins.
+Off unless asked for: it needs the host's process IDs. Each card is asked in a thread of its own, a
+daemon, because the driver may block for ever; while one is out no other begins for that card.
 """
 
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from deviceplugin import metrics
 from deviceplugin.cgroups import pod_uid
-from deviceplugin.driver import ProcessMemory, ProcessSource
-from deviceplugin.driver_call import DriverCall
+from deviceplugin.driver import ProcessSource
+from deviceplugin.driver_call import CardCalls, DriverCall
 from deviceplugin.errors import DriverError
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.node_report import COMPONENT
@@ -30,12 +30,6 @@ INTERVAL_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    processes: Mapping[str, tuple[ProcessMemory, ...] | None]
-    pod_of: Mapping[int, str | None]
-
-
 class UsageWatch:
     def __init__(
         self,
@@ -48,7 +42,6 @@ class UsageWatch:
         proc: Path = Path("/proc"),
         interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
-        self._source = source
         self._cards = cards
         self._pods = pods
         self._kube = kube
@@ -56,7 +49,7 @@ class UsageWatch:
         self._proc = proc
         self._interval = interval_seconds
         self._overuse = Overuse()
-        self._reading = DriverCall(self._read, "usage")
+        self._asked = CardCalls(source.count, source.processes, "usage")
         self._why_silent = ""
 
     async def run(self) -> None:
@@ -73,19 +66,18 @@ class UsageWatch:
 
     async def _measure(self) -> Usage:
         try:
-            reading = await self._reading.result(ANSWER_SECONDS)
+            found = await self._asked.results(ANSWER_SECONDS)
+            processes = {uuid: shown for uuid, shown in filter(None, found) if uuid}
+            pids = {process.pid for shown in processes.values() for process in shown or ()}
+            owners = DriverCall(partial(self._owners, pids), "owners")
+            pod_of = await owners.result(ANSWER_SECONDS)
         except DriverError as err:
             if self._why_silent != str(err):
                 log.warning("used memory is not known", extra={"why": str(err)})
             self._why_silent = str(err)
             return tally({}, {}, (), None)
         self._why_silent = ""
-        return tally(reading.processes, reading.pod_of, self._pods, self._cards.inventory)
-
-    def _read(self) -> Reading:
-        processes = self._source.processes()
-        pids = {process.pid for found in processes.values() for process in found or ()}
-        return Reading(processes, self._owners(pids))
+        return tally(processes, pod_of, self._pods, self._cards.inventory)
 
     def _owners(self, pids: Collection[int]) -> Mapping[int, str | None]:
         """Process ID to pod uid, None for a process of no pod; without those that are not seen."""

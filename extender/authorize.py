@@ -7,7 +7,7 @@ waited for. Where the API server does not answer, nobody reads.
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Generic, TypeVar
@@ -16,16 +16,20 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.guard import NAMED_ONLY, PAGE, problem
+from extender.guard import NAMED_ONLY, PAGE, full, problem
 from gpushare.clock import Clock
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import ApiError, GpushareError
+from gpushare.errors import UNDECODABLE, ApiError, GpushareError
 from gpushare.kube.client import Kube
 
 KEPT_SECONDS: Final = 60.0
 REFUSAL_SECONDS: Final = 10.0
 ASK_SECONDS: Final = 5.0
 MAX_KEPT: Final = 1000
+# The API server is asked so many questions at a time about tokens that it never knew, and about
+# those that it did. Anybody can invent a token, and have each looked up for ASK_SECONDS.
+MOST_ABOUT_STRANGERS: Final = 4
+MOST_ABOUT_KNOWN: Final = 32
 OPEN_PAGES: Final = frozenset({"/healthz", "/readyz", "/version"})
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -34,7 +38,10 @@ V = TypeVar("V")
 
 
 class Denied(GpushareError):
-    """``status``: 401 it is not known who asks, 403 he may not, 503 no answer was to be had."""
+    """``status``: 401 it is not known who asks, 403 he may not, 503 no answer was to be had.
+
+    429: too many others are asked about.
+    """
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -102,6 +109,10 @@ class Remembered(Generic[V]):
     most: int
     _kept: OrderedDict[Any, tuple[float, V]] = field(default_factory=OrderedDict)
 
+    def __contains__(self, key: Any) -> bool:
+        """Whether there is a value, or was one that nothing newer has pushed out."""
+        return key in self._kept
+
     def get(self, key: Any, now: float) -> V | None:
         until, value = self._kept.get(key, (now, None))
         return value if now < until else None
@@ -113,8 +124,31 @@ class Remembered(Generic[V]):
             self._kept.popitem(last=False)
 
 
+class _Asking:
+    """At most so many questions at a time; equal ones wait for the answer to the first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._tasks: dict[Any, asyncio.Task[Any]] = {}
+
+    async def once(self, key: Any, ask: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """The answer; raises Denied where there is no room to ask for it."""
+        task: asyncio.Task[V] | None = self._tasks.get(key)
+        if task is None:
+            if len(self._tasks) >= self._most:
+                raise Denied(429, "the API server is being asked about too many others: try again")
+            task = self._tasks[key] = asyncio.create_task(ask())
+            task.add_done_callback(lambda done: self._forget(key, done))
+        return await asyncio.shield(task)  # another may wait for it who has not hung up
+
+    def _forget(self, key: Any, done: asyncio.Task[Any]) -> None:
+        del self._tasks[key]
+        if not done.cancelled():
+            done.exception()  # whoever wanted it may be gone
+
+
 class Authorizer:
-    """Equal questions that come while the first is being asked wait for its answer."""
+    """What the API server has said lately, and who asks it."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube, self._clock = kube, clock
@@ -122,7 +156,8 @@ class Authorizer:
         self._may: Remembered[bool] = Remembered(MAX_KEPT)
         # Apart: whoever tries a thousand tokens pushes out nobody who is known.
         self._refused: Remembered[Any] = Remembered(MAX_KEPT)
-        self._asking: dict[Any, asyncio.Task[Any]] = {}
+        self._known_ones = _Asking(MOST_ABOUT_KNOWN)
+        self._strangers = _Asking(MOST_ABOUT_STRANGERS)
 
     async def check(self, token: str, question: Question) -> None:
         """Return if whoever has the token may; raises Denied."""
@@ -131,15 +166,16 @@ class Authorizer:
         key = hashlib.sha256(token.encode()).digest()  # no token is kept
         try:
             user = await self._known(
-                self._users, key, lambda: self._who(token), lambda user: bool(user.username)
-            )
+                self._users, key, lambda: self._who(token), lambda user: bool(user.username),
+                self._known_ones if key in self._users else self._strangers,
+            )  # fmt: skip
             if not user.username:
                 raise Denied(401, "the API server does not know this token")
             allowed = await self._known(
                 self._may, (user.uid, user.username, key, question),
-                lambda: self._whether(user, question), bool,
+                lambda: self._whether(user, question), bool, self._known_ones,
             )  # fmt: skip
-        except (ApiError, TimeoutError, msgspec.DecodeError) as err:
+        except (ApiError, TimeoutError, *UNDECODABLE) as err:
             text = "the API server, which knows who may read, does not say: try again"
             raise Denied(503, text) from err
         if not allowed:
@@ -161,6 +197,7 @@ class Authorizer:
         key: Any,
         ask: Callable[[], Awaitable[V]],
         is_good: Callable[[V], bool],
+        asking: _Asking,
     ) -> V:
         now = self._clock.monotonic()
         for each in (kept, self._refused):
@@ -175,16 +212,7 @@ class Authorizer:
             room.put(key, value, self._clock.monotonic() + seconds)
             return value
 
-        task: asyncio.Task[V] | None = self._asking.get(key)
-        if task is None:
-            task = self._asking[key] = asyncio.create_task(asked())
-            task.add_done_callback(lambda done: self._forget(key, done))
-        return await asyncio.shield(task)  # another may wait for it who has not hung up
-
-    def _forget(self, key: Any, done: asyncio.Task[Any]) -> None:
-        del self._asking[key]
-        if not done.cancelled():
-            done.exception()  # whoever wanted it may be gone
+        return await asking.once(key, asked)
 
     async def _who(self, token: str) -> User:
         body = _review("authentication.k8s.io/v1", "TokenReview", {"token": token})
@@ -255,7 +283,8 @@ def reviewed(authorizer: Authorizer) -> Middleware:
             if question.namespace and not await authorizer.may(known, Question("list")):
                 request[NAMED_ONLY] = question.namespace
         except Denied as err:
-            response = problem(err.status, str(err))
+            is_full = err.status == HTTPStatus.TOO_MANY_REQUESTS
+            response = full(str(err)) if is_full else problem(err.status, str(err))
             if err.status == HTTPStatus.UNAUTHORIZED:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response

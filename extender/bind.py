@@ -24,8 +24,9 @@ from gpushare.objects import Pod
 
 log = logging.getLogger(__name__)
 
-# kube-scheduler hangs up after 5 s (its httpTimeout); a read, a write and a read end before that.
-ANSWER_SECONDS: Final = 4.75
+# kube-scheduler hangs up after 5 s (its httpTimeout); a read, a write and a read end before that,
+# and there is time to hand the call on to the leader and its answer back (``forward.SECONDS``).
+ANSWER_SECONDS: Final = 4.6
 WRITE_SECONDS: Final = 3.0
 READ_SECONDS: Final = 0.75
 # With less than that left a write is not begun: its outcome would only too often be unknown.

@@ -9,7 +9,9 @@ from itertools import chain
 from extender import prioritize
 from extender.configuration import Policy
 from extender.filter import Filtered, filter_nodes, minds_other_nodes, refuse_all
-from extender.offers import Offers, how_many
+from extender.offers import ALL_AFTER, Offers, how_many
+from extender.prioritize import Prioritized
+from extender.soft_taints import SoftTaints
 from gpushare.cards import Card, Request
 from gpushare.errors import RequestError
 from gpushare.ledger import Ledger
@@ -25,10 +27,7 @@ from gpushare.wishes import CardPolicy, NodePolicy
 
 
 class Choices:
-    """``closed`` are nodes that take nothing new, and why; who changes it tells the ledger too.
-
-    ``soft_tainted`` are nodes that kube-scheduler should rather avoid.
-    """
+    """``closed`` are nodes that take nothing new, and why; who changes it tells the ledger too."""
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class Choices:
         cooling: Callable[[float], set[str]],
         policy: Policy,
     ) -> None:
-        self.soft_tainted: set[str] = set()
+        self.soft_taints = SoftTaints()
         self._ledger, self._unit_mib = ledger, unit_mib
         self._closed, self._cooling = closed, cooling
         self._few = policy.candidates
@@ -59,7 +58,7 @@ class Choices:
         failed = self._offers.begin(uid, now)
         verdicts = self._verdicts(request, pod, now)
         few = how_many(self._few, failed)
-        if few and (minds_other_nodes(pod) or self._is_soft_tainted(nodes, verdicts)):
+        if few and self._has_preferences(pod, nodes, verdicts):
             few = 0
         found = filter_nodes(
             nodes,
@@ -73,14 +72,20 @@ class Choices:
             self._expect(pod, found.best, request, now)
         return found
 
-    def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> list[str]:
-        """The nodes that are left in this attempt, best first; may raise RequestError."""
+    def prioritize(self, pod: Pod, nodes: Sequence[str], now: float) -> Prioritized:
+        """The nodes that are left in this attempt, best first; may raise RequestError.
+
+        The order decides, unless there is something that kube-scheduler is to weigh it against.
+        """
         request = self.request_of(pod)
         verdicts = self._verdicts(request, pod, now)
-        order = prioritize.in_order(nodes, verdicts, self._offers.tried(pod.uid))
+        tried = self._offers.tried(pod.uid)
+        order = prioritize.in_order(nodes, verdicts, tried)
         if order and order[0] in verdicts.fits:
             self._expect(pod, order[0], request, now)
-        return order
+        if self._weighs(pod, nodes, verdicts):
+            return Prioritized(order, prioritize.weighing(order, verdicts, tried))
+        return Prioritized(order, prioritize.deciding(len(order)))
 
     def choose(
         self, pod_uid: str, node: str, request: Request, priority: int | None = None
@@ -173,9 +178,14 @@ class Choices:
             uuids = tuple(card.uuid for card in cards)
             self._expected.expect(pod.uid, node, uuids, request, now)
 
-    def _is_soft_tainted(self, nodes: Sequence[str], verdicts: Verdicts) -> bool:
-        tainted = [name for name in self.soft_tainted if name in verdicts.fits]
-        return bool(tainted) and not set(nodes).isdisjoint(tainted)
+    def _weighs(self, pod: Pod, nodes: Sequence[str], verdicts: Verdicts) -> bool:
+        # What kube-scheduler prefers may fail every time: then each node is to come to its turn.
+        if self._offers.failed(pod.uid) >= ALL_AFTER:
+            return False
+        return not self._few or self._has_preferences(pod, nodes, verdicts)
+
+    def _has_preferences(self, pod: Pod, nodes: Sequence[str], verdicts: Verdicts) -> bool:
+        return minds_other_nodes(pod) or self.soft_taints.differ(pod, nodes, verdicts.fits.keys())
 
     def _names(self) -> Iterator[str]:
         return chain(self._ledger.nodes(), self._closed)

@@ -14,6 +14,7 @@ from extender.hearing import Hearing
 from extender.notices import Notice, Notices
 from extender.over import OverCards
 from extender.pending import Pending
+from extender.prioritize import Prioritized
 from extender.waiting import Waiting
 from gpushare import records
 from gpushare.answers import explain
@@ -150,8 +151,8 @@ class Cluster:
         """Which of ``nodes`` to offer to a pod, and why not the others."""
         return self.choices.filter(pod, nodes, self.clock.monotonic())
 
-    def prioritize(self, pod: Pod, nodes: Sequence[str]) -> list[str]:
-        """``nodes`` best first; RequestError if no node could ever have the pod."""
+    def prioritize(self, pod: Pod, nodes: Sequence[str]) -> Prioritized:
+        """``nodes`` best first, with scores; RequestError if no node could ever have the pod."""
         return self.choices.prioritize(pod, nodes, self.clock.monotonic())
 
     def cooling_nodes(self) -> int:
@@ -248,11 +249,7 @@ class Cluster:
 
     def node_changed(self, node: Node) -> None:
         before, self._nodes[node.name] = self._nodes.get(node.name), node
-        tainted = self.choices.soft_tainted
-        if any(taint.effect == "PreferNoSchedule" for taint in node.taints):
-            tainted.add(node.name)
-        else:
-            tainted.discard(node.name)
+        self.choices.soft_taints.put(node)
         if before is not None and _same_cards(before, node):
             return
         found, wrong, why = verdict.cards_of(node, self.unit_mib)
@@ -357,7 +354,7 @@ class Cluster:
 
     def _drop_node(self, name: str) -> None:
         self._nodes.pop(name, None)
-        self.choices.soft_tainted.discard(name)
+        self.choices.soft_taints.drop(name)
         self._open(name)
         self.ledger.set_inventory(name, None)
         self._recount(name)

@@ -87,7 +87,7 @@ class Policy(_Section, frozen=True):
     """How nodes and cards are chosen where a pod has no wish of its own.
 
     ``shape`` is the node's where ``node`` is "shape". ``candidates``: filter offers that many nodes
-    at most, the best by rank; 0 offers all that fit.
+    at most, the best by rank; 0 offers all that fit, for kube-scheduler to weigh.
     """
 
     node: Literal["binpack", "spread", "shape"] = "binpack"

@@ -25,9 +25,11 @@ MAX_ERROR: Final = 300
 PAGE: Final = f"{EXTENDER_PREFIX}/page"
 CHANGES: Final = "changes"
 MOST_VIEWERS: Final = 20
+MOST_SCRAPES: Final = 4  # of metrics: whoever watches sees it too when readers have filled theirs
 OUTCOME: Final = web.RequestKey("outcome", str)  # finer than the status, for the metric
 # The one namespace whose pods may be named to the caller; where it is not set, those of all.
 NAMED_ONLY: Final = web.RequestKey("named_only", str)
+_INSIDE: Final = web.RequestKey("inside", str)  # the name to leave the gate by
 # kube-scheduler hangs up after 5 s, and sends even 40 MiB over loopback within one.
 BODY_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
@@ -35,6 +37,8 @@ SEND_SECONDS: Final = 10.0
 FULL: Final = "as many such requests as the limits allow are being answered: try again"
 
 METRICS: Final = "/metrics"
+_SCRAPE: Final = "metrics"
+_ROOMS: Final = {CHANGES: MOST_VIEWERS, _SCRAPE: MOST_SCRAPES}  # those that no setting changes
 
 T = TypeVar("T")
 
@@ -65,8 +69,8 @@ class Gate:
 
     def enter(self, verb: str) -> str | None:
         """The name to leave by; None where there is no room."""
-        counted = verb if verb in DECIDING or verb == CHANGES else "reading"
-        most: int = MOST_VIEWERS if counted == CHANGES else getattr(self.limits, counted)
+        counted = verb if verb in DECIDING or verb in _ROOMS else "reading"
+        most: int = _ROOMS.get(counted) or getattr(self.limits, counted)
         if self._inside[counted] >= most:
             return None
         self._inside[counted] += 1
@@ -78,21 +82,20 @@ class Gate:
 
 
 def guard(why_not_ready: WhyNotReady, gate: Gate) -> Middleware:
-    """A middleware: until ``why_not_ready`` is silent the verbs answer 503."""
+    """A middleware: until ``why_not_ready`` is silent the verbs answer 503.
+
+    Who takes a place behind it (``entered``) keeps it until his answer is sent.
+    """
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        path = request.path
-        if not path.startswith(EXTENDER_PREFIX) or path == PAGE or path.startswith(f"{PAGE}/"):
-            return await _page(request, handler, gate)
-        verb = request.match_info.route.name or "unknown"
-        counted = gate.enter(verb)
+        verb = _verb(request)
         try:
+            if verb is None or verb == _SCRAPE:
+                return await _sent(request, await handler(request))
             started = time.perf_counter()
-            if counted is None:
-                response: web.StreamResponse = problem(429, FULL)
-            elif reasons := why_not_ready():
-                response = problem(503, "; ".join(reasons))
+            if reasons := why_not_ready():
+                response: web.StreamResponse = problem(503, "; ".join(reasons))
             else:
                 response = await _answered(request, handler, verb)
             if verb != CHANGES:  # it lasts
@@ -100,21 +103,33 @@ def guard(why_not_ready: WhyNotReady, gate: Gate) -> Middleware:
             REQUESTS.labels(verb, request.get(OUTCOME) or str(response.status)).inc()
             return await _sent(request, response)
         finally:
-            gate.leave(counted)
+            gate.leave(request.get(_INSIDE))
 
     return guarded
 
 
-async def _page(request: web.Request, handler: Handler, gate: Gate) -> web.StreamResponse:
-    """Health is never refused; metrics, which cost something, as any other reading."""
-    is_metrics = request.path == METRICS
-    counted = gate.enter("metrics") if is_metrics else None
-    if is_metrics and counted is None:
-        return problem(429, FULL)
-    try:
-        return await _sent(request, await handler(request))
-    finally:
-        gate.leave(counted)
+def entered(gate: Gate) -> Middleware:
+    """A middleware: whoever comes this far takes a place at ``gate``, or is told to come again."""
+
+    @web.middleware
+    async def enter(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if (verb := _verb(request)) is not None:
+            if (counted := gate.enter(verb)) is None:
+                return full(FULL)
+            request[_INSIDE] = counted
+        return await handler(request)
+
+    return enter
+
+
+def _verb(request: web.Request) -> str | None:
+    """What a request counts as; None for health and the live page's files, which all may have."""
+    path = request.path
+    if path == METRICS:
+        return _SCRAPE
+    if not path.startswith(EXTENDER_PREFIX) or path == PAGE or path.startswith(f"{PAGE}/"):
+        return None
+    return request.match_info.route.name or "unknown"
 
 
 async def _answered(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
@@ -179,3 +194,10 @@ def answer(found: msgspec.Struct | list[Any]) -> web.Response:
 
 def problem(status: int, text: str) -> web.Response:
     return web.json_response({"Error": text[:MAX_ERROR]}, status=status)
+
+
+def full(text: str) -> web.Response:
+    """There is no room, and will be soon."""
+    response = problem(429, text)
+    response.headers["Retry-After"] = "1"
+    return response

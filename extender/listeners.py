@@ -24,7 +24,7 @@ from gpushare.telemetry.health import BACKLOG
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 5.0  # kube-scheduler waits no longer for any answer
 LINGER_SECONDS: Final = 1.0  # for the rest of a body that was refused
 HANDSHAKE_SECONDS: Final = 10.0
 # kube-scheduler opens a connection for each bind that runs, and closes an idle one after 90 s:

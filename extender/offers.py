@@ -60,6 +60,11 @@ class Offers:
         pod.last, pod.at = tuple(nodes), now
         pod.attempts += 1
 
+    def failed(self, pod_uid: str) -> int:
+        """How many attempts of this pod have failed, besides the one that goes on now."""
+        pod = self._pods.get(pod_uid)
+        return pod.attempts - bool(pod.last) if pod is not None else 0
+
     def tried(self, pod_uid: str) -> Mapping[str, int]:
         """The nodes of attempts that have failed; the higher the number, the later its turn."""
         pod = self._pods.get(pod_uid)

@@ -28,17 +28,19 @@ class _Decided:
 def to_evict(card: str, units: int, holders: Iterable[Holder]) -> Pod | None:
     """The pod whose end would mend ``card`` of ``units``; None where nothing is to be mended.
 
-    Every decision says how large the card was then. If all fit into what the newest one saw, the
-    card has shrunk under them: nobody was promised anything twice, and nobody is to go.
+    Every decision says how large the card was then. If all fit into the least that any of them
+    saw, the card has shrunk under them: nobody was promised anything twice, and nobody is to go.
+    The least, for a decision may be forged: none can say for the others that there was more room.
 
-    It is the newest by the extender's own assume time, then by uid, of those that have never run;
-    one that something makes anew before one that nothing does. Never one that has run.
+    It is the newest by assume time, then by uid, of those that have never run; one that something
+    makes anew before one that nothing does. Never one that has run. Two leaders have written two of
+    these times, each by its machine's wall clock: where those run apart the other pod goes.
     """
     staying = [each for each in holders if not _is_leaving(each.pod)]
     decided = {each.pod.uid: found for each in staying if (found := _decided(each.pod, card))}
     if not decided:
         return None
-    size = max((found.assume_time_ns, uid, found.size) for uid, found in decided.items())[2]
+    size = min(found.size for found in decided.values())
     if sum(each.units for each in staying) <= max(size, units):
         return None
     able = [each.pod for each in staying if each.pod.uid in decided and not _has_begun(each.pod)]

@@ -1,17 +1,29 @@
 """prioritize: the order of the nodes that filter has left, as scores (pure).
 
-kube-scheduler picks among equal totals by chance, which would undo the packing: so no two nodes
-get the same score. It does not clamp what an extender says (schedule_one.go, prioritizeNodes).
+kube-scheduler adds ``score * weight * 10`` to what its own plugins say, with the weight of its
+configuration, which is 1 as shipped. It does not clamp what an extender says, and picks among equal
+totals by chance (schedule_one.go, prioritizeNodes and selectHost). So how much our order counts is
+chosen here, for each pod: docs/scheduling.md.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from extender.offers import NOWHERE
 from gpushare.placement.index import Verdicts
 
 FEW: Final = 8  # sorting so much less than all is cheaper than looking through all
-LEAST: Final = 10  # of the last node; above it each is worth one more
+STEP: Final = 150  # 1500 points: all of kube-scheduler's own scores together are 1400 at most
+FOR_THE_BEST: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Prioritized:
+    """Nodes, best first, and the score of each."""
+
+    order: Sequence[str]
+    scores: Sequence[int]
 
 
 def in_order(
@@ -35,6 +47,30 @@ def in_order(
     return order
 
 
-def scores(count: int) -> range:
-    """The scores of so many nodes, the best one's first."""
-    return range(LEAST + count - 1, LEAST - 1, -1)
+def deciding(count: int) -> range:
+    """The scores of so many nodes in their order, which then decides: no two are near each other.
+
+    Packing would be undone by chance among equals, and by kube-scheduler's liking for empty nodes.
+    """
+    return range((count - 1) * STEP, -1, -STEP)
+
+
+def weighing(
+    order: Sequence[str], verdicts: Verdicts, last: Mapping[str, int] = NOWHERE
+) -> list[int]:
+    """The scores of nodes ``in_order`` as those of one plugin among others, 0 to 10.
+
+    It is what the node's policy gives the utilisation of the pod's cards, and for the best node one
+    more. Equal nodes have equal scores: kube-scheduler is to choose between them.
+    """
+    fits = verdicts.fits
+    found = []
+    for name in order:
+        rank = fits.get(name)
+        if rank is None or rank[0] or name in last:
+            found.append(0)
+        else:
+            found.append(int(0.5 - rank[1]))
+    if found:
+        found[0] += FOR_THE_BEST
+    return found

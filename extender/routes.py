@@ -1,6 +1,6 @@
 """Which pages there are, and on which listener."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -10,7 +10,7 @@ from extender.bind import Binder
 from extender.browsers import add_page, own_pages_only
 from extender.cluster import Cluster
 from extender.configuration import Limits
-from extender.guard import Gate, guard
+from extender.guard import Gate, entered, guard
 from extender.reading import Reading
 from extender.verbs import Verbs
 from extender.viewers import Viewers
@@ -45,15 +45,18 @@ class Routes:
         self._rooms: list[Gate] = []
 
     def app(self, *gates: Middleware) -> web.Application:
-        """All pages, for kube-scheduler and for who is on its machine."""
-        app = self._application(self._limits.body_mib * MIB, *gates)
+        """All pages, for kube-scheduler and for who is on its machine.
+
+        What a gate does takes a place as the verb itself: it may hand the call on.
+        """
+        app = self._application(self._limits.body_mib * MIB, inside=gates)
         self._verbs.add_to(app)
         self._add_reading(app)
         return app
 
     def reading_app(self, *gates: Middleware) -> web.Application:
-        """The pages that decide nothing."""
-        app = self._application(MAX_QUESTION, *gates)
+        """The pages that decide nothing. Only who has passed the gates takes a place."""
+        app = self._application(MAX_QUESTION, outside=gates)
         self._add_reading(app)
         return app
 
@@ -68,12 +71,15 @@ class Routes:
         self._viewers.add_to(app)
         add_page(app)
 
-    def _application(self, most: int, *gates: Middleware) -> web.Application:
+    def _application(
+        self, most: int, *, outside: Sequence[Middleware] = (), inside: Sequence[Middleware] = ()
+    ) -> web.Application:
         gate = Gate(self._limits)
         self._rooms.append(gate)
+        guarded = guard(self._why_not_ready, gate)
         app = web.Application(
             client_max_size=most,
-            middlewares=[own_pages_only, guard(self._why_not_ready, gate), *gates],
+            middlewares=[own_pages_only, guarded, *outside, entered(gate), *inside],
         )
         add_pages(app, self._why_not_ready, self._more_metrics)
         return app

@@ -12,7 +12,6 @@ from extender.bind import Binder, BindRefused
 from extender.cluster import Cluster
 from extender.guard import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
 from extender.preempt import Proposals, judge
-from extender.prioritize import scores
 from extender.wire import (
     BindingResult,
     ExtenderArgs,
@@ -75,7 +74,7 @@ class Verbs:
         args = await decoded(args_decoder, request)
         names, _ = _nodes(args)
         try:
-            order = self._cluster.prioritize(args.pod, names)
+            found = self._cluster.prioritize(args.pod, names)
         except RequestError as err:
             raise BadRequest(str(err)) from err  # filter has refused it on every node
         log.debug(
@@ -84,10 +83,10 @@ class Verbs:
                 "pod": args.pod.key,
                 "uid": args.pod.uid,
                 "asked": len(names),
-                "best": order[0] if order else "",
+                "best": found.order[0] if found.order else "",
             },
         )
-        return answer(list(map(HostPriority, order, scores(len(order)))))
+        return answer(list(map(HostPriority, found.order, found.scores)))
 
     async def _bind(self, request: web.Request) -> web.Response:
         args = await decoded(binding_decoder, request)

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from gpusharectl import surroundings
 from gpusharectl.app import cli
 from gpusharectl.completion import VARIABLE
 
@@ -10,7 +11,8 @@ from gpusharectl.completion import VARIABLE
 def main() -> None:
     # kubectl runs kubectl-gpushare for `kubectl gpushare`.
     is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
-    cli(prog_name="kubectl gpushare" if is_plugin else "gpushare", complete_var=VARIABLE)
+    name = "kubectl gpushare" if is_plugin else "gpushare"
+    surroundings.run(lambda: cli(prog_name=name, complete_var=VARIABLE))
 
 
 if __name__ == "__main__":

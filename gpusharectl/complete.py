@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gpushare.errors import GpushareError
-from gpushare.kube.client import Kube, default_namespace
+from gpushare.kube.client import Kube
 from gpushare.placement.verdict import cards_of
 from gpushare.records import asks_for_share
 from gpusharectl.options import Target
@@ -46,10 +46,9 @@ def _named(
 
     async def ask() -> list[str]:
         given: dict[str, Any] = ctx.params
-        kubeconfig, context = given.get("kubeconfig"), given.get("context")
-        namespace = given.get("namespace") or default_namespace(kubeconfig, context)
-        async with asyncio.timeout(SECONDS), Target(kubeconfig, context, "").connect() as kube:
-            return await names(kube, namespace)
+        target = Target(given.get("kubeconfig"), given.get("context"), "")
+        async with asyncio.timeout(SECONDS), target.connect() as kube:
+            return await names(kube, given.get("namespace") or kube.namespace)
 
     try:
         with redirect_stderr(io.StringIO()):  # the client library talks

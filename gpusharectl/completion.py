@@ -6,6 +6,8 @@ from typing import Final
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from gpusharectl import surroundings
+
 VARIABLE: Final = "_GPUSHARE_COMPLETE"
 _NO_FILES: Final = 4  # cobra's ShellCompDirectiveNoFileComp
 _DEFAULT: Final = 0
@@ -30,6 +32,10 @@ def kubectl() -> None:
     https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/ names the program, cobra's
     documentation of completion the lines and the number at the end.
     """
+    surroundings.run(_tell_kubectl)
+
+
+def _tell_kubectl() -> None:
     from gpusharectl.app import cli  # noqa: PLC0415 - this module is one of its commands
 
     *words, begun = sys.argv[1:] or [""]

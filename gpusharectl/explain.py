@@ -1,7 +1,6 @@
 """``gpushare explain``: why a pod waits, or where it is."""
 
 import datetime as dt
-import sys
 from typing import Any, Final
 
 import click
@@ -11,7 +10,7 @@ from gpushare import records
 from gpushare.answers import explain as answers
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_RUNNING_ON, RESOURCE_MEMORY
 from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
-from gpushare.kube.client import Kube, default_namespace, events, pod_path
+from gpushare.kube.client import Kube, events, pod_path
 from gpushare.kube.lists import list_all
 from gpushare.objects import Pod
 from gpusharectl.asking import Asking, ended
@@ -59,15 +58,14 @@ async def command(
     Node by node and GPU by GPU. The exit code is 1 while the pod has none.
     """
     name = _name(words)
-    space = namespace or default_namespace(target.kubeconfig, target.context)
     async with target.connect() as kube:
-        body, pod = await _pod(kube, space, name)
+        body, pod = await _pod(kube, namespace or kube.namespace, name)
         if not records.asks_for_share(pod):
             raise No(f"pod {pod.key} asks for no {RESOURCE_MEMORY}: it does not concern gpushare")
         async with Asking.open(target, kube) as asking:
             found = await _explained(kube, asking, body, pod, nodes)
     if output is not None:
-        sys.stdout.write(document(found, output))
+        click.echo(document(found, output), nl=False)
     else:
         show(draw(found, dt.datetime.now(dt.UTC)))
     if found.pod.state not in _HAS_ITS_GPU:

@@ -1,7 +1,6 @@
 """``gpushare inspect``: nodes, GPUs, who has how much of each, and what is free."""
 
 import asyncio
-import sys
 from contextlib import AsyncExitStack, ExitStack, aclosing, suppress
 from typing import Final, Self
 
@@ -51,9 +50,9 @@ async def command(
         reserves = await _Reserves.reach(stack, target, kube)
         if not watch:
             with _Screen(details=details, output=output) as screen:
-                screen.show(await _sight(kube, target, node, reserves))
+                screen.show(await _sight(kube, node, reserves))
             return
-        found = await stack.enter_async_context(aclosing(changes(kube, target, node or "")))
+        found = await stack.enter_async_context(aclosing(changes(kube, node or "")))
         with (
             suppress(asyncio.CancelledError),  # Ctrl-C is how it ends
             _Screen(details=details, output=output, again=True) as screen,
@@ -93,10 +92,10 @@ class _Reserves:
             return None, f"{self._asked.where} answers what cannot be read: {err}"
 
 
-async def _sight(kube: Kube, target: Target, node: str | None, reserves: _Reserves) -> Sight:
+async def _sight(kube: Kube, node: str | None, reserves: _Reserves) -> Sight:
     told, why = await reserves.told()
     try:
-        found = await listed(kube, target, node or "")
+        found = await listed(kube, node or "")
     except Lacking as err:
         if told is None:
             raise
@@ -149,11 +148,10 @@ class _Screen:
             return
         self._shown = found
         if self._output == "json" and self._again:
-            sys.stdout.write(msgspec.json.encode(found).decode() + "\n")  # a line each
-            sys.stdout.flush()
+            click.echo(msgspec.json.encode(found))  # a line each
         elif self._output in {"json", "yaml"}:
-            sys.stdout.write(document(found, self._output))
-            sys.stdout.flush()
+            start = b"---\n" if self._again and self._output == "yaml" else b""
+            click.echo(start + document(found, self._output), nl=False)
         else:
             lines = self._lines(found)
             if self._live is not None:

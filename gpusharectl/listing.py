@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from gpushare.kube.client import Kube, default_namespace, nodes, pods
+from gpushare.kube.client import Kube, nodes, pods
 from gpushare.kube.informer import Informer
 from gpushare.objects import Node, Pod
-from gpusharectl.options import Target
 from gpusharectl.reach import all_nodes, all_pods
 from gpusharectl.rights import Lacking
 
@@ -30,7 +29,7 @@ class Listed:
     missing: tuple[str, ...] = ()
 
 
-async def listed(kube: Kube, target: Target, node: str = "") -> Listed:
+async def listed(kube: Kube, node: str = "") -> Listed:
     """All nodes and pods, or one node and its pods.
 
     Where no others may be listed, the pods of one's own namespace, and no nodes. Lacking where
@@ -48,25 +47,24 @@ async def listed(kube: Kube, target: Target, node: str = "") -> Listed:
         every = await all_pods(kube, node=node)
         return Listed(found, every, refusal is None, tuple(missing))
     except Lacking as err:
-        space = default_namespace(target.kubeconfig, target.context)
         try:
-            mine = await all_pods(kube, space, node=node)
+            mine = await all_pods(kube, kube.namespace, node=node)
         except Lacking as own:
             if refusal is not None:
                 raise refusal from own
             missing.append(f"pods are not shown: {err}")
             mine = []
         else:
-            missing.append(f"pods of other namespaces than {space} are not shown: {err}")
+            missing.append(f"pods of other namespaces than {kube.namespace} are not shown: {err}")
         return Listed(found, mine, complete=False, missing=tuple(missing))
 
 
-async def changes(kube: Kube, target: Target, node: str = "") -> AsyncGenerator[Listed, None]:
+async def changes(kube: Kube, node: str = "") -> AsyncGenerator[Listed, None]:
     """The same at once, and again whenever something has changed; without end.
 
     Watched where that is allowed, else listed every POLL_SECONDS.
     """
-    first = await listed(kube, target, node)
+    first = await listed(kube, node)
     yield first
     if first.complete:
         async with _watched(kube, node) as (them, theirs, changed):
@@ -78,7 +76,7 @@ async def changes(kube: Kube, target: Target, node: str = "") -> AsyncGenerator[
                     yield Listed(list(them.items.values()), list(theirs.items.values()))
     while True:
         await asyncio.sleep(POLL_SECONDS)
-        yield await listed(kube, target, node)
+        yield await listed(kube, node)
 
 
 class _Kept(Generic[T]):

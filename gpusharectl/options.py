@@ -43,7 +43,7 @@ class Target:
 
     def connect(self) -> AbstractAsyncContextManager[Kube]:
         """Open the API server with the user's own rights; SettingsError where that cannot be."""
-        return Kube.connect(self.kubeconfig, context=self.context)
+        return Kube.connect(self.kubeconfig, context=self.context, as_kubectl=True)
 
 
 def _checked(_ctx: click.Context, _option: click.Parameter, name: str) -> str:
@@ -85,6 +85,8 @@ def asks_an_extender(command: Callable[..., Coroutine[Any, Any, T]]) -> Callable
     @click.option("--server-ca", metavar="FILE", help="Who vouches for --server's certificate.")
     @wraps(command)
     async def run(target: Target, server: str | None, server_ca: str | None, **rest: Any) -> T:
+        if server_ca is not None and not (server or "").startswith("https:"):
+            raise click.UsageError("--server-ca: only with --server https://...")
         return await command(replace(target, server=server, server_ca=server_ca), **rest)
 
     return run

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from gpushare.contract import LABEL_NODE, RESOURCE_COUNT, RESOURCE_MEMORY
+from gpushare.contract import (
+    ANNOTATION_INVENTORY,
+    LABEL_NODE,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
 from gpushare.errors import RecordError
 from gpushare.objects import Node, Pod
 from gpushare.records import asks_for_share
@@ -155,6 +160,33 @@ def marked(nodes: Iterable[Node]) -> list[Node]:
         for node in nodes
         if LABEL_NODE in node.labels or traces(node, labels=True) or totals(node)
     ]
+
+
+def of_older(nodes: Iterable[Node], pods: Iterable[Pod], system: str) -> list[str]:
+    """Names of nodes whose ``aliyun.com/gpu-mem`` is the older gpushare's.
+
+    Where our plugin runs, or has been, there is an inventory or a pod of it; the kubelet's own rest
+    of our totals is not allocatable and has no ``gpu-count``.
+    """
+    ours = {
+        pod.node
+        for pod in pods
+        if pod.metadata.namespace == system
+        and pod.labels.get("app.kubernetes.io/name") == PLUGIN
+        and not pod.is_terminal
+    }
+    return sorted(
+        node.name
+        for node in nodes
+        if ANNOTATION_INVENTORY not in node.annotations
+        and node.name not in ours
+        and _offers(node.capacity, RESOURCE_MEMORY)
+        and (_offers(node.capacity, RESOURCE_COUNT) or _offers(node.allocatable, RESOURCE_MEMORY))
+    )
+
+
+def _offers(amounts: Mapping[str, Any], resource: str) -> bool:
+    return str(amounts.get(resource, "0")) not in {"0", ""}
 
 
 def cleaner(plugin: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:

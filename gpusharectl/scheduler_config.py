@@ -39,8 +39,8 @@ def _path(_: click.Context, option: click.Parameter, value: str | None) -> str |
     return value
 
 
-def _name(_: click.Context, option: click.Parameter, value: str) -> str:
-    if not _NAME.fullmatch(value):
+def _name(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _NAME.fullmatch(value):
         raise click.BadParameter(f"{value!r}: write a DNS name", param=option)
     return value
 
@@ -48,15 +48,12 @@ def _name(_: click.Context, option: click.Parameter, value: str) -> str:
 @click.command
 @click.option(
     "--beside",
-    "where",
-    flag_value="beside",
-    default="beside",
+    is_flag=True,
     help="For the cluster's own kube-scheduler, with an extender on its machine (the default).",
 )
 @click.option(
     "--second-scheduler",
-    "where",
-    flag_value="second",
+    is_flag=True,
     help="For a second kube-scheduler with an extender in its pod.",
 )
 @click.option("--url", metavar="URL", help="An extender elsewhere, as https://10.0.0.5:32769.")
@@ -71,16 +68,14 @@ def _name(_: click.Context, option: click.Parameter, value: str) -> str:
     "--server-name",
     metavar="NAME",
     callback=_name,
-    default=settings.SERVER_NAME,
-    show_default=True,
+    show_default=settings.SERVER_NAME,
     help="With --url: the name in the extender's certificate.",
 )
 @click.option(
     "--scheduler-kubeconfig",
     metavar="PATH",
     callback=_path,
-    default=settings.KUBECONFIG,
-    show_default=True,
+    show_default=settings.KUBECONFIG,
     help="kube-scheduler's own, on its machine.",
 )
 @click.option(
@@ -92,13 +87,14 @@ def _name(_: click.Context, option: click.Parameter, value: str) -> str:
 @click.option("--kubeadm", is_flag=True, help="The part of kubeadm's ClusterConfiguration instead.")
 def scheduler_config(
     *,
-    where: str,
+    beside: bool,
+    second_scheduler: bool,
     url: str | None,
     authority: str | None,
     certificate: str | None,
     key: str | None,
-    server_name: str,
-    scheduler_kubeconfig: str,
+    server_name: str | None,
+    scheduler_kubeconfig: str | None,
     merge: Path | None,
     kubeadm: bool,
 ) -> None:
@@ -108,8 +104,15 @@ def scheduler_config(
     machine and are not looked for here.
     """
     extender = _extender(url, authority, certificate, key, server_name)
-    if where == "second":
-        others = {"--url": url, "--merge": merge, "--kubeadm": kubeadm}
+    own = scheduler_kubeconfig or settings.KUBECONFIG
+    if second_scheduler:
+        others = {
+            "--beside": beside,
+            "--url": url,
+            "--merge": merge,
+            "--kubeadm": kubeadm,
+            "--scheduler-kubeconfig": scheduler_kubeconfig,
+        }
         if given := [flag for flag, value in others.items() if value]:
             raise click.UsageError(
                 f"--second-scheduler has a file of its own and its extender in its pod: leave out "
@@ -119,9 +122,11 @@ def scheduler_config(
     elif kubeadm:
         if merge is not None:
             raise click.UsageError("--kubeadm and --merge print different files: ask one by one")
+        if scheduler_kubeconfig is not None:
+            raise click.UsageError("--scheduler-kubeconfig: not in what --kubeadm prints")
         click.echo(settings.kubeadm(extender), nl=False)
     elif merge is not None:
-        wanted = yaml.safe_load(settings.first(extender, scheduler_kubeconfig))
+        wanted = yaml.safe_load(settings.first(extender, own))
         try:
             whole, told = settings.merge(_read(merge), wanted)
         except SettingsError as err:
@@ -130,7 +135,7 @@ def scheduler_config(
             click.echo(line, err=True)
         click.echo(yaml.safe_dump(whole, sort_keys=False), nl=False)
     else:
-        click.echo(settings.first(extender, scheduler_kubeconfig), nl=False)
+        click.echo(settings.first(extender, own), nl=False)
 
 
 def _extender(
@@ -138,10 +143,11 @@ def _extender(
     authority: str | None,
     certificate: str | None,
     key: str | None,
-    server_name: str,
+    server_name: str | None,
 ) -> settings.Extender:
     files = {"--authority": authority, "--certificate": certificate, "--key": key}
-    given = [flag for flag, value in files.items() if value]
+    named = {**files, "--server-name": server_name}
+    given = [flag for flag, value in named.items() if value]
     if url is None:
         if given:
             raise click.UsageError(f"{' and '.join(given)}: only with --url https://...")
@@ -157,7 +163,8 @@ def _extender(
             f"{url} asks who calls, and must be known itself: add {' and '.join(missing)} "
             "(files of the Secret gpushare-scheduler-tls)"
         )
-    return settings.Extender(whole, settings.Tls(authority, certificate, key, server_name))
+    name = server_name or settings.SERVER_NAME
+    return settings.Extender(whole, settings.Tls(authority, certificate, key, name))
 
 
 def _checked(url: str) -> str:

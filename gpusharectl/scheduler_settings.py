@@ -106,9 +106,8 @@ extenders:
   - urlPrefix: {extender.url}
     filterVerb: filter
     prioritizeVerb: prioritize
-    # A step between two of our ranks is weight * 10 points; all scores of kube-scheduler's own add
-    # up to 1400 at most. So ours decides: docs/scheduling.md.
-    weight: 150
+    # The extender chooses for each pod how much its scores count: docs/scheduling.md.
+    weight: 1
     preemptVerb: preempt
     bindVerb: bind
 {secured}\

@@ -54,12 +54,12 @@ def show(lines: Iterable[Text | str], to: Console | None = None) -> None:
     to.file.flush()
 
 
-def document(found: Any, form: str) -> str:
-    """What a program reads: JSON or YAML of the same fields."""
+def document(found: Any, form: str) -> bytes:
+    """What a program reads: JSON or YAML of the same fields, in UTF-8 whatever people read."""
     if form == "json":
-        return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+        return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
     plain = msgspec.to_builtins(found)
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, encoding="utf-8")
 
 
 def unit_name(unit_mib: int) -> str:

@@ -176,7 +176,7 @@ async def top(target: Target, what: Literal["pods", "cards"], output: str) -> No
     rows = pod_rows(measured.pages) if what == "pods" else card_rows(measured.pages, nodes)
     if output == "json":
         whole = {"version": FORMAT_VERSION, what: rows, "notMeasured": measured.without}
-        click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2))
     else:
         show(rows, measured, Console(highlight=False, markup=False, emoji=False))
     if not measured.pages:

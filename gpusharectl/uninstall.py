@@ -22,6 +22,7 @@ from gpusharectl.options import Target, asks_a_cluster
 from gpusharectl.reach import all_nodes, all_pods
 from gpusharectl.removal import Kind
 
+DRAIN_SECONDS: Final = 300
 _LOOK_SECONDS: Final = 0.5
 # Over 5 minutes from a plugin's end the kubelet still writes its resource on the Node, and once
 # more, with zeros, when they are over (kubernetes/pkg/kubelet/cm/devicemanager).
@@ -36,8 +37,8 @@ class Wishes:
     """What the user has said; seconds are limits of waiting."""
 
     drains: bool
-    drain_seconds: float
-    cleaning_seconds: float
+    drain_seconds: int
+    cleaning_seconds: int
     keeps_namespace: bool
     takes_labels: bool
     waits: bool
@@ -49,11 +50,15 @@ class Wishes:
     "--drain", is_flag=True, help="Evict the pods that hold shares, as their budgets allow."
 )
 @click.option(
-    "--drain-seconds", default=300.0, show_default=True, help="For how long that is tried."
+    "--drain-seconds",
+    type=click.IntRange(min=0),
+    show_default=str(DRAIN_SECONDS),
+    help="With --drain: for how long that is tried.",
 )
 @click.option(
     "--clean-seconds",
-    default=120.0,
+    type=click.IntRange(min=0),
+    default=120,
     show_default=True,
     help="For how long nodes may take to be clean.",
 )
@@ -73,9 +78,12 @@ async def command(target: Target, yes: bool, **given: Any) -> None:
     Refuses while pods hold shares. Run again after a failure, it finishes the work. What it cannot
     do is to take the extender out of kube-scheduler's configuration: docs/uninstall.md.
     """
+    seconds = given["drain_seconds"]
+    if seconds is not None and not given["drain"]:
+        raise click.UsageError("--drain-seconds: only with --drain")
     wishes = Wishes(
         drains=given["drain"],
-        drain_seconds=given["drain_seconds"],
+        drain_seconds=DRAIN_SECONDS if seconds is None else seconds,
         cleaning_seconds=given["clean_seconds"],
         keeps_namespace=given["keep_namespace"],
         takes_labels=given["labels"],
@@ -97,6 +105,13 @@ class _Uninstall:
         found = await self._objects()
         nodes = removal.marked(await all_nodes(self._kube))
         pods = await all_pods(self._kube)
+        if others := removal.of_older(nodes, pods, self._system):
+            raise No(
+                f"{counted(len(others), 'node')} still with the older gpushare: "
+                f"{_shortened(others)}. {RESOURCE_MEMORY} there is its own, and pods would come "
+                "back as fast as they are evicted. Bring these nodes over first, or go back with "
+                "all: docs/migrate.md. Nothing was changed"
+            )
         holders, waiting = removal.holders(pods), removal.waiting(pods)
         self._say_plan(found, nodes, holders, waiting)
         if holders and not self._wishes.drains:
@@ -183,7 +198,7 @@ class _Uninstall:
             if time.monotonic() >= end:
                 left = "; ".join(f"{key}: {text}" for key, text in sorted(why.items())[:_NAMED])
                 raise No(
-                    f"{len(holders)} pods are still there after {self._wishes.drain_seconds:g} s: "
+                    f"{len(holders)} pods are still there after {self._wishes.drain_seconds} s: "
                     f"{left}. Nothing else was removed; the cards are cordoned, so run this again, "
                     f"or `gpushare uncordon-card --all` on each node"
                 )
@@ -195,7 +210,7 @@ class _Uninstall:
             found = of_node(node, unit_mib=1)
         except RecordError:
             return  # such a node takes nothing new
-        if found is not None and not found.is_legacy:
+        if found is not None:
             uuids = ",".join(card.uuid for card in found.cards)
             patch = {"metadata": {"annotations": {ANNOTATION_CORDONED_CARDS: uuids}}}
             await self._kube.patch_node(node.name, patch, status=False)
@@ -240,12 +255,13 @@ class _Uninstall:
         await self._until_ended(removal.CLEANER)
 
     async def _take_off(self, node: Node) -> None:
-        patch = removal.traces(node, labels=self._wishes.takes_labels)
-        if patch:
-            await self._kube.patch_node(node.name, patch, status=False)
+        # The totals first: with them and no inventory a node looks as the older gpushare leaves it.
         patch = removal.totals(node)
         if patch:
             await self._kube.patch_node(node.name, patch, status=True)
+        patch = removal.traces(node, labels=self._wishes.takes_labels)
+        if patch:
+            await self._kube.patch_node(node.name, patch, status=False)
 
     async def _until_forgotten(self) -> None:
         """Take the totals off the nodes until no kubelet writes them any more."""
@@ -341,6 +357,9 @@ def _items(body: bytes) -> list[str]:
 
 
 def _named(pods: Iterable[Pod]) -> str:
-    keys = [pod.key for pod in pods]
-    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-    return ", ".join(keys[:_NAMED]) + more
+    return _shortened([pod.key for pod in pods])
+
+
+def _shortened(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

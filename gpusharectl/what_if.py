@@ -1,6 +1,5 @@
 """``gpushare what-if``: would a pod, or so many of it, fit now, and who would have to go."""
 
-import sys
 from http import HTTPStatus
 from typing import IO, Any, Final
 from urllib.parse import quote
@@ -53,7 +52,7 @@ async def command(target: Target, file: IO[bytes], count: int | None, output: st
         pod = await _with_priority(kube, found.pod)
         answer = await asking.what_if(pod, number)
     if output is not None:
-        sys.stdout.write(document(answer, output))
+        click.echo(document(answer, output), nl=False)
     else:
         for what in found.skipped:
             show([Text(f"{what} makes no pods and is left out", style="dim")])

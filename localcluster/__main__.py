@@ -95,8 +95,20 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
         except BaseException:
             cluster.down()
             raise
-        print("gpushare is on every node; try: kubectl apply -f daemonset/samples/local.yaml")
+        print("gpushare is on every node; when the last line here was typed too, try:")
+        print("\n".join(f"  {each}" for each in first_steps(name)))
     print(f"export KUBECONFIG={cluster.kubeconfig}")
+
+
+def first_steps(name: str) -> tuple[str, str]:
+    """Return what to type first, with programs of this checkout: there may be no others."""
+    python = Path(os.path.relpath(sys.executable))
+    named = "" if name == DEFAULT_NAME else f" --name {name}"
+    sample = os.path.relpath(gpushare.ROOT / "daemonset/samples/local.yaml")
+    return (
+        f"{python} -m localcluster kubectl{named} -- apply -f {sample}",
+        f"{python.parent / 'gpushare'} inspect",
+    )
 
 
 def _say(line: str) -> None:

@@ -10,20 +10,18 @@ waited for where the time limit allows.
 """
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-from kubernetes.aio import client, config
+from kubernetes.aio import client
 from yarl import URL
 
 from gpushare.clock import BootClock, Clock
@@ -39,12 +37,12 @@ from gpushare.errors import (
     Unreachable,
 )
 from gpushare.kube.body import Body
+from gpushare.kube.configuration import configured
 from gpushare.objects import Node, Pod, PodCondition
 
 REQUEST_SECONDS: Final = 10.0
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
-_OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _CONNECTIONS: Final = 100
 _LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent again
 _DIGITS: Final = 4
@@ -105,11 +103,18 @@ class Kube:
     """One API server, one identity. Open it with ``connect``.
 
     ``clock`` goes on while the machine sleeps: what was to end by a lease is not begun after it.
+    ``namespace`` is the one that kubectl would take where none is named.
     """
 
     def __init__(
-        self, api: client.ApiClient, session: aiohttp.ClientSession, clock: Clock | None = None
+        self,
+        api: client.ApiClient,
+        session: aiohttp.ClientSession,
+        clock: Clock | None = None,
+        *,
+        namespace: str = "default",
     ) -> None:
+        self.namespace = namespace
         self._settings, self._session = api.configuration, session
         self._clock = clock or BootClock()
         self._proxy = self._settings.proxy or _proxy_of(self._settings.host)
@@ -122,28 +127,21 @@ class Kube:
         clock: Clock | None = None,
         *,
         context: str | None = None,
+        as_kubectl: bool = False,
     ) -> AsyncIterator[Self]:
         """Use ``kubeconfig``, else the pod's own ServiceAccount, else the usual kubeconfig.
 
-        ``context`` names one of the kubeconfig's. Raises SettingsError where none can be used.
+        ``context`` names one of the kubeconfig's; ``as_kubectl`` takes the usual kubeconfig before
+        the ServiceAccount. Raises SettingsError where none can be used.
         """
-        settings = client.Configuration()
+        settings, namespace = await configured(kubeconfig, context, as_kubectl=as_kubectl)
         try:
-            if kubeconfig is context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-                config.load_incluster_config(client_configuration=settings)
-            else:
-                _must_be_there(kubeconfig)
-                await config.load_kube_config(
-                    config_file=kubeconfig,
-                    context=context,
-                    client_configuration=settings,
-                    persist_config=False,
-                )
-        except Exception as err:  # the library lets through whatever its parts raise
+            made = client.ApiClient(settings)
+        except (OSError, ValueError) as err:
             raise SettingsError(
-                f"no usable Kubernetes configuration in {kubeconfig or 'the usual places'}: {err}"
+                f"the certificates or the key for {settings.host} cannot be used: {err}"
             ) from err
-        async with client.ApiClient(settings) as api:
+        async with made as api:
             tls = api.rest_client.ssl_context
             async with aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=tls),
@@ -152,7 +150,7 @@ class Kube:
                 # Compressing costs the API server more than sending.
                 headers={"User-Agent": "gpushare", "Accept-Encoding": "identity"},
             ) as session:
-                yield cls(api, session, clock)
+                yield cls(api, session, clock, namespace=namespace)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """A consistent read. Raises NotFound or another ApiError."""
@@ -405,36 +403,13 @@ class Kube:
     async def bearer(self) -> str:
         """The header that says who we are, empty where a certificate says it.
 
-        The library reads a token anew each minute.
+        The library reads a token anew each minute. SettingsError for what no header can have.
         """
         found = (await self._settings.auth_settings()).get("BearerToken")
-        return found["value"] or "" if found else ""
-
-
-def default_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
-    """The namespace that kubectl would take where none is named."""
-    if kubeconfig is context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-        own = Path(_OWN_NAMESPACE)
-        return own.read_text(encoding="utf-8").strip() if own.exists() else "default"
-    try:
-        _must_be_there(kubeconfig)
-        every, current = config.kube_config.list_kube_config_contexts(kubeconfig)
-    except Exception as err:  # the library lets through whatever its parts raise
-        raise SettingsError(f"no usable kubeconfig: {err}") from err
-    named = [each for each in every if each["name"] == context] if context else [current]
-    found = named[0]["context"].get("namespace") if named else ""
-    return str(found or "default")
-
-
-def _must_be_there(kubeconfig: str | None) -> None:
-    """Raise SettingsError where no file is: the library says only what such a one would lack."""
-    named = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
-    paths = [path for path in named.split(os.pathsep) if path]
-    if not any(Path(path).expanduser().exists() for path in paths):
-        raise SettingsError(
-            f"there is no file {' or '.join(paths)}; "
-            f"--kubeconfig or the variable KUBECONFIG names one"
-        )
+        value: str = (found["value"] or "").strip() if found else ""  # a file ends with a newline
+        if not value.isprintable():
+            raise SettingsError("the token that says who we are has a line break or the like in it")
+        return value
 
 
 def pod_path(namespace: str, name: str) -> str:

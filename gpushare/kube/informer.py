@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from gpushare.errors import ApiError, Gone
+from gpushare.errors import UNDECODABLE, ApiError, Gone
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Collection, Kube
 from gpushare.kube.lists import PAGE, ListDecoder
@@ -142,7 +142,7 @@ class Informer(Generic[T]):
                 log.info("watch expired, listing again", extra={"why": str(err)})
                 self.restarts["expired"] += 1
                 self._resource_version = ""
-            except (ApiError, OSError, ValueError, msgspec.DecodeError) as err:
+            except (ApiError, OSError, ValueError, *UNDECODABLE) as err:
                 # ValueError: a line longer than the client's buffer.
                 log.warning(
                     "list or watch failed, retrying",

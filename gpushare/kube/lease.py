@@ -17,7 +17,7 @@ import msgspec
 
 from gpushare.clock import Clock
 from gpushare.contract import ANNOTATION_ADDRESS
-from gpushare.errors import ApiError, Conflict, NotFound, SettingsError
+from gpushare.errors import UNDECODABLE, ApiError, Conflict, NotFound, SettingsError
 from gpushare.kube.client import Kube, lease_path
 
 log = logging.getLogger(__name__)
@@ -345,7 +345,7 @@ def changed(
 def _decoded(body: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError as err:
+    except UNDECODABLE as err:
         raise ApiError(f"the API server's answer cannot be read: {err}") from err
 
 

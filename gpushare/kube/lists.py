@@ -4,7 +4,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from gpushare.errors import ApiError, Gone
+from gpushare.errors import UNDECODABLE, ApiError, Gone
 from gpushare.kube.client import Collection, Kube
 
 PAGE: Final = 500
@@ -28,7 +28,7 @@ class ListDecoder(Generic[T]):
         ).decode
 
     def page(self, body: bytes) -> tuple[list[T], ListMeta]:
-        """The items of a page and what stands above them; msgspec.DecodeError if it is none."""
+        """The items of a page and what stands above them; one of UNDECODABLE if it is none."""
         found = self._decode(body)
         return found.items or [], found.metadata
 
@@ -42,7 +42,7 @@ async def list_all(kube: Kube, collection: Collection, item: type[T]) -> list[T]
         except Gone:
             if not left:
                 raise
-        except msgspec.DecodeError as err:
+        except UNDECODABLE as err:
             raise ApiError(f"list {collection.path}: the answer cannot be read: {err}") from err
     raise AssertionError
 

@@ -2,7 +2,7 @@
 
 The rules are those of the Kubernetes API documentation for ``tolerations``, ``nodeSelector`` and
 ``requiredDuringSchedulingIgnoredDuringExecution``. kube-scheduler applies them itself, before it
-asks the extender; they are here for answers to people, never for a placement.
+asks the extender; they are here for answers to people, and refuse no placement.
 """
 
 from collections.abc import Iterable, Mapping

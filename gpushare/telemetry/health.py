@@ -24,6 +24,7 @@ BACKLOG: Final = 1024
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 WhyNotReady = Callable[[], Sequence[str]]
+Remarks = Callable[[], Sequence[str]]
 MoreMetrics = Callable[[], Awaitable[bytes]]
 
 
@@ -35,14 +36,20 @@ async def nothing() -> bytes:
     return b""
 
 
+def no_remarks() -> Sequence[str]:
+    return ()
+
+
 def add_pages(
     app: web.Application,
     why_not_ready: WhyNotReady,
     more_metrics: MoreMetrics = nothing,
+    remarks: Remarks = no_remarks,
 ) -> None:
     """Add the four pages; ``why_not_ready`` gives reasons, none of them meaning ready.
 
-    ``more_metrics`` renders what is too much to be collected at once.
+    ``more_metrics`` renders what is too much to be collected at once. ``remarks`` are shown by
+    /readyz too, and change its answer in nothing else.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -50,9 +57,8 @@ def add_pages(
 
     async def readyz(_: web.Request) -> web.Response:
         reasons = why_not_ready()
-        if reasons:
-            return web.Response(status=503, text="\n".join(reasons) + "\n")
-        return web.Response(text="ok\n")
+        lines = [*(reasons or ("ok",)), *(f"to be set right: {each}" for each in remarks())]
+        return web.Response(status=503 if reasons else 200, text="\n".join(lines) + "\n")
 
     async def metrics(_: web.Request) -> web.Response:
         content_type = {"Content-Type": CONTENT_TYPE_LATEST}

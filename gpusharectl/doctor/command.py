@@ -36,7 +36,7 @@ async def doctor(target: Target, output: str, scheduler_url: str | None) -> None
         facts = await gather(target, kube, version=version, now=now, scheduler_url=scheduler_url)
     results = examine(facts, CHECKS)
     if output == "json":
-        click.echo(show.as_json(results).decode())
+        click.echo(show.as_json(results))
     else:
         show.show(results, Console(highlight=False, soft_wrap=False, emoji=False))
     if not show.is_well(results):

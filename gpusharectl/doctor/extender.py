@@ -8,7 +8,15 @@ from gpushare.errors import SettingsError
 from gpushare.flags import parse_unit
 from gpushare.objects import Node
 from gpusharectl.doctor import versions
-from gpusharectl.doctor.facts import EXTENDER, SECOND_SCHEDULER, Facts, Program, SeenPod, Unknown
+from gpusharectl.doctor.facts import (
+    EXTENDER,
+    EXTENDERS,
+    SECOND_SCHEDULER,
+    Facts,
+    Program,
+    SeenPod,
+    Unknown,
+)
 from gpusharectl.doctor.findings import Check, Finding, problem, unchecked, warning
 from gpusharectl.doctor.nodes import cards_of
 
@@ -20,24 +28,25 @@ _GROUP: Final = "Extenders"
 EXTENDER_MISSING = problem(
     "ExtenderMissing",
     "the kube-scheduler there can place no pod that asks for GPU memory while it leads",
-    "kubectl -n {namespace} describe daemonset gpushare-extender: does its nodeSelector choose the "
-    "node, and does it tolerate its taints?",
+    f"kubectl -n {{namespace}} describe daemonset,deployment {EXTENDERS}: does its nodeSelector "
+    "choose the node, and does it tolerate its taints?",
 )
 EXTENDER_NOT_READY = problem(
     "ExtenderNotReady",
     "pods that ask for GPU memory stay Pending while no extender answers",
-    "kubectl -n {namespace} logs {about}; kubectl -n {namespace} describe pod {about}",
+    "kubectl -n {namespace} logs {about} -c extender; kubectl -n {namespace} describe pod {about}",
 )
 EXTENDER_SILENT = problem(
     "ExtenderSilent",
     "a kube-scheduler that asks it gets no answer either",
-    "kubectl -n {namespace} logs {about}; does the node's kubelet answer the API server?",
+    "kubectl -n {namespace} logs {about} -c extender; does the node's kubelet answer the API "
+    "server?",
 )
 NO_LEADER = problem(
     "NoLeader",
     "no extender decides, so no pod that asks for GPU memory is bound",
-    "look in the logs for why the Lease cannot be read or written: kubectl -n {namespace} logs -l "
-    "app.kubernetes.io/name=gpushare-extender; never delete the Lease",
+    "look in the logs for why the Lease cannot be read or written: kubectl -n {namespace} logs "
+    f"{EXTENDERS} -c extender; never delete the Lease",
 )
 MANY_LEADERS = problem(
     "ManyLeaders",
@@ -89,7 +98,7 @@ OUTCOME_UNKNOWN = warning(
     "OutcomeUnknown",
     "their units stay reserved until reads show what became of the bindings",
     "look again in a minute; if it stays, see in the extender's log why the API server does not "
-    "answer: kubectl -n {namespace} logs {about}",
+    "answer: kubectl -n {namespace} logs {about} -c extender",
 )
 
 

@@ -14,6 +14,8 @@ PLUGIN: Final = "gpushare-deviceplugin"
 EXTENDER: Final = "gpushare-extender"
 SECOND_SCHEDULER: Final = "gpushare-scheduler"
 _NAME: Final = "app.kubernetes.io/name"
+EXTENDERS: Final = f"-l '{_NAME} in ({EXTENDER},{SECOND_SCHEDULER})'"
+"""For kubectl: what runs an extender, beside kube-scheduler or in the second one's pods."""
 
 
 class ConfigMapSource(msgspec.Struct, gc=False, frozen=True):

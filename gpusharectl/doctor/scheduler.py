@@ -14,6 +14,7 @@ from gpushare.errors import RequestError
 from gpushare.records import amounts_of, asks_for_share
 from gpusharectl.doctor.facts import (
     EXTENDER,
+    EXTENDERS,
     SECOND_SCHEDULER,
     Facts,
     Program,
@@ -23,7 +24,7 @@ from gpusharectl.doctor.facts import (
 )
 from gpusharectl.doctor.findings import Check, Finding, Kind, problem, unchecked, warning
 
-WEIGHT: Final = 150
+WEIGHT: Final = 1
 QPS: Final = 50  # kube-scheduler's own default: what is above was chosen
 LEAST_TIMEOUT: Final = 5.0  # the longest that a bind may take, and the answer's way
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -55,8 +56,7 @@ SETTING_OFF = warning(
 NOT_BESIDE = problem(
     "ExtenderNotBeside",
     "it asks an extender on its own loopback, and none is ready there",
-    "kubectl -n {namespace} get pods -o wide -l app.kubernetes.io/name=gpushare-extender; one must "
-    "be Ready on the node",
+    f"kubectl -n {{namespace}} get pods -o wide {EXTENDERS}; one must be Ready on the node",
 )
 NEVER_ASKED = warning(
     "ExtenderNeverAsked",

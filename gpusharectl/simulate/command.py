@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +22,18 @@ from gpusharectl.simulate.documents import Document, read
 from gpusharectl.simulate.picture import Painter
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
+from gpusharectl.terminal import show
 
 STDIN: Final = "-"
 NAMED: Final = 10  # pods that still wait at the end
+_APART: Final = (
+    ("--last", "--step"),
+    ("-o json", "--html"),
+    ("-o json", "--svg"),
+    ("--list-examples", "files"),
+    ("--list-examples", "--example"),
+    ("--example", "files"),
+)
 _POLICY: Final = click.Choice(["binpack", "spread"])
 
 
@@ -68,12 +77,22 @@ def simulate(
     (delete: 1m). A Node may say "cards: 2 x 16" instead of an inventory. What kubectl get -o yaml
     prints can be used as it is.
     """
+    _refuse_together(
+        {
+            "--last": last,
+            "--step": step,
+            "-o json": output == "json",
+            "--html": html,
+            "--svg": svg,
+            "--list-examples": list_examples,
+            "--example": example,
+            "files": (*files, *more),
+        }
+    )
     if list_examples:
         for name, title in examples.titles():
             click.echo(f"{name:<16} {title}")
         return
-    if last and step:
-        raise click.UsageError("--last and --step: write one of them")
     policies = Policies(NodePolicy(node_policy), CardPolicy(card_policy))
     unit = parse_unit(memory_unit) if memory_unit is not None else None
     gc.disable()  # much is made here and nothing thrown away: this halves the time
@@ -102,10 +121,14 @@ def simulate(
         raise No(f"{count} at the end: {names}{left}")
 
 
+def _refuse_together(given: Mapping[str, object]) -> None:
+    for one, other in _APART:
+        if given[one] and given[other]:
+            raise click.UsageError(f"{one} and {other}: write one of them")
+
+
 def _documents(files: tuple[str, ...], example: str | None) -> Iterator[Document]:
     if example is not None:
-        if files:
-            raise click.UsageError("--example and files: write one of them")
         yield from read(f"{example}.yaml", examples.content(example))
         return
     if not files:
@@ -128,7 +151,7 @@ def _print_picture(head: view.Head, steps: Iterator[view.Step]) -> None:
 
     def say(line: Text) -> None:
         # Without colours rich would only cost time.
-        console.print(line) if coloured else click.echo(line.plain)
+        console.print(line) if coloured else show([line.plain], console)
 
     unit = f"Units of {view.unit_name(head.unit_mib)}; "
     say(Text(f"{unit}nodes by {head.node_policy}, cards by {head.card_policy}.\n", "dim"))
@@ -145,11 +168,10 @@ def _print_picture(head: view.Head, steps: Iterator[view.Step]) -> None:
 
 def _print_json(head: view.Head, steps: Iterator[view.Step]) -> None:
     """One object, written step by step: of a large cluster it need not be in memory at once."""
-    out = sys.stdout
-    out.write(msgspec.json.encode(head).decode().removesuffix("}") + ',"steps":[')
+    click.echo(msgspec.json.encode(head).removesuffix(b"}") + b',"steps":[', nl=False)
     for place, step in enumerate(steps):
-        out.write(("\n," if place else "\n") + msgspec.json.encode(step).decode())
-    out.write("\n]}\n")
+        click.echo((b"\n," if place else b"\n") + msgspec.json.encode(step), nl=False)
+    click.echo(b"\n]}")
 
 
 def _write(head: view.Head, steps: list[view.Step], html: str | None, svg: str | None) -> None:

@@ -8,20 +8,18 @@ from typing import Any, Final
 import yaml
 
 from gpushare.errors import UNCONSTRUCTABLE, SettingsError
+from gpushare.yaml_events import MAX_DEPTH, FastestLoader, with_depth
 from gpusharectl.simulate.kubernetes_keys import Path
 
-MAX_DEPTH: Final = 60
 MAX_REPEATED: Final = 100_000  # values that aliases stand for: a few lines can make them billions
 _PLAIN: Final = 500  # brackets that cannot be too deep for the stack
 _INDENTED: Final = re.compile(rb" {400}|(?:[-?:][ \t]+){50}")
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _FLOAT: Final = "tag:yaml.org,2002:float"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
-# libyaml's parser is ten times faster, and is in every wheel of PyYAML.
-_Fastest: Final = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
-class _Loader(_Fastest):  # type: ignore[misc, valid-type] # one of two classes
+class _Loader(FastestLoader):  # type: ignore[misc, valid-type] # one of two classes
     """As Kubernetes reads YAML: times are text, and a number such as 0.5 is what is written."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way to set it
@@ -98,15 +96,10 @@ def _may_be_deep(content: bytes) -> bool:
 
 
 def _check_depth(file: str, content: bytes) -> None:
-    depth = 0
-    for event in yaml.parse(content, _Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                line = event.start_mark.line + 1 if event.start_mark is not None else 1
-                raise SettingsError(f"{file}:{line}: is nested too deep")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+    for depth, event in with_depth(content):
+        if depth > MAX_DEPTH:
+            line = event.start_mark.line + 1 if event.start_mark is not None else 1
+            raise SettingsError(f"{file}:{line}: is nested too deep")
 
 
 def _check(file: str, node: yaml.Node, seen: set[int], depth: int) -> None:

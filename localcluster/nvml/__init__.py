@@ -29,6 +29,7 @@ class CardSpec:
     The codes are NVML's return codes: ``error`` for whatever needs the card to answer,
     ``handle_error`` already for finding it, ``memory_error`` for how much memory it has.
     ``recovery_action`` is what the driver advises; None for a driver too old to advise anything.
+    ``hangs``: a call for this card does not return before the file says otherwise.
     """
 
     uuid: str
@@ -44,6 +45,7 @@ class CardSpec:
     recovery_action: int | None = 0
     rows_failed: bool = False
     events: bool = True
+    hangs: bool = False
 
 
 def build(cache: Path) -> Path:
@@ -112,6 +114,7 @@ def write_state(
             "recovery_supported": int(card.recovery_action is not None),
             "rows_failed": int(card.rows_failed),
             "events": int(card.events),
+            "hangs": int(card.hangs),
         }
         lines.append(_line("card", words))
     lines += [_line("event", event) for event in events]

@@ -15,6 +15,7 @@
  *           recovery_supported=0   an older driver: it advises nothing
  *           rows_failed=1    rows of its memory could not be remapped
  *           events=0         its events cannot be registered
+ *           hangs=1          a call for it does not return before the file says otherwise
  *   process uuid=<text> pid=<n> used_mib=<n> graphics=0|1   used_mib=-1: not told
  *           code=<code>      asking for the processes of that card fails so
  *   event   seq=<n> uuid=<text> type=<n> data=<n>   numbered upwards from 1
@@ -37,12 +38,12 @@ enum {
 };
 enum {
     MAX_CARDS = 64, MAX_SLOTS = 256, MAX_FAILS = 8, TEXT = 96, RECOVERY_ACTION = 230, MIB = 1 << 20,
-    EVENT_TYPES = 0x8 | 0x100 | 0x4000 | 0x8000,
+    HANG_MS = 20, EVENT_TYPES = 0x8 | 0x100 | 0x4000 | 0x8000,
 };
 
 typedef struct {
     char uuid[TEXT], model[TEXT];
-    unsigned minor, mig, memory_v2, recovery, recovery_supported, rows_failed, events;
+    unsigned minor, mig, memory_v2, recovery, recovery_supported, rows_failed, events, hangs;
     unsigned long long mem_mib, reserved_mib;
     int error, handle_error, memory;
 } Card;
@@ -149,6 +150,7 @@ static void read_card(char *line, Card *card)
     card->recovery_supported = (unsigned)number(line, "recovery_supported", 1);
     card->rows_failed = (unsigned)number(line, "rows_failed", 0);
     card->events = (unsigned)number(line, "events", 1);
+    card->hangs = (unsigned)number(line, "hangs", 0);
     card->error = (int)number(line, "error", 0);
     card->handle_error = (int)number(line, "handle_error", 0);
 }
@@ -214,16 +216,16 @@ static void *handle_of(const char *uuid)
 static int card_for(const char *function, void *handle, int asked, Card **card)
 {
     long slot = (long)handle - 1;
-    int code = ready_for(function);
-    if (code) return code;
-    if (slot < 0 || slot >= MAX_SLOTS || !slots[slot][0]) return INVALID;
-    for (unsigned i = 0; i < state.count; i++) {
-        if (strcmp(state.cards[i].uuid, slots[slot]) == 0) {
-            *card = &state.cards[i];
-            return asked ? (*card)->error : OK;
-        }
+    for (;; pause_ms(HANG_MS)) {
+        int code = ready_for(function);
+        if (code) return code;
+        if (slot < 0 || slot >= MAX_SLOTS || !slots[slot][0]) return INVALID;
+        *card = NULL;
+        for (unsigned i = 0; i < state.count && !*card; i++)
+            if (strcmp(state.cards[i].uuid, slots[slot]) == 0) *card = &state.cards[i];
+        if (!*card) return LOST;
+        if (!(*card)->hangs) return asked ? (*card)->error : OK;
     }
-    return LOST;
 }
 
 #define card_of(handle, asked, card) card_for(__func__, handle, asked, card)
@@ -295,11 +297,13 @@ int nvmlDeviceGetCount_v2(unsigned *count)
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle)
 {
-    int code = ready();
-    if (code) return code;
-    if (index >= state.count) return INVALID;
-    *handle = handle_of(state.cards[index].uuid);
-    return state.cards[index].handle_error;
+    for (;; pause_ms(HANG_MS)) {
+        int code = ready();
+        if (code) return code;
+        if (index >= state.count) return INVALID;
+        *handle = handle_of(state.cards[index].uuid);
+        if (!state.cards[index].hangs) return state.cards[index].handle_error;
+    }
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle)

@@ -1,4 +1,4 @@
-"""The chart, with helm itself against a real API server: installed, changed, taken away."""
+"""What the instructions have applied, on a real API server: chart, kustomizations, migration."""
 
 import json
 import os
@@ -7,8 +7,10 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from localcluster.cluster import Cluster
 from localcluster.errors import CommandError
@@ -16,6 +18,7 @@ from localcluster.run import run
 from localcluster.specs import PaperNode
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
+from tests import markdown
 from tests.cluster.bringup import fresh
 
 pytestmark = pytest.mark.cluster
@@ -29,12 +32,45 @@ KINDS = (
 )
 
 
-STEPS = (ROOT / "docs/install.md").read_text()
+INSTALL, MIGRATE, README = "docs/install.md", "docs/migrate.md", "README.md"
+OLDER = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: gpushare-schd-extender, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: gpushare}}
+  template:
+    metadata: {labels: {app: gpushare}}
+    spec: {containers: [{name: main, image: none}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: gpushare-schd-extender, namespace: kube-system}
+spec: {type: NodePort, selector: {app: gpushare}, ports: [{port: 12345, nodePort: 32766}]}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: gpushare-device-plugin-ds, namespace: kube-system}
+spec:
+  selector: {matchLabels: {name: gpushare-device-plugin-ds}}
+  template:
+    metadata: {labels: {name: gpushare-device-plugin-ds}}
+    spec:
+      nodeSelector: {gpushare: "true"}
+      terminationGracePeriodSeconds: 0  # there is no kubelet here to say that it has ended
+      containers: [{name: main, image: none}]
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: nvidia}
+handler: nvidia
+"""
 
 
-def block(language: str, start: str) -> str:
-    """The one block of the instructions that has this at the beginning of a line."""
-    found = re.findall(rf"^```{language}\n(.*?)^```", STEPS, re.MULTILINE | re.DOTALL)
+def block(language: str, start: str, document: str = INSTALL) -> str:
+    """The one block of a document that has this at the beginning of a line."""
+    text = (ROOT / document).read_text()
+    found = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (one,) = [each for each in found if re.search(f"^{start}", each, re.MULTILINE)]
     return one
 
@@ -120,11 +156,105 @@ def test_helm_installs_changes_and_takes_away_and_leaves_nothing(
     follow.run("kubectl --namespace gpushare-system get secret gpushare-extender-tls")
 
 
+def pods_by_node(cluster: Cluster, namespace: str, label: str) -> dict[str, str]:
+    """The name of the pod with a label that each node has; not of those that are going."""
+    found = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", label, "-o", "json"))
+    return {
+        each["spec"]["nodeName"]: each["metadata"]["name"]
+        for each in found["items"]
+        if "nodeName" in each["spec"] and "deletionTimestamp" not in each["metadata"]
+    }
+
+
+def our_plugin(cluster: Cluster) -> dict[str, Any]:
+    words = ("-n", "gpushare-system", "get", "daemonset", "gpushare-deviceplugin", "-o", "json")
+    spec: dict[str, Any] = json.loads(cluster.kubectl(*words))["spec"]["template"]["spec"]
+    return spec
+
+
+def test_the_steps_of_the_migration_hand_nodes_over_and_can_be_typed_as_they_stand(
+    control_plane: Cluster, follow: Follow
+):
+    older = ("kube-system", "name=gpushare-device-plugin-ds")
+    ours = ("gpushare-system", "app.kubernetes.io/name=gpushare-deviceplugin")
+    nodes = {"gpu-1", "gpu-2"}
+
+    def wait_for(which: tuple[str, str], wanted: set[str]) -> None:
+        def others() -> str | None:
+            found = pods_by_node(control_plane, *which)
+            return None if found.keys() == wanted else str(found)
+
+        wait_until(f"pods {which} on {wanted}", others, seconds=20)
+
+    follow.run(block("sh", "kubectl label"))
+    control_plane.kubectl("apply", "-f", "-", stdin=OLDER)
+    wait_for(older, nodes)
+
+    follow.run(block("sh", "kubectl -n kube-system get deployment", MIGRATE))
+    assert "schd-extender" not in control_plane.kubectl("-n", "kube-system", "get", "all")
+    whole = yaml.safe_load(block("yaml", "kind: Kustomization"))
+    base = yaml.safe_load(block("yaml", "resources: .*migrating", MIGRATE))
+    follow.write("my-cluster/kustomization.yaml", yaml.safe_dump({**whole, **base}))
+    follow.run(block("sh", "kubectl apply -k"))
+    before = there(control_plane)
+    assert "daemonset.apps/gpushare-extender" in before
+    assert [each for each in before if each.startswith("validating")] == []
+    assert "--reserved=none" in our_plugin(control_plane)["containers"][0]["args"]
+
+    follow.run(block("sh", "kubectl -n kube-system patch", MIGRATE))
+    wait_for(older, nodes)
+    none, gone, new, ready, check = commands(block("sh", "kubectl label node NODE", MIGRATE))
+    assert "migrate --check" in check
+    for node, left in (("gpu-1", {"gpu-2"}), ("gpu-2", set[str]())):
+        for each in (none, gone):
+            follow.run(each.replace("NODE", node))
+        assert pods_by_node(control_plane, *older).keys() == left
+        assert pods_by_node(control_plane, *ours).keys() == nodes - left - {node}
+        follow.run(new.replace("NODE", node))
+        wait_for(ours, nodes - left)
+        say_ready(control_plane, pods_by_node(control_plane, *ours)[node])
+        follow.run(ready.replace("NODE", node))
+
+    last = yaml.safe_load(block("yaml", "resources: .*base", MIGRATE))
+    follow.write("my-cluster/kustomization.yaml", yaml.safe_dump({**whole, **last}))
+    follow.run(block("sh", "kubectl apply -k my-cluster", MIGRATE))
+    assert len([each for each in there(control_plane) if each.startswith("validating")]) == 8
+    assert "--reserved=none" in our_plugin(control_plane)["containers"][0]["args"]
+    assert our_plugin(control_plane)["nodeSelector"] == {"gpushare": "true"}
+    follow.run(block("sh", "kubectl -n kube-system delete daemonset", MIGRATE))
+    wait_for(older, set())
+    assert control_plane.kubectl("get", "nodes", "-l", "gpushare.aliyun.com/plugin") == ""
+
+
+def commands(text: str) -> list[str]:
+    """What is typed one after the other in a block."""
+    return [each.text for each in markdown.commands(markdown.Block(MIGRATE, 0, "sh", text))]
+
+
+def say_ready(cluster: Cluster, name: str) -> None:
+    """Say of a pod of ours what the kubelet would, that a paper node has not."""
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    words = ("--subresource=status", "--type=strategic", "-p", json.dumps({"status": status}))
+    cluster.kubectl("-n", "gpushare-system", "patch", "pod", name, *words)
+
+
 def test_the_kustomization_in_the_instructions_is_applied(control_plane: Cluster, follow: Follow):
     follow.write("my-cluster/kustomization.yaml", block("yaml", "kind: Kustomization"))
     follow.run(block("sh", "kubectl label"))
     follow.run(block("sh", "kubectl apply -k"))
     assert "daemonset.apps/gpushare-extender" in there(control_plane)
+
+
+def test_the_commands_of_the_readme_install_it(control_plane: Cluster, follow: Follow):
+    lines = block("sh", "kubectl label node <", README).splitlines()
+    typed = [each for each in lines if "kubectl" in each]
+    assert len(typed) == len(["label", "namespace", "certificates", "base"])
+    own = f"{Path(sys.executable).parent}/"
+    text = "\n".join(["cd gpushare", *typed]).replace(".venv/bin/", own)
+    follow.run(text.replace("<each GPU node>", "gpu-1 gpu-2"))
+    assert {"daemonset.apps/gpushare-deviceplugin", "daemonset.apps/gpushare-extender"} <= there(
+        control_plane
+    )
 
 
 def test_the_quotas_in_the_instructions_hold(control_plane: Cluster, follow: Follow):
@@ -145,9 +275,16 @@ def test_the_quotas_in_the_instructions_hold(control_plane: Cluster, follow: Fol
     wait_until("the quota to count", refused, seconds=15)
 
 
-def test_the_api_server_knows_every_field_of_every_component(control_plane: Cluster):
-    for folder in ("base", "overlays/second-scheduler"):
-        folder_words = ("apply", "-k", str(ROOT / "daemonset" / folder))
-        control_plane.kubectl(*folder_words, "--dry-run=server", "--validate=strict")
-    policy = str(ROOT / "daemonset/components/network-policy/policy.yaml")
-    control_plane.kubectl("apply", "-f", policy, "--dry-run=server", "--validate=strict")
+def test_the_api_server_knows_every_field_of_every_component(
+    control_plane: Cluster, follow: Follow
+):
+    follow.run(block("sh", "kubectl label").splitlines()[1])
+    overlays = {each.name for each in ROOT.glob("daemonset/overlays/*")}
+    alone = {each.name for each in ROOT.glob("daemonset/components/*")} - overlays
+    assert {"network-policy", "scheduler-name", "signed-kubelet"} <= alone
+    own = yaml.safe_load(block("yaml", "kind: Kustomization"))
+    own["components"] = [f"../gpushare/daemonset/components/{each}" for each in sorted(alone)]
+    follow.write("my-cluster/kustomization.yaml", yaml.safe_dump(own))
+    folders = [f"gpushare/daemonset/overlays/{each}" for each in sorted(overlays)]
+    for folder in ("my-cluster", *folders):
+        follow.run(f"kubectl apply -k {folder} --dry-run=server --validate=strict")

@@ -29,6 +29,7 @@ from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.bringup import of_image
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine, reader
+from tests.cluster.documented import READING, problems
 from tests.cluster.expect import env_is_card_on_record
 
 pytestmark = pytest.mark.cluster
@@ -239,6 +240,14 @@ def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
             process.send_signal(signal.SIGINT)
 
 
+def test_commands_of_the_documents_that_only_read_work_as_they_stand(
+    shipped: Gpushare, workloads: Workloads, tmp_path: Path
+) -> None:
+    workloads.run(pod("runs", HALF, metadata={"labels": {"app": "gpushare-sample"}}))
+    workloads.create(pod("waits", CARD_MIB + 1))
+    assert problems(shipped, READING, tmp_path) == []
+
+
 def test_the_driver_root_component_finds_the_driver_without_nvidias_runtime(
     shipped: Gpushare, workloads: Workloads
 ) -> None:
@@ -260,6 +269,9 @@ def test_a_second_scheduler_places_the_pods_that_name_it(
     )
     found = env_is_card_on_record(workloads, "one", "two")
     assert found["one"] == found["two"]
+    both = [each for each in READING if SECOND in each]
+    assert len(both) > 1
+    assert problems(shipped, both, tmp_path) == []
     # Its extender is on a loopback of the pod's own.
     command_line = CommandLine(shipped.cluster.kubeconfig, tmp_path)
     assert command_line.tells("inspect")["notShown"] == []

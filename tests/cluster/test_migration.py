@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -188,6 +189,14 @@ def check(pods: Workloads) -> str:
     return run([sys.executable, *words])
 
 
+def check_not_uninstalled(gpushare: Gpushare, node: str) -> None:
+    """Check that nothing is uninstalled as long as a node has the older plugin."""
+    words = ["uninstall", "--drain", "--yes", f"--kubeconfig={gpushare.cluster.kubeconfig}"]
+    command = [sys.executable, "-m", "gpusharectl", *words]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (found.returncode, f"older gpushare: {node}." in found.stderr) == (1, True)
+
+
 def states(pods: Workloads, *names: str) -> dict[str, Any]:
     """What would change if a container was started again."""
     found = {name: pods.get(name)["status"]["containerStatuses"][0] for name in names}
@@ -249,6 +258,7 @@ def test_running_pods_come_over_with_their_cards_and_none_is_restarted(
         f"{node}  has the older plugin: {older.cards} cards, {CARD_MIB} MiB each, pods: 5" in said
     )
     assert "--memory-unit=MiB --reserved=none" in said
+    check_not_uninstalled(gpushare, node)
 
     # Then the plugin: what runs is counted where it really runs, whatever the record said.
     before = states(pods, *old)

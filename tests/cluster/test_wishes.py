@@ -6,7 +6,7 @@ import pytest
 
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, pod
+from localcluster.workloads import HOSTNAME, Workloads, pod
 from tests.cluster.expect import env_is_card_on_record, sums_are_right
 
 pytestmark = pytest.mark.cluster
@@ -82,6 +82,18 @@ def test_the_node_policy_of_a_pod_chooses_its_node(gpushare: Gpushare, pods: Wor
     )
     assert gpushare.card_of("joins") == ("n2", 0)
     assert gpushare.card_of("keeps-away") == ("n4", 0)  # the largest of the empty ones
+
+
+def test_a_preferred_node_is_worth_more_than_the_best_packed_one(
+    gpushare: Gpushare, pods: Workloads
+):
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["n3"]}]}
+    prefers = {"weight": 1, "preference": term}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [prefers]}}
+    pods.run(pod("there", 8000, node="n2"))
+    pods.run(pod("joins", 100), pod("prefers", 100, affinity=affinity))
+    assert gpushare.card_of("joins") == ("n2", 0)
+    assert gpushare.card_of("prefers") == ("n3", 0)
 
 
 def test_wishes_that_cannot_be_understood_or_met_say_so_on_the_pod(

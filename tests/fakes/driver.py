@@ -1,6 +1,7 @@
 """A GPU driver for unit tests: what it shows is what was set, errors included."""
 
 import queue
+import threading
 from collections.abc import Sequence
 
 from deviceplugin.driver import CardEvent, PhysicalCard, Seen
@@ -19,17 +20,34 @@ class FakeDriver:
         self.deaf = ""
         self.waits = 0
         self.answered = 0
+        self._looked_at: Sequence[Seen] = shown
         self._events: queue.SimpleQueue[CardEvent] = queue.SimpleQueue()
+        self._hanging: dict[int, threading.Event] = {}
 
     @property
     def heard(self) -> frozenset[str]:
         return frozenset(card.uuid for card in self.shown)
 
-    def cards(self) -> tuple[Seen, ...]:
+    def count(self) -> int:
         if self.silent:
             raise DriverError(self.silent)
         self.answered += 1
-        return tuple(self.shown)
+        self._looked_at = tuple(self.shown)
+        return len(self._looked_at)
+
+    def card(self, position: int) -> Seen:
+        shown = self._looked_at[position]
+        if (hanging := self._hanging.get(position)) is not None:
+            hanging.wait()
+        self.answered += 1
+        return shown
+
+    def hang(self, position: int) -> None:
+        """Calls for that card do not return from now on."""
+        self._hanging[position] = threading.Event()
+
+    def let_go(self, position: int) -> None:
+        self._hanging.pop(position).set()
 
     def happens(self, uuid: str, xid: int = 0) -> None:
         self._events.put(CardEvent(uuid, xid))

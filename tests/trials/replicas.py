@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import yaml
+
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, LocalClusterError
 from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG
@@ -37,7 +39,9 @@ NODES, CARDS, UNITS = 10, 8, 16
 POD_UNITS: Final = 2
 PAUSE_SECONDS: Final = 9.0  # the lease is 6 s
 CPU_SECONDS: Final = 6.0
-BESIDE_SECONDS: Final = 9.0  # kube-scheduler waits 5 s for the extender beside it
+TURN_SECONDS: Final = 5.0  # kube-scheduler waits for an extender
+SLACK_SECONDS: Final = 4.0
+WAITING: Final = 10  # pods with GPU memory before one without
 BOUND_SECONDS: Final = 90.0
 
 
@@ -60,6 +64,14 @@ def paper_node(name: str, *, unit_mib: int = 1024) -> PaperNode:
     capacity = {"aliyun.com/gpu-mem": str(CARDS * UNITS), "aliyun.com/gpu-count": str(CARDS)}
     text = json.dumps({**inventory, "cards": cards})
     return PaperNode(name, capacity, annotations={"gpushare.aliyun.com/inventory": text})
+
+
+def killed_within() -> float:
+    """Seconds after which the kubelet has killed an extender that hangs, by its manifest."""
+    workload = yaml.safe_load((ACCESS.parent / "extender.yaml").read_text(encoding="utf-8"))
+    probe = workload["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]
+    asking = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
+    return float(asking + probe["terminationGracePeriodSeconds"])
 
 
 class Cards(History):
@@ -174,22 +186,28 @@ class Trial:
         finally:
             self.seats.go_on(leader)
 
-    def beside(self) -> None:
-        """Pause the extender that the leading kube-scheduler itself asks.
+    def beside(self, waiting: int) -> None:
+        """Pause the extender that the leading kube-scheduler itself asks, as its node would see it.
 
-        Each pod with GPU memory then costs 5 s in turn, so there is one of them.
+        Each of ``waiting`` pods with GPU memory then costs 5 s in turn, until the kubelet kills it.
         """
-        seat = self.seats.leading_scheduler()
+        seat, most = self.seats.leading_scheduler(), killed_within()
+        names = [f"beside-{number}" for number in range(waiting)]
         self.seats.pause(seat)
+        kubelet = threading.Timer(most, self.seats.kill, [seat])
+        kubelet.start()
         try:
-            self._create_one(pod("beside", POD_UNITS, terminationGracePeriodSeconds=0))
-            self._cpu_only("paused beside the leading kube-scheduler", BESIDE_SECONDS)
+            for name in names:
+                self._create_one(pod(name, POD_UNITS, terminationGracePeriodSeconds=0))
+            how = f"paused beside the leading kube-scheduler, {waiting} before it"
+            self._cpu_only(how, min(TURN_SECONDS * waiting, most) + SLACK_SECONDS)
         finally:
+            kubelet.cancel()
             self.seats.go_on(seat)
-        self._wait_bound(["beside"], 1, BOUND_SECONDS)
+        self._wait_bound(names, waiting, BOUND_SECONDS)
         self._delete_all()
 
-    def _cpu_only(self, how: str, at_most: float = CPU_SECONDS) -> float:
+    def _cpu_only(self, how: str, most: float = CPU_SECONDS) -> float:
         """Create a pod without GPU and return the seconds until it is bound."""
         begun = time.monotonic()
         self.history.bound.pop("cpu-only", None)
@@ -197,7 +215,7 @@ class Trial:
         self._wait_bound(["cpu-only"], 1, 60)
         took = time.monotonic() - begun
         self.say(f"{how}: a pod without GPU was bound after {took:.1f} s")
-        if took > at_most:
+        if took > most:
             self.lost.append(f"{how}: a pod without GPU waited for {took:.1f} s")
         return took
 
@@ -353,7 +371,8 @@ def main() -> int:
                     trial.apart()
                 trial.part(name.replace("_", "-"), events[name])
                 if name == "paused":
-                    trial.beside()
+                    trial.beside(1)
+                    trial.beside(WAITING)
             except LocalClusterError as err:
                 trial.lost.append(f"{name}: the trial broke: {err}")
                 break

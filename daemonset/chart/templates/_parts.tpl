@@ -56,6 +56,7 @@ securityContext:
 {{- define "gpushare.extenderPod" -}}
 serviceAccountName: gpushare-extender
 priorityClassName: system-cluster-critical
+terminationGracePeriodSeconds: 30
 {{- include "gpushare.pullSecrets" . }}
 securityContext:
   runAsNonRoot: true

@@ -137,6 +137,11 @@ async def test_early_binding_refuses_a_pod_that_sets_its_card_itself(
     plugin.binding.now = choice
     with pytest.raises(Rejected, match=r"default/a: container app-1 sets NVIDIA_VISIBLE_DEVICES"):
         await kubelet.admit(setting_its_card(pod("a", [4, 4], cards=(SECOND,)), 1))
+    await eventually(lambda: plugin.writes.events)
+    (event,) = plugin.writes.events
+    assert (event["reason"], event["involvedObject"]["name"]) == ("GpushareCannotStart", "a")
+    assert "take the variable out of the pod" in event["message"]
+    assert not plugin.writes.conditions, "it has failed, and waits for nothing"
     await kubelet.admit(setting_its_card(pod("b", [4, 0], cards=(SECOND,)), 1))  # asks for nothing
 
 

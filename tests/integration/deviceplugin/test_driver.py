@@ -163,6 +163,32 @@ async def test_a_slow_driver_delays_no_registration(
     assert len(kubelet.lists) == 1
 
 
+async def test_a_card_that_hangs_takes_itself_away_and_nothing_else(
+    start: Start, state: Path, kubelet: FakeKubelet
+) -> None:
+    program = start("--recover-after=30")
+    await program.until("gpushare_deviceplugin_event_cards", 2)
+    await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
+    hanging = CardSpec("GPU-b", mem_mib=81_920, hangs=True)
+    write_state(state, [FIRST, hanging])
+    await kubelet.until(lambda: kubelet.allocatable == 15, seconds=PATIENCE)
+    assert (await program.page("/readyz"))[0] == 200
+    registrations = kubelet.registrations
+    await kubelet.restart()
+    await kubelet.until(
+        lambda: kubelet.registrations > registrations and kubelet.allocatable == 15, seconds=5
+    )
+    # An XID of the other card is heard, and judged by what the driver advises about that card.
+    first = CardSpec("GPU-a", recovery_action=1)
+    write_state(state, [first, hanging], events=[xid(1, 109, "GPU-a")])
+    await kubelet.until(lambda: kubelet.allocatable == 0, seconds=PATIENCE)
+    began = time.monotonic()
+    text = program.end()
+    assert time.monotonic() - began < 5, "it must not wait for the card"
+    assert '"GPU-b","was":"suspect","now":"unhealthy","why":"the driver does not answer' in text
+    assert "XID 109: the driver advises to reset the GPU" in text
+
+
 async def test_what_a_card_owes_it_owes_after_a_restart(
     start: Start, folder: Path, kubelet: FakeKubelet
 ) -> None:

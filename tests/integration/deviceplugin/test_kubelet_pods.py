@@ -192,7 +192,12 @@ async def test_a_redirect_is_not_followed(kubelet: Kubelet) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["", "[]", '{"items":[{}]}', '{"items":', "\x00\xff", "[" * 100_000, "<html>"]
+    "body",
+    [
+        *("", "[]", '{"items":[{}]}', '{"items":', "\x00\xff", "<html>"),
+        *("[" * 100_000, '{"kind":' + "[" * 100_000),
+    ],
+    ids=["empty", "list", "other shape", "half", "binary", "HTML", "deep", "deep beside it"],
 )
 async def test_an_answer_that_is_no_list_of_pods_is_an_error(kubelet: Kubelet, body: str) -> None:
     kubelet.body = body

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
+from deviceplugin import driver_watch
 from deviceplugin.errors import KubeletError
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
@@ -147,6 +148,23 @@ def changed_to_first(wanted):
     """What the API server shows after somebody has changed the decision of a pod on SECOND."""
     running_on = {ANNOTATION_RUNNING_ON: json.dumps({"app-0": {SECOND: 8}})}
     return pod("a", 8, uid=wanted.uid, cards=(FIRST,), annotations=running_on, started=True)
+
+
+async def test_while_a_card_hangs_pods_of_the_others_are_admitted_and_start(
+    plugin, kubelet, monkeypatch
+) -> None:
+    monkeypatch.setattr(driver_watch, "ANSWER_SECONDS", 0.1)
+    wanted, other = pod("a", 8, cards=(SECOND,)), pod("b", 8, cards=(FIRST,))
+    await kubelet.admit(wanted)
+    plugin.driver.hang(1)
+    await kubelet.until(lambda: kubelet.allocatable == 15)
+    await kubelet.admit(other)
+    await kubelet.pre_start(other, "app-0")
+    with pytest.raises(grpc.aio.AioRpcError, match=f"{SECOND} cannot be used: the driver does not"):
+        await kubelet.pre_start(wanted, "app-0")
+    plugin.driver.let_go(1)
+    await kubelet.until(lambda: kubelet.allocatable == 30)
+    await kubelet.pre_start(wanted, "app-0")
 
 
 async def test_a_restarted_container_stays_on_the_card_on_record(plugin, kubelet) -> None:

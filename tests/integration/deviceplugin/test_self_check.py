@@ -1,6 +1,7 @@
 """A node that is set up wrong says so, for as long as it is and with one Event."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import grpc
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import REGISTRY
 
 from deviceplugin import forgotten, self_check
@@ -16,6 +19,7 @@ from deviceplugin.server import options
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_ASSIGNED, RESOURCE_MEMORY
 from gpushare.objects import Node, NodeStatus, ObjectMeta
+from gpushare.telemetry import health
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.events import FakeEvents
@@ -97,6 +101,15 @@ async def test_a_rival_plugin_is_named_while_it_answers(checked: Checked, name, 
     assert name in text
 
 
+async def test_a_socket_whose_name_is_no_text_can_be_told_of(checked: Checked) -> None:
+    with served(checked.kubelet.folder / os.fsdecode(b"nvidia-gpu-\xff.sock")):
+        await checked.says("nvidia-gpu-\ufffd.sock is served")
+        await eventually(lambda: checked.events.told)
+    await checked.is_content()
+    ((*_, text),) = checked.events.told
+    assert text.encode()
+
+
 async def test_whole_cards_in_the_nodes_capacity_make_it_not_ready(checked: Checked) -> None:
     checked.node = Node(GOOD.metadata, NodeStatus(capacity={"nvidia.com/gpu": "2"}))
     await checked.says("nvidia.com/gpu is 2")
@@ -106,10 +119,21 @@ async def test_whole_cards_in_the_nodes_capacity_make_it_not_ready(checked: Chec
 
 
 async def test_a_missing_label_is_told_and_keeps_it_ready(checked: Checked) -> None:
-    checked.node = Node(ObjectMeta(name="n", uid="u"))
-    await eventually(lambda: checked.events.told)
-    assert checked.events.reasons == ["NodeNotLabelled"]
-    assert checked.checks.why_not_ready == []
+    app = web.Application()
+    checks = checked.checks
+    health.add_pages(app, lambda: checks.why_not_ready, remarks=lambda: checks.remarks)
+    async with TestClient(TestServer(app)) as client:
+        checked.node = Node(ObjectMeta(name="n", uid="u"))
+        await eventually(lambda: checked.events.told)
+        assert checked.events.reasons == ["NodeNotLabelled"]
+        answer = await client.get("/readyz")
+        first, second = (await answer.text()).splitlines()
+        assert (answer.status, first) == (200, "ok")
+        assert second.startswith("to be set right: the node's label gpushare is missing")
+        assert "kubectl label node n gpushare=true" in second
+        checked.node = GOOD
+        await eventually(lambda: not checks.remarks)
+        assert await (await client.get("/readyz")).text() == "ok\n"
 
 
 async def test_what_is_found_before_the_node_is_known_is_told_once_it_is(

@@ -30,16 +30,24 @@ class FakeProcesses:
     def __init__(self) -> None:
         self.shown: dict[str, tuple[ProcessMemory, ...] | None] = {FIRST: (), SECOND: ()}
         self.silent = ""
-        self.may_answer = threading.Event()
-        self.may_answer.set()
+        self.may_answer = {FIRST: threading.Event(), SECOND: threading.Event()}
+        self.let_go()
         self.asked = 0
 
-    def processes(self):
+    def let_go(self):
+        for each in self.may_answer.values():
+            each.set()
+
+    def count(self):
         self.asked += 1
-        self.may_answer.wait()
         if self.silent:
             raise DriverError(self.silent)
-        return self.shown
+        return len(self.may_answer)
+
+    def processes(self, position):
+        uuid = (FIRST, SECOND)[position]
+        self.may_answer[uuid].wait()
+        return uuid, self.shown.get(uuid, ())
 
 
 class Measured:
@@ -72,7 +80,7 @@ class Measured:
         try:
             yield
         finally:
-            self.source.may_answer.set()
+            self.source.let_go()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
@@ -151,8 +159,27 @@ async def test_a_driver_that_fails_or_hangs_takes_the_numbers_away_and_no_second
     await eventually(lambda: shown("used", "a", "0", FIRST) is None)
     measured.source.silent = ""
     await eventually(lambda: shown("used", "a", "0", FIRST) == 5)
-    measured.source.may_answer.clear()
+    for each in measured.source.may_answer.values():
+        each.clear()
     await eventually(lambda: shown("used", "a", "0", FIRST) is None)
-    assert sum(thread.name == "usage" for thread in threading.enumerate()) == 1
-    measured.source.may_answer.set()
+    assert threads() == ["usage 0", "usage 1"]
+    measured.source.let_go()
     await eventually(lambda: shown("used", "a", "0", FIRST) == 5)
+
+
+async def test_a_card_that_hangs_takes_its_own_numbers_away(
+    measured: Measured, monkeypatch
+) -> None:
+    monkeypatch.setattr("deviceplugin.usage_watch.ANSWER_SECONDS", 0.05)
+    measured.pods.replaced([pod("a", 1, cards=(FIRST,)), pod("b", 1, cards=(SECOND,))])
+    await eventually(lambda: shown("used", "b", "1", SECOND) == 0)
+    measured.source.may_answer[SECOND].clear()
+    await eventually(lambda: shown("used", "b", "1", SECOND) is None)
+    assert shown("used", "a", "0", FIRST) == 0
+    asked = measured.source.asked
+    await eventually(lambda: measured.source.asked > asked + 3)
+    assert [name for name in threads() if name == "usage 1"] == ["usage 1"]
+
+
+def threads() -> list[str]:
+    return sorted(each.name for each in threading.enumerate() if each.name.startswith("usage"))

@@ -9,7 +9,6 @@ from aiohttp.test_utils import TestServer
 
 from gpushare.kube.client import Kube
 from gpusharectl import listing
-from gpusharectl.options import Target
 from gpusharectl.rights import Lacking
 from tests.integration.kube.apiserver import kubeconfig
 
@@ -53,8 +52,7 @@ async def listed(api, tmp_path, *names):
         whole = kubeconfig(str(server.make_url("")))
         whole["contexts"][0]["context"]["namespace"] = "mine"
         path.write_bytes(msgspec.json.encode(whole))
-        target = Target(str(path), None, "")
-        async with Kube.connect(str(path)) as kube, aclosing(listing.changes(kube, target)) as them:
+        async with Kube.connect(str(path)) as kube, aclosing(listing.changes(kube)) as them:
             async for each in them:
                 if {pod.metadata.name for pod in each.pods}.issuperset(names):
                     return each

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from gpushare.kube import client, informer
 from gpushare.kube.informer import Informer
 from gpushare.objects import Pod
-from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status, watch
+from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status, text, watch
 
 pytestmark = pytest.mark.integration
 
@@ -60,6 +61,7 @@ def event(kind: str, name: str, version: str) -> dict[str, object]:
     return {"type": kind, "object": item(name, version)}
 
 
+DEEP = b'{"metadata":{"name":"a","uid":"a"},"other":' + b"[" * 5000 + b"]" * 5000 + b"}"
 EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
 
 
@@ -119,13 +121,23 @@ async def test_a_version_that_is_too_old_lists_again_and_forgets_what_is_gone(tm
 
 
 @pytest.mark.parametrize(
-    "broken", [status(500, "InternalError"), status(403, "Forbidden"), reset, body("rubbish")]
+    "broken",
+    [status(500, "InternalError"), status(403, "Forbidden"), reset, body("rubbish"), text(DEEP)],
 )
 async def test_a_list_that_fails_is_tried_again_but_not_in_a_storm(tmp_path, broken):
     answers = [broken, broken, broken, listed("5", "a"), watch(then=hang)]
     async with running(answers, tmp_path) as (door, seen):
         await seen.until("a")
     assert len(door.asked) <= 5
+
+
+async def test_a_line_that_cannot_be_read_is_no_end(tmp_path):
+    broken = watch({"type": "MODIFIED", "object": msgspec.Raw(DEEP)})
+    answers = [listed("5", "a"), broken, watch(event("ADDED", "b", "6"), then=hang)]
+    async with running(answers, tmp_path) as (door, seen):
+        await seen.until("a", "b")
+        assert seen.informer.restarts == {"lost": 1}
+    assert watches(door) == ["5", "5"]
 
 
 async def test_a_connection_that_went_silent_is_cut(tmp_path, monkeypatch):

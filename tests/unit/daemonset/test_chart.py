@@ -14,6 +14,7 @@ import yaml
 from extender.configuration import Configuration
 from extender.configuration_file import parse
 from localcluster.tools import tool
+from tests.markdown import blocks
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "daemonset/chart"
@@ -151,6 +152,16 @@ def test_the_chart_renders_a_second_scheduler_with_components(render_own, bindin
     wanted = render_own(own("overlays/second-scheduler", *names))
     values = merged({"scheduler": "second"}, *(OF_COMPONENTS[each] for each in names))
     assert comparable(rendered(values)) == comparable(wanted.all)
+
+
+def test_the_migrations_values_are_its_kustomizations(render_own):
+    found = [each for each in blocks(ROOT / "docs/migrate.md") if each.language == "yaml"]
+    first, values, last = (yaml.safe_load(each.text) for each in found)
+    overlay = "daemonset/overlays/migrating"
+    assert first == {"resources": [f"../gpushare/{overlay}"]}
+    assert values == SAME[overlay]
+    wanted = render_own(yaml.safe_dump({"kind": "Kustomization", **last}))
+    assert comparable(rendered({"reserved": "none"})) == comparable(wanted.all)
 
 
 def of_kind(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:

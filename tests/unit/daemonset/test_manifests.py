@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 import deviceplugin.settings
-from extender import certificates, leadership
+from extender import certificates, leadership, probe
 from extender.__main__ import parse as parse_extender
-from extender.bind import READ_SECONDS, WRITE_SECONDS
+from extender.bind import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.configuration import Configuration
 from extender.configuration_file import parse as parse_configuration
+from extender.listeners import STOP_SECONDS
 from extender.routes import Routes
 from gpushare.contract import (
     ANNOTATION_INVENTORY,
@@ -25,6 +26,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.flags import parse_unit
+from gpushare.kube.lease import Timing
 from gpushare.objects import Pod
 from gpushare.records import decision_annotations, request_of
 from tests import builders
@@ -278,6 +280,33 @@ def test_probes_knock_where_the_programs_answer(render, folder, probe):
     listen = extender_settings(objects).listen.deciding
     assert port_of(container, probe) == listen.port
     assert container[probe]["httpGet"]["host"] == listen.host
+
+
+@pytest.mark.parametrize("folder", [BASE, SECOND])
+def test_an_extender_that_hangs_is_ended_soon_and_one_that_is_busy_or_starts_is_not(render, folder):
+    objects = render(folder)
+    alive, start = (
+        {"initialDelaySeconds": 0, **objects.container("extender")[name]}
+        for name in ("livenessProbe", "startupProbe")
+    )
+    period, asked = alive["periodSeconds"], alive["timeoutSeconds"]
+    others = period * (alive["failureThreshold"] - 1)
+    at_most = period + others + asked + alive["terminationGracePeriodSeconds"]
+    assert at_most <= 15, "docs/troubleshooting.md says so"
+    assert others + asked >= 8, "the longest pause that was ever measured is far below"
+    assert start["periodSeconds"] * start["failureThreshold"] >= 60
+    if "exec" in alive:
+        assert asked > probe.SECONDS
+
+
+@pytest.mark.parametrize("folder", [BASE, SECOND])
+def test_an_extender_has_the_time_to_bring_binds_to_their_end_and_let_go_of_its_lease(
+    render, folder
+):
+    grace = render(folder).pod("extender")["terminationGracePeriodSeconds"]
+    doors = 4
+    assert grace > WRITE_SECONDS + Timing().attempt + doors * STOP_SECONDS
+    assert STOP_SECONDS > ANSWER_SECONDS
 
 
 def test_programs_are_updated_one_at_a_time_and_never_two_on_a_machine(render):

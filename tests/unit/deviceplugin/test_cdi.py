@@ -47,11 +47,32 @@ def test_the_file_is_as_the_cdi_specification_wants_it(tmp_path) -> None:
     assert specs.read("abc") == GIVEN
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"kind":1}'])
+DEEP = '{"annotations":{},"devices":[],"other":' + "[" * 5000 + "]" * 5000 + "}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"kind":1}', DEEP, '{"annotations":{"\udcff":""},"devices":[]}'],
+    ids=["empty", "half", "list", "other shape", "deep", "no UTF-8"],
+)
 def test_a_file_that_cannot_be_read_gives_nothing(tmp_path, content: str) -> None:
-    (tmp_path / "gpushare-abc.json").write_text(content)
+    (tmp_path / "gpushare-abc.json").write_text(content, errors="surrogateescape")
     assert cdi.Specs(tmp_path).read("abc") is None
     assert cdi.Specs(tmp_path).read("other") is None
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
+def test_what_is_no_file_gives_nothing_and_holds_up_nobody(tmp_path, make) -> None:
+    make(tmp_path / "gpushare-abc.json")
+    assert cdi.Specs(tmp_path).read("abc") is None
+
+
+def test_a_file_that_could_not_be_read_back_is_refused_before_it_is_written(tmp_path) -> None:
+    edits = cdi.Edits((), {"env": ["A" * 2**23]})
+    with pytest.raises(Refused, match=r"uid-1 would have 838[0-9]{4} bytes"):
+        cdi.Specs(tmp_path).write("abc", cdi.Given("uid-1", {}, edits))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path) -> None:
@@ -84,3 +105,20 @@ def test_old_files_of_pods_that_are_gone_are_swept_and_what_nobody_can_read(tmp_
         "gpushare-young.json",
         "nvidia.json",
     ]
+
+
+@pytest.mark.timeout(10)
+def test_the_sweep_goes_on_whatever_else_has_such_a_name(tmp_path, caplog) -> None:
+    (tmp_path / "gpushare-0.json").mkdir()
+    (tmp_path / "gpushare-1.json").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "gpushare-2.json")
+    (tmp_path / "gpushare-3.json").write_text(DEEP)
+    specs = cdi.Specs(tmp_path)
+    specs.write("left", cdi.Given("uid-left", {}))
+    specs.write("held", cdi.Given("uid-held", {}))
+    for _ in range(2):
+        specs.sweep({"uid-held"}, before=2**40)
+        left = sorted(path.name for path in tmp_path.iterdir())
+        assert left == ["gpushare-0.json", "gpushare-held.json"]
+    (said, _) = caplog.records
+    assert "gpushare-0.json" in said.why

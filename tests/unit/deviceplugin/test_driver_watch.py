@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from deviceplugin import driver_watch
+from deviceplugin.driver import PhysicalCard
 from deviceplugin.driver_watch import DriverWatch
 from deviceplugin.errors import DriverReplaced
 from deviceplugin.inventory import Terms
@@ -29,6 +30,9 @@ class Watched:
     def offered(self) -> list[bool]:
         found = self.cards.inventory
         return [each.is_healthy for each in found.cards] if found else []
+
+    def why_ill(self, card: PhysicalCard) -> str:
+        return self.cards.notices[card.uuid][1]
 
     async def until(self, condition) -> None:
         async with asyncio.timeout(30):
@@ -54,12 +58,13 @@ class Gate(FakeDriver):
         self.looks = threading.Semaphore(1)
         self.begun = 0
 
-    def cards(self):
+    def count(self):
         shown = tuple(self.shown)  # what is true when the look begins
         self.begun += 1
         assert self.looks.acquire(timeout=10)
-        self.answered += 1
-        return shown
+        found = super().count()
+        self._looked_at = shown
+        return found
 
 
 async def test_an_xid_is_judged_by_a_look_that_began_after_it() -> None:
@@ -87,15 +92,103 @@ async def test_a_card_that_fell_off_the_bus_is_unhealthy_while_the_driver_hangs(
         driver.looks.release(100)
 
 
+async def test_xids_are_judged_by_the_catalogue_while_the_whole_driver_hangs(monkeypatch) -> None:
+    monkeypatch.setattr(driver_watch, "ANSWER_SECONDS", 0.3)
+    driver = Gate(FIRST, SECOND)
+    async with watching(driver) as watched:
+        await watched.until(lambda: watched.offered == [True, True] and driver.begun == 2)
+        for xid in (31, 119, 95):
+            driver.happens(SECOND.uuid, xid)
+        await watched.until(lambda: watched.offered == [True, False])
+        assert "XID 119" in watched.why_ill(SECOND)
+        await watched.until(lambda: watched.offered == [False, False])
+        driver.looks.release(100)
+        await watched.until(lambda: watched.offered == [True, True])
+
+
+@pytest.fixture
+def hangs(monkeypatch) -> FakeDriver:
+    """A driver whose second card can hang, and which is given little time."""
+    monkeypatch.setattr(driver_watch, "ANSWER_SECONDS", 0.1)
+    return FakeDriver(FIRST, SECOND)
+
+
+async def test_a_card_that_hangs_is_unhealthy_by_itself_with_its_name(hangs: FakeDriver) -> None:
+    async with watching(hangs) as watched:
+        await watched.until(lambda: watched.offered == [True, True])
+        hangs.hang(1)
+        await watched.until(lambda: watched.cards.trouble(SECOND, at_start=True) is not None)
+        assert watched.offered == [True, True], "suspect: nothing starts on it"
+        await watched.until(lambda: watched.offered == [True, False])
+        _, text = watched.cards.notices[SECOND.uuid]
+        assert SECOND.uuid in text
+        assert "reset the GPU, or reboot the node" in text
+        assert watched.cards.trouble(FIRST, at_start=True) is None
+        assert not watched.watch.why_silent
+        hangs.let_go(1)
+        await watched.until(lambda: watched.offered == [True, True])
+
+
+async def test_an_xid_of_a_card_that_hangs_is_judged_by_the_catalogue(hangs: FakeDriver) -> None:
+    async with watching(hangs) as watched:
+        await watched.until(lambda: watched.offered == [True, True])
+        hangs.hang(1)
+        hangs.happens(SECOND.uuid, 119)
+        await watched.until(lambda: watched.offered == [True, False])
+        assert "XID 119" in watched.why_ill(SECOND)
+        hangs.let_go(1)
+
+
+async def test_while_a_card_hangs_the_others_are_looked_at_as_ever(hangs: FakeDriver) -> None:
+    async with watching(hangs) as watched:
+        await watched.until(lambda: watched.offered == [True, True])
+        hangs.hang(1)
+        await watched.until(lambda: watched.offered == [True, False])
+        hangs.shown = [replace(FIRST, recovery_action=0), SECOND]
+        hangs.happens(FIRST.uuid, 109)
+        await watched.until(lambda: not watched.watch._news)
+        assert watched.offered == [True, False], "the driver advises nothing"
+        hangs.shown = [replace(FIRST, recovery_action=1), SECOND]
+        await watched.until(lambda: watched.offered == [False, False])
+        hangs.shown = [FIRST, SECOND]
+        await watched.until(lambda: watched.offered == [True, False])
+        hangs.let_go(1)
+
+
+async def test_a_card_that_hangs_has_one_thread_however_often_it_is_looked_at(
+    hangs: FakeDriver,
+) -> None:
+    async with watching(hangs) as watched:
+        await watched.until(lambda: watched.offered == [True, True])
+        hangs.hang(1)
+        await watched.until(lambda: watched.offered == [True, False])
+        answered = hangs.answered
+        await watched.until(lambda: hangs.answered > answered + 10)
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("driver 1") == 1
+        hangs.let_go(1)
+
+
+async def test_a_card_that_hung_from_the_start_leaves_the_others_to_be_offered(
+    hangs: FakeDriver,
+) -> None:
+    hangs.hang(1)
+    async with watching(hangs) as watched:
+        await watched.until(lambda: watched.offered == [True])
+        assert watched.cards.notices["the driver's number 1"][0] == "CardUnreadable"
+        hangs.let_go(1)
+        await watched.until(lambda: watched.offered == [True, True])
+
+
 async def test_a_storm_of_events_makes_few_looks() -> None:
     driver = FakeDriver(FIRST, SECOND)
     async with watching(driver, interval=60) as watched:
         await watched.until(lambda: watched.offered == [True, True])
-        looks = driver.answered
+        answered = driver.answered
         for _ in range(500):
             driver.happens(SECOND.uuid, 31)
         await watched.until(lambda: driver._events.empty() and not watched.watch._news)
-        assert driver.answered - looks < 100
+        assert driver.answered - answered < 300, "three for a look"
         assert watched.offered == [True, True]
 
 
@@ -163,10 +256,10 @@ async def test_a_driver_that_was_replaced_ends_the_program_after_the_kubelet_cou
 class Replaced(FakeDriver):
     is_replaced = False
 
-    def cards(self):
+    def count(self):
         if self.is_replaced:
             raise DriverReplaced("the versions differ")
-        return super().cards()
+        return super().count()
 
 
 async def test_a_library_that_never_fitted_is_a_state_and_not_an_end() -> None:
@@ -181,9 +274,9 @@ async def test_a_library_that_never_fitted_is_a_state_and_not_an_end() -> None:
 class Counting(FakeDriver):
     looks = 0
 
-    def cards(self):
+    def count(self):
         self.looks += 1
-        return super().cards()
+        return super().count()
 
 
 async def test_a_driver_without_events_is_given_no_less_time_to_answer() -> None:

@@ -157,6 +157,15 @@ def test_the_drivers_advice_is_told_in_words(action: int) -> None:
     assert finding_of_xid(13, action).why == f"XID 13: the driver advises to {advice}"
 
 
+def test_the_drivers_advice_keeps_a_card_away_until_it_was_followed() -> None:
+    advised = finding_of(PhysicalCard("GPU-0", 0, "m", 1, recovery_action=1))
+    ill = run(CardHealth(), finding_of_xid(119, 1), *[advised] * 10_000)
+    assert not ill.is_offered
+    followed = finding_of(PhysicalCard("GPU-0", 0, "m", 1, recovery_action=0))
+    assert run(ill, *[followed] * int(RECOVER), now=10_001).state is State.RECOVERING
+    assert run(ill, *[followed] * (int(RECOVER) + 1), now=10_001).is_offered
+
+
 def test_what_the_driver_says_of_a_card_that_does_not_answer_is_its_reason() -> None:
     assert finding_of(UnreadableCard(0, "", "Unknown Error")) == HICCUP
     assert finding_of(UnreadableCard(0, "", "GPU is lost", True)) == DEFINITE

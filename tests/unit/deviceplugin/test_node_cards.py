@@ -77,6 +77,21 @@ def test_without_a_file_the_indexes_that_the_node_was_told_hold() -> None:
     assert cards.inventory.by_uuid(card(7).uuid).index == 0
 
 
+def test_a_card_that_is_gone_counts_until_file_and_annotation_are_gone_too(node: Node) -> None:
+    node.cards.adopt(None)
+    node.show(SECOND)
+    for told in (Node(node.cards.saved()), Node()):
+        told.cards.adopt(node.cards.inventory)
+        told.show(SECOND)
+        first, second = told.cards.inventory.cards
+        assert (first.uuid, first.is_healthy, second.index) == (FIRST.uuid, False, 1)
+    anew = Node()
+    anew.cards.adopt(None)
+    anew.show(SECOND)
+    (left,) = anew.cards.inventory.cards
+    assert (left.uuid, left.index, left.is_healthy) == (SECOND.uuid, 0, True)
+
+
 def test_nothing_starts_on_a_card_that_the_driver_has_not_confirmed(node: Node) -> None:
     node.cards.adopt(None)
     later = Node(node.cards.saved())

@@ -1,6 +1,7 @@
 """The edits of a card from NVIDIA's CDI files: all that it needs, once, or an error with a cure."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -110,7 +111,7 @@ def test_files_of_others_are_not_looked_into(tmp_path) -> None:
         ("\x00", "nvidia.yaml cannot be read"),
         (yaml.safe_dump(spec(FIRST, version="newest")), "cdiVersion 'newest'"),
         (yaml.safe_dump(spec("0", "1", "all")), r"found 3 others \(0, 1, all\)"),
-        ("x" * (2**20 + 1), "1048577 bytes"),
+        ("x" * (2**19 + 1), "more than 524288 bytes"),
         ("kind: nvidia.com/gpu\nmade: 2001-99-99\n", "month must be in 1..12"),
         ("kind: nvidia.com/gpu\nmade: !!timestamp x\n", "nvidia.yaml cannot be read"),
         (yaml.safe_dump(spec(FIRST) | {"containerEdits": {"env": "A=B"}}), r"Expected `array.*env"),
@@ -127,6 +128,77 @@ def test_a_card_that_is_not_there_is_an_error_with_the_command(tmp_path, content
         NvidiaSpecs([tmp_path]).edits([FIRST])
     assert COMMAND in str(refused.value)
     assert f"nvidia.com/gpu={FIRST.uuid}" in str(refused.value)
+
+
+DEVICE = f"kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices:\n- name: {FIRST.uuid}\n"
+BOMB = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n} {{KEY: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40)
+)
+HOSTILE = {
+    "deep": "[" * 40_000,
+    "deep by indent": "\n".join(f"{' ' * n}a:" for n in range(900)),
+    "merge keys": BOMB.replace("KEY", "<<"),
+    "aliases": BOMB,
+    "aliases in our device": f"{DEVICE}  containerEdits:\n    " + BOMB.replace("\n", "\n    "),
+    "a part of itself": f"{DEVICE}  containerEdits: &all\n    hooks: [*all]\n",
+    "a number": "made: 1" + ":59" * 170_000,
+}
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_a_file_that_would_take_hours_or_the_process_is_passed_over_with_one_line(
+    tmp_path, caplog, content
+) -> None:
+    (tmp_path / "other.yaml").write_text(content)
+    with pytest.raises(Refused, match=r"found none; .*other\.yaml cannot be read: line \d+ "):
+        NvidiaSpecs([tmp_path]).edits([FIRST])
+    write(tmp_path / "nvidia.yaml", spec(FIRST))
+    specs = NvidiaSpecs([tmp_path])
+    caplog.clear()
+    for _ in range(2):
+        assert node(0) in specs.edits([FIRST]).content["deviceNodes"]
+    (said,) = caplog.records
+    assert "other.yaml cannot be read" in said.why
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        '{"hooks":' + "[" * 300 + "]" * 300 + "}",
+        '{"hooks":' + "[" * 100_000 + "}",
+    ],
+    ids=["deep", "deeper"],
+)
+def test_what_could_not_be_compared_or_written_is_no_edit(tmp_path, edits) -> None:
+    text = json.dumps(spec(FIRST)).replace('{"deviceNodes": [{"path": "/dev/nvidia0"}]}', edits)
+    assert edits in text
+    (tmp_path / "nvidia.json").write_text(text)
+    with pytest.raises(Refused, match=r"nvidia\.json cannot be read"):
+        NvidiaSpecs([tmp_path]).edits([FIRST])
+
+
+def test_a_key_that_json_has_not_is_no_edit(tmp_path) -> None:
+    (tmp_path / "nvidia.yaml").write_text(f"{DEVICE}  containerEdits: {{intelRdt: {{null: 1}}}}\n")
+    with pytest.raises(Refused, match=r"nvidia\.yaml cannot be read"):
+        NvidiaSpecs([tmp_path]).edits([FIRST])
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
+def test_what_is_no_file_is_passed_over(tmp_path, make) -> None:
+    make(tmp_path / "other.yaml")
+    with pytest.raises(Refused, match=r"found none; .*other\.yaml"):
+        NvidiaSpecs([tmp_path]).edits([FIRST])
+    write(tmp_path / "nvidia.yaml", spec(FIRST))
+    assert NvidiaSpecs([tmp_path]).edits([FIRST])
+
+
+def test_a_file_whose_name_is_no_text_can_be_told_of(tmp_path) -> None:
+    (tmp_path / os.fsdecode(b"other-\xff.yaml")).write_text("{")
+    with pytest.raises(Refused, match=r"other-\ufffd\.yaml cannot be read") as refused:
+        NvidiaSpecs([tmp_path]).edits([FIRST])
+    assert str(refused.value).encode()
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path) -> None:

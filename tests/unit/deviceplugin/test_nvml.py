@@ -14,8 +14,8 @@ import pytest
 from localcluster.nvml import CardSpec, environment, write_state
 
 # Asks the backend once for each line on standard input, and answers with a line of JSON. An empty
-# line asks what it shows, in a thread of its own as the plugin does; a number of seconds asks for
-# its next event.
+# line asks for its cards, in another thread as the plugin does; a number of seconds asks for its
+# next event.
 PROGRAM = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ for line in sys.stdin:
             answer = {"event": event, "heard": sorted(nvml.heard)}
         else:
             with ThreadPoolExecutor(1) as fresh:
-                answer = {"cards": fresh.submit(nvml.cards).result()}
+                answer = {"cards": list(fresh.map(nvml.card, range(nvml.count())))}
     except DriverError as err:
         answer = {"error": str(err), "kind": type(err).__name__}
     sys.stdout.write(msgspec.json.encode(answer).decode() + chr(10))
@@ -60,6 +60,8 @@ class Machine:
         return msgspec.json.decode(self._process.stdout.readline())
 
     def listen(self, seconds: float = 0.05) -> dict:
+        """Its next event, after a look: what a look has shown is listened to."""
+        self.ask()
         return self.ask(str(seconds))
 
     def __enter__(self) -> Self:
@@ -75,6 +77,16 @@ def machine(library: Path, tmp_path: Path) -> Iterator[Machine]:
     write_state(tmp_path / "state", [CARD, SMALL])
     with Machine(library, tmp_path / "state") as made:
         yield made
+
+
+def unread(position: int, uuid: str, why: str, *, is_definite: bool) -> dict[str, object]:
+    return {
+        "position": position,
+        "uuid": uuid,
+        "why": why,
+        "is_definite": is_definite,
+        "is_silent": False,
+    }
 
 
 def test_shows_every_card_with_what_the_driver_keeps(machine: Machine) -> None:
@@ -106,7 +118,7 @@ def test_a_lost_card_is_named_and_leaves_the_others_alone(machine: Machine) -> N
     machine.ask()
     write_state(machine.state, [CardSpec("GPU-a", error=15), SMALL])
     lost, other = machine.ask()["cards"]
-    assert lost == {"position": 0, "uuid": "GPU-a", "why": "GPU is lost", "is_definite": True}
+    assert lost == unread(0, "GPU-a", "GPU is lost", is_definite=True)
     assert other["uuid"] == "GPU-b"
     write_state(machine.state, [CARD, SMALL])
     assert machine.ask()["cards"][0]["memory_mib"] == 81_920
@@ -115,7 +127,7 @@ def test_a_lost_card_is_named_and_leaves_the_others_alone(machine: Machine) -> N
 def test_a_card_that_cannot_even_be_found_keeps_its_place(machine: Machine) -> None:
     write_state(machine.state, [CARD, CardSpec("GPU-b", handle_error=999)])
     found = machine.ask()["cards"][1]
-    assert found == {"position": 1, "uuid": "", "why": "Unknown Error", "is_definite": False}
+    assert found == unread(1, "", "Unknown Error", is_definite=False)
 
 
 def test_an_older_driver_does_not_tell_what_it_keeps(machine: Machine) -> None:
@@ -233,6 +245,14 @@ def test_a_card_that_is_lost_by_now_can_be_told_from_its_event(machine: Machine)
     assert machine.listen()["heard"] == ["GPU-a", "GPU-b"]
 
 
+def test_a_card_that_hangs_keeps_no_event_of_any_card_away(machine: Machine) -> None:
+    machine.listen()
+    hanging = CardSpec("GPU-b", hangs=True)
+    write_state(machine.state, [CARD, hanging], events=[event(1, xid=119), event(2, "GPU-a", 48)])
+    for uuid, xid in (("GPU-b", 119), ("GPU-a", 48)):
+        assert machine.ask("0.05")["event"] == {"uuid": uuid, "xid": xid}
+
+
 def test_a_card_without_events_leaves_the_others_heard(machine: Machine) -> None:
     deaf = CardSpec("GPU-b", events=False)
     write_state(machine.state, [CARD, deaf])
@@ -257,16 +277,12 @@ def test_a_card_that_appears_later_is_heard_too(machine: Machine) -> None:
     assert machine.listen()["event"] == {"uuid": "GPU-c", "xid": 48}
 
 
-@pytest.mark.parametrize("function", ["nvmlEventSetWait_v2", "nvmlDeviceGetCount_v2"])
-def test_a_wait_that_fails_begins_anew(machine: Machine, function: str) -> None:
+def test_a_wait_that_fails_begins_anew(machine: Machine) -> None:
     machine.listen()
-    machine.ask()
     for _ in range(3):
-        write_state(machine.state, [CARD, SMALL], fail={function: 999})
-        assert "Unknown Error" in machine.listen()["error"]
-        if function == "nvmlEventSetWait_v2":
-            assert len(machine.ask()["cards"]) == 2
-            write_state(machine.state, [CARD, SMALL], fail={"nvmlEventSetCreate": 999})
+        for function in ("nvmlEventSetWait_v2", "nvmlEventSetCreate"):
+            write_state(machine.state, [CARD, SMALL], fail={function: 999})
             assert "Unknown Error" in machine.listen()["error"]
+            assert len(machine.ask()["cards"]) == 2
         write_state(machine.state, [CARD, SMALL])
         assert machine.listen() == {"event": None, "heard": ["GPU-a", "GPU-b"]}

@@ -19,7 +19,8 @@ from deviceplugin.errors import DriverError
 from deviceplugin.nvml import NvmlProcesses
 
 try:
-    answer = NvmlProcesses().processes()
+    source = NvmlProcesses()
+    answer = dict(source.processes(position) for position in range(source.count()))
 except DriverError as err:
     answer = {"error": str(err)}
 sys.stdout.write(msgspec.json.encode(answer).decode())

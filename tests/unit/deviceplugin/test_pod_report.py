@@ -203,6 +203,15 @@ def test_after_a_restart_a_late_bound_container_is_read_from_its_file(node: Node
     assert list(node.reports._due()) == [(running, (UUID,))]
 
 
+def test_a_file_that_nobody_can_read_reports_nothing_and_ends_nothing(node: Node) -> None:
+    running = pod("a", cards=(UUID,), started=True)
+    node.watch.replaced([running])
+    node.holds(running, cdi_devices=[{"name": device_name("abc")}])
+    deep = '{"annotations":{},"devices":[],"other":' + "[" * 5000 + "]" * 5000 + "}"
+    (node.checkpoint.parent / "gpushare-abc.json").write_text(deep)
+    assert list(node.reports._due()) == []
+
+
 def test_the_older_plugins_minor_number_is_understood(node: Node) -> None:
     running = pod("a", cards=(UUID,), started=True)
     node.watch.replaced([running])

@@ -3,14 +3,15 @@
 import re
 from typing import Final
 
-# Run as they stand, on the cluster of the tests, by the test of documented commands there.
+# Run as they stand by test_commands_of_the_documents_that_only_read_work_as_they_stand.
 READS: Final = re.compile(
     r"(?:kubectl (?:-n \S+ )?(?:get|describe|logs) |curl -s http://127\.0\.0\.1:32766/|"
-    r"gpushare (?:inspect|explain|what-if|doctor)\b|"
-    r"uv run --frozen python -m localcluster (?:logs|kubectl) )(?!.*(?:--watch|--follow)).*"
+    r"(?:\.venv/bin/)?gpushare (?:inspect|explain|what-if|doctor)\b|"
+    r"\.venv/bin/python -m localcluster (?:logs|kubectl) )(?!.*(?:--watch|--follow)).*"
 )
 
 _CHART: Final = "test_helm_installs_changes_and_takes_away_and_leaves_nothing"
+_MIGRATION: Final = "test_the_steps_of_the_migration_hand_nodes_over_and_can_be_typed_as_they_stand"
 RUN_BY: Final = tuple(
     (re.compile(pattern), test)
     for pattern, test in (
@@ -30,6 +31,10 @@ RUN_BY: Final = tuple(
         (r"kubectl label node .*gpushare=true", _CHART),
         (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _CHART),
         (r"docker run --rm \S+ python3 -m extender.certificates \| kubectl apply -f -", _CHART),
+        (
+            r"\.venv/bin/python -m extender.certificates \| kubectl apply -f -",
+            "test_the_commands_of_the_readme_install_it",
+        ),
         (r"helm install .*", _CHART),
         (
             r"gpushare cordon-card n1 0 --reason .*|gpushare uncordon-card n1 --all",
@@ -41,6 +46,9 @@ RUN_BY: Final = tuple(
             "test_after_it_the_cluster_is_as_it_was_before_gpushare_came",
         ),
         (r"gpushare inspect --watch", "test_inspect_shows_every_card_and_follows_changes"),
+        (r"kubectl .*(gpushare-schd-extender|gpushare-device-plugin-ds).*", _MIGRATION),
+        (r"kubectl label node .* gpushare.aliyun.com/plugin.*", _MIGRATION),
+        (r"until kubectl -n gpushare-system wait .*", _MIGRATION),
         (
             r"gpushare migrate --check",
             "test_running_pods_come_over_with_their_cards_and_none_is_restarted",
@@ -86,7 +94,6 @@ FOREIGN_FLAGS: Final = frozenset(
         *("--cascade", "--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
         *("--tail", "--patches"),
         *("--device-name-strategy", "--gpu-reset", "--output", "--query-gpu", "--format"),  # NVIDIA
-        "--frozen",  # uv
         "--evict-after",  # ours, once
     }
 )

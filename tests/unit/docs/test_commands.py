@@ -15,8 +15,8 @@ from tests.unit.docs.commands import FOREIGN_FLAGS, READS, RUN_BY
 COMMANDS = all_commands()
 # What a line begins with that somebody would type.
 _TYPED = re.compile(
-    r"^\s*(?:\$ |sudo |(?:kubectl|make|curl|docker|podman|buildah|helm|gpushare|uv|pip|python3?|"
-    r"git|promtool|kubeadm|nvidia-\w+|systemctl|journalctl|apt-get|export)\s+[\w./-])"
+    r"^\s*(?:\$ |sudo |\.venv/bin/|(?:kubectl|make|curl|docker|podman|buildah|helm|gpushare|uv|pip|"
+    r"python3?|git|promtool|kubeadm|nvidia-\w+|systemctl|journalctl|apt-get|export)\s+[\w./-])"
 )
 _OURS = ("deviceplugin", "extender", "gpusharectl", "gpushare", "localcluster", "bench", "tests")
 
@@ -114,11 +114,11 @@ def walk(words: list[str]) -> str:
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_commands_and_options_of_gpushare_are_there(path):
     typed = [each.text for each in COMMANDS if each.place.startswith(str(path.relative_to(ROOT)))]
-    typed += re.findall(r"`((?:kubectl )?gpushare [a-z][^`\n]*)`", path.read_text())
+    typed += re.findall(r"`((?:kubectl |\.venv/bin/)?gpushare [a-z][^`\n]*)`", path.read_text())
     wrong = []
     for text in typed:
         for part in re.split(r"\s*(?:\||&&|;|\$\()\s*", text):
-            match = re.match(r"(?:uv run (?:--frozen )?)?(?:kubectl[ -])?gpushare (.+)", part)
+            match = re.match(r"(?:\.venv/bin/)?(?:kubectl[ -])?gpushare (.+)", part)
             if match and (problem := walk(match[1].split())):
                 wrong.append(f"{part}: {problem}")
     assert wrong == []

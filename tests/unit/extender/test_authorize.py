@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from extender.authorize import (
     KEPT_SECONDS,
     MAX_KEPT,
+    MOST_ABOUT_STRANGERS,
     REFUSAL_SECONDS,
     Authorizer,
     Denied,
@@ -19,6 +20,7 @@ from extender.authorize import (
     question_of,
     reviewed,
 )
+from extender.configuration import Limits
 from extender.routes import Routes
 from gpushare.errors import OutcomeUnknown, Unreachable
 from tests.builders import pod
@@ -37,10 +39,14 @@ class Reviews:
         self.trouble = None
         self.go = asyncio.Event()
         self.go.set()
+        self.go_strangers = asyncio.Event()
+        self.go_strangers.set()
 
     async def request(self, method, path, *, body, seconds):
         self.asked.append((path.rpartition("/")[2], body["spec"]))
         await self.go.wait()
+        if body["spec"].get("token", "good") not in self.users:
+            await self.go_strangers.wait()
         if self.trouble is not None:
             raise self.trouble
         spec = body["spec"]
@@ -222,3 +228,45 @@ async def test_explain_names_pods_of_other_namespaces_to_those_alone_who_may_lis
     pods = [*node["cards"][0]["pods"], *node["unplaced"]]
     assert {(each["namespace"], each["name"]) for each in pods} == named
     assert sorted(each["units"] for each in pods) == [4, 12]
+
+
+async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
+    bench = Bench(16)
+    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
+    app = routes.reading_app(reviewed(Authorizer(reviews, bench.time)))
+    reviews.may.add(("alice", "", ""))
+
+    async def ask(client, token, page="/gpushare-scheduler/inspect"):
+        answer = await client.get(page, headers={"Authorization": f"Bearer {token}"})
+        return answer.status, answer.headers.get("Retry-After")
+
+    async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
+        assert await ask(client, "good") == (200, None)
+        reviews.go_strangers.clear()
+        waiting = {
+            asyncio.create_task(ask(client, f"invented-{number}"))
+            for number in range(MOST_ABOUT_STRANGERS + 12)
+        }
+        refused = []
+        while len(waiting) > MOST_ABOUT_STRANGERS:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            refused += [task.result() for task in done]
+        assert refused == [(429, "1")] * 12
+        for page in ("/gpushare-scheduler/inspect", "/metrics"):
+            assert await ask(client, "good", page) == (200, None)
+        bench.time.now += KEPT_SECONDS + 1  # he must be asked about anew, and was known before
+        assert await ask(client, "good") == (200, None)
+        reviews.go_strangers.set()
+        assert {(await task)[0] for task in waiting} == {401}
+
+
+async def test_whoever_was_refused_and_whoever_was_answered_leaves_his_place_free(reviews):
+    bench = Bench(16)
+    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
+    app = routes.reading_app(reviewed(Authorizer(reviews, bench.time)))
+    async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
+        for _ in range(3):  # a place that is not given back would be the last
+            for token, status in (("bad", 401), ("good", 200)):
+                headers = {"Authorization": f"Bearer {token}"}
+                answer = await client.get("/gpushare-scheduler/inspect", headers=headers)
+                assert answer.status == status

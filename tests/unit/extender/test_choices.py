@@ -35,6 +35,7 @@ from gpushare.scheduling import (
     PodAffinity,
     Present,
     SpreadConstraint,
+    Toleration,
 )
 from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench, Time
@@ -54,7 +55,7 @@ class Nodes:
         return self.cluster.filter(asked, self.names)
 
     def prioritize(self, name, nodes, units=4):
-        return self.cluster.prioritize(pod(name, units), nodes)
+        return self.cluster.prioritize(pod(name, units), nodes).order
 
     def bound(self, name, units, where, **more):
         """Choose cards as bind does, and let the watch show the pod."""
@@ -104,6 +105,7 @@ def test_names_that_nobody_knows_are_refused_not_offered():
     assert found.final == {"stranger": reasons.NO_CARDS.text}
 
 
+SOFT = "PreferNoSchedule"
 PREFERS = (Present(),)
 MINDFUL = {
     "node": {"affinity": Affinity(node_affinity=NodeAffinity(preferred=PREFERS))},
@@ -137,7 +139,7 @@ def test_hard_rules_are_kube_schedulers_filters_and_few_nodes_are_enough(fields)
 
 def test_all_are_offered_while_one_of_those_that_fit_should_rather_be_avoided():
     made = Nodes(50, 16)
-    tainted = with_spec(node("n007", 16), taints=(Taint("slow", "PreferNoSchedule"),))
+    tainted = with_spec(node("n007", 16), taints=(Taint("slow", SOFT),))
     made.cluster.node_changed(tainted)
     assert made.filter("a").fitting == made.names
     made.bound("b", 16, "n007")
@@ -145,6 +147,30 @@ def test_all_are_offered_while_one_of_those_that_fit_should_rather_be_avoided():
     made.cluster.node_changed(node("n007", 16))
     made.cluster.pod_deleted(pod("b"))
     assert len(made.filter("d").fitting) == 8
+
+
+def test_few_are_enough_where_no_node_should_be_avoided_more_than_another():
+    made = Nodes(50, 16)
+    for name in made.names:
+        made.cluster.node_changed(with_spec(node(name, 16), taints=(Taint("slow", SOFT),)))
+    assert len(made.filter("a").fitting) == 8
+    made.cluster.node_changed(node("n007", 16))
+    assert made.filter("b").fitting == made.names
+    tolerant = with_spec(pod("c", 4), tolerations=(Toleration("slow", "Exists"),))
+    assert len(made.cluster.filter(tolerant, made.names).fitting) == 8
+    for name in made.names:
+        made.cluster.node_deleted(node(name, 16))
+    made.cluster.nodes_replaced([node(name, 16) for name in made.names])
+    assert len(made.filter("d").fitting) == 8
+
+
+def test_a_node_with_more_taints_to_avoid_than_another_makes_a_difference():
+    made = Nodes(50, 16)
+    for name in made.names:
+        made.cluster.node_changed(with_spec(node(name, 16), taints=(Taint("slow", SOFT),)))
+    both = (Taint("slow", SOFT), Taint("old", SOFT))
+    made.cluster.node_changed(with_spec(node("n007", 16), taints=both))
+    assert made.filter("a").fitting == made.names
 
 
 def test_a_pod_whose_attempts_fail_is_offered_other_nodes_and_all_in_the_end():

@@ -12,7 +12,7 @@ from extender import guard as guarding
 from extender.authorize import Authorizer
 from extender.configuration import Address, Certificate, DecidingTls, Limits, Listen, Tls
 from extender.configuration import ReadingListener as Reading
-from extender.guard import Gate, guard
+from extender.guard import MOST_SCRAPES, Gate, entered, guard
 from extender.listeners import Door, certificate_context, opened, serve
 from extender.routes import Routes
 from gpushare.errors import SettingsError
@@ -178,7 +178,7 @@ async def test_an_address_that_is_taken_is_named(port, bench):
 async def held(free_port):
     """Verbs that answer when they are let, two at a time; and one that answers much."""
     gate, go = Gate(Limits(filter=2, reading=1)), asyncio.Event()
-    app = web.Application(middlewares=[guard(list, gate)])
+    app = web.Application(middlewares=[guard(list, gate), entered(gate)])
 
     async def wait(_):
         await go.wait()
@@ -212,6 +212,7 @@ async def test_a_verb_that_has_no_room_is_refused_and_takes_none_of_anothers(hel
                     waiting.append(task)
         assert first_refused.status == 429
         assert "limits" in (await first_refused.json())["Error"]
+        assert first_refused.headers["Retry-After"] == "1"
         waiting.append(asyncio.create_task(session.post(f"{url}/bind")))
         go.set()
         answers = await asyncio.gather(*waiting)
@@ -238,6 +239,8 @@ def test_what_only_reads_shares_its_room_and_takes_none_of_who_decides():
     assert gate.enter("what_if")
     assert gate.enter("explain") is gate.enter("unknown") is None
     assert all(gate.enter(verb) for verb in ("filter", "prioritize", "preempt", "bind"))
+    assert all(gate.enter("metrics") for _ in range(MOST_SCRAPES))
+    assert gate.enter("metrics") is None
 
 
 async def test_whoever_does_not_take_his_answer_loses_it_and_makes_room(held, monkeypatch):

@@ -64,6 +64,10 @@ def test_a_card_that_shrank_and_was_then_given_away_twice_is_mended():
     assert choose(*pods, units=8, each=8) == "b"
 
 
+def test_a_decision_that_claims_a_huge_card_keeps_nobody_on_it():
+    assert choose(bound("a", 16, 1), bound("forged", 16, 2, size=10**18)) == "forged"
+
+
 def test_one_that_something_makes_anew_goes_before_one_that_nothing_does():
     assert choose(bound("a", 16, 1), bound("bare", 16, 2, owned=False)) == "a"
 

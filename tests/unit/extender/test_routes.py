@@ -98,10 +98,10 @@ async def test_prioritize_answers_a_bare_list_with_no_two_scores_alike(client, b
     response = await client.post(f"{PREFIX}/prioritize", json=body)
     assert response.status == 200
     assert await response.json() == [
-        {"Host": "n", "Score": 13},
-        {"Host": "same-a", "Score": 12},
-        {"Host": "same-b", "Score": 11},
-        {"Host": "full", "Score": 10},
+        {"Host": "n", "Score": 450},
+        {"Host": "same-a", "Score": 300},
+        {"Host": "same-b", "Score": 150},
+        {"Host": "full", "Score": 0},
     ]
     full = {"items": [{"metadata": {"name": name}} for name in names]}
     body = {"Pod": wire_pod(), "Nodes": full, "NodeNames": None}

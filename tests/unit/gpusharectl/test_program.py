@@ -102,10 +102,14 @@ def test_kubectl_is_told_in_its_own_form(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["inspect", "--kubeconfig", "/nonexistent"], 2, "no usable Kubernetes configuration"),
+        (["inspect", "--kubeconfig", "/nonexistent"], 2, "there is no file /nonexistent"),
         (["what-if", "-f", "/nonexistent"], 2, "No such file"),
         (["explain", "a", "b"], 2, "names no pod"),
         (["explain", "service/x"], 2, "names no pod"),
+        (["inspect", "--server-ca", "x"], 2, "only with --server https://"),
+        (["inspect", "--server-ca", "x", "--server", "http://a:1"], 2, "only with --server https"),
+        (["uninstall", "--drain-seconds", "5"], 2, "only with --drain"),
+        (["uninstall", "--drain", "--drain-seconds", "nan"], 2, "not a valid integer"),
         (["nonsense"], 2, "No such command"),
     ],
 )

@@ -71,6 +71,23 @@ def test_every_node_is_cleaned_where_the_plugin_has_been_or_would_be():
     assert [each.name for each in marked(nodes)] == ["labelled", "has-inventory", "has-totals"]
 
 
+def test_a_node_with_totals_of_the_older_gpushare_is_told_from_what_ours_leaves():
+    plugin = pod("plugin", None, node="starts", labels={"app.kubernetes.io/name": removal.PLUGIN})
+    there = msgspec.structs.replace(plugin.metadata, namespace="gpushare-system")
+    forgetting = {"aliyun.com/gpu-mem": "8"}  # and none of it allocatable
+    nodes = [
+        node("ours", 8),
+        legacy_node("starts", 8, 1),
+        legacy_node("older", 8, 1),
+        legacy_node("zeros", 0, 1),
+        Node(ObjectMeta(name="rest"), NodeStatus(forgetting, {"aliyun.com/gpu-mem": "0"})),
+        Node(ObjectMeta(name="uncounted"), NodeStatus(forgetting, forgetting)),
+        plain("never"),
+    ]
+    pods = [msgspec.structs.replace(plugin, metadata=there)]
+    assert removal.of_older(nodes, pods, "gpushare-system") == ["older", "uncounted"]
+
+
 def test_only_live_pods_that_ask_hold_or_wait():
     asks = pod("runs", 4, node="n1", phase="Running")
     pods = [

@@ -136,7 +136,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "OutcomeUnknown": lambda: of_extender("gpushare_unknown_reserves 1\n"),
     "SchedulerWithoutExtender": lambda: well(schedulers={SCHEDULER: without_extender()}),
     "SchedulerSettingWrong": lambda: well(schedulers={SCHEDULER: scheduler(ignorable=True)}),
-    "SchedulerSettingOff": lambda: well(schedulers={SCHEDULER: scheduler(weight=1)}),
+    "SchedulerSettingOff": lambda: well(schedulers={SCHEDULER: scheduler(weight=150)}),
     "ExtenderNotBeside": lambda: well(schedulers={SCHEDULER: scheduler("cp9")}),
     "ExtenderNeverAsked": lambda: well(
         schedulers={}, extenders={EXTENDER: program("gpushare_extender_leader 1\n")}
@@ -176,6 +176,12 @@ def test_nothing_is_found_in_a_cluster_that_is_well():
 
 def test_every_kind_of_finding_is_seen_here():
     assert set(BREAKS) == set(KINDS)
+
+
+def test_every_cure_finds_the_extenders_of_a_second_scheduler_too():
+    cures = [kind.cure for kind in KINDS.values() if "gpushare-extender" in kind.cure]
+    assert len(cures) > 2
+    assert [each for each in cures if "gpushare-scheduler" not in each] == []
 
 
 @pytest.mark.parametrize("name", sorted(BREAKS))

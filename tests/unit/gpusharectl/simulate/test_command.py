@@ -175,6 +175,8 @@ def test_names_from_a_file_are_text_wherever_they_are_shown(tmp_path):
         (("/nowhere/x.yaml",), "/nowhere/x.yaml cannot be read: No such file"),
         (("--example", "none"), "there is no example 'none': there are bind, "),
         (("--example", "bind", "x.yaml"), "write one of them"),
+        (("--example", "bind", "-o", "json", "--svg", "x"), "write one of them"),
+        (("--list-examples", "x.yaml"), "write one of them"),
         (("--example", "bind", "--html", "/nowhere/x"), "/nowhere/x cannot be written"),
     ],
 )

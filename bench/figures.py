@@ -1,0 +1,174 @@
+"""What is measured, against which floor, and what is to be reached: one table for all benches.
+
+A program notes what it has measured; ``python -m bench`` runs the programs and prints the table.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+VARIABLE: Final = "GPUSHARE_BENCH_FIGURES"  # the file of a run that makes one table of all
+
+
+@dataclass(frozen=True)
+class Figure:
+    """``command`` measures it. With the unit "x" the floor is 1, else the floor is a number."""
+
+    key: str
+    what: str
+    floor: str
+    command: str
+    most: float | None = None
+    least: float | None = None
+    unit: str = "x"
+
+    @property
+    def to_reach(self) -> str:
+        if self.most is not None:
+            return f"<= {self.most:g} {self.unit}".rstrip()
+        return f">= {self.least:g} {self.unit}".rstrip() if self.least is not None else "-"
+
+    def judged(self, value: float) -> str:
+        """Whether it is reached, by what is shown of it."""
+        if self.most is None and self.least is None:
+            return ""
+        shown = float(_rounded(value))
+        is_met = shown <= self.most if self.most is not None else shown >= (self.least or 0)
+        return "met" if is_met else "**missed**"
+
+
+class Note(msgspec.Struct):
+    """``detail``: the numbers behind a ratio, or how many there were."""
+
+    key: str
+    value: float
+    detail: str = ""
+
+
+_SAME: Final = "the same call, undecided"
+_LEADER: Final = "asked of who decides"
+_CALL: Final = "an empty call"
+_NONE, _NULL = "no extender", "null extender"
+_SAMPLE: Final = "kube-scheduler's sample"
+
+
+def _rows(row: str) -> str:
+    return f"bench.throughput --rows {row}"
+
+
+def _settings(row: str) -> str:
+    return f"bench.throughput --settings --rows {row}"
+
+
+FIGURES: Final = (
+    Figure("filter", "filter, 1,000 nodes x 8 cards x 16 pods", _SAME, "bench.filter", 2.0),
+    Figure("filter 37", "the same, 37 sizes in turn, a pod bound between calls", _SAME,
+           "bench.filter", 2.0),
+    Figure("filter all", "the same, all that fit offered", _SAME, "bench.filter"),
+    Figure("filter 5000", "filter, 5,000 nodes", "the same at 1,000", "bench.filter", 5.5),
+    Figure("decision", "filter, the decision alone, 1,000 nodes", "-", "bench.filter", 1.5,
+           unit="ms"),
+    Figure("prioritize", "prioritize of 1,000 nodes", _SAME, "bench.filter", 2.0),
+    Figure("prioritize 5000", "prioritize of 5,000 nodes", _SAME, "bench.filter"),
+    Figure("filter forwarded", "filter, 1,000 nodes, handed on by another replica", _LEADER,
+           "bench.filter"),
+    Figure("filter forwarded 5000", "filter, 5,000 nodes, handed on by another replica", _LEADER,
+           "bench.filter"),
+    Figure("bind", "CPU of a bind, 1,000 nodes", "-", "bench.binds", unit="ms"),
+    Figure("filter and binds", "filter, 1,000 nodes, while a bind comes with each",
+           "filters alone", "bench.binds"),
+    Figure("event", "CPU of a pod event, 5,000 nodes, 50,000 pods", "-", "bench.cache", 1,
+           unit="ms"),
+    Figure("memory", "memory with them", "-", "bench.cache", 500, unit="MB"),
+    Figure("start", "cold start to ready with them", "-", "bench.cache", 15, unit="s"),
+    Figure("pause metrics", "longest pause while metrics of 5,000 nodes are rendered",
+           "nothing else runs", "bench.pauses", unit="ms"),
+    Figure("pause audit", "longest pause in an audit of their ledger, 80,000 pods",
+           "nothing else runs", "bench.pauses", unit="ms"),
+    Figure("pause list", "longest pause while all these pods are listed again",
+           "nothing else runs", "bench.pauses", unit="ms"),
+    Figure("page 1", "filter, 1,000 nodes, beside 1 viewer of the live page", "nobody watches",
+           "bench.page"),
+    Figure("page 20", "the same beside 20", "nobody watches", "bench.page"),
+    Figure("prefer", "GetPreferredAllocation, late binding, 32,552 units", _CALL,
+           "bench.deviceplugin"),
+    Figure("allocate late", "Allocate, the same", _CALL, "bench.deviceplugin"),
+    Figure("allocate early", "Allocate, early binding, the same", _CALL, "bench.deviceplugin"),
+    Figure("start late", "PreStartContainer, late binding, the same", _CALL, "bench.deviceplugin"),
+    Figure("start early", "PreStartContainer, early binding, the same", _CALL,
+           "bench.deviceplugin"),
+    Figure("list", "list of 209,715 units, sent", "the same bytes", "bench.deviceplugin"),
+    Figure("list built", "the same list, built the first time", "-", "bench.deviceplugin",
+           unit="ms"),
+    Figure("plugin memory", "memory of the plugin with it", "without cards",
+           "bench.deviceplugin"),
+    Figure("exact", "pods/s, 160 pods that just fill 10 nodes", _NULL, _rows("exact"), least=0.9),
+    Figure("exact failed", "failed attempts with them", "-", _rows("exact"), 0, unit=""),
+    Figure("small", "pods/s, 100 nodes x 8 cards x 2 pods", _NONE, _rows("small"), least=0.65),
+    Figure("small forwarded", "the same, handed on by another replica", _LEADER, _rows("small")),
+    Figure("medium null", "pods/s, 1,000 nodes x 2 cards x 8 pods", _NULL, _rows("medium"),
+           least=1.2),
+    Figure("medium", "the same", _NONE, _rows("medium"), least=1.0),
+    Figure("medium forwarded", "the same, handed on by another replica", _LEADER, _rows("medium")),
+    Figure("one node", "pods/s, 500 pods to one node of 1,000", "the same over all",
+           _rows("medium"), least=0.9),
+    Figure("large", "pods/s, 5,000 nodes x 1 card x 2 pods", _NONE, _rows("large"), least=1.1),
+    Figure("large forwarded", "the same, handed on by another replica", _LEADER, _rows("large")),
+    Figure("writes", "writes a pod, Events aside", "-", _rows("exact"), 1, unit=""),
+    Figure("reads", "reads a pod", "-", _rows("exact"), 0, unit=""),
+    Figure("percentage", "pods/s, 1,000 nodes, no extender, every node scored",
+           _SAMPLE, _settings("medium")),
+    Figure("percentage ours", "the same with gpushare", _SAMPLE, _settings("medium")),
+    Figure("percentage 5000", "pods/s, 5,000 nodes, no extender, every node scored", _SAMPLE,
+           _settings("large")),
+    Figure("percentage 5000 ours", "the same with gpushare", _SAMPLE, _settings("large")),
+)  # fmt: skip
+
+_KEYS: Final = frozenset(figure.key for figure in FIGURES)
+
+
+def note(key: str, value: float, detail: str = "") -> None:
+    """Keep a figure for the table of this run, if there is to be one; the last of a key counts."""
+    if key not in _KEYS:
+        raise KeyError(f"{key!r} is no figure: bench/figures.py has them")
+    if path := os.environ.get(VARIABLE):
+        with Path(path).open("ab") as file:
+            file.write(msgspec.json.encode(Note(key, value, detail)) + b"\n")
+
+
+def note_ratio(key: str, value: float, floor: float, unit: str) -> None:
+    """Keep how many times ``floor`` a value is; both are in ``unit``."""
+    note(key, value / floor, f"{value:.3g} {unit} against {floor:.3g}")
+
+
+def noted(path: Path) -> dict[str, Note]:
+    """What the programs of a run have kept, by key."""
+    notes = msgspec.json.Decoder(Note).decode_lines(path.read_bytes())
+    return {each.key: each for each in notes}
+
+
+def table(notes: Mapping[str, Note]) -> str:
+    """Every figure in Markdown; those that were not measured with the command that does it."""
+    rows: list[Sequence[str]] = [("figure", "floor", "measured", "to reach", "")]
+    for figure in FIGURES:
+        found = notes.get(figure.key)
+        shown, verdict = f"not run: `python -m {figure.command}`", ""
+        if found is not None:
+            shown = f"{_rounded(found.value)} {figure.unit}".rstrip()
+            shown += f" ({found.detail})" if found.detail else ""
+            verdict = figure.judged(found.value)
+        rows.append((figure.what, figure.floor, shown, figure.to_reach, verdict))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows
+    ]  # as wide as its widest row, to be read where it is printed too
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}"  # noqa: PLR2004 - three digits

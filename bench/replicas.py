@@ -1,0 +1,64 @@
+"""A second replica of the extender, which hands every deciding call on to the one that decides."""
+
+import datetime as dt
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from extender import certificates
+from extender.browsers import addressed
+from extender.configuration import Tls
+from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
+from extender.leadership import Alone
+from extender.listeners import (
+    DECIDING_CONNECTIONS,
+    DECIDING_IDLE_SECONDS,
+    REPLICA_CONNECTIONS,
+    Door,
+    opened,
+)
+from extender.routes import Routes
+from extender.tls import client_contexts, server_context
+from gpushare.kube.lease import Record
+
+_HOST: Final = "127.0.0.1"
+
+
+def tls_in(folder: Path) -> Tls:
+    """Make the certificates of an installation in ``folder``."""
+    name = certificates.REPLICA
+    for file, made in certificates.make((name,), now=dt.datetime.now(dt.UTC)).items():
+        (folder / file).write_bytes(made)
+    return Tls(
+        certificate=str(folder / f"{name}.crt"),
+        key=str(folder / f"{name}.key"),
+        authority=str(folder / "ca.crt"),
+        allowed_names=(name,),
+    )
+
+
+class _Follows:
+    decides = False
+    why_not = "it follows"
+
+
+@asynccontextmanager
+async def handing_on(
+    routes: Routes, folder: Path, *, port: int, leader_port: int
+) -> AsyncIterator[None]:
+    """Serve on ``port`` as a replica does whose leader has these ``routes``."""
+    tls = tls_in(folder)
+    leader = Record("leads", "1", seconds=3600, address=f"{_HOST}:{leader_port}")
+    async with AsyncExitStack() as stack:
+        door = Door("replicas", _HOST, leader_port, REPLICA_CONNECTIONS, DECIDING_IDLE_SECONDS,
+                    server_context(tls))  # fmt: skip
+        app = routes.app(decide_for_replicas(Alone(), tls.allowed_names))
+        await stack.enter_async_context(opened(door, app))
+        forwarder = await stack.enter_async_context(
+            Forwarder.connect(lambda: leader, client_contexts(tls), tls.allowed_names[0])
+        )
+        door = Door("deciding", _HOST, port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
+        app = routes.app(addressed, decide_or_forward(_Follows(), forwarder))
+        await stack.enter_async_context(opened(door, app))
+        yield

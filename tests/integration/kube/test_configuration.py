@@ -1,0 +1,137 @@
+"""Which cluster is meant: a kubeconfig's as kubectl takes it, or the pod's own."""
+
+import shutil
+
+import certifi
+import msgspec
+import pytest
+from kubernetes.aio.config import incluster_config
+
+from gpushare.errors import SettingsError
+from gpushare.kube import configuration
+from gpushare.kube.client import Kube
+from tests.integration.kube.apiserver import kubeconfig
+
+pytestmark = pytest.mark.integration
+
+EXEC = "client.authentication.k8s.io/v1"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home without a kubeconfig, and no pod around it."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "POD_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".kube").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def in_pod(home, monkeypatch):
+    """What a pod finds of its own ServiceAccount."""
+    (home / "token").write_text("of-the-pod\n")
+    (home / "namespace").write_text("pods-own")
+    shutil.copy(certifi.where(), home / "ca.crt")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(home / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(home / "ca.crt"))
+    monkeypatch.setattr(configuration, "_OWN_NAMESPACE", str(home / "namespace"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+
+
+def write(path, token, *, namespace="", **user):
+    """A kubeconfig whose user and context have their names from its token."""
+    whole = kubeconfig("http://127.0.0.1:1")
+    whole["users"] = [{"name": token, "user": {"token": token, **user}}]
+    context = {"cluster": "c", "user": token, "namespace": namespace}
+    whole["contexts"] = [{"name": token, "context": context}]
+    whole["current-context"] = token
+    path.write_bytes(msgspec.json.encode(whole))
+    return str(path)
+
+
+async def who(*given, **more):
+    """Who the API server would see, and in which namespace."""
+    async with Kube.connect(*given, **more) as kube:
+        return await kube.bearer(), kube.namespace
+
+
+async def people(kubeconfig=None, context=None):
+    return await who(kubeconfig, context=context, as_kubectl=True)
+
+
+async def test_in_a_pod_people_mean_the_kubeconfig_that_they_have_and_the_halves_the_pods_own(
+    home, in_pod, monkeypatch
+):
+    assert await people() == ("bearer of-the-pod", "pods-own")
+    write(home / ".kube" / "config", "at-home", namespace="a")
+    assert await people() == ("Bearer at-home", "a")
+    monkeypatch.setenv("KUBECONFIG", write(home / "named", "in-variable", namespace="b"))
+    assert await people() == ("Bearer in-variable", "b")
+    flag = write(home / "flag", "by-flag")
+    assert await people(flag) == ("Bearer by-flag", "pods-own")  # which is what kubectl does
+    assert await people(context="in-variable") == ("Bearer in-variable", "b")
+    assert await who() == ("bearer of-the-pod", "pods-own")
+    assert (await who(flag))[0] == "Bearer by-flag"
+
+
+@pytest.mark.parametrize("content", [None, "", "kind: Config\ncontexts: null\n"])
+async def test_a_kubeconfig_that_is_named_and_says_nothing_never_means_the_pods_own_cluster(
+    home, in_pod, monkeypatch, content
+):
+    named = home / "named"
+    if content is not None:
+        named.write_text(content)
+        (home / ".kube" / "config").write_text(content)
+    for flag, variable in ((str(named), ""), (None, str(named)), (None, ":")):
+        monkeypatch.setenv("KUBECONFIG", variable)
+        with pytest.raises(SettingsError, match="names a kubeconfig"):
+            await people(flag)
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert (await people())[0] == "bearer of-the-pod"
+    with pytest.raises(SettingsError):
+        await people(context="other")
+
+
+async def test_of_several_kubeconfigs_the_first_word_counts_and_paths_are_beside_their_file(
+    home, monkeypatch
+):
+    folder = home / "folder"
+    folder.mkdir()
+    (folder / "secret").write_text("from-file\n")
+    first = write(home / "first", "one")
+    second = write(folder / "second", "two", tokenFile="secret")
+    whole = msgspec.json.decode((folder / "second").read_bytes())
+    del whole["users"][0]["user"]["token"]
+    (folder / "second").write_bytes(msgspec.json.encode(whole))
+    monkeypatch.setenv("KUBECONFIG", f"/nonexistent:{first}::{second}")
+    assert await people() == ("Bearer one", "default")
+    assert await people(context="two") == ("Bearer from-file", "default")
+
+
+async def test_without_any_kubeconfig_and_outside_a_pod_it_says_how_to_name_one(home):
+    with pytest.raises(SettingsError, match=r"nothing in ~/\.kube/config: --kubeconfig or"):
+        await people()
+
+
+@pytest.mark.parametrize(
+    ("printed", "says"),
+    [
+        (None, "'missing-program'.*No such file"),
+        ("rubbish", "failed to decode"),
+        ("[]", "missing key 'apiVersion'"),
+        (f'{{"apiVersion": "{EXEC}", "kind": "ExecCredential", "status": {{}}}}', "missing token"),
+        (
+            f'{{"apiVersion": "{EXEC}", "kind": "ExecCredential", "status": {{"token": "a\\nb"}}}}',
+            "line break",
+        ),
+    ],
+)
+async def test_a_program_that_does_not_say_who_one_is_is_named_and_nobody_is_asked(
+    home, printed, says
+):
+    program = {"command": "echo", "args": [printed]} if printed else {"command": "missing-program"}
+    path = write(home / "kubeconfig", "u", exec={**program, "apiVersion": EXEC})
+    with pytest.raises(SettingsError, match=says):
+        await people(path)

@@ -1,0 +1,69 @@
+"""The one table of all benches: what it says of a figure, and that the document has it too."""
+
+import re
+
+import pytest
+
+from bench import figures
+from bench.__main__ import ALL
+from bench.figures import FIGURES, Note
+from tests.markdown import ROOT
+
+
+def row_of(key, notes):
+    what = next(figure.what for figure in FIGURES if figure.key == key)
+    index = [figure.key for figure in FIGURES].index(key)
+    cells = [cell.strip() for cell in figures.table(notes).splitlines()[2 + index].split("|")[1:-1]]
+    assert cells[0] == what
+    return cells[2:]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("filter", 1.9, ["1.90 x", "<= 2 x", "met"]),
+        ("filter", 2.01, ["2.01 x", "<= 2 x", "**missed**"]),
+        ("filter", 2.004, ["2.00 x", "<= 2 x", "met"]),
+        ("medium", 0.74, ["0.74 x", ">= 1 x", "**missed**"]),
+        ("medium", 1.2, ["1.20 x", ">= 1 x", "met"]),
+        ("exact failed", 0, ["0.00", "<= 0", "met"]),
+        ("exact failed", 1, ["1.00", "<= 0", "**missed**"]),
+        ("bind", 0.8, ["0.80 ms", "-", ""]),
+        ("memory", 501, ["501 MB", "<= 500 MB", "**missed**"]),
+    ],
+)
+def test_a_figure_is_met_or_missed_as_it_is_shown(key, value, shown):
+    assert row_of(key, {key: Note(key, value)}) == shown
+
+
+def test_a_figure_that_was_not_measured_names_the_command_that_does():
+    not_run = "not run: `python -m bench.throughput --rows large`"
+    assert row_of("large", {}) == [not_run, ">= 1.1 x", ""]
+
+
+def test_programs_keep_figures_for_the_run_that_asks_for_them(tmp_path, monkeypatch):
+    figures.note("bind", 1.0)  # no run makes a table: nothing happens
+    monkeypatch.setenv(figures.VARIABLE, str(tmp_path / "figures"))
+    figures.note("bind", 1.0)
+    figures.note("bind", 0.8)
+    figures.note_ratio("filter", 0.4, 0.25, "ms")
+    found = figures.noted(tmp_path / "figures")
+    assert found["bind"].value == 0.8
+    assert row_of("filter", found) == ["1.60 x (0.4 ms against 0.25)", "<= 2 x", "met"]
+    with pytest.raises(KeyError):
+        figures.note("no such figure", 1.0)
+
+
+def test_the_whole_run_has_the_program_of_every_figure():
+    assert {figure.command.split(" --rows")[0] for figure in FIGURES} == set(ALL)
+
+
+def test_the_document_shows_every_figure_as_the_table_does():
+    text = (ROOT / "docs" / "performance.md").read_text()
+    shown = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in re.search(r"(\| figure .*?)\n\n", text, re.DOTALL)[1].splitlines()[2:]
+    ]
+    assert [[row[0], row[1], row[3]] for row in shown] == [
+        [figure.what, figure.floor, figure.to_reach] for figure in FIGURES
+    ]
