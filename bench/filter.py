@@ -9,6 +9,7 @@ machine does falls on both.
 """
 
 import asyncio
+import gc
 import statistics
 import tempfile
 import time
@@ -40,9 +41,9 @@ from tests.builders import node, pod
 CARDS, PODS_A_NODE = 8, 16
 CARD_UNITS = 80
 CALLS: Final = 300
-PORT: Final = 32799
-FOLLOWER_PORT: Final = 32797
-REPLICA_PORT: Final = 32796
+PORT: Final = 32759
+FOLLOWER_PORT: Final = 32757
+REPLICA_PORT: Final = 32756
 SIZES: Final = tuple(range(4, 41))
 
 
@@ -89,9 +90,12 @@ class Bench:
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", PORT).start()
         self._session = aiohttp.ClientSession()
+        gc.collect()
+        gc.freeze()  # as the program does once it has listed
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        gc.unfreeze()
         await self._session.close()
         await self._runner.cleanup()
 

@@ -34,7 +34,7 @@ from gpushare.kube.client import Kube
 from tests.builders import pod
 
 NODES: Final = 1000
-PORT: Final = 32798
+PORT: Final = 32758
 CALLS: Final = 600
 ALONE: Final = 50  # calls before the viewers come
 BETWEEN_SECONDS: Final = 0.002

@@ -17,8 +17,8 @@ import msgspec
 
 from gpushare.contract import EXTENDER_PREFIX
 
-EXTENDER_PORT: Final = 32791
-API_PORT: Final = 32792
+EXTENDER_PORT: Final = 32751
+API_PORT: Final = 32752
 READY_SECONDS: Final = 120.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 

@@ -23,7 +23,7 @@ from localcluster.controlplane import API_SERVER, ETCD, HEALTH_PORTS, SCHEDULER
 from localcluster.gpushare import NAMESPACE, ROOT
 from localcluster.wait import wait_until
 
-NULL_PORT: Final = 32790
+NULL_PORT: Final = 32750
 READY_SECONDS: Final = 90.0
 EXTENDER: Final = "extender"  # on kube-scheduler's own loopback
 LEADER: Final = "leader"  # the replica elsewhere that decides where the one above hands on
