@@ -76,6 +76,13 @@ def test_closed_input_and_errors_are_borne(words, code):
     assert (found.returncode, found.stderr) == (code, b"")
 
 
+@pytest.mark.parametrize("columns", ["0", "\u00b2", "1" * 12])
+def test_a_width_that_is_none_hides_nothing(columns):
+    found = run(*PICTURE, COLUMNS=columns, LINES=columns)
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert f"▕large{30 * '█'}".encode() in found.stdout
+
+
 def test_a_name_that_is_no_text_is_a_usage_error(tmp_path):
     path = tmp_path / "kubeconfig"
     path.write_bytes(msgspec.json.encode(kubeconfig("http://127.0.0.1:1")))
