@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from localcluster.tools import tool
 from tests.unit.daemonset.test_chart import SAME, rendered
 
 MONITORING = Path(__file__).parents[3] / "monitoring"
 IPV4, IPV6 = "10.0.0.5", "fd00::5"
+Installed = dict[str, list[dict[str, Any]]]
 
-# The first test may have to build promtool or helm.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.usefixtures("helm")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def targets(pod: dict[str, Any], address: str) -> Iterator[dict[str, str]]:
             yield {**found, "__address__": address}
 
 
-def scraped(job: Job, installed: dict[str, list[dict[str, Any]]], folder: Path) -> list[list[str]]:
+def scraped(promtool: Path, job: Job, installed: Installed, folder: Path) -> list[list[str]]:
     """Installation, address and node of what is left when Prometheus itself has relabelled it."""
     found = [
         {**target, "installation": name}
@@ -95,7 +94,7 @@ def scraped(job: Job, installed: dict[str, list[dict[str, Any]]], folder: Path) 
     file = folder / "prometheus.json"
     file.write_text(json.dumps({"scrape_configs": [wanted]}))
     # It waits for so long whether or not more may come.
-    words = [tool("promtool", print), "check", "service-discovery", "--timeout=2s", file, "j"]
+    words = [promtool, "check", "service-discovery", "--timeout=2s", file, "j"]
     done = subprocess.run(words, capture_output=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
     labels = [each["labels"] for each in json.loads(done.stdout) if each.get("labels")]
@@ -104,7 +103,7 @@ def scraped(job: Job, installed: dict[str, list[dict[str, Any]]], folder: Path) 
 
 
 @pytest.fixture
-def installed(render) -> dict[str, list[dict[str, Any]]]:
+def installed(render) -> Installed:
     """The pods of every way to install."""
     objects = {folder: render(folder).all for folder in SAME}
     objects |= {f"{folder} by the chart": rendered(SAME[folder]) for folder in SAME}
@@ -117,8 +116,10 @@ def installed(render) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("form", [monitors, jobs], ids=["with-operator", "without"])
-def test_prometheus_is_led_to_both_programs_of_every_installation(installed, tmp_path, form):
-    of_plugin, of_extender = (scraped(job, installed, tmp_path) for job in form())
+def test_prometheus_is_led_to_both_programs_of_every_installation(
+    promtool, installed, tmp_path, form
+):
+    of_plugin, of_extender = (scraped(promtool, job, installed, tmp_path) for job in form())
     hosts = (IPV4, f"[{IPV6}]")
     names = sorted(installed)
     assert of_plugin == [[name, f"{host}:32767", "n1"] for name in names for host in hosts]

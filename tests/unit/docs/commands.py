@@ -61,10 +61,8 @@ RUN_BY: Final = tuple(
             r"kubectl -n gpushare-system rollout status \S+",
             "test_both_halves_run_with_the_privileges_of_their_manifests",
         ),
-        (
-            r"kubectl apply -k (my-cluster|daemonset/base)",
-            "test_the_kustomization_in_the_instructions_is_applied",
-        ),
+        (r"kubectl apply -k my-cluster", _MIGRATION),
+        (r"kubectl apply -k daemonset/base", "test_the_commands_of_the_readme_install_it"),
         (
             r"gpushare scheduler-config.*",
             "test_kube_scheduler_takes_every_configuration_that_is_printed",
