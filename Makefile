@@ -31,13 +31,13 @@ down: setup  ## take it down again, and what a demo or test run may have left
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest -n 2 --dist loadgroup
 
-trials: setup  ## whose card each container got, faults of the API server, replicas that go, 8 minutes (root, Linux)
+trials: setup  ## whose card each container got, faults of the API server, replicas that go, 14 minutes (root, Linux)
 	$(RUN) python -m tests.trials
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials.replicas
 
-soak: setup  ## the same and all cases of the cluster tests for two hours, and whether programs grow
-	GPUSHARE_LONG=1 $(RUN) pytest -m cluster
+soak: setup  ## the same and all cases of the tests for two hours, and whether programs grow
+	GPUSHARE_LONG=1 $(RUN) pytest -n 2 --dist loadgroup
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials --churn 60
 

@@ -11,6 +11,7 @@ from deviceplugin.health import (
     WELL,
     CardHealth,
     Finding,
+    HealthReason,
     State,
     after,
     finding_of_xid,
@@ -58,6 +59,10 @@ class CardStates:
             return "mig"
         health = self._of(uuid)
         return "gone" if health.is_gone else health.state.value
+
+    def reason(self, uuid: str) -> str:
+        """The word for why it is not well, as metrics have it; empty if it is, or in MIG mode."""
+        return "" if uuid in self._mig else self._of(uuid).reason.value
 
     def trouble(self, uuid: str, *, at_start: bool) -> tuple[Reason, str] | None:
         """Why the card must not be given away now; ``at_start``: not even be started on."""
@@ -141,7 +146,8 @@ class CardStates:
     def _become(self, uuid: str, health: CardHealth) -> None:
         before = self._of(uuid)
         self._healths[uuid] = health
-        is_cause_new = health.is_xid and not before.is_xid
+        xid = HealthReason.XID
+        is_cause_new = health.reason is xid and before.reason is not xid
         if (before.state, before.is_gone) == (health.state, health.is_gone) and not is_cause_new:
             return
         _log_change(uuid, before.state, health.state, health.why or before.why)

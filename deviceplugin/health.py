@@ -37,18 +37,31 @@ class State(StrEnum):
     RECOVERING = "recovering"
 
 
+class HealthReason(StrEnum):
+    """Why a card is not well, in a word for metrics."""
+
+    NONE = ""
+    XID = "xid"  # the driver has told of it by itself
+    ADVICE = "advice"  # the driver advises to do something with the card
+    ROWS = "rows"  # of memory, which could not be remapped
+    LOST = "lost"  # the driver says so, or that it must be reset
+    GONE = "gone"  # the driver does not show it
+    UNREADABLE = "unreadable"  # any other error
+    SILENT = "silent"  # no answer, while there are some about other cards
+    EARLIER = "earlier"  # it was so before the plugin started
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What one probe found; empty ``why`` if all is well.
 
     ``is_definite``: asking again will not help. ``is_gone``: the driver does not show the card.
-    ``is_xid``: the driver has told it by itself.
     """
 
     why: str = ""
     is_definite: bool = False
     is_gone: bool = False
-    is_xid: bool = False
+    reason: HealthReason = HealthReason.NONE
 
 
 WELL: Final = Finding()
@@ -66,7 +79,7 @@ class CardHealth:
     why: str = ""
     is_gone: bool = False
     is_definite: bool = False
-    is_xid: bool = False
+    reason: HealthReason = HealthReason.NONE
     bad_probes: int = 0
     illnesses: int = 0
     since: float = 0.0
@@ -96,13 +109,14 @@ def after(before: CardHealth, found: Finding, now: float, recover_seconds: float
         # The first definite reason stays, but for an XID, which says more than the errors that a
         # look may have found before it came.
         is_known = before.is_definite and before.is_gone == found.is_gone
-        if is_known and (before.is_xid or not found.is_xid):
+        if is_known and (before.reason is HealthReason.XID or found.reason is not HealthReason.XID):
             return ill
         return _because(ill, found)
     bad_probes = before.bad_probes + 1
     if not found.is_definite and bad_probes <= QUICK_PROBES:
         # Since when it is well stays: it may be nothing.
-        return replace(before, state=State.SUSPECT, why=found.why, bad_probes=bad_probes)
+        suspect = replace(before, state=State.SUSPECT, bad_probes=bad_probes)
+        return replace(suspect, why=found.why, reason=found.reason)
     forgotten = int((now - before.since) / FORGET_SECONDS)
     illnesses = max(0, before.illnesses - forgotten) + 1
     ill = CardHealth(
@@ -123,13 +137,15 @@ def wait_seconds(illnesses: int, recover_seconds: float) -> float:
 def finding_of(card: PhysicalCard | UnreadableCard) -> Finding:
     """What a look at the card says about its health."""
     if isinstance(card, UnreadableCard):
-        return Finding(card.why, card.is_definite)
+        return Finding(card.why, card.is_definite, reason=_reason(card))
     if card.recovery_action:
-        return Finding(f"the driver advises to {_action(card.recovery_action)}", is_definite=True)
+        advice = f"the driver advises to {_action(card.recovery_action)}"
+        return Finding(advice, is_definite=True, reason=HealthReason.ADVICE)
     if card.rows_failed:
         return Finding(
             "rows of its memory are broken and could not be remapped: have it replaced",
             is_definite=True,
+            reason=HealthReason.ROWS,
         )
     return WELL
 
@@ -137,15 +153,22 @@ def finding_of(card: PhysicalCard | UnreadableCard) -> Finding:
 def finding_of_xid(xid: int, recovery_action: int | None) -> Finding:
     """What an XID says: the driver's advice decides, a catalogue where it gives none."""
     if xid == FELL_OFF_THE_BUS:
-        fell = f"XID {xid}: the GPU has fallen off the bus"
-        return Finding(fell, is_definite=True, is_xid=True)
+        return _by_xid(f"XID {xid}: the GPU has fallen off the bus")
     if recovery_action:
-        advice = f"XID {xid}: the driver advises to {_action(recovery_action)}"
-        return Finding(advice, is_definite=True, is_xid=True)
+        return _by_xid(f"XID {xid}: the driver advises to {_action(recovery_action)}")
     if recovery_action is None and xid not in APPLICATION_XIDS:
-        unknown = f"XID {xid}: see NVIDIA's catalogue of XIDs"
-        return Finding(unknown, is_definite=True, is_xid=True)
+        return _by_xid(f"XID {xid}: see NVIDIA's catalogue of XIDs")
     return WELL
+
+
+def _by_xid(why: str) -> Finding:
+    return Finding(why, is_definite=True, reason=HealthReason.XID)
+
+
+def _reason(card: UnreadableCard) -> HealthReason:
+    if card.is_silent:
+        return HealthReason.SILENT
+    return HealthReason.LOST if card.is_definite else HealthReason.UNREADABLE
 
 
 def _action(number: int) -> str:
@@ -158,7 +181,7 @@ def _because(ill: CardHealth, found: Finding) -> CardHealth:
         why=found.why,
         is_gone=found.is_gone,
         is_definite=found.is_definite,
-        is_xid=found.is_xid,
+        reason=found.reason,
     )
 
 
@@ -166,7 +189,8 @@ def _after_good(before: CardHealth, now: float) -> CardHealth:
     if before.state is State.HEALTHY:
         return before
     if before.state is State.SUSPECT:
-        return replace(before, state=State.HEALTHY, why="", bad_probes=0)
+        well = replace(before, state=State.HEALTHY, bad_probes=0)
+        return replace(well, why="", reason=HealthReason.NONE)
     recovering = before
     if before.state is State.UNHEALTHY:
         recovering = replace(before, state=State.RECOVERING, is_gone=False, since=now)

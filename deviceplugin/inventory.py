@@ -10,7 +10,7 @@ from typing import Final
 
 from deviceplugin.devices import is_tag, tag_of
 from deviceplugin.driver import PhysicalCard, Seen, UnreadableCard
-from deviceplugin.health import Finding, finding_of
+from deviceplugin.health import Finding, HealthReason, finding_of
 from gpushare.cards import Card, Health, Inventory
 
 MIG: Final = "is in MIG mode, and such cards are not shared"
@@ -124,9 +124,15 @@ def _absent(broken: UnreadableCard | None, nameless: Sequence[UnreadableCard]) -
     if broken is not None:
         return finding_of(broken)
     if not nameless:
-        return Finding("the driver no longer shows it", is_definite=True, is_gone=True)
-    why = "; ".join(dict.fromkeys(card.why for card in nameless))
-    return Finding(why, is_definite=any(card.is_definite for card in nameless))
+        return Finding(
+            "the driver no longer shows it",
+            is_definite=True,
+            is_gone=True,
+            reason=HealthReason.GONE,
+        )
+    found = [finding_of(card) for card in nameless]
+    first = next((each for each in found if each.is_definite), found[0])
+    return replace(first, why="; ".join(dict.fromkeys(card.why for card in nameless)))
 
 
 def _remarks(shown: Iterable[PhysicalCard], terms: Terms) -> tuple[str, ...]:

@@ -88,7 +88,9 @@ BINDING: Final = Gauge(
 )
 CARDS: Final = Gauge("gpushare_deviceplugin_cards", "Cards of this node, by health.", ["health"])
 CARD_STATE: Final = Gauge(
-    "gpushare_deviceplugin_card_state", "1 for the state that a card is in.", ["card", "state"]
+    "gpushare_deviceplugin_card_state",
+    "1 for the state that a card is in, with the reason for it where it is not well.",
+    ["card", "state", "reason"],
 )
 EVENT_CARDS: Final = Gauge(
     "gpushare_deviceplugin_event_cards",
@@ -152,15 +154,21 @@ def show_list(inventory: Inventory, *, is_refused: bool, warnings: Collection[st
         LIST_WARNINGS.labels(reason).set(reason in warnings)
 
 
-def show_cards(inventory: Inventory, states: Mapping[str, str], unreadable: int) -> None:
-    """What is offered, each card's own state, by UUID, and how many cards have never answered."""
+def show_cards(
+    inventory: Inventory, states: Mapping[str, tuple[str, str]], unreadable: int
+) -> None:
+    """What is offered, each card's own state and the reason for it, and how many never answered.
+
+    The reason stands beside the present state; nothing is awaited while the last one is replaced.
+    """
     CARD_DETAIL.inventory = inventory
     healths = [
-        "mig" if states[card.uuid] == "mig" else card.health.value for card in inventory.cards
+        "mig" if states[card.uuid][0] == "mig" else card.health.value for card in inventory.cards
     ]
     for health in ("healthy", "unhealthy", "mig"):
         CARDS.labels(health).set(healths.count(health))
     CARDS.labels("unreadable").set(unreadable)
-    for uuid, now in states.items():
+    CARD_STATE.clear()
+    for uuid, (now, reason) in states.items():
         for state in _STATES:
-            CARD_STATE.labels(uuid, state).set(state == now)
+            CARD_STATE.labels(uuid, state, reason if state == now else "").set(state == now)

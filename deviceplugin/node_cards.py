@@ -256,7 +256,10 @@ class NodeCards:
             metrics.show_list(
                 self._listed, is_refused=bool(self.refusal), warnings=self.notices.keys()
             )
-            states = {c.uuid: self._states.shown(c.uuid) for c in self.inventory.cards}
+            states = {
+                c.uuid: (self._states.shown(c.uuid), self._states.reason(c.uuid))
+                for c in self.inventory.cards
+            }
             metrics.show_cards(self.inventory, states, len(self._survey.unlisted))
         self.version += 1
         change, self._change = self._change, asyncio.Event()

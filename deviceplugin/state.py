@@ -20,7 +20,7 @@ import msgspec
 
 from deviceplugin import daemon, metrics
 from deviceplugin.errors import StateError
-from deviceplugin.health import MAX_WAIT_SECONDS, CardHealth, State
+from deviceplugin.health import MAX_WAIT_SECONDS, CardHealth, HealthReason, State
 from gpushare import inventory
 from gpushare.cards import Inventory
 from gpushare.errors import RecordError
@@ -46,10 +46,19 @@ class Kept:
     illnesses: int = 0
     owed: float = 0.0
     is_mig: bool = False
+    reason: HealthReason = HealthReason.EARLIER
 
     @classmethod
     def of(cls, health: CardHealth, owed: float, *, is_mig: bool = False) -> Self:
-        return cls(health.state, health.why, health.is_gone, health.illnesses, owed, is_mig)
+        return cls(
+            health.state,
+            health.why,
+            health.is_gone,
+            health.illnesses,
+            owed,
+            is_mig,
+            health.reason,
+        )
 
     def revived(self, now: float) -> CardHealth:
         """The card's health at the start of another program, before the first probe."""
@@ -60,6 +69,7 @@ class Kept:
             why=self.why,
             is_gone=self.is_gone,
             is_definite=bool(self.illnesses),  # else nothing was ever found out about it
+            reason=self.reason,
             illnesses=self.illnesses,
             since=now,
             owed=self.owed,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from extender import certificate_end, listeners, metrics
 from extender.authorize import Authorizer
-from extender.bind import WRITE_SECONDS, Binder
+from extender.bind import UNACKNOWLEDGED_SECONDS, WRITE_SECONDS, Binder
 from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from extender.configuration import Configuration, LeaderElection
 from extender.evict import Evictor
@@ -62,7 +62,10 @@ async def run(configuration: Configuration, path: Path) -> None:
     ``path`` is where the configuration came from, and is read again at SIGHUP.
     """
     async with AsyncExitStack() as stack:
-        kube = await stack.enter_async_context(Kube.connect(configuration.kubeconfig))
+        connected = Kube.connect(
+            configuration.kubeconfig, unacknowledged_seconds=UNACKNOWLEDGED_SECONDS
+        )
+        kube = await stack.enter_async_context(connected)
         await _Extender(configuration, kube, stack).run(path)
 
 

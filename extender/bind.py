@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 # and there is time to hand the call on to the leader and its answer back (``forward.SECONDS``).
 ANSWER_SECONDS: Final = 4.6
 WRITE_SECONDS: Final = 3.0
+# A network that comes back must not deliver a write that was sent into it long ago. The kernel
+# counts from when it first sends something again, up to a second after the first time: so it
+# delivers nothing any more once a write's whole time is over.
+UNACKNOWLEDGED_SECONDS: Final = WRITE_SECONDS - 1.0
 READ_SECONDS: Final = 0.75
 # With less than that left a write is not begun: its outcome would only too often be unknown.
 LEAST_WRITE_SECONDS: Final = 1.0

@@ -18,6 +18,7 @@ from gpushare.ledger import Ledger
 from gpushare.objects import Pod
 from gpushare.placement import cards as placement
 from gpushare.placement import verdict
+from gpushare.placement.cards import Room
 from gpushare.placement.expected import Expected
 from gpushare.placement.index import Index, Verdicts
 from gpushare.placement.rank import Policies
@@ -126,7 +127,8 @@ class Choices:
 
         A pod's own reserves do not count, nor claims below its ``priority``; None counts them all.
         """
-        return self._decide(node, self._look(node, pod_uid, priority), request)
+        look = self._look(node, pod_uid, priority)
+        return verdict.decide(look, request, self.policies, self._unit_mib, node)
 
     def request_of(self, pod: Pod) -> Request:
         """What the pod asks for; RequestError for what this configuration can grant nowhere."""
@@ -138,15 +140,12 @@ class Choices:
             look = self._look(node)
             if look.room is not None:  # it may be gone for good
                 self._looks[node] = look
-        return self._decide(node, look, request)
+        return verdict.decide(look, request, self.policies, self._unit_mib, node)
 
     def _look(self, node: str, pod_uid: str = "", priority: int | None = None) -> Look:
         account = self._ledger.account(node, besides=pod_uid, priority=priority)
         closed, taken = self._closed.get(node), self._expected.taken(node)
         return verdict.look(account, closed, self._unit_mib, taken)
-
-    def _decide(self, node: str, look: Look, request: Request) -> Verdict:
-        return verdict.decide(look, request, self.policies, self._unit_mib, node)
 
     def _verdicts(self, request: Request, pod: Pod, now: float) -> Verdicts:
         self._expected.expire(now)
@@ -172,8 +171,11 @@ class Choices:
         account = self._ledger.account(node, priority=pod.priority)
         if account is None:
             return
-        policy = self.policies.card
-        cards = placement.choose(account, request, policy, self._expected.taken(node))
+        look = self._looks.get(node)
+        room = look.room if look is not None else None
+        if room is None or room.account is not account:
+            room = Room(account, self._expected.taken(node))
+        cards = placement.choose_in(room, request, self.policies.card)
         if cards is not None:
             uuids = tuple(card.uuid for card in cards)
             self._expected.expect(pod.uid, node, uuids, request, now)

@@ -82,14 +82,14 @@ def best_of(
     """
     found: list[str] = []
     later: list[str] = []
-    prompt, is_all, is_any_prompt = verdicts.prompt, True, False
-    for place, name in enumerate(verdicts.names):
+    is_all, is_any_prompt = True, False
+    for is_late, _, _, name in verdicts.ranks:
         if name not in asked:
             continue
-        if len(found) == most or (place >= prompt and is_any_prompt):
+        if len(found) == most or (is_late and is_any_prompt):
             is_all = False
             break
-        is_any_prompt |= place < prompt
+        is_any_prompt |= not is_late
         (later if name in last else found).append(name)
     found += sorted(later, key=last.__getitem__)
     return found[:most], is_all and len(found) <= most

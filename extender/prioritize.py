@@ -6,6 +6,7 @@ totals by chance (schedule_one.go, prioritizeNodes and selectHost). So how much 
 chosen here, for each pod: docs/scheduling.md.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -37,7 +38,7 @@ def in_order(
     if len(asked) * FEW < len(fits):
         fitting = [rank[3] for rank in sorted(fits[name] for name in asked if name in fits)]
     else:
-        fitting = [name for name in verdicts.names if name in asked]
+        fitting = [name for _, _, _, name in verdicts.ranks if name in asked]
     order = fitting
     if last:
         order = [name for name in fitting if name not in last]
@@ -63,14 +64,19 @@ def weighing(
     It is what the node's policy gives the utilisation of the pod's cards, and for the best node one
     more. Equal nodes have equal scores: kube-scheduler is to choose between them.
     """
-    fits = verdicts.fits
-    found = []
-    for name in order:
-        rank = fits.get(name)
+
+    def below_zero(name: str) -> int:
+        rank = verdicts.fits.get(name)
         if rank is None or rank[0] or name in last:
-            found.append(0)
-        else:
-            found.append(int(0.5 - rank[1]))
+            return 0
+        return -int(0.5 - rank[1])
+
+    # They only fall along the order: its steps are looked for, not every node.
+    found: list[int] = []
+    while len(found) < len(order):
+        score = below_zero(order[len(found)])
+        end = bisect_right(order, score, lo=len(found), key=below_zero)
+        found += [-score] * (end - len(found))
     if found:
         found[0] += FOR_THE_BEST
     return found

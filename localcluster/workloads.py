@@ -130,14 +130,23 @@ class Workloads:
     def delete_all(self, *, seconds: float = 60) -> None:
         """Delete every pod, with what would make it again."""
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
-        with self.cluster.api() as api:
-            api.request("DELETE", path, {"propagationPolicy": "Background"})
-            api.request("DELETE", self._path() + "?gracePeriodSeconds=1")
+
+        def unanswered() -> str | None:  # many pods take longer than an answer is waited for
+            try:
+                with self.cluster.api() as api:
+                    api.request("DELETE", path, {"propagationPolicy": "Background"})
+                    api.request("DELETE", self._path() + "?gracePeriodSeconds=1")
+            except ApiError as problem:
+                if problem.status:
+                    raise
+                return str(problem)
+            return None
 
         def left() -> str | None:
             names = [each["metadata"]["name"] for each in self.all()]
             return ", ".join(names) or None
 
+        wait_until("all pods to be deleted", unanswered, seconds=seconds)
         wait_until("no pod left", left, seconds=seconds)
 
     def wait_gone(self, *names: str, seconds: float = 40) -> None:

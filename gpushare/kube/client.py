@@ -38,6 +38,7 @@ from gpushare.errors import (
 )
 from gpushare.kube.body import Body
 from gpushare.kube.configuration import configured
+from gpushare.kube.sockets import forgetting
 from gpushare.objects import Node, Pod, PodCondition
 
 REQUEST_SECONDS: Final = 10.0
@@ -128,11 +129,14 @@ class Kube:
         *,
         context: str | None = None,
         as_kubectl: bool = False,
+        unacknowledged_seconds: float | None = None,
     ) -> AsyncIterator[Self]:
         """Use ``kubeconfig``, else the pod's own ServiceAccount, else the usual kubeconfig.
 
         ``context`` names one of the kubeconfig's; ``as_kubectl`` takes the usual kubeconfig before
-        the ServiceAccount. Raises SettingsError where none can be used.
+        the ServiceAccount. What the API server's machine, or a proxy, has not acknowledged
+        ``unacknowledged_seconds`` after it was sent is not delivered later (on Linux). Raises
+        SettingsError where none can be used.
         """
         settings, namespace = await configured(kubeconfig, context, as_kubectl=as_kubectl)
         try:
@@ -143,8 +147,10 @@ class Kube:
             ) from err
         async with made as api:
             tls = api.rest_client.ssl_context
+            limit = unacknowledged_seconds
+            sockets = None if limit is None else forgetting(limit)
             async with aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=tls),
+                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=tls, socket_factory=sockets),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_LINE_BYTES,
                 # Compressing costs the API server more than sending.

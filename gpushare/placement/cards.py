@@ -92,7 +92,12 @@ def choose(
     ``policy`` holds where the pod has no wish of its own. The same state always gives the same
     answer. ``taken`` is as in Room.
     """
-    chosen = pick(Room(account, taken), request, policy)
+    return choose_in(Room(account, taken), request, policy)
+
+
+def choose_in(room: Room, request: Request, policy: CardPolicy) -> tuple[Card, ...] | None:
+    """The same where the room of a node is known already."""
+    chosen = pick(room, request, policy)
     if chosen is None:
         return None
     return tuple(sorted((place.card for place in chosen), key=lambda card: card.index))

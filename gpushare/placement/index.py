@@ -4,7 +4,7 @@ Requests that want the same (a class) have the same verdict everywhere, so a cal
 that have changed since the last one of its class, and the names in the call.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -24,13 +24,12 @@ _Class = tuple[int, int, bool, Wishes]
 
 
 class Verdicts:
-    """``fits`` and ``refused`` by node, and in ``names`` those that fit, best first.
+    """``fits`` and ``refused`` by node, and the ``ranks`` of those that fit, best first.
 
-    Of ``names`` the first ``prompt`` fit also if all comes true that is expected elsewhere. A node
-    in neither ``fits`` nor ``refused`` has no cards.
+    A node in neither ``fits`` nor ``refused`` has no cards.
     """
 
-    __slots__ = ("_ranks", "fits", "names", "refused", "seen")
+    __slots__ = ("fits", "ranks", "refused", "seen")
 
     def __init__(self, seen: int, verdicts: Iterable[tuple[str, Verdict]]) -> None:
         self.seen = seen
@@ -41,12 +40,7 @@ class Verdicts:
                 self.fits[name] = verdict
             elif verdict is not NO_CARDS:
                 self.refused[name] = verdict
-        self._ranks = sorted(self.fits.values())
-        self.names = [rank[3] for rank in self._ranks]  # beside them: it is looked through often
-
-    @property
-    def prompt(self) -> int:
-        return bisect_left(self._ranks, (1,))
+        self.ranks = sorted(self.fits.values())
 
     def put(self, name: str, verdict: Verdict) -> None:
         """Replace what was decided about one node."""
@@ -54,14 +48,11 @@ class Verdicts:
         if before == verdict:
             return
         if before is not None:
-            place = bisect_left(self._ranks, before)
-            del self._ranks[place], self.names[place], self.fits[name]
+            del self.ranks[bisect_left(self.ranks, before)], self.fits[name]
         self.refused.pop(name, None)
         if isinstance(verdict, tuple):
             self.fits[name] = verdict
-            place = bisect_left(self._ranks, verdict)
-            self._ranks.insert(place, verdict)
-            self.names.insert(place, name)
+            insort(self.ranks, verdict)
         elif verdict is not NO_CARDS:
             self.refused[name] = verdict
 
@@ -69,7 +60,7 @@ class Verdicts:
         """A copy in which ``others`` are decided otherwise."""
         made = Verdicts(self.seen, ())
         made.fits, made.refused = dict(self.fits), dict(self.refused)
-        made._ranks, made.names = list(self._ranks), list(self.names)
+        made.ranks = list(self.ranks)
         for name, verdict in others.items():
             made.put(name, verdict)
         return made

@@ -109,7 +109,7 @@ class Cluster:
         """
         request = verdict.request_of(pod, self.policies)
         asked = requests_of(pod)
-        for name in self._index.of(request).names:
+        for _, _, _, name in self._index.of(request).ranks:
             if self._why_kept_off(pod, asked, name):
                 continue
             chosen = cards.choose(self._account(name), request, self.policies.card)

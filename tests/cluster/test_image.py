@@ -8,9 +8,11 @@ import os
 import re
 import signal
 import subprocess
+import time
 import tomllib
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -172,6 +174,35 @@ def test_shares_stay_what_they_are_while_each_program_is_killed_and_comes_back(
         "after": before["stays"],
         **before,
     }
+
+
+def test_an_extender_that_hangs_is_killed_by_the_kubelet_and_comes_back(
+    shipped: Gpushare, figures: Callable[[str], None]
+) -> None:
+    def restarts() -> int:
+        (found,) = pods_of(shipped, EXTENDER)
+        return found["status"]["containerStatuses"][0]["restartCount"]
+
+    (found,) = pods_of(shipped, EXTENDER)
+    before, began = restarts(), time.monotonic()
+    os.kill(first_process(found["metadata"]["uid"], "gpushare-extender"), signal.SIGSTOP)
+    wait_until(
+        "the kubelet to start it again",
+        lambda: None if restarts() > before else "it has not been",
+        seconds=25,  # 15, and what the kubelet takes to kill it and to tell
+    )
+    figures(f"an extender that hung was started again after {time.monotonic() - began:.1f} s")
+    shipped.wait_ready()
+
+
+def first_process(uid: str, command: str) -> int:
+    """The process of a pod that runs a command, as this machine numbers it."""
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            is_its = uid in (each / "cgroup").read_text().replace("_", "-")
+            if is_its and command in (each / "cmdline").read_text():
+                return int(each.name)
+    raise AssertionError(f"no process of pod {uid} runs {command}")
 
 
 def test_the_rights_of_the_documentation_are_enough_and_a_missing_one_is_named(

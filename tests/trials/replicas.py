@@ -203,7 +203,8 @@ class Trial:
             self._cpu_only(how, min(TURN_SECONDS * waiting, most) + SLACK_SECONDS)
         finally:
             kubelet.cancel()
-            self.seats.go_on(seat)
+            with suppress(LocalClusterError):  # it was killed, and comes again by itself
+                self.seats.go_on(seat)
         self._wait_bound(names, waiting, BOUND_SECONDS)
         self._delete_all()
 

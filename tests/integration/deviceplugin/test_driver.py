@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.driver import PhysicalCard
-from deviceplugin.health import State
+from deviceplugin.health import HealthReason, State
 from deviceplugin.inventory import Terms, survey
 from deviceplugin.state import Kept, Saved, decode, encode
 from localcluster.nvml import SONAME, CardSpec, write_state
@@ -200,7 +200,7 @@ async def test_what_a_card_owes_it_owes_after_a_restart(
     assert time.monotonic() - began > 1.0
     program.end()
     kept = decode((folder / "state" / "state.json").read_bytes())
-    assert kept.healths == {"GPU-b": Kept(State.HEALTHY, "", illnesses=2)}
+    assert kept.healths == {"GPU-b": Kept(State.HEALTHY, "", illnesses=2, reason=HealthReason.NONE)}
 
 
 async def test_pods_of_the_old_memory_unit_keep_the_node_to_themselves_over_a_restart(

@@ -1,15 +1,20 @@
 """The whole program with its file and its signals, with the API server away."""
 
+import ctypes
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 import yaml
 
+from extender.bind import WRITE_SECONDS
 from localcluster.wait import wait_until
 from tests.metrics_table import differences, rows
 
@@ -19,16 +24,19 @@ NOBODY = {
     "apiVersion": "v1",
     "kind": "Config",
     "current-context": "c",
-    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
     "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
     "users": [{"name": "u", "user": {}}],
 }
 
 
+PIDFD_GETFD = 438
+
+
 class Program:
-    def __init__(self, folder, deciding, reading):
+    def __init__(self, folder, deciding, reading, server="http://127.0.0.1:9"):
         self.folder, self.deciding, self.reading = folder, deciding, reading
-        (folder / "kubeconfig").write_text(yaml.safe_dump(NOBODY))
+        kubeconfig = {**NOBODY, "clusters": [{"name": "c", "cluster": {"server": server}}]}
+        (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
         self.configure()
         with (folder / "log").open("w") as log:
             flag = f"--config={folder / 'extender.yaml'}"
@@ -109,3 +117,51 @@ def test_the_table_of_metrics_has_what_a_running_extender_shows_and_nothing_else
     status, text = page(program.deciding, "/metrics")
     assert status == 200
     assert differences(text, rows("Extender")) == []
+
+
+def sockets_to(pid, port):
+    """Our own handles of a process's connections to a port."""
+    process, take = os.pidfd_open(pid), ctypes.CDLL(None, use_errno=True).syscall
+    try:
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            handle = take(PIDFD_GETFD, process, int(each.name), 0)
+            if handle < 0:
+                continue  # it was closed just now
+            try:
+                found = socket.socket(fileno=handle)
+            except OSError:  # no socket
+                os.close(handle)
+                continue
+            with found:
+                if found.family == socket.AF_INET and has_peer(found, port):
+                    yield found
+    finally:
+        os.close(process)
+
+
+def has_peer(found, port):
+    try:
+        return found.getpeername()[1] == port
+    except OSError:
+        return False
+
+
+def test_what_it_sends_the_api_server_is_not_delivered_after_a_writes_time(
+    tmp_path, unused_tcp_port_factory
+):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        port = server.getsockname()[1]
+        ports = unused_tcp_port_factory(), unused_tcp_port_factory()
+        program = Program(tmp_path, *ports, f"http://127.0.0.1:{port}")
+        try:
+            with server.accept()[0]:
+                limits = [
+                    found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                    for found in sockets_to(program.process.pid, port)
+                ]
+        finally:
+            program.process.kill()
+            program.process.wait()
+    assert limits
+    assert all(0 < each < WRITE_SECONDS * 1000 for each in limits)

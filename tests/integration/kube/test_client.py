@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import shutil
+import sys
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from gpushare.errors import (
 )
 from gpushare.kube.client import Kube, pods
 from gpushare.objects import PodCondition
+from localcluster.run import run
 from tests.builders import pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, kubeconfig, reset, status, text
 
@@ -306,3 +308,10 @@ async def test_the_environments_proxy_is_used_but_for_what_it_excepts(
     assert [path for _, path, _, _ in door.asked] == (
         [] if excepted else ["/api/v1/namespaces/default/pods/a"]
     )
+
+
+def test_what_was_sent_into_a_cut_network_is_not_delivered_when_it_comes_back():
+    argv = [sys.executable, "-m", "tests.integration.kube.cut_off", "0.5"]
+    found = msgspec.json.decode(run(["unshare", "--net", *argv], seconds=60))
+    assert found["asked"] == ["GET", "GET"]
+    assert found["let_go_after"] is not None

@@ -13,6 +13,7 @@ from deviceplugin.health import (
     WELL,
     CardHealth,
     Finding,
+    HealthReason,
     State,
     after,
     finding_of,
@@ -21,8 +22,8 @@ from deviceplugin.health import (
 )
 
 RECOVER = 60.0
-DEFINITE = Finding("GPU is lost", is_definite=True)
-HICCUP = Finding("Unknown Error")
+DEFINITE = Finding("GPU is lost", is_definite=True, reason=HealthReason.LOST)
+HICCUP = Finding("Unknown Error", reason=HealthReason.UNREADABLE)
 GONE = Finding("no longer shown", is_definite=True, is_gone=True)
 findings = st.sampled_from([WELL, WELL, HICCUP, DEFINITE, GONE])
 histories = st.lists(st.tuples(findings, st.floats(0.0, 200.0)), max_size=60)
@@ -153,7 +154,9 @@ def test_an_applications_fault_is_not_the_cards(xid: int) -> None:
 def test_the_drivers_advice_is_told_in_words(action: int) -> None:
     shown = PhysicalCard("GPU-0", 0, "m", 1, recovery_action=action)
     advice = ACTIONS.get(action, "take recovery action 99")
-    assert finding_of(shown) == Finding(f"the driver advises to {advice}", is_definite=True)
+    assert finding_of(shown) == Finding(
+        f"the driver advises to {advice}", is_definite=True, reason=HealthReason.ADVICE
+    )
     assert finding_of_xid(13, action).why == f"XID 13: the driver advises to {advice}"
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deviceplugin.devices import device_id, parse_device_id
 from deviceplugin.driver import PhysicalCard, UnreadableCard
-from deviceplugin.health import WELL, Finding
+from deviceplugin.health import WELL, Finding, HealthReason
 from deviceplugin.inventory import BY_DRIVER, Terms, restored, survey
 from gpushare.cards import Inventory
 from tests.fakes.driver import card
@@ -48,14 +48,16 @@ def test_a_card_that_is_gone_keeps_its_place_and_others_are_untouched() -> None:
     assert gone.inventory == before
     assert gone.findings[card(0).uuid] == WELL
     assert gone.findings[card(1).uuid] == Finding(
-        "the driver no longer shows it", is_definite=True, is_gone=True
+        "the driver no longer shows it", is_definite=True, is_gone=True, reason=HealthReason.GONE
     )
 
 
 def test_a_card_that_cannot_tell_its_uuid_is_taken_for_the_one_that_is_missing() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     lost = survey(before, [card(0), UnreadableCard(1, "", "GPU is lost", True)], TERMS)
-    assert lost.findings[card(1).uuid] == Finding("GPU is lost", is_definite=True)
+    assert lost.findings[card(1).uuid] == Finding(
+        "GPU is lost", is_definite=True, reason=HealthReason.LOST
+    )
     assert not lost.unlisted
 
 

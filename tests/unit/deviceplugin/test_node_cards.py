@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from prometheus_client.samples import Sample
 
-from deviceplugin.driver import CardEvent, Seen, UnreadableCard
+from deviceplugin.driver import CardEvent, PhysicalCard, Seen, UnreadableCard
 from deviceplugin.errors import Reason
 from deviceplugin.inventory import Terms, survey
 from deviceplugin.node_cards import NodeCards
@@ -308,6 +310,46 @@ def test_a_card_in_mig_mode_is_not_offered_by_a_plugin_that_starts_before_the_dr
     assert not later.cards.notices
     later.show(FIRST, SECOND)
     assert later.offered == [True, True]
+
+
+SILENT = UnreadableCard(1, SECOND.uuid, "no answer", is_silent=True)
+BROKEN = replace(SECOND, rows_failed=True)
+
+
+@pytest.mark.parametrize(
+    ("shown", "xid", "state", "reason"),
+    [
+        (SECOND, 119, "recovering", "xid"),
+        (replace(SECOND, recovery_action=1), 0, "unhealthy", "advice"),
+        (BROKEN, 0, "unhealthy", "rows"),
+        (lost(), 0, "unhealthy", "lost"),
+        (hiccup(), 0, "suspect", "unreadable"),
+        (SILENT, 0, "suspect", "silent"),
+        (None, 0, "gone", "gone"),
+        (replace(SECOND, is_mig=True), 0, "mig", ""),
+    ],
+)
+def test_the_metric_has_each_cards_state_with_the_reason_for_it(
+    node: Node, shown: Seen | None, xid: int, state: str, reason: str
+) -> None:
+    node.show(*(card for card in (FIRST, shown) if card), xid=CardEvent(SECOND.uuid, xid))
+    assert metric(SECOND) == {(state, reason)}
+    assert metric(FIRST) == {("healthy", "")}
+    node.show(FIRST, SECOND)
+    if state == "unhealthy":
+        assert metric(SECOND) == {("recovering", reason)}
+    node.show(FIRST, SECOND, after=2 * WAIT)
+    assert metric(SECOND) == {("healthy", "")}
+    assert len(series(SECOND)) == 6, "one for each state, none is left of before"
+
+
+def series(card: PhysicalCard) -> list[Sample]:
+    (family,) = (f for f in REGISTRY.collect() if f.name == "gpushare_deviceplugin_card_state")
+    return [sample for sample in family.samples if sample.labels["card"] == card.uuid]
+
+
+def metric(card: PhysicalCard) -> set[tuple[str, str]]:
+    return {(s.labels["state"], s.labels["reason"]) for s in series(card) if s.value}
 
 
 def test_a_silent_driver_holds_all_cards_and_leaves_their_health_alone(node: Node) -> None:

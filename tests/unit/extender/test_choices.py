@@ -437,8 +437,7 @@ class Remembering(RuleBasedStateMachine):
         verdicts = self.remembered(which)
         fresh = Verdicts(0, [(name, self.choices.verdict(name, which)) for name in NAMES])
         assert verdicts.fits == fresh.fits
-        assert verdicts.names == fresh.names
-        assert verdicts.prompt == fresh.prompt
+        assert verdicts.ranks == fresh.ranks
         assert verdicts.refused == fresh.refused
 
     @invariant()

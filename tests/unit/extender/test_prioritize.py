@@ -155,7 +155,8 @@ def test_weighed_scores_follow_the_order_and_the_best_stands_alone(pairs, asked)
     last = dict.fromkeys(NAMES[:2], 1)
     order = in_order(asked, verdicts, last)
     scores = weighing(order, verdicts, last)
+    each = [weighing([name], verdicts, last)[0] - 1 for name in order]  # as if it were the best
+    assert scores == [score + (not place) for place, score in enumerate(each)]
     assert scores == sorted(scores, reverse=True)
-    assert len(scores) == len(order)
     assert all(0 <= score <= 11 for score in scores)
     assert scores[:1] not in [[score] for score in scores[1:]]

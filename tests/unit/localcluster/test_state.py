@@ -21,14 +21,15 @@ def test_a_strange_name_is_refused_with_what_was_wanted(name: str) -> None:
 
 
 def test_names_on_the_machine_follow_from_the_folder_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path_factory.mktemp("s")  # a socket's path must be short
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     one, again, other = (StateFolder.of(name) for name in ("one", "one", "other"))
     assert one.link_prefix == again.link_prefix != other.link_prefix
     assert one.cgroup == again.cgroup != other.cgroup
     assert len(f"{one.link_prefix}v16") <= 15  # the kernel's limit
-    assert one.path == tmp_path.resolve() / "gpushare" / "localcluster" / "one"
+    assert one.path == folder.resolve() / "gpushare" / "localcluster" / "one"
 
 
 def test_a_folder_too_long_for_its_socket_is_refused(
