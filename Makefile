@@ -29,7 +29,7 @@ down: setup  ## take it down again, and what a demo or test run may have left
 	@$(RUN) python -m localcluster down --all
 
 test: setup  ## all tests; those on a cluster need root on Linux
-	$(RUN) pytest -n 2 --dist loadgroup
+	$(RUN) pytest -n 2
 
 trials: setup  ## whose card each container got, faults of the API server, replicas that go, 14 minutes (root, Linux)
 	$(RUN) python -m tests.trials
@@ -37,7 +37,7 @@ trials: setup  ## whose card each container got, faults of the API server, repli
 	$(RUN) python -m tests.trials.replicas
 
 soak: setup  ## the same and all cases of the tests for two hours, and whether programs grow
-	GPUSHARE_LONG=1 $(RUN) pytest -n 2 --dist loadgroup
+	GPUSHARE_LONG=1 $(RUN) pytest -n 2
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials --churn 60
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from deviceplugin import metrics
 from deviceplugin.driver import CardEvent, PhysicalCard, Seen
@@ -102,7 +103,11 @@ class CardStates:
             self._healths[uuid] = CardHealth(since=self._clock.monotonic())
         for event in events:
             if event.xid and event.uuid in found.findings.keys() - mig:
-                self._judge(event.uuid, finding_of_xid(event.xid, advice.get(event.uuid)))
+                looked = found.findings[event.uuid]
+                told = finding_of_xid(event.xid, advice.get(event.uuid))
+                if told.why and looked.reason is HealthReason.SILENT:
+                    told = replace(told, why=f"XID {event.xid}, and {looked.why}")
+                self._judge(event.uuid, told)
         for uuid, finding in found.findings.items():
             if uuid not in mig:
                 self._judge(uuid, finding)

@@ -11,7 +11,7 @@ from typing import Final
 
 from gpushare.contract import EXTENDER_PORT
 
-SECONDS: Final = 2.5  # the kubelet gives up after 3 s, and hears nothing then of why
+SECONDS: Final = 3.0
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from gpushare.errors import UNDECODABLE, ApiError, GpushareError
+from gpushare.errors import UNDECODABLE, ApiError, GpushareError, SettingsError
 from gpusharectl.exits import Ending
 
 # name: where it is; the listing's own line is the first of its docstring.
@@ -47,6 +47,9 @@ class _Commands(click.Group):
             raise Ending(err) from err
         except UNDECODABLE as err:
             raise Ending(ApiError(f"the cluster answers what cannot be read: {err}")) from err
+        except UnicodeEncodeError as err:  # what was typed is passed on as it is, whatever it is
+            text = f"{err.object!r:.200} has bytes that are no text in your locale's encoding"
+            raise Ending(SettingsError(text)) from err
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

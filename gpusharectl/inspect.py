@@ -134,7 +134,8 @@ class _Screen:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        if self._again and self._console.is_terminal and self._output in {None, "wide"}:
+        is_screen = self._console.is_terminal and not self._console.is_dumb_terminal
+        if self._again and is_screen and self._output in {None, "wide"}:
             self._live = self._stack.enter_context(
                 Live(console=self._console, screen=True, auto_refresh=False)
             )

@@ -1,8 +1,9 @@
-"""What a program is started with and may be bad: its streams, their encoding, a home folder."""
+"""What a program is started with and may be bad: streams, their encoding and size, a home."""
 
 import codecs
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from gpusharectl.exits import NO, USAGE
 from gpusharectl.printable import printable
 
 _OF_OUTPUT: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+_SIZE: Final = re.compile("[1-9][0-9]{0,3}")
 _PLAIN: Final = "plain signs"
 # What a bar is drawn with, where the terminal's encoding has no such signs.
 _SIGNS: Final = {
@@ -27,6 +29,9 @@ def run(program: Callable[[], object]) -> None:
     codecs.register_error(_PLAIN, _in_plain_signs)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors=_PLAIN)  # type: ignore[union-attr] # nothing has put others there
+    for name in ("COLUMNS", "LINES"):
+        if not _SIZE.fullmatch(os.environ.get(name, "1")):
+            del os.environ[name]  # rich would draw nothing in 0 columns
     try:
         Path.home()
     except RuntimeError:  # the client library asks for it and does without

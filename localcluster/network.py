@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -133,7 +134,8 @@ def service_rules(plan: NetworkPlan) -> str:
 
 def links(state: StateFolder) -> list[str]:
     """Return the cluster's interfaces that are on the host now."""
-    names = [each.name for each in Path("/sys/class/net").iterdir()]
+    # Not /sys/class/net: that shows the network namespace in which /sys was mounted.
+    names = [name for _, name in socket.if_nameindex()]
     return sorted(each for each in names if each.startswith(state.link_prefix))
 
 

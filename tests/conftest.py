@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
 
 from localcluster.errors import HostError
 from localcluster.nvml import build
 from tests.needs import need, prepare
+from tests.schedule import ByCluster
 
 MEASURED = "measured"
 
@@ -23,6 +25,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any machine")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByCluster:
+    return ByCluster(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -409,12 +409,12 @@ class Kube:
     async def bearer(self) -> str:
         """The header that says who we are, empty where a certificate says it.
 
-        The library reads a token anew each minute. SettingsError for what no header can have.
+        The library reads a token anew each minute. Unreachable for what no header can have.
         """
         found = (await self._settings.auth_settings()).get("BearerToken")
         value: str = (found["value"] or "").strip() if found else ""  # a file ends with a newline
         if not value.isprintable():
-            raise SettingsError("the token that says who we are has a line break or the like in it")
+            raise Unreachable("the token that says who we are has a line break or the like in it")
         return value
 
 

@@ -1,5 +1,6 @@
 """Clusters that tests and trials bring up, whatever a killed run has left of them."""
 
+import fcntl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Final
 from localcluster import teardown
 from localcluster.build import Progress
 from localcluster.cluster import Cluster
+from localcluster.errors import UsageError
 from localcluster.gpushare import (
     SCHEDULER_CONFIG,
     Gpushare,
@@ -15,10 +17,27 @@ from localcluster.gpushare import (
     control_plane_node,
 )
 from localcluster.specs import NodeSpec, PaperNode
-from localcluster.state import StateFolder
+from localcluster.state import StateFolder, state_root
 
 TESTS: Final = "gpushare-tests"
 TRIALS: Final = "gpushare-trials"
+
+
+@contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Have something that only one run can have; a run that was killed has it no more.
+
+    Raises UsageError where another run has it.
+    """
+    path = state_root() / f".{what}.run"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            text = f"another run of tests or trials has {what}: wait for its end"
+            raise UsageError(text) from problem
+        yield
 
 
 @contextmanager
@@ -32,19 +51,20 @@ def fresh(
     progress: Progress = print,
 ) -> Iterator[Cluster]:
     """Bring a cluster up in the place of one of its name that is still there; gone afterwards."""
-    teardown.down(StateFolder.of(name))
-    cluster = Cluster.up(
-        nodes,
-        paper_nodes,
-        name=name,
-        scheduler_config=scheduler_config,
-        archives=archives,
-        progress=progress,
-    )
-    try:
-        yield cluster
-    finally:
-        cluster.down()
+    with alone(name):
+        teardown.down(StateFolder.of(name))
+        cluster = Cluster.up(
+            nodes,
+            paper_nodes,
+            name=name,
+            scheduler_config=scheduler_config,
+            archives=archives,
+            progress=progress,
+        )
+        try:
+            yield cluster
+        finally:
+            cluster.down()
 
 
 @contextmanager
@@ -52,11 +72,12 @@ def with_extender_on_host(
     nodes: Sequence[NodeSpec] = (), *, name: str, progress: Progress = print
 ) -> Iterator[Cluster]:
     """Bring a cluster up whose extender is run by hand: one at a time has the host's port."""
-    for each in (TESTS, TRIALS):
-        teardown.down(StateFolder.of(each))
-    check_port()
-    with fresh(nodes, name=name, progress=progress) as cluster:
-        yield cluster
+    with alone("extender-on-host"):
+        for each in (TESTS, TRIALS):
+            teardown.down(StateFolder.of(each))
+        check_port()
+        with fresh(nodes, name=name, progress=progress) as cluster:
+            yield cluster
 
 
 @contextmanager

@@ -20,14 +20,7 @@ WHOLE = "whole"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip where a cluster cannot be: only for want of root or Linux, never for a failure.
-
-    Of two processes one has all tests of the shared cluster, the other those with their own.
-    """
-    for item in items:
-        if item.get_closest_marker("cluster"):
-            is_shared = "cluster" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("shared" if is_shared else "own"))
+    """Skip where a cluster cannot be: only for want of root or Linux, never for a failure."""
     if platform.system() == "Linux" and os.geteuid() == 0:
         return
     why = "needs root on Linux for namespaces and cgroups: run the tests as root"

@@ -50,5 +50,11 @@ def beyond(name: str, units: int) -> dict[str, Any]:
     return described
 
 
+def renamed(described: dict[str, Any], suffix: str) -> dict[str, Any]:
+    """Describe the same pod under a name of its own."""
+    metadata = described["metadata"]
+    return {**described, "metadata": {**metadata, "name": f"{metadata['name']}-{suffix}"}}
+
+
 def _quick(spec: dict[str, Any]) -> dict[str, Any]:
     return {"terminationGracePeriodSeconds": 1, "restartPolicy": "Never", **spec}

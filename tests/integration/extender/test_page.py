@@ -240,7 +240,7 @@ def test_when_the_extender_goes_the_page_says_so_and_goes_on_by_itself(page, sta
     stage.bind("meanwhile", "t4-01", 0, 10)
     stage.open()
     page.wait("the page to be live", lambda: page.state == "live")
-    assert "default/meanwhile" in page.shares
+    page.wait("what came meanwhile", lambda: "default/meanwhile" in page.shares)
     assert page.is_the_first
     page.complaints()  # that nobody answered for a while
 
@@ -260,7 +260,7 @@ def test_a_tab_that_nobody_looks_at_leaves_its_place_to_others(page, stage):
     stage.bind("meanwhile", "t4-01", 0, 10)
     page.run("window.isAway = false; document.dispatchEvent(new Event('visibilitychange'));")
     page.wait("the page to be live", lambda: page.state == "live")
-    assert "default/meanwhile" in page.shares
+    page.wait("what came meanwhile", lambda: "default/meanwhile" in page.shares)
 
 
 def test_a_thousand_nodes_are_as_easy_to_use_as_ten(driver, stage, capsys):

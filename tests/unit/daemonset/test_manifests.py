@@ -282,8 +282,10 @@ def test_probes_knock_where_the_programs_answer(render, folder, probe):
     assert container[probe]["httpGet"]["host"] == listen.host
 
 
-@pytest.mark.parametrize("folder", [BASE, SECOND])
-def test_an_extender_that_hangs_is_ended_soon_and_one_that_is_busy_or_starts_is_not(render, folder):
+@pytest.mark.parametrize(("folder", "seconds"), [(BASE, 15), (SECOND, 22)])
+def test_an_extender_that_hangs_is_ended_soon_and_one_that_is_busy_or_starts_is_not(
+    render, folder, seconds
+):
     objects = render(folder)
     alive, start = (
         {"initialDelaySeconds": 0, **objects.container("extender")[name]}
@@ -292,7 +294,7 @@ def test_an_extender_that_hangs_is_ended_soon_and_one_that_is_busy_or_starts_is_
     period, asked = alive["periodSeconds"], alive["timeoutSeconds"]
     others = period * (alive["failureThreshold"] - 1)
     at_most = period + others + asked + alive["terminationGracePeriodSeconds"]
-    assert at_most <= 15, "docs/troubleshooting.md says so"
+    assert at_most <= seconds, "docs/troubleshooting.md says so"
     assert others + asked >= 8, "the longest pause that was ever measured is far below"
     assert start["periodSeconds"] * start["failureThreshold"] >= 60
     if "exec" in alive:

@@ -135,7 +135,7 @@ async def test_an_xid_of_a_card_that_hangs_is_judged_by_the_catalogue(hangs: Fak
         hangs.hang(1)
         hangs.happens(SECOND.uuid, 119)
         await watched.until(lambda: watched.offered == [True, False])
-        assert "XID 119" in watched.why_ill(SECOND)
+        assert "XID 119, and the driver does not answer" in watched.why_ill(SECOND)
         hangs.let_go(1)
 
 

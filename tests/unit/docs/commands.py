@@ -7,7 +7,7 @@ from typing import Final
 READS: Final = re.compile(
     r"(?:kubectl (?:-n \S+ )?(?:get|describe|logs) |curl -s http://127\.0\.0\.1:32766/|"
     r"(?:\.venv/bin/)?gpushare (?:inspect|explain|what-if|doctor)\b|"
-    r"\.venv/bin/python -m localcluster (?:logs|kubectl) )(?!.*(?:--watch|--follow)).*"
+    r"\.venv/bin/python -m localcluster (?:logs|kubectl) )(?!.*(?:--watch|--follow| > )).*"
 )
 
 _CHART: Final = "test_helm_installs_changes_and_takes_away_and_leaves_nothing"

@@ -168,6 +168,8 @@ def test_a_node_with_more_taints_to_avoid_than_another_makes_a_difference():
     made = Nodes(50, 16)
     for name in made.names:
         made.cluster.node_changed(with_spec(node(name, 16), taints=(Taint("slow", SOFT),)))
+    made.cluster.node_changed(with_spec(node("n007", 16), taints=(Taint("old", SOFT),)))
+    assert len(made.filter("as many").fitting) == 8
     both = (Taint("slow", SOFT), Taint("old", SOFT))
     made.cluster.node_changed(with_spec(node("n007", 16), taints=both))
     assert made.filter("a").fitting == made.names

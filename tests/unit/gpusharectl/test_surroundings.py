@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
+from tests.integration.kube.apiserver import kubeconfig
 from tests.unit.gpusharectl.test_program import ROOT
 
 # As if nobody knew the user who runs it.
@@ -72,6 +74,21 @@ def test_a_reader_that_has_enough_is_no_error():
 def test_closed_input_and_errors_are_borne(words, code):
     found = run(*words, streams="<&- 2>&-")
     assert (found.returncode, found.stderr) == (code, b"")
+
+
+@pytest.mark.parametrize("columns", ["0", "\u00b2", "1" * 12])
+def test_a_width_that_is_none_hides_nothing(columns):
+    found = run(*PICTURE, COLUMNS=columns, LINES=columns)
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert f"▕large{30 * '█'}".encode() in found.stdout
+
+
+def test_a_name_that_is_no_text_is_a_usage_error(tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(msgspec.json.encode(kubeconfig("http://127.0.0.1:1")))
+    found = run("explain", b"pod/\xff", KUBECONFIG=str(path))
+    assert (found.returncode, found.stderr.count(b"\n")) == (2, 1)
+    assert b"'\\udcff' has bytes that are no text" in found.stderr
 
 
 def test_without_a_home_a_program_says_what_it_lacks(tmp_path):
