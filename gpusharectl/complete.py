@@ -53,6 +53,6 @@ def _named(
     try:
         with redirect_stderr(io.StringIO()):  # the client library talks
             found = asyncio.run(ask())
-    except (GpushareError, TimeoutError, OSError):
+    except (GpushareError, TimeoutError, OSError, UnicodeError):
         return []
     return [CompletionItem(name) for name in sorted(found) if name.startswith(begun)]
