@@ -70,6 +70,18 @@ class PodReport:
 
     async def run(self) -> None:
         """Until cancelled: patch what is due, again until it has landed or the pod is gone."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_cards())
+            tasks.create_task(self._write_what_is_due())
+
+    async def _follow_cards(self) -> None:
+        """Look again when a card may have come whose number has been in an answer."""
+        version = self._cards.version
+        while True:
+            version = await self._cards.changed(version)
+            self._stirred.set()
+
+    async def _write_what_is_due(self) -> None:
         while True:
             self._stirred.clear()
             due = list(self._due())
@@ -129,6 +141,11 @@ class PodReport:
         return ()
 
     def _cards_of(self, entry: Entry) -> frozenset[str]:
+        """UUIDs; none while a number of the older plugin's is of no card that has been seen yet."""
+        found = self._named_by(entry)
+        return frozenset() if any(name.isdigit() for name in found) else found
+
+    def _named_by(self, entry: Entry) -> frozenset[str]:
         try:
             answered = answers.read(entry.answer, self._cards.inventory)
         except PluginError as err:

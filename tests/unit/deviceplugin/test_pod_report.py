@@ -52,12 +52,12 @@ class Node:
         self.api = Api()
         self.watch = NodePods()
         self.specs = Specs(folder)
-        cards = NodeCards(Terms(1024), None)
-        cards.seen([card(0), card(1)])
+        self.cards = NodeCards(Terms(1024), None)
+        self.cards.seen([card(0)])
         self.reports = PodReport(
             kube=self.api,
             pods=self.watch,
-            cards=cards,
+            cards=self.cards,
             checkpoint=CheckpointFile(self.checkpoint),
             specs=self.specs,
             clock=SystemClock(),
@@ -212,8 +212,20 @@ def test_a_file_that_nobody_can_read_reports_nothing_and_ends_nothing(node: Node
     assert list(node.reports._due()) == []
 
 
-def test_the_older_plugins_minor_number_is_understood(node: Node) -> None:
-    running = pod("a", cards=(UUID,), started=True)
-    node.watch.replaced([running])
-    node.holds(running, envs={"NVIDIA_VISIBLE_DEVICES": "1"})
-    assert list(node.reports._due()) == [(running, (card(1).uuid,))]
+async def test_the_older_plugins_minor_number_is_reported_once_its_card_is_known(
+    node: Node,
+) -> None:
+    """A plugin that starts may know the pods before it knows the cards."""
+    old = pod("old", cards=(UUID,), started=True)
+    new = pod("new", cards=(UUID,), started=True)
+    node.watch.replaced([old, new])
+    node.holds(old, envs={"NVIDIA_VISIBLE_DEVICES": "1"})
+    node.reports.started(new.uid, [UUID])
+    async with node.running():
+        await node.api.until(lambda: bool(node.api.written))
+        assert [name for name, _ in node.api.written] == ["new"]
+        node.cards.seen([card(0), card(1)])
+        await node.api.until(lambda: len(node.api.written) > 1)
+    name, annotations = node.api.written[-1]
+    assert name == "old"
+    assert card(1).uuid in annotations[ANNOTATION_RUNNING_ON]
