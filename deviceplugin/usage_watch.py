@@ -6,15 +6,15 @@ daemon, because the driver may block for ever; while one is out no other begins 
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from deviceplugin import metrics
 from deviceplugin.cgroups import pod_uid
-from deviceplugin.driver import ProcessSource
-from deviceplugin.driver_call import CardCalls, DriverCall
+from deviceplugin.driver import ProcessMemory, ProcessSource
+from deviceplugin.driver_call import CardCalls
 from deviceplugin.errors import DriverError
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.node_report import COMPONENT
@@ -28,6 +28,15 @@ log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One card; ``pod_of`` has the processes that are seen here, with None for one of no pod."""
+
+    uuid: str
+    processes: tuple[ProcessMemory, ...] | None
+    pod_of: Mapping[int, str | None]
 
 
 class UsageWatch:
@@ -49,7 +58,8 @@ class UsageWatch:
         self._proc = proc
         self._interval = interval_seconds
         self._overuse = Overuse()
-        self._asked = CardCalls(source.count, source.processes, "usage")
+        self._source = source
+        self._asked = CardCalls(source.count, self._read, "usage")
         self._why_silent = ""
 
     async def run(self) -> None:
@@ -67,20 +77,24 @@ class UsageWatch:
     async def _measure(self) -> Usage:
         try:
             found = await self._asked.results(ANSWER_SECONDS)
-            processes = {uuid: shown for uuid, shown in filter(None, found) if uuid}
-            pids = {process.pid for shown in processes.values() for process in shown or ()}
-            owners = DriverCall(partial(self._owners, pids), "owners")
-            pod_of = await owners.result(ANSWER_SECONDS)
         except DriverError as err:
             if self._why_silent != str(err):
                 log.warning("used memory is not known", extra={"why": str(err)})
             self._why_silent = str(err)
             return tally({}, {}, (), None)
         self._why_silent = ""
+        cards = [card for card in found if card is not None and card.uuid]
+        processes = {card.uuid: card.processes for card in cards}
+        pod_of = {pid: uid for card in cards for pid, uid in card.pod_of.items()}
+        if any(processes.values()) and not pod_of:
+            log.warning("no process on the cards is seen here: the plugin needs hostPID: true")
         return tally(processes, pod_of, self._pods, self._cards.inventory)
 
-    def _owners(self, pids: Collection[int]) -> Mapping[int, str | None]:
-        """Process ID to pod uid, None for a process of no pod; without those that are not seen."""
+    def _read(self, position: int) -> _Reading:
+        uuid, processes = self._source.processes(position)
+        return _Reading(uuid, processes, self._owners(each.pid for each in processes or ()))
+
+    def _owners(self, pids: Iterable[int]) -> Mapping[int, str | None]:
         owners = {}
         for pid in pids:
             try:
@@ -88,8 +102,6 @@ class UsageWatch:
             except OSError:
                 continue  # it has ended since, or it is in no process namespace that we see
             owners[pid] = pod_uid(text)
-        if pids and not owners:
-            log.warning("no process on the cards is seen here: the plugin needs hostPID: true")
         return owners
 
     async def _tell(self, use: PodUse) -> None:
