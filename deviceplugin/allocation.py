@@ -14,7 +14,14 @@ from deviceplugin import answers, cdi, devices, metrics
 from deviceplugin.binding import Binding
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.errors import CheckpointError, KubeletError, NoMatch, PluginError, Refused
+from deviceplugin.errors import (
+    CheckpointError,
+    InvalidRequest,
+    KubeletError,
+    NoMatch,
+    PluginError,
+    Refused,
+)
 from deviceplugin.grant import (
     Grant,
     check_own_variable,
@@ -87,13 +94,13 @@ class Allocations:
     async def allocate(self, device_ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:
         """The answer for one container; an error here fails its pod for good.
 
-        Raises NoMatch, Refused or KubeletError.
+        Raises InvalidRequest, NoMatch, Refused or KubeletError.
         """
         ids = frozenset(device_ids)
         if not ids:
-            raise Refused("Allocate names no devices: nothing is asked for")
+            raise InvalidRequest("Allocate names no devices: nothing is asked for")
         if len(ids) < len(device_ids):
-            raise Refused(
+            raise InvalidRequest(
                 f"Allocate names {len(device_ids)} devices and only {len(ids)} different ones: how "
                 f"much is asked for cannot be told"
             )

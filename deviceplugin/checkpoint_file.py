@@ -5,6 +5,7 @@ from typing import Final
 
 from deviceplugin.checkpoint import Entry, parse
 from deviceplugin.errors import CheckpointError
+from deviceplugin.small_files import read_bytes
 
 # Ten times what the largest list of devices makes of it. It is read between two calls of the
 # kubelet, so one without end must not be begun.
@@ -20,26 +21,17 @@ class CheckpointFile:
     def read(self) -> tuple[Entry, ...]:
         """The entries of our resource as they are now; none where there is no checkpoint yet.
 
-        Raises CheckpointError if the file cannot be read.
+        Raises CheckpointError if the file cannot be read, is not a regular file, or is longer than
+        any list of devices makes it.
         """
         try:
             status = self._path.stat()
             version = (status.st_ino, status.st_size, status.st_mtime_ns)
             if version != self._version:
-                self._entries = parse(self._content())
+                self._entries = parse(read_bytes(self._path, MAX_BYTES))
                 self._version = version
         except FileNotFoundError:
             self._version, self._entries = None, ()
         except OSError as err:
             raise CheckpointError(f"the kubelet's device checkpoint: {err}") from err
         return self._entries
-
-    def _content(self) -> bytes:
-        with self._path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise CheckpointError(
-                f"the kubelet's device checkpoint {self._path} has more than {MAX_BYTES} bytes, "
-                f"which no list of devices makes: look at what is in it"
-            )
-        return content

@@ -29,6 +29,7 @@ class UnreadableCard:
 
     ``is_definite``: the driver says that it is lost or has to be reset, so it need not be asked
     again. ``is_silent``: the driver has not even refused, it hangs when asked for this card.
+    ``is_duplicate``: it stands for several cards that answer and have the same UUID.
     """
 
     position: int
@@ -36,6 +37,7 @@ class UnreadableCard:
     why: str
     is_definite: bool = False
     is_silent: bool = False
+    is_duplicate: bool = False
 
 
 Seen = PhysicalCard | UnreadableCard

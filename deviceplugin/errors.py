@@ -10,6 +10,7 @@ GpushareError
     ├── KubeletError      the kubelet's /pods gave no usable answer
     ├── FolderGone        the kubelet's folder was deleted under its mount
     ├── NoMatch           no pod, or no single one, is meant by a call of the kubelet
+    ├── InvalidRequest    a call that asks for nothing, or that cannot be understood
     └── Refused           a container must not start, or not on these cards
 """
 
@@ -64,6 +65,10 @@ class FolderGone(PluginError, RestartNeeded):
 
 
 class NoMatch(PluginError):
+    pass
+
+
+class InvalidRequest(PluginError):
     pass
 
 

@@ -16,8 +16,11 @@ MAX_WAIT_SECONDS: Final = 3600.0
 FORGET_SECONDS: Final = 3600.0  # of health, for each illness that is forgotten
 
 FELL_OFF_THE_BUS: Final = 79
-# An application's own fault by NVIDIA's XID catalogue: the card goes on.
-APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 94})
+# The card goes on: by NVIDIA's XID catalogue these are an application's own fault (13, 31, 43, 45,
+# 68, 94) or a record of what the card has repaired itself (63: memory remapped or retired, 92: many
+# corrected errors). 109 is a context that was switched too late; NVIDIA's own device plugin goes on
+# after it, as after 13, 31, 43, 45 and 68 (k8s-device-plugin, internal/rm/health.go).
+HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 63, 68, 92, 94, 109})
 # nvml.h, nvmlDeviceGpuRecoveryAction_t.
 ACTIONS: Final = {
     1: "reset the GPU",
@@ -47,6 +50,7 @@ class HealthReason(StrEnum):
     LOST = "lost"  # the driver says so, or that it must be reset
     GONE = "gone"  # the driver does not show it
     UNREADABLE = "unreadable"  # any other error
+    DUPLICATE = "duplicate"  # the driver shows several cards with its UUID
     SILENT = "silent"  # no answer, while there are some about other cards
     EARLIER = "earlier"  # it was so before the plugin started
 
@@ -156,7 +160,7 @@ def finding_of_xid(xid: int, recovery_action: int | None) -> Finding:
         return _by_xid(f"XID {xid}: the GPU has fallen off the bus")
     if recovery_action:
         return _by_xid(f"XID {xid}: the driver advises to {_action(recovery_action)}")
-    if recovery_action is None and xid not in APPLICATION_XIDS:
+    if recovery_action is None and xid not in HARMLESS_XIDS:
         return _by_xid(f"XID {xid}: see NVIDIA's catalogue of XIDs")
     return WELL
 
@@ -168,6 +172,8 @@ def _by_xid(why: str) -> Finding:
 def _reason(card: UnreadableCard) -> HealthReason:
     if card.is_silent:
         return HealthReason.SILENT
+    if card.is_duplicate:
+        return HealthReason.DUPLICATE
     return HealthReason.LOST if card.is_definite else HealthReason.UNREADABLE
 
 

@@ -15,6 +15,7 @@ from gpushare.cards import Card, Health, Inventory
 
 MIG: Final = "is in MIG mode, and such cards are not shared"
 BY_DRIVER: Final = -1  # of ``reserved_mib``: what the driver says it keeps for itself
+FLUTTER_MIB: Final = 16  # a driver's other version or setting changes what it keeps by far more
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Surv
     that is in MIG mode from the start has no units.
     """
     known = restored(before, terms) if before is not None else Survey(_inventory((), terms))
+    seen = _without_duplicates(seen)
     shown = {card.uuid: card for card in seen if isinstance(card, PhysicalCard)}
     broken = {card.uuid: card for card in seen if isinstance(card, UnreadableCard) and card.uuid}
     nameless = [card for card in seen if isinstance(card, UnreadableCard) and not card.uuid]
@@ -116,6 +118,49 @@ def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Surv
         {uuid: card.why for uuid, card in broken.items() if inventory.by_uuid(uuid) is None}
         | {f"the driver's number {card.position}": card.why for card in strangers},
         _remarks(shown.values(), terms),
+    )
+
+
+def steadied(before: Mapping[str, int], seen: Sequence[Seen]) -> tuple[Seen, ...]:
+    """The cards, where the driver keeps up to FLUTTER_MIB less than ``before`` as if it had not.
+
+    ``before`` is MiB by UUID. What the driver keeps goes up and down by a MiB on some cards, and
+    each change would be another inventory and another device list. More is taken at once, because
+    that memory is not there to share.
+    """
+    return tuple(_steady(before.get(card.uuid), card) for card in seen)
+
+
+def _steady(before: int | None, card: Seen) -> Seen:
+    if isinstance(card, UnreadableCard) or card.reserved_mib is None or before is None:
+        return card
+    is_flutter = 0 < before - card.reserved_mib < FLUTTER_MIB
+    return replace(card, reserved_mib=before) if is_flutter else card
+
+
+def _without_duplicates(seen: Sequence[Seen]) -> tuple[Seen, ...]:
+    """What the driver has shown, with one unreadable card where several have the same UUID.
+
+    A container asks for its card by UUID, so none of them can be given to one.
+    """
+    by_uuid: dict[str, list[PhysicalCard]] = {}
+    for card in seen:
+        if isinstance(card, PhysicalCard):
+            by_uuid.setdefault(card.uuid, []).append(card)
+    duplicates = {uuid: cards for uuid, cards in by_uuid.items() if len(cards) > 1}
+    kept = tuple(card for card in seen if card.uuid not in duplicates)
+    return kept + tuple(
+        UnreadableCard(-1, uuid, _same_uuid(cards), is_definite=True, is_duplicate=True)
+        for uuid, cards in duplicates.items()
+    )
+
+
+def _same_uuid(cards: Sequence[PhysicalCard]) -> str:
+    minors = ", ".join(str(card.minor) for card in cards)
+    return (
+        f"the driver shows {len(cards)} cards with this UUID (minor numbers {minors}), and a "
+        f"container that asks for it could get any of them: see nvidia-smi -L, and take all but "
+        f"one out of the machine"
     )
 
 

@@ -12,10 +12,10 @@ from typing import Final
 
 from deviceplugin import devices, metrics
 from deviceplugin.card_states import CardStates
-from deviceplugin.driver import CardEvent, Seen
+from deviceplugin.driver import CardEvent, PhysicalCard, Seen
 from deviceplugin.errors import ListTooLong, Reason
 from deviceplugin.inherited import Inherited, all_ids, message
-from deviceplugin.inventory import Survey, Terms, restored, survey
+from deviceplugin.inventory import Survey, Terms, restored, steadied, survey
 from deviceplugin.state import Kept, Saved
 from gpushare.cards import Card, Health, Inventory
 from gpushare.clock import Clock, SystemClock
@@ -48,6 +48,7 @@ class NodeCards:
         self._states = CardStates(clock or SystemClock(), recover_seconds)
         self._survey: Survey | None = None
         self._last_seen: Sequence[Seen] | None = None
+        self._reserved_mib: dict[str, int] = {}  # by UUID, as the driver has told it in this life
         self._silent = ""
         self._blocks: dict[str, str] = {}
         self._unit_notice = ""
@@ -216,7 +217,12 @@ class NodeCards:
 
     def _look(self, cards: Sequence[Seen], events: Iterable[CardEvent] = ()) -> None:
         before = self._survey
-        self._last_seen = cards
+        cards = self._last_seen = steadied(self._reserved_mib, cards)
+        self._reserved_mib |= {
+            card.uuid: card.reserved_mib
+            for card in cards
+            if isinstance(card, PhysicalCard) and card.reserved_mib is not None
+        }
         self._survey = survey(before.inventory if before else None, cards, self._terms)
         self._states.look(self._survey, cards, events)
         for card, why in self._survey.unlisted.items():

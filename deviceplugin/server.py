@@ -16,7 +16,7 @@ import grpc
 
 from deviceplugin import metrics
 from deviceplugin.allocation import Allocations
-from deviceplugin.errors import KubeletError, NoMatch, Refused
+from deviceplugin.errors import InvalidRequest, KubeletError, NoMatch, Refused
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.outage import KubeletOutage
 from deviceplugin.start import Starts
@@ -266,6 +266,8 @@ def _serialised(message: Any) -> bytes:
 async def _abort(call: str, err: Exception, context: Context) -> NoReturn:
     if isinstance(err, TimeoutError):
         code, text = grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {ANSWER_SECONDS:g} s"
+    elif isinstance(err, InvalidRequest):
+        code, text = grpc.StatusCode.INVALID_ARGUMENT, str(err)
     elif isinstance(err, NoMatch):
         code, text = grpc.StatusCode.NOT_FOUND, str(err)
     elif isinstance(err, KubeletError):

@@ -13,7 +13,7 @@ from typing import Final
 from deviceplugin import answers, cdi, devices, metrics, room
 from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.errors import CheckpointError, KubeletError, Reason, Refused
+from deviceplugin.errors import CheckpointError, InvalidRequest, KubeletError, Reason, Refused
 from deviceplugin.grant import Grant, grant_of, off_card
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
@@ -65,9 +65,11 @@ class Starts:
     async def before_start(self, device_ids: Sequence[str]) -> None:
         """Nothing if the container may start now, with all that it needs in place.
 
-        Raises Refused, CheckpointError or KubeletError; the kubelet tries again.
+        Raises InvalidRequest, Refused, CheckpointError or KubeletError; the kubelet tries again.
         """
         ids = frozenset(device_ids)
+        if not ids:
+            raise InvalidRequest("PreStartContainer names no devices")
         entries = self._entries_of(ids)
         pod, entries = await self._owner(ids, entries)
         grant = grant_of(pod, self._cards.inventory)

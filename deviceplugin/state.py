@@ -21,6 +21,7 @@ import msgspec
 from deviceplugin import daemon, metrics
 from deviceplugin.errors import StateError
 from deviceplugin.health import MAX_WAIT_SECONDS, CardHealth, HealthReason, State
+from deviceplugin.small_files import read_bytes
 from gpushare import inventory
 from gpushare.cards import Inventory
 from gpushare.errors import RecordError
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = 1
 FILE: Final = "state.json"
+MAX_BYTES: Final = 16 << 20  # far more than the cards of any node make of it
 WRITE_SECONDS: Final = 1.0  # a disk that takes longer is not waited for
 
 
@@ -133,7 +135,7 @@ class StateFile:
     def read(self) -> Saved | None:
         """What was written last; None, with a log line, where nothing usable is there."""
         try:
-            self._kept = decode(self._path.read_bytes())
+            self._kept = decode(read_bytes(self._path, MAX_BYTES))
         except FileNotFoundError:
             log.info("nothing kept from before", extra={"file": str(self._path)})
         except (OSError, StateError) as err:

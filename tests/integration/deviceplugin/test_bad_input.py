@@ -41,8 +41,11 @@ async def test_a_pod_may_take_a_whole_card_of_very_many_units(plugin, kubelet) -
 
 
 async def test_no_devices_at_all_is_an_error(plugin, kubelet) -> None:
-    with pytest.raises(grpc.aio.AioRpcError, match="names no devices"):
-        await kubelet.call("Allocate", allocate())
+    nothing = api_pb2.PreStartContainerRequest()
+    for call, request in (("Allocate", allocate()), ("PreStartContainer", nothing)):
+        with pytest.raises(grpc.aio.AioRpcError, match="names no devices") as refused:
+            await kubelet.call(call, request)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_no_containers_are_answered_with_none(plugin, kubelet) -> None:
@@ -60,8 +63,9 @@ def units_of(plugin, uuid: str, count: int) -> list[str]:
 async def test_a_device_named_twice_is_an_error(plugin, kubelet) -> None:
     kubelet.pods.append(pod("a", 2, cards=(FIRST,)))
     first, second = units_of(plugin, FIRST, 2)
-    with pytest.raises(grpc.aio.AioRpcError, match="names 3 devices and only 2 different"):
+    with pytest.raises(grpc.aio.AioRpcError, match="names 3 devices and only 2 different") as bad:
         await kubelet.call("Allocate", allocate(first, second, second))
+    assert bad.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     answer = await kubelet.call("Allocate", allocate(first, second))
     assert len(answer.container_responses) == 1
 

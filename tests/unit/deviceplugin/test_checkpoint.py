@@ -3,7 +3,8 @@
 import base64
 import contextlib
 import json
-from pathlib import Path
+import os
+import threading
 
 import pytest
 from hypothesis import given
@@ -121,15 +122,15 @@ def test_a_file_replaced_while_it_is_read_is_read_anew_the_next_time(tmp_path, m
     path, fresh = tmp_path / "checkpoint", tmp_path / "fresh"
     path.write_bytes(content(ENTRY))
     fresh.write_bytes(content(ENTRY, ENTRY | {"PodUID": "uid-2"}))
-    read = Path.open
+    really_open = os.open
 
-    def replaced_first(self, *args):
-        monkeypatch.setattr(Path, "open", read)
-        opened = read(self, *args)
+    def replaced_first(*words) -> int:
+        monkeypatch.setattr(os, "open", really_open)
+        opened = really_open(*words)
         fresh.replace(path)
         return opened
 
-    monkeypatch.setattr(Path, "open", replaced_first)
+    monkeypatch.setattr(os, "open", replaced_first)
     file = CheckpointFile(path)
     assert len(file.read()) == 1
     assert len(file.read()) == 2
@@ -147,6 +148,30 @@ def test_a_file_without_end_is_refused_and_a_large_one_read(tmp_path) -> None:
     assert len(entry.device_ids) == len(set(ids))
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_a_device_in_its_place_is_an_error_and_is_never_waited_for(
+    tmp_path, kind
+) -> None:
+    path = tmp_path / "checkpoint"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    told: list[str] = []
+
+    def read() -> None:
+        try:
+            CheckpointFile(path).read()
+        except CheckpointError as err:
+            told.append(str(err))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(5)
+    assert not reader.is_alive()
+    assert "no regular file" in told[0]
+
+
 def test_a_folder_in_its_place_is_an_error(tmp_path) -> None:
-    with pytest.raises(CheckpointError, match="directory"):
+    with pytest.raises(CheckpointError, match="no regular file"):
         CheckpointFile(tmp_path).read()

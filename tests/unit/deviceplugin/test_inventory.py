@@ -71,6 +71,20 @@ def test_a_card_that_has_never_answered_is_named_and_has_no_place() -> None:
     }
 
 
+def test_cards_with_one_uuid_are_told_of_and_given_to_nobody() -> None:
+    twin = replace(card(0), minor=7)
+    anew = survey(None, [card(0), twin, card(1)], TERMS)
+    assert [each.uuid for each in anew.inventory.cards] == [card(1).uuid]
+    assert "2 cards with this UUID (minor numbers 0, 7)" in anew.unlisted[card(0).uuid]
+    before = survey(None, [card(0), card(1)], TERMS).inventory
+    after = survey(before, [card(1), card(0), twin], TERMS)
+    assert after.inventory == before
+    found = after.findings[card(0).uuid]
+    assert (found.is_definite, found.is_gone) == (True, False)
+    assert found.reason is HealthReason.DUPLICATE
+    assert after.findings[card(1).uuid] == WELL
+
+
 def test_a_card_that_was_swapped_gets_a_new_index_and_tag() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     swapped = survey(before, [card(0), card(7)], TERMS)

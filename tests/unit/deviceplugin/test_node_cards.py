@@ -10,7 +10,7 @@ from prometheus_client.samples import Sample
 
 from deviceplugin.driver import CardEvent, PhysicalCard, Seen, UnreadableCard
 from deviceplugin.errors import Reason
-from deviceplugin.inventory import Terms, survey
+from deviceplugin.inventory import BY_DRIVER, FLUTTER_MIB, Terms, survey
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.state import Saved
 from gpushare.cards import Health, Inventory
@@ -103,6 +103,25 @@ def test_nothing_starts_on_a_card_that_the_driver_has_not_confirmed(node: Node) 
     assert (reason, "not confirmed" in why) == (Reason.CARD_UNHEALTHY, True)
     later.show(FIRST, SECOND)
     assert later.trouble(FIRST.uuid) is None
+
+
+def test_a_reserve_that_goes_up_and_down_by_a_mib_is_published_twice_at_most() -> None:
+    node = Node(terms=Terms(1, BY_DRIVER))
+    versions = set()
+    for look in range(20):
+        node.show(replace(FIRST, reserved_mib=500 + look % 2))
+        versions.add(node.cards.version)
+    assert len(versions) <= 2
+    assert node.cards.inventory.cards[0].units == FIRST.memory_mib - 501
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=20))
+def test_no_more_is_shared_than_the_driver_leaves_and_little_less(reserves) -> None:
+    node = Node(terms=Terms(1, BY_DRIVER))
+    for reserved in reserves:
+        node.show(replace(FIRST, reserved_mib=reserved))
+        kept = FIRST.memory_mib - node.cards.inventory.cards[0].units
+        assert reserved <= kept < reserved + FLUTTER_MIB
 
 
 def test_one_cards_trouble_is_never_anothers(node: Node) -> None:
@@ -210,7 +229,8 @@ def test_a_card_that_is_well_again_is_offered_after_its_time(node: Node) -> None
         (48, 0, True),
         (48, None, False),
         (109, 0, True),
-        (109, None, False),
+        (109, None, True),
+        (119, None, False),
         (109, 2, False),
         (79, 0, False),
         (79, None, False),
