@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from localcluster.network import NetworkPlan
 from localcluster.node import Node
 from localcluster.paper import add_paper_nodes, keeper
 from localcluster.seed import seed
-from localcluster.specs import NodeSpec, PaperNode
+from localcluster.specs import NodeSpec, PaperNode, Runtime
 from localcluster.state import StateFolder, locked, state_root
 from localcluster.supervised import ProcessSpec
 from localcluster.wait import wait_until
@@ -31,10 +31,11 @@ _READY_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is to be brought up."""
+    """Everything that is to be brought up; `runtimes` has the programs of each node's runtime."""
 
     state: StateFolder
     binaries: Path
+    runtimes: Mapping[Runtime, Path]
     nodes: tuple[NodeSpec, ...]
     paper_nodes: tuple[PaperNode, ...]
     scheduler_config: Path | None
@@ -73,7 +74,7 @@ def bring_up(plan: Plan, progress: Progress) -> None:
     namespaces.prepare(state)
     images = seed(state, plan.binaries, [_write_images(plan), *plan.archives])
     nodes = [
-        Node(state, addresses, spec, index, plan.binaries)
+        Node(state, addresses, spec, index, plan.binaries, plan.runtimes[spec.runtime])
         for index, spec in enumerate(plan.nodes, start=1)
     ]
     with ThreadPoolExecutor(max_workers=8) as pool:

@@ -20,6 +20,7 @@ from localcluster.network import NetworkPlan
 from localcluster.paper import add_paper_nodes, delete_pods_of
 from localcluster.pki import write_kubeconfig
 from localcluster.run import run
+from localcluster.runtimes import provide_runtimes
 from localcluster.specs import NodeSpec, PaperNode, check_nodes
 from localcluster.state import (
     DEFAULT_NAME,
@@ -78,7 +79,9 @@ class Cluster:
         check_nodes(real, paper)
         check_host()
         provide(RUN_NEEDS)
-        plan = Plan(state, build(progress), real, paper, scheduler_config, tuple(archives))
+        binaries = build(progress)
+        runtimes = provide_runtimes({each.runtime for each in real}, binaries, progress)
+        plan = Plan(state, binaries, runtimes, real, paper, scheduler_config, tuple(archives))
         with locked(state_root() / f".{name}.lock"):
             if Control(state).alive():
                 text = (

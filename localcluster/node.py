@@ -30,13 +30,17 @@ _CONTAINERD_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Node:
-    """One node that is being brought up; `index` counts from 1."""
+    """One node that is being brought up; `index` counts from 1.
+
+    `runtime` is the folder of its container runtime's programs.
+    """
 
     state: StateFolder
     plan: NetworkPlan
     spec: NodeSpec
     index: int
     binaries: Path
+    runtime: Path
 
     @property
     def folder(self) -> Path:
@@ -58,6 +62,7 @@ class Node:
             folder=self.folder,
             snapshotter=snapshotter_for(self.folder, mountinfo),
             cdi=self.spec.cdi,
+            version=self.spec.runtime,
         )
         write_state(self.folder / "nvml" / "state", self.spec.cards)
         self._install_driver()
@@ -83,20 +88,20 @@ class Node:
         """Start containerd and return once it serves."""
         name = f"containerd-{self.spec.name}"
         config = ["--config", str(self.folder / "containerd.toml")]
-        control.run(self._process(name, ["containerd", *config]))
+        control.run(self._process(name, [self.runtime / "containerd", *config]))
         await_containerd(self.state, self.spec.name)
 
     def start_kubelet(self, control: Control) -> None:
         """Start the kubelet."""
         name = self.spec.name
         arguments = kubelet_arguments(self.state, self.plan, name, self.index)
-        control.run(self._process(f"kubelet-{name}", ["kubelet", *arguments]))
+        control.run(self._process(f"kubelet-{name}", [self.binaries / "kubelet", *arguments]))
 
-    def _process(self, name: str, argv: list[str]) -> ProcessSpec:
+    def _process(self, name: str, argv: list[str | Path]) -> ProcessSpec:
         env = base_environment(self.state)
-        env["PATH"] = f"{self.binaries}:{env['PATH']}"
-        command = [str(self.binaries / argv[0]), *argv[1:]]
-        entered = namespaces.enter(self.state, self.spec.name, command)
+        # containerd finds its shim in PATH.
+        env["PATH"] = f"{self.runtime}:{self.binaries}:{env['PATH']}"
+        entered = namespaces.enter(self.state, self.spec.name, [str(word) for word in argv])
         return ProcessSpec(name, tuple(entered), env, node=self.spec.name)
 
     def _write(self, name: str, text: str) -> None:

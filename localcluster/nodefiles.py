@@ -10,6 +10,7 @@ import yaml
 from localcluster import nvml
 from localcluster.images import PAUSE
 from localcluster.network import NetworkPlan
+from localcluster.specs import Runtime
 from localcluster.state import StateFolder
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
@@ -21,12 +22,38 @@ KUBERNETES = "/etc/kubernetes"
 MANIFESTS = f"{KUBERNETES}/manifests"
 
 
-def containerd_config(*, binaries: Path, folder: Path, snapshotter: str, cdi: bool) -> str:
-    """Return containerd's configuration for the node whose files are in `folder`."""
-    runtime = "io.containerd.cri.v1.runtime"
-    images = "io.containerd.cri.v1.images"
+def containerd_config(
+    *, binaries: Path, folder: Path, snapshotter: str, cdi: bool, version: Runtime = "containerd-2"
+) -> str:
+    """Return containerd's configuration for the node whose files are in `folder`.
+
+    containerd 1.7 has one plugin for what is two in containerd 2, and other names for its options.
+    """
+    old = version == "containerd-1.7"
+    runtime = "io.containerd.grpc.v1.cri" if old else "io.containerd.cri.v1.runtime"
+    if old:
+        pause, plugins = f'sandbox_image = "{PAUSE}"', f'bin_dir = "{binaries}"'
+        image_tables = f"""\
+[plugins."{runtime}".containerd]
+snapshotter = "{snapshotter}"
+"""
+    else:
+        images = "io.containerd.cri.v1.images"
+        pause, plugins = "", f'bin_dirs = ["{binaries}"]'
+        image_tables = f"""\
+[plugins."{images}"]
+snapshotter = "{snapshotter}"
+
+[plugins."{images}".pinned_images]
+sandbox = "{PAUSE}"
+
+[plugins."io.containerd.transfer.v1.local"]
+unpack_config = [
+  {{ platform = "linux", snapshotter = "{snapshotter}" }},
+]
+"""
     return f"""\
-version = 3
+version = {2 if old else 3}
 root = "/var/lib/containerd"
 state = "/run/containerd"
 # The opt plugin makes /opt/containerd on the host, the others are for other snapshotters.
@@ -46,20 +73,16 @@ address = "{CONTAINERD_SOCKET}"
 [plugins."io.containerd.nri.v1.nri"]
 disable = true
 
-[plugins."{images}"]
-snapshotter = "{snapshotter}"
-
-[plugins."{images}".pinned_images]
-sandbox = "{PAUSE}"
-
+{image_tables}
 [plugins."{runtime}"]
+{pause}
 enable_cdi = {"true" if cdi else "false"}
 cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
 # Machines without CAP_SYS_RESOURCE cannot lower a score; runc fails on trying.
 restrict_oom_score_adj = true
 
 [plugins."{runtime}".cni]
-bin_dirs = ["{binaries}"]
+{plugins}
 conf_dir = "{folder}/cni.d"
 
 [plugins."{runtime}".containerd.runtimes.runc]
@@ -77,11 +100,6 @@ base_runtime_spec = "{folder}/nvidia-runtime.json"
 [plugins."{runtime}".containerd.runtimes.nvidia.options]
 BinaryName = "{binaries}/runc"
 SystemdCgroup = false
-
-[plugins."io.containerd.transfer.v1.local"]
-unpack_config = [
-  {{ platform = "linux", snapshotter = "{snapshotter}" }},
-]
 """
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from localcluster.errors import UsageError
 from localcluster.nvml import CardSpec
@@ -10,10 +11,15 @@ from localcluster.state import check_name
 MOST_NODES = 16
 _MOST_PODS = "110"
 
+Runtime = Literal["containerd-2", "containerd-1.7"]
+"""The container runtimes that a node can have."""
+
 
 @dataclass(frozen=True)
 class NodeSpec:
     """A real node. `cards` are what its NVML stand-in shows; `cdi` is containerd's switch.
+
+    `runtime` is the container runtime that its kubelet uses.
 
     One node of a cluster may be the `control_plane`: labelled and tainted as by kubeadm, with
     kube-scheduler as its static pod instead of on the host.
@@ -24,6 +30,7 @@ class NodeSpec:
     cards: tuple[CardSpec, ...] = ()
     cdi: bool = True
     control_plane: bool = False
+    runtime: Runtime = "containerd-2"
 
 
 @dataclass(frozen=True)

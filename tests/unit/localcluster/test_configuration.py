@@ -44,6 +44,25 @@ def test_containerd_is_told_where_cdi_specs_lie_and_whether_to_read_them(cdi: bo
     assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
 
 
+@pytest.mark.parametrize("cdi", [True, False])
+def test_containerd_1_is_told_the_same_by_its_own_names(cdi: bool) -> None:
+    text = containerd_config(
+        binaries=Path("/b"),
+        folder=Path("/n"),
+        snapshotter="native",
+        cdi=cdi,
+        version="containerd-1.7",
+    )
+    found = tomllib.loads(text)
+    assert found["version"] == 2
+    runtime = found["plugins"]["io.containerd.grpc.v1.cri"]
+    assert runtime["enable_cdi"] is cdi
+    assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
+    assert runtime["containerd"]["snapshotter"] == "native"
+    assert runtime["cni"] == {"bin_dir": "/b", "conf_dir": "/n/cni.d"}
+    assert not [each for each in found["plugins"] if each.startswith("io.containerd.cri.v1.")]
+
+
 def test_the_kubelet_asks_the_api_server_who_may_read_it(state: StateFolder) -> None:
     document = yaml.safe_load(
         kubelet_config(state, NetworkPlan("10.200.0.0/16"), cgroup="/localcluster-one/n1")

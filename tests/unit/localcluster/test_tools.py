@@ -10,7 +10,7 @@ from localcluster.tools import tool, tools
 def test_a_tool_that_is_there_is_not_built_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("localcluster.tools._build", lambda _name, _tool, binary, _: binary.touch())
+        patch.setattr("localcluster.programs._build", lambda _, folder, __: folder.mkdir())
         built = tool("helm", print)
     assert tool("helm", pytest.fail) == built
 
