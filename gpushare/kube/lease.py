@@ -9,7 +9,7 @@ import datetime as dt
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
@@ -60,7 +60,9 @@ class Timing:
 class Record:
     """A Lease as read. ``version`` differs from that of any other state of it.
 
-    ``term`` stays as long as one holder renews, and is another once it was taken anew.
+    ``term`` stays as long as one holder renews, and changes whenever the Lease is taken.
+    ``is_released``: its holder let go of it, and had ended all that it began. A Lease without a
+    holder that is not released was cleared by somebody else, while its holder may go on.
     """
 
     holder: str
@@ -68,6 +70,7 @@ class Record:
     seconds: float
     address: str = ""
     term: str = ""
+    is_released: bool = False
 
 
 class Election:
@@ -82,6 +85,7 @@ class Election:
         self._seen_at = NEVER
         self._renewed_at = NEVER
         self._has_looked = False
+        self._sent_term: str | None = None
 
     def observed(self, record: Record | None, now: float) -> None:
         """Take note of what a read that has ended at ``now`` showed; None: there is no Lease."""
@@ -90,29 +94,49 @@ class Election:
         self._seen, self._has_looked = record, True
         if not is_same:
             self._seen_at = now
-        if record is None or record.holder != self._identity:
+        if not self._is_ours:
             self._renewed_at = NEVER
 
     def step(self, now: float) -> Step:
         """What to do at ``now``, right after a read.
 
-        Where there is no Lease somebody may have deleted it under its holder: as if it were held.
+        A Lease that is missing, has no holder, or names us in a term that we did not begin, was
+        deleted or changed by somebody else, perhaps under its holder: it counts as held.
         """
-        if self._seen is not None and self._seen.holder == self._identity:
+        if self._is_ours:
             return "renew"
-        if self._seen is not None and not self._seen.holder:
-            return "take"
         return "take" if now >= self.free_at else "wait"
+
+    @property
+    def _is_ours(self) -> bool:
+        seen = self._seen
+        return (
+            seen is not None and seen.holder == self._identity and seen.term == self._sent_term
+        )
 
     @property
     def free_at(self) -> float:
         """When a Lease that stays as it was seen may be taken."""
-        seconds = self._timing.written if self._seen is None else self._seen.seconds
+        seen = self._seen
+        if seen is not None and seen.is_released:
+            return self._seen_at
+        seconds = float(self._timing.written)
+        if seen is not None:
+            is_another = seen.holder not in {"", self._identity}
+            seconds = seen.seconds if is_another else max(seen.seconds, seconds)
         return self._seen_at + seconds
+
+    def sending(self, term: str) -> None:
+        """Take note of the term of a write of ours, before it is sent.
+
+        Its answer may be lost: by its term it is known from what others write in our name.
+        """
+        self._sent_term = term
 
     def wrote(self, record: Record, sent_at: float, now: float) -> None:
         """Take note of our own write, begun at ``sent_at`` and answered as done at ``now``."""
         self._seen, self._seen_at, self._has_looked = record, now, True
+        self._sent_term = record.term
         self._renewed_at = sent_at
 
     def step_down(self) -> None:
@@ -259,7 +283,9 @@ class Elector:
             address=self._address,
             seconds=self._timing.written,
             now=_micro_time(self._clock.wall_ns()),
+            takes=step == "take",
         )
+        self._election.sending(_term(wanted["spec"]))
         sent_at = self._clock.monotonic()
         if self._lease is None:
             written = await self._api.create(wanted, seconds=seconds)
@@ -279,7 +305,9 @@ class Elector:
                 record = record_of(lease)
                 if record is not None and record.holder == self._identity:
                     now = _micro_time(self._clock.wall_ns())
-                    free = changed(lease, holder="", address="", seconds=1, now=now)
+                    free = changed(
+                        lease, holder="", address="", seconds=1, now=now, takes=False
+                    )
                     await self._api.write(free, seconds=seconds)
         except (ApiError, TimeoutError, OSError) as err:
             log.warning("lease not let go of, it ends by itself", extra={"why": repr(err)})
@@ -321,25 +349,40 @@ def record_of(lease: dict[str, Any] | None) -> Record | None:
             version=str(meta["resourceVersion"]),
             seconds=float(spec.get("leaseDurationSeconds") or 1),
             address=str(annotations.get(ANNOTATION_ADDRESS) or ""),
-            term=f"{spec.get('leaseTransitions')} {spec.get('acquireTime')}",
+            term=_term(spec),
+            # Only a release empties both; who clears the holder by hand leaves the address.
+            is_released=not spec.get("holderIdentity") and annotations.get(ANNOTATION_ADDRESS) == "",
         )
     except (KeyError, TypeError, AttributeError, ValueError) as err:
         raise ApiError(f"the API server's answer is no Lease: {err!r}") from err
 
 
 def changed(
-    lease: dict[str, Any] | None, *, holder: str, address: str, seconds: int, now: str
+    lease: dict[str, Any] | None,
+    *,
+    holder: str,
+    address: str,
+    seconds: int,
+    now: str,
+    takes: bool,
 ) -> dict[str, Any]:
-    """The Lease as it is to be written; all that others have put there stays."""
+    """The Lease as it is to be written; all that others have put there stays.
+
+    ``takes`` begins a new term, whoever the holder was.
+    """
     before = lease or {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     meta = dict(before.get("metadata") or {})
     meta["annotations"] = {**(meta.get("annotations") or {}), ANNOTATION_ADDRESS: address}
     spec = dict(before.get("spec") or {})
-    if spec.get("holderIdentity") != holder and holder:
+    if takes:
         spec["acquireTime"] = now
         spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
     spec |= {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": now}
     return {**before, "metadata": meta, "spec": spec}
+
+
+def _term(spec: Mapping[str, Any]) -> str:
+    return f"{spec.get('leaseTransitions')} {spec.get('acquireTime')}"
 
 
 def _decoded(body: bytes) -> dict[str, Any]:

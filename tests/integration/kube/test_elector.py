@@ -210,7 +210,9 @@ async def test_who_takes_it_again_after_it_was_free_leads_anew(tmp_path):
         term = a.elector.term
         a.led.clear()
         # Somebody led meanwhile and has let go of it, all between two looks.
-        api.write({**api.lease, "spec": {**api.spec, "holderIdentity": ""}})
+        meta = {**api.lease["metadata"], "annotations": {"gpushare.aliyun.com/address": ""}}
+        spec = {**api.spec, "holderIdentity": ""}
+        api.write({**api.lease, "metadata": meta, "spec": spec})
         await a.ended.wait()
         await a.led.wait()
         assert a.elector.term != term
@@ -268,3 +270,18 @@ async def test_a_lease_that_cannot_be_read_or_taken_is_asked_for_no_more_often_t
         await done.wait()
     task.cancel()
     assert tries[-1] - tries[0] >= 3 * TIMING.retry
+
+
+@pytest.mark.parametrize("holder", ["", "b"])
+async def test_a_holder_that_somebody_else_changes_is_led_by_only_once_the_last_one_has_ended(
+    tmp_path, holder
+):
+    async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
+        await a.led.wait()
+        async with Candidate(kube, "b").runs() as b:
+            await until(lambda: b.elector.leader is not None)
+            ends_at = a.elector.ends_at  # what a began may last until then
+            api.write({**api.lease, "spec": {**api.spec, "holderIdentity": holder}})
+            await a.ended.wait()
+            await until(lambda: a.elector.leads or b.elector.leads)
+            assert BootClock().monotonic() > ends_at

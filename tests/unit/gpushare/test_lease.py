@@ -46,8 +46,46 @@ def test_the_length_that_counts_is_the_one_that_the_holder_wrote():
 
 def test_what_was_let_go_of_is_taken_at_once():
     found = election()
-    found.observed(record(holder=""), 10.0)
+    found.observed(Record("", "1", 1.0, is_released=True), 10.0)
     assert found.step(10.0) == "take"
+
+
+@pytest.mark.parametrize("holder", ["", ME])
+@pytest.mark.parametrize("seconds", [1.0, 6.0, 60.0])
+def test_a_lease_whose_holder_somebody_else_changed_is_waited_for_like_a_held_one(holder, seconds):
+    leader, candidate = Election(OTHER, TIMING), election()
+    leader.wrote(record(), 9.0, 9.1)
+    candidate.observed(record(), 9.5)
+    candidate.observed(record(holder, "2", seconds), 10.0)
+    assert not candidate.leads(10.0)
+    assert candidate.step(leader.ends_at) == "wait"
+    assert candidate.step(9.99 + max(seconds, 6.0)) == "wait"
+    assert candidate.step(10.0 + max(seconds, 6.0)) == "take"
+
+
+def test_a_holder_whom_somebody_else_made_the_holder_again_goes_on_in_its_own_term():
+    found = election()
+    mine = Record(ME, "1", 6.0, term="3 then")
+    found.wrote(mine, 10.0, 10.1)
+    found.observed(Record("", "2", 6.0, term="3 then"), 11.0)
+    assert not found.leads(11.0)
+    found.observed(Record(ME, "3", 6.0, term="3 then"), 12.0)
+    assert found.step(12.0) == "renew"
+    found.observed(Record(ME, "4", 6.0, term="4 later"), 13.0)
+    assert found.step(13.0) == "wait"
+
+
+@pytest.mark.parametrize(
+    ("holder", "address", "is_released"),
+    [("", "", True), ("", "h:1", False), ("", None, False), ("a", "", False)],
+)
+def test_only_a_lease_that_its_holder_let_go_of_counts_as_released(holder, address, is_released):
+    annotations = {} if address is None else {"gpushare.aliyun.com/address": address}
+    lease = {
+        "metadata": {"resourceVersion": "1", "annotations": annotations},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 1},
+    }
+    assert record_of(lease).is_released is is_released
 
 
 def test_a_lease_that_is_not_there_may_have_been_deleted_under_its_holder():
@@ -67,6 +105,7 @@ def test_a_lease_deleted_while_it_was_held_is_waited_for_from_then_on():
 
 def test_a_write_whose_answer_was_lost_is_seen_as_our_own_and_leads_only_once_it_is_renewed():
     found = election()
+    found.sending("")
     found.observed(record(holder=ME), 10.0)
     assert found.step(10.0) == "renew"
     assert not found.leads(10.0)
@@ -132,7 +171,7 @@ def test_what_others_wrote_on_the_lease_stays():
         "spec": {"holderIdentity": OTHER, "leaseTransitions": 3, "strategy": "kept"},
     }
     now = "2026-11-21T10:00:00.000001Z"
-    after = changed(before, holder=ME, address="h:1", seconds=6, now=now)
+    after = changed(before, holder=ME, address="h:1", seconds=6, now=now, takes=True)
     assert after["metadata"]["labels"] == {"a": "b"}
     assert after["metadata"]["annotations"] == {"c": "d", "gpushare.aliyun.com/address": "h:1"}
     assert after["spec"] == {
@@ -143,10 +182,12 @@ def test_what_others_wrote_on_the_lease_stays():
         "renewTime": now,
         "leaseDurationSeconds": 6,
     }
-    again = changed(after, holder=ME, address="h:1", seconds=6, now="later")
+    again = changed(after, holder=ME, address="h:1", seconds=6, now="later", takes=False)
     assert (again["spec"]["leaseTransitions"], again["spec"]["acquireTime"]) == (4, now)
-    free = changed(again, holder="", address="", seconds=1, now="later")
+    free = changed(again, holder="", address="", seconds=1, now="later", takes=False)
     assert (free["spec"]["leaseTransitions"], free["spec"]["holderIdentity"]) == (4, "")
+    mine = changed(again, holder=ME, address="h:1", seconds=6, now="later", takes=True)
+    assert (mine["spec"]["leaseTransitions"], mine["spec"]["acquireTime"]) == (5, "later")
     assert before["metadata"]["annotations"] == {"c": "d"}
 
 
