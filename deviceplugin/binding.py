@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from deviceplugin import daemon, metrics
+from deviceplugin import metrics
 from deviceplugin.runtime import BINDINGS, BindingName, Choice, Probe, choose
+from gpushare import daemon
 from gpushare.objects import Node, NodeSystemInfo
 
 log = logging.getLogger(__name__)

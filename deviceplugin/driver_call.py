@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from deviceplugin import daemon
 from deviceplugin.errors import DriverError
+from gpushare import daemon
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from typing import Final, Self
 
 import msgspec
 
-from deviceplugin import daemon, metrics
+from deviceplugin import metrics
 from deviceplugin.errors import StateError
 from deviceplugin.health import MAX_WAIT_SECONDS, CardHealth, HealthReason, State
 from deviceplugin.small_files import read_bytes
-from gpushare import inventory
+from gpushare import daemon, inventory
 from gpushare.cards import Inventory
 from gpushare.errors import RecordError
 from gpushare.quantity import MAX_UNITS

@@ -182,7 +182,7 @@ async def _by_url(server: str, authority: str | None, kube: Kube) -> AsyncIterat
     except OSError as err:
         raise SettingsError(f"--server-ca {authority}: no usable certificates: {err}") from err
     # In the clear a token is whoever's that listens.
-    bearer = await kube.bearer() if url.scheme == "https" else ""
+    bearer = kube.bearer() if url.scheme == "https" else ""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
         yield Extender(session, base, f"extender at {base}", bearer=bearer)
 

@@ -21,7 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-from kubernetes.aio import client
+from kubernetes.aio.client import Configuration
 from yarl import URL
 
 from gpushare.clock import BootClock, Clock
@@ -33,11 +33,11 @@ from gpushare.errors import (
     GpushareError,
     NotFound,
     OutcomeUnknown,
-    SettingsError,
     Unreachable,
 )
 from gpushare.kube.body import Body
 from gpushare.kube.configuration import configured
+from gpushare.kube.credentials import Credentials
 from gpushare.kube.sockets import forgetting
 from gpushare.objects import Node, Pod, PodCondition
 
@@ -109,15 +109,16 @@ class Kube:
 
     def __init__(
         self,
-        api: client.ApiClient,
+        settings: Configuration,
+        credentials: Credentials,
         session: aiohttp.ClientSession,
-        clock: Clock | None = None,
+        clock: Clock,
         *,
-        namespace: str = "default",
+        namespace: str,
     ) -> None:
         self.namespace = namespace
-        self._settings, self._session = api.configuration, session
-        self._clock = clock or BootClock()
+        self._settings, self._credentials, self._session = settings, credentials, session
+        self._clock = clock
         self._proxy = self._settings.proxy or _proxy_of(self._settings.host)
 
     @classmethod
@@ -138,25 +139,19 @@ class Kube:
         ``unacknowledged_seconds`` after it was sent is not delivered later (on Linux). Raises
         SettingsError where none can be used.
         """
-        settings, namespace = await configured(kubeconfig, context, as_kubectl=as_kubectl)
-        try:
-            made = client.ApiClient(settings)
-        except (OSError, ValueError) as err:
-            raise SettingsError(
-                f"the certificates or the key for {settings.host} cannot be used: {err}"
-            ) from err
-        async with made as api:
-            tls = api.rest_client.ssl_context
-            limit = unacknowledged_seconds
-            sockets = None if limit is None else forgetting(limit)
-            async with aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=tls, socket_factory=sockets),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=_LINE_BYTES,
-                # Compressing costs the API server more than sending.
-                headers={"User-Agent": "gpushare", "Accept-Encoding": "identity"},
-            ) as session:
-                yield cls(api, session, clock, namespace=namespace)
+        found = await configured(kubeconfig, context, as_kubectl=as_kubectl)
+        clock = clock or BootClock()
+        credentials = Credentials(found.settings, found.source, clock)
+        limit = unacknowledged_seconds
+        sockets = None if limit is None else forgetting(limit)
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=sockets),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_LINE_BYTES,
+            # Compressing costs the API server more than sending.
+            headers={"User-Agent": "gpushare", "Accept-Encoding": "identity"},
+        ) as session:
+            yield cls(found.settings, credentials, session, clock, namespace=found.namespace)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """A consistent read. Raises NotFound or another ApiError."""
@@ -305,9 +300,18 @@ class Kube:
         content = None if body is None else Body(_encode(body), may_go)
         end = self._clock.monotonic() + seconds
         while True:
+            credential = self._credentials.current
             try:
                 return await self._try(method, path, query, content, patch=patch, seconds=seconds)
             except ApiError as err:
+                if err.code == HTTPStatus.UNAUTHORIZED:  # nothing was done
+                    left = end - self._clock.monotonic() - _LEAST_SECONDS
+                    if not await self._credentials.replaced(credential, left):
+                        raise
+                    seconds = end - self._clock.monotonic()
+                    if seconds < _LEAST_SECONDS:
+                        raise
+                    continue
                 # Many are told the same moment: they must not all come back at once.
                 wait = err.retry_after * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
                 is_done = err.code != HTTPStatus.TOO_MANY_REQUESTS or not err.retry_after
@@ -357,7 +361,7 @@ class Kube:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if method == "PATCH":
             headers["Content-Type"] = patch
-        bearer = await self.bearer()
+        bearer = self.bearer()
         if bearer:
             headers["Authorization"] = bearer
         words = f"?{urlencode(query)}" if query else ""
@@ -370,6 +374,7 @@ class Kube:
             proxy=self._proxy,
             proxy_headers=self._settings.proxy_headers,
             server_hostname=self._settings.tls_server_name,
+            ssl=self._credentials.current.tls,
         )
 
     async def open_websocket(
@@ -381,7 +386,7 @@ class Kube:
         seconds: float = REQUEST_SECONDS,
     ) -> aiohttp.ClientWebSocketResponse:
         """A websocket of just this subprotocol; any other answer, or none, is an ApiError."""
-        bearer = await self.bearer()
+        bearer = self.bearer()
         url = f"{self._settings.host}{path}?{urlencode(query)}"
         try:
             async with asyncio.timeout(seconds):
@@ -392,6 +397,7 @@ class Kube:
                     proxy=self._proxy,
                     proxy_headers=self._settings.proxy_headers,
                     server_hostname=self._settings.tls_server_name,
+                    ssl=self._credentials.current.tls,
                 )
         except aiohttp.WSServerHandshakeError as err:
             kind = _BY_CODE.get(err.status, ApiError)
@@ -406,13 +412,12 @@ class Kube:
         certificate, key = self._settings.cert_file, self._settings.key_file
         return (certificate, key) if certificate and key else None
 
-    async def bearer(self) -> str:
+    def bearer(self) -> str:
         """The header that says who we are, empty where a certificate says it.
 
-        The library reads a token anew each minute. Unreachable for what no header can have.
+        Unreachable for what no header can have.
         """
-        found = (await self._settings.auth_settings()).get("BearerToken")
-        value: str = (found["value"] or "").strip() if found else ""  # a file ends with a newline
+        value = self._credentials.current.bearer
         if not value.isprintable():
             raise Unreachable("the token that says who we are has a line break or the like in it")
         return value

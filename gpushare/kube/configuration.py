@@ -6,29 +6,41 @@ cluster. kubectl comes to the pod's own cluster also by a kubeconfig that is nam
 (k8s.io/client-go, tools/clientcmd/merged_client_builder.go); that is refused here.
 """
 
-import logging
+import asyncio
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from kubernetes.aio import client, config
 
+from gpushare import daemon
 from gpushare.errors import SettingsError
+from gpushare.kube import exec_credential
 from gpushare.kube import kubeconfig as kubeconfigs
+from gpushare.kube.credentials import Source
 
 _VARIABLE: Final = "KUBECONFIG"
 _HOME: Final = "~/.kube/config"
 _OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _MOST_BYTES: Final = 16 * 2**20
-_LIBRARY: Final = logging.getLogger("kubernetes.aio.config.kube_config")
+_AGAIN_SECONDS: Final = 30.0  # for a program that says again who we are
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """``namespace`` holds where none is named; ``source`` reads who we are again."""
+
+    settings: client.Configuration
+    namespace: str
+    source: Source
 
 
 async def configured(
     kubeconfig: str | None, context: str | None, *, as_kubectl: bool
-) -> tuple[client.Configuration, str]:
-    """The settings, and the namespace where none is named. Raises SettingsError.
+) -> Configured:
+    """How to reach the cluster that is meant. Raises SettingsError.
 
     ``as_kubectl``: $KUBECONFIG and the file at home come before the pod's own ServiceAccount.
     """
@@ -37,20 +49,31 @@ async def configured(
     if as_kubectl or kubeconfig or context or not in_pod:
         found = _chosen(kubeconfig, context)
     if found is not None:
-        return await _of(found), found.namespace or (_own_namespace() if in_pod else "default")
+        settings = await daemon.call(partial(_of, found, None), "kubeconfig")
+        # A program, and what an auth-provider asks for, would cost much each minute.
+        is_followed = not (found.user.get("exec") or found.user.get("auth-provider"))
+        namespace = found.namespace or (_own_namespace() if in_pod else "default")
+        source = Source(partial(_of, found, _AGAIN_SECONDS), is_followed)
+        return Configured(settings, namespace, source)
     if not in_pod or context:
         raise SettingsError(
             f"there is nothing in {_HOME}: --kubeconfig or the variable {_VARIABLE} names a file"
         )
+    source = Source(_of_pod, is_followed=True)
+    return Configured(source.read(), _own_namespace(), source)
+
+
+def _of_pod() -> client.Configuration:
     settings = client.Configuration()
     try:
-        config.load_incluster_config(client_configuration=settings)
+        # The library would look at the wall clock for when to read the token again.
+        config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
     except (config.ConfigException, OSError, ValueError) as err:
         raise SettingsError(
             f"the pod's own ServiceAccount cannot be used: {err} "
             f"--kubeconfig or the variable {_VARIABLE} names a kubeconfig"
         ) from err
-    return settings, _own_namespace()
+    return settings
 
 
 def _chosen(kubeconfig: str | None, context: str | None) -> kubeconfigs.Chosen | None:
@@ -90,41 +113,25 @@ def _content(path: str) -> bytes | None:
     return content
 
 
-async def _of(found: kubeconfigs.Chosen) -> client.Configuration:
-    settings = client.Configuration()
+def _of(found: kubeconfigs.Chosen, seconds: float | None) -> client.Configuration:
+    """Read a kubeconfig's files, and run its program for ``seconds`` at most."""
+    settings, user = client.Configuration(), found.user
+    if program := user.get("exec"):
+        try:
+            user = exec_credential.user_of(program, seconds)
+        except SettingsError as err:
+            raise SettingsError(f"{found.where}: {err}") from err
     whole = {
         "clusters": [{"name": "chosen", "cluster": found.cluster}],
-        "users": [{"name": "chosen", "user": found.user}],
+        "users": [{"name": "chosen", "user": user}],
         "contexts": [{"name": "chosen", "context": {"cluster": "chosen", "user": "chosen"}}],
         "current-context": "chosen",
     }
     try:
-        with _told() as lines:
-            await config.load_kube_config_from_dict(whole, client_configuration=settings)
+        asyncio.run(config.load_kube_config_from_dict(whole, client_configuration=settings))
     except Exception as err:  # the library lets through whatever its parts raise
         raise SettingsError(f"{found.where} cannot be used: {err}") from err
-    if lines:
-        command = found.user.get("exec", {}).get("command", "")
-        raise SettingsError(
-            f"{found.where}: the program {command!r}, which is to say who you are, did not: "
-            f"{'; '.join(lines)}"
-        )
     return settings
-
-
-@contextmanager
-def _told() -> Iterator[list[str]]:
-    """What the library tells its log alone: that a program gave no credentials."""
-    lines: list[str] = []
-    kept = logging.Handler()
-    kept.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    was, _LIBRARY.propagate = _LIBRARY.propagate, False
-    _LIBRARY.addHandler(kept)
-    try:
-        yield lines
-    finally:
-        _LIBRARY.removeHandler(kept)
-        _LIBRARY.propagate = was
 
 
 def _own_namespace() -> str:

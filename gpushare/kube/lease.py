@@ -110,9 +110,7 @@ class Election:
     @property
     def _is_ours(self) -> bool:
         seen = self._seen
-        return (
-            seen is not None and seen.holder == self._identity and seen.term == self._sent_term
-        )
+        return seen is not None and seen.holder == self._identity and seen.term == self._sent_term
 
     @property
     def free_at(self) -> float:
@@ -305,9 +303,7 @@ class Elector:
                 record = record_of(lease)
                 if record is not None and record.holder == self._identity:
                     now = _micro_time(self._clock.wall_ns())
-                    free = changed(
-                        lease, holder="", address="", seconds=1, now=now, takes=False
-                    )
+                    free = changed(lease, holder="", address="", seconds=1, now=now, takes=False)
                     await self._api.write(free, seconds=seconds)
         except (ApiError, TimeoutError, OSError) as err:
             log.warning("lease not let go of, it ends by itself", extra={"why": repr(err)})
@@ -351,7 +347,8 @@ def record_of(lease: dict[str, Any] | None) -> Record | None:
             address=str(annotations.get(ANNOTATION_ADDRESS) or ""),
             term=_term(spec),
             # Only a release empties both; who clears the holder by hand leaves the address.
-            is_released=not spec.get("holderIdentity") and annotations.get(ANNOTATION_ADDRESS) == "",
+            is_released=annotations.get(ANNOTATION_ADDRESS) == ""
+            and not spec.get("holderIdentity"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as err:
         raise ApiError(f"the API server's answer is no Lease: {err!r}") from err

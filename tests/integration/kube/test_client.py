@@ -1,18 +1,13 @@
 """Each answer of the API server, and each way to get none, is the error that says what is known."""
 
 import asyncio
-import datetime as dt
-import shutil
 import sys
 import time
 from contextlib import nullcontext
-from types import SimpleNamespace
 
-import certifi
 import msgspec
 import pytest
 from aiohttp.test_utils import TestServer
-from kubernetes.aio.config import incluster_config
 
 from extender.writer import Writer
 from gpushare.errors import (
@@ -175,31 +170,6 @@ async def test_an_eviction_is_of_just_this_pod_as_it_was_seen(door, tmp_path):
     eviction = msgspec.json.decode(sent)
     assert (eviction["apiVersion"], eviction["kind"]) == ("policy/v1", "Eviction")
     assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-a", "resourceVersion": "7"}}
-
-
-async def test_a_token_that_was_rotated_is_read_again_within_a_minute(monkeypatch, tmp_path):
-    class Later(dt.datetime):
-        minutes = 0
-
-        @classmethod
-        def now(cls, tz=None):
-            return dt.datetime(2026, 1, 1, 0, cls.minutes)  # noqa: DTZ001 - as the library
-
-    (tmp_path / "token").write_text("first")
-    shutil.copy(certifi.where(), tmp_path / "ca.crt")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    clock = SimpleNamespace(datetime=Later, timedelta=dt.timedelta)
-    monkeypatch.setattr(incluster_config, "datetime", clock)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
-    shown = []
-    async with Kube.connect() as kube:
-        for text in ("first", "second"):
-            (tmp_path / "token").write_text(text)
-            shown.append(await kube.bearer())
-            Later.minutes += 2
-    assert shown == ["bearer first", "bearer second"]
 
 
 async def test_a_connection_that_never_came_about_is_known_to_have_sent_nothing(door, tmp_path):

@@ -1,0 +1,226 @@
+"""Tokens and certificates are renewed under a running program, and are used from then on."""
+
+import asyncio
+import logging
+import os
+import shutil
+import ssl
+from contextlib import asynccontextmanager
+
+import certifi
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio.config import incluster_config
+
+from gpushare.errors import ApiError, SettingsError
+from gpushare.kube.client import Kube
+from tests.fakes.certificates import certificate
+from tests.integration.kube.apiserver import FrontDoor, kubeconfig
+
+pytestmark = pytest.mark.integration
+
+EXEC = "client.authentication.k8s.io/v1"
+SAY = """#!/bin/sh
+echo >> {folder}/runs
+printf '{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "%s"}}}}' \
+    "$(cat {folder}/token)"
+"""
+
+
+class SetClock:
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def wall_ns(self) -> int:
+        return 0
+
+
+class Guarded(FrontDoor):
+    """Answers those who have the token of the moment."""
+
+    token = "first"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = [self._checked]
+
+    async def _checked(self, request: web.Request) -> web.Response:
+        shown = request.headers.get("Authorization", "").split(" ")[-1]
+        code = 200 if shown == self.token else 401
+        return web.json_response({"metadata": {"name": "a"}, "code": code}, status=code)
+
+
+@pytest.fixture
+def clock():
+    return SetClock()
+
+
+@asynccontextmanager
+async def connected(folder, clock, **user):
+    door = Guarded()
+    async with TestServer(door.app) as server:
+        whole = kubeconfig(str(server.make_url("")))
+        whole["users"] = [{"name": "u", "user": user}]
+        (folder / "kubeconfig").write_bytes(msgspec.json.encode(whole))
+        async with asyncio.timeout(20), Kube.connect(str(folder / "kubeconfig"), clock) as kube:
+            yield door, kube
+
+
+def program(folder, text=SAY):
+    path = folder / "say"
+    path.write_text(text.format(folder=folder, api=EXEC))
+    path.chmod(0o755)
+    return {"command": str(path), "apiVersion": EXEC}
+
+
+async def until(holds) -> None:
+    while not holds():  # noqa: ASYNC110 - what is awaited happens in a thread
+        await asyncio.sleep(0.01)
+
+
+async def test_the_pods_own_token_is_read_again_each_minute(monkeypatch, tmp_path, clock):
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    shutil.copy(certifi.where(), tmp_path / "ca.crt")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    async with asyncio.timeout(20), Kube.connect(clock=clock) as kube:
+        token.write_text("second\n")
+        assert kube.bearer() == "bearer first"
+        clock.seconds = 61.0
+        await until(lambda: kube.bearer() == "bearer second")
+
+
+async def test_a_kubeconfigs_token_file_is_read_again_each_minute(tmp_path, clock):
+    token = tmp_path / "token"
+    token.write_text("first")
+    async with connected(tmp_path, clock, tokenFile=str(token)) as (_, kube):
+        token.write_text("second")
+        assert kube.bearer() == "Bearer first"
+        clock.seconds = 61.0
+        await until(lambda: kube.bearer() == "Bearer second")
+
+
+@pytest.mark.parametrize("kind", ["file", "program"])
+async def test_a_token_that_is_refused_is_asked_for_again_and_the_request_is_made_with_the_new_one(
+    tmp_path, clock, kind
+):
+    (tmp_path / "token").write_text("first")
+    users = {"file": {"tokenFile": str(tmp_path / "token")}, "program": {"exec": program(tmp_path)}}
+    async with connected(tmp_path, clock, **users[kind]) as (door, kube):
+        await kube.get_pod("default", "a")
+        clock.seconds = 15.0
+        door.token = "second"
+        (tmp_path / "token").write_text("second")
+        await asyncio.gather(*(kube.get_pod("default", "a") for _ in range(5)))
+    if kind == "program":
+        assert (tmp_path / "runs").read_text() == "\n\n"  # once at the start, once for all five
+
+
+async def test_a_refusal_that_stays_is_told_and_runs_no_program_for_each_request(tmp_path, clock):
+    (tmp_path / "token").write_text("first")
+    async with connected(tmp_path, clock, exec=program(tmp_path)) as (door, kube):
+        clock.seconds = 3600.0  # time is no reason to run it again
+        await kube.get_pod("default", "a")
+        door.token = "another"
+        for _ in range(5):
+            with pytest.raises(ApiError) as raised:
+                await kube.get_pod("default", "a")
+            assert raised.value.code == 401
+    assert (tmp_path / "runs").read_text() == "\n\n"
+
+
+async def test_a_token_file_that_cannot_be_read_again_or_blocks_leaves_the_last_token_in_use(
+    tmp_path, clock, caplog
+):
+    token = tmp_path / "token"
+    token.write_text("first")
+    async with connected(tmp_path, clock, tokenFile=str(token)) as (_, kube):
+        token.unlink()
+        clock.seconds = 61.0
+        await kube.get_pod("default", "a")
+        await until(lambda: "credentials not read again" in caplog.text)
+        os.mkfifo(token)
+        clock.seconds = 130.0
+        for _ in range(3):
+            await kube.get_pod("default", "a")
+
+
+async def test_a_client_certificate_that_was_renewed_is_shown_without_a_restart(tmp_path, clock):
+    authority = certificate(tmp_path, "authority")
+    certificate(tmp_path, "server", signed_by=authority)
+    certificate(tmp_path, "client", signed_by=authority)
+    shown = []
+
+    async def answer(request: web.Request) -> web.Response:
+        shown.append(request.get_extra_info("peercert")["serialNumber"])
+        return web.json_response({"metadata": {"name": "a"}})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=context)
+    whole = kubeconfig(f"https://127.0.0.1:{server.port}")
+    whole["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
+    files = {"client-certificate": "client.crt", "client-key": "client.key"}
+    whole["users"] = [{"name": "u", "user": files}]
+    (tmp_path / "kubeconfig").write_bytes(msgspec.json.encode(whole))
+    try:
+        async with asyncio.timeout(20), Kube.connect(str(tmp_path / "kubeconfig"), clock) as kube:
+            await kube.get_pod("default", "a")
+            certificate(tmp_path, "client", signed_by=authority)
+            clock.seconds = 61.0
+            while len(set(shown)) < 2:
+                await kube.get_pod("default", "a")
+            (tmp_path / "client.key").write_text("half a fi")  # changes nothing until it is whole
+            clock.seconds = 122.0
+            await kube.get_pod("default", "a")
+    finally:
+        await server.close()
+    assert len(set(shown)) == 2
+
+
+async def test_a_program_that_does_not_end_is_ended_once_it_is_asked_again(
+    tmp_path, clock, monkeypatch, caplog
+):
+    (tmp_path / "token").write_text("first")
+    monkeypatch.setattr("gpushare.kube.configuration._AGAIN_SECONDS", 0.2)
+    async with connected(tmp_path, clock, exec=program(tmp_path)) as (door, kube):
+        program(tmp_path, "#!/bin/sh\nexec sleep 1000\n")
+        clock.seconds = 15.0
+        door.token = "second"
+        with pytest.raises(ApiError):
+            await kube.get_pod("default", "a")
+    [told] = [r for r in caplog.records if r.message.startswith("credentials not read again")]
+    assert "within 0.2 s" in told.why
+
+
+async def test_a_log_of_every_detail_keeps_no_kubeconfig_from_being_used(tmp_path, clock, caplog):
+    caplog.set_level(logging.DEBUG)
+    async with connected(
+        tmp_path,
+        clock,
+        token="first",  # noqa: S106 - opens nothing
+    ) as (_, kube):
+        await kube.get_pod("default", "a")
+
+
+async def test_certificates_that_cannot_be_used_are_told_at_the_start(tmp_path, clock):
+    certificate(tmp_path, "a")
+    certificate(tmp_path, "b")
+    files = {"client-certificate": "a.crt", "client-key": "b.key"}
+    whole = kubeconfig("https://127.0.0.1:1")
+    whole["users"] = [{"name": "u", "user": files}]
+    (tmp_path / "kubeconfig").write_bytes(msgspec.json.encode(whole))
+    with pytest.raises(SettingsError, match="cannot be used"):
+        async with Kube.connect(str(tmp_path / "kubeconfig"), clock):
+            pass
