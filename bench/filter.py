@@ -151,7 +151,7 @@ class Bench:
         return (time.perf_counter() - began) * 1000, answer
 
     async def _floor(self, request: web.Request) -> web.Response:
-        await decoded(wire.args_decoder, request)
+        await decoded(wire.decode_args, request)
         return answer(self._answer)
 
 

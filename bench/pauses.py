@@ -17,7 +17,7 @@ from extender.cluster import Cluster
 from extender.node_metrics import NodeMetrics
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS
-from gpushare.kube.informer import in_slices
+from gpushare.slices import in_slices
 from tests.builders import node, pod
 
 SIZES = (1000, 5000)

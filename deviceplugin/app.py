@@ -37,6 +37,7 @@ from deviceplugin.trouble_report import TroubleReport
 from deviceplugin.unit_hold import UnitHold
 from deviceplugin.usage_watch import UsageWatch
 from gpushare.clock import SystemClock
+from gpushare.contract import RESOURCES_BEGIN
 from gpushare.kube import client
 from gpushare.kube.informer import Informer
 from gpushare.lifetime import run_until_stopped
@@ -152,7 +153,7 @@ class _NodeHalf:
             troubles.run,
             outage.run,
             checks.run,
-            Informer(kube, own_pods, Pod, watch).run,
+            Informer(kube, own_pods, Pod, watch, naming=RESOURCES_BEGIN).run,
             Informer(kube, own_node, Node, node_report).run,
         ]
         if settings.reads_process_memory:

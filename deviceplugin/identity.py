@@ -19,13 +19,12 @@ from enum import StrEnum
 from typing import Final
 
 from deviceplugin.errors import NoMatch
-from gpushare.contract import ANNOTATION_ASSUME_TIME, RESOURCE_MEMORY
+from gpushare.contract import ANNOTATION_ASSUME_TIME, ANNOTATION_SEEN, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.objects import Pod
 from gpushare.records import asks_for_share, containers_of
 
 # When the kubelet first saw the pod; it writes this on its own copy only.
-ANNOTATION_SEEN: Final = "kubernetes.io/config.seen"
 SAME_ARRIVAL_NS: Final = 5_000_000
 _SHOWN_MISSES: Final = 3
 

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,8 @@ from deviceplugin.errors import KubeletError
 from deviceplugin.settings import KubeletTls
 from gpushare.errors import UNDECODABLE
 from gpushare.objects import Pod
+from gpushare.pod_reader import read_pod
+from gpushare.slices import in_slices
 
 ANSWER_SECONDS: Final = 1.0
 MOST_BYTES: Final = 64 * 2**20  # 250 pods of the largest size that the API server takes, by far
@@ -31,10 +33,10 @@ _SHOWN_BYTES: Final = 200
 
 
 class _PodList(msgspec.Struct):
-    items: list[Pod] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
-_decoder = msgspec.json.Decoder(_PodList)
+_decode_list = msgspec.json.Decoder(_PodList).decode
 T = TypeVar("T")
 
 
@@ -109,9 +111,11 @@ class KubeletPods:
                 body = await _body(response)
             if response.status != HTTPStatus.OK:
                 raise KubeletError(self._refused(response.status, body))
-            return _decoder.decode(body).items or []
+            pods: list[Pod] = []
+            await in_slices(_decoded(body, pods))
         except (aiohttp.ClientError, OSError, ValueError, *UNDECODABLE) as err:
             raise KubeletError(f"GET {self._url}: {self._why(err)}") from err
+        return pods
 
     def _refused(self, status: int, body: bytes) -> str:
         cures = {
@@ -148,6 +152,12 @@ class KubeletPods:
         if isinstance(err, UNDECODABLE):
             return f"the answer is no list of pods: {err}; is this the port of a kubelet?"
         return f"{type(err).__name__} {err}"
+
+
+def _decoded(body: bytes, pods: list[Pod]) -> Iterator[None]:
+    for item in _decode_list(body).items or ():
+        pods.append(read_pod(item))
+        yield
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

@@ -28,6 +28,7 @@ from extender.tls import client_contexts, server_context
 from extender.upkeep import Upkeep
 from extender.writer import Writer
 from gpushare.clock import BootClock, SystemClock
+from gpushare.contract import RESOURCES_BEGIN
 from gpushare.kube import client, events
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
@@ -78,9 +79,11 @@ class _Extender:
         self._cluster = cluster = Cluster(
             configuration.unit_mib, self._notice, self._clock, configuration.policy
         )
-        self._pods = Informer(kube, client.pods(field_selector=LIVE_PODS), Pod, PodHandler(cluster))
-        failed = client.pods(field_selector=FAILED_PODS)
-        self._failed = Informer(kube, failed, Pod, FailedPodHandler(cluster))
+        live, failed = (client.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
+        self._pods = Informer(kube, live, Pod, PodHandler(cluster), naming=RESOURCES_BEGIN)
+        self._failed = Informer(
+            kube, failed, Pod, FailedPodHandler(cluster), naming=RESOURCES_BEGIN
+        )
         self._nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster))
         self._elector = _elector(configuration.leader_election, kube)
         self._writer = writer = Writer(kube, BootClock(), self._ends_at)

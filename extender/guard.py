@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -178,11 +179,11 @@ async def whole_body(request: web.Request) -> bytes:
         raise BadRequest(f"body cannot be read: {err}") from err
 
 
-async def decoded(decoder: msgspec.json.Decoder[T], request: web.Request) -> T:
+async def decoded(decode: Callable[[bytes], T], request: web.Request) -> T:
     """The body as the verb takes it; raises BadRequest."""
     body = await whole_body(request)
     try:
-        return decoder.decode(body)
+        return decode(body)
     except UNDECODABLE as err:
         raise BadRequest(f"body cannot be read: {err}") from err
 

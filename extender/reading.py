@@ -58,8 +58,8 @@ class Reading:
 
     async def _what_if(self, request: web.Request) -> web.Response:
         short = request.clone(client_max_size=what_if.MAX_BODY)
-        question = await decoded(what_if.question_decoder, short)
-        extras = await decoded(what_if.extras_decoder, short)
+        question = await decoded(what_if.read_question, short)
+        extras = await decoded(what_if.read_extras, short)
         if extras.pod.kind != "Pod":
             kind = extras.pod.kind[:_SHOWN]
             raise BadRequest(f"pod is a {kind!r}: send a Pod, of a workload its template")

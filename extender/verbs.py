@@ -18,13 +18,14 @@ from extender.wire import (
     FilterResult,
     HostPriority,
     PreemptionResult,
-    args_decoder,
-    binding_decoder,
-    preemption_decoder,
+    decode_args,
+    decode_binding,
+    decode_preemption,
 )
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, GpushareError, NoRoom, RequestError
 from gpushare.objects import Pod
+from gpushare.pod_reader import read_pod
 
 log = logging.getLogger(__name__)
 
@@ -44,25 +45,26 @@ class Verbs:
         app.router.add_post(f"{EXTENDER_PREFIX}/preempt", self._preempt, name="preempt")
 
     async def _filter(self, request: web.Request) -> web.Response:
-        args = await decoded(args_decoder, request)
+        args = await decoded(decode_args, request)
         names, full = _nodes(args)
-        found = self._cluster.filter(args.pod, names)
-        if not found.fitting and self._cluster.waiting.of(args.pod.uid) is not None:
+        pod = _pod(args.pod_body)
+        found = self._cluster.filter(pod, names)
+        if not found.fitting and self._cluster.waiting.of(pod.uid) is not None:
             await self._cluster.hearing.hear()
-            found = self._cluster.filter(args.pod, names)
+            found = self._cluster.filter(pod, names)
         result = FilterResult(failed_nodes=found.failed, failed_and_unresolvable_nodes=found.final)
         if full is None:
             result.node_names = found.fitting
         else:
             result.nodes = {"items": [full[name] for name in found.fitting]}
         why = () if found.fitting else (*found.failed.values(), *found.final.values())
-        self._cluster.pod_asked(args.pod, len(names), why)
+        self._cluster.pod_asked(pod, len(names), why)
         request[OUTCOME] = "some" if found.fitting else "none"
         log.debug(
             "filtered",
             extra={
-                "pod": args.pod.key,
-                "uid": args.pod.uid,
+                "pod": pod.key,
+                "uid": pod.uid,
                 "asked": len(names),
                 "offered": len(found.fitting),
                 "best": found.best,
@@ -71,17 +73,18 @@ class Verbs:
         return answer(result)
 
     async def _prioritize(self, request: web.Request) -> web.Response:
-        args = await decoded(args_decoder, request)
+        args = await decoded(decode_args, request)
         names, _ = _nodes(args)
+        pod = _pod(args.pod_body)
         try:
-            found = self._cluster.prioritize(args.pod, names)
+            found = self._cluster.prioritize(pod, names)
         except RequestError as err:
             raise BadRequest(str(err)) from err  # filter has refused it on every node
         log.debug(
             "prioritized",
             extra={
-                "pod": args.pod.key,
-                "uid": args.pod.uid,
+                "pod": pod.key,
+                "uid": pod.uid,
                 "asked": len(names),
                 "best": found.order[0] if found.order else "",
             },
@@ -89,7 +92,7 @@ class Verbs:
         return answer(list(map(HostPriority, found.order, found.scores)))
 
     async def _bind(self, request: web.Request) -> web.Response:
-        args = await decoded(binding_decoder, request)
+        args = await decoded(decode_binding, request)
         if not (args.pod_uid and args.node and args.pod_name and args.pod_namespace):
             raise BadRequest("PodName, PodNamespace, PodUID and Node must all be given")
         if max(map(len, (args.pod_uid, args.node, args.pod_name, args.pod_namespace))) > MAX_NAME:
@@ -114,21 +117,22 @@ class Verbs:
         return answer(BindingResult())
 
     async def _preempt(self, request: web.Request) -> web.Response:
-        args = await decoded(preemption_decoder, request)
+        args = await decoded(decode_preemption, request)
         proposed = args.proposed()
         if proposed is None:
             raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is given")
         uids = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
-        found = self._judged(args.pod, uids)
+        pod = _pod(args.pod_body)
+        found = self._judged(pod, uids)
         if not found.kept:
             await self._cluster.hearing.hear()
-            found = self._judged(args.pod, uids)
+            found = self._judged(pod, uids)
         request[OUTCOME] = "some" if found.kept else "none"
         log.info(
             "preemption judged",
             extra={
-                "pod": args.pod.key,
-                "uid": args.pod.uid,
+                "pod": pod.key,
+                "uid": pod.uid,
                 "kept": len(found.kept),
                 "vetoed": Counter(found.vetoed.values()),
             },
@@ -148,6 +152,13 @@ def _outcome(err: GpushareError) -> str:
     if isinstance(err, BindRefused):
         return err.outcome
     return "no_room" if isinstance(err, NoRoom) else "refused"
+
+
+def _pod(body: msgspec.Raw) -> Pod:
+    try:
+        return read_pod(body)
+    except UNDECODABLE as err:
+        raise BadRequest(f"body cannot be read: {err} - at `$.Pod`") from err
 
 
 def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None]:

@@ -17,7 +17,7 @@ from extender.guard import CHANGES
 from extender.live import HEARTBEAT, NEVER, Live, ending
 from extender.metrics import VIEWERS
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.kube.informer import in_slices
+from gpushare.slices import in_slices
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,14 @@ from typing import Final
 
 import msgspec
 
-from gpushare.objects import ObjectMeta, Pod
+
+class _NamedMeta(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
 
 
 class _Named(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: _NamedMeta
 
 
 class _NodeList(msgspec.Struct):
@@ -20,9 +23,12 @@ class _NodeList(msgspec.Struct):
 
 
 class ExtenderArgs(msgspec.Struct):
-    """A filter call: ``NodeNames`` where nodeCacheCapable is set, ``Nodes`` in full elsewhere."""
+    """A filter call: ``NodeNames`` where nodeCacheCapable is set, ``Nodes`` in full elsewhere.
 
-    pod: Pod = msgspec.field(name="Pod")
+    ``pod_body`` is for ``read_pod``.
+    """
+
+    pod_body: msgspec.Raw = msgspec.field(name="Pod")
     nodes: _NodeList | None = msgspec.field(name="Nodes", default=None)
     node_names: list[str] | None = msgspec.field(name="NodeNames", default=None)
 
@@ -79,7 +85,7 @@ class Victims(msgspec.Struct):
 class PreemptionArgs(msgspec.Struct):
     """A preempt call: uids where nodeCacheCapable is set, pods in full elsewhere."""
 
-    pod: Pod = msgspec.field(name="Pod")
+    pod_body: msgspec.Raw = msgspec.field(name="Pod")
     full: dict[str, Victims] | None = msgspec.field(name="NodeNameToVictims", default=None)
     meta: dict[str, MetaVictims] | None = msgspec.field(name="NodeNameToMetaVictims", default=None)
 
@@ -103,7 +109,7 @@ class PreemptionResult(msgspec.Struct):
 
 
 _decode_named = msgspec.json.Decoder(_Named).decode
-args_decoder: Final = msgspec.json.Decoder(ExtenderArgs)
-binding_decoder: Final = msgspec.json.Decoder(BindingArgs)
-preemption_decoder: Final = msgspec.json.Decoder(PreemptionArgs)
+decode_args: Final = msgspec.json.Decoder(ExtenderArgs).decode
+decode_binding: Final = msgspec.json.Decoder(BindingArgs).decode
+decode_preemption: Final = msgspec.json.Decoder(PreemptionArgs).decode
 encode: Final = msgspec.json.Encoder().encode

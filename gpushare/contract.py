@@ -9,6 +9,7 @@ from typing import Final
 # Resources in a node's status and in pod limits.
 RESOURCE_MEMORY: Final = "aliyun.com/gpu-mem"
 RESOURCE_COUNT: Final = "aliyun.com/gpu-count"
+RESOURCES_BEGIN: Final = b"aliyun.com/gpu-"  # in the JSON of every object that names one
 
 # Pod label, user: spread the amount in equal parts over this many cards of one node.
 LABEL_CARD_COUNT: Final = "aliyun.com/gpu-count"
@@ -40,6 +41,9 @@ ANNOTATION_CARDS: Final = "gpushare.aliyun.com/cards"
 # Pod annotations, device plugin: it really runs, and where.
 ANNOTATION_ASSIGN_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSIGN_TIME"
 ANNOTATION_RUNNING_ON: Final = "gpushare.aliyun.com/running-on"
+
+# Pod annotation in the kubelet's own list, kubelet: when it first saw the pod.
+ANNOTATION_SEEN: Final = "kubernetes.io/config.seen"
 
 # Pod condition, device plugin: False while a container cannot start because the decision cannot be
 # kept. The extender evicts where a new decision would help.

@@ -12,6 +12,7 @@ GpushareError
     ├── Conflict         409
     ├── Gone             410: list again
     ├── NotLeading       nothing was sent: the lease ends before the write must have ended
+    ├── TooLarge         the answer, or a line of it, has more bytes than are read
     ├── Unreachable      nothing was sent: no connection came about
     └── OutcomeUnknown   no answer, or one that leaves open whether the write happened
 """
@@ -85,6 +86,10 @@ class Gone(ApiError):
 
 
 class NotLeading(ApiError):
+    pass
+
+
+class TooLarge(ApiError):
     pass
 
 

@@ -114,9 +114,12 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
 
 
 class Pod(msgspec.Struct, gc=False, frozen=True):
+    """``excess`` says which parts are larger than is read; it is on no pod of the API server's."""
+
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    excess: str = msgspec.field(name="gpushare.aliyun.com/excess", default="")
 
     @property
     def key(self) -> str:

@@ -33,6 +33,7 @@ from gpushare.contract import (
 )
 from gpushare.errors import QuantityError, RecordError, RequestError
 from gpushare.objects import Container, Pod, names_memory
+from gpushare.pod_reader import MOST_CONTAINERS
 from gpushare.quantity import MAX_UNITS, parse_units
 
 MAX_CARDS: Final = 64
@@ -55,8 +56,10 @@ def request_of(pod: Pod) -> Request:
     """What the pod asks for, and which cards it wishes for.
 
     Raises RequestError with a text for the user as ``amounts_of`` does, and for a wish that cannot
-    be understood.
+    be understood; also for a pod with more than is read of it.
     """
+    if pod.excess:
+        raise RequestError(f"pod is too large: {pod.excess}")
     amounts, wished = amounts_of(pod), wishes.read(pod.annotations)
     return amounts if wished is wishes.NO_WISHES else replace(amounts, wishes=wished)
 
@@ -91,8 +94,10 @@ def amounts_of(pod: Pod) -> Request:
 def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
     """What each container asks for, init containers first: the order of the kubelet's Allocates.
 
-    Raises RequestError if an amount cannot be read.
+    Raises RequestError if an amount cannot be read, or there are too many.
     """
+    if max(len(pod.init_containers), len(pod.containers)) > MOST_CONTAINERS:
+        raise RequestError(f"pod has more than the {MOST_CONTAINERS} containers that are read")
     inits = (
         ContainerRequest(
             container.name,

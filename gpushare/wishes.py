@@ -15,6 +15,8 @@ from gpushare.contract import (
 from gpushare.errors import RequestError
 
 _SHOWN: Final = 63
+MOST_CHARACTERS: Final = 8 * 1024  # of one annotation: 190 UUIDs
+MOST_NAMES: Final = 256
 
 
 class NodePolicy(StrEnum):
@@ -53,12 +55,16 @@ NO_WISHES: Final = Wishes()
 
 
 def read(annotations: Mapping[str, str]) -> Wishes:
-    """The wishes on a pod. RequestError with a text for the user: a policy that there is not."""
+    """The wishes on a pod.
+
+    Raises RequestError with a text for the user: a policy that does not exist, or a list that is
+    longer than is read.
+    """
     node = _policy(annotations, ANNOTATION_NODE_POLICY, NodePolicy)
     card = _policy(annotations, ANNOTATION_CARD_POLICY, CardPolicy)
-    models = names(annotations.get(ANNOTATION_CARD_MODELS, ""))
-    only = names(annotations.get(ANNOTATION_CARDS_ONLY, ""))
-    never = names(annotations.get(ANNOTATION_CARDS_NOT, ""))
+    models = _list(annotations, ANNOTATION_CARD_MODELS)
+    only = _list(annotations, ANNOTATION_CARDS_ONLY)
+    never = _list(annotations, ANNOTATION_CARDS_NOT)
     if node is None and card is None and not (models or only or never):
         return NO_WISHES
     return Wishes(node, card, models, only, never)
@@ -67,6 +73,18 @@ def read(annotations: Mapping[str, str]) -> Wishes:
 def names(text: str) -> frozenset[str]:
     """The exact names in a comma-separated list; blank entries are none."""
     return frozenset(part for each in text.split(",") if (part := each.strip()))
+
+
+def _list(annotations: Mapping[str, str], key: str) -> frozenset[str]:
+    text = annotations.get(key, "")
+    if len(text) > MOST_CHARACTERS:
+        raise RequestError(
+            f"annotation {key} has more than {MOST_CHARACTERS} characters: name fewer"
+        )
+    found = names(text)
+    if len(found) > MOST_NAMES:
+        raise RequestError(f"annotation {key} has {len(found)} names: {MOST_NAMES} are read")
+    return found
 
 
 _P = TypeVar("_P", bound=StrEnum)

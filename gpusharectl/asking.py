@@ -108,8 +108,8 @@ class Asking:
 def _question(body: bytes) -> tuple[what_if.Question, what_if.Extras]:
     """The question as an extender would read it."""
     try:
-        question = what_if.question_decoder.decode(body)
-        extras = what_if.extras_decoder.decode(body)
+        question = what_if.read_question(body)
+        extras = what_if.read_extras(body)
     except UNDECODABLE as err:
         raise SettingsError(f"this is no pod: {err}") from err
     if not question.pod.containers:

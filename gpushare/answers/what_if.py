@@ -10,6 +10,7 @@ from gpushare.cards import Card
 from gpushare.errors import RequestError
 from gpushare.objects import Pod
 from gpushare.placement.what_if import Outlook, World, look
+from gpushare.pod_reader import read_pod
 from gpushare.scheduling import Present
 
 MOST_PODS: Final = 1000
@@ -24,10 +25,15 @@ ALWAYS: Final = (
 )
 
 
-class Question(msgspec.Struct, forbid_unknown_fields=True):
+class Question(msgspec.Struct):
     """A pod as it would be created, and how many of it."""
 
     pod: Pod
+    count: int = 1
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    pod: msgspec.Raw
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST_PODS)] = 1
 
 
@@ -101,8 +107,18 @@ class Answer(msgspec.Struct, rename="camel"):
     not_checked: list[str]
 
 
-question_decoder: Final = msgspec.json.Decoder(Question)
-extras_decoder: Final = msgspec.json.Decoder(Extras)
+_decode_body: Final = msgspec.json.Decoder(_Body).decode
+read_extras: Final = msgspec.json.Decoder(Extras).decode
+
+
+def read_question(body: bytes) -> Question:
+    """The question in a body; raises one of UNDECODABLE."""
+    found = _decode_body(body)
+    try:
+        return Question(read_pod(found.pod), found.count)
+    except msgspec.ValidationError as err:
+        text = str(err) if "`$" in str(err) else f"{err} - at `$`"
+        raise msgspec.ValidationError(text.replace("`$", "`$.pod")) from err
 
 
 def answer(world: World, question: Question, extras: Extras) -> Generator[None, None, Answer]:

@@ -12,7 +12,7 @@ waited for where the time limit allows.
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Self, TypeVar
@@ -21,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+from aiohttp.http_exceptions import HttpProcessingError
 from kubernetes.aio.client import Configuration
 from yarl import URL
 
@@ -35,11 +36,13 @@ from gpushare.errors import (
     OutcomeUnknown,
     Unreachable,
 )
+from gpushare.kube import limited
 from gpushare.kube.body import Body
 from gpushare.kube.configuration import configured
 from gpushare.kube.credentials import Credentials
 from gpushare.kube.sockets import forgetting
 from gpushare.objects import Node, Pod, PodCondition
+from gpushare.pod_reader import read_pod
 
 REQUEST_SECONDS: Final = 10.0
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -47,12 +50,15 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _CONNECTIONS: Final = 100
 _LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent again
 _DIGITS: Final = 4
-_LINE_BYTES: Final = 2**21  # half of the longest line that a watch may have
+# An object of the API server's has 1.5 MiB at most, as protobuf, and 9 MiB as JSON (pod_reader.py).
+ANSWER_BYTES: Final = 32 * 2**20
+PAGE_BYTES: Final = 16 * 2**20  # a page of 500 ordinary pods has a quarter of it
+LINE_BYTES: Final = 32 * 2**20  # of a watch
+_BUFFER_BYTES: Final = 2**18  # of what has come over a connection and nobody has taken yet
 
 T = TypeVar("T")
 
-_pod = msgspec.json.Decoder(Pod)
-_node = msgspec.json.Decoder(Node)
+_decode_node = msgspec.json.Decoder(Node).decode
 
 
 class _Status(msgspec.Struct):
@@ -147,7 +153,7 @@ class Kube:
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=sockets),
             cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_LINE_BYTES,
+            read_bufsize=_BUFFER_BYTES,
             # Compressing costs the API server more than sending.
             headers={"User-Agent": "gpushare", "Accept-Encoding": "identity"},
         ) as session:
@@ -155,11 +161,11 @@ class Kube:
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """A consistent read. Raises NotFound or another ApiError."""
-        return _decoded(_pod, await self.request("GET", pod_path(namespace, name)))
+        return _decoded(read_pod, await self.request("GET", pod_path(namespace, name)))
 
     async def get_node(self, name: str) -> Node:
         """A consistent read. Raises NotFound or another ApiError."""
-        return _decoded(_node, await self.request("GET", f"/api/v1/nodes/{_segment(name)}"))
+        return _decoded(_decode_node, await self.request("GET", f"/api/v1/nodes/{_segment(name)}"))
 
     async def bind_pod(
         self,
@@ -232,7 +238,7 @@ class Kube:
     async def patch_node(self, name: str, patch: Mapping[str, Any], *, status: bool) -> Node:
         """Merge ``patch`` into a node, through its status subresource if ``status``."""
         path = f"/api/v1/nodes/{_segment(name)}" + ("/status" if status else "")
-        return _decoded(_node, await self.request("PATCH", path, body=patch))
+        return _decoded(_decode_node, await self.request("PATCH", path, body=patch))
 
     async def create_event(
         self, namespace: str, event: Mapping[str, Any], *, seconds: float = REQUEST_SECONDS
@@ -243,19 +249,26 @@ class Kube:
     async def list_page(
         self, collection: Collection, *, limit: int, next_page: str, seconds: float = 60.0
     ) -> bytes:
-        """One page of a consistent list; raises Gone when ``next_page`` has expired."""
+        """One page of a consistent list.
+
+        Raises Gone when ``next_page`` has expired, TooLarge when the page has more than PAGE_BYTES:
+        ask for fewer.
+        """
         query = [*collection.query, ("limit", str(limit))]
         if next_page:
             query.append(("continue", next_page))
-        return await self.request("GET", collection.path, query=query, seconds=seconds)
+        return await self.request(
+            "GET", collection.path, query=query, seconds=seconds, most_bytes=PAGE_BYTES
+        )
 
     async def watch(
         self, collection: Collection, *, since: str, window_seconds: int, idle_seconds: float
     ) -> AsyncGenerator[bytes, None]:
         """The watch's lines, bookmarks among them, until the server ends it.
 
-        Raises TimeoutError after ``idle_seconds`` without a line: a connection that went away
-        without a word looks just like a quiet cluster.
+        Raises TimeoutError after ``idle_seconds`` without a byte: a connection that went away
+        without a word looks just like a quiet cluster. Raises TooLarge at a line of more than
+        LINE_BYTES, and another ApiError for any other end.
         """
         query = [
             *collection.query,
@@ -270,15 +283,13 @@ class Kube:
                 response = await self._send("GET", collection.path, query, None, limit)
             async with response:
                 if response.status != HTTPStatus.OK:
-                    raise _refusal(response, await response.read(), "GET", collection.path)
-                while True:
-                    # wait_for loses a cancellation that comes with a line, before Python 3.12.
-                    async with asyncio.timeout(idle_seconds):
-                        line = await response.content.readline()
-                    if not line:
-                        return
-                    yield line
-        except aiohttp.ClientError as err:
+                    answer = await limited.whole(response.content, ANSWER_BYTES)
+                    raise _refusal(response, answer, "GET", collection.path)
+                parts = _until_idle(response.content, idle_seconds)
+                async with aclosing(limited.lines(parts, LINE_BYTES)) as found:
+                    async for line in found:
+                        yield line
+        except (aiohttp.ClientError, HttpProcessingError) as err:
             raise Unreachable(f"watch {collection.path}: connection lost: {err!r}") from err
 
     async def request(
@@ -291,18 +302,27 @@ class Kube:
         patch: str = MERGE_PATCH,
         seconds: float = REQUEST_SECONDS,
         may_go: Callable[[], object] | None = None,
+        most_bytes: int = ANSWER_BYTES,
     ) -> bytes:
         """The body of a successful answer; any other answer, or none, is an ApiError.
 
-        All tries of it together take ``seconds`` at most. ``may_go`` is asked when a body is sent,
-        and what it raises is raised.
+        TooLarge: the answer has more than ``most_bytes``. All tries of it together take ``seconds``
+        at most. ``may_go`` is asked when a body is sent, and what it raises is raised.
         """
         content = None if body is None else Body(_encode(body), may_go)
         end = self._clock.monotonic() + seconds
         while True:
             credential = self._credentials.current
             try:
-                return await self._try(method, path, query, content, patch=patch, seconds=seconds)
+                return await self._try(
+                    method,
+                    path,
+                    query,
+                    content,
+                    patch=patch,
+                    seconds=seconds,
+                    most_bytes=most_bytes,
+                )
             except ApiError as err:
                 if err.code == HTTPStatus.UNAUTHORIZED:  # nothing was done
                     left = end - self._clock.monotonic() - _LEAST_SECONDS
@@ -332,15 +352,16 @@ class Kube:
         *,
         patch: str,
         seconds: float,
+        most_bytes: int,
     ) -> bytes:
         limit = aiohttp.ClientTimeout(total=seconds)
         told = [*query, ("timeout", f"{int(seconds * 1000)}ms")]
         try:
             async with await self._send(method, path, told, body, limit, patch=patch) as response:
-                answer = await response.read()
+                answer = await limited.whole(response.content, most_bytes)
         except aiohttp.ClientConnectorError as err:
             raise Unreachable(f"{method} {path}: the API server cannot be reached: {err}") from err
-        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+        except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
             if body is not None and body.refusal is not None:
                 raise body.refusal from err
             raise OutcomeUnknown(f"{method} {path}: no answer: {err!r}") from err
@@ -423,6 +444,18 @@ class Kube:
         return value
 
 
+async def _until_idle(
+    content: aiohttp.StreamReader, idle_seconds: float
+) -> AsyncGenerator[bytes, None]:
+    while True:
+        # wait_for loses a cancellation that comes with a part, before Python 3.12.
+        async with asyncio.timeout(idle_seconds):
+            part = await content.readany()
+        if not part:
+            return
+        yield part
+
+
 def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
 
@@ -448,9 +481,9 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
     try:
-        return decoder.decode(body)
+        return decode(body)
     except UNDECODABLE as err:
         raise ApiError(f"the API server's answer cannot be read: {err}") from err
 

@@ -10,18 +10,20 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from gpushare.errors import UNDECODABLE, ApiError, Gone
+from gpushare.errors import UNDECODABLE, ApiError, Gone, TooLarge
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Collection, Kube
-from gpushare.kube.lists import PAGE, ListDecoder
+from gpushare.kube.lists import Page, pages
 from gpushare.kube.parts import Parts
-from gpushare.objects import Node, ObjectMeta, Pod
+from gpushare.objects import Node, Pod
+from gpushare.pod_reader import read_pod
+from gpushare.slices import in_slices
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,9 @@ LIST_AFTER_FAILURES = 10
 MOST_RETRY_AFTER = 30.0
 # Lines that came together are read without a pause: who waits for an answer has a turn between.
 EVENTS_AT_ONCE = 16
-SLICE_SECONDS = 0.002  # of taking a list in
+# After an event that took longer others have as much time as it took: a large one takes 30 ms.
+LONG_SECONDS = 0.002
+LARGE_BYTES = 64 * 1024  # of a line that is not decoded to learn its version alone
 CAUSES = ("ended", "expired", "silent", "behind", "refused", "lost")
 
 T = TypeVar("T", bound=Pod | Node)
@@ -59,8 +63,12 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
+class _Version(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
 class _Versioned(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: _Version
 
 
 class Informer(Generic[T]):
@@ -69,14 +77,26 @@ class Informer(Generic[T]):
     ``restarts`` counts why watches ended, by CAUSES: ``ended`` (the server does so every few
     minutes), ``expired`` (410: listed again), ``silent`` (no line for too long), ``behind`` (see
     ``cut``), ``refused`` (any other answer), ``lost`` (the connection).
+
+    The handler is not told of objects whose JSON does not have the bytes ``naming``: no time and no
+    memory goes into most pods of a cluster, however large they are.
     """
 
     def __init__(
-        self, kube: Kube, collection: Collection, item: type[T], handler: Handler[T]
+        self,
+        kube: Kube,
+        collection: Collection,
+        item: type[T],
+        handler: Handler[T],
+        *,
+        naming: bytes = b"",
     ) -> None:
         self._kube, self._collection, self._handler = kube, collection, handler
-        self._lists = ListDecoder(item)
-        self._decode_item = msgspec.json.Decoder(item).decode
+        self._naming = naming
+        decode: Callable[[bytes | msgspec.Raw], Any] = (
+            read_pod if item is Pod else msgspec.json.Decoder(item).decode
+        )
+        self._decode_item: Callable[[bytes | msgspec.Raw], T] = decode
         self._decode_event = msgspec.json.Decoder(_WatchEvent).decode
         self._resource_version = ""
         self._heard_at = self._opened_at = time.monotonic()
@@ -143,7 +163,6 @@ class Informer(Generic[T]):
                 self.restarts["expired"] += 1
                 self._resource_version = ""
             except (ApiError, OSError, ValueError, *UNDECODABLE) as err:
-                # ValueError: a line longer than the client's buffer.
                 log.warning(
                     "list or watch failed, retrying",
                     extra={"path": self._collection.path, "why": repr(err)},
@@ -151,8 +170,9 @@ class Informer(Generic[T]):
                 if self._resource_version:
                     self.restarts[self._cause(err)] += 1
                 failures += 1
-                if failures % LIST_AFTER_FAILURES == 0:
-                    # A version from before etcd was restored is never answered with 410.
+                if isinstance(err, TooLarge) or failures % LIST_AFTER_FAILURES == 0:
+                    # A line that is too long comes again from the same version; and one from
+                    # before etcd was restored is never answered with 410.
                     self._resource_version = ""
                 await asyncio.sleep(_asked(err))
             with suppress(TimeoutError):
@@ -166,24 +186,27 @@ class Informer(Generic[T]):
 
     async def _list(self) -> None:
         items: list[T] = []
-        next_page = ""
+        version = ""
         wanted = self._lists_wanted
         self._wake.clear()
-        while True:
-            body = await self._kube.list_page(self._collection, limit=PAGE, next_page=next_page)
-            page, meta = self._lists.page(body)
-            for item in page:
-                self._share(item)
-                items.append(item)
-            next_page = meta.next_page
-            if not next_page:
-                break
+        async with aclosing(pages(self._kube, self._collection)) as found:
+            async for page in found:
+                await in_slices(self._decode_page(page, items))
+                version = page.metadata.resource_version
         self._heard_at = time.monotonic()
         await in_slices(self._handler.replaced(items) or ())
-        self._resource_version = meta.resource_version
+        self._resource_version = version
         async with self._listed:
             self._lists_made = wanted
             self._listed.notify_all()
+
+    def _decode_page(self, page: Page, items: list[T]) -> Iterator[None]:
+        for raw in page.items or ():
+            if self._naming in bytes(raw):
+                item = self._decode_item(raw)
+                self._share(item)
+                items.append(item)
+            yield
 
     async def _watch(self, backoff: Backoff) -> bool:
         """Until the server ends it: False; or until another list is wanted: True."""
@@ -211,12 +234,20 @@ class Informer(Generic[T]):
         applied = 0
         async with aclosing(lines):
             async for line in lines:
-                self._heard_at = time.monotonic()
-                self._apply(self._decode_event(line))
+                began = self._heard_at = time.monotonic()
+                self._take(line)
                 backoff.reset()
                 applied += 1
-                if applied % EVENTS_AT_ONCE == 0:
+                took = time.monotonic() - began
+                if took >= LONG_SECONDS:
+                    await asyncio.sleep(took)
+                elif applied % EVENTS_AT_ONCE == 0:
                     await asyncio.sleep(0)
+
+    def _take(self, line: bytes) -> None:
+        # The version of a large object is that of a later event or bookmark, too.
+        if self._naming in line or len(line) <= LARGE_BYTES:
+            self._apply(self._decode_event(line))
 
     def _apply(self, event: _WatchEvent) -> None:
         if event.type == "ERROR":
@@ -226,6 +257,10 @@ class Informer(Generic[T]):
         if event.type == "BOOKMARK":
             bookmark = msgspec.json.decode(event.object, type=_Versioned)
             self._resource_version = bookmark.metadata.resource_version
+            return
+        if self._naming not in bytes(event.object):
+            other = msgspec.json.decode(event.object, type=_Versioned)
+            self._resource_version = other.metadata.resource_version
             return
         item = self._decode_item(event.object)
         self._share(item)
@@ -238,15 +273,6 @@ class Informer(Generic[T]):
     def _share(self, item: T) -> None:
         if isinstance(item, Pod):
             self._parts.share(item)
-
-
-async def in_slices(steps: Iterable[None]) -> None:
-    """Take all steps, and let others go on after every SLICE_SECONDS of them."""
-    began = time.perf_counter()
-    for _ in steps:
-        if time.perf_counter() - began >= SLICE_SECONDS:
-            await asyncio.sleep(0)
-            began = time.perf_counter()
 
 
 def _asked(err: Exception) -> float:

@@ -1,10 +1,12 @@
-"""A whole collection at once, page by page: for who looks once and does not watch."""
+"""A whole collection, page by page, with the bytes of a page bounded."""
 
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Final, TypeVar
 
 import msgspec
 
-from gpushare.errors import UNDECODABLE, ApiError, Gone
+from gpushare.errors import UNDECODABLE, ApiError, Gone, TooLarge
 from gpushare.kube.client import Collection, Kube
 
 PAGE: Final = 500
@@ -13,32 +15,50 @@ _TRIES: Final = 3
 T = TypeVar("T")
 
 
-class ListMeta(msgspec.Struct, rename="camel"):
+class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     next_page: str = msgspec.field(name="continue", default="")
 
 
-class ListDecoder(Generic[T]):
-    """Decodes pages of a list of one kind of item."""
+class Page(msgspec.Struct):
+    """``items`` are parts of the body, not decoded yet."""
 
-    def __init__(self, item: type[T]) -> None:
-        fields: list[Any] = [("items", list[item] | None), ("metadata", ListMeta)]  # type: ignore[valid-type] # made at run time
-        self._decode: Any = msgspec.json.Decoder(
-            msgspec.defstruct(f"{item.__name__}List", fields)
-        ).decode
+    items: list[msgspec.Raw] | None = None
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
 
-    def page(self, body: bytes) -> tuple[list[T], ListMeta]:
-        """The items of a page and what stands above them; one of UNDECODABLE if it is none."""
-        found = self._decode(body)
-        return found.items or [], found.metadata
+
+_decode_page: Final = msgspec.json.Decoder(Page).decode
+
+
+async def pages(kube: Kube, collection: Collection) -> AsyncGenerator[Page, None]:
+    """Yield the pages of one consistent list.
+
+    A page that would have more than PAGE_BYTES is asked for again with half as many objects: 500
+    of the largest that the API server takes are 4 GiB. Raises ApiError or one of UNDECODABLE.
+    """
+    limit, next_page = PAGE, ""
+    while True:
+        try:
+            body = await kube.list_page(collection, limit=limit, next_page=next_page)
+        except TooLarge:
+            if limit == 1:
+                raise
+            limit = max(1, limit // 4)
+            continue
+        page = _decode_page(body)
+        yield page
+        next_page = page.metadata.next_page
+        if not next_page:
+            return
+        limit = min(PAGE, limit * 2)
 
 
 async def list_all(kube: Kube, collection: Collection, item: type[T]) -> list[T]:
     """All of a collection as of one moment. Raises ApiError."""
-    decoder = ListDecoder(item)
+    decode = msgspec.json.Decoder(item).decode
     for left in reversed(range(_TRIES)):
         try:
-            return await _pages(kube, collection, decoder)
+            return await _decoded(kube, collection, decode)
         except Gone:
             if not left:
                 raise
@@ -47,13 +67,8 @@ async def list_all(kube: Kube, collection: Collection, item: type[T]) -> list[T]
     raise AssertionError
 
 
-async def _pages(kube: Kube, collection: Collection, decoder: ListDecoder[T]) -> list[T]:
-    found: list[T] = []
-    next_page = ""
-    while True:
-        body = await kube.list_page(collection, limit=PAGE, next_page=next_page)
-        items, meta = decoder.page(body)
-        found += items
-        next_page = meta.next_page
-        if not next_page:
-            return found
+async def _decoded(
+    kube: Kube, collection: Collection, decode: Callable[[msgspec.Raw], T]
+) -> list[T]:
+    async with aclosing(pages(kube, collection)) as found:
+        return [decode(item) async for page in found for item in page.items or ()]

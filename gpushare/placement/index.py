@@ -17,8 +17,10 @@ from gpushare.wishes import Wishes
 
 Judge = Callable[[str, Request], Verdict]
 
-MAX_VERDICTS: Final = 250_000  # some 40 MB
+MOST_BYTES: Final = 40 * 2**20  # of all classes, but for the last LEAST_CLASSES
 LEAST_CLASSES: Final = 8
+VERDICT_BYTES: Final = 160
+NAME_BYTES: Final = 100  # of a name in a wish, beside its characters
 
 _Class = tuple[int, int, bool, Wishes]
 
@@ -72,6 +74,7 @@ class Index:
     def __init__(self, changes: Changes, names: Callable[[], Iterable[str]], judge: Judge) -> None:
         self._changes, self._names, self._judge = changes, names, judge
         self._classes: dict[_Class, Verdicts] = {}  # last used one last
+        self._wishes_bytes = 0  # of all classes
 
     def of(self, request: Request) -> Verdicts:
         """Every node's verdict as it is now. Not to be changed, and not to be kept."""
@@ -84,6 +87,8 @@ class Index:
         verdicts = self._classes.pop(which, None)
         now = self._changes.now
         changed = self._changes.since(verdicts.seen) if verdicts is not None else None
+        if verdicts is None:
+            self._wishes_bytes += _bytes_of(request.wishes)
         if verdicts is None or changed is None:
             names = self._names()
             verdicts = Verdicts(now, [(name, self._judge(name, request)) for name in names])
@@ -92,7 +97,23 @@ class Index:
                 verdicts.put(name, self._judge(name, request))
             verdicts.seen = now
         self._classes[which] = verdicts
-        most = max(LEAST_CLASSES, MAX_VERDICTS // (len(verdicts.fits) + len(verdicts.refused) + 1))
-        while len(self._classes) > most:
-            del self._classes[next(iter(self._classes))]
+        self._drop_longest_unused(len(verdicts.fits) + len(verdicts.refused) + 1)
         return verdicts
+
+    def _drop_longest_unused(self, verdicts: int) -> None:
+        """Stay within MOST_BYTES, where each class has about so many verdicts."""
+        classes = self._classes
+        while len(classes) > LEAST_CLASSES:
+            if len(classes) * verdicts * VERDICT_BYTES + self._wishes_bytes <= MOST_BYTES:
+                return
+            oldest = next(iter(classes))
+            del classes[oldest]
+            self._wishes_bytes -= _bytes_of(oldest[-1])
+
+
+def _bytes_of(wishes: Wishes) -> int:
+    """The bytes that a class takes beside its verdicts."""
+    if not wishes.names_cards:
+        return NAME_BYTES
+    names = (*wishes.models, *wishes.only, *wishes.never)
+    return sum(NAME_BYTES + len(name) for name in names)

@@ -190,7 +190,7 @@ class Lines:
         self.content = self
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self.put = self._lines.put_nowait
-        self.readline = self._lines.get
+        self.readany = self._lines.get
 
     async def __aenter__(self):
         return self

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.errors import NoMatch
-from deviceplugin.identity import ANNOTATION_SEEN, Admission, Match, find
-from gpushare.contract import ANNOTATION_ASSUME_TIME
+from deviceplugin.identity import Admission, Match, find
+from gpushare.contract import ANNOTATION_ASSUME_TIME, ANNOTATION_SEEN
 from gpushare.objects import Pod, PodStatus
 from gpushare.records import containers_of
 from tests.fakes.pods import pod

@@ -1,5 +1,6 @@
 """What filter, prioritize and bind choose together: the best few, in order, and no pod starved."""
 
+import tracemalloc
 from dataclasses import replace
 
 import msgspec
@@ -461,11 +462,26 @@ TestRemembering.settings = settings(max_examples=60, stateful_step_count=30, dea
 
 
 def test_the_number_of_remembered_classes_is_bounded(monkeypatch):
-    monkeypatch.setattr("gpushare.placement.index.MAX_VERDICTS", 100)
+    monkeypatch.setattr("gpushare.placement.index.MOST_BYTES", 16_000)
     made = Nodes(10, 64)
     for units in range(1, 40):
         made.filter(f"p{units}", units)
     assert len(made.cluster.choices._index._classes) <= 9
+
+
+def test_the_bytes_of_remembered_wishes_are_bounded(monkeypatch):
+    most = 2 * 2**20
+    monkeypatch.setattr("gpushare.placement.index.MOST_BYTES", most)
+    made = Nodes(1, 64)
+    tracemalloc.start()
+    for number in range(400):
+        wish = ",".join(f"{number:05}-{card:05}-{'x' * 15}" for card in range(256))
+        asked = pod("p", 100, annotations={ANNOTATION_CARDS_NOT: wish})
+        assert made.cluster.filter(asked, ["n000"]).final
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(made.cluster.choices._index._classes) > 8
+    assert size < 2 * most
 
 
 def test_a_verdict_is_a_reason_or_a_rank():

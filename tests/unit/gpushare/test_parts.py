@@ -61,8 +61,20 @@ def test_equal_parts_of_two_pods_are_one():
 
 
 def test_parts_that_nobody_has_any_more_do_not_pile_up(monkeypatch):
-    monkeypatch.setattr(parts, "MAX_PARTS", 20)
+    monkeypatch.setattr(parts, "MOST_BYTES", 10_000)
     known = Parts()
-    for number in range(200):
-        known.share(decoded({"metadata": {"name": "a", "labels": {"n": str(number)}}}))
-    assert len(known._known) < 40
+    for number in range(2000):
+        annotations = {f"key-{number}": "x"}
+        known.share(decoded({"metadata": {"name": "a", "annotations": annotations}}))
+    assert known.bytes < 12_000
+    assert len(known._known) < 100
+
+
+def test_a_large_part_counts_with_its_bytes(monkeypatch):
+    monkeypatch.setattr(parts, "MOST_BYTES", 100_000)
+    known = Parts()
+    for number in range(50):
+        tolerations = [{"key": f"{number}-{each}"} for each in range(1000)]
+        spec = {"containers": [], "tolerations": tolerations}
+        known.share(decoded({"metadata": {"name": "a"}, "spec": spec}))
+    assert len(known._known) < 20

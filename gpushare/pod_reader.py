@@ -1,0 +1,321 @@
+"""Decode a pod of any size within bounds of memory and time (pure).
+
+Whoever may create a pod decides how many labels, variables or tolerations it has. The API server
+takes 1.5 MiB, which is up to 9 MiB of JSON, because it writes ``<`` as six bytes. Parts that are
+not read are not kept, and parts that are too large are not decoded: the pod then has ``excess``,
+for which it is refused. What a bound pod holds is read all the same.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from gpushare.contract import (
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARD_MODELS,
+    ANNOTATION_CARD_POLICY,
+    ANNOTATION_CARD_UNITS,
+    ANNOTATION_CARDS,
+    ANNOTATION_CARDS_NOT,
+    ANNOTATION_CARDS_ONLY,
+    ANNOTATION_INDEX,
+    ANNOTATION_NODE_POLICY,
+    ANNOTATION_RUNNING_ON,
+    ANNOTATION_SEEN,
+    ENV_VISIBLE_DEVICES,
+    LABEL_CARD_COUNT,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.objects import (
+    Container,
+    ContainerStatus,
+    EnvVar,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+    Resources,
+    names_memory,
+)
+from gpushare.scheduling import Affinity, SchedulingGate, SpreadConstraint, Toleration
+from gpushare.wishes import MOST_CHARACTERS as MOST_WISH
+
+MOST_AT_ONCE: Final = 16 * 1024  # bytes of JSON that are decoded without a look at each part
+MOST_PART_BYTES: Final = 16 * 1024  # of JSON, of each part of a larger pod
+MOST_CONTAINERS_BYTES: Final = 64 * 1024  # of JSON; in more, variables are not decoded
+MOST_RESOURCES_BYTES: Final = 4 * 1024  # of JSON, of one container then
+MOST_CONTAINERS: Final = 256  # app containers, and init containers
+MOST_TOLERATIONS: Final = 128
+MOST_CONDITIONS: Final = 32
+MOST_MESSAGE: Final = 4 * 1024  # characters of a condition's message
+MOST_VALUE: Final = 4 * 1024  # characters of an annotation
+MOST_RUNNING_ON: Final = 16 * 1024
+
+# The annotations that are read, and how many characters of each. One more is kept, which shows
+# that there are more.
+ANNOTATIONS: Final = {
+    ANNOTATION_NODE_POLICY: MOST_VALUE,
+    ANNOTATION_CARD_POLICY: MOST_VALUE,
+    ANNOTATION_CARD_MODELS: MOST_WISH,
+    ANNOTATION_CARDS_ONLY: MOST_WISH,
+    ANNOTATION_CARDS_NOT: MOST_WISH,
+    ANNOTATION_INDEX: MOST_VALUE,
+    ANNOTATION_CARDS: MOST_VALUE,
+    ANNOTATION_CARD_UNITS: MOST_VALUE,
+    ANNOTATION_ASSUME_TIME: MOST_VALUE,
+    ANNOTATION_ASSIGNED: MOST_VALUE,
+    ANNOTATION_RUNNING_ON: MOST_RUNNING_ON,
+    ANNOTATION_SEEN: MOST_VALUE,
+}
+LABELS: Final = {LABEL_CARD_COUNT: MOST_VALUE}
+
+T = TypeVar("T")
+_NULL: Final = b"null"
+_ABSENT: Final = msgspec.Raw(_NULL)
+_SETS_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES),)
+
+
+def _words(name: str, keys: Sequence[str]) -> type[msgspec.Struct]:
+    """A type that has the values of these keys alone: all others are skipped, whatever they are."""
+    fields: list[Any] = [
+        (f"key_{place}", str | None, msgspec.field(name=key, default=None))
+        for place, key in enumerate(keys)
+    ]
+    return msgspec.defstruct(name, fields)
+
+
+_Annotations: Final[Any] = _words("_Annotations", list(ANNOTATIONS))
+_Labels: Final[Any] = _words("_Labels", list(LABELS))
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: _Annotations | None = None
+    labels: _Labels | None = None
+    owner_references: msgspec.Raw = _ABSENT
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+    containers: msgspec.Raw = _ABSENT
+    init_containers: msgspec.Raw = _ABSENT
+    priority: int | None = None
+    preemption_policy: str | None = None
+    overhead: msgspec.Raw = _ABSENT
+    node_selector: msgspec.Raw = _ABSENT
+    affinity: msgspec.Raw = _ABSENT
+    tolerations: msgspec.Raw = _ABSENT
+    topology_spread_constraints: msgspec.Raw = _ABSENT
+    scheduling_gates: msgspec.Raw = _ABSENT
+
+
+class _Parts(msgspec.Struct):
+    """A large pod. Its status is written by kubelets and kube-scheduler."""
+
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: PodStatus = PodStatus()
+
+
+class _BareContainer(msgspec.Struct, rename="camel"):
+    name: str = ""
+    restart_policy: str | None = None
+    resources: msgspec.Raw = _ABSENT
+
+
+class _OurAmounts(msgspec.Struct):
+    memory: str | int | None = msgspec.field(name=RESOURCE_MEMORY, default=None)
+    count: str | int | None = msgspec.field(name=RESOURCE_COUNT, default=None)
+
+
+class _OurResources(msgspec.Struct):
+    limits: _OurAmounts | None = None
+    requests: _OurAmounts | None = None
+
+
+_decode_pod: Final = msgspec.json.Decoder(Pod).decode
+_decode_parts: Final = msgspec.json.Decoder(_Parts).decode
+_decode_containers: Final = msgspec.json.Decoder(tuple[Container, ...]).decode
+_decode_bare: Final = msgspec.json.Decoder(list[_BareContainer]).decode
+_decode_resources: Final = msgspec.json.Decoder(Resources).decode
+_decode_our_resources: Final = msgspec.json.Decoder(_OurResources).decode
+
+
+def read_pod(body: bytes | msgspec.Raw) -> Pod:
+    """The pod in a JSON object, with the parts that gpushare reads.
+
+    Raises one of UNDECODABLE.
+    """
+    pod = _decode_pod(body) if len(body) <= MOST_AT_ONCE else _in_parts(body)
+    _drop_what_is_not_read(pod)
+    return pod
+
+
+def _in_parts(body: bytes | msgspec.Raw) -> Pod:
+    parts = _decode_parts(body)
+    meta, spec = parts.metadata, parts.spec
+    excess: list[str] = []
+
+    def part(raw: msgspec.Raw, kind: type[T], name: str) -> T | None:
+        if bytes(raw) == _NULL:
+            return None
+        if len(raw) > MOST_PART_BYTES:
+            excess.append(f"{name} has {len(raw)} bytes, and {MOST_PART_BYTES} are read")
+            return None
+        return msgspec.json.decode(raw, type=kind)
+
+    metadata = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        creation_timestamp=meta.creation_timestamp,
+        deletion_timestamp=meta.deletion_timestamp,
+        annotations=_by_key(meta.annotations, ANNOTATIONS),
+        labels=_by_key(meta.labels, LABELS),
+        owner_references=part(
+            meta.owner_references, tuple[OwnerReference, ...], "metadata.ownerReferences"
+        ),
+    )
+    pod_spec = PodSpec(
+        node_name=spec.node_name,
+        containers=_containers(spec.containers, excess),
+        init_containers=_containers(spec.init_containers, excess),
+        priority=spec.priority,
+        preemption_policy=spec.preemption_policy,
+        overhead=part(spec.overhead, dict[str, str | int], "spec.overhead"),
+        node_selector=part(spec.node_selector, dict[str, str], "spec.nodeSelector"),
+        affinity=part(spec.affinity, Affinity, "spec.affinity"),
+        tolerations=part(spec.tolerations, tuple[Toleration, ...], "spec.tolerations"),
+        topology_spread_constraints=part(
+            spec.topology_spread_constraints,
+            tuple[SpreadConstraint, ...],
+            "spec.topologySpreadConstraints",
+        ),
+        scheduling_gates=part(
+            spec.scheduling_gates, tuple[SchedulingGate, ...], "spec.schedulingGates"
+        ),
+    )
+    return Pod(metadata, pod_spec, parts.status, "; ".join(excess))
+
+
+def _by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str] | None:
+    if words is None:
+        return None
+    values = zip(keys, msgspec.structs.astuple(words), strict=True)
+    return {key: value for key, value in values if value is not None}
+
+
+def _containers(raw: msgspec.Raw, excess: list[str]) -> tuple[Container, ...] | None:
+    if bytes(raw) == _NULL:
+        return None
+    if len(raw) <= MOST_CONTAINERS_BYTES:
+        return _decode_containers(raw)
+    # Which container it is does not matter: a pod with one that sets its cards is refused.
+    env = _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in bytes(raw) else None
+    return tuple(
+        Container(each.name, _resources(each, excess), each.restart_policy, env)
+        for each in _named_first(_decode_bare(raw))
+    )
+
+
+def _named_first(containers: list[_BareContainer]) -> list[_BareContainer]:
+    """At most one more than is read, so that it shows; among them those that name our resources."""
+    if len(containers) <= MOST_CONTAINERS:
+        return containers
+    names = RESOURCE_MEMORY.encode(), RESOURCE_COUNT.encode()
+
+    def is_of_others(container: _BareContainer) -> bool:
+        resources = bytes(container.resources)
+        return not any(name in resources for name in names)
+
+    return sorted(containers, key=is_of_others)[: MOST_CONTAINERS + 1]
+
+
+def _resources(container: _BareContainer, excess: list[str]) -> Resources | None:
+    raw = container.resources
+    if bytes(raw) == _NULL:
+        return None
+    if len(raw) <= MOST_RESOURCES_BYTES:
+        return _decode_resources(raw)
+    if not excess:
+        excess.append(
+            f"container {container.name} has {len(raw)} bytes of resources, and "
+            f"{MOST_RESOURCES_BYTES} are read"
+        )
+    found = _decode_our_resources(raw)
+    return Resources(_amounts(found.limits), _amounts(found.requests))
+
+
+def _amounts(found: _OurAmounts | None) -> dict[str, str | int] | None:
+    if found is None:
+        return None
+    amounts = {RESOURCE_MEMORY: found.memory, RESOURCE_COUNT: found.count}
+    return {name: amount for name, amount in amounts.items() if amount is not None}
+
+
+def _drop_what_is_not_read(pod: Pod) -> None:
+    """Nobody else has the pod yet: it is changed in place."""
+    _drop_metadata(pod.metadata)
+    spec, status = pod.spec, pod.status
+    tolerations = spec.tolerations or ()
+    if len(tolerations) > MOST_TOLERATIONS:
+        found = f"spec.tolerations has {len(tolerations)}, and {MOST_TOLERATIONS} are read"
+        force_setattr(pod, "excess", "; ".join(filter(None, (pod.excess, found))))
+        force_setattr(spec, "tolerations", None)
+    for name in ("containers", "init_containers"):
+        containers: tuple[Container, ...] = getattr(spec, name) or ()
+        if len(containers) > MOST_CONTAINERS + 1:
+            named = sorted(containers, key=lambda each: not _names_ours(each))
+            containers = tuple(named[: MOST_CONTAINERS + 1])
+            force_setattr(spec, name, containers)
+        for container in containers:
+            _drop_variables(container)
+    if status.conditions:
+        force_setattr(status, "conditions", tuple(map(_short, status.conditions[:MOST_CONDITIONS])))
+    for name in ("container_statuses", "init_container_statuses"):
+        statuses: tuple[ContainerStatus, ...] = getattr(status, name) or ()
+        if len(statuses) > MOST_CONTAINERS:
+            started = sorted(statuses, key=lambda each: not each.container_id)
+            force_setattr(status, name, tuple(started[:MOST_CONTAINERS]))
+
+
+def _drop_metadata(meta: ObjectMeta) -> None:
+    if meta.annotations:
+        force_setattr(meta, "annotations", _kept(meta.annotations, ANNOTATIONS))
+    if meta.labels:
+        force_setattr(meta, "labels", _kept(meta.labels, LABELS))
+    owners = meta.owner_references or ()
+    if len(owners) > 1:  # one may be the controller
+        force_setattr(meta, "owner_references", tuple(o for o in owners if o.controller)[:1])
+
+
+def _kept(words: dict[str, str], keys: dict[str, int]) -> dict[str, str]:
+    return {key: words[key][: keys[key] + 1] for key in words if key in keys}
+
+
+def _drop_variables(container: Container) -> None:
+    if container.env:
+        sets_cards = any(each.name == ENV_VISIBLE_DEVICES for each in container.env)
+        force_setattr(container, "env", _SETS_CARDS if sets_cards else None)
+
+
+def _names_ours(container: Container) -> bool:
+    return names_memory(container) or RESOURCE_COUNT in container.limits
+
+
+def _short(condition: PodCondition) -> PodCondition:
+    if condition.message and len(condition.message) > MOST_MESSAGE:
+        return msgspec.structs.replace(condition, message=condition.message[:MOST_MESSAGE])
+    return condition
