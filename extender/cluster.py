@@ -66,6 +66,7 @@ class Cluster:
         self.unplaced: set[str] = set()
         self.over = OverCards(self.ledger)
         self._pods: dict[str, Pod] = {}
+        self._uids: dict[str, str] = {}  # by namespace and name
         self._pods_of_node: dict[str, set[str]] = {}
         self._nodes: dict[str, Node] = {}
 
@@ -74,12 +75,8 @@ class Cluster:
         return self._pods.get(uid)
 
     def pod_named(self, namespace: str, name: str) -> Pod | None:
-        """The live pod of that name, the last that came; every pod is looked at."""
-        found = None
-        for pod in self._pods.values():
-            if pod.metadata.name == name and pod.metadata.namespace == namespace:
-                found = pod
-        return found
+        """The live pod of that name, the last that came."""
+        return self._pods.get(self._uids.get(f"{namespace}/{name}", ""))
 
     def pods_of(self, node: str) -> Iterator[Pod]:
         """The live pods bound to a node that name our resources."""
@@ -189,6 +186,11 @@ class Cluster:
             self._forget(uid)
             yield
         for pod in items:
+            before = self._pods.get(pod.uid)
+            if before is not None and before.node and before.node != pod.node:
+                # A consistent list is the API server's state: etcd was restored from before the
+                # binding. An event says the same only where it is older than what is known.
+                self._forget(pod.uid)
             self.pod_changed(pod)
             yield
         self.audit.begin()
@@ -205,7 +207,11 @@ class Cluster:
         if before is not None:
             if before.node and before.node != pod.node:
                 return  # no pod is ever unbound: this is older than what is known
-            kept = records.keep_decision(before, pod) or records.not_from_a_binding(before, pod)
+            cards = self.ledger.inventory(pod.node)
+            is_legacy = cards is not None and cards.is_legacy
+            kept = records.keep_decision(before, pod) or records.not_from_a_binding(
+                before, pod, is_legacy=is_legacy
+            )
             if kept is not None:
                 self.notices.decision_changed(pod)
                 pod = kept
@@ -298,6 +304,7 @@ class Cluster:
 
     def _keep(self, pod: Pod, before: Pod | None) -> None:
         self._pods[pod.uid] = pod
+        self._uids[pod.key] = pod.uid
         if not (before or pod).node:
             self.queue.add(pod.uid)
 
@@ -309,7 +316,8 @@ class Cluster:
         if self.ledger.share(pod.uid) != share or self.ledger.has_reserve(pod.uid):
             self.ledger.put_share(share)
             self.over.changed(share.node)
-            self.touched_nodes.add(share.node)
+            if share.node in self._nodes:  # others have no cards that could hold too much
+                self.touched_nodes.add(share.node)
         (self.unplaced.add if share.is_unplaced else self.unplaced.discard)(pod.uid)
         if not share.is_unplaced:
             self.notices.placed(pod.uid)
@@ -331,10 +339,13 @@ class Cluster:
             return
         for uid in uids:
             self._count(self._pods[uid])
-        self.touched_nodes.add(node)
+        if node in self._nodes:
+            self.touched_nodes.add(node)
 
     def _forget(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)
+        if pod is not None and self._uids.get(pod.key) == uid:
+            del self._uids[pod.key]
         if pod is not None and not pod.node:
             self.queue.add(uid)
         if pod is not None and pod.node:

@@ -18,7 +18,6 @@ from gpushare.ledger import Ledger
 from gpushare.objects import Pod
 
 CHUNK_BYTES: Final = 32 * 1024  # of one event, so that no step of sending takes long
-PODS_A_STEP: Final = 50
 NEVER: Final = -1  # seen by who has seen nothing
 
 _NODE, _POD = "n", "p"  # first letter of a key; the rest is a node's name or a pod's uid
@@ -97,9 +96,8 @@ class Live:
             uids = [*self._known.pod_uids(), *self._keys(_POD)]
         elif leads != self._did_lead:
             uids = {*uids, *self._keys(_POD)}
-        for place, uid in enumerate(uids):
-            if place % PODS_A_STEP == 0:
-                yield
+        for uid in uids:
+            yield
             self._put(_POD + uid, self._pod(uid, leads))
         self._pods_seen, self._did_lead = now, leads
 

@@ -31,6 +31,7 @@ def to_evict(card: str, units: int, holders: Iterable[Holder]) -> Pod | None:
     Every decision says how large the card was then. If all fit into the least that any of them
     saw, the card has shrunk under them: nobody was promised anything twice, and nobody is to go.
     The least, for a decision may be forged: none can say for the others that there was more room.
+    Pods without a decision of ours do not count: they were given nothing, by no leader.
 
     It is the newest by assume time, then by uid, of those that have never run; one that something
     makes anew before one that nothing does. Never one that has run. Two leaders have written two of
@@ -41,9 +42,10 @@ def to_evict(card: str, units: int, holders: Iterable[Holder]) -> Pod | None:
     if not decided:
         return None
     size = min(found.size for found in decided.values())
-    if sum(each.units for each in staying) <= max(size, units):
+    given = [each for each in staying if each.pod.uid in decided]
+    if sum(each.units for each in given) <= max(size, units):
         return None
-    able = [each.pod for each in staying if each.pod.uid in decided and not _has_begun(each.pod)]
+    able = [each.pod for each in given if not _has_begun(each.pod)]
     return max(
         able,
         key=lambda pod: (pod.has_controller, decided[pod.uid].assume_time_ns, pod.uid),

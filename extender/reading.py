@@ -11,6 +11,7 @@ from extender.cluster import Cluster
 from extender.guard import NAMED_ONLY, BadRequest, answer, decoded, problem
 from gpushare.answers import explain, inspect, what_if
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
+from gpushare.slices import found_in_turns
 
 MOST_NODES: Final = 1000
 _SHOWN: Final = 63
@@ -21,6 +22,7 @@ T = TypeVar("T")
 class Reading:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._turn = asyncio.Lock()
 
     def add_to(self, app: web.Application) -> None:
         add, prefix = app.router.add_get, EXTENDER_PREFIX
@@ -29,9 +31,12 @@ class Reading:
         add(f"{prefix}/explain/{{namespace}}/{{pod}}", self._explain, name="explain")
         app.router.add_post(f"{prefix}/what-if", self._what_if, name="what_if")
 
+    async def _found(self, steps: Generator[None, None, T]) -> T:
+        return await found_in_turns(steps, self._turn)
+
     async def _inspect(self, _: web.Request) -> web.Response:
         cluster = self._cluster
-        return answer(await _in_steps(inspect.view_cluster(cluster.ledger, cluster.unreadable)))
+        return answer(await self._found(inspect.view_cluster(cluster.ledger, cluster.unreadable)))
 
     async def _inspect_node(self, request: web.Request) -> web.Response:
         name = request.match_info["node"]
@@ -52,7 +57,7 @@ class Reading:
                 f"{RESOURCE_MEMORY}: there is none of that name, it has ended, or it asks for none "
                 "and does not concern gpushare",
             )
-        view = await _in_steps(self._cluster.explain(pod, shown))
+        view = await self._found(self._cluster.explain(pod, shown))
         only = request.get(NAMED_ONLY)
         return answer(view if only is None else explain.without_names_of_others(view, only))
 
@@ -65,7 +70,7 @@ class Reading:
             raise BadRequest(f"pod is a {kind!r}: send a Pod, of a workload its template")
         if not question.pod.containers:
             raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
-        return answer(await _in_steps(what_if.answer(self._cluster, question, extras)))
+        return answer(await self._found(what_if.answer(self._cluster, question, extras)))
 
 
 def _nodes_shown(request: web.Request) -> int:
@@ -73,14 +78,3 @@ def _nodes_shown(request: web.Request) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) <= MOST_NODES):  # noqa: PLR2004
         raise BadRequest(f"nodes={text[:_SHOWN]!r}: write a number from 0 to {MOST_NODES}")
     return int(text)
-
-
-async def _in_steps(steps: Generator[None, None, T]) -> T:
-    """Let others have their turn between any two steps: filter waits for one step at most."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        await asyncio.sleep(0)

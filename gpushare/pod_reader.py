@@ -207,7 +207,7 @@ def _in_parts(body: bytes | msgspec.Raw) -> Pod:
             spec.scheduling_gates, tuple[SchedulingGate, ...], "spec.schedulingGates"
         ),
     )
-    return Pod(metadata, pod_spec, parts.status, "; ".join(excess))
+    return Pod(metadata, pod_spec, parts.status, excess[0] if excess else "")
 
 
 def _by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str] | None:
@@ -249,11 +249,10 @@ def _resources(container: _BareContainer, excess: list[str]) -> Resources | None
         return None
     if len(raw) <= MOST_RESOURCES_BYTES:
         return _decode_resources(raw)
-    if not excess:
-        excess.append(
-            f"container {container.name} has {len(raw)} bytes of resources, and "
-            f"{MOST_RESOURCES_BYTES} are read"
-        )
+    excess.append(
+        f"container {container.name} has {len(raw)} bytes of resources, and "
+        f"{MOST_RESOURCES_BYTES} are read"
+    )
     found = _decode_our_resources(raw)
     return Resources(_amounts(found.limits), _amounts(found.requests))
 
@@ -266,13 +265,13 @@ def _amounts(found: _OurAmounts | None) -> dict[str, str | int] | None:
 
 
 def _drop_what_is_not_read(pod: Pod) -> None:
-    """Nobody else has the pod yet: it is changed in place."""
+    """Drop in place: no other part of the program has the pod yet."""
     _drop_metadata(pod.metadata)
     spec, status = pod.spec, pod.status
     tolerations = spec.tolerations or ()
     if len(tolerations) > MOST_TOLERATIONS:
         found = f"spec.tolerations has {len(tolerations)}, and {MOST_TOLERATIONS} are read"
-        force_setattr(pod, "excess", "; ".join(filter(None, (pod.excess, found))))
+        force_setattr(pod, "excess", pod.excess or found)
         force_setattr(spec, "tolerations", None)
     for name in ("containers", "init_containers"):
         containers: tuple[Container, ...] = getattr(spec, name) or ()

@@ -192,17 +192,22 @@ def keep_decision(before: Pod, after: Pod) -> Pod | None:
     return msgspec.structs.replace(after, metadata=metadata)
 
 
-def not_from_a_binding(before: Pod, after: Pod) -> Pod | None:
+def not_from_a_binding(before: Pod, after: Pod, *, is_legacy: bool) -> Pod | None:
     """The pod ``after``, just bound, without the decision that it had before; None if it is new.
 
     Every Binding of ours writes all keys, with a time of its own. What was on the unbound pod and
-    is there still was written by its user, and another scheduler bound it.
+    is still there was written by its user, and another scheduler bound it. On a node of the older
+    plugin (``is_legacy``) an index without UUIDs is believed: the older extender writes it before
+    it binds.
     """
-    kept = (ANNOTATION_CARDS, ANNOTATION_ASSUME_TIME)
-    is_preset = bool(before.annotations.get(ANNOTATION_CARDS)) and all(
+    if before.node or not after.node or before.uid != after.uid:
+        return None
+    keys = (ANNOTATION_CARDS,) if is_legacy else PLACE_KEYS
+    kept = (*keys, ANNOTATION_ASSUME_TIME)
+    is_preset = any(before.annotations.get(key) for key in keys) and all(
         before.annotations.get(key) == after.annotations.get(key) for key in kept
     )
-    if before.node or not after.node or before.uid != after.uid or not is_preset:
+    if not is_preset:
         return None
     believed = {*PLACE_KEYS, ANNOTATION_RUNNING_ON}
     annotations = {k: v for k, v in after.annotations.items() if k not in believed}

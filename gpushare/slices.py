@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Generator, Iterable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 SLICE_SECONDS: Final = 0.002
 
@@ -19,12 +19,21 @@ async def in_slices(steps: Iterable[None]) -> None:
             began = time.perf_counter()
 
 
-async def found_in_slices(steps: Generator[Any, None, T]) -> T:
-    """Take all steps as ``in_slices`` does, and return what they come to."""
+async def found_in_turns(steps: Generator[None, None, T], turn: asyncio.Lock) -> T:
+    """Take all steps, and return what they come to.
 
-    def kept() -> Generator[Any, None, None]:
-        found.append((yield from steps))
-
-    found: list[T] = []
-    await in_slices(kept())
-    return found[0]
+    All that share a ``turn`` have one slice at a time together, and everything else has as much
+    time after it.
+    """
+    while True:
+        async with turn:
+            began = time.perf_counter()
+            took = 0.0
+            while took < SLICE_SECONDS:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    found: T = end.value
+                    return found
+                took = time.perf_counter() - began
+            await asyncio.sleep(took)

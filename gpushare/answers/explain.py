@@ -21,7 +21,6 @@ from gpushare.placement.what_if import World
 from gpushare.words import counted
 
 NODES_SHOWN: Final = 20
-NODES_A_STEP: Final = 20
 _REASONS_SAID: Final = 5
 
 
@@ -216,9 +215,8 @@ def _look(
     """Judge all nodes, and describe those that come nearest."""
     ranked: list[tuple[bool, bool, bool, int, str, Reason | None]] = []
     forbidden: Counter[str] = Counter()
-    for place, name in enumerate(sorted(known.node_names())):
-        if place % NODES_A_STEP == 0:
-            yield
+    for name in sorted(known.node_names()):
+        yield
         node = known.node(name)
         rules = constraints.why_not(pod, node) if node is not None else []
         forbidden.update(rules[:1])

@@ -1,15 +1,12 @@
 """inspect: what every card holds, in the ecosystem's JSON with our own fields beside (pure)."""
 
 from collections.abc import Generator, Mapping
-from typing import Final
 
 import msgspec
 
 from gpushare.cards import Share
 from gpushare.ledger import CardAccount, Ledger
 from gpushare.quantity import MAX_UNITS
-
-NODES_A_STEP: Final = 20
 
 
 class PodUse(msgspec.Struct):
@@ -66,9 +63,8 @@ def view_cluster(ledger: Ledger, problems: Mapping[str, str]) -> Generator[None,
     """
     view = ClusterView([])
     held = {share.node for share in ledger.shares()}
-    for place, name in enumerate(sorted({*ledger.nodes(), *problems, *held})):
-        if place % NODES_A_STEP == 0:
-            yield
+    for name in sorted({*ledger.nodes(), *problems, *held}):
+        yield
         node = view_node(ledger, name, problems.get(name, ""))
         if node is not None:  # it may have gone since the last step
             view.nodes.append(msgspec.Raw(msgspec.json.encode(node)))

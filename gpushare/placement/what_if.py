@@ -8,7 +8,7 @@ import heapq
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from gpushare.cards import Card, Request
 from gpushare.ledger import Ledger, NodeAccount, Reserve
@@ -18,9 +18,6 @@ from gpushare.placement.amounts import Amounts, requests_of, room_of, short_of
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import NO_ROOM, Reason
 from gpushare.placement.victims import Eviction, fewest
-
-NODES_A_STEP: Final = 20
-NODES_TO_EMPTY_A_STEP: Final = 4  # looking at each pod of a node costs more
 
 
 class World(Protocol):
@@ -107,9 +104,8 @@ class _Trial:
 
     def sort_nodes(self) -> Iterator[None]:
         """Rank the nodes on which the pod may be and fits, count the reasons of the others."""
-        for place, name in enumerate(sorted(self._world.node_names())):
-            if place % NODES_A_STEP == 0:
-                yield
+        for name in sorted(self._world.node_names()):
+            yield
             node, closed = self._world.node(name), self._world.why_closed(name)
             forbidden = constraints.why_not(self._pod, node) if node is not None else []
             account = self._account(name)
@@ -147,9 +143,8 @@ class _Trial:
         best: Eviction | None = None
         if self._pod.spec.preemption_policy == "Never":
             return None
-        for place, name in enumerate(sorted(self._world.ledger.nodes())):
-            if place % NODES_TO_EMPTY_A_STEP == 0:
-                yield
+        for name in sorted(self._world.ledger.nodes()):
+            yield
             node = self._world.node(name)
             if node is None or self._world.why_closed(name) is not None:
                 continue

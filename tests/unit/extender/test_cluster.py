@@ -70,6 +70,68 @@ def test_what_a_user_presets_is_not_believed_when_another_scheduler_binds_the_po
     assert made.compare() == 0
 
 
+def test_an_index_that_a_user_presets_is_not_believed_on_a_node_of_ours():
+    made, told = cluster()
+    made.node_changed(node("n", 16, 16))
+    unbound = pod("p", 8, annotations={ANNOTATION_INDEX: "1"})
+    made.pod_changed(unbound)
+    spec = msgspec.structs.replace(unbound.spec, node_name="n")
+    made.pod_changed(msgspec.structs.replace(unbound, spec=spec))
+    assert made.ledger.share(unbound.uid).is_unplaced
+    assert "GpushareDecisionChanged" in [reason for reason, _ in told]
+
+
+def test_an_index_from_before_the_binding_is_the_older_extenders_on_a_node_of_the_older_plugin():
+    made, _ = cluster()
+    made.node_changed(legacy_node("n", 32, 2))
+    unbound = pod("p", 8, annotations={ANNOTATION_INDEX: "1", ANNOTATION_ASSUME_TIME: "7"})
+    made.pod_changed(unbound)
+    spec = msgspec.structs.replace(unbound.spec, node_name="n")
+    made.pod_changed(msgspec.structs.replace(unbound, spec=spec))
+    assert used(made) == [0, 8]
+
+
+def test_a_list_that_shows_a_bound_pod_unbound_is_believed():
+    made, _ = cluster()
+    for name in ("n", "m"):
+        made.node_changed(node(name, 16))
+    unbound, was = pod("p", 16), bound("p", 16, "GPU-0")
+    made.pod_changed(was)
+    made.pod_changed(unbound)  # an event that is older
+    assert used(made) == [16]
+    made.pods_replaced([unbound])  # etcd was restored from before the binding
+    assert used(made) == [0]
+    assert not made.pod(was.uid).node
+    elsewhere = pod("p", 16, node="m", annotations={ANNOTATION_CARDS: "GPU-0"})
+    made.pods_replaced([was])
+    made.pods_replaced([elsewhere])
+    assert (used(made), used(made, "m")) == ([0], [16])
+
+
+def test_pods_on_nodes_that_do_not_exist_leave_nothing_behind():
+    made, _ = cluster()
+    for number in range(100):
+        gone = pod("p", 1, uid=f"u{number}", node=f"no-such-node-{number}")
+        made.pod_changed(gone)
+        made.pod_deleted(gone)
+    assert not made.touched_nodes
+    late = pod("late", 1, node="n")
+    made.pod_changed(late)
+    made.node_changed(node("n", 16))
+    assert made.touched_nodes == {"n"}
+
+
+def test_a_pod_is_found_by_its_name_until_it_is_gone():
+    made, _ = cluster()
+    first, second = pod("p", 1, uid="1"), pod("p", 1, uid="2")
+    made.pod_changed(first)
+    made.pod_changed(second)
+    made.pod_deleted(first)
+    assert made.pod_named("default", "p").uid == "2"
+    made.pod_deleted(second)
+    assert made.pod_named("default", "p") is None
+
+
 def test_what_a_user_presets_is_nothing_beside_what_our_binding_writes():
     made, told = cluster()
     made.node_changed(node("n", 16, 16))

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.reconcile import Reconciler
+from gpushare import slices
 from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INVENTORY,
@@ -364,3 +365,28 @@ async def test_a_reserve_that_is_let_go_of_is_counted_as_such(bench):
         await reconciler.settle()
         bench.time.now += 6
     assert dict(bench.cluster.freed) == {"reserve": 1}
+
+
+async def test_however_many_ask_one_node_is_looked_at_between_two_turns_of_others(
+    client, bench, monkeypatch
+):
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 1e-9)
+    for number in range(30):
+        bench.cluster.node_changed(node(f"n{number}", 16))
+    looked_at = []
+    why_not = bench.cluster.why_not
+
+    def counted(name, *rest):
+        looked_at.append(name)
+        return why_not(name, *rest)
+
+    monkeypatch.setattr(bench.cluster, "why_not", counted)
+    most = 0
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(explain(client, "waits")) for _ in range(16)]
+        while not all(each.done() for each in asked):
+            before = len(looked_at)
+            await asyncio.sleep(0)
+            most = max(most, len(looked_at) - before)
+    assert len(looked_at) == 16 * 33
+    assert most == 1

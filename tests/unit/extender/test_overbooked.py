@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from extender.mend import SURE_SECONDS, Mender
 from extender.overbooked import Holder, to_evict
-from gpushare.contract import ANNOTATION_ASSUME_TIME, ANNOTATION_CARD_UNITS, ANNOTATION_CARDS
+from gpushare.contract import (
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARD_UNITS,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+)
 from gpushare.errors import Conflict
 from gpushare.objects import ContainerStatus, OwnerReference, PodStatus
 from tests.builders import node, pod
@@ -80,11 +85,12 @@ def test_one_that_leaves_already_is_enough():
     assert choose(bound("a", 16, 1), bound("b", 16, 2, leaving=True)) is None
 
 
-def test_a_pod_whose_decision_cannot_be_read_is_not_chosen():
+def test_a_pod_whose_decision_cannot_be_read_is_not_chosen_and_nobody_goes_for_it():
     odd = bound("b", 16, 2)
     for key, text in ((ANNOTATION_ASSUME_TIME, "x"), (ANNOTATION_CARD_UNITS, "1,2")):
         odd.metadata.annotations[key] = text
-        assert choose(odd, bound("a", 16, 1)) == "a"
+        assert choose(odd, bound("a", 16, 1)) is None
+        assert choose(odd, bound("a", 16, 1), bound("c", 16, 2)) == "c"
     assert choose(odd, odd) is None
 
 
@@ -132,6 +138,15 @@ async def test_a_card_given_away_twice_loses_its_newest_pod_and_it_is_told():
     [(name, reason, text)] = bench.told
     assert (name, reason) == ("b", "GpushareEvicted")
     assert "given away twice" in text
+
+
+async def test_a_pod_that_names_a_card_without_a_decision_of_ours_evicts_nobody():
+    bench = Mending()
+    forged = pod("forged", 16, node="n", annotations={ANNOTATION_INDEX: "0"})
+    bench.add(bound("good", 16, 1), forged)
+    assert bench.held[0][0] == 32
+    await bench.rounds(int(SURE_SECONDS) + 4)
+    assert not bench.kube.evicted
 
 
 async def test_it_is_asked_once_while_the_pod_leaves():

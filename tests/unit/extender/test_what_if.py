@@ -162,6 +162,12 @@ async def test_the_pods_whose_end_frees_too_little_cpu_are_not_named(client, ben
     assert found["wouldHaveToGo"] is None
 
 
+async def test_a_pod_with_more_than_is_read_of_one_is_refused_with_the_part(client):
+    found = await ask(client, "4", tolerations=[{"key": f"a{number}"} for number in range(40_000)])
+    [(text, _)] = found["reasons"].items()
+    assert "spec.tolerations" in text
+
+
 async def test_what_cannot_be_granted_anywhere_is_said_of_every_node(client):
     found = await ask(client, "0")
     assert found["fits"] is False

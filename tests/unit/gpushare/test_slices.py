@@ -24,4 +24,25 @@ async def test_what_the_steps_come_to_is_returned():
         yield
         return 7
 
-    assert await slices.found_in_slices(steps()) == 7
+    assert await slices.found_in_turns(steps(), asyncio.Lock()) == 7
+
+
+async def test_of_all_who_share_a_turn_one_goes_on_between_two_turns_of_others(monkeypatch):
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 1e-9)
+    taken = []
+
+    def steps(number):
+        for _ in range(20):
+            taken.append(number)
+            yield
+
+    lock = asyncio.Lock()
+    most = 0
+    async with asyncio.TaskGroup() as tasks:
+        readers = [tasks.create_task(slices.found_in_turns(steps(n), lock)) for n in range(16)]
+        while not all(each.done() for each in readers):
+            before = len(taken)
+            await asyncio.sleep(0)
+            most = max(most, len(taken) - before)
+    assert most == 1
+    assert set(taken[:16]) == set(range(16))
