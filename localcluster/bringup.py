@@ -14,7 +14,15 @@ from localcluster.build import SOURCES, Progress, module_version
 from localcluster.control import Control, base_environment, start_supervisor
 from localcluster.errors import ApiError
 from localcluster.health import await_healthy
-from localcluster.images import PAUSE, SCHEDULER, WORKLOAD, Image, archive
+from localcluster.images import (
+    CUDA_ENVIRONMENT,
+    CUDA_WORKLOAD,
+    PAUSE,
+    SCHEDULER,
+    WORKLOAD,
+    Image,
+    archive,
+)
 from localcluster.network import NetworkPlan
 from localcluster.node import Node
 from localcluster.paper import add_paper_nodes, keeper
@@ -133,6 +141,7 @@ def _write_images(plan: Plan) -> Path:
     images = [
         Image(PAUSE, plan.binaries / "pause"),
         Image(WORKLOAD, plan.binaries / "workload"),
+        Image(CUDA_WORKLOAD, plan.binaries / "workload", environment=CUDA_ENVIRONMENT),
     ]
     if plan.control_plane:
         binary = plan.binaries / controlplane.SCHEDULER

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from localcluster import namespaces, nvml, outage, teardown
+from localcluster import driver, namespaces, nvml, outage, teardown
 from localcluster.api import Api
 from localcluster.bringup import Plan, await_ready, bring_up, ready_condition
 from localcluster.build import Progress, build
@@ -31,6 +31,7 @@ from localcluster.state import (
     state_root,
 )
 from localcluster.supervised import ProcessSpec
+from localcluster.toolkit import provide_toolkits
 
 __all__ = ["Cluster", "NodeSpec", "PaperNode"]
 
@@ -82,6 +83,7 @@ class Cluster:
         binaries = build(progress)
         runtimes = provide_runtimes({each.runtime for each in real}, binaries, progress)
         plan = Plan(state, binaries, runtimes, real, paper, scheduler_config, tuple(archives))
+        provide_toolkits((node.setup for node in real if node.cards), progress)
         with locked(state_root() / f".{name}.lock"):
             if Control(state).alive():
                 text = (
@@ -140,7 +142,7 @@ class Cluster:
         """Return the folder of a node's files.
 
         Seen inside the node, `kubelet` is /var/lib/kubelet, `run` is /run, `cdi` is /etc/cdi,
-        `log` is /var/log; `nvml` has the state file of its cards.
+        `log` is /var/log, `driver` is /run/nvidia/driver; `nvml` has the state file of its cards.
         """
         self._check_node(node)
         return self.state.node(node)
@@ -156,7 +158,14 @@ class Cluster:
         The cards can be changed while it runs: `localcluster.nvml.write_state` on the file
         `nvml/state` in the node's folder. Raises BuildError, HostError.
         """
-        return nvml.environment(nvml.build(cache_root()), self.node_folder(node) / "nvml" / "state")
+        folder = self.node_folder(node)
+        if (folder / driver.LINK).is_symlink():
+            real = folder / "libraries"  # no other of the driver's may come before the system's
+            real.mkdir(exist_ok=True)
+            (real / nvml.SONAME).unlink(missing_ok=True)
+            (real / nvml.SONAME).symlink_to(driver.nvml_library(folder / driver.LINK))
+            return {"LD_LIBRARY_PATH": str(real)}
+        return nvml.environment(nvml.build(cache_root()), folder / "nvml" / "state")
 
     def start_program(
         self,

@@ -117,7 +117,7 @@ class Demo:
         self.pods.wait_running(*names)
         for name in names:
             self._runs_on(name, "n1", 0)
-            self._say(f"  its container printed {self._visible(name)}")
+            self._say(f"  its container has {self._devices(name)}")
         self._picture("n1")
 
     def too_large(self) -> None:
@@ -138,18 +138,22 @@ class Demo:
 
     def _runs_on(self, name: str, node: str, card: int) -> None:
         found = self.gpushare.card_of(name)
-        if found != (node, card) or self._visible(name) != f"GPU-{node}-{card}":
+        if found != (node, card):
             raise StateError(f"{name} was to run on {node}, card {card}; it is on {found}")
+        present = self.pods.cards(name)
+        if present != [f"GPU-{node}-{card}"]:
+            raise StateError(f"{name} was to have one card, GPU-{node}-{card}; it has {present}")
         self._say(f"{name} runs on {node}, card {card}.")
-
-    def _visible(self, name: str) -> str:
-        return self.pods.environment(name)["NVIDIA_VISIBLE_DEVICES"]
 
     def _printed(self, name: str) -> None:
         self._say("Its container printed, of all its environment:")
         found = self.pods.environment(name)
         for key, meaning in SHOWN.items():
             self._say(f"  {f'{key}={found[key]}':<44} {meaning}")
+        self._say(f"It has these devices of the node's driver: {self._devices(name)}")
+
+    def _devices(self, name: str) -> str:
+        return " ".join(line.partition(" ")[0] for line in self.pods.printed(name).devices)
 
     def _picture(self, *names: str, new: str = "") -> None:
         nodes = [node for node in self.gpushare.inspect() if node["name"] in names]

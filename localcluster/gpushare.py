@@ -10,7 +10,7 @@ import http.client
 import json
 import socket
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +128,13 @@ class Gpushare:
         """Where the extender's configuration file is."""
         return self.cluster.state.path / "extender.yaml"
 
-    def start_plugin(self, node: str, *arguments: str, binding: Binding = "auto") -> None:
+    def start_plugin(
+        self,
+        node: str,
+        *arguments: str,
+        binding: Binding = "auto",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         """Start a node's device plugin under its ServiceAccount, with a token of that node."""
         cluster = self.cluster
         kubeconfig = self.plugin_kubeconfig(node)
@@ -144,8 +150,9 @@ class Gpushare:
             f"--binding={binding}",
             *arguments,
         ]
-        env = {**self._environment, **cluster.card_environment(node)}
-        cluster.start_program(plugin_of(node), _python("deviceplugin", words), node=node, env=env)
+        whole = {**self._environment, **cluster.card_environment(node), **(env or {})}
+        command = _python("deviceplugin", words)
+        cluster.start_program(plugin_of(node), command, node=node, env=whole)
 
     def restart_plugin(self, node: str, *arguments: str, binding: Binding) -> None:
         """Run a node's plugin with another binding from now on; return once it serves."""

@@ -10,8 +10,17 @@ from pathlib import Path
 from typing import Any
 
 WORKLOAD = "gpushare.local/workload:1"
+CUDA_WORKLOAD = "gpushare.local/cuda-workload:1"
 PAUSE = "gpushare.local/pause:1"
 SCHEDULER = "registry.k8s.io/kube-scheduler"
+
+CUDA_ENVIRONMENT = (
+    "NVIDIA_VISIBLE_DEVICES=all",
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    "NVIDIA_REQUIRE_CUDA=cuda>=12.6",
+    "CUDA_VERSION=12.6.2",
+)
+"""What every image of CUDA has in its configuration."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -23,6 +32,7 @@ class Image:
     name: str
     binary: Path
     folder: str = ""
+    environment: tuple[str, ...] = ()
 
 
 def _tar(files: dict[str, bytes], *, mode: int) -> bytes:
@@ -55,7 +65,8 @@ def archive(images: list[Image]) -> bytes:
     manifests = []
     for image in images:
         # Where a manifest names the command without its place.
-        environment = {"Env": [f"PATH=/{image.folder}"]} if image.folder else {}
+        path = [f"PATH=/{image.folder}"] if image.folder else []
+        environment = {"Env": [*path, *image.environment]} if path or image.environment else {}
         command = f"{image.folder}{image.binary.name}"
         layer = _tar({command: image.binary.read_bytes()}, mode=0o755)
         machine = platform.machine()

@@ -7,6 +7,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from localcluster import driver
 from localcluster.run import run
 from localcluster.state import StateFolder
 
@@ -29,6 +30,13 @@ seeded() {
   for each in "$1"/io.containerd.snapshotter.v1.*/snapshots/*; do
     if [ -d "$each" ]; then mount -n -o bind,ro "$each" "$2${each#"$1"}"; fi
   done
+}
+driver() {
+  mkdir -p "$1/driver"
+  if [ -L "$1/$2" ]; then
+    mount -n --rbind "$1/$2/" "$1/driver"
+    mount -n -o remount,bind,ro "$1/driver"
+  fi
 }
 farm() {
   mkdir -p "/run/localcluster$1"
@@ -100,6 +108,7 @@ def mount_script(state: StateFolder, node: str) -> str:
     lines = [
         _PRELUDE,
         f"umount -n -l {shlex.quote(str(state.namespaces))}",
+        f"driver {quoted} {shlex.quote(driver.LINK)}",
         f"own {quoted}/run /run",
         "farm /etc",
         "farm /var/lib",
@@ -111,8 +120,10 @@ def mount_script(state: StateFolder, node: str) -> str:
         f"own {quoted}/cni /var/lib/cni",
         f"own {quoted}/kubernetes /etc/kubernetes",
         f"own {quoted}/gpushare /var/lib/gpushare",
-        f"own {quoted}/driver /run/nvidia/driver",
-        f"own {quoted}/nvml /run/nvidia/driver/cards",
+        f"mkdir -p {quoted}/driver {driver.ROOT}",
+        f"mount -n --rbind {quoted}/driver {driver.ROOT}",
+        f"own {quoted}/nvml /run/nvml-standin",
+        f"own {quoted}/toolkit /etc/nvidia-container-runtime",
         f"mkdir -p {quoted}/sysctl",
     ]
     for name, value in _SYSCTLS.items():

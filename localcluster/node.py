@@ -1,15 +1,13 @@
 """A real node: its namespaces, files, containerd and kubelet."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster import cgroups, namespaces, network
+from localcluster import cgroups, driver, namespaces, network
 from localcluster.control import Control, base_environment
 from localcluster.network import NetworkPlan
 from localcluster.nodefiles import (
     CONTAINERD_SOCKET,
-    LIBRARIES,
     cni_config,
     containerd_config,
     kubelet_arguments,
@@ -17,12 +15,21 @@ from localcluster.nodefiles import (
     nvidia_runtime_spec,
     snapshotter_for,
 )
-from localcluster.nvml import SONAME, build, write_state
+from localcluster.nvml import build, write_state
 from localcluster.run import run
 from localcluster.seed import plant
 from localcluster.specs import NodeSpec
 from localcluster.state import StateFolder, cache_root
 from localcluster.supervised import ProcessSpec
+from localcluster.toolkit import (
+    Toolkit,
+    config,
+    container_cli,
+    installed,
+    programs,
+    spec_command,
+    toolkit_of,
+)
 from localcluster.wait import wait_until
 
 _CONTAINERD_SECONDS = 30.0
@@ -52,20 +59,27 @@ class Node:
         plant(images, self.folder)
         (self.folder / "run" / "cdi").mkdir(parents=True, exist_ok=True)
         (self.folder / "nvml").mkdir(exist_ok=True)
+        if self.spec.driver:
+            (self.folder / driver.LINK).symlink_to(self.spec.driver)
         namespaces.create(self.state, self.spec.name)
         _, pin = namespaces.pins(self.state, self.spec.name)
         network.join(self.state, self.plan, self.index, pin)
         cgroup = cgroups.create(self.state.cgroup, self.spec.name)
         mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+        write_state(self.folder / "nvml" / "state", self.spec.cards)
+        if self.spec.cards and not self.spec.driver:
+            driver.install(self.folder / "driver", build(cache_root()), self.spec.cards)
+        toolkit = toolkit_of(self.spec.setup) if self.spec.cards else None
+        handlers = self._install(toolkit) if toolkit else {}
         containerd = containerd_config(
             binaries=self.binaries,
             folder=self.folder,
             snapshotter=snapshotter_for(self.folder, mountinfo),
             cdi=self.spec.cdi,
             version=self.spec.runtime,
+            handlers=handlers,
+            default_handler=toolkit.default if toolkit else "runc",
         )
-        write_state(self.folder / "nvml" / "state", self.spec.cards)
-        self._install_driver()
         self._write("containerd.toml", containerd)
         kubelet = kubelet_config(
             self.state, self.plan, cgroup=cgroup, static_pods=self.spec.control_plane
@@ -74,15 +88,17 @@ class Node:
         (self.folder / "kubernetes" / "manifests").mkdir()
         self._write("cni.d/10-localcluster.conflist", cni_config(self.plan, self.index))
 
-    def _install_driver(self) -> None:
-        """Put the NVML stand-in where a driver container has it, and into NVIDIA's runtime."""
+    def _install(self, toolkit: Toolkit) -> dict[str, Path]:
+        """Set NVIDIA's toolkit up; return containerd's handlers with their programs."""
+        runc, own = self.binaries / "runc", installed() if self.spec.driver else None
+        folder, cli = own or (programs(toolkit.version, print), container_cli(print))
+        self._write("toolkit/config.toml", config(toolkit, folder=folder, runc=runc, cli=cli))
         default = run([self.binaries / "ctr", "oci", "spec"])
-        library = self.folder / "driver" / LIBRARIES.removeprefix("/") / SONAME
-        if self.spec.cards:
-            library.parent.mkdir(parents=True)
-            shutil.copyfile(build(cache_root()) / SONAME, library)
-        spec = nvidia_runtime_spec(default, library=library, cards=self.folder / "nvml")
+        spec = nvidia_runtime_spec(default, cards=self.folder / "nvml")
         self._write("nvidia-runtime.json", spec)
+        if toolkit.spec:
+            run(namespaces.enter(self.state, self.spec.name, spec_command(toolkit, folder)))
+        return {name: folder / program for name, program in toolkit.handlers.items()}
 
     def start_containerd(self, control: Control) -> None:
         """Start containerd and return once it serves."""

@@ -1,20 +1,20 @@
 """What a node's containerd, CNI plugins and kubelet are configured with."""
 
 import json
-import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from localcluster import nvml
 from localcluster.images import PAUSE
 from localcluster.network import NetworkPlan
 from localcluster.specs import Runtime
 from localcluster.state import StateFolder
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-LIBRARIES = f"/usr/lib/{platform.machine()}-linux-gnu"
+CARDS = "/run/nvml-standin"
+"""Where the NVML stand-in looks for its state file, in nodes and containers."""
 _MAX_PODS = 200
 
 
@@ -23,28 +23,33 @@ MANIFESTS = f"{KUBERNETES}/manifests"
 
 
 def containerd_config(
-    *, binaries: Path, folder: Path, snapshotter: str, cdi: bool, version: Runtime = "containerd-2"
+    *,
+    binaries: Path,
+    folder: Path,
+    snapshotter: str,
+    cdi: bool,
+    version: Runtime = "containerd-2",
+    handlers: Mapping[str, Path] | None = None,
+    default_handler: str = "runc",
 ) -> str:
     """Return containerd's configuration for the node whose files are in `folder`.
 
     containerd 1.7 has one plugin for what is two in containerd 2, and other names for its options.
+    `handlers` are runtimes beside runc, with their programs; `default_handler` is for pods without
+    a RuntimeClass.
     """
     old = version == "containerd-1.7"
     runtime = "io.containerd.grpc.v1.cri" if old else "io.containerd.cri.v1.runtime"
     if old:
         pause, plugins = f'sandbox_image = "{PAUSE}"', f'bin_dir = "{binaries}"'
-        image_tables = f"""\
-[plugins."{runtime}".containerd]
-snapshotter = "{snapshotter}"
-"""
+        images, unpacked = "", f'snapshotter = "{snapshotter}"'
     else:
-        images = "io.containerd.cri.v1.images"
-        pause, plugins = "", f'bin_dirs = ["{binaries}"]'
-        image_tables = f"""\
-[plugins."{images}"]
+        pause, plugins, unpacked = "", f'bin_dirs = ["{binaries}"]', ""
+        images = f"""\
+[plugins."io.containerd.cri.v1.images"]
 snapshotter = "{snapshotter}"
 
-[plugins."{images}".pinned_images]
+[plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "{PAUSE}"
 
 [plugins."io.containerd.transfer.v1.local"]
@@ -73,7 +78,7 @@ address = "{CONTAINERD_SOCKET}"
 [plugins."io.containerd.nri.v1.nri"]
 disable = true
 
-{image_tables}
+{images}
 [plugins."{runtime}"]
 {pause}
 enable_cdi = {"true" if cdi else "false"}
@@ -85,6 +90,10 @@ restrict_oom_score_adj = true
 {plugins}
 conf_dir = "{folder}/cni.d"
 
+[plugins."{runtime}".containerd]
+default_runtime_name = "{default_handler}"
+{unpacked}
+
 [plugins."{runtime}".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 
@@ -92,35 +101,37 @@ runtime_type = "io.containerd.runc.v2"
 BinaryName = "{binaries}/runc"
 SystemdCgroup = false
 
-# In the place of NVIDIA's runtime: it adds the driver's library and shows it every card.
-[plugins."{runtime}".containerd.runtimes.nvidia]
-runtime_type = "io.containerd.runc.v2"
-base_runtime_spec = "{folder}/nvidia-runtime.json"
-
-[plugins."{runtime}".containerd.runtimes.nvidia.options]
-BinaryName = "{binaries}/runc"
-SystemdCgroup = false
+{"".join(_handler(runtime, name, program, folder) for name, program in (handlers or {}).items())}\
 """
 
 
-def nvidia_runtime_spec(default: str, *, library: Path, cards: Path) -> str:
-    """Return what containers of the runtime `nvidia` begin with: `default`, and the driver in it.
+def _handler(plugin: str, name: str, program: Path, folder: Path) -> str:
+    return f"""\
+[plugins."{plugin}".containerd.runtimes.{name}]
+runtime_type = "io.containerd.runc.v2"
+base_runtime_spec = "{folder}/nvidia-runtime.json"
 
-    `default` is containerd's own specification, as JSON; `library` the file of the NVML stand-in,
-    `cards` the folder of its state file. What a pod's security context says is left to it.
+[plugins."{plugin}".containerd.runtimes.{name}.options]
+BinaryName = "{program}"
+SystemdCgroup = false
+
+"""
+
+
+def nvidia_runtime_spec(default: str, *, cards: Path) -> str:
+    """Return what containers of NVIDIA's runtimes begin with: `default` and the cards' state.
+
+    `default` is containerd's own specification, as JSON; `cards` the folder of the state file, for
+    which a real card needs no file. What a pod's security context says is left to it.
     """
     document = json.loads(default)
     for key in ("apparmorProfile", "rlimits"):
         document["process"].pop(key, None)
     document["linux"].pop("seccomp", None)
-    inside = "/run/nvml-standin"
-    document["process"]["env"] = [f"{nvml.STATE_VARIABLE}={inside}/state"]
-    places = {str(library): f"{LIBRARIES}/{nvml.SONAME}", str(cards): inside}
     options = ["rbind", "ro", "nosuid", "nodev"]
-    document["mounts"] += [
-        {"destination": target, "type": "bind", "source": source, "options": options}
-        for source, target in places.items()
-    ]
+    document["mounts"].append(
+        {"destination": CARDS, "type": "bind", "source": str(cards), "options": options}
+    )
     return json.dumps(document)
 
 

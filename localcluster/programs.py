@@ -54,6 +54,9 @@ def _content(wanted: Programs) -> str:
     digest = hashlib.sha256(repr(what).encode())
     for file in ("go.mod", "go.sum"):
         digest.update(b"\0" + (wanted.module / file).read_bytes())
+    own = (wanted.module / each for each in wanted.packages if each.startswith("./"))
+    for source in sorted(path for folder in own for path in folder.rglob("*.go")):
+        digest.update(b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
 
 

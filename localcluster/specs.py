@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from localcluster.errors import UsageError
 from localcluster.nvml import CardSpec
 from localcluster.state import check_name
+from localcluster.toolkit import Setup
 
 MOST_NODES = 16
 _MOST_PODS = "110"
@@ -19,7 +21,9 @@ Runtime = Literal["containerd-2", "containerd-1.7"]
 class NodeSpec:
     """A real node. `cards` are what its NVML stand-in shows; `cdi` is containerd's switch.
 
-    `runtime` is the container runtime that its kubelet uses.
+    `runtime` is the container runtime that its kubelet uses; `setup` is how the cards come into
+    containers. A node without cards has neither driver nor toolkit. `driver` is the root of a real
+    driver on this machine, which has these cards, in the place of the stand-in.
 
     One node of a cluster may be the `control_plane`: labelled and tainted as by kubeadm, with
     kube-scheduler as its static pod instead of on the host.
@@ -29,6 +33,8 @@ class NodeSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     cards: tuple[CardSpec, ...] = ()
     cdi: bool = True
+    setup: Setup = Setup.LEGACY
+    driver: Path | None = None
     control_plane: bool = False
     runtime: Runtime = "containerd-2"
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcluster.cluster import Cluster
-from localcluster.errors import ApiError, CommandError, UsageError
+from localcluster.errors import ApiError, UsageError
 from localcluster.images import WORKLOAD
+from localcluster.nvml import read_minors
+from localcluster.printed import Printed, read_log
 from localcluster.wait import wait_until
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -158,23 +160,40 @@ class Workloads:
 
         wait_until(f"pods gone: {', '.join(names)}", left, seconds=seconds)
 
-    def environment(self, name: str, container_name: str = "main") -> dict[str, str]:
-        """Return the variables that a container printed when it started; wait until it has."""
-        text = ""
+    def printed(self, name: str, container_name: str = "main") -> Printed:
+        """Return what a container printed when it last started; wait until it has.
+
+        It is read from the node's log file, which costs less than to ask for it through kubectl.
+        """
+        found: list[Printed] = []
 
         def incomplete() -> str | None:
-            nonlocal text
-            try:
-                text = self.cluster.kubectl(
-                    "logs", name, "-n", self.namespace, "-c", container_name
-                )
-            except CommandError as problem:  # its kubelet may just be started again
-                return str(problem)
-            return None if "ready" in text.splitlines() else text[-200:]
+            printed = self.printed_by(self.get(name), container_name)
+            found[:] = [printed] if printed else []
+            return None if printed else "nothing, or not all of it"
 
-        wait_until(f"the environment of {name}", incomplete, seconds=30)
-        pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-        return {key: value for key, _, value in pairs}
+        wait_until(f"{name} to print its environment", incomplete, seconds=30)
+        return found[0]
+
+    def printed_by(self, described: Mapping[str, Any], container_name: str) -> Printed | None:
+        """Return what a container of a pod printed when it last started; None before it has."""
+        metadata, node = described["metadata"], described["spec"].get("nodeName")
+        if node is None:
+            return None
+        pod_folder = f"{self.namespace}_{metadata['name']}_{metadata['uid']}"
+        folder = self.cluster.node_folder(node) / "log/pods" / pod_folder / container_name
+        logs = sorted(folder.glob("[0-9]*.log"), key=lambda path: int(path.stem))
+        return read_log(logs[-1].read_text(errors="replace")) if logs else None
+
+    def environment(self, name: str, container_name: str = "main") -> Mapping[str, str]:
+        """Return the variables that a container printed when it started; wait until it has."""
+        return self.printed(name, container_name).environment
+
+    def cards(self, name: str, container_name: str = "main") -> list[str]:
+        """Return the UUIDs of the cards whose device nodes a container has; wait until it says."""
+        node = self.cluster.node_folder(self.get(name)["spec"]["nodeName"])
+        by_minor = {minor: uuid for uuid, minor in read_minors(node / "nvml" / "state").items()}
+        return sorted(by_minor[minor] for minor in self.printed(name, container_name).minors)
 
     def annotations(self, name: str) -> dict[str, str]:
         """Return a pod's annotations."""

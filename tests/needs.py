@@ -15,6 +15,7 @@ from localcluster.errors import HostError, LocalClusterError
 from localcluster.host import BUILD_NEEDS, Need, provide
 from localcluster.imagebuild import gpushare_image
 from localcluster.state import cache_root, locked
+from localcluster.toolkit import Setup, provide_toolkits
 from localcluster.tools import tool
 
 IS_PAINTING: Final = bool(os.environ.get("GPUSHARE_SCREENSHOTS"))
@@ -25,6 +26,12 @@ _BROWSER: Final = tuple(
 _FONT: Final = Need(
     "the font Inter", "fonts-inter", lambda: any(Path("/usr/share/fonts").rglob("Inter*"))
 )
+
+
+def _cluster(say: Progress) -> Path:
+    folder = build(say)
+    provide_toolkits(Setup, say)
+    return folder
 
 
 def _compiler(_: Progress) -> Path:
@@ -39,7 +46,7 @@ def _browser(_: Progress) -> Path:
 
 
 NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
-    "binaries": build,
+    "binaries": _cluster,
     "image": gpushare_image,
     "library": _compiler,
     "browser": _browser,

@@ -125,6 +125,13 @@ def write_state(
     fresh.replace(path)
 
 
+def read_minors(path: Path) -> dict[str, int]:
+    """Return the minor number of each card in a state file, by UUID."""
+    lines = (line.split("\t") for line in path.read_text().splitlines())
+    cards = (dict(word.split("=", 1) for word in words) for kind, *words in lines if kind == "card")
+    return {card["uuid"]: int(card["minor"]) for card in cards}
+
+
 def _line(kind: str, words: Mapping[str, object], *more: str) -> str:
     shown = [*(f"{key}={value}" for key, value in words.items()), *more]
     if any(character in word for word in shown for character in "\t\r\n"):

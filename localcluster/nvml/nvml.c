@@ -1,7 +1,7 @@
 /* A stand-in for NVIDIA's libnvidia-ml.so.1, driven by a text file.
  *
- * Every call reads the file named by NVML_STANDIN_STATE again, so a test changes the machine by
- * replacing the file. One line a thing, tab-separated words, the first says what it is:
+ * Every call reads the file named by NVML_STANDIN_STATE again, or /run/nvml-standin/state where that
+ * is not set, so a test changes the machine by replacing the file. One line a thing, tab-separated words, the first says what it is:
  *
  *   driver  init=<code> delay_ms=<n> version=<text>
  *           fail=<function>:<code>   that function fails so, for every card; may stand repeatedly
@@ -123,7 +123,7 @@ static void text(char *into, char *line, const char *key, const char *absent)
 static FILE *open_state(void)
 {
     const char *path = getenv("NVML_STANDIN_STATE");
-    return path ? fopen(path, "re") : NULL;
+    return fopen(path ? path : "/run/nvml-standin/state", "re");
 }
 
 static void read_fails(char *line)
@@ -245,6 +245,11 @@ int nvmlInitWithFlags(unsigned flags)
     return code;
 }
 
+int nvmlInit_v2(void)
+{
+    return nvmlInitWithFlags(0);
+}
+
 int nvmlShutdown(void)
 {
     if (users < 1) return UNINITIALIZED;
@@ -286,6 +291,11 @@ int nvmlSystemGetCudaDriverVersion(int *version)
     int code = ready();
     *version = 13000;
     return code;
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    return nvmlSystemGetCudaDriverVersion(version);
 }
 
 int nvmlDeviceGetCount_v2(unsigned *count)
@@ -381,6 +391,43 @@ int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending)
     int code = card_of(handle, 1, &card);
     if (!code) *current = *pending = card->mig;
     return code;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count)
+{
+    Card *card;
+    *count = 0;
+    return card_of(handle, 0, &card);
+}
+
+int nvmlDeviceIsMigDeviceHandle(void *handle, unsigned *is_mig)
+{
+    Card *card;
+    *is_mig = 0;
+    return card_of(handle, 0, &card);
+}
+
+/* What NVIDIA's toolkit asks beside: a card of the data center brand and of the Hopper architecture. */
+int nvmlDeviceGetBrand(void *handle, int *brand)
+{
+    Card *card;
+    *brand = 2;
+    return card_of(handle, 0, &card);
+}
+
+int nvmlDeviceGetArchitecture(void *handle, unsigned *architecture)
+{
+    Card *card;
+    *architecture = 9;
+    return card_of(handle, 0, &card);
+}
+
+int nvmlDeviceGetCudaComputeCapability(void *handle, int *major, int *minor)
+{
+    Card *card;
+    *major = 9;
+    *minor = 0;
+    return card_of(handle, 0, &card);
 }
 
 int nvmlDeviceGetPciInfo_v3(void *handle, PciInfo *pci)

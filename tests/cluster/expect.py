@@ -33,7 +33,10 @@ def assigned(pods: Workloads, *names: str) -> None:
 
 
 def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
-    """Check invariant 4 for every container that asked; return each pod's UUIDs."""
+    """Check invariant 4 for every container; return each pod's UUIDs.
+
+    A container has the device nodes of its pod's cards and no other; without gpu-mem it has none.
+    """
     assigned(pods, *names)
     found = {}
     for name in names:
@@ -44,8 +47,11 @@ def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
         spec = described["spec"]
         for container in [*spec.get("initContainers", []), *spec["containers"]]:
             limits = container.get("resources", {}).get("limits", {})
+            cards = ",".join(pods.cards(name, container["name"]))
             if RESOURCE not in limits:
+                assert not cards, f"{name} {container['name']} has {cards}"
                 continue
+            assert cards == ",".join(sorted(uuids.split(","))), f"{name} {container['name']}"
             environment = pods.environment(name, container["name"])
             assert environment["NVIDIA_VISIBLE_DEVICES"] == uuids, name
             assert ",".join(running_on[container["name"]]) == uuids, name

@@ -43,14 +43,11 @@ CARDS_OF_THE_STAND_IN = {
     "target": {"kind": "DaemonSet", "name": PLUGIN},
     "patch": """\
 - op: add
-  path: /spec/template/spec/containers/0/env/-
-  value: {name: NVML_STANDIN_STATE, value: /cards/state}
-- op: add
   path: /spec/template/spec/containers/0/volumeMounts/-
-  value: {name: cards, mountPath: /cards, readOnly: true}
+  value: {name: cards, mountPath: /run/nvml-standin, readOnly: true}
 - op: add
   path: /spec/template/spec/volumes/-
-  value: {name: cards, hostPath: {path: /run/nvidia/driver/cards, type: Directory}}
+  value: {name: cards, hostPath: {path: /run/nvml-standin, type: Directory}}
 """,
 }
 

@@ -16,6 +16,8 @@ from gpushare.contract import (
 )
 from gpushare.quantity import parse_units
 from localcluster.cluster import Cluster
+from localcluster.nvml import read_minors
+from localcluster.printed import read_log
 from tests.cluster.history import Change, History
 
 _LOOK_SECONDS = 0.25
@@ -97,13 +99,14 @@ def _units(pod: dict[str, Any]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Start:
-    """One start of one container, with what it found in its environment."""
+    """One start of one container: what its environment said, and UUIDs of the cards it had."""
 
     uid: str
     container: str
     again: int
     visible: str | None
     units: str | None
+    present: str | None
 
 
 class Starts:
@@ -113,7 +116,7 @@ class Starts:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._folders = [cluster.node_folder(node) / "log" / "pods" for node in cluster.node_names]
+        self._folders = [cluster.node_folder(node) for node in cluster.node_names]
         self._read: set[Path] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -130,18 +133,19 @@ class Starts:
     def _run(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):
             there = set()
-            for path in self._files():
-                there.add(path)
-                if path not in self._read and (start := _start(path)) is not None:
-                    self._read.add(path)
-                    self.found.append(start)
+            for folder in self._folders:
+                for path in _files(folder / "log" / "pods"):
+                    there.add(path)
+                    if path not in self._read and (start := _start(path, folder)) is not None:
+                        self._read.add(path)
+                        self.found.append(start)
             self._read &= there
 
-    def _files(self) -> Iterator[Path]:
-        for folder in self._folders:
-            for pod in _inside(folder):
-                for container in _inside(pod):
-                    yield from _inside(container)
+
+def _files(folder: Path) -> Iterator[Path]:
+    for pod in _inside(folder):
+        for container in _inside(pod):
+            yield from _inside(container)
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -151,18 +155,19 @@ def _inside(folder: Path) -> list[Path]:
         return []
 
 
-def _start(path: Path) -> Start | None:
+def _start(path: Path, node: Path) -> Start | None:
     try:
-        lines = path.read_text(errors="replace").splitlines()
+        text = path.read_text(errors="replace")
     except OSError:
         return None
-    printed = [line.split(" ", 3)[3] for line in lines if line.count(" ") >= 3]
-    if "ready" not in printed or not path.stem.isdigit():
+    printed = read_log(text)
+    if printed is None or not path.stem.isdigit():
         return None
-    pairs = dict(line.split("=", 1) for line in printed if "=" in line)
-    visible, units = (pairs.get(name) for name in _KEPT)
+    visible, units = (printed.environment.get(name) for name in _KEPT)
+    uuids = {minor: uuid for uuid, minor in read_minors(node / "nvml" / "state").items()}
+    present = ",".join(sorted(uuids[minor] for minor in printed.minors)) or None
     uid = path.parent.parent.name.rpartition("_")[2]
-    return Start(uid, path.parent.name, int(path.stem), visible, units)
+    return Start(uid, path.parent.name, int(path.stem), visible, units, present)
 
 
 def why_wrong(start: Start, seen: Seen | None) -> str | None:
@@ -171,11 +176,14 @@ def why_wrong(start: Start, seen: Seen | None) -> str | None:
         return "a pod that the API server never showed"
     units = seen.units.get(start.container)
     wanted = (seen.cards, str(units)) if units else (None, None)
-    if (start.visible, start.units) == wanted and (seen.cards or not units):
+    present = ",".join(sorted(seen.cards.split(","))) if units else None
+    is_right = (start.visible, start.units) == wanted and start.present == present
+    if is_right and (seen.cards or not units):
         return None
     return (
         f"{seen.name} on {seen.node}, container {start.container}, start {start.again}: "
-        f"got {start.visible} {start.units}, on record {wanted[0]} {wanted[1]}"
+        f"got {start.visible} {start.units} and the devices of {start.present}, "
+        f"on record {wanted[0]} {wanted[1]}"
     )
 
 

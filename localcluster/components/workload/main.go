@@ -1,13 +1,19 @@
-// The sample workload of the local cluster: it says in which environment it runs, and waits.
+// The sample workload of the local cluster: it says in which environment it runs and which of the
+// driver's device nodes it has, and waits.
+//
+// A device node is a line such as `/dev/nvidia0 195:0 allowed`: `allowed` where the container may open
+// it, be there a driver behind it or not, `denied` where the container's device filter forbids it.
 //
 //	WORKLOAD_RUN_SECONDS=N   exit with 0 after N seconds (an init container); default: run for good
 //	WORKLOAD_STOP_SECONDS=N  take N seconds to exit once asked to
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sort"
 	"strconv"
 	"syscall"
@@ -27,6 +33,20 @@ func seconds(name string) (time.Duration, bool) {
 	return time.Duration(number * float64(time.Second)), true
 }
 
+func device(path string) string {
+	var status syscall.Stat_t
+	if err := syscall.Stat(path, &status); err != nil {
+		return fmt.Sprintf("%s %v", path, err)
+	}
+	may := "allowed"
+	file, err := os.Open(path)
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
+		may = "denied"
+	}
+	file.Close()
+	return fmt.Sprintf("%s %d:%d %s", path, status.Rdev>>8&0xfff, status.Rdev&0xff, may)
+}
+
 func main() {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
@@ -39,6 +59,10 @@ func main() {
 	sort.Strings(environment)
 	for _, line := range environment {
 		fmt.Println(line)
+	}
+	devices, _ := filepath.Glob("/dev/nvidia*")
+	for _, path := range devices {
+		fmt.Println(device(path))
 	}
 	fmt.Println("ready")
 	select {

@@ -73,23 +73,36 @@ def test_the_kubelet_asks_the_api_server_who_may_read_it(state: StateFolder) -> 
     assert document["authorization"] == {"mode": "Webhook"}
 
 
-def test_nvidias_runtime_adds_the_driver_and_leaves_the_pods_security_to_the_pod() -> None:
+def test_nvidias_runtimes_show_the_cards_state_and_leave_the_pods_security_to_the_pod() -> None:
     default = {
         "process": {"apparmorProfile": "x", "rlimits": [1], "noNewPrivileges": True},
         "linux": {"seccomp": {}, "namespaces": []},
         "mounts": [{"destination": "/proc"}],
     }
-    found = json.loads(
-        nvidia_runtime_spec(json.dumps(default), library=Path("/l.so"), cards=Path("/cards"))
-    )
-    assert set(found["process"]) == {"noNewPrivileges", "env"}
+    found = json.loads(nvidia_runtime_spec(json.dumps(default), cards=Path("/cards")))
+    assert set(found["process"]) == {"noNewPrivileges"}
     assert set(found["linux"]) == {"namespaces"}
-    proc, library, cards = found["mounts"]
+    proc, cards = found["mounts"]
     assert proc == {"destination": "/proc"}
-    assert library["source"] == "/l.so"
-    assert library["destination"].endswith("-linux-gnu/libnvidia-ml.so.1")
-    assert found["process"]["env"] == [f"NVML_STANDIN_STATE={cards['destination']}/state"]
-    assert all("ro" in each["options"] for each in (library, cards))
+    assert (cards["source"], cards["destination"]) == ("/cards", "/run/nvml-standin")
+    assert "ro" in cards["options"]
+
+
+def test_containerd_knows_nvidias_runtimes_and_which_one_is_the_default() -> None:
+    text = containerd_config(
+        binaries=Path("/b"),
+        folder=Path("/n"),
+        snapshotter="overlayfs",
+        cdi=True,
+        handlers={"nvidia": Path("/t/nvidia-container-runtime")},
+        default_handler="nvidia",
+    )
+    containerd = tomllib.loads(text)["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
+    assert containerd["default_runtime_name"] == "nvidia"
+    programs = {
+        name: each["options"]["BinaryName"] for name, each in containerd["runtimes"].items()
+    }
+    assert programs == {"runc": "/b/runc", "nvidia": "/t/nvidia-container-runtime"}
 
 
 def test_only_a_control_plane_node_starts_static_pods(state: StateFolder) -> None:

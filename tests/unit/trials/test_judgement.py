@@ -10,27 +10,32 @@ SEEN = Seen("u", "pod", {"main": 500, "none": 0}, node="n1", cards="GPU-1,GPU-2"
 
 
 @pytest.mark.parametrize(
-    ("container", "visible", "units", "is_wrong"),
+    ("container", "visible", "units", "present", "is_wrong"),
     [
-        ("main", "GPU-1,GPU-2", "500", False),
-        ("main", "GPU-1", "500", True),
-        ("main", "GPU-2,GPU-1", "500", True),
-        ("main", "GPU-1,GPU-2", "300", True),
-        ("main", "void", "500", True),
-        ("main", None, None, True),
-        ("none", None, None, False),
-        ("none", "GPU-1,GPU-2", "500", True),
+        ("main", "GPU-1,GPU-2", "500", "GPU-1,GPU-2", False),
+        ("main", "GPU-1,GPU-2", "500", "GPU-1", True),
+        ("main", "GPU-1,GPU-2", "500", "GPU-1,GPU-2,GPU-3", True),
+        ("main", "GPU-1,GPU-2", "500", None, True),
+        ("main", "GPU-1", "500", "GPU-1,GPU-2", True),
+        ("main", "GPU-2,GPU-1", "500", "GPU-1,GPU-2", True),
+        ("main", "GPU-1,GPU-2", "300", "GPU-1,GPU-2", True),
+        ("main", "void", "500", "GPU-1,GPU-2", True),
+        ("main", None, None, None, True),
+        ("none", None, None, None, False),
+        ("none", None, None, "GPU-1", True),
+        ("none", "GPU-1,GPU-2", "500", None, True),
     ],
 )
-def test_what_is_not_on_the_pods_record_is_wrong(container, visible, units, is_wrong):
-    assert (why_wrong(Start("u", container, 0, visible, units), SEEN) is not None) == is_wrong
+def test_what_is_not_on_the_pods_record_is_wrong(container, visible, units, present, is_wrong):
+    start = Start("u", container, 0, visible, units, present)
+    assert (why_wrong(start, SEEN) is not None) == is_wrong
 
 
 def test_a_start_without_any_record_is_wrong():
     undecided = Seen("u", "pod", {"main": 500}, node="n1")
-    assert why_wrong(Start("u", "main", 0, "GPU-1", "500"), undecided)
-    assert why_wrong(Start("u", "main", 0, None, None), undecided)
-    assert why_wrong(Start("v", "main", 0, "GPU-1", "500"), None)
+    assert why_wrong(Start("u", "main", 0, "GPU-1", "500", "GPU-1"), undecided)
+    assert why_wrong(Start("u", "main", 0, None, None, None), undecided)
+    assert why_wrong(Start("v", "main", 0, "GPU-1", "500", "GPU-1"), None)
 
 
 def change(phase: str, *, deleted: bool = False, kind: str = "MODIFIED") -> Change:
