@@ -18,9 +18,11 @@ from deviceplugin.allocation import Allocations
 from deviceplugin.binding import Binding
 from deviceplugin.cdi import Specs
 from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.injection import Injections
 from deviceplugin.inventory import Terms
 from deviceplugin.kubelet_pods import KubeletPods
 from deviceplugin.node_cards import NodeCards
+from deviceplugin.nvidia_cdi import NvidiaSpecs
 from deviceplugin.outage import KubeletOutage
 from deviceplugin.pods import NodePods
 from deviceplugin.runtime import BindingName, Probe
@@ -69,6 +71,13 @@ class Served:
         binding = Binding(
             forced=order.binding, needs_cdi=False, last=None, probe=lambda: Probe.UNKNOWN
         )
+        injections = Injections(
+            "runtime",
+            specs=NvidiaSpecs([]),
+            own_variable="all",
+            runtime_classes=frozenset({""}),
+            binding=binding,
+        )
         no_api: Any = None  # nothing that is measured here writes to it
         starts = Starts(
             cards=cards,
@@ -76,6 +85,7 @@ class Served:
             watch=self.watch,
             checkpoint=checkpoint,
             specs=specs,
+            injections=injections,
             started=lambda *_: None,
             was_let_start=lambda _: False,
             clock=clock,
@@ -83,7 +93,13 @@ class Served:
         service = Service(
             cards=cards,
             allocations=Allocations(
-                binding, cards, kubelet, self.watch, checkpoint=checkpoint, specs=specs
+                binding,
+                cards,
+                kubelet,
+                self.watch,
+                checkpoint=checkpoint,
+                specs=specs,
+                injections=injections,
             ),
             starts=starts,
             troubles=TroubleReport(kube=no_api, pods=self.watch, clock=clock),

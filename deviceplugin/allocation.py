@@ -30,6 +30,7 @@ from deviceplugin.grant import (
     without_decision,
 )
 from deviceplugin.identity import Admission, Candidate, Match, find
+from deviceplugin.injection import Injections
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.pods import NodePods
@@ -58,8 +59,10 @@ class Allocations:
         *,
         checkpoint: CheckpointFile,
         specs: cdi.Specs,
+        injections: Injections,
     ) -> None:
         self._binding = binding
+        self._injections = injections
         self._cards = cards
         self._kubelet = kubelet
         self._watch = watch
@@ -167,6 +170,8 @@ class Allocations:
             return
         if not any(has_decision(candidate.pod) for candidate in match.candidates):
             raise without_decision(match.pod)
+        if len(match.candidates) == 1:
+            self._check_admission(match.pod)
         log.info(
             "allocated, its start will tell the card",
             extra={
@@ -201,12 +206,24 @@ class Allocations:
                 "candidates": len(match.candidates),
             },
         )
-        return grant.environment(match.container)
+        return self._given(grant, match.container)
+
+    def _check_admission(self, pod: Pod) -> None:
+        """Refused if what is wrong with the pod could not be told before it starts in part."""
+        try:
+            grant = grant_of(pod, self._cards.inventory)
+        except Refused as err:
+            log.info("its start will tell", extra={"pod": pod.key, "why": str(err)})
+            return
+        self._injections.check_admission(grant)
+
+    def _given(self, grant: Grant, container: str) -> dict[str, str]:
+        return grant.environment(container, self._injections.by_runtime(grant))
 
     def _environment_again(self, holder: Candidate) -> dict[str, str]:
         metrics.FOUND.labels("checkpoint").inc()
         log.info("allocated again", extra={"pod": holder.pod.key, "container": holder.container})
-        return self._early_grant(holder.pod).environment(holder.container)
+        return self._given(self._early_grant(holder.pod), holder.container)
 
     async def _environment_without_kubelet(
         self, ids: frozenset[str], why: KubeletError
@@ -220,7 +237,7 @@ class Allocations:
                 f"{len(ids)} units could be for any of {len(found)} pods on different cards "
                 f"({names}), and the kubelet does not say which it admits: {why}"
             ) from why
-        environment = self._early_grant(match.pod).environment(match.container)
+        environment = self._given(self._early_grant(match.pod), match.container)
         metrics.FOUND.labels("watch").inc()
         log.warning("pod taken from the watch", extra={"pod": match.pod.key, "why": str(why)})
         return environment
@@ -228,7 +245,7 @@ class Allocations:
     def _environment_if_any(self, candidate: Candidate) -> dict[str, str] | None:
         """None for a pod that would be refused: what is wrong with it is not said of another."""
         try:
-            return self._early_grant(candidate.pod).environment(candidate.container)
+            return self._given(self._early_grant(candidate.pod), candidate.container)
         except Refused:
             return None
 
@@ -292,4 +309,5 @@ class Allocations:
                     reason=reason,
                 )
         check_own_variable(grant.request, pod)
+        self._injections.check_admission(grant)
         return grant

@@ -17,6 +17,7 @@ from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.driver import Backend, ProcessSource
 from deviceplugin.driver_watch import DriverWatch
 from deviceplugin.inheritance import Inheritance
+from deviceplugin.injection import Injections
 from deviceplugin.instance_lock import InstanceLock
 from deviceplugin.inventory import Terms
 from deviceplugin.kubelet_pods import KubeletPods
@@ -69,9 +70,22 @@ class _NodeHalf:
             needs_cdi=needs_cdi,
             last=next((name for name in BINDINGS if name == last), None),
             probe=partial(probe, settings.cdi_dir),
+            has_edits=lambda: injections.has_edits(cards.inventory),
+        )
+        injections = Injections(
+            settings.inject,
+            specs=NvidiaSpecs(settings.nvidia_cdi_dirs),
+            own_variable=settings.visible_devices,
+            runtime_classes=settings.runtime_classes,
+            binding=binding,
         )
         terms = Terms(
-            settings.unit_mib, settings.reserved_mib, binding.now.binding, health.version()
+            settings.unit_mib,
+            settings.reserved_mib,
+            binding.now.binding,
+            health.version(),
+            injections.first(before.inventory.injection if before is not None else ""),
+            settings.runtime_classes,
         )
         cards = NodeCards(terms, before, clock=clock, recover_seconds=settings.recover_seconds)
         binding.on_change(cards.set_binding)
@@ -93,7 +107,13 @@ class _NodeHalf:
             kube, settings.node_name, cards, state, clock, seen=binding.node_seen
         )
         allocations = Allocations(
-            binding, cards, kubelet, watch, checkpoint=checkpoint, specs=specs
+            binding,
+            cards,
+            kubelet,
+            watch,
+            checkpoint=checkpoint,
+            specs=specs,
+            injections=injections,
         )
         starts = Starts(
             cards=cards,
@@ -101,7 +121,7 @@ class _NodeHalf:
             watch=watch,
             checkpoint=checkpoint,
             specs=specs,
-            nvidia=NvidiaSpecs(settings.nvidia_cdi_dirs) if needs_cdi else None,
+            injections=injections,
             started=started,
             was_let_start=reports.has_started,
             clock=clock,
@@ -148,6 +168,7 @@ class _NodeHalf:
             driver.run,
             UnitHold(cards, watch, checkpoint).run,
             binding.run,
+            partial(injections.run, cards),
             node_report.run,
             reports.run,
             troubles.run,

@@ -11,7 +11,14 @@ from collections.abc import Callable
 from typing import Final
 
 from deviceplugin import metrics
-from deviceplugin.runtime import BINDINGS, BindingName, Choice, Probe, choose
+from deviceplugin.runtime import (
+    BINDINGS,
+    BindingName,
+    Choice,
+    Probe,
+    choose,
+    copies_device_names,
+)
 from gpushare import daemon
 from gpushare.objects import Node, NodeSystemInfo
 
@@ -21,7 +28,8 @@ PROBE_SECONDS: Final = 60.0
 
 
 class Binding:
-    """``probe`` blocks and is called in a thread; ``chosen`` is told each new binding.
+    """``probe`` blocks and is called in a thread; ``has_edits`` says whether NVIDIA's CDI files
+    name the node's cards.
 
     ``last`` is what the node had before this program started; until the Node is read and the probe
     has answered, it stays so.
@@ -34,9 +42,11 @@ class Binding:
         needs_cdi: bool,
         last: BindingName | None,
         probe: Callable[[], Probe],
+        has_edits: Callable[[], bool] = lambda: False,
         probe_seconds: float = PROBE_SECONDS,
     ) -> None:
         self._forced = forced
+        self._has_edits = has_edits
         self._needs_cdi = needs_cdi
         self._last = last
         self._probe = probe
@@ -57,6 +67,11 @@ class Binding:
             f"{self.now.why}; set --inject=runtime on this node"
         )
 
+    @property
+    def needs_edits(self) -> bool:
+        """Whether late binding gives a container its card only by NVIDIA's own CDI edits."""
+        return copies_device_names(self._node)
+
     def on_change(self, tell: Callable[[BindingName], None]) -> None:
         """Call ``tell`` at each change from now on."""
         self._tell = tell
@@ -73,13 +88,20 @@ class Binding:
             self._stirred.clear()
             probe = await daemon.call(self._probe, "probe")
             self._take(self._chosen(self._node, probe))
-            seconds = self._probe_seconds if self.now.names_cdi_too else None
+            seconds = self._probe_seconds if self.now.may_change or self.needs_edits else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._stirred.wait()
 
     def _chosen(self, node: NodeSystemInfo | None, probe: Probe) -> Choice:
-        return choose(node, probe, forced=self._forced, needs_cdi=self._needs_cdi, last=self._last)
+        return choose(
+            node,
+            probe,
+            forced=self._forced,
+            needs_cdi=self._needs_cdi,
+            has_edits=node is not None and self._has_edits(),
+            last=self._last,
+        )
 
     def _take(self, choice: Choice) -> None:
         if choice == self.now:

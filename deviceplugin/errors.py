@@ -30,6 +30,8 @@ class Reason(StrEnum):
     CARD_TOO_FULL = "CardTooFull"
     ANSWER_STALE = "AnswerStale"
     SETS_CARDS = "SetsVisibleDevices"
+    NEEDS_RUNTIME = "NeedsNvidiaRuntime"
+    EXPOSES_CARDS = "ExposesCards"
 
 
 class PluginError(GpushareError):

@@ -6,6 +6,7 @@ container sees and what is counted cannot part.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from deviceplugin.errors import Reason, Refused
 from gpushare.cards import Card, Inventory, Request
@@ -13,6 +14,10 @@ from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INDEX,
     ANNOTATION_RUNNING_ON,
+    BY_CDI,
+    BY_RUNTIME,
+    BY_RUNTIME_CDI,
+    CDI_KIND_RUNTIME,
     ENV_CARD_UNITS,
     ENV_CARD_UUID,
     ENV_CONTAINER_UNITS,
@@ -23,7 +28,10 @@ from gpushare.contract import (
 )
 from gpushare.errors import RequestError
 from gpushare.objects import Pod
-from gpushare.records import amounts_of, contradicts_decision, share_of
+from gpushare.records import amounts_of, check_annotations, contradicts_decision, share_of
+
+Injection = Literal["cdi", "runtime", "runtime-cdi"]
+INJECTIONS: Final[tuple[Injection, ...]] = (BY_CDI, BY_RUNTIME, BY_RUNTIME_CDI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +50,22 @@ class Grant:
     def tags(self) -> tuple[str, ...]:
         return tuple(card.tag for card in self.cards)
 
-    def environment(self, container: str, *, by_cdi: bool = False) -> dict[str, str]:
+    def environment(self, container: str, injection: Injection = BY_RUNTIME) -> dict[str, str]:
         """The variables that one container gets; Refused if the pod has no such container.
 
-        ``by_cdi``: CDI opens the cards to it, so NVIDIA's runtime must not, and is told of none.
+        Where NVIDIA's own CDI edits open the cards to it, NVIDIA's runtime must not.
         """
         units = next((c.units for c in self.request.containers if c.name == container), 0)
         if not units:
             raise Refused(f"pod {self.pod.key}: container {container!r} asks for no share")
-        uuids = ",".join(self.uuids)
-        visible = {ENV_VISIBLE_DEVICES: NO_CARD, ENV_CARD_UUID: uuids}
+        visible: dict[Injection, str] = {
+            BY_CDI: NO_CARD,
+            BY_RUNTIME: ",".join(self.uuids),
+            BY_RUNTIME_CDI: ",".join(f"{CDI_KIND_RUNTIME}={uuid}" for uuid in self.uuids),
+        }
         return {
-            **(visible if by_cdi else {ENV_VISIBLE_DEVICES: uuids}),
+            ENV_VISIBLE_DEVICES: visible[injection],
+            ENV_CARD_UUID: ",".join(self.uuids),
             ENV_INDEX: ",".join(str(card.index) for card in self.cards),
             ENV_POD_UNITS: str(self.request.units),
             ENV_CONTAINER_UNITS: str(units),
@@ -95,6 +107,7 @@ def grant_of(pod: Pod, inventory: Inventory | None) -> Grant:
     if inventory is None:
         raise Refused(f"pod {pod.key}: the cards of this node are not known yet")
     try:
+        check_annotations(pod)
         request = amounts_of(pod)
     except RequestError as err:
         raise _unreadable(pod, f"pod {pod.key}: {err}") from err

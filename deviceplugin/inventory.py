@@ -26,6 +26,8 @@ class Terms:
     reserved_mib: int = BY_DRIVER
     binding: str = ""
     plugin: str = ""
+    injection: str = ""
+    runtime_classes: frozenset[str] = frozenset()
 
     def usable_mib(self, card: PhysicalCard) -> int:
         """What there is to share; a driver that does not tell what it keeps is taken to keep 0."""
@@ -206,4 +208,11 @@ def _card(found: PhysicalCard, index: int, tag: str, terms: Terms) -> Card:
 
 
 def _inventory(cards: tuple[Card, ...], terms: Terms) -> Inventory:
-    return Inventory(terms.unit_mib, cards, plugin=terms.plugin, binding=terms.binding)
+    return Inventory(
+        terms.unit_mib,
+        cards,
+        plugin=terms.plugin,
+        binding=terms.binding,
+        injection=terms.injection,
+        runtime_classes=terms.runtime_classes,
+    )

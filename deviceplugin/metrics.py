@@ -55,10 +55,6 @@ FORGOTTEN: Final = Gauge(
     "gpushare_deviceplugin_forgotten_pods",
     "Pods that run with a share and are not in the kubelet's checkpoint.",
 )
-NEVER_ASKED_FOR: Final = Gauge(
-    "gpushare_deviceplugin_never_asked_for_pods",
-    "Pods that run with a share and for which the kubelet has never asked the plugin.",
-)
 REFUSED: Final = Counter(
     "gpushare_deviceplugin_refused",
     "Containers that were not given the card that was decided on, by reason.",
@@ -84,6 +80,11 @@ LIST_WARNINGS: Final = Gauge(
     "gpushare_deviceplugin_list_warnings",
     "1 if the memory unit makes more units than goes well, by the reason of the Event.",
     ["reason"],
+)
+INJECTION: Final = Gauge(
+    "gpushare_deviceplugin_injection",
+    "1 for what opens cards to new containers: cdi, runtime or runtime-cdi.",
+    ["injection"],
 )
 BINDING: Final = Gauge(
     "gpushare_deviceplugin_binding",

@@ -1,4 +1,4 @@
-"""The container edits of a card from NVIDIA's own CDI files on this node, for ``--inject=cdi``.
+"""The container edits of a card from NVIDIA's own CDI files on this node.
 
 ``nvidia-ctk cdi generate`` writes them: device nodes, libraries and hooks of this driver. What a
 container of ours needs of them is copied into the file of its share, so that no second CDI name

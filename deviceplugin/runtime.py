@@ -5,7 +5,13 @@ no card. Early binding works everywhere. From which versions on what is there:
 
 * the kubelet passes CDI names on by default from Kubernetes 1.29 on (DevicePluginCDIDevices);
 * containerd 1.6 ignores them, 1.7 resolves them if ``enable_cdi`` is set, 2 unless it is unset;
-* CRI-O has resolved them since 1.23.
+* containerd before 1.7.12 has CDI's library 0.5.4, which refuses files with annotations;
+* CRI-O has resolved them since 1.23;
+* kubelets before 1.32 send the names as annotations too (kubernetes/kubernetes#126435), which CRI-O
+  copies to the container, where NVIDIA's runtime prefers them to the environment.
+
+Anybody may read a CDI file, a scanner of files for one. So what is read proves nothing about a
+runtime that does not resolve names by itself.
 """
 
 import re
@@ -19,9 +25,11 @@ BindingName = Literal["late", "early"]
 BINDINGS: Final[tuple[BindingName, ...]] = ("late", "early")
 
 _KUBELET_WITH_CDI: Final = (1, 29)
+_KUBELET_WITHOUT_ANNOTATIONS: Final = (1, 32)
 _CONTAINERD_WITH_CDI: Final = (1, 7)
+_CONTAINERD_WITH_ANNOTATED_FILES: Final = (1, 7, 12)
 _CONTAINERD_BY_DEFAULT: Final = (2, 0)
-_VERSION: Final = re.compile(r"v?([0-9]{1,6})\.([0-9]{1,6})")
+_VERSION: Final = re.compile(r"v?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?")
 
 
 class Probe(StrEnum):
@@ -41,11 +49,13 @@ class Choice:
     """``why`` is one sentence. ``names_cdi_too``: early answers carry the CDI name as well.
 
     A runtime that can resolve it does, and is then seen to read CDI files; any other drops it.
+    ``may_change``: another look may find otherwise, though the Node stays as it is.
     """
 
     binding: BindingName
     why: str
     names_cdi_too: bool = False
+    may_change: bool = False
 
 
 def choose(
@@ -54,60 +64,82 @@ def choose(
     *,
     forced: BindingName | None = None,
     needs_cdi: bool = False,
+    has_edits: bool = False,
     last: BindingName | None = None,
 ) -> Choice:
     """The binding for a node whose ``status.nodeInfo`` is ``node``; None before it is known.
 
     ``last`` is what this node had before. ``needs_cdi``: early binding would be of no use here, so
-    it is chosen only where late binding cannot work at all.
+    it is chosen only where late binding cannot work at all. ``has_edits``: NVIDIA's CDI files name
+    the cards, so late binding would not need NVIDIA's runtime.
     """
     if forced is not None:
         return Choice(forced, f"--binding={forced} says so")
     if node is None:
-        return _unknown(probe, "the Node has not been read yet", needs_cdi=needs_cdi, last=last)
+        what = "the Node has not been read yet"
+        if needs_cdi or last is None:
+            return _unknown(what, needs_cdi=needs_cdi)
+        return Choice(last, f"{what}, so it stays as it was")
     kubelet = _version(node.kubelet_version)
     if kubelet is None:
-        what = f"kubelet version {node.kubelet_version[:63]!r} is none"
-        return _unknown(probe, what, needs_cdi=needs_cdi, last=last)
+        return _unknown(
+            f"kubelet version {node.kubelet_version[:63]!r} is none", needs_cdi=needs_cdi
+        )
     if kubelet < _KUBELET_WITH_CDI:
         return Choice(
             "early", f"kubelet {node.kubelet_version[:63]} passes no CDI names on, as 1.29 does"
         )
-    return _by_runtime(node.container_runtime_version, probe, needs_cdi=needs_cdi, last=last)
+    if copies_device_names(node) and not (needs_cdi or has_edits):
+        why = (
+            f"kubelet {node.kubelet_version[:63]} sends CDI names as annotations too, CRI-O copies "
+            f"them, and NVIDIA's runtime takes them for all that is asked"
+        )
+        return Choice("early", why, may_change=True)
+    return _by_runtime(node.container_runtime_version, probe, needs_cdi=needs_cdi)
 
 
-def _by_runtime(runtime: str, probe: Probe, *, needs_cdi: bool, last: BindingName | None) -> Choice:
+def copies_device_names(node: NodeSystemInfo | None) -> bool:
+    """Whether NVIDIA's runtime would see the CDI name of a share there, and not the card.
+
+    That is so on CRI-O with kubelets before 1.32. With NVIDIA's own edits in the share it does no
+    harm: the card is the same.
+    """
+    if node is None or not node.container_runtime_version.startswith("cri-o://"):
+        return False
+    kubelet = _version(node.kubelet_version)
+    return kubelet is None or kubelet < _KUBELET_WITHOUT_ANNOTATIONS
+
+
+def _by_runtime(runtime: str, probe: Probe, *, needs_cdi: bool) -> Choice:
     name, _, written = runtime.partition("://")
     version = _version(written)
     shown = f"{name} {written[:63]}"
     if name not in {"containerd", "cri-o"} or version is None:
         what = f"runtime {runtime[:63]!r} is none whose CDI is known"
-        return _unknown(probe, what, needs_cdi=needs_cdi, last=last)
+        return _unknown(what, needs_cdi=needs_cdi)
     if name == "containerd" and version < _CONTAINERD_WITH_CDI:
         return Choice("early", f"{shown} resolves no CDI names, which 1.7 can and 2 does")
-    if probe is Probe.READ:
-        return Choice("late", f"{shown} can resolve CDI names, and CDI files are read here")
+    if name == "containerd" and version < _CONTAINERD_WITH_ANNOTATED_FILES:
+        return Choice("early", f"{shown} cannot read our CDI files, which 1.7.12 can")
     if needs_cdi:
         return Choice("late", f"{shown} can resolve CDI names, and --inject=cdi needs that")
     if name == "containerd" and version < _CONTAINERD_BY_DEFAULT:
-        why = f"{shown} resolves CDI names only if told to, and nobody was seen to read CDI files"
-        return Choice("early", why, names_cdi_too=probe is Probe.UNREAD)
+        why = f"{shown} resolves CDI names only if told to, which cannot be seen"
+        return Choice("early", why, names_cdi_too=True)
+    if probe is Probe.READ:
+        return Choice("late", f"{shown} can resolve CDI names, and CDI files are read here")
     if probe is Probe.UNREAD:
         why = f"{shown} can resolve CDI names, but nobody has read CDI files here so far"
-        return Choice("early", why, names_cdi_too=True)
+        return Choice("early", why, names_cdi_too=True, may_change=True)
     return Choice("late", f"{shown} resolves CDI names")
 
 
-def _unknown(probe: Probe, what: str, *, needs_cdi: bool, last: BindingName | None) -> Choice:
+def _unknown(what: str, *, needs_cdi: bool) -> Choice:
     if needs_cdi:
         return Choice("late", f"{what}, and --inject=cdi needs CDI")
-    if last is not None:
-        return Choice(last, f"{what}, so it stays as it was")
-    if probe is Probe.READ:
-        return Choice("late", f"{what}, and CDI files are read here")
-    return Choice("early", f"{what}, and nobody was seen to read CDI files")
+    return Choice("early", f"{what}, and early binding needs no CDI")
 
 
-def _version(text: str) -> tuple[int, int] | None:
+def _version(text: str) -> tuple[int, ...] | None:
     found = _VERSION.match(text)
-    return (int(found[1]), int(found[2])) if found is not None else None
+    return tuple(int(each) for each in found.groups("0")) if found is not None else None

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from deviceplugin.injection import InjectFlag
 from deviceplugin.inventory import BY_DRIVER
+from gpushare.contract import (
+    CLASS_NVIDIA,
+    CLASS_NVIDIA_CDI,
+    CLASS_NVIDIA_LEGACY,
+    ENV_VISIBLE_DEVICES,
+)
 from gpushare.errors import SettingsError
 from gpushare.flags import parse_port, parse_unit
 from gpushare.telemetry import logs
 from gpushare.telemetry.health import version
 
 BindingFlag = Literal["auto", "late", "early"]
-Inject = Literal["runtime", "cdi"]
 KubeletTls = Literal["pin", "ca"]
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -31,7 +37,9 @@ class Settings:
     unit_mib: int
     reserved_mib: int
     binding: BindingFlag
-    inject: Inject
+    inject: InjectFlag
+    visible_devices: str
+    runtime_classes: frozenset[str]
     device_plugin_dir: Path
     cdi_dir: Path
     nvidia_cdi_dirs: tuple[Path, ...]
@@ -70,6 +78,8 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
         reserved_mib=_reserved(flags.reserved),
         binding=flags.binding,
         inject=flags.inject,
+        visible_devices=env.get(ENV_VISIBLE_DEVICES, ""),
+        runtime_classes=frozenset(name.strip() for name in flags.runtime_classes.split(",")),
         device_plugin_dir=Path(flags.device_plugin_dir),
         cdi_dir=Path(flags.cdi_dir),
         nvidia_cdi_dirs=tuple(Path(each) for each in flags.nvidia_cdi_dirs.split(",") if each),
@@ -129,16 +139,24 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     add(
         "--inject",
-        default="runtime",
-        choices=get_args(Inject),
-        help="how: NVIDIA's runtime reads the UUID, or CDI edits the container (needs late)",
+        default="auto",
+        choices=get_args(InjectFlag),
+        help="how: by the CDI edits of NVIDIA's own files (cdi; needs late binding and these "
+        "files), or through NVIDIA's runtime, which is given UUIDs (runtime) or the names of CDI "
+        "devices that it makes itself (runtime-cdi); auto takes what the node has",
+    )
+    add(
+        "--runtime-classes",
+        default=f",{CLASS_NVIDIA},{CLASS_NVIDIA_CDI},{CLASS_NVIDIA_LEGACY}",
+        help="RuntimeClasses of NVIDIA's runtime; an empty name stands for pods that name none, "
+        "and belongs there where NVIDIA's runtime is the default one",
     )
     add("--device-plugin-dir", default="/var/lib/kubelet/device-plugins", help="kubelet's sockets")
     add("--cdi-dir", default="/var/run/cdi", help="where the runtime looks for CDI files")
     add(
         "--nvidia-cdi-dirs",
         default="/etc/cdi,/var/run/cdi",
-        help="where NVIDIA's own CDI files are, for --inject=cdi",
+        help="where NVIDIA's own CDI files are",
     )
     add("--state-dir", default="/var/lib/gpushare", help="indexes and tags of the cards")
     add(

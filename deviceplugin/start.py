@@ -15,9 +15,9 @@ from deviceplugin.checkpoint import Entry
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.errors import CheckpointError, InvalidRequest, KubeletError, Reason, Refused
 from deviceplugin.grant import Grant, grant_of, off_card
+from deviceplugin.injection import Injections
 from deviceplugin.kubelet_pods import PodSource
 from deviceplugin.node_cards import NodeCards
-from deviceplugin.nvidia_cdi import NvidiaSpecs
 from deviceplugin.pods import NodePods
 from gpushare.clock import Clock
 from gpushare.objects import Pod
@@ -33,8 +33,7 @@ _KEPT_SECONDS: Final = 120.0  # far more than from a file's writing to its conta
 class Starts:
     """``started(pod uid, UUIDs)`` is called once a container of that pod may start.
 
-    ``was_let_start(pod uid)``: whether one was in this program's life. ``nvidia``: containers get
-    their cards by CDI, with the edits of NVIDIA's own files.
+    ``was_let_start(pod uid)``: whether one was in this program's life.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Starts:
         watch: NodePods,
         checkpoint: CheckpointFile,
         specs: cdi.Specs,
-        nvidia: NvidiaSpecs | None = None,
+        injections: Injections,
         started: Callable[[str, Sequence[str]], None],
         was_let_start: Callable[[str], bool],
         clock: Clock,
@@ -55,7 +54,7 @@ class Starts:
         self._watch = watch
         self._checkpoint = checkpoint
         self._specs = specs
-        self._nvidia = nvidia
+        self._injections = injections
         self._started = started
         self._was_let_start = was_let_start
         self._clock = clock
@@ -154,7 +153,6 @@ class Starts:
 
     def _make_true(self, entry: Entry, grant: Grant) -> None:
         """See to it that what Allocate answered now means the cards on record."""
-        environment = grant.environment(entry.container, by_cdi=self._nvidia is not None)
         answered = answers.read(entry.answer, self._cards.inventory)
         is_early = bool(answered.cards) or not answered.share
         if is_early and answered.cards != frozenset(grant.uuids):
@@ -166,8 +164,14 @@ class Starts:
                 pod=grant.pod,
                 reason=Reason.ANSWER_STALE,
             )
+        injection, edits = self._injections.at_start(
+            grant,
+            has_share=bool(answered.share),
+            is_late=not is_early,
+            was_let_start=self._was_let_start(grant.pod.uid),
+        )
         if answered.share:
-            edits = self._nvidia.edits(grant.cards) if self._nvidia is not None else cdi.Edits()
+            environment = grant.environment(entry.container, injection)
             self._specs.write(answered.share, cdi.Given(grant.pod.uid, environment, edits))
 
     def _sweep(self) -> None:

@@ -43,6 +43,9 @@ class Inventory:
 
     ``is_legacy``: read from the totals that the ecosystem's older plugin reports. Its cards have
     no UUID (``minor-0`` stands there) and IDX annotations mean the driver's minor number.
+    ``injection`` and ``runtime_classes``: what opens cards to containers, and the RuntimeClasses
+    under which NVIDIA's runtime runs them, an empty name for pods that name none. Older plugins
+    state neither.
     """
 
     unit_mib: int
@@ -50,6 +53,8 @@ class Inventory:
     plugin: str = ""
     binding: str = ""
     is_legacy: bool = False
+    injection: str = ""
+    runtime_classes: frozenset[str] = frozenset()
 
     def by_uuid(self, uuid: str) -> Card | None:
         return next((card for card in self.cards if card.uuid == uuid), None)
@@ -69,12 +74,14 @@ class ContainerRequest:
     """``units`` that one container asks for, over all its cards; 0 where it asks for none.
 
     ``sets_cards``: it sets NVIDIA_VISIBLE_DEVICES itself, which early binding cannot overrule.
+    ``hides_cards``: it sets the variable so that NVIDIA's runtime opens no card to it.
     """
 
     name: str
     units: int
     kind: ContainerKind = ContainerKind.APP
     sets_cards: bool = False
+    hides_cards: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,9 @@ class Request:
 
     ``wishes`` is empty where a request is read only for its amounts.
 
+    ``exposes_cards``: a container that asks for no memory does not hide the cards from itself, so
+    NVIDIA's runtime would open to it what its image asks for, which is most often all of them.
+
     ``units`` is Kubernetes' effective request of the whole pod, ``units_per_card`` its part of each
     card; both are computed once because filter compares them with thousands of nodes.
     """
@@ -90,15 +100,19 @@ class Request:
     containers: tuple[ContainerRequest, ...]
     card_count: int = 1
     wishes: Wishes = NO_WISHES
+    runtime_class: str = ""
     units: int = field(init=False)
     units_per_card: int = field(init=False)
     sets_cards: bool = field(init=False)
+    exposes_cards: bool = field(init=False)
 
     def __post_init__(self) -> None:
         units = _effective_units(self.containers)
         object.__setattr__(self, "units", units)
         object.__setattr__(self, "units_per_card", units // self.card_count)
         object.__setattr__(self, "sets_cards", any(c.sets_cards for c in self.containers))
+        exposed = any(not (c.units or c.hides_cards) for c in self.containers)
+        object.__setattr__(self, "exposes_cards", exposed)
 
 
 def _effective_units(containers: tuple[ContainerRequest, ...]) -> int:

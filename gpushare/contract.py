@@ -54,6 +54,18 @@ ANNOTATION_INVENTORY: Final = "gpushare.aliyun.com/inventory"
 INVENTORY_VERSION: Final = 1
 EARLY_BINDING: Final = "early"  # of ``binding`` there: cards are given at admission
 
+# ``injection`` there: what opens a container's cards to it. A node whose plugin is older states
+# none. By CDI the edits of NVIDIA's own specification do it, under any low-level runtime. Otherwise
+# NVIDIA's runtime does, which reads bare UUIDs, or the names of CDI devices that it makes itself.
+BY_CDI: Final = "cdi"
+BY_RUNTIME: Final = "runtime"
+BY_RUNTIME_CDI: Final = "runtime-cdi"
+
+# RuntimeClasses that NVIDIA's GPU Operator makes for NVIDIA's runtime.
+CLASS_NVIDIA: Final = "nvidia"
+CLASS_NVIDIA_CDI: Final = "nvidia-cdi"
+CLASS_NVIDIA_LEGACY: Final = "nvidia-legacy"
+
 # Lease annotation, leader of the extenders: host:port where other replicas reach it.
 ANNOTATION_ADDRESS: Final = "gpushare.aliyun.com/address"
 
@@ -63,8 +75,17 @@ ENV_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
 ENV_POD_UNITS: Final = "ALIYUN_COM_GPU_MEM_POD"
 ENV_CONTAINER_UNITS: Final = "ALIYUN_COM_GPU_MEM_CONTAINER"
 ENV_CARD_UNITS: Final = "ALIYUN_COM_GPU_MEM_DEV"
-ENV_CARD_UUID: Final = "GPUSHARE_CARD_UUID"  # UUIDs where NVIDIA_VISIBLE_DEVICES has to say void
+ENV_CARD_UUID: Final = "GPUSHARE_CARD_UUID"  # NVIDIA_VISIBLE_DEVICES may say "void" instead
 NO_CARD: Final = "void"  # NVIDIA's container toolkit: as if the variable were not set at all
+# Values with which NVIDIA's runtime opens no card.
+HIDES_CARDS: Final = frozenset({NO_CARD, "none"})
+
+# The kind of the CDI devices that NVIDIA's runtime makes itself when a container names one.
+CDI_KIND_RUNTIME: Final = "runtime.nvidia.com/gpu"
+
+# Prefixes of pod annotations by which CRI-O and NVIDIA's NRI plugin give CDI devices to containers.
+CDI_ANNOTATIONS: Final = ("cdi.k8s.io/", "nvidia.cdi.k8s.io/")
+CDI_OF_CARDS: Final = ("nvidia.com/", "gpushare.aliyun.com/")  # in the kinds of such devices
 
 # CDI device of a share: ``gpushare.aliyun.com/share=<name>``.
 CDI_KIND: Final = "gpushare.aliyun.com/share"

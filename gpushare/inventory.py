@@ -33,12 +33,14 @@ class _Card(msgspec.Struct, rename="camel"):
     health: Literal["healthy", "unhealthy"]
 
 
-class _Inventory(msgspec.Struct):
+class _Inventory(msgspec.Struct, omit_defaults=True):
     version: int
     unit_mib: int = msgspec.field(name="unitMiB")
     plugin: str
     binding: str
     cards: list[_Card]
+    injection: str = ""
+    runtime_classes: list[str] = msgspec.field(name="runtimeClasses", default_factory=list)
 
 
 def encode(inventory: Inventory) -> str:
@@ -62,6 +64,8 @@ def encode(inventory: Inventory) -> str:
                 )
                 for card in inventory.cards
             ],
+            injection=inventory.injection,
+            runtime_classes=sorted(inventory.runtime_classes),
         )
     ).decode()
 
@@ -98,7 +102,14 @@ def decode(text: str) -> Inventory:
         cards
     ):
         raise RecordError(f"annotation {ANNOTATION_INVENTORY} names a card twice")
-    return Inventory(wire.unit_mib, cards, plugin=wire.plugin, binding=wire.binding)
+    return Inventory(
+        wire.unit_mib,
+        cards,
+        plugin=wire.plugin,
+        binding=wire.binding,
+        injection=wire.injection,
+        runtime_classes=frozenset(wire.runtime_classes),
+    )
 
 
 def of_node(node: Node, unit_mib: int) -> Inventory | None:

@@ -9,7 +9,11 @@ from typing import Final
 
 import msgspec
 
-from gpushare.contract import RESOURCE_MEMORY
+from gpushare.contract import (
+    CDI_ANNOTATIONS,
+    CDI_OF_CARDS,
+    RESOURCE_MEMORY,
+)
 from gpushare.scheduling import (
     Affinity,
     Present,
@@ -47,9 +51,10 @@ class Resources(msgspec.Struct, gc=False, frozen=True):
 
 
 class EnvVar(msgspec.Struct, gc=False, frozen=True):
-    """Of a container's variable only the name is ever looked at."""
+    """A container's variable. Values may be long and secret: whoever keeps a pod drops them."""
 
     name: str = ""
+    value: str | None = None
 
 
 class Container(msgspec.Struct, rename="camel", gc=False, frozen=True):
@@ -84,6 +89,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False, frozen=True):
     tolerations: tuple[Toleration, ...] | None = None
     topology_spread_constraints: tuple[SpreadConstraint, ...] | None = None
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    runtime_class_name: str | None = None
 
 
 class PodCondition(msgspec.Struct, gc=False, frozen=True):
@@ -93,35 +99,14 @@ class PodCondition(msgspec.Struct, gc=False, frozen=True):
     message: str | None = None
 
 
-class Terminated(msgspec.Struct, rename="camel", gc=False, frozen=True):
-    started_at: str | None = None
-
-
 class ContainerState(msgspec.Struct, gc=False, frozen=True):
     running: Present | None = None
-    terminated: Terminated | None = None
-
-    @property
-    def has_run(self) -> bool:
-        """Whether this is the state of a container that runs or has run.
-
-        One that containerd made and could not start has ended in 1970 by its status, because the
-        kubelet writes the runtime's nanoseconds (pkg/kubelet/kuberuntime), and those are 0.
-        """
-        ended = self.terminated
-        return self.running is not None or bool(ended and (ended.started_at or "") > "1971")
 
 
 class ContainerStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     name: str = ""
     container_id: str | None = msgspec.field(name="containerID", default=None)
     state: ContainerState | None = None
-    last_state: ContainerState | None = None
-
-    @property
-    def has_run(self) -> bool:
-        """Whether it runs, or has run the last time, as far as the kubelet has said."""
-        return any(state is not None and state.has_run for state in (self.state, self.last_state))
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
@@ -261,3 +246,10 @@ class Node(msgspec.Struct, gc=False, frozen=True):
 def names_memory(container: Container) -> bool:
     """Whether a container mentions ``aliyun.com/gpu-mem``, with whatever amount."""
     return RESOURCE_MEMORY in container.limits or RESOURCE_MEMORY in container.requests
+
+
+def kind_opened_by(key: str, value: str) -> str:
+    """What in a pod's annotation names CDI devices that open cards; empty if it names none."""
+    if not key.startswith(CDI_ANNOTATIONS):
+        return ""
+    return next((kind for kind in CDI_OF_CARDS if kind in value), "")

@@ -25,8 +25,11 @@ from gpushare.contract import (
     ANNOTATION_NODE_POLICY,
     ANNOTATION_RUNNING_ON,
     ANNOTATION_SEEN,
+    CDI_ANNOTATIONS,
     ENV_VISIBLE_DEVICES,
+    HIDES_CARDS,
     LABEL_CARD_COUNT,
+    NO_CARD,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
@@ -41,6 +44,7 @@ from gpushare.objects import (
     PodSpec,
     PodStatus,
     Resources,
+    kind_opened_by,
     names_memory,
 )
 from gpushare.scheduling import Affinity, SchedulingGate, SpreadConstraint, Toleration
@@ -79,6 +83,7 @@ T = TypeVar("T")
 _NULL: Final = b"null"
 _ABSENT: Final = msgspec.Raw(_NULL)
 _SETS_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES),)
+_HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
 
 
 def _words(name: str, keys: Sequence[str]) -> type[msgspec.Struct]:
@@ -92,6 +97,8 @@ def _words(name: str, keys: Sequence[str]) -> type[msgspec.Struct]:
 
 _Annotations: Final[Any] = _words("_Annotations", list(ANNOTATIONS))
 _Labels: Final[Any] = _words("_Labels", list(LABELS))
+_decode_annotations: Final = msgspec.json.Decoder(_Annotations).decode
+_decode_words: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -101,7 +108,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    annotations: _Annotations | None = None
+    annotations: msgspec.Raw = _ABSENT
     labels: _Labels | None = None
     owner_references: msgspec.Raw = _ABSENT
 
@@ -118,6 +125,7 @@ class _Spec(msgspec.Struct, rename="camel"):
     tolerations: msgspec.Raw = _ABSENT
     topology_spread_constraints: msgspec.Raw = _ABSENT
     scheduling_gates: msgspec.Raw = _ABSENT
+    runtime_class_name: str | None = None
 
 
 class _Parts(msgspec.Struct):
@@ -182,7 +190,7 @@ def _in_parts(body: bytes | msgspec.Raw) -> Pod:
         resource_version=meta.resource_version,
         creation_timestamp=meta.creation_timestamp,
         deletion_timestamp=meta.deletion_timestamp,
-        annotations=_by_key(meta.annotations, ANNOTATIONS),
+        annotations=_annotations(meta.annotations),
         labels=_by_key(meta.labels, LABELS),
         owner_references=part(
             meta.owner_references, tuple[OwnerReference, ...], "metadata.ownerReferences"
@@ -206,8 +214,27 @@ def _in_parts(body: bytes | msgspec.Raw) -> Pod:
         scheduling_gates=part(
             spec.scheduling_gates, tuple[SchedulingGate, ...], "spec.schedulingGates"
         ),
+        runtime_class_name=spec.runtime_class_name,
     )
     return Pod(metadata, pod_spec, parts.status, excess[0] if excess else "")
+
+
+def _annotations(raw: msgspec.Raw) -> dict[str, str] | None:
+    if bytes(raw) == _NULL:
+        return None
+    found = _by_key(_decode_annotations(raw), ANNOTATIONS) or {}
+    if CDI_ANNOTATIONS[0].encode() in bytes(raw):  # the other one ends with it
+        found |= _opening(_decode_words(raw))
+    return found
+
+
+def _opening(words: dict[str, str]) -> dict[str, str]:
+    """One annotation that opens cards, if there is any, cut to what shows that it does."""
+    for key, value in words.items():
+        kind = kind_opened_by(key, value)
+        if kind:
+            return {key: kind}
+    return {}
 
 
 def _by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str] | None:
@@ -292,7 +319,8 @@ def _drop_what_is_not_read(pod: Pod) -> None:
 
 def _drop_metadata(meta: ObjectMeta) -> None:
     if meta.annotations:
-        force_setattr(meta, "annotations", _kept(meta.annotations, ANNOTATIONS))
+        opening = _opening(meta.annotations)
+        force_setattr(meta, "annotations", _kept(meta.annotations, ANNOTATIONS) | opening)
     if meta.labels:
         force_setattr(meta, "labels", _kept(meta.labels, LABELS))
     owners = meta.owner_references or ()
@@ -306,8 +334,9 @@ def _kept(words: dict[str, str], keys: dict[str, int]) -> dict[str, str]:
 
 def _drop_variables(container: Container) -> None:
     if container.env:
-        sets_cards = any(each.name == ENV_VISIBLE_DEVICES for each in container.env)
-        force_setattr(container, "env", _SETS_CARDS if sets_cards else None)
+        own = [each for each in container.env if each.name == ENV_VISIBLE_DEVICES]
+        kept = _HIDES_CARDS if own and own[-1].value in HIDES_CARDS else _SETS_CARDS
+        force_setattr(container, "env", kept if own else None)
 
 
 def _names_ours(container: Container) -> bool:

@@ -27,12 +27,13 @@ from gpushare.contract import (
     ANNOTATION_POD_UNITS,
     ANNOTATION_RUNNING_ON,
     ENV_VISIBLE_DEVICES,
+    HIDES_CARDS,
     LABEL_CARD_COUNT,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
 from gpushare.errors import QuantityError, RecordError, RequestError
-from gpushare.objects import Container, ContainerStatus, Pod, names_memory
+from gpushare.objects import Container, Pod, kind_opened_by, names_memory
 from gpushare.pod_reader import MOST_CONTAINERS
 from gpushare.quantity import MAX_UNITS, parse_units
 
@@ -52,28 +53,15 @@ def asks_for_share(pod: Pod) -> bool:
     )
 
 
-def share_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
-    """What the kubelet says of the containers that hold devices of ours.
-
-    Those are the containers that ask for more than nothing, or for what cannot be read.
-    """
-    names = {each.name for each in (*pod.init_containers, *pod.containers) if _holds_devices(each)}
-    return tuple(status for status in pod.statuses if status.name in names)
-
-
-def has_run(pod: Pod) -> bool:
-    """Whether a container that holds devices of ours runs or has run, by the kubelet's word."""
-    return any(status.has_run for status in share_statuses(pod))
-
-
 def request_of(pod: Pod) -> Request:
     """What the pod asks for, and which cards it wishes for.
 
-    Raises RequestError with a text for the user as ``amounts_of`` does, and for a wish that cannot
-    be understood; also for a pod with more than is read of it.
+    Raises RequestError with a text for the user as ``amounts_of`` and ``check_annotations`` do, for
+    a wish that cannot be understood, and for a pod with more than is read of it.
     """
     if pod.excess:
         raise RequestError(f"pod is too large: {pod.excess}")
+    check_annotations(pod)
     amounts, wished = amounts_of(pod), wishes.read(pod.annotations)
     return amounts if wished is wishes.NO_WISHES else replace(amounts, wishes=wished)
 
@@ -102,7 +90,7 @@ def amounts_of(pod: Pod) -> Request:
                 f"container {container.name} asks for {container.units} units, which cannot be "
                 f"split in {count} equal parts as label {LABEL_CARD_COUNT} wants"
             )
-    return Request(containers, count)
+    return Request(containers, count, runtime_class=pod.spec.runtime_class_name or "")
 
 
 def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
@@ -118,10 +106,14 @@ def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
             _units(container),
             ContainerKind.SIDECAR if container.is_sidecar else ContainerKind.INIT,
             sets_cards=_sets_cards(container),
+            hides_cards=_hides_cards(container),
         )
         for container in pod.init_containers
     )
-    apps = (ContainerRequest(c.name, _units(c), sets_cards=_sets_cards(c)) for c in pod.containers)
+    apps = (
+        ContainerRequest(c.name, _units(c), sets_cards=_sets_cards(c), hides_cards=_hides_cards(c))
+        for c in pod.containers
+    )
     return (*inits, *apps)
 
 
@@ -243,6 +235,21 @@ def _share(pod: Pod, units: int, cards: tuple[str, ...], why: str = "") -> Share
     return Share(meta.uid, meta.namespace, meta.name, pod.node, units, cards, why)
 
 
+def check_annotations(pod: Pod) -> None:
+    """Raise RequestError for an annotation that would open cards to the pod's containers.
+
+    CRI-O copies a pod's annotations to each container, where NVIDIA's runtime prefers those of
+    ``cdi.k8s.io`` to the environment (nvidia-container-toolkit,
+    internal/config/image/cuda_image.go). NVIDIA's NRI plugin reads those of ``nvidia.cdi.k8s.io``.
+    """
+    for key, value in pod.annotations.items():
+        if kind_opened_by(key, value):
+            raise RequestError(
+                f"annotation {key[:120]} names a CDI device that opens cards, and nobody decided "
+                f"on these for the pod: take the annotation out of the pod"
+            )
+
+
 def _units(container: Container) -> int:
     amount = container.limits.get(RESOURCE_MEMORY, container.requests.get(RESOURCE_MEMORY))
     if amount is None:
@@ -259,17 +266,16 @@ def _units(container: Container) -> int:
     return units
 
 
-def _holds_devices(container: Container) -> bool:
-    try:
-        return _units(container) > 0
-    except RequestError:
-        return True
-
-
 def _sets_cards(container: Container) -> bool:
     return names_memory(container) and any(
         variable.name == ENV_VISIBLE_DEVICES for variable in container.env or ()
     )
+
+
+def _hides_cards(container: Container) -> bool:
+    """Whether it hides the cards; of equal names the kubelet takes the last."""
+    values = [each.value for each in container.env or () if each.name == ENV_VISIBLE_DEVICES]
+    return bool(values) and values[-1] in HIDES_CARDS
 
 
 def _card_count(pod: Pod) -> int:

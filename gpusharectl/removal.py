@@ -60,8 +60,10 @@ _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _APPS: Final = "/apis/apps/v1"
 _POLICIES: Final = (
     "gpushare-bindings",
+    "gpushare-cdi-annotations",
     "gpushare-decisions",
     "gpushare-deviceplugin-own-node",
+    "gpushare-ephemeral-containers",
     "gpushare-inventory",
     "gpushare-scheduler-name",
 )

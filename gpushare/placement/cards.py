@@ -1,15 +1,17 @@
 """Which cards of one node a pod gets, or why none (pure)."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpushare.cards import Card, Request
-from gpushare.contract import EARLY_BINDING
+from gpushare.cards import Card, Inventory, Request
+from gpushare.contract import BY_CDI, EARLY_BINDING
 from gpushare.ledger import CardAccount, NodeAccount
 from gpushare.placement.reasons import (
     CORDONED,
+    EXPOSES_CARDS,
+    NEEDS_RUNTIME,
     NO_CARDS,
     NO_ROOM,
     NO_ROOM_ON_ENOUGH,
@@ -64,11 +66,10 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
     """Why the pod's card set does not fit on a node now; None if it fits."""
     if account is None:
         return NO_CARDS
+    reason = why_unserved(account.inventory, request, unit_mib)
+    if reason is not None:
+        return reason
     wanted, last = request.units_per_card, request.card_count - 1
-    if account.inventory.unit_mib != unit_mib:
-        return WRONG_UNIT
-    if request.sets_cards and account.inventory.binding == EARLY_BINDING:
-        return SETS_CARDS
     if request.wishes.names_cards:
         if pick(Room(account), request, CardPolicy.BINPACK) is not None:
             return None
@@ -79,6 +80,31 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
     if not _has(account.largest, last, wanted):
         return TOO_LARGE
     return _why_none_of_enough(account, request)
+
+
+def why_unserved(inventory: Inventory, request: Request, unit_mib: int) -> Reason | None:
+    """Why the node's setup cannot serve the pod, whatever room it has; None if it can."""
+    if inventory.unit_mib != unit_mib:
+        return WRONG_UNIT
+    if request.sets_cards and inventory.binding == EARLY_BINDING:
+        return SETS_CARDS
+    return why_not_injected(inventory.injection, inventory.runtime_classes, request)
+
+
+def why_not_injected(
+    injection: str, runtime_classes: Collection[str], request: Request
+) -> Reason | None:
+    """Why containers would see no card, or cards that are not theirs; None if all is right.
+
+    ``injection`` and ``runtime_classes`` are the node's, as its inventory states them. The plugin
+    asks here as well, before a container starts.
+    """
+    if not injection:
+        return None  # an older plugin does not say how its node is set up
+    is_nvidias = request.runtime_class in runtime_classes
+    if injection != BY_CDI and not is_nvidias:
+        return NEEDS_RUNTIME
+    return EXPOSES_CARDS if is_nvidias and request.exposes_cards else None
 
 
 def choose(

@@ -22,7 +22,7 @@ LEAST_CLASSES: Final = 8
 VERDICT_BYTES: Final = 160
 NAME_BYTES: Final = 100  # of a name in a wish, beside its characters
 
-_Class = tuple[int, int, bool, Wishes]
+_Class = tuple[int, int, bool, bool, str, Wishes]
 
 
 class Verdicts:
@@ -82,6 +82,8 @@ class Index:
             request.units_per_card,
             request.card_count,
             request.sets_cards,
+            request.exposes_cards,
+            request.runtime_class,
             request.wishes,
         )
         verdicts = self._classes.pop(which, None)

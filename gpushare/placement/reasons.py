@@ -31,6 +31,16 @@ SETS_CARDS: Final = Reason(
     "pod sets NVIDIA_VISIBLE_DEVICES itself, which early binding on the node cannot overrule",
     is_final=True,
 )
+NEEDS_RUNTIME: Final = Reason(
+    "node gives GPUs through NVIDIA's runtime, which the pod does not run under: set "
+    "spec.runtimeClassName: nvidia",
+    is_final=True,
+)
+EXPOSES_CARDS: Final = Reason(
+    "NVIDIA's runtime would give every GPU of the node to containers of the pod that ask for no "
+    "aliyun.com/gpu-mem: set NVIDIA_VISIBLE_DEVICES to void in them",
+    is_final=True,
+)
 WRONG_MODEL: Final = Reason(
     "no GPU of the node that is large enough is of a model in gpushare.aliyun.com/card-models",
     is_final=True,

@@ -32,7 +32,7 @@ class Look:
     """What of a node is the same for all requests.
 
     ``closed`` is why it takes none, else ``room`` is there, less what is expected, and ``bare``
-    without that. ``is_plain``: only room decides.
+    without that. ``is_plain``: the node's setup serves every pod.
     """
 
     closed: Reason | None
@@ -54,6 +54,7 @@ def look(
     room = Room(account, taken) if taken else bare
     is_plain = account.inventory.unit_mib == unit_mib
     is_plain = is_plain and account.inventory.binding != EARLY_BINDING
+    is_plain = is_plain and not account.inventory.injection
     return Look(None, room, bare, is_plain)
 
 
@@ -63,7 +64,7 @@ def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node
     if room is None or bare is None:
         return look.closed or NO_CARDS
     if not look.is_plain:
-        reason = cards.why_not(bare.account, request, unit_mib)
+        reason = cards.why_unserved(bare.account.inventory, request, unit_mib)
         if reason is not None:
             return reason
     found = rank(room, request, policies, node)

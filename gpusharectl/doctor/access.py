@@ -22,6 +22,8 @@ POLICIES: Final = (
     "gpushare-decisions",
     "gpushare-bindings",
     "gpushare-inventory",
+    "gpushare-cdi-annotations",
+    "gpushare-ephemeral-containers",
 )
 LEASES: Final = "coordination.k8s.io"
 

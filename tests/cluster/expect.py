@@ -53,7 +53,8 @@ def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
                 continue
             assert cards == ",".join(sorted(uuids.split(","))), f"{name} {container['name']}"
             environment = pods.environment(name, container["name"])
-            assert environment["NVIDIA_VISIBLE_DEVICES"] == uuids, name
+            own = environment.get("GPUSHARE_CARD_UUID") or environment["NVIDIA_VISIBLE_DEVICES"]
+            assert own == uuids, name
             assert ",".join(running_on[container["name"]]) == uuids, name
         found[name] = uuids
     return found

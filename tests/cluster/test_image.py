@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,7 +29,8 @@ from localcluster.gpushare import (
 from localcluster.imagebuild import ROOT, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, pod
+from localcluster.workloads import Workloads
+from localcluster.workloads import pod as described
 from tests.cluster.bringup import of_image
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine, reader
 from tests.cluster.documented import READING, problems
@@ -50,6 +52,11 @@ CARDS_OF_THE_STAND_IN = {
   value: {name: cards, hostPath: {path: /run/nvml-standin, type: Directory}}
 """,
 }
+
+
+def pod(*words: Any, **spec: Any) -> dict[str, Any]:
+    """Describe a pod under NVIDIA's runtime, as the manifests want it."""
+    return described(*words, runtimeClassName="nvidia", **spec)
 
 
 @pytest.fixture(scope="module")

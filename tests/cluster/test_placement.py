@@ -96,7 +96,11 @@ def test_init_containers_and_several_containers_get_the_same_card(
         pod(
             "many",
             node="n1",
-            containers=[container("a", 100), container("b", 200), container("no-gpu", None)],
+            containers=[
+                container("a", 100),
+                container("b", 200),
+                container("no-gpu", None, {"NVIDIA_VISIBLE_DEVICES": "void"}),
+            ],
             initContainers=[container("prepare", 300, {"WORKLOAD_RUN_SECONDS": "0.1"})],
         )
     )
@@ -104,7 +108,8 @@ def test_init_containers_and_several_containers_get_the_same_card(
     environment = pods.environment("many", "b")
     assert environment["ALIYUN_COM_GPU_MEM_CONTAINER"] == "200"
     assert environment["ALIYUN_COM_GPU_MEM_POD"] == "300"
-    assert "NVIDIA_VISIBLE_DEVICES" not in pods.environment("many", "no-gpu")
+    assert pods.environment("many", "no-gpu")["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert "GPUSHARE_CARD_UUID" not in pods.environment("many", "no-gpu")
 
 
 def test_a_pod_spread_over_two_cards_sees_both(gpushare: Gpushare, pods: Workloads):

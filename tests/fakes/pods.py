@@ -2,8 +2,6 @@
 
 import itertools
 
-import msgspec
-
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
     ANNOTATION_ASSUME_TIME,
@@ -43,8 +41,13 @@ def pod(
     started: bool = False,
     uid: str = "",
     resource_version: str = "1",
+    runtime_class: str | None = None,
+    others: tuple[Container, ...] = (),
 ) -> Pod:
-    """A bound pod; ``cards`` are what was decided on, none meaning that nobody has decided."""
+    """A bound pod; ``cards`` are what was decided on, none meaning that nobody has decided.
+
+    ``others`` are containers beside those that ask for ``units``.
+    """
     written = dict(annotations or {})
     if cards:
         written |= {
@@ -58,7 +61,16 @@ def pod(
         written["kubernetes.io/config.seen"] = seen
     amounts = units if isinstance(units, list) else [units]
     containers = tuple(container(f"app-{n}", amount) for n, amount in enumerate(amounts))
-    made = Pod(
+    status = PodStatus(phase="Pending")
+    if started:
+        status = PodStatus(
+            phase="Running",
+            start_time="2026-11-21T10:00:01Z",
+            container_statuses=tuple(
+                ContainerStatus(c.name, f"x://{c.name}", RUNNING) for c in containers
+            ),
+        )
+    return Pod(
         metadata=ObjectMeta(
             name=name,
             namespace="default",
@@ -71,26 +83,14 @@ def pod(
         ),
         spec=PodSpec(
             node_name=NODE,
-            containers=containers,
+            containers=(*containers, *others),
+            runtime_class_name=runtime_class,
             init_containers=tuple(
                 container(f"init-{n}", amount) for n, amount in enumerate(init or [])
             ),
         ),
-        status=PodStatus(phase="Pending"),
+        status=status,
     )
-    return as_running(made) if started else made
-
-
-def as_running(owner: Pod) -> Pod:
-    """The pod as it is shown once all its containers run."""
-    status = PodStatus(
-        phase="Running",
-        start_time="2026-11-21T10:00:01Z",
-        container_statuses=tuple(
-            ContainerStatus(c.name, f"x://{c.name}", RUNNING) for c in owner.containers
-        ),
-    )
-    return msgspec.structs.replace(owner, status=status)
 
 
 def container(name: str, units: int) -> Container:

@@ -15,6 +15,11 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
+{{- /* The RuntimeClasses of NVIDIA's runtime; an empty name where that is the default one. */ -}}
+{{- define "gpushare.runtimeClasses" -}}
+{{- concat (list .Values.plugin.runtimeClassName) (list "nvidia" "nvidia-cdi" "nvidia-legacy") | uniq | toJson -}}
+{{- end -}}
+
 {{- define "gpushare.unprivileged" -}}
 securityContext:
   allowPrivilegeEscalation: false

@@ -11,6 +11,7 @@ from deviceplugin.binding import Binding
 from deviceplugin.cdi import Specs
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.driver_watch import DriverWatch
+from deviceplugin.injection import InjectFlag, Injections
 from deviceplugin.inventory import Terms
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.nvidia_cdi import NvidiaSpecs
@@ -80,12 +81,28 @@ class Plugin:
         unit_mib: int = 1024,
         before: Saved | None = None,
         recover_seconds: float = 0.1,
+        inject: InjectFlag = "runtime",
         nvidia: NvidiaSpecs | None = None,
+        own_variable: str = "all",
+        runtime_classes: frozenset[str] = frozenset({"", "nvidia"}),
     ) -> None:
         clock = SystemClock()
         self.driver = driver
+        self.binding = Binding(
+            forced=binding,
+            needs_cdi=inject == "cdi",
+            last=None,
+            probe=lambda: Probe.UNKNOWN,
+        )
+        self.injections = Injections(
+            inject,
+            specs=nvidia or NvidiaSpecs([]),
+            own_variable=own_variable,
+            runtime_classes=runtime_classes,
+            binding=self.binding,
+        )
         self.cards = NodeCards(
-            Terms(unit_mib, 0, binding, "test"),
+            Terms(unit_mib, 0, binding, "test", self.injections.first(""), runtime_classes),
             before,
             clock=clock,
             recover_seconds=recover_seconds,
@@ -108,12 +125,6 @@ class Plugin:
             self.reports.started(pod_uid, uuids)
             self.troubles.may_start(pod_uid)
 
-        self.binding = Binding(
-            forced=binding,
-            needs_cdi=nvidia is not None,
-            last=None,
-            probe=lambda: Probe.UNKNOWN,
-        )
         self.outage = KubeletOutage(self.cards, kubelet, self.binding, clock)
         allocations = Allocations(
             self.binding,
@@ -122,6 +133,7 @@ class Plugin:
             self.watch,
             checkpoint=self.checkpoint,
             specs=self.specs,
+            injections=self.injections,
         )
         starts = Starts(
             cards=self.cards,
@@ -129,7 +141,7 @@ class Plugin:
             watch=self.watch,
             checkpoint=self.checkpoint,
             specs=self.specs,
-            nvidia=nvidia,
+            injections=self.injections,
             started=started,
             was_let_start=self.reports.has_started,
             clock=clock,
@@ -156,6 +168,7 @@ class Plugin:
             self.unit_hold.run(),
             self.troubles.run(),
             self.outage.run(),
+            self.injections.run(self.cards),
         )
         tasks = [asyncio.create_task(part) for part in parts]
         try:

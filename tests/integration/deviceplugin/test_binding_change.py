@@ -53,9 +53,9 @@ def with_cdi(plugin: Plugin, kubelet: FakeKubelet, owner, container: str = "app-
     return environment(plugin, kubelet, owner, container)["NVIDIA_VISIBLE_DEVICES"]
 
 
-def setting_its_card(owner, place: int = 0):
+def setting_its_card(owner, place: int = 0, value: str | None = None):
     containers = list(owner.spec.containers)
-    env = (EnvVar("PATH"), EnvVar("NVIDIA_VISIBLE_DEVICES"))
+    env = (EnvVar("PATH"), EnvVar("NVIDIA_VISIBLE_DEVICES", value))
     containers[place] = msgspec.structs.replace(containers[place], env=env)
     spec = msgspec.structs.replace(owner.spec, containers=tuple(containers))
     return msgspec.structs.replace(owner, spec=spec)
@@ -142,7 +142,8 @@ async def test_early_binding_refuses_a_pod_that_sets_its_card_itself(
     assert (event["reason"], event["involvedObject"]["name"]) == ("GpushareCannotStart", "a")
     assert "take the variable out of the pod" in event["message"]
     assert not plugin.writes.conditions, "it has failed, and waits for nothing"
-    await kubelet.admit(setting_its_card(pod("b", [4, 0], cards=(SECOND,)), 1))  # asks for nothing
+    asks_for_nothing = pod("b", [4, 0], cards=(SECOND,))
+    await kubelet.admit(setting_its_card(asks_for_nothing, 1, "void"))
 
 
 async def test_late_binding_overrules_a_pod_that_sets_its_card_itself(start, kubelet) -> None:
@@ -174,7 +175,7 @@ async def test_by_cdi_a_container_gets_the_edits_of_its_card_and_no_card_of_the_
 ) -> None:
     etc = folder / "etc-cdi"
     etc.mkdir()
-    plugin = await start(nvidia=NvidiaSpecs([etc, folder / "cdi"]))
+    plugin = await start(inject="cdi", nvidia=NvidiaSpecs([etc, folder / "cdi"]))
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match=COMMAND):
@@ -203,7 +204,7 @@ async def test_a_successor_reads_back_the_card_that_was_given_by_cdi(
     start, kubelet, folder
 ) -> None:
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
-    first = await start(nvidia=NvidiaSpecs([folder]))
+    first = await start(inject="cdi", nvidia=NvidiaSpecs([folder]))
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     await kubelet.pre_start(wanted, "app-0")
@@ -217,7 +218,7 @@ async def test_a_successor_reads_back_the_card_that_was_given_by_cdi(
 
 
 async def test_by_cdi_nothing_is_promised_while_binding_is_early(start, kubelet, folder) -> None:
-    plugin = await start(binding="early", nvidia=NvidiaSpecs([folder]))
+    plugin = await start(binding="early", inject="cdi", nvidia=NvidiaSpecs([folder]))
     with pytest.raises(Rejected, match="--inject=cdi needs a runtime that resolves CDI names"):
         await kubelet.admit(pod("a", 8, cards=(SECOND,)))
     assert "set --inject=runtime" in plugin.binding.why_not

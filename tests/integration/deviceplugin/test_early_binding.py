@@ -38,6 +38,7 @@ async def test_the_answer_names_the_decided_card(plugin, kubelet) -> None:
     await kubelet.admit(wanted)
     assert dict(kubelet.answer(wanted, "app-0").envs) == {
         "NVIDIA_VISIBLE_DEVICES": SECOND,
+        "GPUSHARE_CARD_UUID": SECOND,
         "ALIYUN_COM_GPU_MEM_IDX": "1",
         "ALIYUN_COM_GPU_MEM_POD": "8",
         "ALIYUN_COM_GPU_MEM_CONTAINER": "8",

@@ -28,7 +28,7 @@ SAME = {
     "daemonset/overlays/default-runtime": {"plugin": {"runtimeClassName": ""}},
     "daemonset/overlays/driver-root": {"plugin": {"driverRoot": DRIVER}},
     "daemonset/overlays/early-binding": {"plugin": {"binding": "early"}},
-    "daemonset/overlays/inject-cdi": {"plugin": {"injectCdi": True}},
+    "daemonset/overlays/inject-cdi": {"plugin": {"inject": "cdi"}},
     "daemonset/overlays/migrating": {
         "policies": False,
         "reserved": "none",
@@ -42,7 +42,7 @@ OF_COMPONENTS = {
     "default-runtime": {"plugin": {"runtimeClassName": ""}},
     "driver-root": {"plugin": {"driverRoot": DRIVER}},
     "early-binding": {"plugin": {"binding": "early"}},
-    "inject-cdi": {"plugin": {"injectCdi": True}},
+    "inject-cdi": {"plugin": {"inject": "cdi"}},
     "network-policy": {"networkPolicy": True},
     "process-memory": {"plugin": {"processMemory": True}},
     "scheduler-name": {"schedulerNames": ["default-scheduler"]},
@@ -264,7 +264,7 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
         ({"reserved": "some"}, "at '/reserved'"),
         ({"scheduler": "third"}, "at '/scheduler': value must be one of 'beside', 'second'"),
         ({"plugin": {"binding": "soon"}}, "at '/plugin/binding': value must be one of"),
-        ({"plugin": {"injectCdi": "yes"}}, "at '/plugin/injectCdi': got string, want boolean"),
+        ({"plugin": {"inject": "yes"}}, "at '/plugin/inject': value must be one of"),
         ({"plugin": {"driverRoot": "/run/nvidia"}}, "at '/plugin/driverRoot'"),
         ({"extender": {"configuration": {"polcy": {}}}}, "additional properties 'polcy'"),
         ({"extender": {"configuration": {"memoryUnit": "MiB"}}}, "additional properties 'memory"),
@@ -273,8 +273,8 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
             "at '/extender/configuration/policy/candidates': got string, want integer",
         ),
         (
-            {"plugin": {"injectCdi": True, "binding": "early"}},
-            "plugin.injectCdi needs late binding and plugin.binding is early: choose one",
+            {"plugin": {"inject": "cdi", "binding": "early"}},
+            "plugin.inject is cdi, which needs late binding, and plugin.binding is early: choose",
         ),
         (
             {"policies": False, "schedulerNames": ["mine"]},

@@ -178,7 +178,11 @@ def test_every_policy_holds_and_names_accounts_that_there_are(render):
         assert each["spec"]["failurePolicy"] == "Fail"
         assert each["spec"]["matchConditions"]
         named = set(re.findall(r"system:serviceaccount:([\w-]+):([\w-]+)", str(each)))
-        assert named
+        is_for_all = each["metadata"]["name"] in {
+            "gpushare-cdi-annotations",
+            "gpushare-ephemeral-containers",
+        }
+        assert bool(named) != is_for_all
         assert named <= {(NAMESPACE, PLUGIN), (NAMESPACE, EXTENDER)}
 
 
@@ -445,6 +449,24 @@ def test_only_before_1_30_and_while_nodes_come_over_is_there_no_policy(render, f
 def test_only_early_binding_binds_early(render, folder):
     wanted = "early" if folder.endswith("early-binding") else "auto"
     assert plugin_settings(render(folder)).binding == wanted
+
+
+CLASSES = {"nvidia", "nvidia-cdi", "nvidia-legacy"}
+
+
+@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+def test_pods_without_a_runtime_class_are_under_nvidias_runtime_only_where_it_is_the_default(
+    render, folder
+):
+    objects = render(folder)
+    wanted = CLASSES | ({""} if folder.endswith("default-runtime") else set())
+    assert plugin_settings(objects).runtime_classes == wanted
+    named = objects.pod("deviceplugin").get("runtimeClassName", "")
+    assert named in wanted or folder.endswith("driver-root")
+    if POLICY in objects.kinds():
+        policy = objects.one(POLICY, "gpushare-ephemeral-containers")
+        condition = policy["spec"]["matchConditions"][0]["expression"]
+        assert {*re.findall(r'"([a-z-]*)"', condition.partition(" in ")[2])} == wanted
 
 
 def test_inject_cdi_reads_nvidias_files_and_cannot_change_them(render):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.runtime import Choice, Probe, choose
+from deviceplugin.runtime import Choice, Probe, choose, copies_device_names
 from gpushare.objects import NodeSystemInfo
 
 READ, UNREAD, UNKNOWN = Probe.READ, Probe.UNREAD, Probe.UNKNOWN
@@ -21,14 +21,17 @@ def info(runtime: str, kubelet: str = "v1.34.4") -> NodeSystemInfo:
         ("containerd://2.0.0-rc.1", "late", "early+", "late"),
         ("containerd://v2.1.4-k3s1", "late", "early+", "late"),
         ("cri-o://1.30.1", "late", "early+", "late"),
-        ("containerd://1.7.20", "late", "early+", "early"),
-        ("containerd://1.7.27-k3s1", "late", "early+", "early"),
+        ("containerd://1.7.20", "early+", "early+", "early+"),
+        ("containerd://1.7.12", "early+", "early+", "early+"),
+        ("containerd://1.7.27-k3s1", "early+", "early+", "early+"),
+        ("containerd://1.7.11", "early", "early", "early"),
+        ("containerd://1.7", "early", "early", "early"),
         ("containerd://1.6.20~ds1", "early", "early", "early"),
-        ("containerd://1.10.0", "late", "early+", "early"),
-        ("docker://27.1.1", "late", "early", "early"),
-        ("containerd://Unknown", "late", "early", "early"),
-        ("", "late", "early", "early"),
-        ("x" * 10_000, "late", "early", "early"),
+        ("containerd://1.10.0", "early+", "early+", "early+"),
+        ("docker://28.3.0", "early", "early", "early"),
+        ("containerd://Unknown", "early", "early", "early"),
+        ("", "early", "early", "early"),
+        ("x" * 10_000, "early", "early", "early"),
         ("containerd://2.2" + "x" * 10_000, "late", "early+", "late"),
     ],
 )
@@ -50,13 +53,51 @@ def test_from_kubernetes_1_29_on_cdi_names_are_passed_on() -> None:
     assert choose(info("containerd://2.2.9", "v1.29.0"), READ).binding == "late"
 
 
-@pytest.mark.parametrize("node", [None, info(""), info("docker://27"), info("cri-o://1.30", "x")])
-def test_where_the_runtime_cannot_be_told_it_stays_as_it_was(node) -> None:
+def test_until_the_node_is_read_it_stays_as_it_was() -> None:
     for probe in Probe:
         for last in ("late", "early"):
-            found = choose(node, probe, last=last)
+            found = choose(None, probe, last=last)
             assert (found.binding, found.names_cdi_too) == (last, False)
             assert "stays as it was" in found.why
+
+
+@pytest.mark.parametrize(
+    "runtime", ["containerd://1.7.27", "docker://28.3.0", "", "podman://5", "containerd://main"]
+)
+@pytest.mark.parametrize("last", [None, "late", "early"])
+def test_a_file_that_anybody_reads_lets_no_runtime_bind_late_that_may_not_resolve_names(
+    runtime, last
+) -> None:
+    for probe in Probe:
+        assert choose(info(runtime), probe, last=last).binding == "early"
+        assert choose(info(runtime, "v1.x"), probe, last=last).binding == "early"
+
+
+@pytest.mark.parametrize("kubelet", ["v1.29.0", "v1.30.14", "v1.31.6"])
+def test_where_cri_o_copies_the_names_of_shares_they_are_named_only_with_nvidias_edits(
+    kubelet,
+) -> None:
+    node = info("cri-o://1.31.1", kubelet)
+    assert copies_device_names(node)
+    for probe in Probe:
+        found = choose(node, probe)
+        assert (found.binding, found.names_cdi_too, found.may_change) == ("early", False, True)
+        assert choose(node, probe, needs_cdi=True).binding == "late"
+    assert choose(node, READ, has_edits=True).binding == "late"
+
+
+@pytest.mark.parametrize(
+    "node", [None, info("cri-o://1.34.1", "v1.32.0"), info("containerd://2.2.9", "v1.31.6")]
+)
+def test_elsewhere_names_of_shares_reach_the_runtime_that_resolves_them_alone(node) -> None:
+    assert not copies_device_names(node)
+
+
+def test_cdi_files_are_written_for_no_containerd_that_cannot_read_them() -> None:
+    for needs_cdi in (True, False):
+        found = choose(info("containerd://1.7.11"), READ, needs_cdi=needs_cdi)
+        assert (found.binding, found.names_cdi_too) == ("early", False)
+        assert "1.7.12" in found.why
 
 
 def test_what_cannot_be_read_is_named() -> None:
@@ -90,7 +131,9 @@ def test_every_choice_has_a_reason_and_the_cdi_name_goes_only_with_doubt(
     found = choose(node, probe, last=last, needs_cdi=needs_cdi)
     assert found.why
     if found.names_cdi_too:
-        assert (found.binding, probe) == ("early", UNREAD)
+        assert found.binding == "early"
+    if found.binding == "late" and not needs_cdi and node is not None:
+        assert node.container_runtime_version.startswith(("containerd://", "cri-o://"))
 
 
 @given(nodes, st.sampled_from(Probe), st.none() | bindings)
@@ -99,5 +142,5 @@ def test_where_early_binding_is_of_no_use_it_is_chosen_only_where_late_cannot_wo
 ) -> None:
     found = choose(node, probe, last=last, needs_cdi=True)
     if found.binding == "early":
-        assert "no CDI names" in found.why
+        assert "no CDI names" in found.why or "1.7.12" in found.why
         assert choose(node, READ).binding == "early"

@@ -23,6 +23,7 @@ from gpushare.quantity import MAX_UNITS
 from tests.builders import stock
 
 KEPT_BYTES = 256 * 1024  # of memory, of one pod whatever was in it
+OPENING = "nvidia.cdi.k8s.io/container.main"
 AMOUNT = {RESOURCE_MEMORY: "4"}
 LIMITS = {"limits": AMOUNT}
 
@@ -130,6 +131,17 @@ def test_a_pod_that_sets_its_cards_is_known_among_many_variables():
     assert records.request_of(read(sets)).sets_cards
 
 
+def test_what_opens_cards_to_a_pod_is_known_whatever_its_size():
+    key, others = OPENING, dict.fromkeys(many(10_000), "x")
+    opening = {key: "vendor.com/nic=0," * 10_000 + "nvidia.com/gpu=all"}
+    for annotations in (opening, others | opening):
+        found = read(body(metadata={"annotations": annotations}, runtimeClassName="nvidia"))
+        assert records.amounts_of(found).runtime_class == "nvidia"
+        assert sum(map(len, found.annotations.values())) < 99
+        with pytest.raises(RequestError, match=key):
+            records.request_of(found)
+
+
 def test_a_wish_for_more_cards_than_are_read_is_refused():
     for wish in (",".join(many(300)), "x" * 200_000):
         found = read(body(metadata={"annotations": {ANNOTATION_CARDS_NOT: wish}}))
@@ -149,7 +161,16 @@ def test_the_most_containers_that_are_read_are_read():
 
 
 words = st.dictionaries(
-    st.sampled_from([*pod_reader.ANNOTATIONS, *pod_reader.LABELS, "other"]), st.text(max_size=9)
+    st.sampled_from(
+        [
+            *pod_reader.ANNOTATIONS,
+            *pod_reader.LABELS,
+            "other",
+            "cdi.k8s.io/x",
+            "nvidia.cdi.k8s.io/y",
+        ]
+    ),
+    st.text(max_size=9) | st.just("x.com/y=z,nvidia.com/gpu=all"),
 )
 resources = st.fixed_dictionaries({}, optional={
     "limits": st.dictionaries(st.sampled_from(["cpu", RESOURCE_MEMORY]), st.sampled_from(["1", 2])),
@@ -163,7 +184,11 @@ containers = st.lists(
             "restartPolicy": st.just("Always"),
             "env": st.none()
             | st.lists(
-                st.builds(lambda name: {"name": name}, st.sampled_from(["A", ENV_VISIBLE_DEVICES]))
+                st.builds(
+                    lambda name, value: {"name": name, "value": value},
+                    st.sampled_from(["A", ENV_VISIBLE_DEVICES]),
+                    st.sampled_from([None, "all", "void", "none"]),
+                )
             ),
         },
     ),
@@ -191,6 +216,7 @@ pods = st.fixed_dictionaries(
                 "overhead": st.just({"cpu": "1"}),
                 "nodeName": st.none() | st.just("n"),
                 "priority": st.just(7),
+                "runtimeClassName": st.sampled_from(["", "nvidia"]),
             },
         ),
         "status": st.just({"phase": "Pending", "conditions": [{"type": "a", "status": "True"}]}),

@@ -1,0 +1,219 @@
+"""What opens a container's cards to it: its card and no other, or it does not start."""
+
+import json
+
+import grpc
+import pytest
+
+from deviceplugin.nvidia_cdi import NvidiaSpecs
+from deviceplugin.runtime import Choice
+from gpushare.contract import ANNOTATION_ASSIGNED
+from gpushare.objects import Container, EnvVar, Node, NodeStatus, NodeSystemInfo, ObjectMeta
+from tests.fakes.driver import FakeDriver, card
+from tests.fakes.kubelet import FakeKubelet, Rejected
+from tests.fakes.pods import pod
+from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.test_late_binding import environment
+
+pytestmark = pytest.mark.integration
+
+CARDS = [card(0), card(1)]
+FIRST, SECOND = (card.uuid for card in CARDS)
+NAME = f"runtime.nvidia.com/gpu={SECOND}"
+BOTH = Choice("early", "a test", names_cdi_too=True)
+CLASSES = frozenset({"nvidia", "nvidia-cdi", "nvidia-legacy"})
+NVIDIA = {
+    "cdiVersion": "0.5.0",
+    "kind": "nvidia.com/gpu",
+    "devices": [
+        {"name": name, "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{place}"}]}}
+        for place, uuid in enumerate((FIRST, SECOND))
+        for name in (str(place), uuid)
+    ],
+}
+OTHER = Container(name="other")
+HIDING = Container(name="other", env=(EnvVar("NVIDIA_VISIBLE_DEVICES", "void"),))
+
+
+@pytest.fixture
+async def start(folder, kubelet: FakeKubelet):
+    """Run a plugin; it ends with the test."""
+    running = []
+
+    async def started(**words) -> Plugin:
+        made = Plugin(folder, kubelet, FakeDriver(*CARDS), **words)
+        running.append(made.running())
+        await running[-1].__aenter__()
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+        await eventually(lambda: not made.driver_watch.why_silent)
+        return made
+
+    yield started
+    for each in running:
+        await each.__aexit__(None, None, None)
+
+
+def visible(plugin: Plugin, kubelet: FakeKubelet, owner) -> tuple[str, str]:
+    """The two variables that say which card it is, with the CDI name resolved."""
+    found = environment(plugin, kubelet, owner, "app-0")
+    return found["NVIDIA_VISIBLE_DEVICES"], found["GPUSHARE_CARD_UUID"]
+
+
+@pytest.mark.parametrize(
+    ("own_variable", "runtime_class", "value"),
+    [
+        ("all", "nvidia", SECOND),
+        ("void", "nvidia", NAME),
+        ("void", "nvidia-cdi", NAME),
+        ("all", "nvidia-cdi", NAME),
+        ("void", "nvidia-legacy", SECOND),
+        ("all", "nvidia-legacy", SECOND),
+    ],
+)
+async def test_the_card_is_named_as_the_nvidia_runtime_of_the_pod_reads_it(
+    start, kubelet, own_variable, runtime_class, value
+) -> None:
+    plugin = await start(inject="auto", own_variable=own_variable, runtime_classes=CLASSES)
+    for choice in (Choice("late", "a test"), Choice("early", "a test"), BOTH):
+        plugin.binding.now = choice
+        wanted = pod("a", 8, cards=(SECOND,), runtime_class=runtime_class)
+        await kubelet.admit(wanted)
+        await kubelet.pre_start(wanted, "app-0")
+        assert visible(plugin, kubelet, wanted) == (value, SECOND)
+        kubelet.forget(wanted)
+
+
+@pytest.mark.parametrize(
+    ("inject", "own_variable", "value"),
+    [("runtime", "void", SECOND), ("runtime-cdi", "all", NAME)],
+)
+async def test_a_form_that_is_set_counts_whatever_the_plugin_sees_itself(
+    start, kubelet, inject, own_variable, value
+) -> None:
+    plugin = await start(inject=inject, own_variable=own_variable)
+    wanted = pod("a", 8, cards=(SECOND,))
+    await kubelet.admit(wanted)
+    await kubelet.pre_start(wanted, "app-0")
+    assert visible(plugin, kubelet, wanted) == (value, SECOND)
+
+
+async def test_the_inventory_follows_nvidias_cdi_files(start, kubelet, folder, monkeypatch) -> None:
+    monkeypatch.setattr("deviceplugin.injection.LOOK_SECONDS", 0.01)
+    nvidia = NvidiaSpecs([folder])
+    plugin = await start(inject="auto", nvidia=nvidia, own_variable="void", runtime_classes=CLASSES)
+    assert plugin.cards.inventory.injection == "runtime-cdi"
+    assert plugin.cards.inventory.runtime_classes == CLASSES
+    (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
+    await eventually(lambda: plugin.cards.inventory.injection == "cdi")
+    (folder / "nvidia.json").unlink()
+    await eventually(lambda: plugin.cards.inventory.injection == "runtime-cdi")
+
+
+async def test_by_nvidias_edits_a_pod_gets_its_card_under_any_runtime(
+    start, kubelet, folder
+) -> None:
+    (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
+    plugin = await start(inject="auto", nvidia=NvidiaSpecs([folder]), runtime_classes=CLASSES)
+    wanted = pod("a", 8, cards=(SECOND,), others=(OTHER,))
+    await kubelet.admit(wanted)
+    await kubelet.pre_start(wanted, "app-0")
+    assert visible(plugin, kubelet, wanted) == ("void", SECOND)
+    (path,) = (folder / "cdi").glob("gpushare-*.json")
+    (device,) = json.loads(path.read_text())["devices"]
+    assert device["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia1"}]
+
+
+async def test_where_names_may_be_dropped_both_ways_lead_to_the_same_card(
+    start, kubelet, folder
+) -> None:
+    (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
+    nvidia = NvidiaSpecs([folder])
+    plugin = await start(binding="early", inject="auto", nvidia=nvidia, runtime_classes=CLASSES)
+    plugin.binding.now = BOTH
+    assert plugin.cards.inventory.injection == "runtime"
+    bare, wanted = (
+        pod(n, 8, cards=(SECOND,), runtime_class=c) for n, c in (("b", None), ("a", "nvidia"))
+    )
+    await kubelet.admit(wanted)
+    await kubelet.pre_start(wanted, "app-0")
+    assert kubelet.answer(wanted, "app-0").envs["NVIDIA_VISIBLE_DEVICES"] == SECOND
+    assert visible(plugin, kubelet, wanted) == ("void", SECOND)
+    kubelet.forget(wanted)
+    await kubelet.admit(bare)
+    with pytest.raises(grpc.aio.AioRpcError, match=r"set spec\.runtimeClassName: nvidia"):
+        await kubelet.pre_start(bare, "app-0")
+
+
+@pytest.mark.parametrize("binding", ["late", "early"])
+@pytest.mark.parametrize("runtime_class", [None, "runc"])
+async def test_no_container_starts_where_nobody_would_open_its_card(
+    start, kubelet, binding, runtime_class
+) -> None:
+    plugin = await start(binding=binding, inject="auto", runtime_classes=CLASSES)
+    wanted = pod("a", 8, cards=(SECOND,), runtime_class=runtime_class)
+    await kubelet.admit(wanted)
+    plugin.watch.changed(wanted)
+    with pytest.raises(grpc.aio.AioRpcError, match=r"default/a: .* set spec.runtimeClassName"):
+        await kubelet.pre_start(wanted, "app-0")
+    await eventually(lambda: plugin.writes.conditions)
+    assert plugin.writes.conditions[0][1].reason == "NeedsNvidiaRuntime"
+    assert not list((plugin.specs._folder).glob("gpushare-*.json"))
+
+
+@pytest.mark.parametrize("binding", ["late", "early"])
+async def test_a_pod_whose_other_containers_would_see_every_card_is_not_admitted(
+    start, kubelet, binding
+) -> None:
+    plugin = await start(binding=binding, inject="auto")
+    with pytest.raises(Rejected, match="set NVIDIA_VISIBLE_DEVICES to void in them"):
+        await kubelet.admit(pod("a", 8, cards=(SECOND,), others=(OTHER,)))
+    with pytest.raises(Rejected, match="set NVIDIA_VISIBLE_DEVICES to void in them"):
+        await kubelet.admit(pod("b", 8, init=[0], cards=(SECOND,)))
+    hiding = pod("c", 8, cards=(SECOND,), others=(HIDING,))
+    await kubelet.admit(hiding)
+    await kubelet.pre_start(hiding, "app-0")
+    assert visible(plugin, kubelet, hiding) == (SECOND, SECOND)
+
+
+async def test_a_pod_that_ran_before_the_update_restarts_beside_its_other_containers(
+    start, kubelet
+) -> None:
+    plugin = await start()
+    wanted = pod("a", 8, cards=(SECOND,), others=(HIDING,))
+    await kubelet.admit(wanted)
+    older = pod("a", 8, uid=wanted.uid, cards=(SECOND,), others=(OTHER,))
+    kubelet.pods = [older]
+    with pytest.raises(grpc.aio.AioRpcError, match="every GPU of the node"):
+        await kubelet.pre_start(older, "app-0")
+    older.annotations[ANNOTATION_ASSIGNED] = "true"
+    await kubelet.pre_start(older, "app-0")
+    assert visible(plugin, kubelet, older) == (SECOND, SECOND)
+
+
+@pytest.mark.parametrize("key", ["cdi.k8s.io/x", "nvidia.cdi.k8s.io/container.other"])
+async def test_a_pod_whose_annotation_opens_cards_does_not_start(start, kubelet, key) -> None:
+    plugin = await start()
+    found = {key: "runtime.nvidia.com/gpu=all"}
+    wanted = pod("a", 8, cards=(SECOND,), annotations=found)
+    await kubelet.admit(wanted)
+    plugin.watch.changed(wanted)
+    with pytest.raises(grpc.aio.AioRpcError, match=f"annotation {key} names a CDI device"):
+        await kubelet.pre_start(wanted, "app-0")
+    harmless = pod("b", 8, cards=(SECOND,), annotations={key: "vendor.com/net=eth0"})
+    await kubelet.admit(harmless)
+    await kubelet.pre_start(harmless, "app-0")
+
+
+async def test_on_cri_o_that_copies_names_a_share_is_nothing_without_nvidias_edits(
+    start, kubelet, folder
+) -> None:
+    plugin = await start(inject="auto", nvidia=NvidiaSpecs([folder]))
+    info = NodeSystemInfo("cri-o://1.31.1", "v1.31.6")
+    plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
+    wanted = pod("a", 8, cards=(SECOND,))
+    await kubelet.admit(wanted)
+    with pytest.raises(grpc.aio.AioRpcError, match="set --binding=early or --inject=cdi"):
+        await kubelet.pre_start(wanted, "app-0")
+    (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
+    await kubelet.pre_start(wanted, "app-0")
+    assert visible(plugin, kubelet, wanted) == ("void", SECOND)
