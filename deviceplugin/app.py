@@ -156,6 +156,7 @@ class _NodeHalf:
                 registrar.why_not,
                 driver.why_silent,
                 binding.why_not,
+                injections.why_not,
                 *checks.why_not_ready,
             )
             return [why for why in reasons if why]

@@ -74,6 +74,11 @@ class Injections:
             self._form = BY_RUNTIME if flag == BY_RUNTIME else BY_RUNTIME_CDI
         self._why_not_cdi = ""
 
+    @property
+    def why_not(self) -> str:
+        """Why nothing can be given to containers though that was set; empty where it can."""
+        return self._why_not_cdi if self._flag == BY_CDI else ""
+
     def by_runtime(self, grant: Grant) -> Injection:
         """The form that the NVIDIA runtime of this pod's RuntimeClass reads."""
         if grant.request.runtime_class == CLASS_NVIDIA_LEGACY:
@@ -152,6 +157,8 @@ class Injections:
             inventory = cards.inventory
             if inventory is not None and (healthy := [c for c in inventory.cards if c.is_healthy]):
                 now = self.now(healthy)
+                if self._flag == BY_CDI:
+                    self._names(healthy)
                 cards.set_injection(now)
                 for name in INJECTIONS:
                     metrics.INJECTION.labels(name).set(name == now)

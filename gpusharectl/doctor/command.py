@@ -7,13 +7,20 @@ import click
 from rich.console import Console
 
 from gpushare.clock import SystemClock
-from gpusharectl.doctor import access, extender, nodes, pods, scheduler, show
+from gpusharectl.doctor import access, extender, injection, nodes, pods, scheduler, show
 from gpusharectl.doctor.findings import examine
 from gpusharectl.doctor.gather import gather
 from gpusharectl.exits import NO
 from gpusharectl.options import Target, asks_an_extender, text_or_json
 
-CHECKS = (*nodes.CHECKS, *extender.CHECKS, *scheduler.CHECKS, *access.CHECKS, *pods.CHECKS)
+CHECKS = (
+    *nodes.CHECKS,
+    *injection.CHECKS,
+    *extender.CHECKS,
+    *scheduler.CHECKS,
+    *access.CHECKS,
+    *pods.CHECKS,
+)
 
 
 @click.command()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare import inventory
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
     ANNOTATION_ASSUME_TIME,
@@ -19,12 +20,12 @@ from gpushare.contract import (
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
-from gpushare.objects import NodeSystemInfo, PodCondition
+from gpushare.objects import Container, Node, NodeSystemInfo, PodCondition
 from gpusharectl.doctor.command import CHECKS
 from gpusharectl.doctor.facts import Election, Facts, Permission, Quota, Unknown
 from gpusharectl.doctor.findings import KINDS, NOT_CHECKED, Finding, Severity, examine
 from gpusharectl.doctor.scheduler import plain
-from tests.builders import legacy_node
+from tests.builders import legacy_node, stock
 from tests.unit.gpusharectl.doctor.clusters import (
     ASKED,
     NOW,
@@ -98,6 +99,22 @@ def pair_of_leaders() -> Facts:
     return well(extenders={**well().extenders, **more})
 
 
+def injected(name: str, injection: str, *classes: str) -> Node:
+    """A node whose cards come into containers in this way."""
+    found = replace(stock(16, 16), injection=injection, runtime_classes=frozenset(classes))
+    return annotated(node(name), inventory=inventory.encode(found))
+
+
+def with_a_helper() -> Facts:
+    facts = with_node(injected("n1", "cdi", "", "nvidia"))
+    made = pod("two")
+    containers = (*made.containers, Container("helper"))
+    two = msgspec.structs.replace(
+        made, spec=msgspec.structs.replace(made.spec, containers=containers)
+    )
+    return well(nodes=facts.nodes, pods=(*facts.pods, two))
+
+
 BREAKS: dict[str, Callable[[], Facts]] = {
     "PluginMissing": lambda: well(
         nodes=(*well().nodes, with_status("n3", {RESOURCE_MEMORY: 0}, {RESOURCE_MEMORY: 0}))
@@ -147,6 +164,9 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "RuntimeClassMissing": lambda: well(runtime_classes=frozenset({"runc"})),
     "QuotaUsedUp": lambda: well(quotas=(Quota("team", "gpus", "1k", "1000"),)),
     "PodWithoutDecision": lambda: with_pods(pod("bare", annotations={})),
+    "NvidiaRuntimeUnreachable": lambda: with_node(injected("n2", "runtime-cdi", "mine")),
+    "PodNeedsNvidiaRuntime": lambda: with_node(injected("n1", "runtime", "nvidia")),
+    "PodExposesCards": with_a_helper,
     "PodUnplaced": lambda: with_pods(pod("gone", annotations=decided("GPU-9"))),
     "PodCannotStart": lambda: with_pods(
         pod(
@@ -204,6 +224,7 @@ DEPENDS = {
     "ExtenderNotBeside",
     "ExtenderNeverAsked",
     "NoLeader",
+    "NvidiaRuntimeUnreachable",
     "PluginNewer",
     "PodOfAnotherScheduler",
     "PolicyMissing",
@@ -328,3 +349,24 @@ def test_the_reasons_of_a_plugin_that_is_not_ready_are_told():
     plugins = {**facts.plugins, PLUGIN: program("", "NVML has not answered yet")}
     (found,) = look(well(pods=facts.pods, plugins=plugins))
     assert "NVML has not answered yet" in found.found
+
+
+@pytest.mark.parametrize(
+    ("setups", "is_found"),
+    [
+        ([("runtime", ["nvidia"])] * 2, True),
+        ([("runtime", ["nvidia"]), ("cdi", ["nvidia"])], False),
+        ([("runtime", ["", "nvidia"])] * 2, False),
+    ],
+)
+def test_a_pod_that_waits_is_named_only_if_no_node_would_take_it(setups, is_found):
+    nodes = [
+        injected(f"n{place}", kind, *classes) for place, (kind, classes) in enumerate(setups, 1)
+    ]
+    pods = tuple(each for each in well().pods if each.metadata.name != "train")
+    found = look(well(nodes=(control_plane(), *nodes), pods=pods))
+    assert [each.about for each in found] == (["default/waits"] if is_found else [])
+
+
+def test_one_that_runs_by_cdi_needs_no_runtime_class():
+    assert look(with_node(injected("n1", "cdi", "nvidia"))) == []
