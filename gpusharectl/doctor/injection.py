@@ -35,7 +35,8 @@ EXPOSED = problem(
     "NVIDIA's runtime gives a container that asks for no GPU memory what its image asks for, which "
     "is most often every GPU of the node",
     "set NVIDIA_VISIBLE_DEVICES to void in each container without aliyun.com/gpu-mem, also in "
-    "init containers; or let nodes give cards by CDI: docs/install.md, How a container gets its card",
+    "init containers; or let the nodes give cards by CDI: docs/install.md, How a container gets "
+    "its card",
 )
 
 
