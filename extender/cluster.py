@@ -67,7 +67,7 @@ class Cluster:
         self.over = OverCards(self.ledger)
         self._pods: dict[str, Pod] = {}
         self._uids: dict[str, str] = {}  # by namespace and name
-        self._pods_of_node: dict[str, set[str]] = {}
+        self._pods_of_node: dict[str, dict[str, None]] = {}  # uids, in the order in which they came
         self._nodes: dict[str, Node] = {}
 
     def pod(self, uid: str) -> Pod | None:
@@ -226,7 +226,7 @@ class Cluster:
         self._note_trouble(pod)
         if pod.node:
             self.choices.forget(pod.uid)
-            self._pods_of_node.setdefault(pod.node, set()).add(pod.uid)
+            self._pods_of_node.setdefault(pod.node, {})[pod.uid] = None
             self._count(pod)
             self.waiting.forget(pod.uid)
 
@@ -350,7 +350,7 @@ class Cluster:
             self.queue.add(uid)
         if pod is not None and pod.node:
             uids = self._pods_of_node[pod.node]
-            uids.discard(uid)
+            uids.pop(uid, None)
             if not uids:
                 del self._pods_of_node[pod.node]
         self.notices.forget(uid)

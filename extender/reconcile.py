@@ -63,7 +63,7 @@ class Reconciler:
     async def settle(self) -> None:
         """Look once at every overdue reserve."""
         now = self._clock.monotonic()
-        held = set(self._cluster.ledger.reserves())
+        held = dict.fromkeys(self._cluster.ledger.reserves())  # a set's order is not the same twice
         self._seen_at = {reserve: self._seen_at.get(reserve, now) for reserve in held}
         self._unbound_at = {r: at for r, at in self._unbound_at.items() if r in held}
         for reserve in held:
