@@ -31,7 +31,8 @@ down: setup  ## take it down again, and what a demo or test run may have left
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest -n 2
 
-trials: setup  ## whose card each container got, faults of the API server, replicas that go, 17 minutes (root, Linux)
+trials: setup  ## whose card each container got, faults of the API server, replicas that go, 20 minutes (root, Linux)
+	$(RUN) python -m tests.simulation
 	$(RUN) python -m tests.trials
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials.replicas

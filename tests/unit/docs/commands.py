@@ -17,6 +17,10 @@ RUN_BY: Final = tuple(
     for pattern, test in (
         (r"make [a-z-]+( [A-Z_]+=\S+)*", "test_every_target_of_make_can_be_made"),
         (
+            r"\.venv/bin/python -m tests\.simulation --seed 4",
+            "test_a_seed_is_the_same_run_in_every_process",
+        ),
+        (
             r"promtool (check|test) rules monitoring/\S+",
             "test_prometheus_takes_the_rules_and_they_do_what_their_tests_say",
         ),

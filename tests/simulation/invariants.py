@@ -1,0 +1,189 @@
+"""What must hold at every moment, judged by the API server's objects and by nothing else."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpushare.contract import (
+    ANNOTATION_ALLOCATION,
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARD_UNITS,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    ANNOTATION_POD_UNITS,
+    LABEL_CARD_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.objects import Pod
+from tests.simulation.knowledge import Decision, cards_of
+from tests.simulation.replica import Replica
+from tests.simulation.store import Change, Object, Store, is_terminal, node_of, uid_of
+
+DECISION_KEYS: Final = frozenset(
+    {
+        ANNOTATION_ALLOCATION,
+        ANNOTATION_ASSIGNED,
+        ANNOTATION_ASSUME_TIME,
+        ANNOTATION_CARDS,
+        ANNOTATION_CARD_UNITS,
+        ANNOTATION_INDEX,
+        ANNOTATION_POD_UNITS,
+    }
+)
+
+
+class Invariants:
+    """Collects ``violations`` in words; the run ends at the first."""
+
+    def __init__(self, store: Store, replicas: Mapping[str, Replica]) -> None:
+        self.violations: list[str] = []
+        self.bindings = 0
+        self._store, self._replicas = store, replicas
+        self._decisions: dict[str, Decision] = {}
+        self._largest: dict[tuple[str, str], int] = {}  # what a card has ever had
+        store.listeners.append(self._changed)
+
+    def broken(self, text: str) -> None:
+        self.violations.append(text)
+
+    def decision_of(self, pod: Pod) -> Decision | None:
+        """Return what a pod holds, by the Binding that landed."""
+        if not pod.node or pod.is_terminal:
+            return None
+        units = int(pod.containers[0].limits[RESOURCE_MEMORY])
+        return self._decisions.get(pod.uid) or Decision(pod.node, (), units)
+
+    def bound(self, sender: str, pod: Object, binding: dict[str, Any]) -> None:
+        """Judge a Binding that is about to be granted."""
+        uid, node = uid_of(pod), binding["target"]["name"]
+        annotations = binding["metadata"].get("annotations") or {}
+        name = f"{pod['metadata']['name']} ({uid}) to {node}"
+        self.bindings += 1
+        if missing := DECISION_KEYS - annotations.keys():
+            self.broken(f"the Binding of {name} has no {', '.join(sorted(missing))}")
+            return
+        cards = tuple(annotations[ANNOTATION_CARDS].split(","))
+        amount = asked(pod)
+        decision = Decision(node, cards, amount.units)
+        if len(set(cards)) != amount.cards:
+            self.broken(f"{name} wants {amount.cards} cards and gets {cards}")
+        if uid in self._decisions:
+            self.broken(f"{name} is bound for the second time")
+        used = self.used()
+        for uuid in cards:
+            held, has = used[node, uuid], self._largest.get((node, uuid), 0)
+            if held + amount.units > has:
+                self.broken(
+                    f"{uuid} of {node} has {has} units, of which {held} are held, and {sender} "
+                    f"binds {name} with {amount.units}"
+                )
+        self._decisions[uid] = decision
+        replica = self._replicas[sender]
+        at = replica.machine.true_time_of_wall(int(annotations[ANNOTATION_ASSUME_TIME]))
+        if why := replica.knowledge.why_not(at, uid, decision):
+            self.broken(f"{sender} binds {name} with {decision}, and had been told: {why}")
+
+    def binding_arrives(self, sender: str) -> None:
+        """Judge that the API server works on a Binding, whatever its answer will be."""
+        for name, other in self._replicas.items():
+            if name != sender and other.decides:
+                self.broken(f"a Binding of {sender} arrives while {name} decides")
+
+    def answered_bound(self, uid: str, node: str) -> None:
+        """Judge that kube-scheduler was told that a pod is bound."""
+        decision, pod = self._decisions.get(uid), self._store.pod(uid)
+        if (decision is None or decision.node != node) and (pod is None or node_of(pod) != node):
+            self.broken(f"the pod with uid {uid} was said to be bound to {node}, and is not")
+
+    def evicted(self, sender: str, pod: Object) -> None:
+        """Judge an eviction: no card is given away twice, no plugin complains, so none is due."""
+        self.broken(f"{sender} evicts {pod['metadata']['name']}")
+
+    def one_decides(self, replicas: Iterable[Replica]) -> None:
+        """Judge who decides now: never two replicas."""
+        deciding = [each.machine.name for each in replicas if each.decides]
+        if len(deciding) > 1:
+            self.broken(f"{' and '.join(deciding)} decide at the same time")
+
+    def used(self) -> Counter[tuple[str, str]]:
+        """Return the units of every card by our own Bindings, until a pod has ended or is gone."""
+        used: Counter[tuple[str, str]] = Counter()
+        for pod in self._store.pods.values():
+            decision = self._decisions.get(uid_of(pod))
+            if decision is not None and node_of(pod) and not is_terminal(pod):
+                for uuid in decision.cards:
+                    used[decision.node, uuid] += decision.units
+        return used
+
+    def could_be_bound(self) -> list[str]:
+        """Name the pods without a node that fit on some node by what the API server has now."""
+        used, found = self.used(), []
+        for pod in self._store.pods.values():
+            if node_of(pod) or is_terminal(pod):
+                continue
+            amount = asked(pod)
+            for node, item in self._store.nodes.items():
+                cards = cards_of(item["metadata"]["annotations"])
+                fit = [
+                    uuid
+                    for uuid, card in cards.items()
+                    if card.takes_new and card.units - used[node, uuid] >= amount.units
+                ]
+                if len(fit) >= amount.cards:
+                    found.append(pod["metadata"]["name"])
+                    break
+        return found
+
+    def why_not_settled(self, replicas: Iterable[Replica]) -> str:
+        """Say what is not as it must be in the end; empty if all is."""
+        replicas = list(replicas)
+        deciding = [each for each in replicas if each.decides]
+        if len(deciding) != 1:
+            return f"{len(deciding)} replicas decide"
+        if waiting := self.could_be_bound():
+            return f"{', '.join(waiting)} would fit and are not bound"
+        used = {key: units for key, units in self.used().items() if units}
+        for replica in replicas:
+            name, ledger = replica.machine.name, replica.cluster.ledger
+            if kept := [each.name for each in ledger.reserves()]:
+                return f"{name} keeps reserves for {', '.join(kept)}"
+            held: Counter[tuple[str, str]] = Counter()
+            for share in ledger.shares():
+                for uuid in share.cards or ("?",):
+                    held[share.node, uuid] += share.units
+            if held != used:
+                return f"the ledger of {name} has {dict(held)}, the API server {used}"
+            if replica.cluster.compare():
+                return f"the ledger of {name} has differed from a fresh count"
+        return ""
+
+    def _changed(self, change: Change) -> None:
+        if change.kind == "nodes" and change.after is not None:
+            node = change.after["metadata"]["name"]
+            for uuid, card in cards_of(change.after["metadata"]["annotations"]).items():
+                self._largest[node, uuid] = max(card.units, self._largest.get((node, uuid), 0))
+        if change.kind == "pods" and change.before is not None and change.after is not None:
+            before, after = node_of(change.before), node_of(change.after)
+            if before and before != after:
+                self.broken(f"{change.after['metadata']['name']} was moved")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What a pod asks for: ``units`` of each of so many ``cards``."""
+
+    cards: int
+    units: int
+
+    @property
+    def total(self) -> int:
+        return self.cards * self.units
+
+
+def asked(pod: Object) -> Amount:
+    """What the pod's limits and label say."""
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    cards = int(pod["metadata"]["labels"].get(LABEL_CARD_COUNT, "1"))
+    return Amount(cards, int(limits[RESOURCE_MEMORY]) // cards)

@@ -1,0 +1,164 @@
+"""What one replica had been told of pods and nodes at any moment, kept apart from its ledger."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from extender.cluster import NodeHandler, PodHandler
+from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
+from gpushare.objects import Node, Pod
+
+SAME_MOMENT: Final = 4e-6  # what rounding and the order within one moment may hide
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Cards that a pod was given, and its units of each; no cards: nobody can tell which."""
+
+    node: str
+    cards: tuple[str, ...]
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a node's annotations say of one of its cards."""
+
+    units: int
+    takes_new: bool
+
+
+Fact = Decision | dict[str, Card] | None
+
+
+@dataclass
+class View:
+    """Pods that hold units by uid, and cards by node and UUID."""
+
+    pods: dict[str, Decision] = field(default_factory=dict)
+    nodes: dict[str, dict[str, Card]] = field(default_factory=dict)
+
+    def learn(self, key: str, fact: Fact) -> None:
+        if isinstance(fact, Decision):
+            self.pods[key] = fact
+        elif isinstance(fact, dict):
+            self.nodes[key] = fact
+        else:
+            self.pods.pop(key, None)
+            self.nodes.pop(key, None)
+
+    def why_not(self, uid: str, wanted: Decision) -> str:
+        """Say why the cards could not be given to this pod; empty if they could."""
+        cards = self.nodes.get(wanted.node, {})
+        for uuid in wanted.cards:
+            card = cards.get(uuid)
+            if card is None or not card.takes_new:
+                return f"{uuid} of {wanted.node} is {'ill or cordoned' if card else 'not there'}"
+            held = sum(
+                pod.units
+                for other, pod in self.pods.items()
+                if other != uid
+                and pod.node == wanted.node
+                and (uuid in pod.cards or not pod.cards or not cards.keys() >= set(pod.cards))
+            )
+            if held + wanted.units > card.units:
+                return f"{uuid} of {wanted.node} has {card.units}, of which {held} are held"
+        return ""
+
+
+class Knowledge:
+    """``decision_of`` says which cards the pod with a uid was given, by Bindings that landed."""
+
+    def __init__(
+        self, now: Callable[[], float], decision_of: Callable[[Pod], Decision | None]
+    ) -> None:
+        self._now, self._decision_of = now, decision_of
+        self._facts: list[tuple[float, str, Fact]] = []
+        self._listing: list[tuple[float, float]] = []
+
+    def why_not(self, at: float, uid: str, wanted: Decision) -> str:
+        """Say why the replica must not decide so, by what it had been told ``at`` that true time.
+
+        What it was told in the same moment may have come before or after. While the replica takes
+        in a list, nothing can be said.
+        """
+        if any(began <= at <= ended + SAME_MOMENT for began, ended in self._listing):
+            return ""
+        view = View()
+        is_same_moment = False
+        for moment, key, fact in self._facts:
+            if moment > at + SAME_MOMENT:
+                break
+            if moment >= at - SAME_MOMENT and not is_same_moment:
+                is_same_moment = True
+                if not view.why_not(uid, wanted):
+                    return ""
+            view.learn(key, fact)
+            if is_same_moment and not view.why_not(uid, wanted):
+                return ""
+        return view.why_not(uid, wanted)
+
+    def pods(self, handler: PodHandler) -> "Told":
+        return Told(handler, self, lambda pod: (pod.uid, self._decision_of(pod)))
+
+    def nodes(self, handler: NodeHandler) -> "Told":
+        return Told(handler, self, lambda node: (node.name, cards_of(node.annotations)))
+
+    def learn(self, key: str, fact: Fact) -> None:
+        self._facts.append((self._now(), key, fact))
+
+    def listed(self, began: float, facts: Mapping[str, Fact], before: Iterable[str]) -> None:
+        for key in set(before) - facts.keys():
+            self.learn(key, None)
+        for key, fact in facts.items():
+            self.learn(key, fact)
+        self._listing.append((began, self._now()))
+
+    def now(self) -> float:
+        return self._now()
+
+
+class Told:
+    """Stands between an informer and its handler, and notes what is handed over."""
+
+    def __init__(
+        self,
+        handler: PodHandler | NodeHandler,
+        knowledge: Knowledge,
+        fact_of: Callable[[Pod | Node], tuple[str, Fact]],
+    ) -> None:
+        self._handler, self._knowledge, self._fact_of = handler, knowledge, fact_of
+        self._keys: set[str] = set()
+
+    def replaced(self, items: list[Pod | Node]) -> Iterator[None]:
+        began = self._knowledge.now()
+        yield from self._handler.replaced(items)
+        facts = dict(map(self._fact_of, items))
+        self._knowledge.listed(began, facts, self._keys)
+        self._keys = set(facts)
+
+    def changed(self, item: Pod | Node) -> None:
+        self._handler.changed(item)
+        key, fact = self._fact_of(item)
+        self._keys.add(key)
+        self._knowledge.learn(key, fact)
+
+    def deleted(self, item: Pod | Node) -> None:
+        self._handler.deleted(item)
+        key, _ = self._fact_of(item)
+        self._keys.discard(key)
+        self._knowledge.learn(key, None)
+
+
+def cards_of(annotations: Mapping[str, str]) -> dict[str, Card]:
+    """The cards that a node's annotations name."""
+    found = msgspec.json.decode(annotations[ANNOTATION_INVENTORY])["cards"]
+    cordoned = annotations.get(ANNOTATION_CORDONED_CARDS, "").split(",")
+    return {
+        card["uuid"]: Card(
+            card["units"], card["health"] == "healthy" and card["uuid"] not in cordoned
+        )
+        for card in found
+    }

@@ -1,0 +1,156 @@
+"""Defects put into the real code, each of which the simulation must catch."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest.mock import patch
+
+import aiohttp
+
+from extender import reconcile
+from extender.bind import Binder
+from extender.choices import Choices
+from extender.cluster import Cluster
+from extender.leadership import Elected
+from extender.reconcile import Reconciler
+from extender.writer import Writer
+from gpushare import records
+from gpushare.cards import Card
+from gpushare.kube.body import Body
+from gpushare.kube.lease import Election
+from tests.simulation.run import simulate
+
+MOST_RUNS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """The first seed, counted from 1, whose run shows a mutant, and what it shows."""
+
+    runs: int
+    violation: str
+
+
+def caught(mutant: str, most: int = MOST_RUNS) -> Caught | None:
+    """Run seeds from 1 on with the defect in place; None if ``most`` runs do not show it."""
+    with MUTANTS[mutant]():
+        for seed in range(1, most + 1):
+            violations = simulate(seed).violations
+            if violations:
+                return Caught(seed, violations[0])
+    return None
+
+
+def _release_after_unknown() -> AbstractContextManager[object]:
+    def keep(self, reserve):
+        self._cluster.ledger.release(reserve.pod_uid, reserve.node)
+
+    return patch.object(Binder, "_keep", keep)
+
+
+def _deletion_frees() -> AbstractContextManager[object]:
+    real = Cluster.pod_changed
+
+    def changed(self, pod):
+        (self.pod_deleted if pod.metadata.deletion_timestamp else lambda p: real(self, p))(pod)
+
+    return patch.object(Cluster, "pod_changed", changed)
+
+
+def _write_whatever_the_lease() -> AbstractContextManager[object]:
+    return patch.object(Writer, "_check", lambda self, *_: self._clock.monotonic())
+
+
+@contextmanager
+def _lead_at_once() -> Iterator[None]:
+    real = Elected.__init__
+
+    async def nothing():
+        pass
+
+    def init(self, elector, **parts: Any):
+        real(self, elector, **{**parts, "settle": nothing, "settle_seconds": 0.0})
+
+    with patch.object(Elected, "__init__", init):
+        yield
+
+
+def _forget_unplaced() -> AbstractContextManager[object]:
+    real = records.share_of
+
+    def share_of(pod, inventory):
+        share = real(pod, inventory)
+        return None if share is not None and share.is_unplaced else share
+
+    return patch.object(records, "share_of", share_of)
+
+
+@contextmanager
+def _bind_without_looking() -> Iterator[None]:
+    def choose(self, uid, node, request, priority=None):
+        account = self._ledger.account(node)
+        return account and tuple(each.card for each in account.cards[: request.card_count])
+
+    with (
+        patch.object(Cluster, "why_not", lambda *_: None),
+        patch.object(Choices, "choose", choose),
+    ):
+        yield
+
+
+@contextmanager
+def _one_read_is_enough() -> Iterator[None]:
+    def why_free(self, reserve, pod):
+        return "not bound" if pod.uid != reserve.pod_uid or not pod.node else ""
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Reconciler, "_why_free", why_free))
+        stack.enter_context(patch.object(Binder, "is_open", lambda *_: False))
+        stack.enter_context(patch.object(reconcile, "OVERDUE_SECONDS", 0.0))
+        yield
+
+
+def _keep_what_is_gone() -> AbstractContextManager[object]:
+    def replacing(self, items):
+        for pod in items:
+            self.pod_changed(pod)
+            yield
+
+    return patch.object(Cluster, "replacing_pods", replacing)
+
+
+def _take_the_lease_early() -> AbstractContextManager[object]:
+    early = property(lambda self: self._seen_at + 1.0)
+    return patch.object(Election, "free_at", early)
+
+
+def _send_without_asking() -> AbstractContextManager[object]:
+    return patch.object(Body, "write_with_length", aiohttp.BytesPayload.write_with_length)
+
+
+def _ignore_cordons() -> AbstractContextManager[object]:
+    return patch.object(Card, "takes_new", property(lambda self: self.is_healthy))
+
+
+def _conflict_is_success() -> AbstractContextManager[object]:
+    async def after(self, pod, decision, conflict):
+        pass
+
+    return patch.object(Binder, "_after_conflict", after)
+
+
+MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
+    "release the reserve after an unknown outcome": _release_after_unknown,
+    "count a pod with a deletionTimestamp as gone": _deletion_frees,
+    "write whatever the lease says": _write_whatever_the_lease,
+    "decide at once after taking the lease": _lead_at_once,
+    "forget pods whose card nobody can tell": _forget_unplaced,
+    "bind without looking at what is free": _bind_without_looking,
+    "release a reserve after one read": _one_read_is_enough,
+    "keep pods that a new list does not have": _keep_what_is_gone,
+    "take the lease before it has ended": _take_the_lease_early,
+    "send a body without asking whether it may go": _send_without_asking,
+    "place pods on cordoned cards": _ignore_cordons,
+    "take a conflict for success": _conflict_is_success,
+}

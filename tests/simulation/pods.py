@@ -1,0 +1,175 @@
+"""Pods: users make and delete them, kubelets and plugins run them, reject them and end them."""
+
+import random
+from typing import Any, Final
+
+from gpushare.contract import (
+    ANNOTATION_ASSIGN_TIME,
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    ANNOTATION_RUNNING_ON,
+    LABEL_CARD_COUNT,
+    RESOURCE_MEMORY,
+)
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.store import (
+    Change,
+    Object,
+    Store,
+    edited,
+    is_leaving,
+    is_terminal,
+    node_of,
+    phase_of,
+    uid_of,
+)
+
+NAMES: Final = 25  # few, so that a name soon means another pod
+MOST_WAITING: Final = 8
+UNITS: Final = (2, 3, 4, 5, 8, 12)
+REJECTED: Final = 0.04  # of the pods, at admission
+ORPHANED_SECONDS: Final = 8.0  # the pod garbage collector takes what is on no node
+
+
+class Pods:
+    """``schedulers`` are the names that pods may ask for."""
+
+    def __init__(
+        self, loop: VirtualLoop, store: Store, rng: random.Random, schedulers: tuple[str, ...]
+    ) -> None:
+        self._loop, self._store, self._rng, self._schedulers = loop, store, rng, schedulers
+        self._made = 0
+        store.listeners.append(self._changed)
+
+    def create(self) -> str:
+        """Make a pod, unless enough are waiting; say what was done."""
+        name = f"pod-{self._rng.randrange(NAMES)}"
+        waiting = sum(not node_of(pod) for pod in self._store.pods.values())
+        if name in self._store.pods or waiting >= MOST_WAITING:
+            return "no pod is made"
+        rng = self._rng
+        pod = self._pod(name, rng.choice(UNITS), rng.choice((1, 1, 1, 2)))
+        if rng.random() < 0.1:
+            # What a user has preset must not be believed.
+            pod["metadata"]["annotations"] = {
+                ANNOTATION_CARDS: "GPU-00",
+                ANNOTATION_INDEX: "0",
+                ANNOTATION_ASSUME_TIME: "1",
+            }
+        self._store.put("pods", pod)
+        return f"{name} is made"
+
+    def create_bound(self, node: str) -> str:
+        """Make a pod that names its node itself, and so has no card that anybody could tell."""
+        name = f"by-hand-{self._made}"
+        pod = self._pod(name, self._rng.choice((2, 5)), 1)
+        pod["spec"]["nodeName"] = node
+        self._store.put("pods", pod)
+        return f"{name} is made on {node}"
+
+    def delete_one(self) -> str:
+        """Delete some pod, with grace or without; say which."""
+        pods = list(self._store.pods.values())
+        if not pods:
+            return "no pod to delete"
+        waiting = [pod for pod in pods if not node_of(pod)]
+        pod = self._rng.choice(waiting if len(waiting) == MOST_WAITING else pods)
+        name = pod["metadata"]["name"]
+        if not node_of(pod) or self._rng.random() < 0.15:
+            self._store.remove("pods", name)
+            return f"{name} is removed"
+        self._update(uid_of(pod), deletionTimestamp="2027-01-15T08:00:00Z")
+        return f"{name} is deleted"
+
+    def remove_bound_by_hand(self) -> None:
+        for name in [name for name in self._store.pods if name.startswith("by-hand")]:
+            self._store.remove("pods", name)
+
+    def _pod(self, name: str, units: int, cards: int) -> Object:
+        self._made += 1
+        amount = {RESOURCE_MEMORY: str(units)}
+        labels = {LABEL_CARD_COUNT: str(cards)} if cards > 1 and units % cards == 0 else {}
+        return {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"{name}.{self._made}",
+                "labels": labels,
+                "annotations": {},
+            },
+            "spec": {
+                "schedulerName": self._rng.choice(self._schedulers),
+                "containers": [{"name": "main", "resources": {"limits": amount}}],
+            },
+            "status": {"phase": "Pending"},
+        }
+
+    def _changed(self, change: Change) -> None:
+        after, before = change.after, change.before
+        if change.kind == "nodes" and after is None and before is not None:
+            self._loop.after(ORPHANED_SECONDS, self._collect, before["metadata"]["name"])
+        if change.kind != "pods" or after is None:
+            return
+        rng, uid = self._rng, uid_of(after)
+        if node_of(after) and (before is None or not node_of(before)):
+            self._loop.after(rng.uniform(0.02, 2.0), self._admit, uid)
+        if is_leaving(after) and (before is None or not is_leaving(before)):
+            self._loop.after(rng.uniform(0.05, 6.0), self._finish, uid)
+
+    def _admit(self, uid: str) -> None:
+        pod = self._store.pod(uid)
+        if pod is None or is_leaving(pod) or phase_of(pod) != "Pending":
+            return
+        if self._rng.random() < REJECTED:
+            self._update(uid, phase="Failed", reason="UnexpectedAdmissionError")
+            return
+        cards = pod["metadata"]["annotations"].get(ANNOTATION_CARDS)
+        if cards:
+            assigned = {ANNOTATION_ASSIGNED: "true", ANNOTATION_ASSIGN_TIME: "1"}
+            self._update(uid, annotations=assigned)
+            running = ",".join(f'"{uuid}":1' for uuid in cards.split(","))
+            self._update(uid, annotations={ANNOTATION_RUNNING_ON: f'{{"main":{{{running}}}}}'})
+        running_now = [{"name": "main", "containerID": "c", "state": {"running": {}}}]
+        self._update(uid, phase="Running", containerStatuses=running_now)
+        if self._rng.random() < 0.7:
+            self._loop.after(self._rng.uniform(0.5, 25.0), self._end, uid)
+
+    def _end(self, uid: str) -> None:
+        pod = self._store.pod(uid)
+        if pod is None or is_terminal(pod):
+            return
+        self._update(uid, phase=self._rng.choice(("Succeeded", "Failed")))
+        self._loop.after(self._rng.uniform(0.5, 20.0), self._finish, uid)
+
+    def _finish(self, uid: str) -> None:
+        pod = self._store.pod(uid)
+        if pod is None:
+            return
+        if not is_terminal(pod) and self._rng.random() < 0.5:
+            self._update(uid, phase="Succeeded")
+        self._store.remove("pods", pod["metadata"]["name"])
+
+    def _collect(self, node: str) -> None:
+        if node not in self._store.nodes:
+            for pod in [pod for pod in self._store.pods.values() if node_of(pod) == node]:
+                self._store.remove("pods", pod["metadata"]["name"])
+
+    def _update(
+        self,
+        uid: str,
+        *,
+        deletionTimestamp: str = "",  # noqa: N803 - Kubernetes' own word
+        annotations: dict[str, str] | None = None,
+        **status: Any,
+    ) -> None:
+        pod = self._store.pod(uid)
+        if pod is None:
+            return
+        after = edited(pod)
+        if deletionTimestamp:
+            after["metadata"]["deletionTimestamp"] = deletionTimestamp
+        after["metadata"]["annotations"] |= annotations or {}
+        after["status"] |= status
+        self._store.put("pods", after)

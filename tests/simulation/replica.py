@@ -1,0 +1,266 @@
+"""One extender of the simulation: the real parts, put together as ``extender/app.py`` does."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from types import SimpleNamespace, TracebackType
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+from aiohttp.http import HttpVersion11, RawRequestMessage
+from kubernetes.aio import client as kubernetes
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from extender.app import FAILED_PODS, LIVE_PODS
+from extender.bind import Binder
+from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
+from extender.configuration import Policy
+from extender.evict import Evictor
+from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
+from extender.leadership import Elected
+from extender.mend import Mender
+from extender.reconcile import OVERDUE_SECONDS, Reconciler
+from extender.routes import Routes
+from extender.upkeep import Upkeep
+from extender.writer import Writer
+from gpushare.contract import EXTENDER_PREFIX, RESOURCES_BEGIN
+from gpushare.kube import client
+from gpushare.kube.client import Kube
+from gpushare.kube.credentials import Credential
+from gpushare.kube.informer import Informer
+from gpushare.kube.lease import Elector, KubeLease, Timing
+from gpushare.objects import Node, Pod
+from tests.simulation.knowledge import Decision, Knowledge
+from tests.simulation.machine import Machine
+from tests.simulation.network import Link, Nowhere, Services, Unpaused, no_connection
+
+NAME: Final = "gpushare-extender"
+PORT: Final = 32767
+EVICT_AFTER_SECONDS: Final = 60.0
+_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # nothing is ever sent over it
+_PEER: Final = {"subjectAltName": (("DNS", NAME),)}
+
+Reply = tuple[int, bytes]
+
+
+class Replica:
+    """``others`` finds the replica that a machine's name means; ``broke`` hears what may not be."""
+
+    def __init__(
+        self,
+        services: Services,
+        machine: Machine,
+        *,
+        policy: Policy,
+        decision_of: Callable[[Pod], Decision | None],
+        others: Callable[[str], "Replica"],
+        broke: Callable[[str], None],
+    ) -> None:
+        self.machine, self.link = machine, Link(services, machine)
+        self.knowledge = Knowledge(lambda: services.loop.now, decision_of)
+        self._services, self._others, self._broke = services, others, broke
+        machine.context.run(self._build, policy)
+        self._main: asyncio.Task[None] = services.loop.create_task(
+            self._run(), context=machine.context
+        )
+        self._main.add_done_callback(self._ended)
+
+    @property
+    def decides(self) -> bool:
+        """Whether it would answer a deciding call by itself at this very moment."""
+        return self.machine.state != "dead" and self._elected.decides
+
+    def kill(self) -> None:
+        """End the process at whatever it does; nothing of it runs any more."""
+        self.machine.state = "dead"
+
+    def terminate(self) -> None:
+        """Ask the process to end, as SIGTERM does."""
+        self._main.cancel()
+
+    async def tear_down(self) -> None:
+        """End every task, after the run, so that nothing is left to the garbage collector."""
+        self._services.loop.resume(self.machine)
+        self._main.cancel()
+        await asyncio.wait({self._main})
+        self._services.loop.resume(self.machine)  # for calls that are still being answered
+
+    async def ask(self, verb: str, body: bytes) -> Reply:
+        """Call what kube-scheduler calls; ConnectionRefusedError where no process is."""
+        return await self._serve(self._app, verb, body, {})
+
+    def _build(self, policy: Policy) -> None:
+        settings = kubernetes.Configuration(host="https://apiserver")
+        clock = self.machine
+        credentials = SimpleNamespace(current=Credential("", _TLS, ()))
+        kube = Kube(settings, credentials, self.link, clock, namespace="default")
+        self.cluster = cluster = Cluster(1, lambda *_: None, clock, policy)
+        live, failed = (client.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
+        told = self.knowledge.pods(PodHandler(cluster))
+        self._pods = Informer(kube, live, Pod, told, naming=RESOURCES_BEGIN)
+        ended = FailedPodHandler(cluster)
+        self._failed = Informer(kube, failed, Pod, ended, naming=RESOURCES_BEGIN)
+        nodes = self.knowledge.nodes(NodeHandler(cluster))
+        self._nodes = Informer(kube, client.nodes(), Node, nodes)
+        lease = KubeLease(kube, "gpushare-system", NAME)
+        address = f"{self.machine.name}:{PORT}"
+        self._elector = elector = Elector(lease, self.machine.name, address, Timing(), clock)
+        self._writer = writer = Writer(kube, clock, self._ends_at)
+        binder = Binder(cluster, writer, clock)
+        self._evictor = Evictor(
+            cluster, writer, lambda *_: None, clock, after_seconds=EVICT_AFTER_SECONDS
+        )
+        self._mender = Mender(cluster, writer, lambda *_: None, clock)
+        self._reconciler = Reconciler(
+            cluster,
+            binder,
+            writer,
+            clock,
+            watch_is_behind=lambda: self._pods.cut(silent_seconds=OVERDUE_SECONDS),
+        )
+        self._elected = elected = Elected(
+            elector, settle=self._settle, duties=self._duties, forget=self._forget
+        )
+        peers = _Peers(self._services, self._others)
+        forwarder = Forwarder(
+            peers, peers, lambda: elector.leader, SimpleNamespace(current=lambda: None), NAME
+        )
+        routes = Routes(cluster, binder, self._why_not_ready, leads=lambda: elected.decides)
+        self._app = routes.app(decide_or_forward(elected, forwarder))
+        self._app_for_replicas = routes.app(decide_for_replicas(elected, [NAME]))
+        for app in (self._app, self._app_for_replicas):
+            app.freeze()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for part in (
+                self._nodes.run(),
+                self._failed.run(),
+                self._reconciler.audit(),
+                Upkeep(self.cluster).run(),
+                self._pods.run(),
+                self._elected.run(self._writer.quiet),
+            ):
+                group.create_task(part)
+
+    def _ended(self, main: asyncio.Task[None]) -> None:
+        if not main.cancelled():
+            self._broke(f"{self.machine.name} ended by itself: {main.exception()!r}")
+        self.machine.state = "dead"
+
+    def _ends_at(self) -> float:
+        return self._elector.ends_at if self._elected.decides else float("-inf")
+
+    async def _settle(self) -> None:
+        await asyncio.gather(self._pods.relist(), self._nodes.relist())
+
+    def _duties(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._evictor.run(), self._reconciler.run(), self._mender.run()]
+
+    def _forget(self) -> None:
+        for reserve in list(self.cluster.ledger.reserves()):
+            self.cluster.ledger.release(reserve.pod_uid, reserve.node)
+
+    def _why_not_ready(self) -> list[str]:
+        unsynced = (("pods", self._pods), ("nodes", self._nodes))
+        return [name for name, informer in unsynced if not informer.synced.is_set()]
+
+    async def ask_as_replica(self, verb: str, body: bytes) -> Reply:
+        """Call what another replica calls."""
+        return await self._serve(self._app_for_replicas, verb, body, _PEER)
+
+    async def _serve(
+        self, app: web.Application, verb: str, body: bytes, certificate: dict[str, Any]
+    ) -> Reply:
+        if self.machine.state == "dead":
+            raise ConnectionRefusedError(f"nothing listens on {self.machine.name}")
+        call = self._answer(app, verb, body, certificate)
+        # The caller may hang up: aiohttp lets the handler go on.
+        return await asyncio.shield(
+            self._services.loop.create_task(call, context=self.machine.context)
+        )
+
+    async def _answer(
+        self, app: web.Application, verb: str, body: bytes, certificate: dict[str, Any]
+    ) -> Reply:
+        loop = self._services.loop
+        content = aiohttp.StreamReader(Unpaused(loop), 2**21, loop=loop)
+        content.feed_data(body)
+        content.feed_eof()
+        url = URL(f"{EXTENDER_PREFIX}/{verb}")
+        headers = CIMultiDict({"Host": f"127.0.0.1:{PORT}", "Content-Length": str(len(body))})
+        raw = ((b"Host", b"127.0.0.1"),)
+        message = RawRequestMessage(
+            "POST", url.path, HttpVersion11, CIMultiDictProxy(headers), raw,
+            should_close=False, compression=None, upgrade=False, chunked=False, url=url,
+        )  # fmt: skip
+        transport = SimpleNamespace(get_extra_info=lambda name, default=None: (
+            certificate if name == "peercert" else default
+        ))  # fmt: skip
+        caller = SimpleNamespace(
+            transport=transport, ssl_context=None, peername=("127.0.0.1", 1), sockname=None
+        )
+        task = asyncio.current_task()
+        size = app._client_max_size
+        request = web.Request(message, content, caller, Nowhere(), task, loop, client_max_size=size)
+        response = await app._handle(request)
+        if response.status >= 500 and response.status != 503:
+            self._broke(f"{self.machine.name} answers {verb} with {response.status}")
+        return response.status, bytes(response.body or b"")
+
+
+class _Peers:
+    """Stands where the forwarder's ``aiohttp.ClientSession`` stands."""
+
+    def __init__(self, services: Services, others: Callable[[str], Replica]) -> None:
+        self._services, self._others = services, others
+
+    def post(
+        self,
+        url: str,
+        *,
+        data: bytes,
+        timeout: aiohttp.ClientTimeout,
+        **_: object,
+    ) -> AbstractAsyncContextManager[Any]:
+        address = URL(url)
+        call = self._others(address.host or "").ask_as_replica(address.name, data)
+        return _Call(call, timeout.total or 0.0, self._services)
+
+
+class _Call:
+    def __init__(
+        self, call: Coroutine[Any, Any, Reply], seconds: float, services: Services
+    ) -> None:
+        self._call, self._seconds, self._services = call, seconds, services
+
+    async def __aenter__(self) -> SimpleNamespace:
+        faults = self._services.faults
+        is_lost = faults.rng.random() < faults.share / 2
+        if faults.rng.random() < faults.share / 2:
+            self._call.close()
+            raise no_connection()
+        try:
+            async with asyncio.timeout(self._seconds):
+                await asyncio.sleep(faults.rng.uniform(0.0005, 0.005))
+                status, body = await self._call
+                await asyncio.sleep(self._seconds if is_lost else 0.001)
+        except ConnectionRefusedError:
+            raise no_connection() from None
+        finally:
+            self._call.close()
+
+        async def read() -> bytes:
+            return body
+
+        return SimpleNamespace(status=status, read=read, headers={})
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        err: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -1,0 +1,96 @@
+"""The objects of the simulated API server, their versions and their history."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write: None before it was created, None after it was removed."""
+
+    version: int
+    kind: str
+    before: Object | None
+    after: Object | None
+
+
+class Store:
+    """Objects by kind and name. None is ever changed in place: each write puts a new one there.
+
+    ``listeners`` are called with every change, at once. Changes up to ``compacted`` are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.compacted = 0
+        self.objects: dict[str, dict[str, Object]] = {"pods": {}, "nodes": {}, "leases": {}}
+        self.listeners: list[Callable[[Change], None]] = []
+        self._changes: dict[str, list[Change]] = {kind: [] for kind in self.objects}
+
+    @property
+    def pods(self) -> Mapping[str, Object]:
+        return self.objects["pods"]
+
+    @property
+    def nodes(self) -> Mapping[str, Object]:
+        return self.objects["nodes"]
+
+    def pod(self, uid: str) -> Object | None:
+        """The pod with this uid, as it is now."""
+        return next((pod for pod in self.pods.values() if uid_of(pod) == uid), None)
+
+    def put(self, kind: str, item: Object) -> Object:
+        """Create or replace; returns the object with its new version."""
+        name = item["metadata"]["name"]
+        self.version += 1
+        written = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
+        before = self.objects[kind].get(name)
+        self.objects[kind][name] = written
+        self._note(Change(self.version, kind, before, written))
+        return written
+
+    def remove(self, kind: str, name: str) -> None:
+        self.version += 1
+        before = self.objects[kind].pop(name)
+        self._note(Change(self.version, kind, before, None))
+
+    def since(self, kind: str, version: int) -> list[Change]:
+        """The changes of one kind after ``version``, in order."""
+        changes = self._changes[kind]
+        return changes[bisect_right(changes, version, key=lambda change: change.version) :]
+
+    def _note(self, change: Change) -> None:
+        self._changes[change.kind].append(change)
+        for listener in self.listeners:
+            listener(change)
+
+
+def edited(item: Object) -> Object:
+    """A copy to be changed and put."""
+    return msgspec.json.decode(msgspec.json.encode(item), type=Object)
+
+
+def uid_of(item: Object) -> str:
+    return str(item["metadata"]["uid"])
+
+
+def node_of(pod: Object) -> str:
+    return str(pod["spec"].get("nodeName") or "")
+
+
+def phase_of(pod: Object) -> str:
+    return str(pod["status"].get("phase") or "")
+
+
+def is_terminal(pod: Object) -> bool:
+    return phase_of(pod) in {"Succeeded", "Failed"}
+
+
+def is_leaving(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]

@@ -1,0 +1,45 @@
+"""Replicas, faults and clocks on virtual time: what must hold does, in every run."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.__main__ import told
+from tests.simulation.mutants import caught
+from tests.simulation.run import simulate
+
+RUNS = 156
+ITEMS = 12  # so that both processes of `make test` have some
+REPLAYED_SEED = 4
+FAST = {
+    "forget pods whose card nobody can tell": 10,
+    "count a pod with a deletionTimestamp as gone": 10,
+}
+
+
+@pytest.mark.parametrize("item", range(ITEMS))
+def test_whatever_goes_wrong_no_card_is_given_twice_and_every_pod_that_fits_is_bound(item):
+    results = [simulate(seed) for seed in range(1 + item, 1 + RUNS, ITEMS)]
+    failed = [told(result) for result in results if result.violations]
+    assert not failed, "\n".join(failed)
+    assert sum(result.bindings for result in results) > len(results)
+
+
+def test_a_seed_is_the_same_run_in_every_process():
+    traces = {_trace(hash_seed) for hash_seed in ("1", "2")}
+    assert len(traces) == 1
+    assert "pod bound" in traces.pop()
+
+
+@pytest.mark.parametrize("mutant", FAST)
+def test_a_known_defect_is_caught(mutant):
+    assert caught(mutant, FAST[mutant]) is not None
+
+
+def _trace(hash_seed: str) -> str:
+    command = [sys.executable, "-m", "tests.simulation", "--seed", str(REPLAYED_SEED)]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return ended.stdout
