@@ -55,6 +55,10 @@ FORGOTTEN: Final = Gauge(
     "gpushare_deviceplugin_forgotten_pods",
     "Pods that run with a share and are not in the kubelet's checkpoint.",
 )
+NEVER_ASKED_FOR: Final = Gauge(
+    "gpushare_deviceplugin_never_asked_for_pods",
+    "Pods that run with a share and for which the kubelet has never asked the plugin.",
+)
 REFUSED: Final = Counter(
     "gpushare_deviceplugin_refused",
     "Containers that were not given the card that was decided on, by reason.",

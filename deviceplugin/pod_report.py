@@ -1,8 +1,10 @@
 """Writes on each pod that it really runs, and where: ASSIGNED, ASSIGN_TIME and ``running-on``.
 
-Off the path of every answer. What is due is derived afresh each time, from the pods as the API
-server shows them and the kubelet's checkpoint, so nothing is lost with this program's life: a
-container that a killed predecessor let start is reported by its successor.
+Off the path of every answer. That a container was let start is not enough: on a node that is set up
+wrong the runtime refuses it afterwards, at each of the kubelet's tries. So the kubelet must have
+said in the pod's status that a container which holds devices has run. What is due is derived afresh
+each time, from that status and the kubelet's checkpoint, so nothing is lost with this program's
+life: a container that a killed predecessor let start is reported by its successor.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from gpushare.contract import ANNOTATION_ASSIGN_TIME, ANNOTATION_ASSIGNED, ANNOT
 from gpushare.errors import ApiError, RequestError
 from gpushare.kube.retries import Retries
 from gpushare.objects import Pod
-from gpushare.records import amounts_of, asks_for_share, encode_running_on
+from gpushare.records import amounts_of, encode_running_on, has_run, share_statuses
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ class PodReport:
         self._done: dict[str, str] = {}  # pod uid to the resourceVersion that was dealt with
 
     def started(self, pod_uid: str, uuids: Sequence[str]) -> None:
-        """A container of this pod starts now on these cards."""
+        """A container of this pod may start now on these cards."""
         self._started[pod_uid] = tuple(uuids)
         self._stirred.set()
 
@@ -109,8 +111,10 @@ class PodReport:
         alive = {pod.uid for pod in self._pods}
         self._done = {u: version for u, version in self._done.items() if u in alive}
         for pod in self._pods:
-            if pod.is_terminal or not asks_for_share(pod) or _is_reported(pod):
+            if not has_run(pod) or _is_reported(pod):
                 continue
+            if pod.is_terminal and pod.uid not in self._started:
+                continue  # the checkpoint names what an ended pod held only for a while
             if self._done.get(pod.uid) == pod.metadata.resource_version:
                 continue  # unreadable, or written and the watch has not shown it yet
             if entries is None:
@@ -134,7 +138,7 @@ class PodReport:
 
     def _given(self, pod: Pod, entries: Sequence[Entry]) -> tuple[str, ...]:
         """The cards that a container which has started was given; none if none has."""
-        started = {status.name for status in pod.statuses if status.container_id}
+        started = {status.name for status in share_statuses(pod) if status.has_run}
         for entry in entries:
             if entry.container in started and (cards := self._cards_of(entry)):
                 return tuple(sorted(cards))

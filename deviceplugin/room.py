@@ -11,7 +11,7 @@ from deviceplugin.grant import Grant
 from gpushare.cards import Inventory
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.objects import Pod
-from gpushare.records import share_of
+from gpushare.records import has_run, share_of
 
 
 def check(
@@ -22,20 +22,21 @@ def check(
 ) -> None:
     """Nothing if the pod of ``grant`` fits beside what runs; else Refused, with the amounts.
 
-    ``pods`` are those of this node that are known; counted is one whose container has started,
-    by the kubelet's status or by ``was_let_start(uid)``. Annotations prove no start: a user can
-    write them. A pod that has started itself is never refused.
+    ``pods`` are those of this node that are known; counted is one of which a container that holds
+    devices has run, by the kubelet's status, or may run, by ``was_let_start(uid)``. Annotations
+    prove no start: a user can write them. Neither does a container that holds no devices. A pod
+    that has run itself is never refused.
     """
     own = grant.pod
-    if own.has_started or was_let_start(own.uid):
+    if has_run(own) or was_let_start(own.uid):
         return
     taken: dict[str, int] = {}
     for pod in pods:
         if pod.uid == own.uid:
-            if pod.has_started:
+            if has_run(pod):
                 return
             continue
-        if not (pod.has_started or was_let_start(pod.uid)):
+        if not (has_run(pod) or was_let_start(pod.uid)):
             continue
         share = share_of(pod, inventory)
         for uuid in share.cards if share is not None else ():

@@ -37,6 +37,13 @@ _FORGOTTEN: Final = (
     "next restart on at the latest; the extender does not, and places nothing on it. When it "
     "suits, delete the pod and let its owner make another"
 )
+_NEVER_ASKED_FOR: Final = (
+    "this pod runs with aliyun.com/gpu-mem, is not in the kubelet's device checkpoint and was "
+    "never reported as running, so the kubelet has started it without asking the device plugin "
+    "(its checkpoint was lost or damaged while no plugin was registered). It was given no card: "
+    "under NVIDIA's runtime an image that asks for all cards has all cards of the node, any other "
+    "none. Delete the pod now and let its owner make another"
+)
 
 
 class SelfCheck:
@@ -104,7 +111,7 @@ class SelfCheck:
 
     async def _look_at_pods(self) -> None:
         try:
-            held = {entry.pod_uid for entry in self._checkpoint.read()}
+            held = {(entry.pod_uid, entry.container) for entry in self._checkpoint.read()}
         except CheckpointError as err:
             if self._why_unread != str(err):
                 log.warning("cannot tell whose devices the kubelet knows", extra={"why": str(err)})
@@ -112,14 +119,20 @@ class SelfCheck:
             self._forgotten.cannot_tell()
             return
         self._why_unread = ""
-        forgotten = self._forgotten.look(self._pods, held, self._clock.monotonic())
-        metrics.FORGOTTEN.set(len(forgotten))
+        missing = self._forgotten.look(self._pods, held, self._clock.monotonic())
+        metrics.FORGOTTEN.set(len(missing.forgotten))
+        metrics.NEVER_ASKED_FOR.set(len(missing.never_asked_for))
         self._told_pods &= {pod.uid for pod in self._pods}
-        for pod in forgotten:
-            if pod.uid not in self._told_pods:
-                self._told_pods.add(pod.uid)
-                log.error(_FORGOTTEN, extra={"pod": pod.key})
-                await self._tell(pod, "DevicesForgotten", _FORGOTTEN)
+        for pod in missing.never_asked_for:
+            await self._tell_once(pod, "StartedWithoutPlugin", _NEVER_ASKED_FOR)
+        for pod in missing.forgotten:
+            await self._tell_once(pod, "DevicesForgotten", _FORGOTTEN)
+
+    async def _tell_once(self, pod: Pod, reason: str, text: str) -> None:
+        if pod.uid not in self._told_pods:
+            self._told_pods.add(pod.uid)
+            log.error(text, extra={"pod": pod.key})
+            await self._tell(pod, reason, text)
 
     async def _tell(self, about: Node | Pod, reason: str, text: str) -> None:
         await events.record(self._kube, about, reason, text, component=COMPONENT, clock=self._clock)

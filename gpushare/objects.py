@@ -99,14 +99,35 @@ class PodCondition(msgspec.Struct, gc=False, frozen=True):
     message: str | None = None
 
 
+class Terminated(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    started_at: str | None = None
+
+
 class ContainerState(msgspec.Struct, gc=False, frozen=True):
     running: Present | None = None
+    terminated: Terminated | None = None
+
+    @property
+    def has_run(self) -> bool:
+        """Whether this is the state of a container that runs or has run.
+
+        One that containerd made and could not start has ended in 1970 by its status, because the
+        kubelet writes the runtime's nanoseconds (pkg/kubelet/kuberuntime), and those are 0.
+        """
+        ended = self.terminated
+        return self.running is not None or bool(ended and (ended.started_at or "") > "1971")
 
 
 class ContainerStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     name: str = ""
     container_id: str | None = msgspec.field(name="containerID", default=None)
     state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it runs, or has run the last time, as far as the kubelet has said."""
+        return any(state is not None and state.has_run for state in (self.state, self.last_state))
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):

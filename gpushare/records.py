@@ -33,7 +33,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.errors import QuantityError, RecordError, RequestError
-from gpushare.objects import Container, Pod, kind_opened_by, names_memory
+from gpushare.objects import Container, ContainerStatus, Pod, kind_opened_by, names_memory
 from gpushare.pod_reader import MOST_CONTAINERS
 from gpushare.quantity import MAX_UNITS, parse_units
 
@@ -51,6 +51,20 @@ def asks_for_share(pod: Pod) -> bool:
         names_memory(container) or RESOURCE_COUNT in container.limits
         for container in (*pod.init_containers, *pod.containers)
     )
+
+
+def share_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
+    """What the kubelet says of the containers that hold devices of ours.
+
+    Those are the containers that ask for more than nothing, or for what cannot be read.
+    """
+    names = {each.name for each in (*pod.init_containers, *pod.containers) if _holds_devices(each)}
+    return tuple(status for status in pod.statuses if status.name in names)
+
+
+def has_run(pod: Pod) -> bool:
+    """Whether a container that holds devices of ours runs or has run, by the kubelet's word."""
+    return any(status.has_run for status in share_statuses(pod))
 
 
 def request_of(pod: Pod) -> Request:
@@ -264,6 +278,13 @@ def _units(container: Container) -> int:
             "units: it is a number of units, not of bytes"
         )
     return units
+
+
+def _holds_devices(container: Container) -> bool:
+    try:
+        return _units(container) > 0
+    except RequestError:
+        return True
 
 
 def _sets_cards(container: Container) -> bool:

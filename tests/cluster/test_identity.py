@@ -10,6 +10,8 @@ from localcluster.gpushare import CARD_MIB, Binding, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
 from tests.cluster.expect import (
+    ASSIGNED,
+    RUNNING_ON,
     env_is_card_on_record,
     ids_by_card,
     let_kubelet_forget,
@@ -173,3 +175,24 @@ def test_where_the_card_is_given_early_a_pods_own_variable_keeps_it_away(
 
     wait_until("the event that says why", untold, seconds=20)
     assert "nodeName" not in pods.get("own-n4")["spec"]
+
+
+def test_a_container_that_the_runtime_cannot_start_is_not_reported_as_running(
+    gpushare: Gpushare, pods: Workloads
+):
+    pods.create(
+        pod("broken", node=NODE, containers=[{**container("main", 100), "command": ["/missing"]}])
+    )
+
+    def not_refused() -> str | None:
+        [status] = pods.get("broken")["status"].get("containerStatuses") or [{}]
+        ended = status.get("lastState", {}).get("terminated", {})
+        return None if ended.get("reason") == "StartError" else json.dumps(status)
+
+    wait_until("the runtime to refuse the container", not_refused, seconds=30)
+    assert 'gpushare_deviceplugin_calls_total{call="PreStartContainer",outcome="ok"}' in (
+        gpushare.plugin_metrics(NODE)
+    )
+    annotations = pods.annotations("broken")
+    assert (annotations[ASSIGNED], annotations[RUNNING_ON]) == ("false", "")
+    sums_are_right(gpushare, pods)

@@ -9,7 +9,7 @@ from localcluster.errors import ApiError
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, is_running, pod
-from tests.cluster.expect import LONG, env_is_card_on_record, sums_are_right
+from tests.cluster.expect import ASSIGNED, LONG, env_is_card_on_record, sums_are_right
 
 pytestmark = pytest.mark.cluster
 
@@ -236,6 +236,39 @@ def test_pods_run_on_when_the_kubelets_checkpoint_is_lost(
     pods.run(pod("bare-a", CARD_MIB // 2 + 1, node=node))
     assert env_is_card_on_record(pods, *names) == before
     sums_are_right(gpushare, pods)
+
+
+@pytest.mark.parametrize("node", ONE, indirect=True)
+def test_a_pod_that_was_started_without_the_plugin_is_told_within_a_minute(
+    gpushare: Gpushare, pods: Workloads, node: str
+):
+    cluster = gpushare.cluster
+    cluster.stop(f"kubelet-{node}")
+    cluster.stop(plugin_of(node))
+    checkpoint = cluster.node_folder(node) / "kubelet/device-plugins/kubelet_internal_checkpoint"
+    checkpoint.write_text("{")
+    pods.create(pod("unasked", 1000, node=node))
+    wait_until(
+        "the pod to be bound",
+        lambda: None if pods.get("unasked")["spec"].get("nodeName") else "not yet",
+        seconds=20,
+    )
+    cluster.start(f"kubelet-{node}")
+    pods.wait_running("unasked")
+    assert "ALIYUN_COM_GPU_MEM_IDX" not in pods.environment("unasked")
+    cluster.start(plugin_of(node))
+    said = "started it without asking the device plugin"
+    wait_until(
+        "the plugin's word on the pod",
+        lambda: None if any(said in each for each in pods.events("unasked")) else "none",
+        seconds=60,
+    )
+    gpushare.wait_ready()
+    assert "gpushare_deviceplugin_never_asked_for_pods 1.0" in gpushare.plugin_metrics(node)
+    assert pods.annotations("unasked")[ASSIGNED] == "false", "nobody knows where it runs"
+    pods.delete("unasked", grace=1)
+    pods.run(pod("again", 1000, node=node))
+    env_is_card_on_record(pods, "again")
 
 
 def not_listed(folder: Path) -> str | None:

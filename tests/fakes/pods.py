@@ -2,6 +2,8 @@
 
 import itertools
 
+import msgspec
+
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
     ANNOTATION_ASSUME_TIME,
@@ -61,16 +63,7 @@ def pod(
         written["kubernetes.io/config.seen"] = seen
     amounts = units if isinstance(units, list) else [units]
     containers = tuple(container(f"app-{n}", amount) for n, amount in enumerate(amounts))
-    status = PodStatus(phase="Pending")
-    if started:
-        status = PodStatus(
-            phase="Running",
-            start_time="2026-11-21T10:00:01Z",
-            container_statuses=tuple(
-                ContainerStatus(c.name, f"x://{c.name}", RUNNING) for c in containers
-            ),
-        )
-    return Pod(
+    made = Pod(
         metadata=ObjectMeta(
             name=name,
             namespace="default",
@@ -89,8 +82,21 @@ def pod(
                 container(f"init-{n}", amount) for n, amount in enumerate(init or [])
             ),
         ),
-        status=status,
+        status=PodStatus(phase="Pending"),
     )
+    return as_running(made) if started else made
+
+
+def as_running(owner: Pod) -> Pod:
+    """The pod as it is shown once all its containers run."""
+    status = PodStatus(
+        phase="Running",
+        start_time="2026-11-21T10:00:01Z",
+        container_statuses=tuple(
+            ContainerStatus(c.name, f"x://{c.name}", RUNNING) for c in owner.containers
+        ),
+    )
+    return msgspec.structs.replace(owner, status=status)
 
 
 def container(name: str, units: int) -> Container:

@@ -21,7 +21,7 @@ from gpushare.objects import PodStatus
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet, Rejected
-from tests.fakes.pods import pod
+from tests.fakes.pods import as_running, pod
 from tests.integration.deviceplugin.plugin import Plugin, eventually
 
 pytestmark = pytest.mark.integration
@@ -282,6 +282,7 @@ async def test_where_it_runs_is_written_on_the_pod(plugin, kubelet) -> None:
     plugin.writes.fails = OutcomeUnknown("the API server is away")
     plugin.watch.changed(wanted)
     await kubelet.pre_start(wanted, "app-0")
+    plugin.watch.changed(as_running(wanted))
     await plugin.writes.tried.wait()
     plugin.writes.fails = None
     await plugin.writes.landed.wait()
@@ -311,11 +312,14 @@ async def test_what_a_killed_predecessor_started_is_written_by_its_successor(
 
 
 async def test_a_pod_that_never_started_is_not_reported_as_running(plugin, kubelet) -> None:
-    waiting, running = pod("a", 8, cards=(SECOND,)), pod("b", 8, cards=(FIRST,))
-    for each in (waiting, running):
+    waiting, running = pod("a", 8, cards=(SECOND,)), pod("b", 4, cards=(FIRST,))
+    refused = pod("c", 4, cards=(FIRST,))  # by the runtime, after the plugin has said yes
+    for each in (waiting, refused, running):
         await kubelet.admit(each)
         plugin.watch.changed(each)
-    await kubelet.pre_start(running, "app-0")
+    for each in (refused, running):
+        await kubelet.pre_start(each, "app-0")
+    plugin.watch.changed(as_running(running))
     await plugin.writes.landed.wait()
     assert [uid for uid, _ in plugin.writes.written] == [running.uid]
 

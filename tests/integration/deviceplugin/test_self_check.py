@@ -238,3 +238,19 @@ async def test_a_running_pod_that_the_kubelet_forgot_is_told_once(checked: Check
     assert "delete the pod" in text
     checked.plugin.watch.deleted(runs)
     await eventually(lambda: forgotten_pods() == 0)
+
+
+async def test_a_pod_that_the_kubelet_started_without_a_call_is_told_once(checked: Checked) -> None:
+    def never_asked_for() -> float | None:
+        return REGISTRY.get_sample_value("gpushare_deviceplugin_never_asked_for_pods")
+
+    silent = pod("silent", 8, cards=(card(0).uuid,), started=True)
+    checked.plugin.watch.changed(silent)
+    await eventually(lambda: checked.events.told)
+    assert never_asked_for() == 1
+    ((reason, kind, name, text),) = checked.events.told
+    assert (reason, kind, name) == ("StartedWithoutPlugin", "Pod", "silent")
+    assert "Delete the pod now" in text
+    assert checked.plugin.writes.written == [], "nobody knows where it runs"
+    checked.plugin.watch.deleted(silent)
+    await eventually(lambda: never_asked_for() == 0)

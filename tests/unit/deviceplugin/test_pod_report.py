@@ -6,6 +6,7 @@ import json
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from deviceplugin.cdi import Given, Specs, device_name
@@ -17,9 +18,10 @@ from deviceplugin.pods import NodePods
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_ASSIGNED, ANNOTATION_RUNNING_ON
 from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
+from gpushare.objects import ContainerState, ContainerStatus, Pod, PodStatus, Terminated
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
-from tests.fakes.pods import pod
+from tests.fakes.pods import RUNNING, pod
 
 UUID = card(0).uuid
 
@@ -89,7 +91,7 @@ def node(tmp_path: Path) -> Node:
 
 
 async def test_one_refused_patch_does_not_hold_up_the_others(node: Node) -> None:
-    bad, good = pod("bad", cards=(UUID,)), pod("good", cards=(UUID,))
+    bad, good = pod("bad", cards=(UUID,), started=True), pod("good", cards=(UUID,), started=True)
     node.api.fails["bad"] = Conflict("another uid", code=409)
     node.watch.replaced([bad, good])
     for each in (bad, good):
@@ -111,7 +113,7 @@ async def test_one_refused_patch_does_not_hold_up_the_others(node: Node) -> None
     ids=lambda error: str(error.code),
 )
 async def test_a_report_that_was_refused_is_written_again(node: Node, error) -> None:
-    owner = pod("a", cards=(UUID,))
+    owner = pod("a", cards=(UUID,), started=True)
     node.watch.replaced([owner])
     node.reports.started(owner.uid, [UUID])
     node.api.fails["a"] = error
@@ -124,8 +126,9 @@ async def test_a_report_that_was_refused_is_written_again(node: Node, error) -> 
 
 async def test_pods_that_cannot_be_read_keep_nobody_waiting(node: Node, caplog) -> None:
     """They may run since the older plugin, which did not look at the label."""
-    bad = [pod(f"bad-{n}", cards=(UUID,), labels={"aliyun.com/gpu-count": "x"}) for n in range(20)]
-    good = pod("good", cards=(UUID,))
+    label = {"aliyun.com/gpu-count": "x"}
+    bad = [pod(f"bad-{n}", cards=(UUID,), labels=label, started=True) for n in range(20)]
+    good = pod("good", cards=(UUID,), started=True)
     node.watch.replaced([*bad, good])
     for each in node.watch:
         node.reports.started(each.uid, [UUID])
@@ -138,7 +141,8 @@ async def test_pods_that_cannot_be_read_keep_nobody_waiting(node: Node, caplog) 
 
 
 async def test_a_pod_that_is_gone_is_given_up(node: Node) -> None:
-    gone, last = pod("gone", cards=(UUID,)), pod("last", cards=(UUID,))
+    gone = pod("gone", cards=(UUID,), started=True)
+    last = pod("last", cards=(UUID,), started=True)
     node.api.fails["gone"] = NotFound("gone", code=404)
     node.watch.replaced([gone])
     node.reports.started(gone.uid, [UUID])
@@ -152,7 +156,7 @@ async def test_a_pod_that_is_gone_is_given_up(node: Node) -> None:
 
 
 async def test_a_start_that_the_watch_shows_only_later_is_reported_then(node: Node) -> None:
-    late = pod("late", cards=(UUID,))
+    late = pod("late", cards=(UUID,), started=True)
     node.holds(late, envs={"NVIDIA_VISIBLE_DEVICES": UUID})
     node.reports.started(late.uid, [UUID])
     async with node.running():
@@ -163,7 +167,8 @@ async def test_a_start_that_the_watch_shows_only_later_is_reported_then(node: No
 
 
 async def test_what_was_written_is_not_written_again_before_the_watch_shows_it(node: Node) -> None:
-    written, other = pod("written", cards=(UUID,)), pod("other", cards=(UUID,))
+    written = pod("written", cards=(UUID,), started=True)
+    other = pod("other", cards=(UUID,), started=True)
     node.watch.replaced([written])
     node.reports.started(written.uid, [UUID])
     async with node.running():
@@ -174,13 +179,67 @@ async def test_what_was_written_is_not_written_again_before_the_watch_shows_it(n
     assert [name for name, _ in node.api.written] == ["written", "other"]
 
 
-async def test_a_reported_or_ended_pod_is_left_alone(node: Node) -> None:
+def test_a_reported_pod_and_one_that_an_earlier_plugin_saw_end_are_left_alone(node: Node) -> None:
     done = {ANNOTATION_ASSIGNED: "true", ANNOTATION_RUNNING_ON: "{}"}
-    node.watch.replaced([pod("done", cards=(UUID,)), pod("reported", annotations=done)])
-    for each in node.watch:
-        if each.metadata.name == "reported":
-            node.reports.started(each.uid, [UUID])
+    reported = pod("reported", annotations=done, started=True)
+    ended = with_status(pod("ended", cards=(UUID,)), "Succeeded", RAN)
+    node.watch.replaced([ended, reported])
+    node.reports.started(reported.uid, [UUID])
+    node.holds(ended, envs={"NVIDIA_VISIBLE_DEVICES": UUID})
     assert list(node.reports._due()) == []
+
+
+RAN = ContainerState(terminated=Terminated("2026-11-21T10:00:01Z"))
+# As a real kubelet of 1.34 with containerd 2 shows a container that the runtime could not start.
+NEVER_RAN = ContainerState(terminated=Terminated("1970-01-01T00:00:00Z"))
+
+
+def with_status(owner: Pod, phase: str, *states: ContainerState | None) -> Pod:
+    """The pod with a container ``app-0`` that is in the first state and was in the second."""
+    state, last_state = (*states, None, None)[:2]
+    told = (ContainerStatus("app-0", "containerd://0", state, last_state),)
+    return msgspec.structs.replace(owner, status=PodStatus(phase, container_statuses=told))
+
+
+def test_a_container_that_was_let_start_is_reported_once_it_has_run_and_not_before(
+    node: Node,
+) -> None:
+    owner = pod("a", cards=(UUID,))
+    node.reports.started(owner.uid, [UUID])
+    for status in (
+        owner,
+        with_status(owner, "Pending"),
+        with_status(owner, "Pending", None, NEVER_RAN),
+        with_status(owner, "Running", NEVER_RAN),
+        with_status(owner, "Failed", NEVER_RAN),
+    ):
+        node.watch.replaced([status])
+        assert list(node.reports._due()) == []
+        assert node.reports.has_started(owner.uid), "its room stays taken"
+    for status in (
+        with_status(owner, "Running", RUNNING),
+        with_status(owner, "Running", None, RAN),
+        with_status(owner, "Running", NEVER_RAN, RAN),
+        with_status(owner, "Succeeded", RAN),
+    ):
+        node.watch.replaced([status])
+        assert list(node.reports._due()) == [(status, (UUID,))]
+
+
+def test_a_container_without_a_share_reports_nothing(node: Node) -> None:
+    owner = pod("a", [0, 8], cards=(UUID,))
+    node.reports.started(owner.uid, [UUID])
+    node.watch.replaced([with_status(owner, "Running", RUNNING)])
+    assert list(node.reports._due()) == []
+
+
+def test_an_init_container_that_has_ended_at_once_is_reported(node: Node) -> None:
+    owner = pod("a", cards=(UUID,), init=[8])
+    status = PodStatus("Pending", init_container_statuses=(ContainerStatus("init-0", "x", RAN),))
+    owner = msgspec.structs.replace(owner, status=status)
+    node.reports.started(owner.uid, [UUID])
+    node.watch.replaced([owner])
+    assert list(node.reports._due()) == [(owner, (UUID,))]
 
 
 def test_after_a_restart_the_card_that_was_given_is_reported_not_the_one_decided(

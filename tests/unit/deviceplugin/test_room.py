@@ -1,5 +1,6 @@
 """No start takes a card beyond its units, and no container that ran is kept from coming back."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +9,9 @@ from deviceplugin import room
 from deviceplugin.errors import Reason, Refused
 from deviceplugin.grant import grant_of
 from gpushare.contract import ANNOTATION_ASSIGNED
+from gpushare.objects import ContainerStatus, PodStatus
 from tests.builders import stock
-from tests.fakes.pods import pod
+from tests.fakes.pods import RUNNING, pod
 
 INVENTORY = stock(16, 16)
 UUIDS = ("GPU-0", "GPU-1")
@@ -48,6 +50,15 @@ def test_a_container_that_ran_comes_back_however_full_the_card_is() -> None:
     check(pod("again", 6, cards=("GPU-1",), started=True), others)
     unseen = pod("unseen", 6, cards=("GPU-1",))
     check(unseen, others, let_start={unseen.uid})
+
+
+def test_a_container_that_holds_nothing_proves_no_start() -> None:
+    others = [pod("other", 16, cards=("GPU-1",), started=True)]
+    wanted = pod("new", [0, 6], cards=("GPU-1",))
+    status = ContainerStatus("app-0", "x://app-0", RUNNING)
+    helped = PodStatus("Running", container_statuses=(status,))
+    with pytest.raises(Refused):
+        check(msgspec.structs.replace(wanted, status=helped), others)
 
 
 def test_a_pod_whose_card_cannot_be_told_takes_no_room_of_any() -> None:
