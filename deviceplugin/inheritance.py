@@ -1,4 +1,4 @@
-"""Follows the kubelet's checkpoint for device IDs of an older plugin, and has them listed."""
+"""Follows the kubelet's checkpoint: which device IDs are held, and which of an older plugin's."""
 
 import asyncio
 import contextlib
@@ -47,6 +47,7 @@ class Inheritance:
         seen = entries, [(card.uuid, card.units, card.tag, card.minor) for card in inventory.cards]
         if seen != self._seen:
             self._seen = seen
+            self._cards.hold(frozenset().union(*(entry.device_ids for entry in entries)))
             self._cards.inherit(inherited(entries, inventory, self._cards.inherited))
 
     def _may_live(self, entry: Entry) -> bool:

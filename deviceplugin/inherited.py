@@ -9,6 +9,7 @@ the card that its container has: a node's total does not change.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 from deviceplugin import answers, devices
 from deviceplugin.checkpoint import Entry
@@ -23,6 +24,10 @@ class Inherited:
 
     ids: frozenset[str]
     left_out: frozenset[str]
+
+
+_NO_IDS: Final[frozenset[str]] = frozenset()
+_NOTHING: Final = Inherited(_NO_IDS, _NO_IDS)
 
 
 def inherited(
@@ -70,24 +75,34 @@ def all_ids(found: Mapping[str, Inherited]) -> frozenset[str]:
     return frozenset[str]().union(*(each.ids for each in found.values()))
 
 
-def message(listed: Inventory, found: Mapping[str, Inherited]) -> bytes:
-    """The serialised device list with what is inherited; without, where it would be too long."""
-    if not found:
+def message(
+    listed: Inventory, found: Mapping[str, Inherited], kept: Mapping[str, frozenset[str]]
+) -> bytes:
+    """The serialised device list with what is inherited; without, where it would be too long.
+
+    ``kept`` are IDs, by UUID of their card, that are listed as healthy on an unhealthy card.
+    """
+    if not found and not kept:
         return devices.message(listed)
     parts = []
     size = devices.worst_bytes(listed)
     for card in listed.cards:
-        mine = found.get(card.uuid)
-        if mine is None or not card.units:
+        mine, healthy = found.get(card.uuid), kept.get(card.uuid, _NO_IDS)
+        if not card.units or (mine is None and not healthy):
             parts.append(devices.message(replace(listed, cards=(card,))))
             continue
-        parts.append(_block(card.tag, card.units, card.is_healthy, mine))
-        size += len(_block(card.tag, 0, False, mine))
+        mine = mine or _NOTHING
+        parts.append(_block(card.tag, card.units, card.is_healthy, mine, healthy))
+        size += len(_block(card.tag, 0, False, mine, _NO_IDS))
     return b"".join(parts) if size <= MAX_MESSAGE_BYTES else devices.message(listed)
 
 
-@lru_cache(maxsize=64)
-def _block(tag: str, units: int, is_healthy: bool, mine: Inherited) -> bytes:
+@lru_cache(maxsize=16)
+def _block(
+    tag: str, units: int, is_healthy: bool, mine: Inherited, healthy: frozenset[str]
+) -> bytes:
     own = (devices.device_id(tag, unit) for unit in range(units))
     ids = [*(text for text in own if text not in mine.left_out), *sorted(mine.ids)]
-    return devices.one_by_one(ids, is_healthy=is_healthy)
+    well = [text for text in ids if is_healthy or text in healthy]
+    ill = [text for text in ids if not is_healthy and text not in healthy]
+    return devices.one_by_one(well, is_healthy=True) + devices.one_by_one(ill, is_healthy=False)

@@ -2,6 +2,9 @@
 
 What the kubelet and the extender are told of a card is its own health, unless something about the
 whole node lies above it: a driver that is silent, or a block. Neither touches a card's own health.
+Under a block the devices that containers hold stay healthy for the kubelet: when a node restarts it
+rejects a pod for good whose devices are not (allocateContainerResources in
+pkg/kubelet/cm/devicemanager/manager.go), and a block is meant for new pods alone.
 """
 
 import asyncio
@@ -55,6 +58,7 @@ class NodeCards:
         self._published: object = None
         self._change = asyncio.Event()
         self._listed: Inventory | None = None
+        self._held: frozenset[str] = frozenset()
         self.is_provisional = before is None
         self.inventory: Inventory | None = None
         self.inherited: Mapping[str, Inherited] = {}
@@ -72,7 +76,7 @@ class NodeCards:
         """The device list for the kubelet; None if there is none that could be offered."""
         if self._listed is None or self.refusal:
             return None
-        return message(self._listed, self.inherited)
+        return message(self._listed, self.inherited, self._kept_healthy())
 
     @property
     def is_suspicious(self) -> bool:
@@ -189,6 +193,13 @@ class NodeCards:
             log.info("devices of an older plugin are listed", extra={"by_card": amounts})
             self._publish()
 
+    def hold(self, ids: frozenset[str]) -> None:
+        """Take note of the device IDs that containers of living pods hold."""
+        if ids != self._held:
+            self._held = ids
+            if self._blocks:
+                self._publish()
+
     def hold_unit(self, why: str) -> None:
         """Go on with the old unit because of the pods that ``why`` names."""
         self._unit_notice = self._unit_notice or why
@@ -252,6 +263,23 @@ class NodeCards:
             for card in self._survey.inventory.cards
         )
         return replace(self._survey.inventory, cards=tuple(cards))
+
+    def _kept_healthy(self) -> dict[str, frozenset[str]]:
+        """What is held of cards that only a block makes unhealthy, by UUID."""
+        if not self._blocks or self._silent or self._listed is None:
+            return {}
+        held: dict[str, set[str]] = {}
+        for text in self._held:
+            if (parsed := devices.parse_device_id(text)) is not None:
+                held.setdefault(parsed[0], set()).add(text)
+        return {
+            card.uuid: frozenset(held.get(card.tag, ())) | self._inherited_of(card.uuid)
+            for card in self._listed.cards
+            if self._states.is_offered(card.uuid)
+        }
+
+    def _inherited_of(self, uuid: str) -> frozenset[str]:
+        return self.inherited[uuid].ids if uuid in self.inherited else frozenset()
 
     def _publish_if_changed(self) -> None:
         if (self._offer(), self._survey, self._states.noticeable()) != self._published:

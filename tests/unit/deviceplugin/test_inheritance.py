@@ -8,6 +8,8 @@ import pytest
 
 from deviceplugin import answers
 from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.devices import device_id
+from deviceplugin.driver import UnreadableCard
 from deviceplugin.inheritance import Inheritance
 from deviceplugin.inventory import Terms
 from deviceplugin.node_cards import NodeCards
@@ -34,13 +36,18 @@ class Node:
         sent = api_pb2.ListAndWatchResponse.FromString(self.cards.message or b"")
         return {device.ID for device in sent.devices}
 
-    def holds(self, uid: str) -> None:
+    @property
+    def healthy(self) -> set[str]:
+        sent = api_pb2.ListAndWatchResponse.FromString(self.cards.message or b"")
+        return {device.ID for device in sent.devices if device.health == "Healthy"}
+
+    def holds(self, uid: str, ids: list[str] = OLDER) -> None:
         answer = answers.early({"NVIDIA_VISIBLE_DEVICES": "0"}).SerializeToString()
         entry = {
             "PodUID": uid,
             "ContainerName": "main",
             "ResourceName": "aliyun.com/gpu-mem",
-            "DeviceIDs": {"-1": OLDER},
+            "DeviceIDs": {"-1": ids},
             "AllocResp": base64.b64encode(answer).decode(),
         }
         self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
@@ -78,3 +85,48 @@ def test_a_checkpoint_that_cannot_be_read_changes_nothing(node: Node) -> None:
     node.checkpoint.write_text("{")
     node.inheritance.look()
     assert node.listed == before
+
+
+def own_ids(node: Node, count: int) -> list[str]:
+    tag = node.cards.inventory.cards[0].tag
+    return [device_id(tag, unit) for unit in range(count)]
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_blocked_node_keeps_what_living_pods_hold_healthy_and_nothing_else(
+    node: Node, older: bool
+) -> None:
+    """The kubelet rejects a pod for good at the next boot of the node if its devices are not."""
+    held = OLDER if older else own_ids(node, 3)
+    node.holds("uid-1", held)
+    node.pods.replaced([pod("a", 3, uid="uid-1", started=True)])
+    node.inheritance.look()
+    node.cards.hold_unit("default/a counts in the old unit")
+    assert node.healthy == set(held)
+    assert len(node.listed) == node.total
+    assert not node.cards.inventory.cards[0].is_healthy, "the extender places nothing there"
+    node.pods.replaced([])
+    node.inheritance.look()
+    assert node.healthy == set()
+    node.cards.set_block("unit", "")
+    assert len(node.healthy) == node.total
+
+
+def test_devices_of_a_card_that_is_ill_itself_are_not_healthy_under_a_block(node: Node) -> None:
+    node.holds("uid-1", own_ids(node, 3))
+    node.inheritance.look()
+    node.cards.hold_unit("default/a counts in the old unit")
+    assert len(node.healthy) == 3
+    node.cards.seen([UnreadableCard(0, card(0).uuid, "GPU is lost", is_definite=True)])
+    assert node.healthy == set()
+
+
+def test_a_plugin_that_starts_with_another_unit_never_lists_held_devices_as_unhealthy(
+    node: Node,
+) -> None:
+    held = own_ids(node, 3)
+    node.holds("uid-1", held)
+    later = NodeCards(Terms(256), node.cards.saved())
+    Inheritance(later, NodePods(), CheckpointFile(node.checkpoint)).look()
+    node.cards = later
+    assert node.healthy == set(held)

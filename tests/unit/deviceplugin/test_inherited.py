@@ -29,7 +29,7 @@ def ours(uid: str, tag: str, units: set[int]) -> Entry:
 
 
 def listed(found: dict[str, Inherited]) -> dict[str, str]:
-    sent = api_pb2.ListAndWatchResponse.FromString(message(NODE, found))
+    sent = api_pb2.ListAndWatchResponse.FromString(message(NODE, found, {}))
     return {device.ID: device.health for device in sent.devices}
 
 
@@ -56,7 +56,7 @@ def test_a_list_that_would_be_too_long_is_as_without() -> None:
     large = Inventory(1, (Card(0, "GPU-0", devices.MAX_DEVICES - 10, tag="aa", minor=1),))
     found = inherited([older("p", "1", range(500))], large, {})
     assert found
-    assert message(large, found) == devices.message(large)
+    assert message(large, found, {}) == devices.message(large)
 
 
 amounts = st.lists(st.tuples(st.sampled_from("01"), st.integers(1, 12)), max_size=4)
