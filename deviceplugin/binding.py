@@ -17,7 +17,7 @@ from deviceplugin.runtime import (
     Choice,
     Probe,
     choose,
-    copies_device_names,
+    late_needs_edits,
 )
 from gpushare import daemon
 from gpushare.objects import Node, NodeSystemInfo
@@ -70,7 +70,7 @@ class Binding:
     @property
     def needs_edits(self) -> bool:
         """Whether late binding gives a container its card only by NVIDIA's own CDI edits."""
-        return copies_device_names(self._node)
+        return late_needs_edits(self._node)
 
     def on_change(self, tell: Callable[[BindingName], None]) -> None:
         """Call ``tell`` at each change from now on."""

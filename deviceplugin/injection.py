@@ -106,9 +106,9 @@ class Injections:
                 why = str(err)
         if has_share and injection != BY_CDI and self._binding.needs_edits:
             raise Refused(
-                f"pod {grant.pod.key}: this node's CRI-O tells NVIDIA's runtime the CDI name of "
-                f"the share, and not its card: set --binding=early or --inject=cdi, or update the "
-                f"kubelet to 1.32{f'; {why}' if why else ''}"
+                f"pod {grant.pod.key}: this node's CRI-O passes no variable of a CDI file on to "
+                f"NVIDIA's runtime, and so no card: set --binding=early or --inject=cdi"
+                f"{f'; {why}' if why else ''}"
             )
         self._check(grant, injection if is_late else by_runtime, has_run=was_let_start, why=why)
         return injection, edits

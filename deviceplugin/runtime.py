@@ -6,7 +6,8 @@ no card. Early binding works everywhere. From which versions on what is there:
 * the kubelet passes CDI names on by default from Kubernetes 1.29 on (DevicePluginCDIDevices);
 * containerd 1.6 ignores them, 1.7 resolves them if ``enable_cdi`` is set, 2 unless it is unset;
 * containerd before 1.7.12 has CDI's library 0.5.4, which refuses files with annotations;
-* CRI-O has resolved them since 1.23;
+* CRI-O has resolved them since 1.23, and sets the variables of the image and of the kubelet after
+  those of CDI files (server/container_create.go; tried with 1.34.0), so these never win there;
 * kubelets before 1.32 send the names as annotations too (kubernetes/kubernetes#126435), which CRI-O
   copies to the container, where NVIDIA's runtime prefers them to the environment.
 
@@ -25,7 +26,6 @@ BindingName = Literal["late", "early"]
 BINDINGS: Final[tuple[BindingName, ...]] = ("late", "early")
 
 _KUBELET_WITH_CDI: Final = (1, 29)
-_KUBELET_WITHOUT_ANNOTATIONS: Final = (1, 32)
 _CONTAINERD_WITH_CDI: Final = (1, 7)
 _CONTAINERD_WITH_ANNOTATED_FILES: Final = (1, 7, 12)
 _CONTAINERD_BY_DEFAULT: Final = (2, 0)
@@ -89,25 +89,21 @@ def choose(
         return Choice(
             "early", f"kubelet {node.kubelet_version[:63]} passes no CDI names on, as 1.29 does"
         )
-    if copies_device_names(node) and not (needs_cdi or has_edits):
+    if late_needs_edits(node) and not (needs_cdi or has_edits):
         why = (
-            f"kubelet {node.kubelet_version[:63]} sends CDI names as annotations too, CRI-O copies "
-            f"them, and NVIDIA's runtime takes them for all that is asked"
+            "no CDI file of NVIDIA's names every card, and CRI-O sets the variables of the image "
+            "and of the kubelet after those of CDI files"
         )
         return Choice("early", why, may_change=True)
     return _by_runtime(node.container_runtime_version, probe, needs_cdi=needs_cdi)
 
 
-def copies_device_names(node: NodeSystemInfo | None) -> bool:
-    """Whether NVIDIA's runtime would see the CDI name of a share there, and not the card.
+def late_needs_edits(node: NodeSystemInfo | None) -> bool:
+    """Whether a container gets its card late only by NVIDIA's own edits in the share.
 
-    That is so on CRI-O with kubelets before 1.32. With NVIDIA's own edits in the share it does no
-    harm: the card is the same.
+    That is so on CRI-O, where the variable of a share never reaches NVIDIA's runtime.
     """
-    if node is None or not node.container_runtime_version.startswith("cri-o://"):
-        return False
-    kubelet = _version(node.kubelet_version)
-    return kubelet is None or kubelet < _KUBELET_WITHOUT_ANNOTATIONS
+    return node is not None and node.container_runtime_version.startswith("cri-o://")
 
 
 def _by_runtime(runtime: str, probe: Probe, *, needs_cdi: bool) -> Choice:

@@ -204,11 +204,9 @@ async def test_a_pod_whose_annotation_opens_cards_does_not_start(start, kubelet,
     await kubelet.pre_start(harmless, "app-0")
 
 
-async def test_on_cri_o_that_copies_names_a_share_is_nothing_without_nvidias_edits(
-    start, kubelet, folder
-) -> None:
+async def test_on_cri_o_a_share_is_nothing_without_nvidias_edits(start, kubelet, folder) -> None:
     plugin = await start(inject="auto", nvidia=NvidiaSpecs([folder]))
-    info = NodeSystemInfo("cri-o://1.31.1", "v1.31.6")
+    info = NodeSystemInfo("cri-o://1.34.0", "v1.34.4")
     plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.runtime import Choice, Probe, choose, copies_device_names
+from deviceplugin.runtime import Choice, Probe, choose, late_needs_edits
 from gpushare.objects import NodeSystemInfo
 
 READ, UNREAD, UNKNOWN = Probe.READ, Probe.UNREAD, Probe.UNKNOWN
@@ -20,7 +20,7 @@ def info(runtime: str, kubelet: str = "v1.34.4") -> NodeSystemInfo:
         ("containerd://2.2.9", "late", "early+", "late"),
         ("containerd://2.0.0-rc.1", "late", "early+", "late"),
         ("containerd://v2.1.4-k3s1", "late", "early+", "late"),
-        ("cri-o://1.30.1", "late", "early+", "late"),
+        ("cri-o://1.34.0", "early", "early", "early"),
         ("containerd://1.7.20", "early+", "early+", "early+"),
         ("containerd://1.7.12", "early+", "early+", "early+"),
         ("containerd://1.7.27-k3s1", "early+", "early+", "early+"),
@@ -73,12 +73,10 @@ def test_a_file_that_anybody_reads_lets_no_runtime_bind_late_that_may_not_resolv
         assert choose(info(runtime, "v1.x"), probe, last=last).binding == "early"
 
 
-@pytest.mark.parametrize("kubelet", ["v1.29.0", "v1.30.14", "v1.31.6"])
-def test_where_cri_o_copies_the_names_of_shares_they_are_named_only_with_nvidias_edits(
-    kubelet,
-) -> None:
+@pytest.mark.parametrize("kubelet", ["v1.29.0", "v1.31.6", "v1.34.4"])
+def test_on_cri_o_shares_are_named_only_with_nvidias_edits(kubelet) -> None:
     node = info("cri-o://1.31.1", kubelet)
-    assert copies_device_names(node)
+    assert late_needs_edits(node)
     for probe in Probe:
         found = choose(node, probe)
         assert (found.binding, found.names_cdi_too, found.may_change) == ("early", False, True)
@@ -87,10 +85,10 @@ def test_where_cri_o_copies_the_names_of_shares_they_are_named_only_with_nvidias
 
 
 @pytest.mark.parametrize(
-    "node", [None, info("cri-o://1.34.1", "v1.32.0"), info("containerd://2.2.9", "v1.31.6")]
+    "node", [None, info("containerd://1.7.35"), info("containerd://2.2.9", "v1.31.6")]
 )
-def test_elsewhere_names_of_shares_reach_the_runtime_that_resolves_them_alone(node) -> None:
-    assert not copies_device_names(node)
+def test_elsewhere_the_variables_of_shares_reach_nvidias_runtime(node) -> None:
+    assert not late_needs_edits(node)
 
 
 def test_cdi_files_are_written_for_no_containerd_that_cannot_read_them() -> None:
