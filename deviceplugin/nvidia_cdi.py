@@ -29,6 +29,11 @@ _MOST_BYTES: Final = 2**19  # a second of parsing, in which nothing is answered;
 _MOST_CHARACTERS: Final = 2**14  # of one value: PyYAML takes 1:59:59:... for a number, ever slower
 _SHOWN_PROBLEMS: Final = 3
 _CARD_NODE: Final = re.compile(r"/dev/nvidia([0-9]{1,6})$")
+# The library that belongs to one version of the kernel module, and what that says of itself.
+_LIBRARY: Final = re.compile(r"/libcuda\.so\.([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})$")
+_MODULE: Final = re.compile(rb"Kernel Module(?: for \S+)?\s+([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})\s")
+MODULE_FILE: Final = Path("/proc/driver/nvidia/version")
+_MODULE_BYTES: Final = 4096
 
 
 class _Device(msgspec.Struct, rename="camel"):
@@ -61,10 +66,14 @@ class _File:
 
 
 class NvidiaSpecs:
-    """Files are read again as they change. A later folder wins over an earlier, as CDI has it."""
+    """Files are read again as they change. A later folder wins over an earlier, as CDI has it.
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    ``module`` is where the loaded driver says its version.
+    """
+
+    def __init__(self, folders: Sequence[Path], module: Path = MODULE_FILE) -> None:
         self._folders = folders
+        self._module = module
         self._files: dict[Path, tuple[tuple[int, int, int], _File]] = {}
 
     def edits(self, cards: Sequence[Card]) -> Edits:
@@ -72,7 +81,8 @@ class NvidiaSpecs:
 
         Raises Refused, naming what was found and the command that makes such a file. That is also
         the answer where a file gives a card another number than the driver does now: it was made
-        before cards were added, taken out or numbered anew, and would open another card.
+        before cards were added, taken out or numbered anew, and would open another card. Or it has
+        libraries of another driver than the one that is loaded, which are no longer there.
         """
         files = list(self._read())
         merged: dict[str, Any] = {}
@@ -85,6 +95,7 @@ class NvidiaSpecs:
                 raise Refused(self._missing(uuid, files))
             _check_number(card, (file.devices or {})[uuid])
             if file not in begun:
+                self._check_driver(uuid, file.common or {})
                 begun.append(file)
                 _merge(merged, file.common or {})
             _merge(merged, (file.devices or {})[uuid])
@@ -122,6 +133,26 @@ class NvidiaSpecs:
             for path in names:
                 if path.suffix in {".yaml", ".json"} and not path.name.startswith(FILE_PREFIX):
                     yield path
+
+    def _check_driver(self, uuid: str, common: Mapping[str, Any]) -> None:
+        mounts = [each for each in common.get("mounts") or () if isinstance(each, dict)]
+        paths = (str(each.get("hostPath")) for each in mounts)
+        made_for = {found[1] for path in paths if (found := _LIBRARY.search(path))}
+        loaded = self._loaded()
+        if loaded and made_for and loaded not in made_for:
+            raise Refused(
+                f"--inject=cdi: the CDI file with {KIND}={uuid} was made for driver "
+                f"{', '.join(sorted(made_for))}, and {loaded} is loaded: make the file anew on the "
+                f"node with `{COMMAND}`"
+            )
+
+    def _loaded(self) -> str:
+        """The version of the loaded kernel module; empty where it cannot be told."""
+        try:
+            found = _MODULE.search(read_bytes(self._module, _MODULE_BYTES))
+        except OSError:
+            return ""
+        return found[1].decode() if found is not None else ""
 
     def _missing(self, uuid: str, files: Iterable[_File]) -> str:
         names = [name for file in files for name in file.devices or ()]

@@ -255,3 +255,36 @@ def test_a_file_from_before_the_cards_were_numbered_anew_opens_no_other_card(
     assert COMMAND in str(refused.value)
     found = NvidiaSpecs([tmp_path]).edits([replace(FIRST, minor=1)]).content
     assert other in found["deviceNodes"]
+
+
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (x)\n"
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sun Feb 25 21:09:05 UTC 2024\n"
+
+
+def of_driver(version: str) -> dict:
+    library = f"/usr/lib/x86_64-linux-gnu/libcuda.so.{version}"
+    return COMMON | {"mounts": [{"hostPath": library, "containerPath": library}]}
+
+
+@pytest.mark.parametrize(
+    ("loaded", "is_used"),
+    [
+        (OPEN, True),
+        (CLOSED.format("580.65.06"), True),
+        (CLOSED.format("535.161.08"), False),
+        (CLOSED.format("580.65"), False),
+        ("no driver says that\n", True),
+        (None, True),
+    ],
+)
+def test_a_file_that_was_made_for_another_driver_is_refused(tmp_path, loaded, is_used) -> None:
+    write(tmp_path / "nvidia.yaml", spec(FIRST) | {"containerEdits": of_driver("580.65.06")})
+    module = tmp_path / "version"
+    if loaded is not None:
+        module.write_text(loaded)
+    specs = NvidiaSpecs([tmp_path], module)
+    if is_used:
+        assert specs.edits([FIRST]).content["mounts"]
+    else:
+        with pytest.raises(Refused, match=r"made for driver 580\.65\.06, and .* is loaded"):
+            specs.edits([FIRST])
