@@ -17,6 +17,7 @@ from extender.authorize import Authorizer, reviewed
 from extender.browsers import addressed
 from extender.configuration import Certificate, Listen, Tls, is_loopback
 from extender.guard import problem
+from extender.handshakes import PACE_SECONDS, Handshakes
 from extender.metrics import REFUSED_CONNECTIONS
 from extender.routes import Routes
 from gpushare.errors import SettingsError
@@ -96,18 +97,17 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
     )
     await runner.setup()
     listener: asyncio.Server | None = None
-    handshakes: set[asyncio.Task[None]] = set()
+    turns = _Turns()
+    pacing = asyncio.create_task(turns.run())
     try:
         server = runner.server
         assert server is not None  # noqa: S101 - setup() has made it
 
         def connection() -> asyncio.Protocol:
-            if len(server.connections) + len(handshakes) >= door.connections:
+            if len(server.connections) + len(turns.tasks) >= door.connections:
                 REFUSED_CONNECTIONS.labels(door.name).inc()
                 return _Refused()
-            return (
-                server() if door.context is None else _Handshake(door.context, server, handshakes)
-            )
+            return server() if door.context is None else _Handshake(door, server, turns)
 
         try:
             listener = await asyncio.get_running_loop().create_server(
@@ -123,8 +123,8 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
     finally:
         if listener is not None:
             listener.close()
-        for handshake in handshakes:
-            handshake.cancel()
+        for task in (pacing, *turns.tasks):
+            task.cancel()
         await runner.cleanup()
 
 
@@ -145,6 +145,34 @@ class _Refused(asyncio.Protocol):
         transport.close()
 
 
+class _Turns:
+    """Lets handshakes begin, strangers' at a steady pace."""
+
+    def __init__(self) -> None:
+        self.handshakes: Handshakes[asyncio.Future[None]] = Handshakes()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+
+    async def of(self, address: str) -> None:
+        """Return when a handshake from ``address`` may begin."""
+        if not self.handshakes.is_known(address):
+            turn = asyncio.get_running_loop().create_future()
+            self.handshakes.wait(address, turn)
+            self._wake.set()
+            await turn
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            turn = self.handshakes.next()
+            if turn is None:
+                self._wake.clear()
+                await self._wake.wait()
+            elif not turn.done():  # it has not given up meanwhile
+                turn.set_result(None)
+                await asyncio.sleep(PACE_SECONDS)
+
+
 class _Handshake(asyncio.Protocol):
     """Makes TLS of a connection and hands it over to what ``then`` makes.
 
@@ -152,22 +180,22 @@ class _Handshake(asyncio.Protocol):
     strangers who never finish one could not be counted, nor refused.
     """
 
-    def __init__(
-        self,
-        context: ssl.SSLContext,
-        then: Callable[[], asyncio.Protocol],
-        under_way: set[asyncio.Task[None]],
-    ) -> None:
-        self._context, self._then, self._under_way = context, then, under_way
+    def __init__(self, door: Door, then: Callable[[], asyncio.Protocol], turns: _Turns) -> None:
+        self._door, self._then, self._turns = door, then, turns
         self._early: list[bytes] = []
         self._is_over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream
+        address = str(transport.get_extra_info("peername", ("",))[0])
+        if not self._turns.handshakes.enter(address):
+            REFUSED_CONNECTIONS.labels(self._door.name).inc()
+            transport.abort()
+            return
         transport.pause_reading()
-        task = asyncio.create_task(self._secure(transport))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task = asyncio.create_task(self._handshake(transport, address))
+        self._turns.tasks.add(task)
+        task.add_done_callback(self._turns.tasks.discard)
 
     def data_received(self, data: bytes) -> None:
         self._early.append(data)  # what came with the last part of the handshake
@@ -178,18 +206,22 @@ class _Handshake(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         self._is_over = True
 
-    async def _secure(self, transport: asyncio.Transport) -> None:
+    async def _handshake(self, transport: asyncio.Transport, address: str) -> None:
+        context, secured = self._door.context, None
+        assert context is not None  # noqa: S101 - there is no handshake without one
         try:
-            secured = await asyncio.get_running_loop().start_tls(
-                transport,
-                self,
-                self._context,
-                server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            )
-        except OSError as err:  # ssl.SSLError is one; the connection is closed by now
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await self._turns.of(address)
+                secured = await asyncio.get_running_loop().start_tls(
+                    transport, self, context, server_side=True
+                )
+        except OSError as err:  # ssl.SSLError and TimeoutError are such
             log.debug("no TLS came about", extra={"why": repr(err)})
+            transport.abort()
             return
+        finally:
+            is_trusted = secured is not None and context.verify_mode == ssl.CERT_REQUIRED
+            self._turns.handshakes.leave(address, is_trusted=is_trusted)
         if secured is None or self._is_over:
             transport.close()
             return

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import aiohttp
 import pytest
@@ -13,8 +13,10 @@ from extender.authorize import Authorizer
 from extender.configuration import Address, Certificate, DecidingTls, Limits, Listen, Tls
 from extender.configuration import ReadingListener as Reading
 from extender.guard import MOST_SCRAPES, Gate, entered, guard
+from extender.handshakes import STRANGER_HANDSHAKES
 from extender.listeners import Door, certificate_context, opened, serve
 from extender.routes import Routes
+from extender.tls import server_context
 from gpushare.errors import SettingsError
 from tests.fakes.certificates import certificate
 from tests.unit.extender.scripted import Bench
@@ -382,3 +384,27 @@ async def test_open_reading_asks_nobody_and_still_decides_nothing(bench, free_po
     ):
         assert (await get(reading, f"{PREFIX}/inspect"))[0] == 200
         assert (await get(reading, f"{PREFIX}/filter"))[0] == 404
+
+
+async def test_whoever_leaves_handshakes_open_keeps_no_other_address_from_its_own(
+    bench, pki, free_port
+):
+    files = [str(pki / name) for name in ("server.crt", "server.key", "authority.crt")]
+    context = server_context(Tls(*files, ("kube-scheduler",)))
+    door = Door("test", "127.0.0.1", free_port(), 1000, 5.0, context)
+    async with (
+        opened(door, Routes(bench.cluster, bench.binder, list).app()),
+        AsyncExitStack() as stack,
+    ):
+        for _ in range(STRANGER_HANDSHAKES):
+            await stack.enter_async_context(guest(door.port))
+        async with guest(door.port) as one_more:
+            assert await one_more.is_shown_out() == ""
+        other = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+        async with (
+            aiohttp.ClientSession(connector=other) as session,
+            session.get(
+                f"https://127.0.0.1:{door.port}/healthz", ssl=trusting(pki, "kube-scheduler")
+            ) as answer,
+        ):
+            assert answer.status == 200
