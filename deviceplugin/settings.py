@@ -192,7 +192,7 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         help="measure what each pod really uses; needs the host's process IDs",
     )
     add("--http-host", default="0.0.0.0", help="where to serve health and metrics")  # noqa: S104
-    add("--http-port", default="32767", help="port of /healthz, /readyz, /metrics and /version")
+    add("--http-port", default="29767", help="port of /healthz, /readyz, /metrics and /version")
     add("--log-level", default="info", choices=logs.LEVELS, help="least level to log")
     add(
         "--clean",

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gpushare.contract import EXTENDER_PORT
+from gpushare.contract import EXTENDER_PORT, FORMER_EXTENDER_PORT
 from gpushare.errors import SettingsError
 from gpushare.flags import parse_unit
 
@@ -172,13 +172,26 @@ class ReadingListener(_Section, frozen=True):
 
 
 class Listen(_Section, frozen=True):
-    """``deciding`` is in the clear, so loopback alone; ``deciding_tls`` and ``reading`` are not."""
+    """``deciding`` is in the clear, so loopback alone; ``deciding_tls`` and ``reading`` are not.
+
+    ``former_port`` is served too while ``deciding`` has its default port: kube-schedulers are
+    configured after the extender is upgraded. 0 is none.
+    """
 
     deciding: Address = Address("127.0.0.1", EXTENDER_PORT)
     deciding_tls: DecidingTls | None = None
     reading: ReadingListener | None = None
+    former_port: int = FORMER_EXTENDER_PORT
+
+    @property
+    def former(self) -> Address | None:
+        """Where kube-schedulers with the former port are answered; None where they are not."""
+        if not self.former_port or self.deciding.port != EXTENDER_PORT:
+            return None
+        return Address(self.deciding.host, self.former_port)
 
     def problems(self) -> Iterator[Problem]:
+        yield from _within("formerPort", self.former_port, 0, MAX_PORT)
         if not is_loopback(self.deciding.host):
             text = (
                 f"{self.deciding.host} is not loopback, and whoever reaches the deciding verbs in "
@@ -187,6 +200,10 @@ class Listen(_Section, frozen=True):
             )
             yield "deciding.host", text
         taken = {self.deciding.port: "listen.deciding"}
+        if self.former is not None and self.former.port in taken:
+            yield "formerPort", f"{self.former.port} is the port of listen.deciding"
+        elif self.former is not None:
+            taken[self.former.port] = "listen.formerPort"
         for place, each in (("decidingTls", self.deciding_tls), ("reading", self.reading)):
             if each is not None and each.port in taken:
                 yield f"{place}.port", f"{each.port} is the port of {taken[each.port]}"
@@ -266,7 +283,8 @@ class Configuration(_Section, frozen=True):
         yield from _within("evictAfterSeconds", self.evict_after_seconds, 0, MAX_EVICT_SECONDS)
         election = self.leader_election
         if election is not None and election.address is not None:
-            listeners = (self.listen.deciding, self.listen.deciding_tls, self.listen.reading)
+            own = self.listen
+            listeners = (own.deciding, own.former, own.deciding_tls, own.reading)
             if election.address.port in {each.port for each in listeners if each is not None}:
                 text = f"{election.address.port} is the port of another listener"
                 yield "leaderElection.address.port", text

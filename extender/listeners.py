@@ -5,7 +5,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aiohttp import web
@@ -65,6 +65,12 @@ async def serve(
         first = listen.deciding
         door = Door("deciding", first.host, first.port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
         await stack.enter_async_context(opened(door, routes.app(addressed, *gates)))
+        if (former := listen.former) is not None:
+            door = replace(door, name="former", port=former.port)
+            try:
+                await stack.enter_async_context(opened(door, routes.app(addressed, *gates)))
+            except SettingsError as err:  # none of ours may ever have been asked there
+                log.warning("former port not served", extra={"why": str(err)})
         if (second := listen.deciding_tls) is not None:
             door = Door(
                 "decidingTls", second.host, second.port, DECIDING_CONNECTIONS,

@@ -93,4 +93,9 @@ CDI_PROBE_KIND: Final = "gpushare.aliyun.com/probe"  # asked for by nobody
 
 # The ecosystem's URL prefix of the extender, and where it listens beside kube-scheduler.
 EXTENDER_PREFIX: Final = "/gpushare-scheduler"
-EXTENDER_PORT: Final = 32766
+EXTENDER_PORT: Final = 29766
+# The ecosystem's port, which kube-schedulers may still be configured with. It is a NodePort, so a
+# Service may take its calls.
+FORMER_EXTENDER_PORT: Final = 32766
+# Kubernetes' default of --service-node-port-range.
+NODE_PORTS: Final = range(30000, 32768)

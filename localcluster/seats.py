@@ -25,8 +25,8 @@ from localcluster.pki import Authority
 from localcluster.run import run
 
 MOST_SEATS: Final = 9
-PORT: Final = 32766
-REPLICA_PORT: Final = 32767
+PORT: Final = 29766
+REPLICA_PORT: Final = 29767
 REPLICA_NAME: Final = "gpushare-extender"
 NAMESPACE: Final = "gpushare-system"
 _ROOT: Final = Path(__file__).parents[1]

@@ -67,6 +67,29 @@ class QuotaList(msgspec.Struct):
     items: list[Quota] | None = None
 
 
+class _ServicePort(msgspec.Struct, rename="camel"):
+    node_port: int | None = None
+
+
+class _ServiceSpec(msgspec.Struct, rename="camel"):
+    ports: list[_ServicePort] | None = None
+    health_check_node_port: int | None = None
+
+
+class Service(msgspec.Struct):
+    metadata: Meta
+    spec: _ServiceSpec
+
+    @property
+    def node_ports(self) -> frozenset[int]:
+        listed = [each.node_port for each in self.spec.ports or ()]
+        return frozenset(port for port in (*listed, self.spec.health_check_node_port) if port)
+
+
+class ServiceList(msgspec.Struct):
+    items: list[Service] | None = None
+
+
 class _PodSpec(msgspec.Struct, rename="camel"):
     runtime_class_name: str | None = None
 

@@ -130,6 +130,14 @@ class Api:
         path = "/apis/node.k8s.io/v1/runtimeclasses"
         return (await self._get(path, right, answers.NamedList)).names
 
+    async def node_ports(self) -> dict[str, frozenset[int]]:
+        found = await self._get("/api/v1/services", Right("list", "services"), answers.ServiceList)
+        return {
+            f"{each.metadata.namespace}/{each.metadata.name}": each.node_ports
+            for each in found.items or ()
+            if each.node_ports
+        }
+
     async def plugin_runtime(self) -> str:
         right = Right("get", "daemonsets.apps", self._system)
         path = f"/apis/apps/v1/namespaces/{self._system}/daemonsets/{PLUGIN}"

@@ -124,7 +124,8 @@ class Facts:
     """Everything that the checks look at. ``system`` is the namespace that gpushare runs in.
 
     Programs are by their pod's name, certificates by their Secret's, schedulers by what they are
-    called to people. ``memory_unit`` is None where no extender has a configuration file.
+    called to people, NodePorts by the Service's namespace and name. ``memory_unit`` is None where
+    no extender has a configuration file.
     """
 
     version: str
@@ -145,6 +146,7 @@ class Facts:
     quotas: tuple[Quota, ...] | Unknown = ()
     runtime_classes: frozenset[str] | Unknown = frozenset()
     plugin_runtime: str | Unknown = ""
+    node_ports: Mapping[str, frozenset[int]] | Unknown = field(default_factory=dict)
 
     def pods_of(self, *programs: str) -> list[SeenPod]:
         """Our own pods that run, or are to run, one of ``programs``; not those that are ending."""

@@ -52,6 +52,7 @@ async def gather(
         quotas = start(known(api.quotas()))
         runtimes = start(known(api.runtime_classes()))
         runtime = start(known(api.plugin_runtime()))
+        node_ports = start(known(api.node_ports()))
     return replace(
         bare,
         server=server.result(),
@@ -67,6 +68,7 @@ async def gather(
         quotas=quotas.result(),
         runtime_classes=runtimes.result(),
         plugin_runtime=runtime.result(),
+        node_ports=node_ports.result(),
     )
 
 

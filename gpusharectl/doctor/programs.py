@@ -33,7 +33,7 @@ from gpusharectl.plugins import before_reasons, plugin_page
 from gpusharectl.rights import Right, named
 from gpusharectl.samples import Samples
 
-REPLICA_PORT: Final = 32767
+REPLICA_PORT: Final = 29767
 SCHEDULER_PORT: Final = 10259
 SYSTEM: Final = "kube-system"
 

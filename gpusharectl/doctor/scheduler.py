@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gpushare.contract import EXTENDER_PREFIX, RESOURCE_COUNT, RESOURCE_MEMORY
+from gpushare.contract import (
+    EXTENDER_PORT,
+    EXTENDER_PREFIX,
+    NODE_PORTS,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
 from gpushare.errors import RequestError
 from gpushare.records import amounts_of, asks_for_share
 from gpusharectl.doctor.facts import (
@@ -57,6 +63,20 @@ NOT_BESIDE = problem(
     "ExtenderNotBeside",
     "it asks an extender on its own loopback, and none is ready there",
     f"kubectl -n {{namespace}} get pods -o wide {EXTENDERS}; one must be Ready on the node",
+)
+NODE_PORT = warning(
+    "ExtenderPortIsNodePort",
+    "a Service whose NodePort that is takes kube-scheduler's calls: its pods see whole pods, and "
+    "can answer where pods are bound",
+    f"give it the urlPrefix http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX} and restart it: "
+    f"{_PRINT}",
+)
+NODE_PORT_TAKEN = problem(
+    "ExtenderPortTaken",
+    "where kube-proxy serves NodePorts on loopback, kube-scheduler asks the Service's pods instead "
+    "of the extender",
+    f"find out whose it is, delete it or give it another NodePort, then give kube-scheduler the "
+    f"urlPrefix http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}: {_PRINT}",
 )
 NEVER_ASKED = warning(
     "ExtenderNeverAsked",
@@ -255,6 +275,41 @@ def _extender_is_beside(facts: Facts) -> Iterator[Finding]:
             yield NOT_BESIDE.of(name, f"{url} on node {each.node}", namespace=facts.system)
 
 
+def _port_is_no_node_port(facts: Facts) -> Iterator[Finding]:
+    yield from _not_known(facts, "whether a Service can take its calls")
+    services: Mapping[str, frozenset[int]] = {}
+    asked = {
+        name: port
+        for name, each in _known(facts).items()
+        if (port := _loopback_port(ours(each.configuration))) in NODE_PORTS
+    }
+    if isinstance(facts.node_ports, Unknown):
+        if asked:
+            yield unchecked("the NodePorts of Services", facts.node_ports)
+    else:
+        services = facts.node_ports
+    for name, port in asked.items():
+        takers = [service for service, ports in services.items() if port in ports]
+        for service in takers:
+            found = f"the Service has the NodePort {port}, where {name} asks the extender"
+            yield NODE_PORT_TAKEN.of(service, found)
+        if not takers:
+            yield NODE_PORT.of(
+                name, f"it asks the extender at port {port}, which may be a NodePort"
+            )
+
+
+def _loopback_port(extender: Mapping[str, Any] | None) -> int | None:
+    if extender is None:
+        return None
+    try:
+        parts = urlsplit(str(extender.get("urlprefix")))
+        port = parts.port
+    except ValueError:
+        return None
+    return port if parts.hostname in _LOOPBACK else None
+
+
 def _pod_names(facts: Facts) -> set[str]:
     return {pod.metadata.name for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER)}
 
@@ -291,5 +346,6 @@ CHECKS: Final = (
     Check(_GROUP, "it is configured with the extender", _is_configured),
     Check(_GROUP, "with the settings that the extender is made for", _settings_are_ours),
     Check(_GROUP, "the extender that it asks is there", _extender_is_beside),
+    Check(_GROUP, "no Service can take the calls to the extender", _port_is_no_node_port),
     Check(_GROUP, "pods wait for one that asks the extender", _pods_wait_for_one),
 )

@@ -249,7 +249,7 @@ def test_the_live_page_is_opened_by_our_command_and_by_a_port_forward(
         assert cluster.kubectl("create", "token", "-n", "default", "reads").count(".") == 2
         assert shown_by([*PROGRAM, "page", "--port=0"], asks.env) == ["n1", "n2"]
     kubectl = [str(cluster.binaries / "kubectl"), f"--kubeconfig={cluster.kubeconfig}"]
-    forward = ["-n", NAMESPACE, "port-forward", f"daemonset/{EXTENDER}", ":32766"]
+    forward = ["-n", NAMESPACE, "port-forward", f"daemonset/{EXTENDER}", ":29766"]
     assert shown_by([*kubectl, *forward], dict(os.environ)) == ["n1", "n2"]
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 HALF, THREE_QUARTERS = 8138, 12207
 NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
-READING = 32768
+READING = 29768
 SIGN_IN = "return document.getElementById('sign-in').innerText"
 
 

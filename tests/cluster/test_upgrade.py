@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.gpushare import ROOT, SCHEDULER_CONFIG, Gpushare
+from localcluster.gpushare import EXTENDER, ROOT, SCHEDULER_CONFIG, Gpushare
 from localcluster.seats import Seats
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
@@ -19,6 +19,8 @@ pytestmark = pytest.mark.cluster
 PREVIOUS = "78b0a092d4657106e28f0b8968951c656333e0c5"
 PROGRAMS = ("deviceplugin", "extender", "gpushare", "protos")
 NODE = "n1"
+# Where this release's kube-scheduler asks; the one before stands elsewhere by default.
+LISTEN = {"deciding": {"host": EXTENDER[0], "port": EXTENDER[1]}}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def before(gpushare: Gpushare, previous: Path) -> Iterator[Gpushare]:
     """Both programs of the release before, the plugin on one node; this release's afterwards."""
     made = Gpushare(gpushare.cluster, source=previous)
-    made.restart_extender()
+    made.restart_extender(listen=LISTEN)
     made.restart_plugin(NODE, binding="auto")
     yield made
     gpushare.restart_extender()
@@ -66,7 +68,7 @@ def test_pods_are_placed_and_run_on_while_either_half_is_the_newer_one(
     run("extender-new")
     gpushare.restart_plugin(NODE, binding="auto")
     run("both-new")
-    before.restart_extender()
+    before.restart_extender(listen=LISTEN)
     run("plugin-new")
     before.restart_plugin(NODE, binding="auto")
     env_is_card_on_record(pods, *names)

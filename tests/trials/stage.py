@@ -161,7 +161,7 @@ class Stage:
 
     def metric(self, name: str) -> float:
         """The sum of all series of a metric of the extender."""
-        connection = http.client.HTTPConnection("127.0.0.1", 32766, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", 29766, timeout=10)
         try:
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()

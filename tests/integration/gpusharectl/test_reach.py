@@ -51,7 +51,7 @@ class Cluster:
         return web.json_response({"items": list(self.pods), "metadata": {}})
 
     async def _lease(self, _):
-        annotations = {"gpushare.aliyun.com/address": f"{self.leader}:32767"}
+        annotations = {"gpushare.aliyun.com/address": f"{self.leader}:29767"}
         return web.json_response({"metadata": {"annotations": annotations}})
 
     async def _forward(self, request):
@@ -62,7 +62,7 @@ class Cluster:
         await socket.prepare(request)
         self.forwarded.append((name, request.query["ports"], request.headers["Authorization"]))
         for channel in (0, 1):
-            await socket.send_bytes(bytes([channel]) + (32766).to_bytes(2, "little"))
+            await socket.send_bytes(bytes([channel]) + (29766).to_bytes(2, "little"))
         async for message in socket:
             if message.type is not WSMsgType.BINARY:
                 break
@@ -89,7 +89,7 @@ async def asked(cluster, tmp_path, page="/page"):
 async def test_the_extender_that_decides_is_asked_through_its_pod(tmp_path):
     cluster = Cluster(pod("a", "10.0.0.1"), pod("b", "10.0.0.2"), leader="10.0.0.2")
     assert await asked(cluster, tmp_path) == b"I am b"
-    assert cluster.forwarded[0] == ("b", "32766", "Bearer secret")
+    assert cluster.forwarded[0] == ("b", "29766", "Bearer secret")
     assert "gpushare-extender" in cluster.selector
     assert "gpushare-scheduler" in cluster.selector
 
@@ -110,7 +110,7 @@ async def test_one_that_is_not_ready_or_about_to_end_is_not_asked(tmp_path):
 
 async def test_where_one_does_not_answer_another_is_asked(tmp_path):
     cluster = Cluster(pod("a", "10.0.0.1"), pod("b", "10.0.0.2"), leader="10.0.0.1")
-    cluster.answers["a"] = b"dial tcp4 127.0.0.1:32766: connect: connection refused"
+    cluster.answers["a"] = b"dial tcp4 127.0.0.1:29766: connect: connection refused"
     assert await asked(cluster, tmp_path) == b"I am b"
     cluster.answers["b"] = b"the sandbox is gone"
     with pytest.raises(Unreachable, match=r"gpushare-system/a .*nothing listens"):
@@ -194,7 +194,7 @@ async def test_the_extenders_own_words_are_shown_where_it_refuses(reading, tmp_p
         await by_url("http://127.0.0.1:9", tmp_path, "/")
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:32766", "ftp://x", "https://", "http://[::1"])
+@pytest.mark.parametrize("url", ["127.0.0.1:29766", "ftp://x", "https://", "http://[::1"])
 async def test_an_address_that_is_none_is_refused(url, tmp_path):
     with pytest.raises(SettingsError, match="https://HOST:PORT"):
         await by_url(url, tmp_path, "/")

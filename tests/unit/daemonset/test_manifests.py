@@ -500,7 +500,7 @@ def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
 @pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
-    others = {"before-1.30", "network-policy", "process-memory", "signed-kubelet"}
+    others = {"before-1.30", "former-port", "network-policy", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root"}
     a_policy = {"scheduler-name"}  # which before-1.30 has no place for
     assert others | exclusive | a_policy == set(COMPONENTS)

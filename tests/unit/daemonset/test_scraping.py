@@ -122,5 +122,5 @@ def test_prometheus_is_led_to_both_programs_of_every_installation(
     of_plugin, of_extender = (scraped(promtool, job, installed, tmp_path) for job in form())
     hosts = (IPV4, f"[{IPV6}]")
     names = sorted(installed)
-    assert of_plugin == [[name, f"{host}:32767", "n1"] for name in names for host in hosts]
-    assert of_extender == [[name, f"{host}:32768", ""] for name in names for host in hosts]
+    assert of_plugin == [[name, f"{host}:29767", "n1"] for name in names for host in hosts]
+    assert of_extender == [[name, f"{host}:29768", ""] for name in names for host in hosts]

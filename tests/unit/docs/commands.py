@@ -5,7 +5,7 @@ from typing import Final
 
 # Run as they stand by test_commands_of_the_documents_that_only_read_work_as_they_stand.
 READS: Final = re.compile(
-    r"(?:kubectl (?:-n \S+ )?(?:get|describe|logs) |curl -s http://127\.0\.0\.1:32766/|"
+    r"(?:kubectl (?:-n \S+ )?(?:get|describe|logs) |curl -s http://127\.0\.0\.1:29766/|"
     r"(?:\.venv/bin/)?gpushare (?:inspect|explain|what-if|doctor)\b|"
     r"\.venv/bin/python -m localcluster (?:logs|kubectl) )(?!.*(?:--watch|--follow| > )).*"
 )
@@ -29,7 +29,7 @@ RUN_BY: Final = tuple(
             "test_the_account_for_prometheus_may_read_metrics_and_nothing_else",
         ),
         (
-            r"gpushare page|kubectl (-n \S+ port-forward \S+ 32766|create token -n NAMESPACE .*)",
+            r"gpushare page|kubectl (-n \S+ port-forward \S+ 29766|create token -n NAMESPACE .*)",
             "test_the_live_page_is_opened_by_our_command_and_by_a_port_forward",
         ),
         (r"kubectl label node .*gpushare=true", _CHART),

@@ -59,7 +59,7 @@ async def test_no_page_of_a_browser_binds_a_pod(client, bench):
     for headers in (
         {"Origin": "https://evil.example", "Content-Type": "text/plain"},
         {"Origin": "null", "Content-Type": "application/x-www-form-urlencoded"},
-        {"Origin": "http://127.0.0.1:32766", "Content-Type": "application/json"},
+        {"Origin": "http://127.0.0.1:29766", "Content-Type": "application/json"},
         {**CROSS, "Content-Type": "text/plain"},
         {
             "Sec-Fetch-Site": "cross-site",

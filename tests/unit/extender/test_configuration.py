@@ -43,7 +43,7 @@ def problems(text: str) -> list[str]:
 def test_an_empty_file_stands_where_existing_configurations_look_for_it():
     found = parse(b"")
     assert found == parse(b"{}") == Configuration()
-    assert (found.listen.deciding.host, found.listen.deciding.port) == ("127.0.0.1", 32766)
+    assert (found.listen.deciding.host, found.listen.deciding.port) == ("127.0.0.1", 29766)
     assert (found.unit_mib, found.listen.reading, found.leader_election) == (1024, None, None)
 
 
@@ -104,7 +104,7 @@ def test_all_that_is_wrong_is_said_at_once_with_line_and_place():
         ("listen: {deciding: {host: 127.0.0.1, port: true}}", "listen.deciding.port"),
         ("listen: {deciding: {host: 127.0.0.1}}", "listen.deciding.port"),
         ("listen: {deciding: {host: '', port: 1}}", "listen.deciding.host"),
-        ("listen: {reading: {access: open, port: 32766}}", "listen.reading.port"),
+        ("listen: {reading: {access: open, port: 29766}}", "listen.reading.port"),
         ("listen: {reading: {access: none}}", "listen.reading.access"),
         ("memoryUnit: GB", "memoryUnit"),
         ("memoryUnit: 1", "memoryUnit"),
@@ -151,7 +151,7 @@ def test_a_value_that_cannot_be_used_is_named_by_its_place(text, place):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "node-1", "128.0.0.1"])
 def test_deciding_in_the_clear_is_on_loopback_alone_and_what_to_do_instead_is_said(host):
-    (said,) = problems(f"listen: {{deciding: {{host: '{host}', port: 32766}}}}")
+    (said,) = problems(f"listen: {{deciding: {{host: '{host}', port: 29766}}}}")
     assert said.startswith("listen.deciding.host (line 1)")
     assert "write 127.0.0.1" in said
     assert "listen.decidingTls" in said
@@ -278,3 +278,15 @@ def test_with_whatever_lease_is_taken_a_binding_may_always_be_begun(lease, renew
     election = Election("me", Timing(made.lease_seconds, made.renew_seconds, made.retry_seconds))
     election.wrote(Record("me", "1", made.lease_seconds), 0.0, 0.0)
     assert election.ends_at >= 1.2 * made.retry_seconds + WRITE_SECONDS
+
+
+def test_the_former_port_is_served_beside_the_default_one_until_it_is_turned_off():
+    def former(text: str) -> int | None:
+        found = parse(text.encode()).listen.former
+        return found and found.port
+
+    assert former("memoryUnit: GiB") == 32766
+    assert former("listen: {formerPort: 0}") is None
+    assert former("listen: {deciding: {host: 127.0.0.1, port: 40000}}") is None
+    (said,) = problems("listen: {reading: {access: open, port: 32766}}")
+    assert "listen.formerPort" in said

@@ -1,6 +1,7 @@
 """Doors against bad guests: real sockets, and every way to keep one open or to fill it."""
 
 import asyncio
+import socket
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -408,3 +409,19 @@ async def test_whoever_leaves_handshakes_open_keeps_no_other_address_from_its_ow
             ) as answer,
         ):
             assert answer.status == 200
+
+
+async def test_who_asks_at_the_former_port_is_answered_and_one_that_is_taken_stops_nothing(
+    bench, free_port, monkeypatch, caplog
+):
+    port, former = free_port(), free_port()
+    monkeypatch.setattr("extender.configuration.EXTENDER_PORT", port)
+    listen = Listen(Address("127.0.0.1", port), former_port=former)
+    routes = Routes(bench.cluster, bench.binder, list)
+    async with serve(listen, routes, Authorizer(None, bench.time)):
+        for each in (listen.deciding, listen.former):
+            assert (await get(each, f"{PREFIX}/inspect"))[0] == 200
+    with socket.create_server(("127.0.0.1", former)):
+        async with serve(listen, routes, Authorizer(None, bench.time)):
+            assert (await get(listen.deciding, f"{PREFIX}/inspect"))[0] == 200
+    assert "former port not served" in caplog.text

@@ -109,17 +109,17 @@ def test_kube_schedulers_kubeconfig_may_lie_elsewhere():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--url=http://10.0.0.5:32766",), "write https"),
+        (("--url=http://10.0.0.5:29766",), "write https"),
         (("--url=https://10.0.0.5:32769",), "add --authority and --certificate and --key"),
         (("--url=https://10.0.0.5:x", *TLS), "--url https://10.0.0.5:x:"),
         (("--url=https://10.0.0.5/other", *TLS), "answers at /gpushare-scheduler alone"),
         (("--url=https://a b", *TLS), "a b is no HOST:PORT"),
         (("--url=10.0.0.5:32769", *TLS), "write https://HOST:PORT"),
-        (("--url=http://127.0.0.1:32766", *TLS), "is no https address"),
+        (("--url=http://127.0.0.1:29766", *TLS), "is no https address"),
         (TLS, "only with --url"),
         (("--authority=ca: x",), "write a whole path"),
         (("--server-name=x",), "--server-name: only with --url"),
-        (("--url=http://127.0.0.1:32766", "--server-name=x"), "is no https address"),
+        (("--url=http://127.0.0.1:29766", "--server-name=x"), "is no https address"),
         (("--second-scheduler", "--beside"), "leave out --beside"),
         (("--second-scheduler", "--scheduler-kubeconfig=/x"), "leave out --scheduler-kubeconfig"),
         (("--kubeadm", "--scheduler-kubeconfig=/x"), "not in what --kubeadm prints"),
@@ -158,7 +158,7 @@ def test_merging_keeps_what_is_there_and_says_what_it_changed():
         "kept clientConnection.qps: 200 (1000 binds pods faster)",
         "added clientConnection.burst: 2000",
         "set percentageOfNodesToScore: 100",
-        "added extenders[1]: http://127.0.0.1:32766/gpushare-scheduler",
+        "added extenders[1]: http://127.0.0.1:29766/gpushare-scheduler",
         "comments are not kept",
     ]
 
@@ -172,7 +172,7 @@ def test_merging_twice_changes_nothing_more():
 
 def test_an_older_extender_at_the_same_address_gets_our_settings():
     older = {
-        "urlPrefix": "http://127.0.0.1:32766/gpushare-scheduler",
+        "urlPrefix": "http://127.0.0.1:29766/gpushare-scheduler",
         "filterVerb": "filter",
         "bindVerb": "bind",
         "enableHTTPS": False,

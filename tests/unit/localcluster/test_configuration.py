@@ -129,7 +129,7 @@ def test_a_node_gets_its_own_folders_and_leaves_the_hosts_settings(state: StateF
 
 def test_the_callers_scheduler_configuration_is_kept(state: StateFolder) -> None:
     given = state.path / "given.yaml"
-    extender = {"urlPrefix": "http://127.0.0.1:32766/x", "bindVerb": "bind"}
+    extender = {"urlPrefix": "http://127.0.0.1:29766/x", "bindVerb": "bind"}
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     document = {**kind, "clientConnection": {"qps": 77}, "extenders": [extender]}
     given.write_text(yaml.safe_dump(document))

@@ -99,6 +99,9 @@ def pair_of_leaders() -> Facts:
     return well(extenders={**well().extenders, **more})
 
 
+FORMER = "http://127.0.0.1:32766/gpushare-scheduler"
+
+
 def injected(name: str, injection: str, *classes: str) -> Node:
     """A node whose cards come into containers in this way."""
     found = replace(stock(16, 16), injection=injection, runtime_classes=frozenset(classes))
@@ -155,6 +158,11 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "SchedulerSettingWrong": lambda: well(schedulers={SCHEDULER: scheduler(ignorable=True)}),
     "SchedulerSettingOff": lambda: well(schedulers={SCHEDULER: scheduler(weight=150)}),
     "ExtenderNotBeside": lambda: well(schedulers={SCHEDULER: scheduler("cp9")}),
+    "ExtenderPortIsNodePort": lambda: well(schedulers={SCHEDULER: scheduler(urlprefix=FORMER)}),
+    "ExtenderPortTaken": lambda: well(
+        schedulers={SCHEDULER: scheduler(urlprefix=FORMER)},
+        node_ports={"team/web": frozenset({32766}), "team/api": frozenset({32767})},
+    ),
     "ExtenderNeverAsked": lambda: well(
         schedulers={}, extenders={EXTENDER: program("gpushare_extender_leader 1\n")}
     ),
@@ -213,6 +221,13 @@ def test_what_is_broken_is_found_and_nothing_else(name):
         assert each.found
         assert each.kind.why
         assert "{" not in each.cure
+
+
+def test_a_service_whose_node_port_nobody_asks_takes_no_calls():
+    assert look(well(node_ports={"team/web": frozenset({32766, 29766})})) == []
+    elsewhere = scheduler(urlprefix="https://10.0.0.5:32766/gpushare-scheduler")
+    names = {each.kind.name for each in look(well(schedulers={SCHEDULER: elsewhere}))}
+    assert "ExtenderPortIsNodePort" not in names
 
 
 UNKNOWN = Unknown("you lack the right to do that", lacks_right=True)
@@ -303,7 +318,7 @@ def test_a_setting_beside_the_extender_is_named_too(changes, about):
 
 
 def test_the_internal_form_of_a_configuration_is_read_as_the_public_one():
-    internal = {"Extenders": [{"URLPrefix": "http://127.0.0.1:32766/gpushare-scheduler"}]}
+    internal = {"Extenders": [{"URLPrefix": "http://127.0.0.1:29766/gpushare-scheduler"}]}
     assert plain(internal)["extenders"][0]["urlprefix"].endswith("/gpushare-scheduler")
 
 
