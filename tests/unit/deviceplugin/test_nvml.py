@@ -86,6 +86,7 @@ def unread(position: int, uuid: str, why: str, *, is_definite: bool) -> dict[str
         "why": why,
         "is_definite": is_definite,
         "is_silent": False,
+        "is_duplicate": False,
     }
 
 
