@@ -19,9 +19,11 @@ from extender.routes import Routes
 from gpushare.contract import (
     ANNOTATION_INVENTORY,
     CONDITION_CARD_USABLE,
+    ENV_VISIBLE_DEVICES,
     EXTENDER_PORT,
     EXTENDER_PREFIX,
     LABEL_NODE,
+    NO_CARD,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
@@ -520,6 +522,22 @@ def test_a_sample_asks_for_what_the_extender_reads(sample, units):
     pod = msgspec.json.decode(msgspec.json.encode(template), type=Pod)
     assert request_of(pod).units == units
     assert deployment["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+
+
+def test_the_sample_policy_gives_pods_what_filter_wants_of_them():
+    policy, binding = yaml.safe_load_all(
+        (ROOT / "daemonset/samples/runtime-class.yaml").read_text()
+    )
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    first, *others = (
+        each["applyConfiguration"]["expression"] for each in policy["spec"]["mutations"]
+    )
+    assert 'runtimeClassName: "nvidia"' in first
+    assert "nvidia" in CLASSES
+    for each, kind in zip(others, ("containers", "initContainers"), strict=True):
+        assert f"Object.spec{{{kind}:" in each
+        assert RESOURCE_MEMORY in each
+        assert f'name: "{ENV_VISIBLE_DEVICES}", value: "{NO_CARD}"' in each
 
 
 def test_the_image_gets_every_package_that_is_installed():
