@@ -14,6 +14,7 @@ from localcluster.cluster import Cluster
 from localcluster.errors import StateError
 from localcluster.gpushare import (
     CARD_MIB,
+    DEFAULT_RUNTIME,
     ROOT,
     SCHEDULER_CONFIG,
     Gpushare,
@@ -32,7 +33,7 @@ REPLICAS: Final = 3
 HALF, QUARTER = CARD_MIB // 2, CARD_MIB // 4
 THREE_QUARTERS: Final = HALF + QUARTER
 SHOWN: Final = {
-    "NVIDIA_VISIBLE_DEVICES": "the card, by UUID",
+    "GPUSHARE_CARD_UUID": "the card",
     "ALIYUN_COM_GPU_MEM_IDX": "its index in the node",
     "ALIYUN_COM_GPU_MEM_CONTAINER": "units that this container asked for",
     "ALIYUN_COM_GPU_MEM_POD": "units that its pod asked for",
@@ -175,7 +176,7 @@ def _one_of(*nodes: str) -> dict[str, object]:
 def play(cluster: Cluster) -> None:
     """Show all scenes on a cluster that has just come up."""
     gpushare = Gpushare(cluster)
-    gpushare.install()
+    gpushare.install(DEFAULT_RUNTIME)
     print("gpushare is on every node: a device plugin each, the extender beside kube-scheduler.\n")
     demo = Demo(cluster, gpushare, Workloads(cluster))
     for scene in (demo.filtering, demo.best_fit, demo.sharing, demo.too_large):

@@ -35,6 +35,8 @@ PLUGIN_PORT: Final = 29765
 CARD_MIB: Final = 16276
 LABELS: Final = {"gpushare": "true"}
 CONTROL_PLANE: Final = "cp"
+DEFAULT_RUNTIME: Final = "overlays/default-runtime"
+"""The manifests for nodes whose default runtime is NVIDIA's, as ``gpu_node`` describes them."""
 
 _POLICY_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 POLICIES: Final = ("gpushare-decisions", "gpushare-bindings", "gpushare-inventory")
@@ -82,16 +84,17 @@ class Gpushare:
     cluster: Cluster
     source: Path = ROOT
 
-    def install(self, *, early: Collection[str] = ()) -> None:
+    def install(self, manifests: str = "base", *, early: Collection[str] = ()) -> None:
         """Run both programs with their rights; return once every card can be asked for.
 
-        The plugin runs on the nodes with the label, as the DaemonSet says. Run by hand, those in
-        ``early`` must bind early; the others choose for themselves.
+        ``manifests`` is the folder of ``daemonset/`` that is applied where there is a control-plane
+        node. The plugin runs on the nodes with the label, as the DaemonSet says. Run by hand, those
+        in ``early`` must bind early; the others choose for themselves.
         """
         if self.cluster.control_plane:
             shipped = Shipped(self.cluster)
             shipped.make_certificates()
-            shipped.apply()
+            shipped.apply(manifests)
             self.wait_ready()
             return
         self.cluster.kubectl("apply", "-k", str(ACCESS))

@@ -50,7 +50,7 @@ def cluster() -> Iterator[Cluster]:
     ours.
     """
     nodes = [gpu_node(name, 2) for name in ("n1", "n2", "n3")] + [gpu_node("n4", 4, cdi=False)]
-    nodes.append(NodeSpec(WHOLE))
+    nodes.append(NodeSpec(WHOLE, cards=gpu_node(WHOLE, 2).cards))
     with with_extender_on_host(nodes, name=TESTS) as made:
         Gpushare(made).install()
         yield made

@@ -71,6 +71,7 @@ def test_each_kind_of_pod_runs_on_its_own_kind_of_node(
     pods.run(*mixed[::2], *mixed[1::2], seconds=60)
     given = [pods.environment(name)["NVIDIA_VISIBLE_DEVICES"] for name in wholes]
     assert sorted(given) == CARDS
+    assert [pods.cards(name) for name in wholes] == [[card] for card in given]
     assert {pods.get(name)["spec"]["nodeName"] for name in wholes} == {WHOLE}
     assert WHOLE not in {pods.get(name)["spec"]["nodeName"] for name in shares}
     env_is_card_on_record(pods, *shares)

@@ -6,6 +6,7 @@ from localcluster.workloads import container, pod
 
 REFUSED = "trial.local/refused"
 GATE = "trial/one-by-one"
+_WITHOUT_CARD = {"NVIDIA_VISIBLE_DEVICES": "void"}
 _BRIEF = {"WORKLOAD_RUN_SECONDS": "0.3"}
 
 
@@ -24,7 +25,7 @@ def several(
     """
     containers = [container("a", units), container("b", 2 * units)]
     if cards > 1:
-        containers.insert(1, container("none", None))
+        containers.insert(1, container("none", None, _WITHOUT_CARD))
     stays = container("stays", units) | {"restartPolicy": "Always"}
     return pod(
         name,
@@ -38,7 +39,7 @@ def several(
 
 def midway(name: str, units: int, *, node: str = "") -> dict[str, Any]:
     """Get devices for one container and be rejected for the other's."""
-    refused = container("refused", None) | {"resources": {"limits": {REFUSED: "1"}}}
+    refused = container("refused", None, _WITHOUT_CARD) | {"resources": {"limits": {REFUSED: "1"}}}
     return pod(name, node=node, containers=[container("main", units), refused], **_quick({}))
 
 

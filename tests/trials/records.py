@@ -10,8 +10,8 @@ from typing import Any, Self
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
     ANNOTATION_CARDS,
+    ENV_CARD_UUID,
     ENV_CONTAINER_UNITS,
-    ENV_VISIBLE_DEVICES,
     RESOURCE_MEMORY,
 )
 from gpushare.quantity import parse_units
@@ -21,7 +21,7 @@ from localcluster.printed import read_log
 from tests.cluster.history import Change, History
 
 _LOOK_SECONDS = 0.25
-_KEPT = (ENV_VISIBLE_DEVICES, ENV_CONTAINER_UNITS)
+_KEPT = (ENV_CARD_UUID, ENV_CONTAINER_UNITS)
 
 
 @dataclass
