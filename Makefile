@@ -31,9 +31,10 @@ down: setup  ## take it down again, and what a demo or test run may have left
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest -n 2
 
-trials: setup  ## whose card each container got, faults of the API server, replicas that go, 20 minutes (root, Linux)
+trials: setup  ## whose card each container got, node setups, faults of the API server, replicas that go, 28 minutes (root, Linux)
 	$(RUN) python -m tests.simulation
 	$(RUN) python -m tests.trials
+	$(RUN) python -m tests.trials.nodes
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials.replicas
 
@@ -58,8 +59,9 @@ bench-all: setup  ## the same with pods bound a second on up to 5,000 nodes, 30 
 pictures: setup  ## paint the docs' pictures of the live page anew (root, Linux)
 	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or appear" tests/integration/extender/test_page.py tests/cluster/test_page.py
 
-hardware: setup  ## what the real driver of this machine shows (docs/hardware.md)
+hardware: setup  ## what the real driver of this machine shows, and whose card containers get on it (docs/hardware.md)
 	$(RUN) python -m bench.hardware
+	$(RUN) python -m tests.trials.hardware
 
 # The first that works, for a docker without its daemon is none. BUILDER= (or DOCKER=) names another,
 # BUILD_FLAGS= has more words for it; docs/image.md.

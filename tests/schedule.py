@@ -9,7 +9,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-_OWN: Final = re.compile(r"\bCluster\.up\(|\btests\.cluster\.bringup\b")
+_OWN: Final = re.compile(r"\bCluster\.up\(|\btests\.cluster\.bringup\b|\bmatrix_cluster\(")
 
 
 class ByCluster(LoadScopeScheduling):
