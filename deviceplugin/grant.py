@@ -78,13 +78,16 @@ def has_decision(pod: Pod) -> bool:
 
 
 def check_own_variable(request: Request, pod: Pod) -> None:
-    """Refused if a container sets NVIDIA_VISIBLE_DEVICES: without CDI that wins over the plugin."""
+    """Refused if a container sets NVIDIA_VISIBLE_DEVICES.
+
+    That wins over the plugin without CDI, and on CRI-O always.
+    """
     names = [container.name for container in request.containers if container.sets_cards]
     if names:
         raise Refused(
             f"pod {pod.key}: container {', '.join(names)} sets {ENV_VISIBLE_DEVICES} itself, which "
-            f"wins over the card decided on where early binding runs: take the variable out of the "
-            f"pod, or have CDI on in the node's runtime",
+            f"wins over the card decided on where early binding runs, and on CRI-O: take the "
+            f"variable out of the pod, or run it where containerd has CDI on",
             pod=pod,
             reason=Reason.SETS_CARDS,
         )

@@ -14,7 +14,7 @@ from deviceplugin import metrics
 from deviceplugin.binding import Binding
 from deviceplugin.cdi import Edits
 from deviceplugin.errors import Reason, Refused
-from deviceplugin.grant import INJECTIONS, Grant, Injection
+from deviceplugin.grant import INJECTIONS, Grant, Injection, check_own_variable
 from deviceplugin.node_cards import NodeCards
 from deviceplugin.nvidia_cdi import NvidiaSpecs
 from gpushare.cards import Card, Inventory
@@ -110,6 +110,8 @@ class Injections:
                 f"NVIDIA's runtime, and so no card: set --binding=early or --inject=cdi"
                 f"{f'; {why}' if why else ''}"
             )
+        if self._binding.needs_edits and grant.request.runtime_class in self._runtime_classes:
+            check_own_variable(grant.request, grant.pod)
         self._check(grant, injection if is_late else by_runtime, has_run=was_let_start, why=why)
         return injection, edits
 

@@ -13,6 +13,7 @@ from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
 from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.test_binding_change import setting_its_card
 from tests.integration.deviceplugin.test_late_binding import environment
 
 pytestmark = pytest.mark.integration
@@ -215,3 +216,21 @@ async def test_on_cri_o_a_share_is_nothing_without_nvidias_edits(start, kubelet,
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
     await kubelet.pre_start(wanted, "app-0")
     assert visible(plugin, kubelet, wanted) == ("void", SECOND)
+
+
+async def test_on_cri_o_no_variable_of_the_pods_own_reaches_nvidias_runtime(
+    start, kubelet, folder
+) -> None:
+    (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
+    classes = frozenset({"nvidia"})
+    plugin = await start(inject="auto", nvidia=NvidiaSpecs([folder]), runtime_classes=classes)
+    info = NodeSystemInfo("cri-o://1.34.0", "v1.34.4")
+    plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
+    named = setting_its_card(pod("a", 8, cards=(SECOND,), runtime_class="nvidia"))
+    await kubelet.admit(named)
+    with pytest.raises(grpc.aio.AioRpcError, match="sets NVIDIA_VISIBLE_DEVICES itself"):
+        await kubelet.pre_start(named, "app-0")
+    by_runc = setting_its_card(pod("b", 8, cards=(FIRST,)))
+    await kubelet.admit(by_runc)
+    await kubelet.pre_start(by_runc, "app-0")
+    assert visible(plugin, kubelet, by_runc) == ("void", FIRST)
