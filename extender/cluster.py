@@ -259,12 +259,13 @@ class Cluster:
         if before is not None and _same_cards(before, node):
             return
         found, wrong, why = verdict.cards_of(node, self.unit_mib)
-        if why is None:
-            self._open(node.name)
-        else:
-            if self.unreadable.get(node.name) != wrong:
-                self.notices.unreadable(node, wrong, why)
-            self.unreadable[node.name], self.closed[node.name] = wrong, why
+        if why is not None and wrong and self.unreadable.get(node.name) != wrong:
+            self.notices.unreadable(node, wrong, why)
+        self._open(node.name)
+        if why is not None:
+            self.closed[node.name] = why
+        if wrong:
+            self.unreadable[node.name] = wrong
         self.ledger.set_inventory(node.name, found)
         self.over.changed(node.name)
         self._recount(node.name)

@@ -46,6 +46,7 @@ class Inventory:
     ``injection`` and ``runtime_classes``: what opens cards to containers, and the RuntimeClasses
     under which NVIDIA's runtime runs them, an empty name for pods that name none. Older plugins
     state neither.
+    ``is_leaving``: the plugin is about to end with no other to take over, so nothing new may come.
     """
 
     unit_mib: int
@@ -55,6 +56,7 @@ class Inventory:
     is_legacy: bool = False
     injection: str = ""
     runtime_classes: frozenset[str] = frozenset()
+    is_leaving: bool = False
 
     def by_uuid(self, uuid: str) -> Card | None:
         return next((card for card in self.cards if card.uuid == uuid), None)

@@ -41,6 +41,7 @@ class _Inventory(msgspec.Struct, omit_defaults=True):
     cards: list[_Card]
     injection: str = ""
     runtime_classes: list[str] = msgspec.field(name="runtimeClasses", default_factory=list)
+    leaving: bool = False
 
 
 def encode(inventory: Inventory) -> str:
@@ -66,6 +67,7 @@ def encode(inventory: Inventory) -> str:
             ],
             injection=inventory.injection,
             runtime_classes=sorted(inventory.runtime_classes),
+            leaving=inventory.is_leaving,
         )
     ).decode()
 
@@ -109,6 +111,7 @@ def decode(text: str) -> Inventory:
         binding=wire.binding,
         injection=wire.injection,
         runtime_classes=frozenset(wire.runtime_classes),
+        is_leaving=wire.leaving,
     )
 
 

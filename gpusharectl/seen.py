@@ -38,7 +38,9 @@ class Seen:
         for node in self._nodes.values():
             found, wrong, why = cards_of(node, self.unit_mib)
             if why is not None:
-                self.unreadable[node.name], self._closed[node.name] = wrong, why
+                self._closed[node.name] = why
+            if wrong:
+                self.unreadable[node.name] = wrong
             if found is not None:
                 self.ledger.set_inventory(node.name, found)
         for pod in pods:

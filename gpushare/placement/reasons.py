@@ -53,6 +53,9 @@ CORDONED: Final = Reason("GPUs that would be large enough are cordoned", is_fina
 UNREADABLE_CORDON: Final = Reason(
     "node's annotation gpushare.aliyun.com/cordoned-cards cannot be read", is_final=True
 )
+LEAVING: Final = Reason(
+    "node's device plugin has ended or is about to; the next one takes pods again", is_final=True
+)
 UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy", is_final=True)
 # Time alone cures it, and no event tells kube-scheduler of that: extender/filter.py.
 COOLING: Final = Reason(

@@ -16,6 +16,7 @@ from gpushare.placement import cards
 from gpushare.placement.cards import NOTHING, Room
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import (
+    LEAVING,
     NO_CARDS,
     NO_ROOM,
     UNREADABLE,
@@ -94,7 +95,8 @@ def cards_of(node: Node, unit_mib: int) -> tuple[Inventory | None, str, Reason |
         found = inventory.of_node(node, unit_mib)
     except RecordError as err:
         return None, str(err), UNREADABLE
+    leaving = LEAVING if found is not None and found.is_leaving else None
     try:
-        return found and inventory.with_cordons(found, node), "", None
+        return found and inventory.with_cordons(found, node), "", leaving
     except RecordError as err:
         return found, str(err), UNREADABLE_CORDON

@@ -1,13 +1,14 @@
 """What the watch says becomes the ledger, whatever the order; what is odd is told, not believed."""
 
 from collections import Counter
+from dataclasses import replace
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster import Cluster
-from gpushare import records
+from gpushare import inventory, records
 from gpushare.changes import Changes
 from gpushare.contract import (
     ANNOTATION_ASSUME_TIME,
@@ -195,6 +196,24 @@ def test_a_cordon_that_cannot_be_read_closes_the_node_and_moves_no_pod():
     assert [reason for reason, _ in told] == ["GpushareCordonUnreadable"]
     made.node_deleted(node("n", 1))
     assert made.why_not("n", wanted, pod("x")) is reasons.NO_CARDS
+
+
+def test_a_node_whose_plugin_leaves_takes_no_pod_until_the_next_one_serves():
+    made, told = cluster()
+    made.node_changed(node("n", 16, 16))
+    made.pod_changed(bound("a", 8, "GPU-0"))
+    wanted = records.request_of(pod(units=1))
+    for is_leaving, reason in ((True, reasons.LEAVING), (False, None)):
+        stated = node("n", 16, 16)
+        found = replace(
+            inventory.decode(stated.annotations[ANNOTATION_INVENTORY]), is_leaving=is_leaving
+        )
+        stated.annotations[ANNOTATION_INVENTORY] = inventory.encode(found)
+        made.node_changed(stated)
+        assert made.why_not("n", wanted, pod("x")) is reason
+        assert used(made) == [8, 0]
+        assert made.unreadable == {}
+    assert told == []
 
 
 def test_a_changed_decision_is_reported_once_and_not_believed():

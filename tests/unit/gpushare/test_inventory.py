@@ -24,10 +24,14 @@ CARDS = st.builds(
 )
 
 
-@given(st.lists(CARDS, unique_by=(lambda c: c.index, lambda c: c.uuid)), st.integers(1, 4096))
-def test_an_inventory_is_read_back_as_it_was_written(cards, unit_mib):
+@given(
+    st.lists(CARDS, unique_by=(lambda c: c.index, lambda c: c.uuid)),
+    st.integers(1, 4096),
+    st.booleans(),
+)
+def test_an_inventory_is_read_back_as_it_was_written(cards, unit_mib, is_leaving):
     cards = tuple(sorted(cards, key=lambda card: card.index))
-    written = Inventory(unit_mib, cards, plugin="0.1.0", binding="late")
+    written = Inventory(unit_mib, cards, plugin="0.1.0", binding="late", is_leaving=is_leaving)
     assert inventory.decode(inventory.encode(written)) == written
 
 
