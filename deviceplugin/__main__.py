@@ -1,30 +1,41 @@
 """The command ``gpushare-deviceplugin``."""
 
+import gc
 import sys
+from functools import partial
 
+from gpushare.errors import SettingsError
 from gpushare.lifetime import run
 
 try:
     from deviceplugin import app, settings
     from deviceplugin.clean import clean
     from deviceplugin.nvml import Nvml, NvmlProcesses
+    from deviceplugin.supervisor import supervise
     from gpushare.telemetry import logs
 except ModuleNotFoundError as err:  # installed for the command line alone
     sys.exit(
         f"gpushare-deviceplugin: {err.name} is not there: pip install '.[deviceplugin]' brings it"
     )
 
+NAME = "gpushare-deviceplugin"
+
 
 def main() -> int:
-    async def program() -> None:
+    try:
         found = settings.read(sys.argv[1:])
         logs.configure(found.log_level)
-        if found.cleans:
-            await clean(found)
-            return
-        await app.run(found, Nvml(), NvmlProcesses())
+    except SettingsError as err:
+        sys.stderr.write(f"{NAME}: {err}\n")
+        return 2
+    if found.cleans:
+        return run(partial(clean, found), NAME)
 
-    return run(program, "gpushare-deviceplugin")
+    def work(before: int) -> int:
+        return run(partial(app.run, found, Nvml(), NvmlProcesses(), before=before), NAME)
+
+    gc.freeze()  # what was imported stays shared between the processes
+    return supervise(work)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,25 @@
 """Builds the device plugin out of its parts and runs it until it is told to stop."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 from aiohttp import web
 
+from deviceplugin import metrics
 from deviceplugin.allocation import Allocations
 from deviceplugin.binding import Binding
 from deviceplugin.card_metrics import CARD_DETAIL
 from deviceplugin.cdi import Specs
 from deviceplugin.cdi_probe import probe
 from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.departure import Departure
 from deviceplugin.driver import Backend, ProcessSource
 from deviceplugin.driver_watch import DriverWatch
+from deviceplugin.handover import Predecessor, Standby, Successors
 from deviceplugin.inheritance import Inheritance
 from deviceplugin.injection import Injections
 from deviceplugin.instance_lock import InstanceLock
@@ -33,21 +37,27 @@ from deviceplugin.self_check import SelfCheck
 from deviceplugin.server import Endpoint, Service
 from deviceplugin.settings import Settings
 from deviceplugin.start import Starts
-from deviceplugin.startup_taint import StartupTaint
 from deviceplugin.state import StateFile
+from deviceplugin.supervisor import ask_for_another
 from deviceplugin.trouble_report import TroubleReport
 from deviceplugin.unit_hold import UnitHold
 from deviceplugin.usage_watch import UsageWatch
 from gpushare.clock import SystemClock
 from gpushare.contract import RESOURCES_BEGIN
+from gpushare.errors import RestartNeeded, SettingsError
 from gpushare.kube import client
 from gpushare.kube.informer import Informer
-from gpushare.lifetime import run_until_stopped
+from gpushare.lifetime import asked_to_stop, restart_by_itself
 from gpushare.objects import Node, Pod
 from gpushare.telemetry import health
 
+log = logging.getLogger(__name__)
+
 CHECKPOINT = "kubelet_internal_checkpoint"
 PAGE_SECONDS = 0.2  # for a page at the end: the node has no units until the next plugin starts
+_PORT_SECONDS = 0.1  # between two attempts to get the port of the process before
+
+Part = Callable[[], Coroutine[Any, Any, None]]
 
 
 class _NodeHalf:
@@ -164,14 +174,23 @@ class _NodeHalf:
 
         self.why_not_ready = why_not_ready
         self._checks = checks
-        self._parts: list[Callable[[], Coroutine[Any, Any, None]]] = [
+        self._endpoint = endpoint
+        self._departure = Departure(
+            registrar=registrar,
+            service=service,
+            report=node_report,
+            pods=watch,
+            checkpoint=checkpoint,
+            clock=clock,
+        )
+        # What two plugins must not do at the same time, and the rest.
+        self._exclusive: list[Part] = [registrar.run, node_report.run]
+        self._parts: list[Part] = [
             Inheritance(cards, watch, checkpoint).run,
-            registrar.run,
             driver.run,
             UnitHold(cards, watch, checkpoint).run,
             binding.run,
             partial(injections.run, cards),
-            node_report.run,
             reports.run,
             troubles.run,
             outage.run,
@@ -179,9 +198,6 @@ class _NodeHalf:
             Informer(kube, own_pods, Pod, watch, naming=RESOURCES_BEGIN).run,
             Informer(kube, own_node, Node, node_report).run,
         ]
-        if settings.removes_startup_taint:
-            taint = StartupTaint(kube, lambda: node_report.node, why_not_ready)
-            self._parts.append(taint.run)
         if settings.reads_process_memory:
             usage = UsageWatch(source=processes, cards=cards, pods=watch, kube=kube, clock=clock)
             self._parts.append(usage.run)
@@ -189,30 +205,94 @@ class _NodeHalf:
     def remarks(self) -> list[str]:
         return self._checks.remarks
 
-    async def run(self) -> None:
-        """Until cancelled, or until a part fails."""
-        async with asyncio.TaskGroup() as tasks:
-            for part in self._parts:
-                tasks.create_task(part())
+    async def run(
+        self,
+        predecessor: Predecessor | None,
+        successors: Successors,
+        *,
+        stopped: asyncio.Event,
+        handed_over: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Take over; leave in order once ``stopped`` is set or a part fails, whose error is raised.
+
+        ``handed_over`` is awaited if another plugin has taken over.
+        """
+        exclusive = [asyncio.create_task(part()) for part in self._exclusive]
+        tasks = [*exclusive, *(asyncio.create_task(part()) for part in self._parts)]
+        tasks.append(asyncio.create_task(self._departure.arrive(predecessor)))
+        try:
+            async with successors.listening():
+                error = await _first_error(tasks, stopped)
+                is_one_coming = error is not None and not isinstance(error, RestartNeeded)
+                if is_one_coming:
+                    log.error("a part has failed, leaving", exc_info=error)
+                    ask_for_another()
+                await _cancel(exclusive)
+                await self._departure.leave(
+                    successors, is_one_coming=is_one_coming, handed_over=handed_over
+                )
+        finally:
+            await _cancel(tasks)
+            await self._endpoint.close()
+        if error is not None:
+            raise error
 
 
-async def run(settings: Settings, backend: Backend, processes: ProcessSource) -> None:
+class _Pages:
+    """The pages of ``add_pages``; a process of the same container may still have their port."""
+
+    def __init__(self, settings: Settings, add_pages: Callable[[web.Application], None]) -> None:
+        self._settings = settings
+        self._add_pages = add_pages
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> None:
+        """Serve from now on; SettingsError if the address cannot be used."""
+        app = web.Application()
+        self._add_pages(app)
+        host, port = self._settings.http_host, self._settings.http_port
+        serving = health.serve(app, host, port, stop_seconds=PAGE_SECONDS)
+        await self._stack.enter_async_context(serving)
+
+    async def open_when_free(self) -> None:
+        """Serve as soon as the address can be used."""
+        while True:
+            try:
+                return await self.open()
+            except SettingsError:
+                await asyncio.sleep(_PORT_SECONDS)
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+
+async def run(
+    settings: Settings, backend: Backend, processes: ProcessSource, *, before: int = 0
+) -> None:
     """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used.
 
-    /healthz says that the program answers: a part that fails ends it all. /readyz gives reasons.
+    /healthz says that the program answers: a part that fails ends it all. /readyz gives reasons; a
+    plugin that stands by for another has none. ``before``: how many processes of the same
+    container were begun before; one of them may still run.
     """
-    lock = InstanceLock(settings.state_dir)
     halves: list[_NodeHalf] = []
-
-    def why_not_ready() -> list[str]:
-        if halves:
-            return halves[0].why_not_ready()
-        return [lock.why_waiting or "starting"]
-
-    def remarks() -> list[str]:
-        return halves[0].remarks() if halves else []
-
+    metrics.CRASHES.set(before)
     async with AsyncExitStack() as stack:
+        stopped = stack.enter_context(asked_to_stop())
+        stack.enter_context(restart_by_itself())
+        lock = await stack.enter_async_context(InstanceLock(settings.state_dir))
+
+        def why_not_ready() -> list[str]:
+            if halves:
+                return halves[0].why_not_ready()
+            return [] if lock.why_waiting else ["starting"]
+
+        def remarks() -> list[str]:
+            return halves[0].remarks() if halves else []
+
+        def add_pages(app: web.Application) -> None:
+            health.add_pages(app, why_not_ready, remarks=remarks)
+
         kube = await stack.enter_async_context(client.Kube.connect(settings.kubeconfig))
         kubelet = await stack.enter_async_context(
             KubeletPods(
@@ -223,16 +303,48 @@ async def run(settings: Settings, backend: Backend, processes: ProcessSource) ->
                 settings.kubelet_tls,
             )
         )
-        app = web.Application()
-        health.add_pages(app, why_not_ready, remarks=remarks)
-        serving = health.serve(
-            app, settings.http_host, settings.http_port, stop_seconds=PAGE_SECONDS
+        pages = _Pages(settings, add_pages)
+        stack.push_async_callback(pages.close)
+        if before:
+            opening = asyncio.create_task(pages.open_when_free())
+            stack.push_async_callback(_cancel, [opening])
+        else:
+            await pages.open()
+        turn = asyncio.create_task(Standby(settings.state_dir, lock).its_turn())
+        stack.push_async_callback(_cancel, [turn])
+        stop = asyncio.create_task(stopped.wait())
+        await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not turn.done():
+            return
+        halves.append(_NodeHalf(settings, backend, processes, kube, kubelet))
+        await halves[0].run(
+            turn.result(),
+            Successors(settings.state_dir),
+            stopped=stopped,
+            handed_over=pages.close,
         )
-        await stack.enter_async_context(serving)
 
-        async def alone() -> None:
-            async with lock:
-                halves.append(_NodeHalf(settings, backend, processes, kube, kubelet))
-                await halves[0].run()
 
-        await run_until_stopped(alone())
+async def _first_error(
+    tasks: Collection[asyncio.Task[Any]], stopped: asyncio.Event
+) -> BaseException | None:
+    """Return the error of the first task that fails; None once ``stopped`` is set."""
+    stop = asyncio.create_task(stopped.wait())
+    pending = {stop, *tasks}
+    try:
+        while stop in pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if (error := task.exception()) is not None:
+                    return error
+    finally:
+        stop.cancel()
+    return None
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their ends; their errors are told elsewhere."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,7 +4,7 @@ import errno
 import logging
 from pathlib import Path
 
-from deviceplugin import instance_lock, state
+from deviceplugin import handover, instance_lock, state
 from deviceplugin.cdi import FILE_PREFIX
 from deviceplugin.instance_lock import InstanceLock
 from deviceplugin.server import SOCKET_NAME
@@ -21,11 +21,13 @@ async def clean(settings: Settings) -> None:
     another name: the folder for our own state may have been set to one that is shared.
     """
     try:
-        async with InstanceLock(settings.state_dir):
+        async with InstanceLock(settings.state_dir) as lock:
+            await lock.held()
             for folder, pattern in (
                 (settings.device_plugin_dir, f"{SOCKET_NAME}*"),
                 (settings.cdi_dir, f"{FILE_PREFIX}*"),
                 (settings.state_dir, f"{state.FILE}*"),
+                (settings.state_dir, f"{handover.FILE}*"),
                 (settings.state_dir, instance_lock.FILE),
             ):
                 for path in sorted(folder.glob(pattern)):

@@ -1,10 +1,11 @@
-"""One device plugin a node: the second of ours waits for the first to end.
+"""One device plugin a node: the second of ours waits for the first to end, or to hand over.
 
 Two would take the kubelet's socket name from each other without end, and each would answer calls
 by what it alone has seen. The kernel lets go of the lock with its process, however that ends.
 """
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -19,23 +20,19 @@ _POLL_SECONDS: Final = 0.03  # a pod that is admitted while nobody serves has fa
 
 
 class InstanceLock:
-    """Use as an async context manager; ``why_waiting`` is empty unless another holds the lock."""
+    """Use as an async context manager, which tries to get the lock as long as it lasts.
+
+    ``why_waiting`` is empty unless another holds the lock.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
         self._file: int | None = None
+        self._getting: asyncio.Task[None] | None = None
         self.why_waiting = ""
 
     async def __aenter__(self) -> Self:
-        """Wait for the lock. Where none can be made, go on without: a lone plugin needs none."""
-        try:
-            await self._acquire()
-        except OSError as err:
-            log.warning(
-                "no lock against a second plugin on this node",
-                extra={"file": str(self._path), "why": str(err)},
-            )
-        self.why_waiting = ""
+        self._getting = asyncio.create_task(self._get())
         return self
 
     async def __aexit__(
@@ -44,7 +41,36 @@ class InstanceLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._end()
+
+    async def held(self) -> None:
+        """Return once this process has the lock; at once where none can be made."""
+        if self._getting is not None:
+            await asyncio.shield(self._getting)
+
+    async def try_again(self) -> None:
+        """Let go of the lock, and try to get it again from now on."""
+        await self._end()
+        self._getting = asyncio.create_task(self._get(after=_POLL_SECONDS * 3))
+
+    async def _end(self) -> None:
+        if self._getting is not None:
+            self._getting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._getting
         self._close()
+
+    async def _get(self, after: float = 0.0) -> None:
+        """Where no lock can be made, go on without: a lone plugin needs none."""
+        await asyncio.sleep(after)
+        try:
+            await self._acquire()
+        except OSError as err:
+            log.warning(
+                "no lock against a second plugin on this node",
+                extra={"file": str(self._path), "why": str(err)},
+            )
+        self.why_waiting = ""
 
     async def _acquire(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +82,7 @@ class InstanceLock:
                         f"another device plugin ({_holder(self._file) or 'unnamed'}) holds "
                         f"{self._path}: waiting for it to end"
                     )
-                    log.warning("waiting", extra={"why": self.why_waiting})
+                    log.info("waiting", extra={"why": self.why_waiting})
                 await asyncio.sleep(_POLL_SECONDS)
             _write(self._file, f"{os.uname().nodename} {os.getpid()}")
         except BaseException:

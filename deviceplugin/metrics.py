@@ -47,6 +47,10 @@ LOST: Final = Counter(
     "Registrations that ended, by cause.",
     ["cause"],
 )
+CRASHES: Final = Gauge(
+    "gpushare_deviceplugin_crashes",
+    "Processes of the plugin's container that crashed or were killed before this one.",
+)
 REPORTS_WAITING: Final = Gauge(
     "gpushare_deviceplugin_reports_waiting",
     "Pods that run and whose annotations do not say so yet.",

@@ -8,6 +8,7 @@ node anew sets resources that are not its own to zero.
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from deviceplugin.node_cards import NodeCards
@@ -54,6 +55,7 @@ class NodeReport:
         self._stirred = asyncio.Event()
         self._is_there = asyncio.Event()
         self._told: set[str] = set()
+        self._is_leaving: bool | None = None  # None: as the node says
 
     @property
     def node(self) -> Node | None:
@@ -74,6 +76,19 @@ class NodeReport:
 
     def deleted(self, _: Node) -> None:
         self._gone()
+
+    def serves(self) -> None:
+        """Let the node take pods again after a plugin has left: the kubelet reads our list."""
+        self._is_leaving = False
+        self._stirred.set()
+
+    async def announce_leaving(self) -> bool:
+        """Have the node take no pods until a plugin serves again; whether that could be written.
+
+        ``run`` has ended. Raises ApiError.
+        """
+        self._is_leaving = True
+        return self._node is not None and await self._put_right()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -127,10 +142,16 @@ class NodeReport:
         node = self._node
         if node is None:
             return True
-        self._cards.adopt(_published(node))
+        published = _published(node)
+        self._cards.adopt(published)
         wanted = self._cards.inventory
         if wanted is None:
             return True
+        if self._is_leaving is None:
+            is_leaving = published is not None and published.is_leaving
+        else:
+            is_leaving = self._is_leaving
+        wanted = replace(wanted, is_leaving=is_leaving)
         # Indexes and tags are remembered before anyone is told of them.
         await self._state.keep(self._cards.saved())
         patch = difference(node, wanted)

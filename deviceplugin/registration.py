@@ -19,7 +19,7 @@ import grpc
 from deviceplugin import metrics
 from deviceplugin.errors import FolderGone
 from deviceplugin.node_cards import NodeCards
-from deviceplugin.server import SOCKET_NAME, Endpoint, Service, identity_of, options
+from deviceplugin.server import Endpoint, Service, identity_of, options
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.kube.backoff import Backoff
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -31,6 +31,8 @@ POLL_SECONDS: Final = 0.03  # a look costs 2 microseconds
 _REGISTER_SECONDS: Final = 10.0  # the kubelet dials back inside, and gives that 10 s
 _STREAM_SECONDS: Final = 5.0
 _STEADY_SECONDS: Final = 10.0
+_LEAVING: Final = ".leaving"  # after our socket's name: a name for the kubelet to forget us by
+_FORGOTTEN_SECONDS: Final = 0.2  # the kubelet needs a few ms from the end of a list on
 # gRPC shares connections of one address among channels, and after a refused one it waits for a
 # second: a kubelet that had been down for a moment would get its plugin that much later.
 _OPTIONS: Final = (("grpc.use_local_subchannel_pool", 1),)
@@ -41,6 +43,7 @@ Identity = tuple[int, int]
 class Registrar:
     """``why_not`` is empty while the kubelet reads our device list.
 
+    ``is_read_once`` is set when the kubelet has begun to read it for the first time.
     ``ended_at`` is when, on the event loop's clock, the kubelet has lately ended the list though
     our socket was there, and the same kubelet took another one later: it had not stopped itself.
     """
@@ -55,39 +58,78 @@ class Registrar:
         self._logged = ""
         self.why_not = "not registered with the kubelet yet"
         self.ended_at: deque[float] = deque(maxlen=16)
+        self.is_read_once = asyncio.Event()
         self._ended: tuple[Identity, float] | None = None
+        self._is_asked_again = False
 
     async def run(self) -> None:
         """Until cancelled. FolderGone if the kubelet's folder has been deleted under us."""
         backoff = Backoff(0.2, 5.0)
+        while True:
+            await self._wait_for_cards()
+            kubelet = await self._wait_for_kubelet()
+            self.why_not = self._logged or "registering with the kubelet"
+            try:
+                if not self._endpoint.is_there:
+                    await self._endpoint.open()
+                stream = self._service.streams_opened + 1
+                await self._register_with(kubelet)
+            except (OSError, grpc.aio.AioRpcError) as err:
+                self._failed(err)
+                await self._pause(kubelet, backoff.next())
+                continue
+            if self._ended is not None and self._ended[0] == kubelet:
+                self.ended_at.append(self._ended[1])
+            self._ended = None
+            began = asyncio.get_running_loop().time()
+            await self._until_read(kubelet, stream)
+            await self._while_read(kubelet, stream)
+            if not self.why_not:
+                continue  # asked for, with the list still being read
+            if asyncio.get_running_loop().time() - began > _STEADY_SECONDS:
+                backoff.reset()
+            log.warning("registering again", extra={"why": self.why_not})
+            if self._endpoint.is_there:
+                # A kubelet that drops the list at once must not be asked in a loop.
+                await self._pause(kubelet, backoff.next())
+
+    def register_again(self) -> None:
+        """Register once more beside the present registration, as ``let_go`` of another demands."""
+        self._is_asked_again = True
+
+    async def take_back(self) -> None:
+        """Register once more, ``run`` having ended: another plugin was to take over and has not."""
         try:
-            while True:
-                await self._wait_for_cards()
-                kubelet = await self._wait_for_kubelet()
-                self.why_not = self._logged or "registering with the kubelet"
-                try:
-                    if not self._endpoint.is_there:
-                        await self._endpoint.open()
-                    stream = self._service.streams_opened + 1
-                    await self._register_with(kubelet)
-                except (OSError, grpc.aio.AioRpcError) as err:
-                    self._failed(err)
-                    await self._pause(kubelet, backoff.next())
-                    continue
-                if self._ended is not None and self._ended[0] == kubelet:
-                    self.ended_at.append(self._ended[1])
-                self._ended = None
-                began = asyncio.get_running_loop().time()
-                await self._until_read(kubelet, stream)
-                await self._while_read(kubelet, stream)
-                if asyncio.get_running_loop().time() - began > _STEADY_SECONDS:
-                    backoff.reset()
-                log.warning("registering again", extra={"why": self.why_not})
-                if self._endpoint.is_there:
-                    # A kubelet that drops the list at once must not be asked in a loop.
-                    await self._pause(kubelet, backoff.next())
-        finally:
-            await self._endpoint.close()
+            await self._call_register(self._endpoint.path.name)
+        except (OSError, grpc.aio.AioRpcError) as err:
+            log.warning("the kubelet was not taken back", extra={"why": repr(err)})
+
+    async def let_go(self) -> None:
+        """Have the kubelet forget this plugin after another one has registered. ``run`` has ended.
+
+        When a device list ends, a kubelet without kubernetes #135437 disconnects whatever plugin
+        it knows for the resource, and that is the other one by now (runClient in
+        plugin/v1beta1/handler.go: it looks up by name). A registration that fails takes the plugin
+        off its books and changes nothing else (connectClient there), so that the end of our list
+        finds nobody. The other one then registers again, to be on the books.
+        """
+        path = self._endpoint.path.with_name(self._endpoint.path.name + _LEAVING)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((_refusing(),))
+        try:
+            try:
+                server.add_insecure_port(f"unix:{path}")
+                await server.start()
+                await self._call_register(path.name)
+            finally:
+                await server.stop(None)
+                path.unlink(missing_ok=True)
+        except grpc.aio.AioRpcError as err:
+            log.info("the kubelet forgets this plugin", extra={"answer": err.details()})
+        except (OSError, RuntimeError) as err:
+            log.warning("the kubelet cannot be told to forget", extra={"why": str(err)})
+        self._service.end_lists()
+        await asyncio.sleep(_FORGOTTEN_SECONDS)
 
     async def _wait_for_cards(self) -> None:
         version = self._cards.version
@@ -133,9 +175,15 @@ class Registrar:
             await asyncio.gather(registering, return_exceptions=True)
 
     async def _register(self) -> None:
+        await self._call_register(self._endpoint.path.name)
+        self._logged = ""
+        metrics.REGISTRATIONS.labels("ok").inc()
+        log.info("registered", extra={"resource": RESOURCE_MEMORY})
+
+    async def _call_register(self, endpoint: str) -> None:
         request = api_pb2.RegisterRequest(
             version="v1beta1",
-            endpoint=SOCKET_NAME,
+            endpoint=endpoint,
             resource_name=RESOURCE_MEMORY,
             options=options(),
         )
@@ -146,9 +194,6 @@ class Registrar:
                 response_deserializer=api_pb2.Empty.FromString,
             )
             await call(request, timeout=_REGISTER_SECONDS)
-        self._logged = ""
-        metrics.REGISTRATIONS.labels("ok").inc()
-        log.info("registered", extra={"resource": RESOURCE_MEMORY})
 
     def _failed(self, err: Exception) -> None:
         why = err.details() if isinstance(err, grpc.aio.AioRpcError) else str(err)
@@ -171,7 +216,12 @@ class Registrar:
         """
         self.why_not = ""
         metrics.REGISTERED.set(1)
+        if self._service.is_read(stream):
+            self.is_read_once.set()
         while not self.why_not:
+            if self._is_asked_again:
+                self._is_asked_again = False
+                return
             if identity_of(self._kubelet) != kubelet:
                 self._lost("kubelet", "the kubelet has restarted")
             elif not self._endpoint.is_there:
@@ -201,3 +251,15 @@ class Registrar:
             and not unless()
         ):
             await asyncio.sleep(POLL_SECONDS)
+
+
+def _refusing() -> grpc.GenericRpcHandler:
+    """A plugin that fails the one call that the kubelet makes before it takes a plugin on."""
+
+    async def refuse(_: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "gpushare: this plugin is leaving")
+
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(refuse)
+    }
+    return grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers)

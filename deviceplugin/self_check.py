@@ -7,7 +7,6 @@ them: pods that run must go on.
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,7 +19,7 @@ from deviceplugin.forgotten import Forgotten
 from deviceplugin.node_report import COMPONENT
 from deviceplugin.pods import NodePods
 from deviceplugin.registration import KUBELET_SOCKET, Registrar
-from deviceplugin.server import SOCKET_NAME
+from deviceplugin.server import SOCKET_NAME, is_served
 from deviceplugin.small_files import shown
 from gpushare.clock import Clock
 from gpushare.kube import events
@@ -91,7 +90,8 @@ class SelfCheck:
 
     async def _look_at_node(self) -> None:
         names = sockets_beside_ours(self._folder)
-        served = [shown(name) for name in names if findings.is_rival(name) and self._answers(name)]
+        rivals = [name for name in names if findings.is_rival(name)]
+        served = [shown(name) for name in rivals if is_served(self._folder / name)]
         now = asyncio.get_running_loop().time()
         others = [shown(name) for name in names]
         found = findings.about_stream(self._registrar.ended_at, now, others)
@@ -136,18 +136,6 @@ class SelfCheck:
 
     async def _tell(self, about: Node | Pod, reason: str, text: str) -> None:
         await events.record(self._kube, about, reason, text, component=COMPONENT, clock=self._clock)
-
-    def _answers(self, name: str) -> bool:
-        """Whether somebody listens: a plugin that was killed leaves its socket behind."""
-        with socket.socket(socket.AF_UNIX) as knock:
-            knock.setblocking(False)
-            try:
-                knock.connect(str(self._folder / name))
-            except BlockingIOError:
-                return True  # busy, so alive
-            except OSError:
-                return False
-        return True
 
 
 def sockets_beside_ours(folder: Path) -> Sequence[str]:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -28,6 +29,9 @@ from protos.deviceplugin.v1beta1 import api_pb2
 log = logging.getLogger(__name__)
 
 SOCKET_NAME: Final = "gpushare.sock"
+# While one plugin takes over from another, both serve. Kubelets with kubernetes #135437 tell
+# plugins of one resource apart by their sockets' names.
+_NAMES: Final = (SOCKET_NAME, f"{SOCKET_NAME}.2")
 ANSWER_SECONDS: Final = 3.0
 _STOP_SECONDS: Final = 1.5
 _MOST_TEXT: Final = 2000  # gRPC drops an error whose text is above 8 KiB, and says so instead
@@ -41,7 +45,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Service:
-    """Device lists that are read are numbered from 1; ``streams_opened`` is the last number."""
+    """Device lists that are read are numbered from 1; ``streams_opened`` is the last number.
+
+    ``admitted_at`` is when, on ``clock``, the kubelet last made a call that admits a pod.
+    """
 
     def __init__(
         self,
@@ -63,7 +70,9 @@ class Service:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._streams: set[int] = set()
+        self._lists_end = asyncio.Event()
         self.streams_opened = 0
+        self.admitted_at = clock.monotonic()
 
     def handler(self) -> grpc.GenericRpcHandler:
         calls: dict[str, tuple[Any, Callable[[Any], Awaitable[Any]]]] = {
@@ -91,6 +100,10 @@ class Service:
         """Return when no call is being answered (device lists, which never end, left aside)."""
         await self._quiet.wait()
 
+    def end_lists(self) -> None:
+        """End every device list that is being read; calls are answered as before."""
+        self._lists_end.set()
+
     def is_read(self, stream: int) -> bool:
         """Whether that device list is being read now."""
         return stream in self._streams
@@ -103,11 +116,19 @@ class Service:
         stream = self.streams_opened
         self._streams.add(stream)
         log.info("the device list is read", extra={"stream": stream, "open": len(self._streams)})
+        ended = asyncio.ensure_future(self._lists_end.wait())
         try:
             sent: bytes | None = None
             version = -1
             while True:
-                version = await self._cards.changed(version)
+                changed = asyncio.ensure_future(self._cards.changed(version))
+                try:
+                    await asyncio.wait({changed, ended}, return_when=asyncio.FIRST_COMPLETED)
+                    if ended.done():
+                        return
+                    version = changed.result()
+                finally:
+                    changed.cancel()
                 message = self._cards.message
                 if message is None:
                     message = b""  # nothing can be offered any more
@@ -115,6 +136,7 @@ class Service:
                     sent = message
                     yield message
         finally:
+            ended.cancel()
             self._streams.discard(stream)
 
     async def _prefer(
@@ -146,6 +168,8 @@ class Service:
     ) -> Callable[[Any, Context], Awaitable[T]]:
         async def handle(request: Any, context: Context) -> T:
             began = self._clock.monotonic()
+            if call in {"GetPreferredAllocation", "Allocate"}:
+                self.admitted_at = began
             self._answering_now += 1
             self._quiet.clear()
             try:
@@ -176,7 +200,10 @@ class Service:
 
 
 class Endpoint:
-    """The socket of the service: one fixed name, taken over and put back as needed."""
+    """The socket of the service: one fixed name, taken over and put back as needed.
+
+    ``path`` is another one from ``open`` on if a plugin that still answers has the first.
+    """
 
     def __init__(self, folder: Path, service: Service) -> None:
         self.path = folder / SOCKET_NAME
@@ -197,10 +224,14 @@ class Endpoint:
         gRPC unlinks the path that it was given when a server stops, which would take a later
         server's socket away. So each binds a name of its own and is then moved to the fixed one.
         """
+        if not self._opened:
+            paths = [self.path.with_name(name) for name in _NAMES]
+            self.path = next((path for path in paths if not is_served(path)), self.path)
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers((self._service.handler(),))
         self._opened += 1
-        fresh = self.path.with_name(f"{SOCKET_NAME}.{os.getpid()}.{self._opened}")
+        # Process IDs of two containers are often the same.
+        fresh = self.path.with_name(f"{SOCKET_NAME}.{os.urandom(4).hex()}")
         mask = os.umask(0o077)
         try:
             server.add_insecure_port(f"unix:{fresh}")
@@ -256,6 +287,19 @@ def identity_of(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_ctime_ns
+
+
+def is_served(path: Path) -> bool:
+    """Whether somebody listens: a plugin that was killed leaves its socket behind."""
+    with socket.socket(socket.AF_UNIX) as knock:
+        knock.setblocking(False)
+        try:
+            knock.connect(str(path))
+        except BlockingIOError:
+            return True  # busy, so alive
+        except OSError:
+            return False
+    return True
 
 
 def _serialised(message: Any) -> bytes:

@@ -3,7 +3,8 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gpushare.errors import RestartNeeded, SettingsError
@@ -15,23 +16,37 @@ async def run_until_stopped(*parts: Coroutine[Any, Any, None]) -> None:
     A part that raises ends all of them, and its error is raised: better restarted than half alive.
     RestartNeeded is raised by itself, out of the group that it ended.
     """
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    try:
+    with asked_to_stop() as stopped, restart_by_itself():
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(part) for part in parts]
             await stopped.wait()
             for task in tasks:
                 task.cancel()
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[asyncio.Event]:
+    """Give an event that SIGTERM and SIGINT set while the context lasts."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        yield stopped
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def restart_by_itself() -> Iterator[None]:
+    """Raise RestartNeeded by itself, out of a group of errors that has it."""
+    try:
+        yield
     except BaseExceptionGroup as group:
         if (wanted := group.subgroup(RestartNeeded)) is not None:
             raise _first(wanted) from None
         raise
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 def run(program: Callable[[], Awaitable[None]], name: str) -> int:

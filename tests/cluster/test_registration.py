@@ -128,7 +128,7 @@ def test_the_plugin_ends_in_order_when_it_is_asked_to(
 ):
     pods.run(pod("runs", 500, node=NODE))
     began = time.monotonic()
-    away.cluster.stop(PLUGIN, grace=2)
+    away.cluster.stop(PLUGIN, grace=10)
     figures(f"ended {1e3 * (time.monotonic() - began):.0f} ms after SIGTERM")
     [left] = [each for each in away.cluster.processes() if each.name == PLUGIN]
     assert left.last_exit == 0

@@ -5,6 +5,10 @@ Register, takes 4,194,304 bytes a message, calls GetPreferredAllocation with all
 takes what is both preferred and free, calls Allocate once a container, then replaces its
 checkpoint, hands an init container's devices on to later containers, and gives PreStartContainer
 30 seconds. It admits one pod at a time; ``pods`` is what its HTTPS port would list.
+
+It knows its plugin by the resource's name (plugin/v1beta1/handler.go): one that registers takes the
+place of the other, whose list is still read; when any list ends, whatever plugin has the name then
+is disconnected; a registration that fails leaves no plugin under the name.
 """
 
 import asyncio
@@ -35,14 +39,16 @@ class FakeKubelet:
         self.pods_fail: Exception | None = None
         self.devices: dict[str, str] = {}
         self.lists: list[int] = []
+        self.least = 0  # healthy devices at the worst moment since a test set this
         self.registrations = 0
         self.refuse_registration = ""
         self.refusals = 0
         self.held: dict[tuple[str, str], tuple[frozenset[str], bytes]] = {}
         self.changed = asyncio.Condition()
         self._server: grpc.aio.Server | None = None
-        self._channel: grpc.aio.Channel | None = None
-        self._reader: asyncio.Task | None = None
+        self._channel: grpc.aio.Channel | None = None  # where calls go
+        self._named: grpc.aio.Channel | None = None
+        self._readers: dict[asyncio.Task, grpc.aio.Channel] = {}
 
     # What its HTTPS port answers.
 
@@ -88,14 +94,13 @@ class FakeKubelet:
         await self.start()
 
     async def cut_stream(self) -> None:
-        """End the device list from this side, as the kubelet does with one that is too long."""
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
-            self._reader = None
-        if self._channel is not None:
-            await self._channel.close()
-            self._channel = None
+        """End all device lists from this side, as the kubelet does with one that is too long."""
+        readers, self._readers = self._readers, {}
+        for reader, channel in readers.items():
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+            await channel.close()
+        self._channel = self._named = None
 
     async def until(self, condition, seconds: float = 10.0) -> None:
         """Wait until ``condition()`` holds; it is looked at whenever something has come in."""
@@ -112,13 +117,26 @@ class FakeKubelet:
             await context.abort(grpc.StatusCode.UNKNOWN, self.refuse_registration)
         assert request.version == "v1beta1"
         assert request.resource_name == RESOURCE_MEMORY
-        await self.cut_stream()
-        self._channel = grpc.aio.insecure_channel(
+        channel = grpc.aio.insecure_channel(
             f"unix:{self.folder / request.endpoint}",
-            options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)],
+            options=[
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.use_local_subchannel_pool", 1),
+            ],
         )
-        self.options = await self.call("GetDevicePluginOptions", api_pb2.Empty(), seconds=10)
-        self._reader = asyncio.create_task(self._read(self._channel))
+        self._named = channel
+        try:
+            ask = channel.unary_unary(
+                "/v1beta1.DevicePlugin/GetDevicePluginOptions",
+                response_deserializer=api_pb2.DevicePluginOptions.FromString,
+            )
+            self.options = await ask(b"", timeout=10)
+        except grpc.aio.AioRpcError as err:
+            self._named = None
+            await channel.close()
+            await context.abort(grpc.StatusCode.UNKNOWN, err.details())
+        self._channel = channel
+        self._readers[asyncio.create_task(self._read(channel))] = channel
         self.registrations += 1
         await self._notify()
         return api_pb2.Empty()
@@ -132,10 +150,15 @@ class FakeKubelet:
                 self.devices = {device.ID: device.health for device in listed.devices}
                 await self._notify()
         except grpc.aio.AioRpcError:
+            pass
+        named, self._named = self._named, None
+        if named is not None:
             self.devices = dict.fromkeys(self.devices, "Unhealthy")
+            await named.close()
             await self._notify()
 
     async def _notify(self) -> None:
+        self.least = min(self.least, self.allocatable)
         async with self.changed:
             self.changed.notify_all()
 

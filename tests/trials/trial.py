@@ -154,8 +154,11 @@ def usage(cluster: Cluster) -> list[str]:
         if each.pid is None or not each.name.startswith(("extender", "deviceplugin")):
             continue
         try:
-            status = Path(f"/proc/{each.pid}/status").read_text()
-            files = len(list(Path(f"/proc/{each.pid}/fd").iterdir()))
+            # A plugin's own process is started by the first of its container.
+            started = Path(f"/proc/{each.pid}/task/{each.pid}/children").read_text().split()
+            process = Path("/proc") / (started[-1] if started else str(each.pid))
+            status = (process / "status").read_text()
+            files = len(list((process / "fd").iterdir()))
         except OSError:
             continue
         memory = int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) // 1024

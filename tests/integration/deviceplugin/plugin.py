@@ -176,6 +176,8 @@ class Plugin:
         finally:
             for task in tasks:
                 task.cancel()
-            for result in await asyncio.gather(*tasks, return_exceptions=True):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            await self.endpoint.close()
+            for result in results:
                 if isinstance(result, Exception):
                     raise result

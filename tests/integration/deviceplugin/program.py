@@ -10,7 +10,9 @@ from pathlib import Path
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from localcluster.gpushare import ROOT
 from localcluster.nvml import environment
+from tests.fakes.crash import put_crash_module
 
 NOBODY = """
 apiVersion: v1
@@ -25,7 +27,15 @@ users: [{name: u, user: {}}]
 class Program:
     """``library`` is the stand-in's folder; None for a machine without the driver's library."""
 
-    def __init__(self, folder: Path, library: Path | None, port: int, *flags: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        library: Path | None,
+        port: int,
+        *flags: str,
+        crashes_at: Path | None = None,
+    ) -> None:
+        """``crashes_at``: once this file is there a part of the plugin fails."""
         seen = environment(library, folder / "state-of-cards") if library is not None else {}
         (folder / "kubeconfig").write_text(NOBODY)
         self.pages = f"http://127.0.0.1:{port}"
@@ -44,6 +54,9 @@ class Program:
             f"--http-port={port}",
             *flags,
         ]
+        if crashes_at is not None:
+            put_crash_module(folder, crashes_at)
+            self._environment["PYTHONPATH"] = f"{folder}:{ROOT}"
         self.start()
 
     def start(self) -> None:
@@ -93,6 +106,22 @@ class Program:
                         return
                 await asyncio.sleep(0.01)
         raise AssertionError(f"the program has ended: {self.process.communicate()[1]}")
+
+    async def until_it_stands_by(self) -> None:
+        """Return once it is ready though it offers nothing: another plugin serves."""
+        await self.says(200, "ok")
+        assert await self.metric("gpushare_deviceplugin_registered") == 0
+
+    def worker(self) -> int:
+        """The process that serves: the newest that the first one has started."""
+        started = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return max(map(int, started.split()))
+
+    async def until_ended(self, process: int) -> None:
+        """Return once a process that this program has started is gone."""
+        async with asyncio.timeout(20):
+            while Path(f"/proc/{process}").exists():  # noqa: ASYNC110, ASYNC240
+                await asyncio.sleep(0.01)
 
     def kill(self) -> str:
         """End it at once if it still runs; what it has logged."""

@@ -135,7 +135,7 @@ async def test_a_second_plugin_waits_and_takes_over_within_100_ms(
             waiting = Program(folder, library, next(ports))
             before = kubelet.registrations
             try:
-                await waiting.says(503, "another device plugin (")
+                await waiting.until_it_stands_by()
                 await waiting.says(200, "ok", "/healthz")
                 assert kubelet.registrations == before
                 running.kill()
@@ -163,7 +163,7 @@ async def test_a_second_plugin_that_waits_can_be_stopped(
         await running.says(200, "ok")
         waiting = Program(folder, library, next(ports))
         try:
-            await waiting.says(503, "another device plugin (")
+            await waiting.until_it_stands_by()
             waiting.process.send_signal(signal.SIGTERM)
             assert waiting.process.wait(timeout=5) == 0
         finally:

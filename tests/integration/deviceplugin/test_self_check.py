@@ -179,7 +179,8 @@ async def test_a_plugin_that_registers_the_same_resource_again_and_again_is_noti
 
         async def list(self, _, __):
             yield b""
-            await asyncio.Event().wait()
+            self.end = asyncio.Event()
+            await self.end.wait()
 
         async def register(self) -> None:
             address = f"unix:{self.folder / 'kubelet.sock'}"
@@ -190,13 +191,18 @@ async def test_a_plugin_that_registers_the_same_resource_again_and_again_is_noti
                 )
                 await call(request.SerializeToString())
 
-    kubelet = checked.kubelet
+    kubelet, registrar = checked.kubelet, checked.plugin.registrar
     async with Rival(kubelet.folder) as rival:
-        for _ in range(3):
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+        await rival.register()
+        await kubelet.until(lambda: kubelet.allocatable == 0)
+        registrar.register_again()
+        for _ in range(3):  # the other one ends its list, which ends ours, and is back before us
             await kubelet.until(lambda: kubelet.allocatable == 30)
-            await eventually(lambda: not checked.plugin.registrar.why_not)
+            await eventually(lambda: not registrar.why_not)
+            rival.end.set()
+            await eventually(lambda: registrar.why_not)
             await rival.register()
-            await eventually(lambda: checked.plugin.registrar.why_not)
         await checked.says("rival.sock")
     assert checked.events.reasons == ["SecondPlugin"]
     await kubelet.until(lambda: kubelet.allocatable == 30)

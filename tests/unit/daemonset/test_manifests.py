@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import deviceplugin.settings
+from deviceplugin.departure import LEAVE_SECONDS
 from extender import certificates, leadership, probe
 from extender.__main__ import parse as parse_extender
 from extender.bind import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
@@ -26,7 +27,6 @@ from gpushare.contract import (
     NO_CARD,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
-    TAINT_NOT_READY,
 )
 from gpushare.flags import parse_unit
 from gpushare.kube.lease import Timing
@@ -318,12 +318,17 @@ def test_an_extender_has_the_time_to_bring_binds_to_their_end_and_let_go_of_its_
     assert STOP_SECONDS > ANSWER_SECONDS
 
 
-def test_programs_are_updated_one_at_a_time_and_never_two_on_a_machine(render):
+def test_an_extender_ends_before_the_next_starts_and_a_plugin_when_the_next_stands_by(render):
     objects = render(BASE)
-    for name in ("deviceplugin", "extender"):
-        spec = objects.workload(name)["spec"]
-        assert objects.workload(name)["kind"] == "DaemonSet"
-        assert spec["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+    for name, most, surge in (("extender", 1, 0), ("deviceplugin", 0, 1)):
+        workload = objects.workload(name)
+        assert workload["kind"] == "DaemonSet"
+        strategy = workload["spec"]["updateStrategy"]["rollingUpdate"]
+        assert strategy == {"maxUnavailable": most, "maxSurge": surge}
+
+
+def test_a_plugin_has_the_time_to_hand_over(render):
+    assert render(BASE).pod("deviceplugin")["terminationGracePeriodSeconds"] > LEAVE_SECONDS
 
 
 @pytest.mark.parametrize("folder", [BASE, SECOND])
@@ -500,27 +505,13 @@ def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
     )
 
 
-def test_the_plugin_may_change_nodes_only_with_the_policy_that_leaves_it_one_taint(render_own):
-    objects = render_own(own("startup-taint"))
-    assert plugin_settings(objects).removes_startup_taint
-    name = "gpushare-startup-taint"
-    (rule,) = objects.one("ClusterRole", name)["rules"]
-    assert rule == {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
-    policy = objects.one(POLICY, name)["spec"]
-    assert f"{NAMESPACE}:{PLUGIN}" in policy["matchConditions"][0]["expression"]
-    assert TAINT_NOT_READY in str(policy["validations"])
-    assert objects.one(f"{POLICY}Binding", name)["spec"]["validationActions"] == ["Deny"]
-    tolerations = objects.pod("deviceplugin")["tolerations"]
-    assert {"operator": "Exists"} in tolerations, "else it would wait for itself"
-
-
 @pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
     others = {"before-1.30", "former-port", "network-policy", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root"}
-    with_policies = {"scheduler-name", "startup-taint"}  # which before-1.30 has no place for
-    assert others | exclusive | with_policies == set(COMPONENTS)
+    a_policy = {"scheduler-name"}  # which before-1.30 has no place for
+    assert others | exclusive | a_policy == set(COMPONENTS)
     objects = render_own(own(runtime, binding, *sorted(others)))
     settings = plugin_settings(objects)
     assert (settings.binding == "early") == (binding == "early-binding")

@@ -22,6 +22,8 @@ def node(tmp_path: Path) -> Path:
         "cdi/nvidia.yaml",
         "var/gpushare/state.json",
         "var/gpushare/lock",
+        "var/gpushare/handover.sock",
+        "var/gpushare/handover.sock.0a1b2c3d",
         "var/others/file",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

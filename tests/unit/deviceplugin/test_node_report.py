@@ -286,3 +286,34 @@ async def test_events_that_do_not_land_hold_up_nothing_that_the_extender_reads(t
         report.replaced([node()])
         await api.changed.wait()
     assert inventory.decode(api.now.annotations[ANNOTATION_INVENTORY]) == cards.inventory
+
+
+async def test_a_plugin_that_leaves_says_so_and_the_next_takes_it_back_only_once_it_serves(
+    tmp_path,
+) -> None:
+    api = Api()
+    for is_first in (True, False):
+        cards = NodeCards(TERMS, Saved(INVENTORY))
+        cards.seen([card(0), card(1)])
+        written = len(api.patches)
+        async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+            report.replaced([api.now])
+            if is_first:
+                await api.changed.wait()
+            # The count is lost, which is what the next patch is about.
+            api.changed.clear()
+            report.changed(node(api.now.annotations[ANNOTATION_INVENTORY], "0"))
+            await api.changed.wait()
+            assert _is_leaving(api) is not is_first
+            api.changed.clear()
+            report.serves()
+            if not is_first:
+                await api.changed.wait()
+                assert not _is_leaving(api)
+        assert await report.announce_leaving()
+        assert _is_leaving(api)
+        assert len(api.patches) > written
+
+
+def _is_leaving(api: Api) -> bool:
+    return inventory.decode(api.now.annotations[ANNOTATION_INVENTORY]).is_leaving

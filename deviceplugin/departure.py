@@ -1,0 +1,139 @@
+"""How this plugin takes over from another, and how it leaves so that no pod fails by it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from deviceplugin.checkpoint_file import CheckpointFile
+from deviceplugin.errors import CheckpointError
+from deviceplugin.handover import Predecessor, Successor, Successors
+from deviceplugin.node_report import NodeReport
+from deviceplugin.pods import NodePods
+from deviceplugin.registration import Registrar
+from deviceplugin.server import Service
+from gpushare.clock import Clock
+from gpushare.errors import ApiError
+from gpushare.objects import Pod
+from gpushare.records import asks_for_share
+
+log = logging.getLogger(__name__)
+
+LEAVE_SECONDS: Final = 8.0  # of the 10 s that the pod has to end
+STANDBY_SECONDS: Final = 3.0  # for a process of the same container to stand by
+QUIET_SECONDS: Final = 1.0  # from the decision to bind a pod to its admission by the kubelet
+LINGER_SECONDS: Final = 0.5  # for calls that the kubelet began before the other had registered
+_LOOK_SECONDS: Final = 0.05
+_SHOWN: Final = 5
+
+
+class Departure:
+    def __init__(
+        self,
+        *,
+        registrar: Registrar,
+        service: Service,
+        report: NodeReport,
+        pods: NodePods,
+        checkpoint: CheckpointFile,
+        clock: Clock,
+    ) -> None:
+        self._registrar = registrar
+        self._service = service
+        self._report = report
+        self._pods = pods
+        self._checkpoint = checkpoint
+        self._clock = clock
+
+    async def arrive(self, predecessor: Predecessor | None) -> None:
+        """Return when the kubelet reads our list, and no other plugin is left."""
+        await self._registrar.is_read_once.wait()
+        self._report.serves()
+        if predecessor is not None:
+            await predecessor.leaves()
+            self._registrar.register_again()
+
+    async def leave(
+        self,
+        successors: Successors,
+        *,
+        is_one_coming: bool,
+        handed_over: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Hand over to a plugin that stands by; without one, wait until no pod is on its way.
+
+        The parts that only one plugin may run have ended, calls are still answered.
+        ``handed_over`` is awaited as soon as another plugin serves.
+        """
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                successor = await self._successor(successors, is_one_coming=is_one_coming)
+                if successor is None:
+                    return
+                await handed_over()
+                await self._registrar.let_go()
+                await successor.let_go()
+                await asyncio.sleep(LINGER_SECONDS)
+        except TimeoutError:
+            waiting = [pod.key for pod in self._on_their_way()]
+            log.warning("leaving too early", extra={"not_admitted_yet": waiting[:_SHOWN]})
+
+    async def _successor(self, successors: Successors, *, is_one_coming: bool) -> Successor | None:
+        if is_one_coming:
+            await _within(STANDBY_SECONDS, successors.come())
+        if successors.are_waiting:
+            found = await successors.take_over()
+            if found is not None:
+                return found
+            await self._registrar.take_back()
+        if not self._registrar.is_read_once.is_set():
+            return None
+        came = asyncio.create_task(successors.come())
+        alone = asyncio.create_task(self._leave_alone())
+        try:
+            await asyncio.wait({came, alone}, return_when=asyncio.FIRST_COMPLETED)
+            return await successors.take_over()
+        finally:
+            came.cancel()
+            alone.cancel()
+            await asyncio.gather(came, alone, return_exceptions=True)
+
+    async def _leave_alone(self) -> None:
+        """Have nothing new sent to this node; return once all that was sent is admitted."""
+        try:
+            if not await self._report.announce_leaving():
+                return
+        except ApiError as err:
+            log.warning("the node goes on to be offered", extra={"why": str(err)})
+            return
+        announced = self._clock.monotonic()
+        log.info("leaving: nothing new is sent to this node")
+        while not self._is_quiet(announced):  # noqa: ASYNC110 - the kubelet's file tells nobody
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _is_quiet(self, announced: float) -> bool:
+        since = max(announced, self._service.admitted_at)
+        return self._clock.monotonic() - since >= QUIET_SECONDS and not self._on_their_way()
+
+    def _on_their_way(self) -> list[Pod]:
+        """The pods that were bound to this node and that the kubelet has not admitted yet."""
+        try:
+            admitted = {entry.pod_uid for entry in self._checkpoint.read()}
+        except CheckpointError as err:
+            log.warning("it is not known which pods are admitted", extra={"why": str(err)})
+            return []
+        return [
+            pod
+            for pod in self._pods
+            if asks_for_share(pod)
+            and not (pod.is_terminal or pod.metadata.deletion_timestamp or pod.status.start_time)
+            and pod.uid not in admitted
+        ]
+
+
+async def _within(seconds: float, awaited: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await awaited
+    except TimeoutError:
+        return

@@ -1,0 +1,186 @@
+"""Pods that are bound to one node at a steady rate, and what became of each."""
+
+import itertools
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from gpushare.clock import SystemClock
+from localcluster.errors import ApiError
+from localcluster.gpushare import Gpushare
+from localcluster.wait import wait_until
+from localcluster.workloads import container, pod
+from tests.cluster.history import Change, History
+
+PODS: Final = "/api/v1/namespaces/default/pods"
+BIND: Final = "/gpushare-scheduler/bind"
+RUNS: Final = 10
+_NUMBERS: Final = itertools.count()
+_RETRIES: Final = 3  # refused binds that are repeated in one period, beside the new one
+
+
+@dataclass
+class Arrival:
+    """One pod. Times are seconds since the epoch; ``bound`` and ``admitted`` are 0 before that.
+
+    One that ``runs`` starts its container; the others wait for a volume once they are admitted.
+    """
+
+    name: str
+    runs: bool
+    uid: str = ""
+    refusals: int = 0
+    bound: float = 0.0
+    admitted: float = 0.0
+    failed: str = ""
+    is_gone: bool = False
+
+
+class Outcomes(History):
+    """The watch history of all pods, as far as it says what became of the arrivals."""
+
+    def __init__(self, gpushare: Gpushare) -> None:
+        super().__init__(gpushare.cluster)
+        self.by_name: dict[str, Arrival] = {}
+
+    def listed(self, found: list[Change]) -> None:
+        for change in found:
+            self.changed(change)
+
+    def changed(self, change: Change) -> None:
+        arrival = self.by_name.get(change.name)
+        if arrival is None:
+            return
+        status = change.pod["status"]
+        phase = status.get("phase")
+        if arrival.admitted or arrival.failed:
+            return
+        if phase == "Failed":
+            arrival.failed = f"{status.get('reason', '')}: {status.get('message', '')}"
+        elif phase == "Running" or (not arrival.runs and status.get("startTime")):
+            arrival.admitted = now()
+
+
+class Arrivals:
+    """Binds a pod of one unit in every ``period`` (seconds), past kube-scheduler, until it exits.
+
+    A bind that the extender refuses is repeated, as kube-scheduler repeats it. Two cores start no
+    five containers a second, so only one pod in RUNS starts one. What was admitted or has failed is
+    deleted, so that the node never fills.
+    """
+
+    def __init__(self, gpushare: Gpushare, node: str, *, period: float = 0.2) -> None:
+        self._gpushare = gpushare
+        self._node = node
+        self._period = period
+        self._outcomes = Outcomes(gpushare)
+        self._ended = threading.Event()
+        self._threads = [
+            threading.Thread(target=run, daemon=True) for run in (self._bind, self._delete)
+        ]
+        self._waiting: deque[Arrival] = deque()
+        self.problem = ""
+
+    def __enter__(self) -> Self:
+        self._outcomes.__enter__()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(30)
+        self._outcomes.__exit__()
+
+    @property
+    def all(self) -> list[Arrival]:
+        return list(self._outcomes.by_name.values())
+
+    def bound_since(self, moment: float) -> list[Arrival]:
+        return [each for each in self.all if each.bound >= moment]
+
+    def wait_bound(self, count: int, *, since: float, seconds: float = 60) -> None:
+        """Return once so many pods were bound since a moment; DeadlineError."""
+
+        def few() -> str | None:
+            found = len(self.bound_since(since))
+            return None if found >= count else f"{found} are"
+
+        wait_until(f"{count} pods to be bound", few, seconds=seconds)
+
+    def wait_settled(self, *, seconds: float = 90) -> None:
+        """Return once every pod that is bound by now is admitted or has failed; DeadlineError."""
+        bound = [each for each in self.all if each.bound]
+
+        def unsettled() -> str | None:
+            if self.problem:
+                return self.problem
+            left = [each.name for each in bound if not each.admitted and not each.failed]
+            return f"{len(left)} are not: {', '.join(left[:5])}" if left else None
+
+        wait_until("every bound pod to be admitted", unsettled, seconds=seconds)
+
+    def _bind(self) -> None:
+        due = time.monotonic()
+        with self._gpushare.cluster.api() as api:
+            while not self._ended.wait(max(0.0, due - time.monotonic())):
+                due += self._period
+                again = [self._waiting.popleft() for _ in range(min(_RETRIES, len(self._waiting)))]
+                number = next(_NUMBERS)
+                fresh = Arrival(f"arrival-{number}", runs=not number % RUNS)
+                self._outcomes.by_name[fresh.name] = fresh
+                try:
+                    described = _described(fresh)
+                    fresh.uid = api.request("POST", PODS, described)["metadata"]["uid"]
+                    for each in (*again, fresh):
+                        self._bind_one(each)
+                except ApiError as err:
+                    self.problem = str(err)
+
+    def _bind_one(self, arrival: Arrival) -> None:
+        body = {
+            "PodName": arrival.name,
+            "PodNamespace": "default",
+            "PodUID": arrival.uid,
+            "Node": self._node,
+        }
+        _, answer = self._gpushare.call("POST", BIND, body)
+        if answer["Error"]:
+            arrival.refusals += 1
+            self._waiting.append(arrival)
+        else:
+            arrival.bound = now()
+
+    def _delete(self) -> None:
+        with self._gpushare.cluster.api() as api:
+            while not self._ended.wait(self._period):
+                for each in self.all:
+                    if (each.admitted or each.failed) and not each.is_gone:
+                        each.is_gone = True
+                        with suppress(ApiError):
+                            path = f"{PODS}/{each.name}?gracePeriodSeconds=0"
+                            api.request("DELETE", path)
+
+
+def now() -> float:
+    """Return the seconds since the epoch."""
+    return SystemClock().wall_ns() / 1e9
+
+
+def _described(arrival: Arrival) -> dict[str, Any]:
+    described = container("main", 1)
+    spec: dict[str, Any] = {"containers": [described]}
+    if not arrival.runs:
+        spec["volumes"] = [{"name": "missing", "configMap": {"name": "missing"}}]
+        described["volumeMounts"] = [{"name": "missing", "mountPath": "/missing"}]
+    return pod(
+        arrival.name,
+        schedulerName="nobody",
+        terminationGracePeriodSeconds=0,
+        restartPolicy="Never",
+        **spec,
+    )

@@ -1,0 +1,127 @@
+"""No moment without a plugin: one takes over from another before that one ends."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from localcluster.nvml import CardSpec, write_state
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.kubelet import FakeKubelet
+from tests.integration.deviceplugin.program import Program
+
+UNITS = 30
+CARDS = (CardSpec("GPU-first", mem_mib=16276), CardSpec("GPU-second", mem_mib=16276))
+
+
+@pytest.fixture
+def ports(unused_port: int) -> Iterator[int]:
+    return iter(range(unused_port, unused_port + 10))
+
+
+@asynccontextmanager
+async def asked_all_the_time(kubelet: FakeKubelet) -> AsyncIterator[list[str]]:
+    """Call the plugin that the kubelet knows, again and again; give what went wrong."""
+    wrong: list[str] = []
+    ended = asyncio.Event()
+    kubelet.least = kubelet.allocatable
+
+    async def ask() -> None:
+        while not ended.is_set():
+            try:
+                await kubelet.call("GetDevicePluginOptions", api_pb2.Empty())
+            except grpc.aio.AioRpcError as err:
+                wrong.append(str(err.details()))
+            await asyncio.sleep(0.005)
+
+    asking = asyncio.create_task(ask())
+    try:
+        yield wrong
+    finally:
+        ended.set()
+        await asking
+
+
+async def test_no_device_is_unhealthy_and_no_call_fails_while_one_plugin_takes_over(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    running = Program(folder, library, next(ports))
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+        for _ in range(2):  # the third one has the first one's socket
+            following = Program(folder, library, next(ports))
+            try:
+                await following.until_it_stands_by()
+                async with asked_all_the_time(kubelet) as wrong:
+                    before = kubelet.registrations
+                    logged = await asyncio.to_thread(running.end)
+                    await kubelet.until(lambda wanted=before + 2: kubelet.registrations >= wanted)
+                assert (wrong, kubelet.least) == ([], UNITS), logged
+            except BaseException:
+                following.kill()
+                raise
+            running = following
+        await running.says(200, "ok")
+        # What the kubelet has on its books is the plugin that lives: its end is noticed.
+        os.kill(running.worker(), signal.SIGKILL)
+        await kubelet.until(lambda: kubelet.allocatable == 0)
+    finally:
+        running.kill()
+
+
+async def test_a_plugin_whose_part_fails_answers_until_another_process_serves(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    program = Program(folder, library, next(ports), crashes_at=folder / "crash")
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+        await program.says(200, "ok")
+        first = program.worker()
+        async with asked_all_the_time(kubelet) as wrong:
+            before = kubelet.registrations
+            (folder / "crash").touch()
+            await kubelet.until(lambda: kubelet.registrations >= before + 2, seconds=20)
+            await program.until_ended(first)
+        assert (wrong, kubelet.least) == ([], UNITS)
+        await program.says(200, "ok")
+        assert program.process.poll() is None
+    finally:
+        logged = program.kill()
+    assert "the crash that was asked for" in logged
+
+
+async def test_a_worker_that_is_killed_is_followed_by_another(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    program = Program(folder, library, next(ports))
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+        os.kill(program.worker(), signal.SIGKILL)
+        await kubelet.until(lambda: kubelet.allocatable == 0)
+        await kubelet.until(lambda: kubelet.allocatable == UNITS)
+        await program.says(200, "ok")
+        assert await program.metric("gpushare_deviceplugin_crashes") == 1
+        assert program.process.poll() is None
+    finally:
+        program.kill()
+
+
+async def test_what_the_first_process_started_ends_with_it(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    program = Program(folder, library, next(ports))
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+        worker = program.worker()
+    finally:
+        program.kill()
+    await program.until_ended(worker)
