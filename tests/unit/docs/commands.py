@@ -96,6 +96,7 @@ FOREIGN_FLAGS: Final = frozenset(
         *("--cascade", "--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
         *("--tail", "--patches"),
         *("--device-name-strategy", "--gpu-reset", "--output", "--query-gpu", "--format"),  # NVIDIA
+        "--register-with-taints",  # the kubelet
         "--evict-after",  # ours, once
     }
 )
