@@ -5,7 +5,7 @@ import json
 import grpc
 import pytest
 
-from deviceplugin.nvidia_cdi import NvidiaSpecs
+from deviceplugin.nvidia_cdi import COMMAND, NvidiaSpecs
 from deviceplugin.runtime import Choice
 from gpushare.contract import ANNOTATION_ASSIGNED
 from gpushare.objects import Container, EnvVar, Node, NodeStatus, NodeSystemInfo, ObjectMeta
@@ -234,3 +234,13 @@ async def test_on_cri_o_no_variable_of_the_pods_own_reaches_nvidias_runtime(
     await kubelet.admit(by_runc)
     await kubelet.pre_start(by_runc, "app-0")
     assert visible(plugin, kubelet, by_runc) == ("void", FIRST)
+
+
+async def test_a_node_that_must_use_cdi_and_has_no_files_says_so(
+    start, folder, monkeypatch
+) -> None:
+    monkeypatch.setattr("deviceplugin.injection.LOOK_SECONDS", 0.01)
+    plugin = await start(inject="cdi", nvidia=NvidiaSpecs([folder]))
+    await eventually(lambda: COMMAND in plugin.injections.why_not)
+    (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
+    await eventually(lambda: not plugin.injections.why_not)
