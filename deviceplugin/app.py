@@ -37,6 +37,7 @@ from deviceplugin.self_check import SelfCheck
 from deviceplugin.server import Endpoint, Service
 from deviceplugin.settings import Settings
 from deviceplugin.start import Starts
+from deviceplugin.startup_taint import StartupTaint
 from deviceplugin.state import StateFile
 from deviceplugin.supervisor import ask_for_another
 from deviceplugin.trouble_report import TroubleReport
@@ -198,6 +199,9 @@ class _NodeHalf:
             Informer(kube, own_pods, Pod, watch, naming=RESOURCES_BEGIN).run,
             Informer(kube, own_node, Node, node_report).run,
         ]
+        if settings.removes_startup_taint:
+            taint = StartupTaint(kube, lambda: node_report.node, why_not_ready)
+            self._parts.append(taint.run)
         if settings.reads_process_memory:
             usage = UsageWatch(source=processes, cards=cards, pods=watch, kube=kube, clock=clock)
             self._parts.append(usage.run)

@@ -14,6 +14,7 @@ from gpushare.contract import (
     CLASS_NVIDIA_CDI,
     CLASS_NVIDIA_LEGACY,
     ENV_VISIBLE_DEVICES,
+    TAINT_NOT_READY,
 )
 from gpushare.errors import SettingsError
 from gpushare.flags import parse_port, parse_unit
@@ -52,6 +53,7 @@ class Settings:
     health_seconds: float
     recover_seconds: float
     reads_process_memory: bool
+    removes_startup_taint: bool
     http_host: str
     http_port: int
     log_level: str
@@ -92,6 +94,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
         health_seconds=_seconds("--health-interval", flags.health_interval),
         recover_seconds=_seconds("--recover-after", flags.recover_after),
         reads_process_memory=flags.process_memory,
+        removes_startup_taint=flags.startup_taint,
         http_host=flags.http_host,
         http_port=parse_port("--http-port", flags.http_port, least=0),
         log_level=flags.log_level,
@@ -190,6 +193,11 @@ def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         "--process-memory",
         action="store_true",
         help="measure what each pod really uses; needs the host's process IDs",
+    )
+    add(
+        "--startup-taint",
+        action="store_true",
+        help=f"take the taint {TAINT_NOT_READY} off the node once the plugin serves",
     )
     add("--http-host", default="0.0.0.0", help="where to serve health and metrics")  # noqa: S104
     add("--http-port", default="29767", help="port of /healthz, /readyz, /metrics and /version")

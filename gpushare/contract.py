@@ -28,6 +28,9 @@ ANNOTATION_CORDON_REASONS: Final = "gpushare.aliyun.com/cordon-reasons"
 # Node label, operator: the DaemonSet runs here and cards are shared by memory.
 LABEL_NODE: Final = "gpushare"
 
+# Node taint, set by whoever makes nodes; taken off by the device plugin once it serves.
+TAINT_NOT_READY: Final = "gpushare.aliyun.com/not-ready"
+
 # Pod annotations, extender: the decision. All are written with every Binding.
 ANNOTATION_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
 ANNOTATION_POD_UNITS: Final = "ALIYUN_COM_GPU_MEM_POD"

@@ -58,6 +58,7 @@ class Kind:
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _APPS: Final = "/apis/apps/v1"
+_STARTUP_TAINT: Final = "gpushare-startup-taint"  # of the component of that name
 _POLICIES: Final = (
     "gpushare-bindings",
     "gpushare-cdi-annotations",
@@ -66,6 +67,7 @@ _POLICIES: Final = (
     "gpushare-ephemeral-containers",
     "gpushare-inventory",
     "gpushare-scheduler-name",
+    _STARTUP_TAINT,
 )
 _PROGRAMS: Final = (PLUGIN, EXTENDER, SCHEDULER)
 _METRICS: Final = "gpushare-metrics"  # of monitoring/scrape.yaml, with what is in the namespace
@@ -94,10 +96,10 @@ REST: Final = (
         "ClusterRoleBinding",
         _RBAC,
         "clusterrolebindings",
-        (*_PROGRAMS, f"{SCHEDULER}-volumes", _METRICS),
+        (*_PROGRAMS, f"{SCHEDULER}-volumes", _STARTUP_TAINT, _METRICS),
         "",
     ),
-    Kind("ClusterRole", _RBAC, "clusterroles", (*_PROGRAMS, _METRICS), ""),
+    Kind("ClusterRole", _RBAC, "clusterroles", (*_PROGRAMS, _STARTUP_TAINT, _METRICS), ""),
     Kind("RoleBinding", _RBAC, "rolebindings", (SCHEDULER,), "kube-system"),
     Kind("RoleBinding", _RBAC, "rolebindings", _PROGRAMS),
     Kind("Role", _RBAC, "roles", _PROGRAMS),

@@ -46,6 +46,7 @@ from gpushare.pod_reader import read_pod
 
 REQUEST_SECONDS: Final = 10.0
 MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _CONNECTIONS: Final = 100
 _LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent again
@@ -240,6 +241,11 @@ class Kube:
         path = f"/api/v1/nodes/{_segment(name)}" + ("/status" if status else "")
         return _decoded(_decode_node, await self.request("PATCH", path, body=patch))
 
+    async def change_node(self, name: str, operations: Sequence[Mapping[str, Any]]) -> None:
+        """Apply a JSON patch (RFC 6902) to a node; ApiError with code 422 if a test in it fails."""
+        path = f"/api/v1/nodes/{_segment(name)}"
+        await self.request("PATCH", path, body=operations, patch=JSON_PATCH)
+
     async def create_event(
         self, namespace: str, event: Mapping[str, Any], *, seconds: float = REQUEST_SECONDS
     ) -> None:
@@ -298,7 +304,7 @@ class Kube:
         path: str,
         *,
         query: Sequence[tuple[str, str]] = (),
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | None = None,
         patch: str = MERGE_PATCH,
         seconds: float = REQUEST_SECONDS,
         may_go: Callable[[], object] | None = None,

@@ -48,6 +48,7 @@ OF_COMPONENTS = {
     "process-memory": {"plugin": {"processMemory": True}},
     "scheduler-name": {"schedulerNames": ["default-scheduler"]},
     "signed-kubelet": {"plugin": {"signedKubelet": True}},
+    "startup-taint": {"plugin": {"startupTaint": True}},
 }
 
 
@@ -272,6 +273,10 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
         (
             {"extender": {"configuration": {"policy": {"candidates": "many"}}}},
             "at '/extender/configuration/policy/candidates': got string, want integer",
+        ),
+        (
+            {"plugin": {"startupTaint": True}, "policies": False},
+            "plugin.startupTaint needs the policy that keeps the plugin to one taint",
         ),
         (
             {"plugin": {"inject": "cdi", "binding": "early"}},

@@ -27,6 +27,7 @@ from gpushare.contract import (
     NO_CARD,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
+    TAINT_NOT_READY,
 )
 from gpushare.flags import parse_unit
 from gpushare.kube.lease import Timing
@@ -505,13 +506,27 @@ def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
     )
 
 
+def test_the_plugin_may_change_nodes_only_with_the_policy_that_leaves_it_one_taint(render_own):
+    objects = render_own(own("startup-taint"))
+    assert plugin_settings(objects).removes_startup_taint
+    name = "gpushare-startup-taint"
+    (rule,) = objects.one("ClusterRole", name)["rules"]
+    assert rule == {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
+    policy = objects.one(POLICY, name)["spec"]
+    assert f"{NAMESPACE}:{PLUGIN}" in policy["matchConditions"][0]["expression"]
+    assert TAINT_NOT_READY in str(policy["validations"])
+    assert objects.one(f"{POLICY}Binding", name)["spec"]["validationActions"] == ["Deny"]
+    tolerations = objects.pod("deviceplugin")["tolerations"]
+    assert {"operator": "Exists"} in tolerations, "else it would wait for itself"
+
+
 @pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
     others = {"before-1.30", "former-port", "network-policy", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root"}
-    a_policy = {"scheduler-name"}  # which before-1.30 has no place for
-    assert others | exclusive | a_policy == set(COMPONENTS)
+    with_policies = {"scheduler-name", "startup-taint"}  # which before-1.30 has no place for
+    assert others | exclusive | with_policies == set(COMPONENTS)
     objects = render_own(own(runtime, binding, *sorted(others)))
     settings = plugin_settings(objects)
     assert (settings.binding == "early") == (binding == "early-binding")
