@@ -42,12 +42,13 @@ class Kind(StrEnum):
     OWN = "own variable"
     INIT = "init container"
     SECOND = "second container"
+    HIDDEN = "the same with `void`"
     EPHEMERAL = "ephemeral container"
 
     @property
     def asks(self) -> bool:
         """Whether it asks for GPU memory."""
-        return self not in {Kind.SECOND, Kind.EPHEMERAL}
+        return self not in {Kind.SECOND, Kind.HIDDEN, Kind.EPHEMERAL}
 
 
 class End(StrEnum):
@@ -82,6 +83,11 @@ class Ending:
     end: End
     why: str = ""
 
+    @property
+    def ran(self) -> bool:
+        """Return whether the container ran, which nothing can make undone."""
+        return self.end in {End.OWN, End.NONE, End.OTHER}
+
     def is_right(self, kind: Kind) -> bool:
         """Return whether the promise holds: its card and no other, or an error before it runs.
 
@@ -95,13 +101,18 @@ def pod_of(cell: Cell, card: str) -> dict[str, Any]:
     judged = container(JUDGED, UNITS if cell.kind.asks else None)
     if cell.kind != Kind.PLAIN:
         judged["image"] = CUDA_WORKLOAD
-    if cell.kind == Kind.OWN:
-        judged["env"] = [{"name": ENV_VISIBLE_DEVICES, "value": "all"}]
+    if value := {Kind.OWN: "all", Kind.HIDDEN: "void"}.get(cell.kind):
+        judged["env"] = [{"name": ENV_VISIBLE_DEVICES, "value": value}]
     spec: dict[str, Any] = {"terminationGracePeriodSeconds": 1}
     if cell.runtime_class:
         spec["runtimeClassName"] = cell.runtime_class
     sharer = container("sharer", UNITS)
-    containers = {Kind.SECOND: [sharer, judged], Kind.INIT: [sharer], Kind.EPHEMERAL: [sharer]}
+    containers = {
+        Kind.SECOND: [sharer, judged],
+        Kind.HIDDEN: [sharer, judged],
+        Kind.INIT: [sharer],
+        Kind.EPHEMERAL: [sharer],
+    }
     if cell.kind == Kind.INIT:
         judged["env"] = [{"name": "WORKLOAD_RUN_SECONDS", "value": "0.3"}]
         spec["initContainers"] = [judged]

@@ -66,7 +66,7 @@ class Matrix:
     def start_plugins(self, binding: Binding) -> None:
         """Run every node's plugin with this binding; return once cards can be asked for.
 
-        Where NVIDIA's runtime is not there, only late binding can give a card; it is chosen.
+        Where NVIDIA's runtime is not there, it is late: only that can give a card.
         """
         running = {each.name for each in self.gpushare.cluster.processes()}
         visible = self._visible()
@@ -74,7 +74,7 @@ class Matrix:
             if plugin_of(node) in running:
                 self.gpushare.cluster.stop(plugin_of(node))
             words = _ARGUMENTS.get(spec.setup, ())
-            chosen = "auto" if spec.setup in _LATE_ONLY else binding
+            chosen: Binding = "late" if spec.setup in _LATE_ONLY else binding
             # Of a large card, more units of one MiB than a kubelet takes in one message.
             spare = max(0, max(card.mem_mib for card in spec.cards) - CARD_MIB)
             words = (*words, f"--reserved={spare}")
@@ -112,12 +112,13 @@ class Matrix:
 
         def undecided() -> str | None:
             pods = {each["metadata"]["name"]: each for each in self.workloads.all()}
-            for cell in [cell for cell in waits_for_pod if is_running(pods[cell.pod])]:
+            for cell in [cell for cell in waits_for_pod if is_running(pods.get(cell.pod))]:
                 waits_for_pod.remove(cell)
                 if why := _refusal(self._add_ephemeral, cell.pod):
                     refused[cell] = Ending(End.REFUSED, why)
             tried = [cell for cell in cells if cell not in refused]
-            found.update(self._endings(tried, pods, by_node))
+            ran = {cell for cell, ending in found.items() if ending.ran}
+            found.update(self._endings([c for c in tried if c not in ran], pods, by_node))
             found.update(refused)
             waiting = [cell.pod for cell, ending in found.items() if ending.end == End.WAITING]
             return f"{len(waiting)} wait, {waiting[0]} among them" if waiting else None
@@ -164,7 +165,10 @@ class Matrix:
     ) -> Iterator[tuple[Cell, Ending]]:
         warnings = self._warnings()
         for cell in cells:
-            described = pods[cell.pod]
+            described = pods.get(cell.pod)
+            if described is None:
+                yield cell, Ending(End.REFUSED, "its pod was evicted")
+                continue
             cards = None
             if printed := self.workloads.printed_by(described, JUDGED):
                 minors = by_node[cell.node].items()
