@@ -80,7 +80,9 @@ def bring_up(plan: Plan, progress: Progress) -> None:
     start(controlplane.API_SERVER, controlplane.api_server_arguments(state, addresses))
     say(f"etcd and kube-apiserver started, nodes and host on {addresses.block}")
     namespaces.prepare(state)
-    images = seed(state, plan.binaries, [_write_images(plan), *plan.archives])
+    archives = [_write_images(plan), *plan.archives]
+    cri_o = any(each.runtime == "cri-o" for each in plan.nodes)
+    images = seed(state, plan.binaries, archives, cri_o=cri_o)
     nodes = [
         Node(state, addresses, spec, index, plan.binaries, plan.runtimes[spec.runtime])
         for index, spec in enumerate(plan.nodes, start=1)
@@ -159,7 +161,7 @@ def _prepare(node: Node, control: Control, images: Path) -> None:
     node.prepare(images)
     if node.spec.control_plane:
         staticpod.write(node.state, node.spec.name, _scheduler_image())
-    node.start_containerd(control)
+    node.start_runtime(control)
 
 
 def _start_kubelets(nodes: list[Node], prepared: list[Future[None]], control: Control) -> None:

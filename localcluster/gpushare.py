@@ -23,7 +23,7 @@ from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, CommandError, UsageError
 from localcluster.nvml import CardSpec
 from localcluster.shipped import Shipped
-from localcluster.specs import NodeSpec
+from localcluster.specs import NodeSpec, Runtime
 from localcluster.wait import wait_until
 
 ROOT: Final = Path(__file__).parents[1]
@@ -46,10 +46,12 @@ _ASK_SECONDS: Final = 10.0
 Binding = Literal["auto", "late", "early"]
 
 
-def gpu_node(name: str, cards: int, *, cdi: bool = True) -> NodeSpec:
+def gpu_node(
+    name: str, cards: int, *, cdi: bool = True, runtime: Runtime = "containerd-2"
+) -> NodeSpec:
     """Describe a node of ``cards`` equal cards of CARD_MIB that gpushare shares by memory."""
     specs = tuple(CardSpec(f"GPU-{name}-{i}", mem_mib=CARD_MIB) for i in range(cards))
-    return NodeSpec(name, LABELS, specs, cdi=cdi)
+    return NodeSpec(name, LABELS, specs, cdi=cdi, runtime=runtime)
 
 
 def control_plane_node() -> NodeSpec:

@@ -42,6 +42,10 @@ BUILD_NEEDS = (
     Need("libseccomp with its headers", "libseccomp-dev", _seccomp_headers),
 )
 
+CRIO_NEEDS = (
+    Need("conmon", "conmon", _command("conmon")),
+    Need("buildah", "buildah", _command("buildah")),
+)
 IMAGE_NEEDS = (
     Need("buildah", "buildah", _command("buildah")),
     Need("debootstrap", "debootstrap", _command("debootstrap")),

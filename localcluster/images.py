@@ -86,7 +86,9 @@ def archive(images: list[Image]) -> bytes:
             "layers": [blobs.add("layer.v1.tar", layer)],
         }
         described = blobs.add_json("manifest", manifest)
-        manifests.append({**described, "annotations": {"io.containerd.image.name": image.name}})
+        # The first is read by containerd, the second by buildah.
+        keys = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+        manifests.append({**described, "annotations": dict.fromkeys(keys, image.name)})
     index = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",

@@ -1,9 +1,10 @@
-"""A real node: its namespaces, files, containerd and kubelet."""
+"""A real node: its namespaces, files, container runtime and kubelet."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster import cgroups, driver, namespaces, network
+from localcluster import cgroups, crio, driver, namespaces, network
 from localcluster.control import Control, base_environment
 from localcluster.network import NetworkPlan
 from localcluster.nodefiles import (
@@ -17,7 +18,7 @@ from localcluster.nodefiles import (
 )
 from localcluster.nvml import build, write_state
 from localcluster.run import run
-from localcluster.seed import plant
+from localcluster.seed import ROOT, STORAGE, plant
 from localcluster.specs import NodeSpec
 from localcluster.state import StateFolder, cache_root
 from localcluster.supervised import ProcessSpec
@@ -32,7 +33,7 @@ from localcluster.toolkit import (
 )
 from localcluster.wait import wait_until
 
-_CONTAINERD_SECONDS = 30.0
+_RUNTIME_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Node:
     def prepare(self, images: Path) -> None:
         """Make everything that the node's processes find in place; `images` is a seed's folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        plant(images, self.folder)
+        if not self._cri_o:
+            plant(images / ROOT, self.folder)
         (self.folder / "run" / "cdi").mkdir(parents=True, exist_ok=True)
         (self.folder / "nvml").mkdir(exist_ok=True)
         if self.spec.driver:
@@ -65,12 +67,47 @@ class Node:
         _, pin = namespaces.pins(self.state, self.spec.name)
         network.join(self.state, self.plan, self.index, pin)
         cgroup = cgroups.create(self.state.cgroup, self.spec.name)
-        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
         write_state(self.folder / "nvml" / "state", self.spec.cards)
         if self.spec.cards and not self.spec.driver:
             driver.install(self.folder / "driver", build(cache_root()), self.spec.cards)
+        self._configure_runtime(images)
+        kubelet = kubelet_config(
+            self.state,
+            self.plan,
+            cgroup=cgroup,
+            static_pods=self.spec.control_plane,
+            runtime=crio.SOCKET if self._cri_o else CONTAINERD_SOCKET,
+        )
+        self._write("kubelet.yaml", kubelet)
+        (self.folder / "kubernetes" / "manifests").mkdir()
+        self._write("cni.d/10-localcluster.conflist", cni_config(self.plan, self.index))
+
+    @property
+    def _cri_o(self) -> bool:
+        return self.spec.runtime == "cri-o"
+
+    def _configure_runtime(self, images: Path) -> None:
+        runc = self.binaries / "runc"
+        if self._cri_o:
+            self._write("crio/runc", crio.runc_script(runc))
+            runc = self.folder / "crio" / "runc"
+            runc.chmod(0o755)
         toolkit = toolkit_of(self.spec.setup) if self.spec.cards else None
-        handlers = self._install(toolkit) if toolkit else {}
+        handlers = self._install(toolkit, runc) if toolkit else {}
+        default_handler = toolkit.default if toolkit else "runc"
+        if self._cri_o:
+            files = crio.files(
+                folder=self.folder,
+                binaries=self.binaries,
+                pinns=self.runtime / "pinns",
+                images=images / STORAGE,
+                handlers={"runc": runc, **handlers},
+                default_handler=default_handler,
+            )
+            for name, text in files.items():
+                self._write(f"crio/{name}", text)
+            return
+        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
         containerd = containerd_config(
             binaries=self.binaries,
             folder=self.folder,
@@ -78,19 +115,13 @@ class Node:
             cdi=self.spec.cdi,
             version=self.spec.runtime,
             handlers=handlers,
-            default_handler=toolkit.default if toolkit else "runc",
+            default_handler=default_handler,
         )
         self._write("containerd.toml", containerd)
-        kubelet = kubelet_config(
-            self.state, self.plan, cgroup=cgroup, static_pods=self.spec.control_plane
-        )
-        self._write("kubelet.yaml", kubelet)
-        (self.folder / "kubernetes" / "manifests").mkdir()
-        self._write("cni.d/10-localcluster.conflist", cni_config(self.plan, self.index))
 
-    def _install(self, toolkit: Toolkit) -> dict[str, Path]:
-        """Set NVIDIA's toolkit up; return containerd's handlers with their programs."""
-        runc, own = self.binaries / "runc", installed() if self.spec.driver else None
+    def _install(self, toolkit: Toolkit, runc: Path) -> dict[str, Path]:
+        """Set NVIDIA's toolkit up over `runc`; return its handlers with their programs."""
+        own = installed() if self.spec.driver else None
         folder, cli = own or (programs(toolkit.version, print), container_cli(print))
         self._write("toolkit/config.toml", config(toolkit, folder=folder, runc=runc, cli=cli))
         default = run([self.binaries / "ctr", "oci", "spec"])
@@ -100,12 +131,18 @@ class Node:
             run(namespaces.enter(self.state, self.spec.name, spec_command(toolkit, folder)))
         return {name: folder / program for name, program in toolkit.handlers.items()}
 
-    def start_containerd(self, control: Control) -> None:
-        """Start containerd and return once it serves."""
-        name = f"containerd-{self.spec.name}"
-        config = ["--config", str(self.folder / "containerd.toml")]
-        control.run(self._process(name, [self.runtime / "containerd", *config]))
-        await_containerd(self.state, self.spec.name)
+    def start_runtime(self, control: Control) -> None:
+        """Start the container runtime and return once it serves."""
+        if self._cri_o:
+            program, env = "crio", crio.environment(self.folder)
+            options: list[str | Path] = ["--config", self.folder / "crio" / "crio.conf"]
+            options += ["--config-dir", ""]
+        else:
+            program, env = "containerd", {}
+            options = ["--config", self.folder / "containerd.toml"]
+        name = f"{program}-{self.spec.name}"
+        control.run(self._process(name, [self.runtime / program, *options], env))
+        await_runtime(self.state, name, self.spec.name)
 
     def start_kubelet(self, control: Control) -> None:
         """Start the kubelet."""
@@ -113,8 +150,10 @@ class Node:
         arguments = kubelet_arguments(self.state, self.plan, name, self.index)
         control.run(self._process(f"kubelet-{name}", [self.binaries / "kubelet", *arguments]))
 
-    def _process(self, name: str, argv: list[str | Path]) -> ProcessSpec:
-        env = base_environment(self.state)
+    def _process(
+        self, name: str, argv: list[str | Path], more: Mapping[str, str] | None = None
+    ) -> ProcessSpec:
+        env = {**base_environment(self.state), **(more or {})}
         # containerd finds its shim in PATH.
         env["PATH"] = f"{self.runtime}:{self.binaries}:{env['PATH']}"
         entered = namespaces.enter(self.state, self.spec.name, [str(word) for word in argv])
@@ -126,13 +165,13 @@ class Node:
         path.write_text(text, encoding="utf-8")
 
 
-def await_containerd(state: StateFolder, node: str) -> None:
-    """Return once a node's containerd has made its socket; raise DeadlineError."""
-    name = f"containerd-{node}"
-    socket = state.node(node) / CONTAINERD_SOCKET.removeprefix("/")
+def await_runtime(state: StateFolder, name: str, node: str) -> None:
+    """Return once the runtime `name` of a node has made its socket; raise DeadlineError."""
+    place = crio.SOCKET if name.startswith("crio-") else CONTAINERD_SOCKET
+    socket = state.node(node) / place.removeprefix("/")
     wait_until(
         f"{name} to make its socket",
         lambda: None if socket.exists() else "no socket",
-        seconds=_CONTAINERD_SECONDS,
+        seconds=_RUNTIME_SECONDS,
         log=state.log(name),
     )

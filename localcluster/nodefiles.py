@@ -156,9 +156,16 @@ def cni_config(plan: NetworkPlan, index: int) -> str:
 
 
 def kubelet_config(
-    state: StateFolder, plan: NetworkPlan, *, cgroup: str, static_pods: bool = False
+    state: StateFolder,
+    plan: NetworkPlan,
+    *,
+    cgroup: str,
+    static_pods: bool = False,
+    runtime: str = CONTAINERD_SOCKET,
 ) -> str:
     """Return the kubelet's configuration: authentication and authorization as kubeadm has them.
+
+    `runtime` is the socket of the node's container runtime.
 
     Intervals are shorter than the defaults (in brackets), so that tests need not wait:
     node status every 2 s (10 s), pods resynchronised every 10 s (60 s).
@@ -176,7 +183,7 @@ def kubelet_config(
         # a warning event on every pod.
         "clusterDNS": [plan.host],
         "clusterDomain": "cluster.local",
-        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "containerRuntimeEndpoint": f"unix://{runtime}",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": cgroup,
         "failCgroupV1": False,

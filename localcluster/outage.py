@@ -9,7 +9,7 @@ from localcluster import cgroups, namespaces, network, teardown
 from localcluster.control import Control
 from localcluster.errors import StateError
 from localcluster.network import NetworkPlan
-from localcluster.node import await_containerd
+from localcluster.node import await_runtime
 from localcluster.run import run
 from localcluster.state import StateFolder
 
@@ -42,18 +42,19 @@ def power_off(state: StateFolder, index: int, node: str) -> list[str]:
 def power_on(
     state: StateFolder, plan: NetworkPlan, index: int, node: str, names: Collection[str]
 ) -> None:
-    """Make the node again and start these of its processes: containerd, kubelet, programs."""
+    """Make the node again and start these of its processes: runtime, kubelet, programs."""
     control = Control(state)
     namespaces.create(state, node)
     network.join(state, plan, index, namespaces.pins(state, node)[1])
     cgroups.create(state.cgroup, node)
-    first = (f"containerd-{node}", f"kubelet-{node}")
+    runtimes = (f"containerd-{node}", f"crio-{node}")
+    first = (*runtimes, f"kubelet-{node}")
     for name in [*first, *(each for each in names if each not in first)]:
         if name not in names:
             continue
         control.start(name)
-        if name == first[0]:
-            await_containerd(state, node)
+        if name in runtimes:
+            await_runtime(state, name, node)
 
 
 def _empty(folder: Path) -> None:

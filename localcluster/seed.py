@@ -1,7 +1,8 @@
-"""Images unpacked once for all nodes: what a node's containerd begins with.
+"""Images unpacked once for all nodes: what a node's container runtime begins with.
 
 A containerd that serves nobody imports the archives into a folder of the cache. A node gets a copy
-of its records, links to its blobs, and its unpacked layers as mounts that it cannot write to.
+of its records, links to its blobs, and its unpacked layers as mounts that it cannot write to. Nodes
+with CRI-O read another store, all the same one.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from localcluster import crio
 from localcluster.errors import BuildError, CommandError
 from localcluster.nodefiles import containerd_config, snapshotter_for
 from localcluster.run import run
@@ -23,6 +25,9 @@ from localcluster.wait import wait_until
 LINK: Final = "seed"
 """Name of the link in a node's folder that leads to what its containerd began with."""
 
+ROOT: Final = "root"
+STORAGE: Final = "storage"
+
 _KEPT: Final = 2
 _LAYERS: Final = "io.containerd.snapshotter.v1.{}/snapshots"
 _BLOBS: Final = "io.containerd.content.v1.content"
@@ -30,9 +35,12 @@ _IMPORT_SECONDS: Final = 300.0
 _START_SECONDS: Final = 30.0
 
 
-def seed(state: StateFolder, binaries: Path, archives: Sequence[Path]) -> Path:
-    """Return the folder with these archives' images unpacked; make it if it is not there.
+def seed(
+    state: StateFolder, binaries: Path, archives: Sequence[Path], *, cri_o: bool = False
+) -> Path:
+    """Return the folder with these archives' images unpacked; make what of it is not there.
 
+    For containerd they are in `ROOT` below it, and in `STORAGE` where a node has CRI-O (`cri_o`).
     All but the newest are removed unless a cluster uses them. Raises BuildError.
     """
     digest = hashlib.sha256(str(binaries).encode())
@@ -42,8 +50,10 @@ def seed(state: StateFolder, binaries: Path, archives: Sequence[Path]) -> Path:
     place = cache_root() / "seeds"
     folder = place / digest.hexdigest()[:16]
     with locked(place / "seeds.lock"):
-        if not (folder / "root").exists():
+        if not (folder / ROOT).exists():
             _make(folder, binaries, archives)
+        if cri_o and not (folder / STORAGE).exists():
+            _make_storage(folder, archives)
         os.utime(folder)
         there = sorted((each for each in place.iterdir() if each.is_dir()), key=_modified)
         for old in there[:-_KEPT]:
@@ -53,7 +63,7 @@ def seed(state: StateFolder, binaries: Path, archives: Sequence[Path]) -> Path:
         users.mkdir(exist_ok=True)
         with contextlib.suppress(FileExistsError):
             (users / state.ident).symlink_to(state.record)
-    return folder / "root"
+    return folder
 
 
 def plant(root: Path, node: Path) -> None:
@@ -130,4 +140,11 @@ def _make(folder: Path, binaries: Path, archives: Sequence[Path]) -> None:
         finally:
             process.terminate()
             process.wait()
-    partial.rename(folder / "root")
+    partial.rename(folder / ROOT)
+
+
+def _make_storage(folder: Path, archives: Sequence[Path]) -> None:
+    partial = folder / "storage.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    crio.unpack(partial, archives)
+    partial.rename(folder / STORAGE)

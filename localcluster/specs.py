@@ -13,7 +13,7 @@ from localcluster.toolkit import Setup
 MOST_NODES = 16
 _MOST_PODS = "110"
 
-Runtime = Literal["containerd-2", "containerd-1.7"]
+Runtime = Literal["containerd-2", "containerd-1.7", "cri-o"]
 """The container runtimes that a node can have."""
 
 

@@ -86,6 +86,12 @@ def image() -> Path:
 
 
 @pytest.fixture(scope="session")
+def node_runtimes() -> Path:
+    """The programs of CRI-O, beside which containerd 1.7 is built."""
+    return need("node_runtimes")
+
+
+@pytest.fixture(scope="session")
 def helm() -> Path:
     return need("helm")
 

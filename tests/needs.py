@@ -14,6 +14,7 @@ from localcluster.build import Progress, build
 from localcluster.errors import HostError, LocalClusterError
 from localcluster.host import BUILD_NEEDS, Need, provide
 from localcluster.imagebuild import gpushare_image
+from localcluster.runtimes import provide_runtimes
 from localcluster.state import cache_root, locked
 from localcluster.toolkit import Setup, provide_toolkits
 from localcluster.tools import tool
@@ -40,6 +41,10 @@ def _compiler(_: Progress) -> Path:
     return Path(str(shutil.which("cc")))
 
 
+def _runtimes(progress: Progress) -> Path:
+    return provide_runtimes({"containerd-1.7", "cri-o"}, build(progress), progress)["cri-o"]
+
+
 def _browser(_: Progress) -> Path:
     provide((*_BROWSER, _FONT) if IS_PAINTING else _BROWSER)
     return Path(str(shutil.which("chromium")))
@@ -48,6 +53,7 @@ def _browser(_: Progress) -> Path:
 NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
     "binaries": _cluster,
     "image": gpushare_image,
+    "node_runtimes": _runtimes,
     "library": _compiler,
     "browser": _browser,
     **{name: partial(tool, name) for name in ("helm", "kubeadm", "promtool")},
