@@ -61,7 +61,7 @@ def main() -> int:
         say(f"card {card.minor}: {card.uuid}, {card.model}, {card.mem_mib} MiB")
     if len(cards) == 1:
         say("with one card, its card and all cards are the same: the table cannot tell them apart")
-    nodes = _nodes([Setup(each) for each in flags.setups.split(",")], cards, flags.driver_root)
+    nodes = node_pairs([Setup(each) for each in flags.setups.split(",")], cards, flags.driver_root)
     bad: list[str] = []
     with matrix_cluster(gpushare_image(say), nodes, name="gpushare-hardware") as matrix:
         for binding in BINDINGS:
@@ -70,7 +70,7 @@ def main() -> int:
             real = {cell: end for cell, end in endings.items() if not _is_twin(cell)}
             say(f"{binding} binding on the real driver, {len(real)} cells")
             print(table(real), flush=True)
-            bad += [f"{binding}: {each}" for each in (*wrong(real), *_differences(endings))]
+            bad += [f"{binding}: {each}" for each in (*wrong(real), *differences(endings))]
     say(f"{len(bad)} WRONG or different from the stand-in")
     for text in bad:
         print(f"  {text[:300]}")
@@ -89,7 +89,7 @@ def _machine() -> tuple[str, list[CardSpec]]:
     ]
 
 
-def _nodes(setups: list[Setup], cards: list[CardSpec], root: Path) -> list[NodeSpec]:
+def node_pairs(setups: list[Setup], cards: list[CardSpec], root: Path) -> list[NodeSpec]:
     """Return two nodes of each setup: one with the real driver, and its twin with the stand-in."""
     found = []
     for number, setup in enumerate(setups):
@@ -103,7 +103,7 @@ def _nodes(setups: list[Setup], cards: list[CardSpec], root: Path) -> list[NodeS
     return found
 
 
-def _differences(endings: Mapping[Cell, Ending]) -> list[str]:
+def differences(endings: Mapping[Cell, Ending]) -> list[str]:
     """Return where a cell of the real driver ended otherwise than on its twin."""
     found = []
     for cell, ending in endings.items():
