@@ -170,8 +170,9 @@ class Allocations:
             return
         if not any(has_decision(candidate.pod) for candidate in match.candidates):
             raise without_decision(match.pod)
-        if len(match.candidates) == 1:
-            self._check_admission(match.pod)
+        faults = [self._fault(candidate.pod) for candidate in match.candidates]
+        if faults[0] is not None and all(faults):
+            raise faults[0]
         log.info(
             "allocated, its start will tell the card",
             extra={
@@ -208,14 +209,18 @@ class Allocations:
         )
         return self._given(grant, match.container)
 
-    def _check_admission(self, pod: Pod) -> None:
-        """Refused if what is wrong with the pod could not be told before it starts in part."""
+    def _fault(self, pod: Pod) -> Refused | None:
+        """What is wrong with the pod and must be said before any of it starts; else None."""
         try:
             grant = grant_of(pod, self._cards.inventory)
         except Refused as err:
             log.info("its start will tell", extra={"pod": pod.key, "why": str(err)})
-            return
-        self._injections.check_admission(grant)
+            return None
+        try:
+            self._injections.check_admission(grant)
+        except Refused as err:
+            return err
+        return None
 
     def _given(self, grant: Grant, container: str) -> dict[str, str]:
         return grant.environment(container, self._injections.by_runtime(grant))

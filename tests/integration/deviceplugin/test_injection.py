@@ -176,6 +176,19 @@ async def test_a_pod_whose_other_containers_would_see_every_card_is_not_admitted
     assert visible(plugin, kubelet, hiding) == (SECOND, SECOND)
 
 
+async def test_among_equal_pods_one_is_refused_only_if_every_one_would_be(start, kubelet) -> None:
+    plugin = await start(inject="auto")
+    first, second = (pod(name, 8, cards=(SECOND,), others=(OTHER,)) for name in "ab")
+    hiding = pod("c", 8, cards=(SECOND,), others=(HIDING,))
+    kubelet.pods = [second]
+    with pytest.raises(Rejected, match="every GPU of the node"):
+        await kubelet.admit(first)
+    kubelet.pods = [second]
+    await kubelet.admit(hiding)
+    await kubelet.pre_start(hiding, "app-0")
+    assert visible(plugin, kubelet, hiding) == (SECOND, SECOND)
+
+
 async def test_a_pod_that_ran_before_the_update_restarts_beside_its_other_containers(
     start, kubelet
 ) -> None:
