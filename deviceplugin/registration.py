@@ -33,6 +33,7 @@ _STREAM_SECONDS: Final = 5.0
 _STEADY_SECONDS: Final = 10.0
 _LEAVING: Final = ".leaving"  # after our socket's name: a name for the kubelet to forget us by
 _FORGOTTEN_SECONDS: Final = 0.2  # the kubelet needs a few ms from the end of a list on
+_ENDED_SECONDS: Final = 0.05  # the same while all devices are unhealthy
 # gRPC shares connections of one address among channels, and after a refused one it waits for a
 # second: a kubelet that had been down for a moment would get its plugin that much later.
 _OPTIONS: Final = (("grpc.use_local_subchannel_pool", 1),)
@@ -71,6 +72,7 @@ class Registrar:
             self.why_not = self._logged or "registering with the kubelet"
             try:
                 if not self._endpoint.is_there:
+                    await self._end_lists(kubelet)
                     await self._endpoint.open()
                 stream = self._service.streams_opened + 1
                 await self._register_with(kubelet)
@@ -92,6 +94,12 @@ class Registrar:
             if self._endpoint.is_there:
                 # A kubelet that drops the list at once must not be asked in a loop.
                 await self._pause(kubelet, backoff.next())
+
+    async def _end_lists(self, kubelet: Identity) -> None:
+        """End what is read by a socket that was lost: its end would take the next one with it."""
+        if self._service.is_any_read:
+            self._service.end_lists()
+            await self._pause(kubelet, _ENDED_SECONDS)
 
     def register_again(self) -> None:
         """Register once more beside the present registration, as ``let_go`` of another demands."""

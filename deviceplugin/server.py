@@ -101,12 +101,18 @@ class Service:
         await self._quiet.wait()
 
     def end_lists(self) -> None:
-        """End every device list that is being read; calls are answered as before."""
+        """End every device list that is being read now; calls are answered as before."""
         self._lists_end.set()
+        self._lists_end = asyncio.Event()
 
     def is_read(self, stream: int) -> bool:
         """Whether that device list is being read now."""
         return stream in self._streams
+
+    @property
+    def is_any_read(self) -> bool:
+        """Whether any device list is being read now."""
+        return bool(self._streams)
 
     async def _options(self, _: api_pb2.Empty) -> api_pb2.DevicePluginOptions:
         return options()
