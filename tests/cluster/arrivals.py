@@ -180,6 +180,7 @@ def _described(arrival: Arrival) -> dict[str, Any]:
     return pod(
         arrival.name,
         schedulerName="nobody",
+        runtimeClassName="nvidia",
         terminationGracePeriodSeconds=0,
         restartPolicy="Never",
         **spec,
