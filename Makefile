@@ -31,13 +31,14 @@ down: setup  ## take it down again, and what a demo or test run may have left
 test: setup  ## all tests; those on a cluster need root on Linux
 	$(RUN) pytest -n 2
 
-trials: setup  ## whose card each container got, node setups, faults of the API server, replicas that go, plugins that are updated, 33 minutes (root, Linux)
+trials: setup  ## whose card each container got, node setups, faults of the API server, replicas that go, plugins that are updated, hostile objects, 46 minutes (root, Linux)
 	$(RUN) python -m tests.simulation
 	$(RUN) python -m tests.trials
 	$(RUN) python -m tests.trials.nodes
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials.replicas
 	$(RUN) python -m tests.trials.updates
+	$(RUN) python -m tests.trials.hostile
 
 soak: setup  ## the same and all cases of the tests for two hours, and whether programs grow
 	GPUSHARE_LONG=1 $(RUN) pytest -n 2

@@ -25,7 +25,7 @@ from extender.wire import (
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, GpushareError, NoRoom, RequestError
 from gpushare.objects import Pod
-from gpushare.pod_reader import read_pod
+from gpushare.pod_reader import Parts, pod_of
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Verbs:
     async def _filter(self, request: web.Request) -> web.Response:
         args = await decoded(decode_args, request)
         names, full = _nodes(args)
-        pod = _pod(args.pod_body)
+        pod = _pod(args.pod)
         found = self._cluster.filter(pod, names)
         if not found.fitting and self._cluster.waiting.of(pod.uid) is not None:
             await self._cluster.hearing.hear()
@@ -75,7 +75,7 @@ class Verbs:
     async def _prioritize(self, request: web.Request) -> web.Response:
         args = await decoded(decode_args, request)
         names, _ = _nodes(args)
-        pod = _pod(args.pod_body)
+        pod = _pod(args.pod)
         try:
             found = self._cluster.prioritize(pod, names)
         except RequestError as err:
@@ -122,7 +122,7 @@ class Verbs:
         if proposed is None:
             raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is given")
         uids = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
-        pod = _pod(args.pod_body)
+        pod = _pod(args.pod)
         found = self._judged(pod, uids)
         if not found.kept:
             await self._cluster.hearing.hear()
@@ -154,9 +154,9 @@ def _outcome(err: GpushareError) -> str:
     return "no_room" if isinstance(err, NoRoom) else "refused"
 
 
-def _pod(body: msgspec.Raw) -> Pod:
+def _pod(parts: Parts) -> Pod:
     try:
-        return read_pod(body)
+        return pod_of(parts)
     except UNDECODABLE as err:
         raise BadRequest(f"body cannot be read: {err} - at `$.Pod`") from err
 

@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from gpushare.pod_reader import Parts
+
 
 class _NamedMeta(msgspec.Struct):
     name: str = ""
@@ -23,12 +25,9 @@ class _NodeList(msgspec.Struct):
 
 
 class ExtenderArgs(msgspec.Struct):
-    """A filter call: ``NodeNames`` where nodeCacheCapable is set, ``Nodes`` in full elsewhere.
+    """A filter call: ``NodeNames`` where nodeCacheCapable is set, ``Nodes`` in full elsewhere."""
 
-    ``pod_body`` is for ``read_pod``.
-    """
-
-    pod_body: msgspec.Raw = msgspec.field(name="Pod")
+    pod: Parts = msgspec.field(name="Pod")
     nodes: _NodeList | None = msgspec.field(name="Nodes", default=None)
     node_names: list[str] | None = msgspec.field(name="NodeNames", default=None)
 
@@ -85,7 +84,7 @@ class Victims(msgspec.Struct):
 class PreemptionArgs(msgspec.Struct):
     """A preempt call: uids where nodeCacheCapable is set, pods in full elsewhere."""
 
-    pod_body: msgspec.Raw = msgspec.field(name="Pod")
+    pod: Parts = msgspec.field(name="Pod")
     full: dict[str, Victims] | None = msgspec.field(name="NodeNameToVictims", default=None)
     meta: dict[str, MetaVictims] | None = msgspec.field(name="NodeNameToMetaVictims", default=None)
 

@@ -52,8 +52,8 @@ from gpushare.wishes import MOST_CHARACTERS as MOST_WISH
 
 MOST_AT_ONCE: Final = 16 * 1024  # bytes of JSON that are decoded without a look at each part
 MOST_PART_BYTES: Final = 16 * 1024  # of JSON, of each part of a larger pod
-MOST_CONTAINERS_BYTES: Final = 64 * 1024  # of JSON; in more, variables are not decoded
-MOST_RESOURCES_BYTES: Final = 4 * 1024  # of JSON, of one container then
+MOST_RESOURCES_BYTES: Final = 4 * 1024  # of JSON, of one container of a larger pod
+MOST_ENV_BYTES: Final = 64 * 1024  # of JSON, of all containers of a larger pod
 MOST_CONTAINERS: Final = 256  # app containers, and init containers
 MOST_TOLERATIONS: Final = 128
 MOST_CONDITIONS: Final = 32
@@ -101,6 +101,13 @@ _decode_annotations: Final = msgspec.json.Decoder(_Annotations).decode
 _decode_words: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
+class _Container(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    restart_policy: str | None = None
+    resources: msgspec.Raw = _ABSENT
+    env: msgspec.Raw = _ABSENT
+
+
 class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
@@ -115,8 +122,8 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 class _Spec(msgspec.Struct, rename="camel"):
     node_name: str | None = None
-    containers: msgspec.Raw = _ABSENT
-    init_containers: msgspec.Raw = _ABSENT
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
     priority: int | None = None
     preemption_policy: str | None = None
     overhead: msgspec.Raw = _ABSENT
@@ -128,18 +135,12 @@ class _Spec(msgspec.Struct, rename="camel"):
     runtime_class_name: str | None = None
 
 
-class _Parts(msgspec.Struct):
-    """A large pod. Its status is written by kubelets and kube-scheduler."""
+class Parts(msgspec.Struct):
+    """A pod whose larger parts are not decoded yet; its status is not its user's to write."""
 
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: PodStatus = PodStatus()
-
-
-class _BareContainer(msgspec.Struct, rename="camel"):
-    name: str = ""
-    restart_policy: str | None = None
-    resources: msgspec.Raw = _ABSENT
 
 
 class _OurAmounts(msgspec.Struct):
@@ -153,30 +154,31 @@ class _OurResources(msgspec.Struct):
 
 
 _decode_pod: Final = msgspec.json.Decoder(Pod).decode
-_decode_parts: Final = msgspec.json.Decoder(_Parts).decode
-_decode_containers: Final = msgspec.json.Decoder(tuple[Container, ...]).decode
-_decode_bare: Final = msgspec.json.Decoder(list[_BareContainer]).decode
+_decode_parts: Final = msgspec.json.Decoder(Parts).decode
+_decode_env: Final = msgspec.json.Decoder(tuple[EnvVar, ...]).decode
 _decode_resources: Final = msgspec.json.Decoder(Resources).decode
 _decode_our_resources: Final = msgspec.json.Decoder(_OurResources).decode
 
 
-def read_pod(body: bytes | msgspec.Raw) -> Pod:
-    """The pod in a JSON object, with the parts that gpushare reads.
+def read_pod(body: bytes | memoryview | msgspec.Raw) -> Pod:
+    """Return the pod in a JSON object, with the parts that gpushare reads.
 
     Raises one of UNDECODABLE.
     """
-    pod = _decode_pod(body) if len(body) <= MOST_AT_ONCE else _in_parts(body)
+    if len(body) > MOST_AT_ONCE:
+        return pod_of(_decode_parts(body))
+    pod = _decode_pod(body)
     _drop_what_is_not_read(pod)
     return pod
 
 
-def _in_parts(body: bytes | msgspec.Raw) -> Pod:
-    parts = _decode_parts(body)
+def pod_of(parts: Parts) -> Pod:
+    """Return the pod that has these parts, as ``read_pod`` does."""
     meta, spec = parts.metadata, parts.spec
     excess: list[str] = []
 
     def part(raw: msgspec.Raw, kind: type[T], name: str) -> T | None:
-        if bytes(raw) == _NULL:
+        if _is_null(raw):
             return None
         if len(raw) > MOST_PART_BYTES:
             excess.append(f"{name} has {len(raw)} bytes, and {MOST_PART_BYTES} are read")
@@ -216,7 +218,9 @@ def _in_parts(body: bytes | msgspec.Raw) -> Pod:
         ),
         runtime_class_name=spec.runtime_class_name,
     )
-    return Pod(metadata, pod_spec, parts.status, excess[0] if excess else "")
+    pod = Pod(metadata, pod_spec, parts.status, excess[0] if excess else "")
+    _drop_what_is_not_read(pod)
+    return pod
 
 
 def _annotations(raw: msgspec.Raw) -> dict[str, str] | None:
@@ -244,35 +248,39 @@ def _by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str
     return {key: value for key, value in values if value is not None}
 
 
-def _containers(raw: msgspec.Raw, excess: list[str]) -> tuple[Container, ...] | None:
-    if bytes(raw) == _NULL:
+def _containers(found: list[_Container] | None, excess: list[str]) -> tuple[Container, ...] | None:
+    if found is None:
         return None
-    if len(raw) <= MOST_CONTAINERS_BYTES:
-        return _decode_containers(raw)
-    # Which container it is does not matter: a pod with one that sets its cards is refused.
-    env = _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in bytes(raw) else None
+    if len(found) > MOST_CONTAINERS:
+        # At most one more than is read, so that it shows; one that names our resources is first.
+        first = next(filter(_may_name_ours, found), found[0])
+        found = [first, *found[:MOST_CONTAINERS]]
+    env = _env if sum(len(each.env) for each in found) <= MOST_ENV_BYTES else _env_in_short
     return tuple(
-        Container(each.name, _resources(each, excess), each.restart_policy, env)
-        for each in _named_first(_decode_bare(raw))
+        Container(each.name, _resources(each, excess), each.restart_policy, env(each.env))
+        for each in found
     )
 
 
-def _named_first(containers: list[_BareContainer]) -> list[_BareContainer]:
-    """At most one more than is read, so that it shows; among them those that name our resources."""
-    if len(containers) <= MOST_CONTAINERS:
-        return containers
-    names = RESOURCE_MEMORY.encode(), RESOURCE_COUNT.encode()
-
-    def is_of_others(container: _BareContainer) -> bool:
-        resources = bytes(container.resources)
-        return not any(name in resources for name in names)
-
-    return sorted(containers, key=is_of_others)[: MOST_CONTAINERS + 1]
+def _may_name_ours(container: _Container) -> bool:
+    if len(container.resources) <= len(RESOURCE_MEMORY):
+        return False
+    resources = bytes(container.resources)
+    return RESOURCE_MEMORY.encode() in resources or RESOURCE_COUNT.encode() in resources
 
 
-def _resources(container: _BareContainer, excess: list[str]) -> Resources | None:
+def _env(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
+    return None if _is_null(raw) else _decode_env(raw)
+
+
+def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
+    # A value may be the name, too: such a pod is refused where it could have been served.
+    return _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in bytes(raw) else None
+
+
+def _resources(container: _Container, excess: list[str]) -> Resources | None:
     raw = container.resources
-    if bytes(raw) == _NULL:
+    if _is_null(raw):
         return None
     if len(raw) <= MOST_RESOURCES_BYTES:
         return _decode_resources(raw)
@@ -282,6 +290,10 @@ def _resources(container: _BareContainer, excess: list[str]) -> Resources | None
     )
     found = _decode_our_resources(raw)
     return Resources(_amounts(found.limits), _amounts(found.requests))
+
+
+def _is_null(raw: msgspec.Raw) -> bool:
+    return len(raw) == len(_NULL) and bytes(raw) == _NULL
 
 
 def _amounts(found: _OurAmounts | None) -> dict[str, str | int] | None:

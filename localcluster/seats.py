@@ -151,17 +151,17 @@ class Seats:
         rule = f"ip daddr {host} tcp dport {API_PORT} drop"
         chain = f"chain out {{ type filter hook output priority 0; {rule}; }}"
         text = f"table ip cut {{\n  {chain}\n}}\n"
-        run([*self._enter(seat), "nft", "-f", "-"], stdin=text)
+        run([*self.enter(seat), "nft", "-f", "-"], stdin=text)
 
     def join_again(self, seat: str) -> None:
         """Let a seat reach the API server again."""
-        run([*self._enter(seat), "nft", "delete", "table", "ip", "cut"])
+        run([*self.enter(seat), "nft", "delete", "table", "ip", "cut"])
 
     def ask(self, seat: str, path: str) -> tuple[int, str]:
         """Return status and text of a page of a seat's extender; ApiError where none answers."""
         url = f"http://127.0.0.1:{PORT}{path}"
         try:
-            text = run([*self._enter(seat), sys.executable, "-c", _ASK, url], seconds=10)
+            text = run([*self.enter(seat), sys.executable, "-c", _ASK, url], seconds=10)
         except CommandError as problem:
             raise ApiError(0, f"the extender of {seat} does not answer: {problem}") from problem
         status, _, body = text.partition(" ")
@@ -218,14 +218,15 @@ class Seats:
     def _start(
         self, seat: str, program: Program, argv: Sequence[str], env: Mapping[str, str]
     ) -> None:
-        command = [*self._enter(seat), *argv]
+        command = [*self.enter(seat), *argv]
         environment = {**base_environment(self.cluster.state), **env}
         self.cluster.start_program(f"{program}-{seat}", command, env=environment)
 
     def _pin(self, seat: str) -> Path:
         return self.cluster.state.namespaces / f"{seat}.seat"
 
-    def _enter(self, seat: str) -> list[str]:
+    def enter(self, seat: str) -> list[str]:
+        """Return the words before a command that is to run in a seat's network."""
         return ["nsenter", f"--net={self._pin(seat)}", "--"]
 
     def _write(self, name: str, document: dict[str, Any]) -> None:

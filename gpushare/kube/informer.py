@@ -8,11 +8,12 @@ server asks for at least, and a silent connection is cut: the library's informer
 
 import asyncio
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -37,6 +38,8 @@ EVENTS_AT_ONCE = 16
 LONG_SECONDS = 0.002
 LARGE_BYTES = 64 * 1024  # of a line that is not decoded to learn its version alone
 CAUSES = ("ended", "expired", "silent", "behind", "refused", "lost")
+
+_BEGINS: Final = re.compile(rb'{"type":"(ADDED|MODIFIED|DELETED)","object":')
 
 T = TypeVar("T", bound=Pod | Node)
 
@@ -93,10 +96,10 @@ class Informer(Generic[T]):
     ) -> None:
         self._kube, self._collection, self._handler = kube, collection, handler
         self._naming = naming
-        decode: Callable[[bytes | msgspec.Raw], Any] = (
+        decode: Callable[[memoryview | msgspec.Raw], Any] = (
             read_pod if item is Pod else msgspec.json.Decoder(item).decode
         )
-        self._decode_item: Callable[[bytes | msgspec.Raw], T] = decode
+        self._decode_item: Callable[[memoryview | msgspec.Raw], T] = decode
         self._decode_event = msgspec.json.Decoder(_WatchEvent).decode
         self._resource_version = ""
         self._heard_at = self._opened_at = time.monotonic()
@@ -245,26 +248,36 @@ class Informer(Generic[T]):
                     await asyncio.sleep(0)
 
     def _take(self, line: bytes) -> None:
-        # The version of a large object is that of a later event or bookmark, too.
-        if self._naming in line or len(line) <= LARGE_BYTES:
-            self._apply(self._decode_event(line))
-
-    def _apply(self, event: _WatchEvent) -> None:
+        is_named = self._naming in line
+        if len(line) > LARGE_BYTES:
+            # The version of one that is left out is that of a later event or bookmark, too.
+            if is_named:
+                self._take_large(line)
+            return
+        event = self._decode_event(line)
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=_Status)
             text = f"watch ended: {status.code} {status.reason}: {status.message}"
             raise (Gone if status.code == 410 else ApiError)(text, code=status.code)  # noqa: PLR2004
-        if event.type == "BOOKMARK":
-            bookmark = msgspec.json.decode(event.object, type=_Versioned)
-            self._resource_version = bookmark.metadata.resource_version
+        if event.type == "BOOKMARK" or not is_named:
+            seen = msgspec.json.decode(event.object, type=_Versioned)
+            self._resource_version = seen.metadata.resource_version
             return
-        if self._naming not in bytes(event.object):
-            other = msgspec.json.decode(event.object, type=_Versioned)
-            self._resource_version = other.metadata.resource_version
+        self._tell(event.type, event.object)
+
+    def _take_large(self, line: bytes) -> None:
+        """Decode the object without a look at all of it before, which takes as long."""
+        begins = _BEGINS.match(line)
+        if begins is None or not line.endswith(b"}"):
+            event = self._decode_event(line)
+            self._tell(event.type, event.object)
             return
-        item = self._decode_item(event.object)
+        self._tell(begins[1].decode(), memoryview(line)[begins.end() : -1])
+
+    def _tell(self, kind: str, body: memoryview | msgspec.Raw) -> None:
+        item = self._decode_item(body)
         self._share(item)
-        if event.type == "DELETED":
+        if kind == "DELETED":
             self._handler.deleted(item)
         else:
             self._handler.changed(item)

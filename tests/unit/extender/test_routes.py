@@ -146,7 +146,7 @@ BAD_BODIES = [
     b'{"NodeNames":["n"]}',
     b'{"Pod":{"metadata":{}},"NodeNames":"n"}',
     b'{"Pod":{"metadata":{}},"NodeNames":[1]}',
-    b'{"Pod":{"metadata":{"annotations":{"a":1}}},"NodeNames":["n"]}',
+    b'{"Pod":{"metadata":{"annotations":{"gpushare.aliyun.com/cards":1}}},"NodeNames":["n"]}',
     b'{"Pod":{"metadata":{}}}',
     b'{"Pod":{"metadata":{}},"Nodes":{"items":[{}]}}',
     b'{"Pod":' + b"[" * 20000,

@@ -1,0 +1,86 @@
+"""A pod as large as the API server takes it costs its owner a refusal, and nobody else anything."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from localcluster.gpushare import Gpushare, plugin_of
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, pod
+from tests.cluster.expect import env_is_card_on_record
+
+pytestmark = pytest.mark.cluster
+
+EXTENDER = "/gpushare-scheduler"
+PODS = "/api/v1/namespaces/default/pods"
+MERGE = "application/merge-patch+json"
+GATED = [{"name": "example.com/never"}]
+
+
+def pids(gpushare: Gpushare) -> dict[str, int | None]:
+    """The processes of the extender and of n1's plugin."""
+    wanted = {"extender", plugin_of("n1")}
+    return {each.name: each.pid for each in gpushare.cluster.processes() if each.name in wanted}
+
+
+def resident_mib(gpushare: Gpushare) -> int:
+    status = Path(f"/proc/{pids(gpushare)['extender']}/status").read_text()
+    return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) // 1024
+
+
+def refused(pods: Workloads, name: str, says: str) -> None:
+    def untold() -> str | None:
+        found = pods.events(name)
+        return None if any(says in each for each in found) else str(found)[:2000]
+
+    wait_until("the refusal", untold, seconds=30)
+    assert not pods.get(name)["spec"].get("nodeName")
+
+
+@pytest.mark.parametrize("units", [None, 100])
+def test_a_pod_whose_json_is_six_times_as_large_restarts_nothing(
+    gpushare: Gpushare, pods: Workloads, units: int | None
+):
+    before = pids(gpushare)
+    pods.create(pod("large", units, node="n1", env={"X": "<" * 1_400_000}))
+    wait_until(
+        "the large pod to be bound",
+        lambda: None if pods.get("large")["spec"].get("nodeName") else "it is not",
+        seconds=30,
+    )
+    pods.run(pod("ordinary", 1000, node="n1"))
+    env_is_card_on_record(pods, "ordinary")
+    assert pids(gpushare) == before
+
+
+def test_changes_of_a_pod_with_many_labels_take_no_memory(gpushare: Gpushare, pods: Workloads):
+    labels = {f"team-{number:05}": "x" for number in range(8000)}
+    pods.create(pod("labelled", 100, metadata={"labels": labels}, schedulingGates=GATED))
+    before = 0
+    with gpushare.cluster.api() as api:
+        for number in range(40):
+            body = {"metadata": {"labels": {"changed": str(number)}}}
+            api.request("PATCH", f"{PODS}/labelled", body, content_type=MERGE)
+            if number == 10:
+                before = resident_mib(gpushare)
+    assert gpushare.call("GET", f"{EXTENDER}/explain/default/labelled")[1]["state"] == "gated"
+    assert resident_mib(gpushare) - before < 25
+
+
+def test_a_wish_for_thousands_of_cards_is_refused(gpushare: Gpushare, pods: Workloads):
+    wish = ",".join(f"GPU-{number:032}" for number in range(6000))
+    annotations = {"gpushare.aliyun.com/card-uuids-not": wish}
+    pods.create(pod("wishes", 100, metadata={"annotations": annotations}))
+    refused(pods, "wishes", "card-uuids-not has more than")
+
+
+def test_a_pod_with_thousands_of_tolerations_is_refused_and_explained(
+    gpushare: Gpushare, pods: Workloads
+):
+    tolerations = [{"key": f"t{number}", "operator": "Exists"} for number in range(20_000)]
+    pods.create(pod("tolerates", 100, tolerations=tolerations))
+    refused(pods, "tolerates", "spec.tolerations has")
+    found = gpushare.call("GET", f"{EXTENDER}/explain/default/tolerates")[1]
+    assert found["state"] == "refused"
+    assert "spec.tolerations has" in found["says"]

@@ -1,0 +1,310 @@
+"""A tenant makes the largest objects for minutes, while ordinary pods are bound.
+
+    python -m tests.trials.hostile [--minutes 5]
+
+Two replicas behind two kube-schedulers and a real API server. In turns of half a minute only
+ordinary pods are created, and ordinary pods while another tenant creates, changes and deletes pods
+that are as large as the API server takes them. Exit code 1 if with them the 99th percentile of
+filter is more than twice what it is without, a replica has more memory than its manifest allows, is
+started again or loses its lease, or an ordinary pod is not bound.
+"""
+
+import argparse
+import itertools
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from localcluster.errors import ApiError, LocalClusterError
+from localcluster.gpushare import ACCESS, ROOT
+from localcluster.interrupts import run_command
+from localcluster.seats import PORT, Seats
+from localcluster.wait import wait_until
+from localcluster.workloads import pod
+from tests.trials.hostile_objects import KINDS, NAMESPACE, PATH, asking, largest
+from tests.trials.replicas import NODES, POD_UNITS, replicas
+
+REPLICAS: Final = 2
+TURN_SECONDS: Final = 30.0
+REST_SECONDS: Final = 3.0  # between two turns, that what one has left is not the next one's
+PODS_A_SECOND: Final = 2.0
+BOUND_SECONDS: Final = 90.0
+CHANGES: Final = 3  # of each object
+AT_ONCE: Final = 4  # of the tenant's requests
+MOST_RATIO: Final = 2.0
+ORDINARY: Final = "/api/v1/namespaces/default/pods"
+MERGE: Final = "application/merge-patch+json"
+MIB: Final = 2**20
+
+
+class Probe:
+    """Measures filter at one seat from its own network, as the kube-scheduler there would."""
+
+    def __init__(self, seats: Seats, seat: str) -> None:
+        nodes = [f"p{number}" for number in range(NODES)]
+        words = [sys.executable, "-m", "tests.trials.filter_probe", str(PORT), *nodes]
+        self._process = subprocess.Popen(
+            [*seats.enter(seat), *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        self.calls: list[tuple[float, float]] = []  # moment and milliseconds
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            moment, took = map(float, line.split())
+            self.calls.append((moment, took))
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._reading.join()
+
+    def between(self, turns: list[tuple[float, float]]) -> list[float]:
+        """Return the milliseconds of the calls in some turns, the fastest first."""
+        calls = [took for at, took in self.calls if any(a <= at < b for a, b in turns)]
+        return sorted(calls)
+
+
+class Ordinary:
+    """Creates a pod every half second, and takes each away once it is bound."""
+
+    def __init__(self, seats: Seats) -> None:
+        self._cluster = seats.cluster
+        self.created: list[str] = []
+        self.bound: set[str] = set()
+        self._numbers = itertools.count()
+
+    def create(self, until: float) -> None:
+        with self._cluster.api() as api:
+            while time.monotonic() < until:
+                name = f"ordinary-{next(self._numbers):05}"
+                described = pod(name, POD_UNITS, terminationGracePeriodSeconds=0)
+                with suppress(ApiError):  # a server that is busy is not what is tried here
+                    api.request("POST", ORDINARY, described)
+                    self.created.append(name)
+                self.look(api)
+                time.sleep(1 / PODS_A_SECOND)
+
+    def look(self, api: Any) -> None:
+        with suppress(ApiError):
+            for found in api.get(ORDINARY)["items"]:
+                if found["spec"].get("nodeName"):
+                    name = found["metadata"]["name"]
+                    self.bound.add(name)
+                    api.request("DELETE", f"{ORDINARY}/{name}", {"gracePeriodSeconds": 0})
+
+    def wait_bound(self) -> None:
+        def left() -> str | None:
+            with self._cluster.api() as api:
+                self.look(api)
+            missing = sorted(set(self.created) - self.bound)
+            return f"{len(missing)} are not: {missing[:5]}" if missing else None
+
+        wait_until("all ordinary pods to be bound", left, seconds=BOUND_SECONDS)
+
+
+class Tenant:
+    """Creates, changes and deletes its pods as fast as the API server goes along."""
+
+    def __init__(self, seats: Seats, say: Callable[[str], None]) -> None:
+        self._cluster = seats.cluster
+        self.sizes: dict[str, int] = {}
+        self.writes = 0
+        self.refused = 0
+        self._rounds = [self._objects(worker) for worker in range(AT_ONCE)]
+        with self._cluster.api() as api:
+            api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+            account = {"metadata": {"name": "default"}}
+            with suppress(ApiError):  # the controllers make one too
+                api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
+            for kind in KINDS:
+                for size in largest(kind, lambda made: self._create(api, "size", made)):
+                    self.sizes[kind] = size
+                with suppress(ApiError):
+                    self._delete(api, "size")
+        say("the largest that are taken: " + ", ".join(f"{k} {n}" for k, n in self.sizes.items()))
+
+    def harm(self, until: float) -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(lambda rounds: self._harm(until, rounds), self._rounds))
+
+    def _harm(self, until: float, rounds: Iterator[tuple[str, dict[str, Any]]]) -> None:
+        with self._cluster.api() as api:
+            while time.monotonic() < until:
+                name, described = next(rounds)
+                try:
+                    self._create(api, name, described)
+                    for number in range(CHANGES):
+                        body = {"metadata": {"labels": {"changed": str(number)}}}
+                        api.request("PATCH", f"{PATH}/{name}", body, content_type=MERGE)
+                        self.writes += 1
+                    self._delete(api, name)
+                except ApiError:
+                    self.refused += 1
+
+    def remove(self) -> None:
+        with self._cluster.api() as api, suppress(ApiError):
+            api.request("DELETE", PATH, {"gracePeriodSeconds": 0})
+
+    def _objects(self, worker: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield pods of all kinds in turn, every other one with GPU memory."""
+        kinds = list(KINDS)
+        for number in itertools.count():
+            for place in range(len(kinds)):
+                kind = kinds[(place + worker * len(kinds) // AT_ONCE) % len(kinds)]
+                made = KINDS[kind][0](self.sizes[kind])
+                yield f"plain-{worker}-{number}", made
+                yield f"asks-{worker}-{number}", asking(made, "2")
+
+    def _create(self, api: Any, name: str, described: dict[str, Any]) -> None:
+        named = {**described, "metadata": {**described["metadata"], "name": name}}
+        api.request("POST", PATH, named)
+        self.writes += 1
+
+    def _delete(self, api: Any, name: str) -> None:
+        api.request("DELETE", f"{PATH}/{name}", {"gracePeriodSeconds": 0})
+        self.writes += 1
+
+
+class Programs:
+    """The extenders' processes as they were at the beginning, and what became of them."""
+
+    def __init__(self, seats: Seats) -> None:
+        self._seats = seats
+        self._pids = self._now()
+        self._lost = {seat: self._times_lost(seat) for seat in seats.names}
+
+    def _now(self) -> dict[str, int | None]:
+        there = {each.name: each.pid for each in self._seats.cluster.processes()}
+        return {seat: there.get(f"extender-{seat}") for seat in self._seats.names}
+
+    def restarted(self) -> list[str]:
+        return [seat for seat, pid in self._now().items() if pid != self._pids[seat]]
+
+    def leases_lost(self) -> int:
+        return sum(self._times_lost(seat) - self._lost[seat] for seat in self._seats.names)
+
+    def most_mib(self) -> dict[str, int]:
+        """Return the most memory that each replica has had so far."""
+        found = {}
+        for seat, pid in self._now().items():
+            with suppress(OSError):
+                status = Path(f"/proc/{pid}/status").read_text()
+                found[seat] = int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) // 1024
+        return found
+
+    def _times_lost(self, seat: str) -> int:
+        log = self._seats.cluster.log_path(f"extender-{seat}").read_text(errors="replace")
+        return log.count("this replica leads no more")
+
+
+def memory_limit_mib() -> int:
+    """Return the limit of the extender's container in the manifest."""
+    workload = yaml.safe_load((ACCESS.parent / "extender.yaml").read_text(encoding="utf-8"))
+    text = workload["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    return int(text.removesuffix("Gi")) * 1024
+
+
+def percentile(falling: list[float], part: float) -> float:
+    """Return the value below which ``part`` of the sorted values are; infinite without any."""
+    return falling[min(len(falling) - 1, int(len(falling) * part))] if falling else float("inf")
+
+
+@contextmanager
+def probing(seats: Seats) -> Iterator[Probe]:
+    """Probe the replica that decides."""
+    leader = ""
+
+    def missing() -> str | None:
+        nonlocal leader
+        leader = seats.leading_extender() or ""
+        return None if leader else "none does"
+
+    wait_until("an extender to decide", missing, seconds=40, interval=0.2)
+    probe = Probe(seats, leader)
+    try:
+        yield probe
+    finally:
+        probe.close()
+
+
+def try_it(seats: Seats, minutes: float, say: Callable[[str], None]) -> list[str]:
+    """Take turns, print the table, and return the promises that were broken."""
+    tenant, ordinary = Tenant(seats, say), Ordinary(seats)
+    turns: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    broken: list[str] = []
+    with probing(seats) as probe:
+        programs = Programs(seats)
+        tenant.writes = 0
+        for number in range(max(2, round(2 * minutes * 60 / TURN_SECONDS))):
+            is_hostile = number % 2 == 1
+            began = time.monotonic()
+            until = began + TURN_SECONDS
+            harming = threading.Thread(target=tenant.harm, args=(until,), daemon=True)
+            if is_hostile:
+                harming.start()
+            ordinary.create(until)
+            turns[is_hostile].append((began, time.monotonic()))
+            if is_hostile:
+                harming.join()
+            time.sleep(REST_SECONDS)
+        try:
+            ordinary.wait_bound()
+        except LocalClusterError as err:
+            broken.append(str(err))
+        tenant.remove()
+    calls = {is_hostile: probe.between(turns[is_hostile]) for is_hostile in (False, True)}
+    p99 = {is_hostile: percentile(calls[is_hostile], 0.99) for is_hostile in calls}
+    ratio, limit = p99[True] / p99[False], memory_limit_mib()
+    most = programs.most_mib()
+    for is_hostile, found in calls.items():
+        say(
+            f"filter {'with' if is_hostile else 'without'} hostile objects: {len(found)} calls, "
+            f"p50 {percentile(found, 0.5):.1f} ms, p99 {p99[is_hostile]:.1f} ms, "
+            f"most {percentile(found, 1.0):.1f} ms"
+        )
+    say(f"p99 with them is {ratio:.2f} times what it is without; promised {MOST_RATIO:g}")
+    say(f"hostile writes {tenant.writes}, refused or timed out {tenant.refused}")
+    say(f"ordinary pods created {len(ordinary.created)}, bound {len(ordinary.bound)}")
+    say(f"most memory in MiB: {most}; limit {limit}")
+    say(f"restarted: {programs.restarted()}; leases lost: {programs.leases_lost()}")
+    if ratio > MOST_RATIO:
+        broken.append(f"filter's p99 is {ratio:.2f} times as long with hostile objects")
+    broken += [f"{seat} had {mib} MiB" for seat, mib in most.items() if mib > limit]
+    broken += [f"the extender of {seat} was restarted" for seat in programs.restarted()]
+    if lost := programs.leases_lost():
+        broken.append(f"a lease was lost {lost} times")
+    return broken
+
+
+def main() -> int:
+    """Run the trial; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--minutes", type=float, default=5, help="of each, with and without")
+    flags = parser.parse_args()
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+
+    with replicas(say, REPLICAS) as seats:
+        broken = try_it(seats, flags.minutes, say)
+    say(f"BROKEN {len(broken)}")
+    for text in broken:
+        say(f"  {text}")
+    return int(bool(broken))
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("hostile objects", main))

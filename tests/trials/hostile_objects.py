@@ -1,0 +1,97 @@
+"""Pods that are as large as an API server takes them, each in another part."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from localcluster.errors import ApiError
+from localcluster.workloads import RESOURCE
+
+NAMESPACE: Final = "tenant"
+PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_SMALLER: Final = 0.8
+_LEAST: Final = 10
+
+Make = Callable[[int], dict[str, Any]]
+
+
+def _pod(container: dict[str, Any] | None = None, **parts: Any) -> dict[str, Any]:
+    metadata = parts.pop("metadata", {})
+    main = {"name": "main", "image": "none", **(container or {})}
+    spec = {"terminationGracePeriodSeconds": 0, "containers": [main], **parts}
+    return {"metadata": metadata, "spec": spec}
+
+
+def _annotation(size: int) -> dict[str, Any]:
+    names = ",".join(f"GPU-{number:032}" for number in range(size // 37))
+    return {"gpushare.aliyun.com/card-uuids-not": names}
+
+
+def _affinity(count: int) -> dict[str, Any]:
+    values = [f"value-{number:06}" for number in range(count)]
+    term = {"matchExpressions": [{"key": "any", "operator": "NotIn", "values": values}]}
+    required = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _containers(count: int) -> list[dict[str, Any]]:
+    return [{"name": f"c{number:05}", "image": "none"} for number in range(count)]
+
+
+# What is made, and how large at first; it is made smaller until the API server takes it.
+KINDS: Final[dict[str, tuple[Make, int]]] = {
+    "one variable of <": (
+        lambda size: _pod({"env": [{"name": "X", "value": "<" * size}]}),
+        1_560_000,
+    ),
+    "variables": (
+        lambda count: _pod({"env": [{"name": f"E{number}"} for number in range(count)]}),
+        60_000,
+    ),
+    "labels": (
+        lambda count: _pod(metadata={"labels": {f"l{n:05}": "x" for n in range(count)}}),
+        100_000,
+    ),
+    "annotations": (
+        lambda count: _pod(metadata={"annotations": {f"a{n:05}": "x" for n in range(count)}}),
+        36_000,
+    ),
+    "tolerations": (
+        lambda count: _pod(
+            tolerations=[{"key": f"t{number}", "operator": "Exists"} for number in range(count)]
+        ),
+        70_000,
+    ),
+    "containers": (lambda count: _pod(containers=_containers(count)), 20_000),
+    "a wish": (lambda size: _pod(metadata={"annotations": _annotation(size)}), 256_000),
+    "node affinity": (lambda count: _pod(affinity=_affinity(count)), 120_000),
+    "node selector": (
+        lambda count: _pod(nodeSelector={f"s{number:05}": "x" for number in range(count)}),
+        100_000,
+    ),
+    "long names": (
+        lambda count: _pod(
+            containers=[{"name": f"{'c' * 58}{n:05}", "image": "none"} for n in range(count)]
+        ),
+        12_000,
+    ),
+}
+
+
+def asking(described: dict[str, Any], units: str) -> dict[str, Any]:
+    """Return the same pod with GPU memory asked for in its first container."""
+    first, *others = described["spec"]["containers"]
+    first = {**first, "resources": {"limits": {RESOURCE: units}}}
+    return {**described, "spec": {**described["spec"], "containers": [first, *others]}}
+
+
+def largest(kind: str, create: Callable[[dict[str, Any]], None]) -> Iterator[int]:
+    """Yield sizes from large to small until ``create`` is not refused; the last one is it."""
+    make, size = KINDS[kind]
+    while size >= _LEAST:
+        yield size
+        try:
+            create(make(size))
+        except ApiError:
+            size = int(size * _SMALLER)
+            continue
+        return
