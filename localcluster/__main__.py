@@ -91,7 +91,7 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
     )
     if arguments.gpushare:
         try:
-            gpushare.Gpushare(cluster).install(gpushare.DEFAULT_RUNTIME)
+            gpushare.Gpushare(cluster).install()
         except BaseException:
             cluster.down()
             raise

@@ -14,7 +14,6 @@ from localcluster.cluster import Cluster
 from localcluster.errors import StateError
 from localcluster.gpushare import (
     CARD_MIB,
-    DEFAULT_RUNTIME,
     ROOT,
     SCHEDULER_CONFIG,
     Gpushare,
@@ -176,7 +175,7 @@ def _one_of(*nodes: str) -> dict[str, object]:
 def play(cluster: Cluster) -> None:
     """Show all scenes on a cluster that has just come up."""
     gpushare = Gpushare(cluster)
-    gpushare.install(DEFAULT_RUNTIME)
+    gpushare.install()
     print("gpushare is on every node: a device plugin each, the extender beside kube-scheduler.\n")
     demo = Demo(cluster, gpushare, Workloads(cluster))
     for scene in (demo.filtering, demo.best_fit, demo.sharing, demo.too_large):

@@ -35,8 +35,6 @@ PLUGIN_PORT: Final = 29765
 CARD_MIB: Final = 16276
 LABELS: Final = {"gpushare": "true"}
 CONTROL_PLANE: Final = "cp"
-DEFAULT_RUNTIME: Final = "overlays/default-runtime"
-"""The manifests for nodes whose default runtime is NVIDIA's, as ``gpu_node`` describes them."""
 
 _POLICY_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 POLICIES: Final = ("gpushare-decisions", "gpushare-bindings", "gpushare-inventory")
@@ -86,17 +84,16 @@ class Gpushare:
     cluster: Cluster
     source: Path = ROOT
 
-    def install(self, manifests: str = "base", *, early: Collection[str] = ()) -> None:
+    def install(self, *, early: Collection[str] = ()) -> None:
         """Run both programs with their rights; return once every card can be asked for.
 
-        ``manifests`` is the folder of ``daemonset/`` that is applied where there is a control-plane
-        node. The plugin runs on the nodes with the label, as the DaemonSet says. Run by hand, those
-        in ``early`` must bind early; the others choose for themselves.
+        The plugin runs on the nodes with the label, as the DaemonSet says. Run by hand, those in
+        ``early`` must bind early; the others choose for themselves.
         """
         if self.cluster.control_plane:
             shipped = Shipped(self.cluster)
             shipped.make_certificates()
-            shipped.apply(manifests)
+            shipped.apply()
             self.wait_ready()
             return
         self.cluster.kubectl("apply", "-k", str(ACCESS))

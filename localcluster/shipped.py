@@ -1,7 +1,8 @@
 """gpushare from its image, applied from ``daemonset/`` with a kustomization as a user writes one.
 
-Nothing is given to a pod that its manifest does not ask for: what a local cluster changes is the
-unit of memory, so that two small cards are many units.
+Nothing is given to a pod that its manifest does not ask for. A local cluster changes the unit of
+memory, so that two small cards are many units, and says that pods without a RuntimeClass run under
+NVIDIA's runtime, which is the default one of its nodes.
 """
 
 import os
@@ -67,7 +68,7 @@ class Shipped:
         self._kubectl("delete", "pod", _CERTIFICATES, "--wait=false")
 
     def apply(self, which: str = "base", *, patches: Sequence[dict[str, Any]] = ()) -> None:
-        """Apply a folder of ``daemonset/``, in units of MiB; return once its pods are ready.
+        """Apply a folder of ``daemonset/`` for this cluster; return once its pods are ready.
 
         ``patches`` are more of the kustomization's patches.
         """
@@ -85,6 +86,7 @@ class Shipped:
             ],
             "patches": [
                 {"target": {"kind": "DaemonSet", "name": PLUGIN}, "path": plugin},
+                *_default_runtime(),
                 *patches,
             ],
         }
@@ -129,6 +131,16 @@ class Shipped:
 
     def _kubectl(self, *words: str, stdin: str | None = None, seconds: float = 60) -> str:
         return self.cluster.kubectl("-n", NAMESPACE, *words, stdin=stdin, seconds=seconds)
+
+
+def _default_runtime() -> list[dict[str, Any]]:
+    """Return the patches of the component default-runtime, but for the plugin's RuntimeClass."""
+    path = DAEMONSET / "components" / "default-runtime" / "kustomization.yaml"
+    found = []
+    for each in yaml.safe_load(path.read_text(encoding="utf-8"))["patches"]:
+        changes = [op for op in yaml.safe_load(each["patch"]) if op["op"] == "replace"]
+        found.append({**each, "patch": yaml.safe_dump(changes)})
+    return found
 
 
 def _write(path: Path, document: Any) -> None:

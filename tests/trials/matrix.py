@@ -17,7 +17,7 @@ import yaml
 
 from gpushare.contract import ENV_VISIBLE_DEVICES
 from localcluster.errors import ApiError
-from localcluster.gpushare import CARD_MIB, DEFAULT_RUNTIME, Binding, Gpushare, plugin_of
+from localcluster.gpushare import CARD_MIB, Binding, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, read_minors
 from localcluster.specs import NodeSpec, Runtime
 from localcluster.toolkit import Setup, has_handlers
@@ -225,7 +225,7 @@ def matrix_cluster(image: Path, nodes: Sequence[NodeSpec], *, name: str) -> Iter
             for each in classes
         ]
         gpushare.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(described))
-        gpushare.install(DEFAULT_RUNTIME)
+        gpushare.install()
         yield Matrix(gpushare, {each.name: each for each in nodes})
 
 
