@@ -4,6 +4,8 @@ import copy
 import json
 import re
 import subprocess
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,23 @@ def test_the_migrations_values_are_its_kustomizations(render_own):
     assert values == SAME[overlay]
     wanted = render_own(yaml.safe_dump({"kind": "Kustomization", **last}))
     assert comparable(rendered({"reserved": "none"})) == comparable(wanted.all)
+
+
+def pairs_of_pages() -> Iterator[Any]:
+    """Values and the kustomization after them, of each platform's page."""
+    for page in sorted(ROOT.glob("docs/platforms/*.md")):
+        found = [yaml.safe_load(each.text) for each in blocks(page) if each.language == "yaml"]
+        for values, kustomization in pairwise(found):
+            if kustomization.get("kind") == "Kustomization":
+                yield pytest.param(values, kustomization, id=page.stem)
+
+
+@pytest.mark.parametrize(("values", "kustomization"), [*pairs_of_pages()])
+def test_the_values_of_a_platforms_page_are_its_kustomization(render_own, values, kustomization):
+    wanted = render_own(yaml.safe_dump(kustomization))
+    # The chart has no value for this one, which OpenShift's page says.
+    wanted.container("deviceplugin")["securityContext"].pop("seLinuxOptions", None)
+    assert comparable(rendered(values)) == comparable(wanted.all)
 
 
 def of_kind(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:

@@ -21,6 +21,7 @@ from gpushare.placement import reasons
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 QUOTED = r'`([\w-]+)`|"(.+)"'
+DOCUMENTS = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 SOURCES = [*ROOT.glob("extender/*.py"), *ROOT.glob("deviceplugin/*.py")]
 
 
@@ -65,7 +66,7 @@ def test_every_file_of_the_extender_is_in_the_architecture():
     assert {name for name in names if not re.search(rf"[`/]{name}`", text)} == set()
 
 
-@pytest.mark.parametrize("document", sorted(path.name for path in DOCS.glob("*.md")))
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_test_that_a_document_names_is_there(document):
     named = set(re.findall(r"`(test_\w+)`", (DOCS / document).read_text()))
     texts = [path.read_text() for path in ROOT.glob("tests/**/test_*.py")]
@@ -81,7 +82,7 @@ def test_no_failure_case_is_left_out():
     assert all("`test_" in shown or shown.startswith("none: ") for _, shown in rows)
 
 
-@pytest.mark.parametrize("document", sorted(path.name for path in DOCS.glob("*.md")))
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_examples_can_be_read(document):
     for text in blocks(document, "json"):
         json.loads(text)

@@ -96,7 +96,10 @@ FOREIGN_FLAGS: Final = frozenset(
         *("--cascade", "--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
         *("--tail", "--patches"),
         *("--device-name-strategy", "--gpu-reset", "--output", "--query-gpu", "--format"),  # NVIDIA
+        *("--driver-root", "--dev-root", "--nvidia-cdi-hook-path"),
         "--register-with-taints",  # the kubelet
+        *("--kubelet-certificate-authority", "--default-runtime"),  # k3s
+        *("--enable-managed-gpu", "--gpu-driver", "--install-nvidia-plugin"),  # az, eksctl
         "--evict-after",  # ours, once
     }
 )
