@@ -302,6 +302,19 @@ async def test_while_many_events_come_at_once_others_have_their_turn(tmp_path):
     assert max(now - before for before, now in pairwise(sizes)) <= 2 * informer.EVENTS_AT_ONCE
 
 
+async def test_after_an_event_that_took_long_others_have_their_turn(tmp_path, monkeypatch):
+    monkeypatch.setattr(informer, "LONG_SECONDS", 0.0)
+    names = [f"p{number}" for number in range(200)]
+    events = [event("ADDED", name, str(6 + number)) for number, name in enumerate(names)]
+    sizes = [0]
+    async with running([listed("5"), watch(*events, then=hang)], tmp_path) as (_, seen):
+        async with asyncio.timeout(10):
+            while len(seen.names) < len(names):
+                await asyncio.sleep(0)
+                sizes.append(len(seen.names))
+    assert max(now - before for before, now in pairwise(sizes)) == 1
+
+
 class Opened:
     """A watch that is open and says nothing; a test can wait for it."""
 
