@@ -291,7 +291,7 @@ class Kube:
                 if response.status != HTTPStatus.OK:
                     answer = await limited.whole(response.content, ANSWER_BYTES)
                     raise _refusal(response, answer, "GET", collection.path)
-                parts = _until_idle(response.content, idle_seconds)
+                parts = limited.until_idle(response.content, idle_seconds)
                 async with aclosing(limited.lines(parts, LINE_BYTES)) as found:
                     async for line in found:
                         yield line
@@ -448,18 +448,6 @@ class Kube:
         if not value.isprintable():
             raise Unreachable("the token that says who we are has a line break or the like in it")
         return value
-
-
-async def _until_idle(
-    content: aiohttp.StreamReader, idle_seconds: float
-) -> AsyncGenerator[bytes, None]:
-    while True:
-        # wait_for loses a cancellation that comes with a part, before Python 3.12.
-        async with asyncio.timeout(idle_seconds):
-            part = await content.readany()
-        if not part:
-            return
-        yield part
 
 
 def pod_path(namespace: str, name: str) -> str:

@@ -1,5 +1,6 @@
 """Read an answer of the API server within a bound on its bytes: whole, or line by line."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
 import aiohttp
@@ -17,6 +18,19 @@ async def whole(content: aiohttp.StreamReader, most: int) -> bytes:
             raise TooLarge(f"the answer has more than {most} bytes")
         parts.append(part)
     return b"".join(parts)
+
+
+async def until_idle(
+    content: aiohttp.StreamReader, idle_seconds: float
+) -> AsyncGenerator[bytes, None]:
+    """Yield what comes, as it comes; TimeoutError once nothing has come for ``idle_seconds``."""
+    while True:
+        # wait_for loses a cancellation that comes with a part, before Python 3.12.
+        async with asyncio.timeout(idle_seconds):
+            part = await content.readany()
+        if not part:
+            return
+        yield part
 
 
 async def lines(parts: AsyncIterator[bytes], most: int) -> AsyncGenerator[bytes, None]:
