@@ -12,7 +12,7 @@ from gpushare.clock import SystemClock
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
-from localcluster.workloads import container, pod
+from localcluster.workloads import pod
 from tests.cluster.history import Change, History
 
 PODS: Final = "/api/v1/namespaces/default/pods"
@@ -26,11 +26,11 @@ _RETRIES: Final = 3  # refused binds that are repeated in one period, beside the
 class Arrival:
     """One pod. Times are seconds since the epoch; ``bound`` and ``admitted`` are 0 before that.
 
-    One that ``runs`` starts its container; the others wait for a volume once they are admitted.
+    One that is to run is ``admitted`` when its container runs, the others when the kubelet says so.
     """
 
     name: str
-    runs: bool
+    is_to_run: bool
     uid: str = ""
     refusals: int = 0
     bound: float = 0.0
@@ -60,16 +60,16 @@ class Outcomes(History):
             return
         if phase == "Failed":
             arrival.failed = f"{status.get('reason', '')}: {status.get('message', '')}"
-        elif phase == "Running" or (not arrival.runs and status.get("startTime")):
+        elif phase == "Running" or (not arrival.is_to_run and status.get("startTime")):
             arrival.admitted = now()
 
 
 class Arrivals:
     """Binds a pod of one unit in every ``period`` (seconds), past kube-scheduler, until it exits.
 
-    A bind that the extender refuses is repeated, as kube-scheduler repeats it. Two cores start no
-    five containers a second, so only one pod in RUNS starts one. What was admitted or has failed is
-    deleted, so that the node never fills.
+    A bind that the extender refuses is repeated, as kube-scheduler repeats it. What was admitted or
+    has failed is deleted, so that the node never fills; two cores start no five containers a second,
+    so only one pod in RUNS is waited for until its container runs.
     """
 
     def __init__(self, gpushare: Gpushare, node: str, *, period: float = 0.2) -> None:
@@ -131,10 +131,10 @@ class Arrivals:
                 due += self._period
                 again = [self._waiting.popleft() for _ in range(min(_RETRIES, len(self._waiting)))]
                 number = next(_NUMBERS)
-                fresh = Arrival(f"arrival-{number}", runs=not number % RUNS)
+                fresh = Arrival(f"arrival-{number}", is_to_run=not number % RUNS)
                 self._outcomes.by_name[fresh.name] = fresh
                 try:
-                    described = _described(fresh)
+                    described = _described(fresh.name)
                     fresh.uid = api.request("POST", PODS, described)["metadata"]["uid"]
                     for each in (*again, fresh):
                         self._bind_one(each)
@@ -171,17 +171,12 @@ def now() -> float:
     return SystemClock().wall_ns() / 1e9
 
 
-def _described(arrival: Arrival) -> dict[str, Any]:
-    described = container("main", 1)
-    spec: dict[str, Any] = {"containers": [described]}
-    if not arrival.runs:
-        spec["volumes"] = [{"name": "missing", "configMap": {"name": "missing"}}]
-        described["volumeMounts"] = [{"name": "missing", "mountPath": "/missing"}]
+def _described(name: str) -> dict[str, Any]:
     return pod(
-        arrival.name,
+        name,
+        1,
         schedulerName="nobody",
         runtimeClassName="nvidia",
         terminationGracePeriodSeconds=0,
         restartPolicy="Never",
-        **spec,
     )
