@@ -68,8 +68,8 @@ class Arrivals:
     """Binds a pod of one unit in every ``period`` (seconds), past kube-scheduler, until it exits.
 
     A bind that the extender refuses is repeated, as kube-scheduler repeats it. What was admitted or
-    has failed is deleted, so that the node never fills; two cores start no five containers a second,
-    so only one pod in RUNS is waited for until its container runs.
+    has failed is deleted, so that the node never fills. Two cores start no five containers a
+    second, so only one pod in RUNS is waited for until its container runs.
     """
 
     def __init__(self, gpushare: Gpushare, node: str, *, period: float = 0.2) -> None:
