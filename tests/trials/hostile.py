@@ -216,9 +216,9 @@ def memory_limit_mib() -> int:
     return int(text.removesuffix("Gi")) * 1024
 
 
-def percentile(falling: list[float], part: float) -> float:
+def percentile(rising: list[float], part: float) -> float:
     """Return the value below which ``part`` of the sorted values are; infinite without any."""
-    return falling[min(len(falling) - 1, int(len(falling) * part))] if falling else float("inf")
+    return rising[min(len(rising) - 1, int(len(rising) * part))] if rising else float("inf")
 
 
 @contextmanager
