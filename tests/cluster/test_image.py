@@ -149,6 +149,7 @@ def test_the_images_packages_are_those_of_the_lock_at_its_versions(
     assert {"pip", "pytest", "ruff", "uv"} & set(found) == set()
 
 
+@pytest.mark.usefixtures("workloads")
 def test_no_pod_fails_while_the_plugin_is_updated_or_told_to_end(shipped: Gpushare) -> None:
     faults = PluginFaults(shipped, "n1")
     with Arrivals(shipped, "n1") as arrivals:
@@ -160,6 +161,7 @@ def test_no_pod_fails_while_the_plugin_is_updated_or_told_to_end(shipped: Gpusha
     assert [each for each in arrivals.all if each.failed] == []
 
 
+@pytest.mark.usefixtures("workloads")
 def test_a_plugin_that_is_killed_fails_the_pods_of_a_second_at_most(shipped: Gpushare) -> None:
     faults = PluginFaults(shipped, "n1")
     with Arrivals(shipped, "n1") as arrivals:
