@@ -207,5 +207,5 @@ def test_what_no_pods_end_could_cure_is_final():
 def test_reasons_are_fixed_texts():
     """A number in a text changes the pod's condition, and kube-scheduler then retries for ever."""
     texts = [r.text for r in vars(reasons).values() if isinstance(r, reasons.Reason)]
-    assert len(texts) == len(set(texts)) == 16
+    assert len(texts) == len(set(texts)) == 17
     assert not any(character.isdigit() for text in texts for character in text)
