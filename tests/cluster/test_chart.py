@@ -220,7 +220,7 @@ def test_the_steps_of_the_migration_hand_nodes_over_and_can_be_typed_as_they_sta
     last = yaml.safe_load(block("yaml", "resources: .*base", MIGRATE))
     follow.write("my-cluster/kustomization.yaml", yaml.safe_dump({**whole, **last}))
     follow.run(block("sh", "kubectl apply -k my-cluster", MIGRATE))
-    assert len([each for each in there(control_plane) if each.startswith("validating")]) == 8
+    assert len([each for each in there(control_plane) if each.startswith("validating")]) == 12
     assert "--reserved=none" in our_plugin(control_plane)["containers"][0]["args"]
     assert our_plugin(control_plane)["nodeSelector"] == {"gpushare": "true"}
     follow.run(block("sh", "kubectl -n kube-system delete daemonset", MIGRATE))
