@@ -129,8 +129,10 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
     finally:
         if listener is not None:
             listener.close()
-        for task in (pacing, *turns.tasks):
+        tasks = (pacing, *turns.tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await runner.cleanup()
 
 
@@ -223,9 +225,10 @@ class _Handshake(asyncio.Protocol):
                 )
         except OSError as err:  # ssl.SSLError and TimeoutError are such
             log.debug("no TLS came about", extra={"why": repr(err)})
-            transport.abort()
             return
         finally:
+            if secured is None:  # also where the listener ends meanwhile
+                transport.abort()
             is_trusted = secured is not None and context.verify_mode == ssl.CERT_REQUIRED
             self._turns.handshakes.leave(address, is_trusted=is_trusted)
         if secured is None or self._is_over:
