@@ -50,6 +50,10 @@ CARDS_OF_THE_STAND_IN = {
 - op: add
   path: /spec/template/spec/volumes/-
   value: {name: cards, hostPath: {path: /run/nvml-standin, type: Directory}}
+# The nodes' runtime is in mode legacy, which a plugin without it cannot see.
+- op: add
+  path: /spec/template/spec/containers/0/args/-
+  value: --inject=runtime
 """,
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from localcluster.errors import ApiError
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, write_state
 from localcluster.wait import wait_until
@@ -102,16 +103,27 @@ def test_pods_that_wait_for_a_kubelet_are_not_failed_whatever_else_is_away(
     elif what == "driver":
         write_state(nvml, CARDS, init=UNINITIALISED)
     cluster.start(PLUGIN)
+    wait_until("the plugin to answer", lambda: silent(away), seconds=60)
     figures(f"registered {start_kubelet(away):.0f} ms after the kubelet's socket")
     if what == "API server":
         cluster.start("kube-apiserver")
         wait_until("the API server", unanswered(pods), seconds=30)
-    if what == "driver" and plugin == "restarts":
-        wait_until("pods to be held back", lambda: not_held(pods), seconds=30)
-        write_state(nvml, CARDS)
+    if what == "driver":
+        if plugin == "restarts":
+            wait_until("pods to be held back", lambda: not_held(pods), seconds=30)
+        write_state(nvml, CARDS)  # NVIDIA's runtime starts no container without the driver
     pods.wait_running(*WAITING, seconds=60)
     env_is_card_on_record(pods, *WAITING)
     sums_are_right(away, pods)
+
+
+def silent(gpushare: Gpushare) -> str | None:
+    """Return why the plugin of the node does not answer; None once it does."""
+    try:
+        gpushare.plugin_metrics(NODE)
+    except ApiError as err:
+        return str(err)
+    return None
 
 
 def not_held(pods: Workloads) -> str | None:

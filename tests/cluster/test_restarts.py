@@ -251,7 +251,7 @@ def test_a_pod_that_was_started_without_the_plugin_is_told_within_a_minute(
     wait_until(
         "the pod to be bound",
         lambda: None if pods.get("unasked")["spec"].get("nodeName") else "not yet",
-        seconds=20,
+        seconds=60,
     )
     cluster.start(f"kubelet-{node}")
     pods.wait_running("unasked")
