@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from deviceplugin import devices, metrics
 from deviceplugin.card_states import CardStates
@@ -116,19 +116,20 @@ class NodeCards:
 
     def set_binding(self, binding: str) -> None:
         """When containers get their card from now on; part of the inventory."""
-        self._wanted = replace(self._wanted, binding=binding)
-        self._terms = replace(self._terms, binding=binding)
-        if self._survey is not None and self._survey.inventory.binding != binding:
-            inventory = replace(self._survey.inventory, binding=binding)
-            self._survey = replace(self._survey, inventory=inventory)
-            self._publish()
+        self._restate(binding=binding)
 
     def set_injection(self, injection: str) -> None:
         """What opens cards to containers from now on; part of the inventory."""
-        self._wanted = replace(self._wanted, injection=injection)
-        self._terms = replace(self._terms, injection=injection)
-        if self._survey is not None and self._survey.inventory.injection != injection:
-            inventory = replace(self._survey.inventory, injection=injection)
+        self._restate(injection=injection)
+
+    def _restate(self, **stated: Any) -> None:
+        """Change what terms and inventory say of the node; publish an inventory that differs."""
+        self._wanted = replace(self._wanted, **stated)
+        self._terms = replace(self._terms, **stated)
+        if self._survey is None:
+            return
+        inventory = replace(self._survey.inventory, **stated)
+        if inventory != self._survey.inventory:
             self._survey = replace(self._survey, inventory=inventory)
             self._publish()
 

@@ -13,7 +13,7 @@ from deviceplugin.start import Starts
 from gpushare.contract import ANNOTATION_RUNNING_ON
 from gpushare.objects import EnvVar
 from protos.deviceplugin.v1beta1 import api_pb2
-from tests.fakes.driver import FakeDriver, card
+from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
 from tests.integration.deviceplugin.plugin import Plugin, eventually
@@ -25,24 +25,6 @@ CARDS = [card(0), card(1)]
 FIRST, SECOND = (card.uuid for card in CARDS)
 LATE, EARLY = Choice("late", "a test"), Choice("early", "a test")
 BOTH = Choice("early", "a test", names_cdi_too=True)
-
-
-@pytest.fixture
-async def start(folder, kubelet: FakeKubelet):
-    """Run a plugin; it ends with the test."""
-    running = []
-
-    async def started(**words) -> Plugin:
-        made = Plugin(folder, kubelet, FakeDriver(*CARDS), **words)
-        running.append(made.running())
-        await running[-1].__aenter__()
-        await kubelet.until(lambda: kubelet.allocatable == 30)
-        await eventually(lambda: not made.driver_watch.why_silent)
-        return made
-
-    yield started
-    for each in running:
-        await each.__aexit__(None, None, None)
 
 
 def without_cdi(kubelet: FakeKubelet, owner, container: str = "app-0") -> str:

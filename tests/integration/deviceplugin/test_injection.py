@@ -9,7 +9,7 @@ from deviceplugin.nvidia_cdi import COMMAND, NvidiaSpecs
 from deviceplugin.runtime import Choice
 from gpushare.contract import ANNOTATION_ASSIGNED
 from gpushare.objects import Container, EnvVar, Node, NodeStatus, NodeSystemInfo, ObjectMeta
-from tests.fakes.driver import FakeDriver, card
+from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
 from tests.integration.deviceplugin.plugin import Plugin, eventually
@@ -34,24 +34,6 @@ NVIDIA = {
 }
 OTHER = Container(name="other")
 HIDING = Container(name="other", env=(EnvVar("NVIDIA_VISIBLE_DEVICES", "void"),))
-
-
-@pytest.fixture
-async def start(folder, kubelet: FakeKubelet):
-    """Run a plugin; it ends with the test."""
-    running = []
-
-    async def started(**words) -> Plugin:
-        made = Plugin(folder, kubelet, FakeDriver(*CARDS), **words)
-        running.append(made.running())
-        await running[-1].__aenter__()
-        await kubelet.until(lambda: kubelet.allocatable == 30)
-        await eventually(lambda: not made.driver_watch.why_silent)
-        return made
-
-    yield started
-    for each in running:
-        await each.__aexit__(None, None, None)
 
 
 def visible(plugin: Plugin, kubelet: FakeKubelet, owner) -> tuple[str, str]:
