@@ -33,8 +33,8 @@ _decode_page: Final = msgspec.json.Decoder(Page).decode
 async def pages(kube: Kube, collection: Collection) -> AsyncGenerator[Page, None]:
     """Yield the pages of one consistent list.
 
-    A page that would have more than PAGE_BYTES is asked for again with half as many objects: 500
-    of the largest that the API server takes are 4 GiB. Raises ApiError or one of UNDECODABLE.
+    A page that would have more than PAGE_BYTES is asked for again with a quarter of its objects:
+    500 of the largest that the API server takes are 4 GiB. Raises ApiError or one of UNDECODABLE.
     """
     limit, next_page = PAGE, ""
     while True:
