@@ -244,15 +244,15 @@ def test_a_pod_that_was_started_without_the_plugin_is_told_within_a_minute(
 ):
     cluster = gpushare.cluster
     cluster.stop(f"kubelet-{node}")
-    cluster.stop(plugin_of(node))
-    checkpoint = cluster.node_folder(node) / "kubelet/device-plugins/kubelet_internal_checkpoint"
-    checkpoint.write_text("{")
     pods.create(pod("unasked", 1000, node=node))
     wait_until(
         "the pod to be bound",
         lambda: None if pods.get("unasked")["spec"].get("nodeName") else "not yet",
         seconds=60,
     )
+    cluster.stop(plugin_of(node))  # only now: nothing is bound to a node whose plugin has left
+    checkpoint = cluster.node_folder(node) / "kubelet/device-plugins/kubelet_internal_checkpoint"
+    checkpoint.write_text("{")
     cluster.start(f"kubelet-{node}")
     pods.wait_running("unasked")
     assert "ALIYUN_COM_GPU_MEM_IDX" not in pods.environment("unasked")
