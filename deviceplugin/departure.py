@@ -19,7 +19,7 @@ from gpushare.records import asks_for_share
 
 log = logging.getLogger(__name__)
 
-LEAVE_SECONDS: Final = 8.0  # of the 10 s that the pod has to end
+LEAVE_SECONDS: Final = 25.0  # of the 30 s that the pod has to end
 STANDBY_SECONDS: Final = 3.0  # for a process of the same container to stand by
 QUIET_SECONDS: Final = 1.0  # from the decision to bind a pod to its admission by the kubelet
 LINGER_SECONDS: Final = 0.5  # for calls that the kubelet began before the other had registered

@@ -25,7 +25,7 @@ FILE: Final = "handover.sock"
 TAKE_OVER: Final = b"take over\n"
 REGISTERED: Final = b"registered\n"
 LEFT: Final = b"left\n"
-REGISTERED_SECONDS: Final = 4.0  # of the 10 s that a pod has to end
+REGISTERED_SECONDS: Final = 10.0  # of the 30 s that a pod has to end
 _LOOK_SECONDS: Final = 0.1
 
 

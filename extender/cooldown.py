@@ -3,7 +3,8 @@
 A pod that the kubelet rejects is Failed for good, and its owner makes another at once. Where the
 plugin has died, the kubelet's status offers the node's units for up to 10 s more: ten failed pods
 a second. Only pods that this extender has bound itself count: nobody can close a node by pods that
-were made to fail.
+were made to fail. One failure is enough if it shows that no plugin answered; any other may be the
+pod's own fault, so it takes two.
 """
 
 from collections import deque
@@ -18,6 +19,9 @@ FIRST_SECONDS: Final = 5.0
 MOST_SECONDS: Final = 60.0
 REMEMBERED_SECONDS: Final = 60.0  # how long after its binding a pod's fate says something
 FORGOTTEN_SECONDS: Final = 600.0
+# What the kubelet says of a resource without a plugin (pkg/kubelet/cm/devicemanager/manager.go), and
+# gRPC of a plugin that ends while it is asked.
+_NO_PLUGIN: Final = ("no healthy devices present", "code = Unavailable", "code = Canceled")
 
 
 @dataclass(slots=True)
@@ -56,8 +60,9 @@ class Cooldown:
             return  # bound before the pause began
         entry.failed_at.append(now)
         first = entry.failed_at[0]
+        are_enough = len(entry.failed_at) == FAILURES and now - first <= WITHIN_SECONDS
         # After a pause one failure is enough: nothing has run there since.
-        if entry.seconds or (len(entry.failed_at) == FAILURES and now - first <= WITHIN_SECONDS):
+        if are_enough or entry.seconds or _was_unanswered(pod):
             entry.seconds = min(MOST_SECONDS, entry.seconds * 2 or FIRST_SECONDS)
             entry.until = now + entry.seconds
             entry.failed_at.clear()
@@ -88,3 +93,8 @@ class Cooldown:
 def _was_rejected(pod: Pod) -> bool:
     reason = pod.status.reason or ""
     return reason == "UnexpectedAdmissionError" or reason.startswith("OutOf")
+
+
+def _was_unanswered(pod: Pod) -> bool:
+    message = pod.status.message or ""
+    return any(each in message for each in _NO_PLUGIN)

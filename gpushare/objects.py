@@ -133,6 +133,7 @@ class ContainerStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
 class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     phase: str | None = None
     reason: str | None = None
+    message: str | None = None
     start_time: str | None = None
     nominated_node_name: str | None = None
     conditions: tuple[PodCondition, ...] | None = None

@@ -57,7 +57,7 @@ MOST_ENV_BYTES: Final = 64 * 1024  # of JSON, of all containers of a larger pod
 MOST_CONTAINERS: Final = 256  # app containers, and init containers
 MOST_TOLERATIONS: Final = 128
 MOST_CONDITIONS: Final = 32
-MOST_MESSAGE: Final = 4 * 1024  # characters of a condition's message
+MOST_MESSAGE: Final = 4 * 1024  # characters of a condition's message, and of the status's own
 MOST_VALUE: Final = 4 * 1024  # characters of an annotation
 MOST_RUNNING_ON: Final = 16 * 1024
 
@@ -320,6 +320,8 @@ def _drop_what_is_not_read(pod: Pod) -> None:
             force_setattr(spec, name, containers)
         for container in containers:
             _drop_variables(container)
+    if status.message and len(status.message) > MOST_MESSAGE:
+        force_setattr(status, "message", status.message[:MOST_MESSAGE])
     if status.conditions:
         force_setattr(status, "conditions", tuple(map(_short, status.conditions[:MOST_CONDITIONS])))
     for name in ("container_statuses", "init_container_statuses"):

@@ -33,7 +33,8 @@ class Setup(StrEnum):
     """How a node's GPUs come into containers.
 
     LEGACY, AUTO, AUTO_1_17: NVIDIA's runtime is containerd's default, in the mode of that name;
-    what `auto` means depends on the toolkit's version. OPERATOR: as GPU Operator 25.10 and newer
+    what `auto` means depends on the toolkit's version. AUTO_CDI: the same as AUTO, and the toolkit's
+    nvidia-cdi-refresh.service has written a CDI file. OPERATOR: as GPU Operator 25.10 and newer
     leaves a node. CDI: `nvidia-ctk cdi generate` was run, and nothing else is configured.
     NONE: no toolkit.
     """
@@ -41,6 +42,7 @@ class Setup(StrEnum):
     LEGACY = "legacy"
     AUTO = "auto"
     AUTO_1_17 = "auto-1.17"
+    AUTO_CDI = "auto-cdi"
     OPERATOR = "operator"
     CDI = "cdi"
     NONE = "none"
@@ -66,6 +68,8 @@ _TOOLKITS: Final[Mapping[Setup, Toolkit]] = {
     Setup.LEGACY: Toolkit(mode="legacy"),
     Setup.AUTO: Toolkit(),
     Setup.AUTO_1_17: Toolkit(version="1.17"),
+    # deployments/systemd/nvidia-cdi-refresh.service of the toolkit, from 1.18 on.
+    Setup.AUTO_CDI: Toolkit(spec=("--output=/var/run/cdi/nvidia.yaml",)),
     # assets/state-container-toolkit/0500_daemonset.yaml and controllers/object_controls.go of
     # github.com/NVIDIA/gpu-operator: the mode, the kind, and a file with the device `all` alone.
     Setup.OPERATOR: Toolkit(

@@ -1,6 +1,7 @@
 """Pods that are bound to one node at a steady rate, and what became of each."""
 
 import itertools
+import json
 import threading
 import time
 from collections import deque
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from gpushare.clock import SystemClock
+from gpushare.contract import CLASS_NVIDIA_LEGACY
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
@@ -20,6 +22,12 @@ BIND: Final = "/gpushare-scheduler/bind"
 RUNS: Final = 10
 _NUMBERS: Final = itertools.count()
 _RETRIES: Final = 3  # refused binds that are repeated in one period, beside the new one
+_NO_HANDLER: Final[dict[str, Any]] = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": CLASS_NVIDIA_LEGACY},  # a name under which the plugin gives cards
+    "handler": "no-handler",
+}
 
 
 @dataclass
@@ -69,7 +77,8 @@ class Arrivals:
 
     A bind that the extender refuses is repeated, as kube-scheduler repeats it. What was admitted or
     has failed is deleted, so that the node never fills. Two cores start no five containers a
-    second, so only one pod in RUNS is waited for until its container runs.
+    second, so only one pod in RUNS is to run. The others name a handler that containerd does not
+    have: the kubelet admits them, and no sandbox is created for them.
     """
 
     def __init__(self, gpushare: Gpushare, node: str, *, period: float = 0.2) -> None:
@@ -85,6 +94,7 @@ class Arrivals:
         self.problem = ""
 
     def __enter__(self) -> Self:
+        self._gpushare.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(_NO_HANDLER))
         self._outcomes.__enter__()
         for thread in self._threads:
             thread.start()
@@ -134,7 +144,7 @@ class Arrivals:
                 fresh = Arrival(f"arrival-{number}", is_to_run=not number % RUNS)
                 self._outcomes.by_name[fresh.name] = fresh
                 try:
-                    described = _described(fresh.name)
+                    described = _described(fresh)
                     fresh.uid = api.request("POST", PODS, described)["metadata"]["uid"]
                     for each in (*again, fresh):
                         self._bind_one(each)
@@ -171,12 +181,12 @@ def now() -> float:
     return SystemClock().wall_ns() / 1e9
 
 
-def _described(name: str) -> dict[str, Any]:
+def _described(arrival: Arrival) -> dict[str, Any]:
     return pod(
-        name,
+        arrival.name,
         1,
         schedulerName="nobody",
-        runtimeClassName="nvidia",
+        runtimeClassName="nvidia" if arrival.is_to_run else CLASS_NVIDIA_LEGACY,
         terminationGracePeriodSeconds=0,
         restartPolicy="Never",
     )

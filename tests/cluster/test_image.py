@@ -31,10 +31,12 @@ from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads
 from localcluster.workloads import pod as described
+from tests.cluster.arrivals import Arrivals, now
 from tests.cluster.bringup import of_image
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine, reader
 from tests.cluster.documented import READING, problems
 from tests.cluster.expect import env_is_card_on_record
+from tests.cluster.plugin_faults import PluginFaults
 
 pytestmark = pytest.mark.cluster
 
@@ -149,6 +151,19 @@ def test_the_images_packages_are_those_of_the_lock_at_its_versions(
     assert set(found.items()) - locked == set()
     assert {"aiohttp", "cryptography", "grpcio", "nvidia-ml-py", "rich"} <= set(found)
     assert {"pip", "pytest", "ruff", "uv"} & set(found) == set()
+
+
+@pytest.mark.usefixtures("workloads")
+def test_no_pod_fails_while_the_plugin_is_updated_or_told_to_end(shipped: Gpushare) -> None:
+    """The short form of `python -m tests.trials.updates`."""
+    faults = PluginFaults(shipped, "n1")
+    with Arrivals(shipped, "n1", period=0.5) as arrivals:
+        for fault in (faults.roll, faults.terminate):
+            fault()
+            arrivals.wait_bound(8, since=now())
+            shipped.wait_ready()
+        arrivals.wait_settled()
+    assert [each for each in arrivals.all if each.failed] == []
 
 
 def test_two_pods_share_a_card_and_a_third_waits_with_its_reason(

@@ -34,6 +34,7 @@ def test_every_container_gets_its_own_card_or_does_not_run(matrix: Matrix):
         Setup.LEGACY: ("", "nvidia"),
         Setup.AUTO: ("", "nvidia"),
         Setup.AUTO_1_17: ("", "nvidia"),
+        Setup.AUTO_CDI: ("", "nvidia"),
         Setup.OPERATOR: ("nvidia", "nvidia-cdi", "nvidia-legacy"),
         Setup.CDI: ("",),
     }

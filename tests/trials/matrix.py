@@ -173,17 +173,19 @@ class Matrix:
             if printed := self.workloads.printed_by(described, JUDGED):
                 minors = by_node[cell.node].items()
                 cards = [uuid for uuid, minor in minors if minor in printed.minors]
-            yield cell, ending_of(described, cards, warnings.get(cell.pod, ()))
+            uid = described["metadata"]["uid"]
+            yield cell, ending_of(described, cards, warnings.get(uid, ()))
 
     def _warnings(self) -> dict[str, list[str]]:
+        """Return what warns of pods, by uid: a pod of the same name may have been there before."""
         with self.gpushare.cluster.api() as api:
             items = api.get("/api/v1/namespaces/default/events?fieldSelector=type%3DWarning")[
                 "items"
             ]
         found: dict[str, list[str]] = {}
         for each in items:
-            name = each["involvedObject"].get("name", "")
-            found.setdefault(name, []).append(str(each.get("message")))
+            uid = each["involvedObject"].get("uid", "")
+            found.setdefault(uid, []).append(str(each.get("message")))
         return found
 
     def _add_ephemeral(self, name: str) -> None:

@@ -15,9 +15,10 @@ from tests.unit.extender.scripted import Bench
 REJECTED = "UnexpectedAdmissionError"
 
 
-def ended(name, reason=REJECTED):
+def ended(name, reason=REJECTED, message=None):
     made = pod(name, 8, node="n", phase="Failed")
-    return type(made)(made.metadata, made.spec, PodStatus(phase="Failed", reason=reason))
+    status = PodStatus(phase="Failed", reason=reason, message=message)
+    return type(made)(made.metadata, made.spec, status)
 
 
 def fail(cooldown, now, count=1, *, reason=REJECTED, name="n"):
@@ -36,6 +37,29 @@ def test_two_rejected_pods_close_a_node_for_a_while(reason):
     assert cooldown.count(105.0) == 1
     assert not cooldown.is_cooling("other", 105.0)
     assert not cooldown.is_cooling("n", 105.0 + FIRST_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "no healthy devices present; cannot allocate unhealthy devices aliyun.com/gpu-mem",
+        "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Unavailable",
+        "device plugin Allocate rpc failed with err: rpc error: code = Canceled desc = grpc",
+    ],
+)
+def test_one_pod_that_no_plugin_answered_for_closes_its_node(why):
+    cooldown = Cooldown()
+    cooldown.bound("uid-a", "n", 100.0)
+    cooldown.failed(ended("a", message=f"Pod was rejected: Allocate failed due to {why}"), 100.1)
+    assert cooldown.is_cooling("n", 100.1)
+
+
+def test_one_pod_that_the_plugin_refused_closes_nothing():
+    cooldown = Cooldown()
+    cooldown.bound("uid-a", "n", 100.0)
+    why = "device plugin Allocate rpc failed with err: rpc error: code = FailedPrecondition"
+    cooldown.failed(ended("a", message=why), 100.1)
+    assert not cooldown.is_cooling("n", 100.1)
 
 
 @pytest.mark.parametrize("reason", ["", "Evicted", "NodeAffinity", "Error"])

@@ -18,7 +18,13 @@ from gpushare.contract import (
 )
 from gpushare.errors import RequestError
 from gpushare.objects import Pod
-from gpushare.pod_reader import MOST_AT_ONCE, MOST_CONTAINERS, MOST_TOLERATIONS, read_pod
+from gpushare.pod_reader import (
+    MOST_AT_ONCE,
+    MOST_CONTAINERS,
+    MOST_MESSAGE,
+    MOST_TOLERATIONS,
+    read_pod,
+)
 from gpushare.quantity import MAX_UNITS
 from tests.builders import stock
 
@@ -158,6 +164,14 @@ def test_the_most_tolerations_that_are_read_are_read():
 def test_the_most_containers_that_are_read_are_read():
     containers = [{"name": str(each), "resources": LIMITS} for each in range(MOST_CONTAINERS)]
     assert records.request_of(read(body(containers=containers))).units == 4 * MOST_CONTAINERS
+
+
+def test_no_more_of_a_message_is_kept_than_is_read():
+    condition = {"type": "a", "status": "True", "message": "x" * MOST_MESSAGE * 2}
+    status = {"phase": "Failed", "message": "y" * MOST_MESSAGE * 2, "conditions": [condition]}
+    found = read({**body(), "status": status}).status
+    assert found.message == "y" * MOST_MESSAGE
+    assert [each.message for each in found.conditions] == ["x" * MOST_MESSAGE]
 
 
 words = st.dictionaries(
