@@ -19,8 +19,8 @@ FIRST_SECONDS: Final = 5.0
 MOST_SECONDS: Final = 60.0
 REMEMBERED_SECONDS: Final = 60.0  # how long after its binding a pod's fate says something
 FORGOTTEN_SECONDS: Final = 600.0
-# What the kubelet says of a resource without a plugin (pkg/kubelet/cm/devicemanager/manager.go), and
-# gRPC of a plugin that ends while it is asked.
+# What the kubelet says of a resource without a plugin (pkg/kubelet/cm/devicemanager/manager.go),
+# and gRPC of a plugin that ends while it is asked.
 _NO_PLUGIN: Final = ("no healthy devices present", "code = Unavailable", "code = Canceled")
 
 

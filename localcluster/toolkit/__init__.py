@@ -33,9 +33,9 @@ class Setup(StrEnum):
     """How a node's GPUs come into containers.
 
     LEGACY, AUTO, AUTO_1_17: NVIDIA's runtime is containerd's default, in the mode of that name;
-    what `auto` means depends on the toolkit's version. AUTO_CDI: the same as AUTO, and the toolkit's
-    nvidia-cdi-refresh.service has written a CDI file. OPERATOR: as GPU Operator 25.10 and newer
-    leaves a node. CDI: `nvidia-ctk cdi generate` was run, and nothing else is configured.
+    what `auto` means depends on the toolkit's version. AUTO_CDI: the same as AUTO, with the CDI
+    file that the toolkit's nvidia-cdi-refresh.service writes. OPERATOR: as GPU Operator 25.10 and
+    newer leaves a node. CDI: `nvidia-ctk cdi generate` was run, and nothing else is configured.
     NONE: no toolkit.
     """
 

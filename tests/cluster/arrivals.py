@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from gpushare.clock import SystemClock
 from gpushare.contract import CLASS_NVIDIA_LEGACY
+from localcluster.api import Api
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
@@ -88,7 +89,7 @@ class Arrivals:
         self._outcomes = Outcomes(gpushare)
         self._ended = threading.Event()
         self._threads = [
-            threading.Thread(target=run, daemon=True) for run in (self._bind, self._delete)
+            threading.Thread(target=run, daemon=True) for run in (self._bind, self._delete_settled)
         ]
         self._waiting: deque[Arrival] = deque()
         self.problem = ""
@@ -104,6 +105,9 @@ class Arrivals:
         self._ended.set()
         for thread in self._threads:
             thread.join(30)
+        with self._gpushare.cluster.api() as api:
+            for each in self.all:
+                _delete(api, each)
         self._outcomes.__exit__()
 
     @property
@@ -165,15 +169,19 @@ class Arrivals:
         else:
             arrival.bound = now()
 
-    def _delete(self) -> None:
+    def _delete_settled(self) -> None:
         with self._gpushare.cluster.api() as api:
             while not self._ended.wait(self._period):
                 for each in self.all:
-                    if (each.admitted or each.failed) and not each.is_gone:
-                        each.is_gone = True
-                        with suppress(ApiError):
-                            path = f"{PODS}/{each.name}?gracePeriodSeconds=0"
-                            api.request("DELETE", path)
+                    if each.admitted or each.failed:
+                        _delete(api, each)
+
+
+def _delete(api: Api, arrival: Arrival) -> None:
+    if not arrival.is_gone:
+        arrival.is_gone = True
+        with suppress(ApiError):
+            api.request("DELETE", f"{PODS}/{arrival.name}?gracePeriodSeconds=0")
 
 
 def now() -> float:

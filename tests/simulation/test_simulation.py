@@ -10,7 +10,7 @@ from tests.simulation.__main__ import told
 from tests.simulation.mutants import caught
 from tests.simulation.run import simulate
 
-RUNS = 156
+RUNS = 300
 ITEMS = 12  # so that both processes of `make test` have some
 REPLAYED_SEED = 4
 FAST = {

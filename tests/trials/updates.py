@@ -1,6 +1,6 @@
 """How many pods fail while the device plugin is updated, ended, crashes or is killed.
 
-    python -m tests.trials.updates [--times 3] [--only "rolling update,crash"] [--period 0.2]
+    python -m tests.trials.updates [--times 5] [--only "rolling update,crash"] [--period 0.2]
 
 The plugin runs from its image. In every period (in seconds) a small pod is bound to its node, past
 kube-scheduler, while each of the faults happens so many times. Exit code 1 if a pod failed in an
@@ -59,7 +59,7 @@ class Result:
 def main() -> int:
     """Run the trial; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--only", default="")
     parser.add_argument("--period", type=float, default=0.2)
     flags = parser.parse_args()
