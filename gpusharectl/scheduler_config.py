@@ -56,7 +56,7 @@ def _name(_: click.Context, option: click.Parameter, value: str | None) -> str |
     is_flag=True,
     help="For a second kube-scheduler with an extender in its pod.",
 )
-@click.option("--url", metavar="URL", help="An extender elsewhere, as https://10.0.0.5:32769.")
+@click.option("--url", metavar="URL", help="An extender elsewhere, as https://10.0.0.5:29769.")
 @click.option(
     "--authority", metavar="PATH", callback=_path, help="With --url: the CA of the extender's."
 )

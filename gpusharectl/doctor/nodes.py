@@ -96,13 +96,15 @@ WHOLE_CARD_PLUGIN = problem(
     "WholeCardPlugin",
     "two plugins give out the same cards: a pod may be given a whole card while others share it",
     "keep NVIDIA's device plugin off the node; with the GPU operator: kubectl label node {about} "
-    "nvidia.com/gpu.deploy.device-plugin=false",
+    "nvidia.com/gpu.deploy.device-plugin=false --overwrite",
 )
 NODE_NOT_LABELLED = warning(
     "NodeNotLabelled",
     "no plugin runs on a node without the label, or it will be taken away",
     "kubectl label node {about} gpushare=true --overwrite; or, if its cards are not to be shared "
-    "any more: kubectl annotate node {about} gpushare.aliyun.com/inventory-",
+    "any more, without the policy that keeps its inventory: kubectl delete "
+    "validatingadmissionpolicybinding gpushare-inventory; kubectl annotate node {about} "
+    "gpushare.aliyun.com/inventory-; and apply gpushare again",
 )
 OLDER_PLUGIN = warning(
     "OlderPlugin",

@@ -165,7 +165,7 @@ def test_kube_scheduler_takes_every_configuration_that_is_printed(cluster: Clust
         "profiles: [{schedulerName: default-scheduler}, {schedulerName: batch}]\n"
     )
     for number, arguments in enumerate(
-        ([], ["--url=https://10.0.0.5:32769", *tls], [f"--merge={own}"])
+        ([], ["--url=https://10.0.0.5:29769", *tls], [f"--merge={own}"])
     ):
         config, written = tmp_path / f"{number}.yaml", tmp_path / f"{number}.written"
         config.write_text(scheduler_config(f"--scheduler-kubeconfig={kubeconfig}", *arguments))

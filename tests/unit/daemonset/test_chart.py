@@ -181,7 +181,7 @@ def pairs_of_pages() -> Iterator[Any]:
 def test_the_values_of_a_platforms_page_are_its_kustomization(render_own, values, kustomization):
     wanted = render_own(yaml.safe_dump(kustomization))
     # The chart has no value for this one, which OpenShift's page says.
-    wanted.container("deviceplugin")["securityContext"].pop("seLinuxOptions", None)
+    wanted.pod("deviceplugin")["securityContext"].pop("seLinuxOptions", None)
     assert comparable(rendered(values)) == comparable(wanted.all)
 
 

@@ -211,7 +211,6 @@ FOREIGN_TEXTS = {
     "Insufficient aliyun.com/gpu-mem",
     "Insufficient cpu",
     "Insufficient memory",
-    "no healthy devices present",
     "received message larger than max",
 }
 

@@ -98,6 +98,8 @@ FOREIGN_FLAGS: Final = frozenset(
         *("--device-name-strategy", "--gpu-reset", "--output", "--query-gpu", "--format"),  # NVIDIA
         *("--driver-root", "--dev-root", "--nvidia-cdi-hook-path"),
         "--register-with-taints",  # the kubelet
+        "--runtime-config",  # the API server, as is --feature-gates
+        "--feature-gates",
         *("--kubelet-certificate-authority", "--default-runtime"),  # k3s
         *("--enable-managed-gpu", "--gpu-driver", "--install-nvidia-plugin"),  # az, eksctl
         "--evict-after",  # ours, once

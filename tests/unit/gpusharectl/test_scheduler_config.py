@@ -84,9 +84,9 @@ def test_the_second_asks_as_the_first_does():
 
 
 def test_an_extender_elsewhere_is_asked_with_certificates_that_kubeadm_mounts():
-    url = ("--url=https://10.0.0.5:32769", *TLS)
+    url = ("--url=https://10.0.0.5:29769", *TLS)
     (extender,) = yaml.safe_load(printed(*url))["extenders"]
-    assert extender["urlPrefix"] == "https://10.0.0.5:32769/gpushare-scheduler"
+    assert extender["urlPrefix"] == "https://10.0.0.5:29769/gpushare-scheduler"
     assert extender["enableHTTPS"] is True
     assert extender["tlsConfig"] == {
         "serverName": certificates.REPLICA,
@@ -110,11 +110,11 @@ def test_kube_schedulers_kubeconfig_may_lie_elsewhere():
     ("arguments", "said"),
     [
         (("--url=http://10.0.0.5:29766",), "write https"),
-        (("--url=https://10.0.0.5:32769",), "add --authority and --certificate and --key"),
+        (("--url=https://10.0.0.5:29769",), "add --authority and --certificate and --key"),
         (("--url=https://10.0.0.5:x", *TLS), "--url https://10.0.0.5:x:"),
         (("--url=https://10.0.0.5/other", *TLS), "answers at /gpushare-scheduler alone"),
         (("--url=https://a b", *TLS), "a b is no HOST:PORT"),
-        (("--url=10.0.0.5:32769", *TLS), "write https://HOST:PORT"),
+        (("--url=10.0.0.5:29769", *TLS), "write https://HOST:PORT"),
         (("--url=http://127.0.0.1:29766", *TLS), "is no https address"),
         (TLS, "only with --url"),
         (("--authority=ca: x",), "write a whole path"),
