@@ -20,6 +20,7 @@ import msgspec
 from deviceplugin.errors import KubeletError
 from deviceplugin.settings import KubeletTls
 from gpushare.errors import UNDECODABLE
+from gpushare.kube.managed_fields import decoded
 from gpushare.objects import Pod
 from gpushare.pod_reader import read_pod
 from gpushare.slices import in_slices
@@ -155,7 +156,7 @@ class KubeletPods:
 
 
 def _decoded(body: bytes, pods: list[Pod]) -> Iterator[None]:
-    for item in _decode_list(body).items or ():
+    for item in decoded(_decode_list, body).items or ():
         pods.append(read_pod(item))
         yield
 

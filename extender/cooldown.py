@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpushare.contract import RESOURCE_MEMORY
 from gpushare.objects import Pod
 
 FAILURES: Final = 2
@@ -20,8 +21,12 @@ MOST_SECONDS: Final = 60.0
 REMEMBERED_SECONDS: Final = 60.0  # how long after its binding a pod's fate says something
 FORGOTTEN_SECONDS: Final = 600.0
 # What the kubelet says of a resource without a plugin (pkg/kubelet/cm/devicemanager/manager.go),
-# and gRPC of a plugin that ends while it is asked.
-_NO_PLUGIN: Final = ("no healthy devices present", "code = Unavailable", "code = Canceled")
+# and gRPC of a plugin that ends while it is asked, whose resource is not told.
+_NO_PLUGIN: Final = (
+    f"no healthy devices present; cannot allocate unhealthy devices {RESOURCE_MEMORY}",
+    "code = Unavailable",
+    "code = Canceled",
+)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ not read are not kept, and parts that are too large are not decoded: the pod the
 for which it is refused. What a bound pod holds is read all the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -51,8 +51,8 @@ from gpushare.scheduling import Affinity, SchedulingGate, SpreadConstraint, Tole
 from gpushare.wishes import MOST_CHARACTERS as MOST_WISH
 
 MOST_AT_ONCE: Final = 16 * 1024  # bytes of JSON that are decoded without a look at each part
-MOST_PART_BYTES: Final = 16 * 1024  # of JSON, of each part of a larger pod
-MOST_RESOURCES_BYTES: Final = 4 * 1024  # of JSON, of one container of a larger pod
+MOST_PARTS_BYTES: Final = 16 * 1024  # of JSON, of affinity, selector and the like together
+MOST_RESOURCES_BYTES: Final = 16 * 1024  # of JSON, of all containers of a larger pod
 MOST_ENV_BYTES: Final = 64 * 1024  # of JSON, of all containers of a larger pod
 MOST_CONTAINERS: Final = 256  # app containers, and init containers
 MOST_TOLERATIONS: Final = 128
@@ -176,15 +176,26 @@ def pod_of(parts: Parts) -> Pod:
     """Return the pod that has these parts, as ``read_pod`` does."""
     meta, spec = parts.metadata, parts.spec
     excess: list[str] = []
+    left = MOST_PARTS_BYTES
 
     def part(raw: msgspec.Raw, kind: type[T], name: str) -> T | None:
+        nonlocal left
         if _is_null(raw):
             return None
-        if len(raw) > MOST_PART_BYTES:
-            excess.append(f"{name} has {len(raw)} bytes, and {MOST_PART_BYTES} are read")
+        if len(raw) > left:
+            excess.append(f"{name} has {len(raw)} bytes, and {left} are read")
             return None
+        left -= len(raw)
         return msgspec.json.decode(raw, type=kind)
 
+    resources = _resources
+    found = (*(spec.containers or ()), *(spec.init_containers or ()))
+    size = sum(len(each.resources) for each in found)
+    if size > MOST_RESOURCES_BYTES:
+        resources = _our_resources
+        excess.append(
+            f"containers have {size} bytes of resources, and {MOST_RESOURCES_BYTES} are read"
+        )
     metadata = ObjectMeta(
         name=meta.name,
         namespace=meta.namespace,
@@ -200,8 +211,8 @@ def pod_of(parts: Parts) -> Pod:
     )
     pod_spec = PodSpec(
         node_name=spec.node_name,
-        containers=_containers(spec.containers, excess),
-        init_containers=_containers(spec.init_containers, excess),
+        containers=_containers(spec.containers, resources),
+        init_containers=_containers(spec.init_containers, resources),
         priority=spec.priority,
         preemption_policy=spec.preemption_policy,
         overhead=part(spec.overhead, dict[str, str | int], "spec.overhead"),
@@ -248,25 +259,31 @@ def _by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str
     return {key: value for key, value in values if value is not None}
 
 
-def _containers(found: list[_Container] | None, excess: list[str]) -> tuple[Container, ...] | None:
+def _containers(
+    found: list[_Container] | None, resources: Callable[[msgspec.Raw], Resources | None]
+) -> tuple[Container, ...] | None:
     if found is None:
         return None
     if len(found) > MOST_CONTAINERS:
         # At most one more than is read, so that it shows; one that names our resources is first.
-        first = next(filter(_may_name_ours, found), found[0])
+        first = next(filter(_asks, found), found[0])
         found = [first, *found[:MOST_CONTAINERS]]
     env = _env if sum(len(each.env) for each in found) <= MOST_ENV_BYTES else _env_in_short
     return tuple(
-        Container(each.name, _resources(each, excess), each.restart_policy, env(each.env))
+        Container(each.name, resources(each.resources), each.restart_policy, env(each.env))
         for each in found
     )
 
 
-def _may_name_ours(container: _Container) -> bool:
+def _asks(container: _Container) -> bool:
+    """Whether its resources name ours: names that only contain them are a user's to choose."""
     if len(container.resources) <= len(RESOURCE_MEMORY):
         return False
     resources = bytes(container.resources)
-    return RESOURCE_MEMORY.encode() in resources or RESOURCE_COUNT.encode() in resources
+    if not (RESOURCE_MEMORY.encode() in resources or RESOURCE_COUNT.encode() in resources):
+        return False
+    found = _our_resources(container.resources)
+    return found is not None and bool(found.limits or found.requests)
 
 
 def _env(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
@@ -278,16 +295,13 @@ def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
     return _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in bytes(raw) else None
 
 
-def _resources(container: _Container, excess: list[str]) -> Resources | None:
-    raw = container.resources
+def _resources(raw: msgspec.Raw) -> Resources | None:
+    return None if _is_null(raw) else _decode_resources(raw)
+
+
+def _our_resources(raw: msgspec.Raw) -> Resources | None:
     if _is_null(raw):
         return None
-    if len(raw) <= MOST_RESOURCES_BYTES:
-        return _decode_resources(raw)
-    excess.append(
-        f"container {container.name} has {len(raw)} bytes of resources, and "
-        f"{MOST_RESOURCES_BYTES} are read"
-    )
     found = _decode_our_resources(raw)
     return Resources(_amounts(found.limits), _amounts(found.requests))
 

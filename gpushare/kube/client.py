@@ -53,7 +53,7 @@ _LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent aga
 _DIGITS: Final = 4
 # An object of the API server's has 1.5 MiB at most, as protobuf, and 9 MiB as JSON (pod_reader.py).
 ANSWER_BYTES: Final = 32 * 2**20
-PAGE_BYTES: Final = 16 * 2**20  # a page of 500 ordinary pods has a quarter of it
+PAGE_BYTES: Final = 10 * 2**20  # a page of 500 ordinary pods has 4 MiB, one object 9 at most
 LINE_BYTES: Final = 32 * 2**20  # of a watch
 _BUFFER_BYTES: Final = 2**18  # of what has come over a connection and nobody has taken yet
 

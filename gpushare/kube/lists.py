@@ -8,6 +8,7 @@ import msgspec
 
 from gpushare.errors import UNDECODABLE, ApiError, Gone, TooLarge
 from gpushare.kube.client import Collection, Kube
+from gpushare.kube.managed_fields import decoded
 
 PAGE: Final = 500
 _TRIES: Final = 3
@@ -45,7 +46,7 @@ async def pages(kube: Kube, collection: Collection) -> AsyncGenerator[Page, None
                 raise
             limit = max(1, limit // 4)
             continue
-        page = _decode_page(body)
+        page = decoded(_decode_page, body)
         yield page
         next_page = page.metadata.next_page
         if not next_page:

@@ -13,11 +13,12 @@ from msgspec.structs import force_setattr
 
 from gpushare.objects import Container, Pod, Resources
 
-# Of JSON, of all parts together. With more the table starts over, and parts that no pod has any
-# more go with it. 50,000 pods of 100 Deployments have 4 MiB.
-MOST_BYTES: Final = 16 * 2**20
+# Of memory, of all parts together. With more the table starts over, and parts that no pod has any
+# more go with it. 50,000 pods of 100 Deployments have 4 MiB of JSON.
+MOST_BYTES: Final = 64 * 2**20
 SHORT: Final = 16  # longer values of annotations are times and UUIDs, of which no two are equal
 _ENTRY_BYTES: Final = 100  # of the table, whatever the part
+_BYTES_OF_JSON: Final = 12  # of memory, for one byte of many small resources
 
 H = TypeVar("H", bound=Hashable)
 _Words = dict[str, str]
@@ -74,7 +75,7 @@ class Parts:
         before = len(self._known)
         found = self._known.setdefault(key, part)
         if len(self._known) > before:
-            self.bytes += _ENTRY_BYTES + len(_encode(part))
+            self.bytes += _ENTRY_BYTES + _BYTES_OF_JSON * len(_encode(part))
         return found
 
 

@@ -36,11 +36,10 @@ def requests_of(pod: Pod) -> Amounts:
         asked = _asked(container)
         if container.is_sidecar:
             _add(sidecars, asked)
-            asked = {}
-        beside = dict(sidecars)
-        _add(beside, asked)
-        names = at_start | beside
-        at_start = {name: max(at_start.get(name, 0), beside.get(name, 0)) for name in names}
+            continue
+        for name, amount in asked.items():
+            beside = sidecars.get(name, 0) + amount
+            at_start[name] = max(at_start.get(name, 0), beside)
     _add(apps, sidecars)
     found = {name: max(apps.get(name, 0), at_start.get(name, 0)) for name in apps | at_start}
     _add(found, _read(pod.spec.overhead or {}, "overhead"))

@@ -143,6 +143,31 @@ async def test_a_line_that_cannot_be_read_is_no_end(tmp_path):
     assert watches(door) == ["5", "5"]
 
 
+def deep(name: str, version: str) -> dict[str, object]:
+    """A pod whose managed fields have as many levels as the API server takes."""
+    fields = msgspec.Raw(b'{"f:y":' * 9_990 + b"{}" + b"}" * 9_990)
+    managed = [{"manager": "m", "fieldsV1": fields}]
+    meta = {"name": name, "uid": name, "resourceVersion": version, "managedFields": managed}
+    return {"metadata": meta, "spec": {}}
+
+
+async def test_a_pod_that_is_nested_as_deep_as_can_be_is_an_event_like_others(tmp_path):
+    events = watch({"type": "ADDED", "object": deep("b", "6")}, event("ADDED", "c", "7"), then=hang)
+    async with running([listed("5", "a"), events], tmp_path) as (door, seen):
+        await seen.until("a", "b", "c")
+        assert not seen.informer.restarts
+    assert watches(door) == ["5"]
+
+
+async def test_a_pod_that_is_nested_as_deep_as_can_be_is_in_a_list_like_others(tmp_path):
+    items = [deep("a", "3"), item("b", "4")]
+    listing = {"metadata": {"resourceVersion": "5"}, "items": items}
+    first = text(msgspec.json.encode(listing))
+    async with running([first, watch(then=hang)], tmp_path) as (door, seen):
+        await seen.until("a", "b")
+    assert watches(door) == ["5"]
+
+
 def escaped(name: str, version: str, characters: int) -> dict[str, object]:
     """A pod with one large variable, as the API server writes it: ``<`` has six bytes."""
     found = item(name, version)

@@ -28,7 +28,7 @@ from gpushare.pod_reader import (
 from gpushare.quantity import MAX_UNITS
 from tests.builders import stock
 
-KEPT_BYTES = 256 * 1024  # of memory, of one pod whatever was in it
+KEPT_BYTES = 512 * 1024  # of memory, of one pod whatever was in it
 OPENING = "nvidia.cdi.k8s.io/container.main"
 AMOUNT = {RESOURCE_MEMORY: "4"}
 LIMITS = {"limits": AMOUNT}
@@ -61,6 +61,16 @@ def requirement(count: int) -> dict:
 
 
 SHARE = {"name": "main", "resources": LIMITS}
+
+
+def with_zeros(name: str, count: int) -> dict:
+    """A container with as many extended resources that nobody has, which cost a pod nothing."""
+    return {
+        "name": name,
+        "resources": {"limits": {f"{name}.io/{each}": "0" for each in many(count)}},
+    }
+
+
 REFUSED = {
     "tolerations": body(tolerations=[{"key": each} for each in many(60_000)]),
     "affinity": body(affinity=requirement(60_000)),
@@ -76,8 +86,14 @@ REFUSED = {
             {"name": "main", "resources": {"limits": dict.fromkeys(many(60_000), "1") | AMOUNT}}
         ]
     ),
+    "bytes of resources": body(containers=[SHARE, *(with_zeros(each, 150) for each in many(200))]),
     "containers": body(containers=[{"name": each} for each in many(20_000)] + [SHARE]),
 }  # fmt: skip
+TERMS = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}] * 5000}
+    }
+}
 READ = {
     "variables": body(
         containers=[SHARE | {"env": [{"name": each} for each in many(60_000)]}],
@@ -86,6 +102,7 @@ READ = {
     "labels": body(metadata={"labels": dict.fromkeys(many(60_000), "x")}),
     "annotations": body(metadata={"annotations": dict.fromkeys(many(60_000), "x")}),
     "an annotation": body(metadata={"annotations": {"kubectl": "x" * 250_000}}),
+    "as much as is read": body(containers=[SHARE, with_zeros("a", 600)], affinity=TERMS),
 }
 
 
@@ -126,6 +143,14 @@ def test_a_bound_pod_with_more_containers_than_are_read_takes_the_whole_node(cou
     containers = [*({"name": each} for each in many(count)), SHARE]
     share = records.share_of(read(body(containers=containers, nodeName="n")), stock(16, 16))
     assert share.is_unplaced
+    assert share.units == MAX_UNITS
+
+
+@pytest.mark.parametrize("name", [f"{RESOURCE_MEMORY}x", f"x{RESOURCE_MEMORY}"])
+def test_a_name_that_contains_ours_hides_no_container_that_asks(name):
+    decoy = {"name": "decoy", "resources": {"limits": {name: "0"}}}
+    containers = [decoy, *({"name": each} for each in many(300)), SHARE]
+    share = records.share_of(read(body(containers=containers, nodeName="n")), stock(16, 16))
     assert share.units == MAX_UNITS
 
 
