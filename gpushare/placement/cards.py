@@ -75,6 +75,12 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
             return None
     elif _has(account.largest_free, last, wanted):
         return None
+    return why_no_set(account, request)
+
+
+def why_no_set(account: NodeAccount, request: Request) -> Reason:
+    """Why a node that would serve the pod has no card set for it; there is none, as is known."""
+    wanted, last = request.units_per_card, request.card_count - 1
     if len(account.largest) <= last:
         return TOO_FEW_CARDS
     if not _has(account.largest, last, wanted):

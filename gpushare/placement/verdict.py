@@ -18,7 +18,6 @@ from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import (
     LEAVING,
     NO_CARDS,
-    NO_ROOM,
     UNREADABLE,
     UNREADABLE_CORDON,
     Reason,
@@ -75,7 +74,7 @@ def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node
             return (1, *found[1:])
     if found is not None:
         return found
-    return cards.why_not(bare.account, request, unit_mib) or NO_ROOM
+    return cards.why_no_set(bare.account, request)
 
 
 def request_of(pod: Pod, policies: Policies) -> Request:
