@@ -44,7 +44,7 @@ from deviceplugin.trouble_report import TroubleReport
 from deviceplugin.unit_hold import UnitHold
 from deviceplugin.usage_watch import UsageWatch
 from gpushare.clock import SystemClock
-from gpushare.contract import RESOURCES_BEGIN
+from gpushare.contract import BY_CDI, RESOURCES_BEGIN
 from gpushare.errors import RestartNeeded, SettingsError
 from gpushare.kube import client
 from gpushare.kube.informer import Informer
@@ -81,6 +81,7 @@ class _NodeHalf:
             forced=None if settings.binding == "auto" else settings.binding,
             needs_cdi=needs_cdi,
             last=next((name for name in BINDINGS if name == last), None),
+            last_needed_edits=before is not None and before.inventory.injection == BY_CDI,
             probe=partial(probe, settings.cdi_dir),
             has_edits=lambda: injections.has_edits(cards.inventory),
         )

@@ -32,7 +32,8 @@ class Binding:
     name the node's cards.
 
     ``last`` is what the node had before this program started; until the Node is read and the probe
-    has answered, it stays so.
+    has answered, it stays so. ``last_needed_edits``: cards came by NVIDIA's CDI edits then, which
+    on CRI-O is the one way with late binding; until the Node is read it may be CRI-O.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Binding:
         forced: BindingName | None,
         needs_cdi: bool,
         last: BindingName | None,
+        last_needed_edits: bool = False,
         probe: Callable[[], Probe],
         has_edits: Callable[[], bool] = lambda: False,
         probe_seconds: float = PROBE_SECONDS,
@@ -49,6 +51,7 @@ class Binding:
         self._has_edits = has_edits
         self._needs_cdi = needs_cdi
         self._last = last
+        self._last_needed_edits = last_needed_edits
         self._probe = probe
         self._probe_seconds = probe_seconds
         self._node: NodeSystemInfo | None = None
@@ -70,7 +73,7 @@ class Binding:
     @property
     def needs_edits(self) -> bool:
         """Whether late binding gives a container its card only by NVIDIA's own CDI edits."""
-        return late_needs_edits(self._node)
+        return self._last_needed_edits if self._node is None else late_needs_edits(self._node)
 
     def on_change(self, tell: Callable[[BindingName], None]) -> None:
         """Call ``tell`` at each change from now on."""

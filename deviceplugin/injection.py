@@ -106,8 +106,8 @@ class Injections:
                 why = str(err)
         if has_share and injection != BY_CDI and self._binding.needs_edits:
             raise Refused(
-                f"pod {grant.pod.key}: this node's CRI-O passes no variable of a CDI file on to "
-                f"NVIDIA's runtime, and so no card: set --binding=early or --inject=cdi"
+                f"pod {grant.pod.key}: CRI-O passes no variable of a CDI file on to NVIDIA's "
+                f"runtime, and so no card: set --binding=early or --inject=cdi"
                 f"{f'; {why}' if why else ''}"
             )
         if self._binding.needs_edits and grant.request.runtime_class in self._runtime_classes:

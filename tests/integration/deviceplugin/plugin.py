@@ -84,6 +84,7 @@ class Plugin:
         inject: InjectFlag = "runtime",
         nvidia: NvidiaSpecs | None = None,
         own_variable: str = "all",
+        last_needed_edits: bool = False,
         runtime_classes: frozenset[str] = frozenset({"", "nvidia"}),
     ) -> None:
         clock = SystemClock()
@@ -92,6 +93,7 @@ class Plugin:
             forced=binding,
             needs_cdi=inject == "cdi",
             last=None,
+            last_needed_edits=last_needed_edits,
             probe=lambda: Probe.UNKNOWN,
         )
         self.injections = Injections(

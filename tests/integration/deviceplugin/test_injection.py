@@ -213,6 +213,18 @@ async def test_on_cri_o_a_share_is_nothing_without_nvidias_edits(start, kubelet,
     assert visible(plugin, kubelet, wanted) == ("void", SECOND)
 
 
+async def test_until_the_node_is_read_it_may_be_one_of_cri_o(start, kubelet, folder) -> None:
+    plugin = await start(inject="auto", nvidia=NvidiaSpecs([folder]), last_needed_edits=True)
+    wanted = pod("a", 8, cards=(SECOND,))
+    await kubelet.admit(wanted)
+    with pytest.raises(grpc.aio.AioRpcError, match="CRI-O passes no variable"):
+        await kubelet.pre_start(wanted, "app-0")
+    info = NodeSystemInfo("containerd://2.2.0", "v1.34.4")
+    plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
+    await kubelet.pre_start(wanted, "app-0")
+    assert visible(plugin, kubelet, wanted) == (SECOND, SECOND)
+
+
 async def test_on_cri_o_no_variable_of_the_pods_own_reaches_nvidias_runtime(
     start, kubelet, folder
 ) -> None:
