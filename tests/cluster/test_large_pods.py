@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ EXTENDER = "/gpushare-scheduler"
 PODS = "/api/v1/namespaces/default/pods"
 MERGE = "application/merge-patch+json"
 GATED = [{"name": "example.com/never"}]
+DEPTH = 3000  # more than the decoder goes down
 
 
 def pids(gpushare: Gpushare) -> dict[str, int | None]:
@@ -84,3 +86,25 @@ def test_a_pod_with_thousands_of_tolerations_is_refused_and_explained(
     found = gpushare.call("GET", f"{EXTENDER}/explain/default/tolerates")[1]
     assert found["state"] == "refused"
     assert "spec.tolerations has" in found["says"]
+
+
+def test_a_pod_whose_managed_fields_are_nested_deep_hides_no_other(
+    gpushare: Gpushare, pods: Workloads
+):
+    fields: dict[str, Any] = {}
+    for _ in range(DEPTH):
+        fields = {"f:y": fields}
+    managed = {
+        "manager": "m",
+        "operation": "Update",
+        "apiVersion": "v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:annotations": {"f:x": fields}}},
+    }
+    metadata = {"managedFields": [managed], "annotations": {"x": "y"}}
+    pods.create(pod("nested", 100, metadata=metadata, schedulingGates=GATED))
+    depth = str(pods.get("nested")["metadata"]["managedFields"]).count("f:y")
+    assert depth == DEPTH, "the API server has kept all of it"
+    pods.run(pod("ordinary", 1000, node="n1"))
+    env_is_card_on_record(pods, "ordinary")
+    assert gpushare.call("GET", f"{EXTENDER}/explain/default/nested")[1]["state"] == "gated"
