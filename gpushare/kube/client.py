@@ -40,6 +40,7 @@ from gpushare.kube import limited
 from gpushare.kube.body import Body
 from gpushare.kube.configuration import configured
 from gpushare.kube.credentials import Credentials
+from gpushare.kube.managed_fields import decoded
 from gpushare.kube.sockets import forgetting
 from gpushare.objects import Node, Pod, PodCondition
 from gpushare.pod_reader import read_pod
@@ -477,7 +478,7 @@ def _segment(name: str) -> str:
 
 def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
     try:
-        return decode(body)
+        return decoded(decode, body)
     except UNDECODABLE as err:
         raise ApiError(f"the API server's answer cannot be read: {err}") from err
 
