@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 5.0  # kube-scheduler waits no longer for any answer
 LINGER_SECONDS: Final = 1.0  # for the rest of a body that was refused
-HANDSHAKE_SECONDS: Final = 10.0
+HANDSHAKE_SECONDS: Final = 10.0  # with the wait for a turn
+STRANGER_SECONDS: Final = 3.0  # from the turn on, of an address that is not known
 # kube-scheduler opens a connection for each bind that runs, and closes an idle one after 90 s:
 # were we the first, its next call could meet a closed door.
 DECIDING_CONNECTIONS: Final = 2000
@@ -157,27 +158,26 @@ class _Turns:
     """Lets handshakes begin, strangers' at a steady pace."""
 
     def __init__(self) -> None:
-        self.handshakes: Handshakes[asyncio.Future[None]] = Handshakes()
+        self.handshakes: Handshakes[_Handshake] = Handshakes()
         self.tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
 
-    async def of(self, address: str) -> None:
+    async def of(self, address: str, who: "_Handshake") -> None:
         """Return when a handshake from ``address`` may begin."""
         if not self.handshakes.is_known(address):
-            turn = asyncio.get_running_loop().create_future()
-            self.handshakes.wait(address, turn)
+            self.handshakes.wait(address, who)
             self._wake.set()
-            await turn
+            await who.turn
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            turn = self.handshakes.next()
-            if turn is None:
+            who = self.handshakes.next()
+            if who is None:
                 self._wake.clear()
                 await self._wake.wait()
-            elif not turn.done():  # it has not given up meanwhile
-                turn.set_result(None)
+            elif not who.turn.done():  # it has not given up meanwhile
+                who.turn.set_result(None)
                 await asyncio.sleep(PACE_SECONDS)
 
 
@@ -190,20 +190,34 @@ class _Handshake(asyncio.Protocol):
 
     def __init__(self, door: Door, then: Callable[[], asyncio.Protocol], turns: _Turns) -> None:
         self._door, self._then, self._turns = door, then, turns
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
         self._early: list[bytes] = []
         self._is_over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream
         address = str(transport.get_extra_info("peername", ("",))[0])
-        if not self._turns.handshakes.enter(address):
+        self._transport = transport
+        entry = self._turns.handshakes.enter(address, self)
+        closed = entry.dropped if entry.is_in else self
+        if closed is not None:
             REFUSED_CONNECTIONS.labels(self._door.name).inc()
-            transport.abort()
+            closed.drop()
+        if closed is self:
             return
         transport.pause_reading()
-        task = asyncio.create_task(self._handshake(transport, address))
-        self._turns.tasks.add(task)
-        task.add_done_callback(self._turns.tasks.discard)
+        self._task = asyncio.create_task(self._handshake(transport, address))
+        self._turns.tasks.add(self._task)
+        self._task.add_done_callback(self._turns.tasks.discard)
+
+    def drop(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()  # a task that is cancelled before it began would not
+        if self._task is not None:
+            self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
         self._early.append(data)  # what came with the last part of the handshake
@@ -215,14 +229,16 @@ class _Handshake(asyncio.Protocol):
         self._is_over = True
 
     async def _handshake(self, transport: asyncio.Transport, address: str) -> None:
-        context, secured = self._door.context, None
+        context, secured, handshakes = self._door.context, None, self._turns.handshakes
         assert context is not None  # noqa: S101 - there is no handshake without one
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                await self._turns.of(address)
-                secured = await asyncio.get_running_loop().start_tls(
-                    transport, self, context, server_side=True
-                )
+                await self._turns.of(address, self)
+                is_known = handshakes.is_known(address)
+                async with asyncio.timeout(None if is_known else STRANGER_SECONDS):
+                    secured = await asyncio.get_running_loop().start_tls(
+                        transport, self, context, server_side=True
+                    )
         except OSError as err:  # ssl.SSLError and TimeoutError are such
             log.debug("no TLS came about", extra={"why": repr(err)})
             return
@@ -230,7 +246,7 @@ class _Handshake(asyncio.Protocol):
             if secured is None:  # also where the listener ends meanwhile
                 transport.abort()
             is_trusted = secured is not None and context.verify_mode == ssl.CERT_REQUIRED
-            self._turns.handshakes.leave(address, is_trusted=is_trusted)
+            handshakes.leave(address, self, is_trusted=is_trusted)
         if secured is None or self._is_over:
             transport.close()
             return

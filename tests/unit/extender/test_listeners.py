@@ -3,18 +3,20 @@
 import asyncio
 import socket
 import ssl
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_client import REGISTRY
 
 from extender import guard as guarding
+from extender import listeners
 from extender.authorize import Authorizer
 from extender.configuration import Address, Certificate, DecidingTls, Limits, Listen, Tls
 from extender.configuration import ReadingListener as Reading
 from extender.guard import MOST_SCRAPES, Gate, entered, guard
-from extender.handshakes import STRANGER_HANDSHAKES
+from extender.handshakes import STRANGER_HANDSHAKES, STRANGERS
 from extender.listeners import Door, certificate_context, opened, serve
 from extender.routes import Routes
 from extender.tls import server_context
@@ -68,8 +70,8 @@ class Guest:
 
 
 @asynccontextmanager
-async def guest(port):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def guest(port, source="127.0.0.1"):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
         yield Guest(reader, writer)
     finally:
@@ -387,28 +389,81 @@ async def test_open_reading_asks_nobody_and_still_decides_nothing(bench, free_po
         assert (await get(reading, f"{PREFIX}/filter"))[0] == 404
 
 
-async def test_whoever_leaves_handshakes_open_keeps_no_other_address_from_its_own(
-    bench, pki, free_port
-):
+@pytest.fixture
+async def strict(bench, pki, free_port):
+    """A door that wants a certificate of the authority."""
     files = [str(pki / name) for name in ("server.crt", "server.key", "authority.crt")]
     context = server_context(Tls(*files, ("kube-scheduler",)))
     door = Door("test", "127.0.0.1", free_port(), 1000, 5.0, context)
+    async with opened(door, Routes(bench.cluster, bench.binder, list).app()):
+        yield door
+
+
+async def healthz(door, pki, source):
+    """Ask from ``source`` with a certificate of the authority."""
+    context = trusting(pki, "kube-scheduler")
     async with (
-        opened(door, Routes(bench.cluster, bench.binder, list).app()),
-        AsyncExitStack() as stack,
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(local_addr=(source, 0)),
+            timeout=aiohttp.ClientTimeout(total=5),
+        ) as session,
+        session.get(f"https://127.0.0.1:{door.port}/healthz", ssl=context) as answer,
     ):
+        return answer.status
+
+
+def connected(port, source):
+    connection = socket.create_connection(("127.0.0.1", port), 5, source_address=(source, 0))
+    connection.setblocking(False)
+    return connection
+
+
+def refused_at(door):
+    name = "gpushare_extender_refused_connections_total"
+    return REGISTRY.get_sample_value(name, {"listener": door.name}) or 0
+
+
+def is_closed(connection):
+    """Whether the other side has ended a connection on which it said nothing."""
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+async def test_whoever_leaves_handshakes_open_keeps_no_other_address_from_its_own(strict, pki):
+    async with AsyncExitStack() as stack:
         for _ in range(STRANGER_HANDSHAKES):
-            await stack.enter_async_context(guest(door.port))
-        async with guest(door.port) as one_more:
+            await stack.enter_async_context(guest(strict.port))
+        async with guest(strict.port) as one_more:
             assert await one_more.is_shown_out() == ""
-        other = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
-        async with (
-            aiohttp.ClientSession(connector=other) as session,
-            session.get(
-                f"https://127.0.0.1:{door.port}/healthz", ssl=trusting(pki, "kube-scheduler")
-            ) as answer,
-        ):
-            assert answer.status == 200
+        assert await healthz(strict, pki, "127.0.0.2") == 200
+
+
+async def test_strangers_of_many_addresses_keep_no_other_address_from_its_handshake(strict, pki):
+    before, addresses = refused_at(strict), STRANGERS // STRANGER_HANDSHAKES + 1
+    with ExitStack() as stack:
+        # They all come before the listener looks: it drops some whose handshake has not begun.
+        half_open = [
+            stack.enter_context(connected(strict.port, f"127.0.1.{1 + number % addresses}"))
+            for number in range(STRANGER_HANDSHAKES * addresses)
+        ]
+        assert await healthz(strict, pki, "127.0.0.2") == 200
+        closed = [each for each in half_open if is_closed(each)]
+    assert len(closed) == STRANGER_HANDSHAKES + 1, "one each for who came after the last place"
+    assert refused_at(strict) - before == len(closed)
+
+
+async def test_only_who_is_known_has_long_for_a_handshake(strict, pki, monkeypatch):
+    monkeypatch.setattr(listeners, "STRANGER_SECONDS", 0.2)
+    assert await healthz(strict, pki, "127.0.0.2") == 200
+    async with guest(strict.port, "127.0.0.2") as known, guest(strict.port) as stranger:
+        leaving = asyncio.create_task(known.is_shown_out())
+        assert await stranger.is_shown_out() == ""
+        assert not leaving.done()
+        leaving.cancel()
 
 
 async def test_who_asks_at_the_former_port_is_answered_and_one_that_is_taken_stops_nothing(
