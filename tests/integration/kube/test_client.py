@@ -3,10 +3,12 @@
 import asyncio
 import sys
 import time
-from contextlib import nullcontext
+import tracemalloc
+from contextlib import nullcontext, suppress
 
 import msgspec
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from extender.writer import Writer
@@ -18,8 +20,10 @@ from gpushare.errors import (
     NotLeading,
     OutcomeUnknown,
     SettingsError,
+    TooLarge,
     Unreachable,
 )
+from gpushare.kube import client
 from gpushare.kube.client import Kube, pods
 from gpushare.objects import PodCondition
 from localcluster.run import run
@@ -233,6 +237,46 @@ async def test_an_answer_that_is_no_pod_is_an_error(door, tmp_path, answer):
     async with door.connect(tmp_path) as kube:
         with pytest.raises(ApiError, match="cannot be read"):
             await kube.get_pod("default", "a")
+
+
+async def a_pod(kube):
+    return await kube.get_pod("default", "a")
+
+
+async def a_watch(kube):
+    async for _ in kube.watch(pods(), since="1", window_seconds=60, idle_seconds=60):
+        pass
+
+
+@pytest.mark.parametrize("code", [200, 403])
+@pytest.mark.parametrize("ask", [a_pod, a_watch])
+async def test_an_answer_that_is_larger_than_is_read_is_an_error_of_its_request_and_is_not_kept(
+    door, tmp_path, monkeypatch, code, ask
+):
+    most = 2**20
+    monkeypatch.setattr(client, "ANSWER_BYTES", most)
+    monkeypatch.setattr(client, "LINE_BYTES", most)
+    assert Kube.request.__kwdefaults__ is not None
+    monkeypatch.setitem(Kube.request.__kwdefaults__, "most_bytes", most)
+
+    async def large(request):
+        response = web.StreamResponse(status=code)
+        await response.prepare(request)
+        with suppress(ConnectionError):
+            for _ in range(16 * 32):
+                await response.write(part)
+        return response
+
+    door.answers = [large, body({"metadata": {"name": "a"}})]
+    async with door.connect(tmp_path) as kube:
+        part = b"x" * (most // 16)
+        tracemalloc.start()
+        with pytest.raises(TooLarge, match=str(most)):
+            await ask(kube)
+        _, kept = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 2 * most
+        assert (await a_pod(kube)).metadata.name == "a"
 
 
 @pytest.mark.parametrize("name", ["..", ".", ""])
