@@ -4,33 +4,39 @@
 
 Two replicas behind two kube-schedulers and a real API server. In turns of half a minute only
 ordinary pods are created, and ordinary pods while another tenant creates, changes and deletes pods
-that are as large as the API server takes them. Exit code 1 if with them the 99th percentile of
-filter is more than twice what it is without, a replica has more memory than its manifest allows, is
-started again or loses its lease, or an ordinary pod is not bound.
+that are as large as the API server takes them, and holds half-open connections to the port on which
+replicas reach each other. Exit code 1 if with them the 99th percentile of filter is more than twice
+what it is without, a replica has more memory than its manifest allows, is started again or loses
+its lease, an ordinary pod is not bound, or less than that was tried or measured.
 """
 
 import argparse
+import ipaddress
 import itertools
 import re
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from extender.handshakes import STRANGERS
 from localcluster.errors import ApiError, LocalClusterError
 from localcluster.gpushare import ACCESS, ROOT
 from localcluster.interrupts import run_command
-from localcluster.seats import PORT, Seats
+from localcluster.run import run
+from localcluster.seats import PORT, REPLICA_PORT, Seats
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
 from tests.trials.hostile_objects import KINDS, NAMESPACE, PATH, asking, largest
+from tests.trials.hostile_verdict import MOST_RATIO, Found, broken, percentile
 from tests.trials.replicas import NODES, POD_UNITS, replicas
 
 REPLICAS: Final = 2
@@ -40,7 +46,9 @@ PODS_A_SECOND: Final = 2.0
 BOUND_SECONDS: Final = 90.0
 CHANGES: Final = 3  # of each object
 AT_ONCE: Final = 4  # of the tenant's requests
-MOST_RATIO: Final = 2.0
+SOURCES: Final = 20  # addresses of half-open connections: 17 can have every place
+FIRST_SOURCE: Final = 50  # above the first seat's own address, where no seat is
+NESTING: Final = 20_000  # Python's own limit is below what the API server takes
 ORDINARY: Final = "/api/v1/namespaces/default/pods"
 MERGE: Final = "application/merge-patch+json"
 MIB: Final = 2**20
@@ -121,6 +129,7 @@ class Tenant:
         self._cluster = seats.cluster
         self.sizes: dict[str, int] = {}
         self.writes = 0
+        self.taken: Counter[str] = Counter()
         self.refused = 0
         self._rounds = [self._objects(worker) for worker in range(AT_ONCE)]
         with self._cluster.api() as api:
@@ -139,12 +148,13 @@ class Tenant:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda rounds: self._harm(until, rounds), self._rounds))
 
-    def _harm(self, until: float, rounds: Iterator[tuple[str, dict[str, Any]]]) -> None:
+    def _harm(self, until: float, rounds: Iterator[tuple[str, str, dict[str, Any]]]) -> None:
         with self._cluster.api() as api:
             while time.monotonic() < until:
-                name, described = next(rounds)
+                kind, name, described = next(rounds)
                 try:
                     self._create(api, name, described)
+                    self.taken[kind] += 1
                     for number in range(CHANGES):
                         body = {"metadata": {"labels": {"changed": str(number)}}}
                         api.request("PATCH", f"{PATH}/{name}", body, content_type=MERGE)
@@ -157,15 +167,15 @@ class Tenant:
         with self._cluster.api() as api, suppress(ApiError):
             api.request("DELETE", PATH, {"gracePeriodSeconds": 0})
 
-    def _objects(self, worker: int) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield pods of all kinds in turn, every other one with GPU memory."""
+    def _objects(self, worker: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Yield pods of all kinds in turn, each of them with GPU memory every other time."""
         kinds = list(KINDS)
-        for number in itertools.count():
-            for place in range(len(kinds)):
-                kind = kinds[(place + worker * len(kinds) // AT_ONCE) % len(kinds)]
-                made = KINDS[kind][0](self.sizes[kind])
-                yield f"plain-{worker}-{number}", made
-                yield f"asks-{worker}-{number}", asking(made, "2")
+        for number in itertools.count(worker * len(kinds) // AT_ONCE):
+            kind = kinds[number % len(kinds)]
+            made = KINDS[kind][0](self.sizes[kind])
+            if (number + number // len(kinds) + worker) % 2:
+                made = asking(made, "2")
+            yield kind, f"hostile-{worker}-{number}", made
 
     def _create(self, api: Any, name: str, described: dict[str, Any]) -> None:
         named = {**described, "metadata": {**described["metadata"], "name": name}}
@@ -175,6 +185,32 @@ class Tenant:
     def _delete(self, api: Any, name: str) -> None:
         api.request("DELETE", f"{PATH}/{name}", {"gracePeriodSeconds": 0})
         self.writes += 1
+
+
+class HalfOpen:
+    """The tenant's connections to every replica's TLS listener, on which nothing is said."""
+
+    def __init__(self, seats: Seats) -> None:
+        first = seats.names[0]
+        base = ipaddress.ip_address(seats.address(first)) + FIRST_SOURCE
+        sources = [str(base + number) for number in range(SOURCES)]
+        added = "".join(f"addr add {each}/24 dev eth0\n" for each in sources)
+        run([*seats.enter(first), "ip", "-batch", "-"], stdin=added)
+        targets = map(seats.address, seats.names)
+        words = ["-m", "tests.trials.half_open", str(REPLICA_PORT), ",".join(sources), *targets]
+        self._command = [*seats.enter(first), sys.executable, *words]
+        self.opened = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        process = subprocess.Popen(
+            self._command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            yield
+        finally:
+            printed, _ = process.communicate()
+            self.opened += int(printed or 0)
 
 
 class Programs:
@@ -216,11 +252,6 @@ def memory_limit_mib() -> int:
     return int(text.removesuffix("Gi")) * 1024
 
 
-def percentile(rising: list[float], part: float) -> float:
-    """Return the value below which ``part`` of the sorted values are; infinite without any."""
-    return rising[min(len(rising) - 1, int(len(rising) * part))] if rising else float("inf")
-
-
 @contextmanager
 def probing(seats: Seats) -> Iterator[Probe]:
     """Probe the replica that decides."""
@@ -241,51 +272,59 @@ def probing(seats: Seats) -> Iterator[Probe]:
 
 def try_it(seats: Seats, minutes: float, say: Callable[[str], None]) -> list[str]:
     """Take turns, print the table, and return the promises that were broken."""
-    tenant, ordinary = Tenant(seats, say), Ordinary(seats)
+    tenant, ordinary, half_open = Tenant(seats, say), Ordinary(seats), HalfOpen(seats)
     turns: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-    broken: list[str] = []
+    lost: list[str] = []
     with probing(seats) as probe:
         programs = Programs(seats)
-        tenant.writes = 0
+        tenant.writes = 0  # those that sized the objects are not what was tried
         for number in range(max(2, round(2 * minutes * 60 / TURN_SECONDS))):
             is_hostile = number % 2 == 1
             began = time.monotonic()
             until = began + TURN_SECONDS
             harming = threading.Thread(target=tenant.harm, args=(until,), daemon=True)
-            if is_hostile:
-                harming.start()
-            ordinary.create(until)
-            turns[is_hostile].append((began, time.monotonic()))
-            if is_hostile:
-                harming.join()
+            with half_open.held() if is_hostile else nullcontext():
+                if is_hostile:
+                    harming.start()
+                ordinary.create(until)
+                turns[is_hostile].append((began, time.monotonic()))
+                if is_hostile:
+                    harming.join()
             time.sleep(REST_SECONDS)
         try:
             ordinary.wait_bound()
         except LocalClusterError as err:
-            broken.append(str(err))
+            lost.append(str(err))
         tenant.remove()
-    calls = {is_hostile: probe.between(turns[is_hostile]) for is_hostile in (False, True)}
-    p99 = {is_hostile: percentile(calls[is_hostile], 0.99) for is_hostile in calls}
-    ratio, limit = p99[True] / p99[False], memory_limit_mib()
-    most = programs.most_mib()
-    for is_hostile, found in calls.items():
+    found = Found(
+        calm=probe.between(turns[False]),
+        hostile=probe.between(turns[True]),
+        writes=tenant.writes,
+        taken=tenant.taken,
+        connections=half_open.opened,
+        bound=len(ordinary.bound),
+    )
+    limit, most = memory_limit_mib(), programs.most_mib()
+    for name, calls in (("without", found.calm), ("with", found.hostile)):
         say(
-            f"filter {'with' if is_hostile else 'without'} hostile objects: {len(found)} calls, "
-            f"p50 {percentile(found, 0.5):.1f} ms, p99 {p99[is_hostile]:.1f} ms, "
-            f"most {percentile(found, 1.0):.1f} ms"
+            f"filter {name} hostile objects: {len(calls)} calls, "
+            f"p50 {percentile(calls, 0.5):.1f} ms, p99 {percentile(calls, 0.99):.1f} ms, "
+            f"most {percentile(calls, 1.0):.1f} ms"
         )
-    say(f"p99 with them is {ratio:.2f} times what it is without; promised {MOST_RATIO:g}")
+    say(f"p99 with them is {found.ratio:.2f} times what it is without; promised {MOST_RATIO:g}")
     say(f"hostile writes {tenant.writes}, refused or timed out {tenant.refused}")
+    say("taken: " + ", ".join(f"{kind} {tenant.taken[kind]}" for kind in KINDS))
+    say(f"half-open connections opened: {half_open.opened}, from {SOURCES} addresses")
     say(f"ordinary pods created {len(ordinary.created)}, bound {len(ordinary.bound)}")
     say(f"most memory in MiB: {most}; limit {limit}")
     say(f"restarted: {programs.restarted()}; leases lost: {programs.leases_lost()}")
-    if ratio > MOST_RATIO:
-        broken.append(f"filter's p99 is {ratio:.2f} times as long with hostile objects")
-    broken += [f"{seat} had {mib} MiB" for seat, mib in most.items() if mib > limit]
-    broken += [f"the extender of {seat} was restarted" for seat in programs.restarted()]
-    if lost := programs.leases_lost():
-        broken.append(f"a lease was lost {lost} times")
-    return broken
+    lost += broken(found, KINDS, least_connections=STRANGERS * len(seats.names))
+    lost += [f"{seat} had {mib} MiB" for seat, mib in most.items() if mib > limit]
+    lost += [f"nobody saw the memory of {seat}" for seat in seats.names if seat not in most]
+    lost += [f"the extender of {seat} was restarted" for seat in programs.restarted()]
+    if times := programs.leases_lost():
+        lost.append(f"a lease was lost {times} times")
+    return lost
 
 
 def main() -> int:
@@ -293,17 +332,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=5, help="of each, with and without")
     flags = parser.parse_args()
+    sys.setrecursionlimit(NESTING)
     began = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
 
     with replicas(say, REPLICAS) as seats:
-        broken = try_it(seats, flags.minutes, say)
-    say(f"BROKEN {len(broken)}")
-    for text in broken:
+        lost = try_it(seats, flags.minutes, say)
+    say(f"BROKEN {len(lost)}")
+    for text in lost:
         say(f"  {text}")
-    return int(bool(broken))
+    return int(bool(lost))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Pods that are as large as an API server takes them, each in another part."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ NAMESPACE: Final = "tenant"
 PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _SMALLER: Final = 0.8
 _LEAST: Final = 10
+_RESOURCES_BYTES: Final = 4 * 1024  # of JSON, of one container: more of it is not decoded
 
 Make = Callable[[int], dict[str, Any]]
 
@@ -35,6 +37,35 @@ def _affinity(count: int) -> dict[str, Any]:
 
 def _containers(count: int) -> list[dict[str, Any]]:
     return [{"name": f"c{number:05}", "image": "none"} for number in range(count)]
+
+
+def _amounts() -> dict[str, Any]:
+    """Return as many amounts as are still decoded, and room for ours."""
+    ours = {RESOURCE: "1"}
+    entry = len('"x.example/000":"0",')
+    room = _RESOURCES_BYTES - len(_compact({"limits": ours, "requests": ours}))
+    amounts = {f"x.example/{number:03}": "0" for number in range(room // 2 // entry - 1)}
+    return {"limits": amounts, "requests": amounts}
+
+
+def _compact(described: dict[str, Any]) -> str:
+    return json.dumps(described, separators=(",", ":"))
+
+
+def _containers_with_amounts(count: int) -> list[dict[str, Any]]:
+    amounts = _amounts()
+    first, *others = [{**each, "resources": amounts} for each in _containers(count)]
+    ours = {part: {**found, RESOURCE: "1"} for part, found in amounts.items()}
+    return [{**first, "resources": ours}, *others]
+
+
+def _nested_fields(depth: int) -> list[dict[str, Any]]:
+    """Return who manages the fields; JSON for it needs as large a recursion limit."""
+    fields: dict[str, Any] = {}
+    for _ in range(depth):
+        fields = {"f:y": fields}
+    entry = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+    return [{**entry, "fieldsV1": {"f:metadata": {"f:annotations": {"f:x": fields}}}}]
 
 
 # What is made, and how large at first; it is made smaller until the API server takes it.
@@ -74,13 +105,17 @@ KINDS: Final[dict[str, tuple[Make, int]]] = {
         ),
         12_000,
     ),
+    "amounts": (lambda count: _pod(containers=_containers_with_amounts(count)), 1_000),
+    "nested fields": (lambda depth: _pod(metadata={"managedFields": _nested_fields(depth)}), 3_000),
 }
 
 
 def asking(described: dict[str, Any], units: str) -> dict[str, Any]:
     """Return the same pod with GPU memory asked for in its first container."""
     first, *others = described["spec"]["containers"]
-    first = {**first, "resources": {"limits": {RESOURCE: units}}}
+    amounts = first.get("resources", {"limits": {}})
+    ours = {part: {**found, RESOURCE: units} for part, found in amounts.items()}
+    first = {**first, "resources": ours}
     return {**described, "spec": {**described["spec"], "containers": [first, *others]}}
 
 
