@@ -51,7 +51,7 @@ class Departure:
         self._report.serves()
         if predecessor is not None:
             await predecessor.leaves()
-            self._registrar.register_again()
+            await self._registrar.register_again()
 
     async def leave(
         self,

@@ -30,6 +30,7 @@ KUBELET_SOCKET: Final = "kubelet.sock"
 POLL_SECONDS: Final = 0.03  # a look costs 2 microseconds
 _REGISTER_SECONDS: Final = 10.0  # the kubelet dials back inside, and gives that 10 s
 _STREAM_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = 1.0  # the same where a list is being read already
 _STEADY_SECONDS: Final = 10.0
 _LEAVING: Final = ".leaving"  # after our socket's name: a name for the kubelet to forget us by
 _FORGOTTEN_SECONDS: Final = 0.2  # the kubelet needs a few ms from the end of a list on
@@ -62,6 +63,7 @@ class Registrar:
         self.is_read_once = asyncio.Event()
         self._ended: tuple[Identity, float] | None = None
         self._is_asked_again = False
+        self._is_settled = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled. FolderGone if the kubelet's folder has been deleted under us."""
@@ -86,8 +88,6 @@ class Registrar:
             began = asyncio.get_running_loop().time()
             await self._until_read(kubelet, stream)
             await self._while_read(kubelet, stream)
-            if not self.why_not:
-                continue  # asked for, with the list still being read
             if asyncio.get_running_loop().time() - began > _STEADY_SECONDS:
                 backoff.reset()
             log.warning("registering again", extra={"why": self.why_not})
@@ -101,9 +101,14 @@ class Registrar:
             self._service.end_lists()
             await self._pause(kubelet, _ENDED_SECONDS)
 
-    def register_again(self) -> None:
-        """Register once more beside the present registration, as ``let_go`` of another demands."""
+    async def register_again(self) -> None:
+        """Register once more beside the present registration, as ``let_go`` of another demands.
+
+        Return when it is known which list counts from now on.
+        """
+        self._is_settled.clear()
         self._is_asked_again = True
+        await self._is_settled.wait()
 
     async def take_back(self) -> None:
         """Register once more, ``run`` having ended: another plugin was to take over and has not."""
@@ -229,7 +234,8 @@ class Registrar:
         while not self.why_not:
             if self._is_asked_again:
                 self._is_asked_again = False
-                return
+                stream = await self._once_more(kubelet, stream)
+                self._is_settled.set()
             if identity_of(self._kubelet) != kubelet:
                 self._lost("kubelet", "the kubelet has restarted")
             elif not self._endpoint.is_there:
@@ -239,6 +245,28 @@ class Registrar:
                 self._lost("stream", "the kubelet does not read our device list")
             else:
                 await asyncio.sleep(POLL_SECONDS)
+
+    async def _once_more(self, kubelet: Identity, stream: int) -> int:
+        """Register while the kubelet reads ``stream``; return the list that counts from now on.
+
+        A kubelet with kubernetes #135437 has our socket on its books already. It says no, or it
+        says yes and opens no other list: what it reads is as good as before.
+        """
+        following = self._service.streams_opened + 1
+        try:
+            await self._register_with(kubelet)
+        except (OSError, grpc.aio.AioRpcError) as err:
+            why = err.details() if isinstance(err, grpc.aio.AioRpcError) else str(err)
+            log.info("the kubelet goes on with the registration it has", extra={"why": why})
+            return stream
+        await self._pause(
+            kubelet,
+            _AGAIN_SECONDS,
+            unless=lambda: (
+                self._service.streams_opened >= following or not self._service.is_read(stream)
+            ),
+        )
+        return following if self._service.streams_opened >= following else stream
 
     def _lost(self, cause: str, why: str) -> None:
         metrics.REGISTERED.set(0)

@@ -9,6 +9,10 @@ checkpoint, hands an init container's devices on to later containers, and gives 
 It knows its plugin by the resource's name (plugin/v1beta1/handler.go): one that registers takes the
 place of the other, whose list is still read; when any list ends, whatever plugin has the name then
 is disconnected; a registration that fails leaves no plugin under the name.
+
+With ``by_socket`` it knows plugins by their sockets instead (kubernetes #135437): the end of a list
+concerns its own plugin only, and a socket whose list is being read is not read a second time. What
+it says when that one registers once more is "takes" (and does nothing) or "rejects".
 """
 
 import asyncio
@@ -16,6 +20,7 @@ import base64
 import json
 import socket
 from pathlib import Path
+from typing import Literal
 
 import grpc
 
@@ -43,12 +48,15 @@ class FakeKubelet:
         self.registrations = 0
         self.refuse_registration = ""
         self.refusals = 0
+        self.by_socket: Literal["", "takes", "rejects"] = ""
+        self.repeated = 0  # registrations of a socket whose list was being read
         self.held: dict[tuple[str, str], tuple[frozenset[str], bytes]] = {}
         self.changed = asyncio.Condition()
         self._server: grpc.aio.Server | None = None
         self._channel: grpc.aio.Channel | None = None  # where calls go
         self._named: grpc.aio.Channel | None = None
         self._readers: dict[asyncio.Task, grpc.aio.Channel] = {}
+        self._sockets: set[str] = set()  # whose lists are being read
 
     # What its HTTPS port answers.
 
@@ -117,6 +125,12 @@ class FakeKubelet:
             await context.abort(grpc.StatusCode.UNKNOWN, self.refuse_registration)
         assert request.version == "v1beta1"
         assert request.resource_name == RESOURCE_MEMORY
+        if self.by_socket and request.endpoint in self._sockets:
+            self.repeated += 1
+            await self._notify()
+            if self.by_socket == "rejects":
+                await context.abort(grpc.StatusCode.UNKNOWN, "registered already")
+            return api_pb2.Empty()
         channel = grpc.aio.insecure_channel(
             f"unix:{self.folder / request.endpoint}",
             options=[
@@ -124,7 +138,7 @@ class FakeKubelet:
                 ("grpc.use_local_subchannel_pool", 1),
             ],
         )
-        self._named = channel
+        before, self._named = self._named, channel
         try:
             ask = channel.unary_unary(
                 "/v1beta1.DevicePlugin/GetDevicePluginOptions",
@@ -132,16 +146,17 @@ class FakeKubelet:
             )
             self.options = await ask(b"", timeout=10)
         except grpc.aio.AioRpcError as err:
-            self._named = None
+            self._named = before if self.by_socket else None
             await channel.close()
             await context.abort(grpc.StatusCode.UNKNOWN, err.details())
         self._channel = channel
-        self._readers[asyncio.create_task(self._read(channel))] = channel
+        self._sockets.add(request.endpoint)
+        self._readers[asyncio.create_task(self._read(channel, request.endpoint))] = channel
         self.registrations += 1
         await self._notify()
         return api_pb2.Empty()
 
-    async def _read(self, channel) -> None:
+    async def _read(self, channel, endpoint: str) -> None:
         stream = channel.unary_stream("/v1beta1.DevicePlugin/ListAndWatch")(b"")
         try:
             async for message in stream:
@@ -151,6 +166,10 @@ class FakeKubelet:
                 await self._notify()
         except grpc.aio.AioRpcError:
             pass
+        finally:
+            self._sockets.discard(endpoint)
+        if self.by_socket and self._named is not channel:
+            return
         named, self._named = self._named, None
         if named is not None:
             self.devices = dict.fromkeys(self.devices, "Unhealthy")

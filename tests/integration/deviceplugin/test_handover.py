@@ -47,9 +47,11 @@ async def asked_all_the_time(kubelet: FakeKubelet) -> AsyncIterator[list[str]]:
         await asking
 
 
+@pytest.mark.parametrize("by_socket", ["", "takes", "rejects"])
 async def test_no_device_is_unhealthy_and_no_call_fails_while_one_plugin_takes_over(
-    folder: Path, kubelet: FakeKubelet, library: Path, ports
+    folder: Path, kubelet: FakeKubelet, library: Path, ports, by_socket
 ) -> None:
+    kubelet.by_socket = by_socket
     write_state(folder / "state-of-cards", CARDS)
     running = Program(folder, library, next(ports))
     try:
@@ -59,20 +61,27 @@ async def test_no_device_is_unhealthy_and_no_call_fails_while_one_plugin_takes_o
             try:
                 await following.until_it_stands_by()
                 async with asked_all_the_time(kubelet) as wrong:
-                    before = kubelet.registrations
+                    before = asked(kubelet)
                     logged = await asyncio.to_thread(running.end)
-                    await kubelet.until(lambda wanted=before + 2: kubelet.registrations >= wanted)
+                    await kubelet.until(lambda wanted=before + 2: asked(kubelet) >= wanted)
                 assert (wrong, kubelet.least) == ([], UNITS), logged
             except BaseException:
                 following.kill()
                 raise
             running = following
         await running.says(200, "ok")
+        lost = "gpushare_deviceplugin_registrations_lost_total"
+        assert await running.metric(lost, cause="stream") == 0
         # What the kubelet has on its books is the plugin that lives: its end is noticed.
         os.kill(running.worker(), signal.SIGKILL)
         await kubelet.until(lambda: kubelet.allocatable == 0)
     finally:
         running.kill()
+
+
+def asked(kubelet: FakeKubelet) -> int:
+    """How often a plugin has registered, once more for a socket that was registered included."""
+    return kubelet.registrations + kubelet.repeated
 
 
 async def test_a_plugin_whose_part_fails_answers_until_another_process_serves(

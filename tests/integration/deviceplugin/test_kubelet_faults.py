@@ -89,6 +89,42 @@ async def test_without_a_stream_it_is_not_ready_and_registers_again(plugin, kube
     assert sample("gpushare_deviceplugin_registered") == 1
 
 
+@pytest.mark.parametrize("by_socket", ["takes", "rejects"])
+async def test_a_kubelet_that_reads_no_second_list_of_a_socket_goes_on_with_the_first(
+    plugin, kubelet, by_socket
+) -> None:
+    kubelet.by_socket = by_socket
+    before = lost("stream")
+    why = set()
+
+    async def note() -> None:
+        while True:
+            why.add(plugin.registrar.why_not)
+            await asyncio.sleep(0.005)
+
+    noting = asyncio.create_task(note())
+    await plugin.registrar.register_again()
+    noting.cancel()
+    await asyncio.gather(noting, return_exceptions=True)
+    assert (kubelet.repeated, kubelet.registrations) == (1, 1)
+    assert (why, sample("gpushare_deviceplugin_registered")) == ({""}, 1)
+    assert (lost("stream"), list(plugin.registrar.ended_at)) == (before, [])
+    # The end of the list that it goes on with is noticed.
+    await kubelet.cut_stream()
+    await kubelet.until(lambda: kubelet.registrations == 2 and kubelet.allocatable == 30)
+    assert (lost("stream"), kubelet.repeated) == (before + 1, 1)
+
+
+async def test_a_registration_that_is_asked_for_again_leads_to_the_list_that_counts(
+    plugin, kubelet
+) -> None:
+    before = lost("stream")
+    await plugin.registrar.register_again()
+    assert (kubelet.registrations, lost("stream")) == (2, before)
+    await kubelet.cut_stream()
+    await kubelet.until(lambda: kubelet.registrations == 3 and kubelet.allocatable == 30)
+
+
 async def test_another_reader_of_the_list_does_not_hide_that_the_kubelet_stopped(
     plugin, kubelet
 ) -> None:

@@ -196,7 +196,7 @@ async def test_a_plugin_that_registers_the_same_resource_again_and_again_is_noti
         await kubelet.until(lambda: kubelet.allocatable == 30)
         await rival.register()
         await kubelet.until(lambda: kubelet.allocatable == 0)
-        registrar.register_again()
+        await registrar.register_again()
         for _ in range(3):  # the other one ends its list, which ends ours, and is back before us
             await kubelet.until(lambda: kubelet.allocatable == 30)
             await eventually(lambda: not registrar.why_not)
