@@ -79,24 +79,26 @@ class Departure:
             log.warning("leaving too early", extra={"not_admitted_yet": waiting[:_SHOWN]})
 
     async def _successor(self, successors: Successors, *, is_one_coming: bool) -> Successor | None:
+        if not self._registrar.is_read_once.is_set():
+            return None  # there is nothing to hand over
         if is_one_coming:
             await _within(STANDBY_SECONDS, successors.come())
-        if successors.are_waiting:
-            found = await successors.take_over()
-            if found is not None:
-                return found
-            await self._registrar.take_back()
-        if not self._registrar.is_read_once.is_set():
-            return None
-        came = asyncio.create_task(successors.come())
-        alone = asyncio.create_task(self._leave_alone())
-        try:
-            await asyncio.wait({came, alone}, return_when=asyncio.FIRST_COMPLETED)
-            return await successors.take_over()
-        finally:
-            came.cancel()
-            alone.cancel()
-            await asyncio.gather(came, alone, return_exceptions=True)
+        while True:
+            if successors.are_waiting:
+                found = await successors.take_over()
+                if found is not None:
+                    return found
+                await self._registrar.take_back()
+            came = asyncio.create_task(successors.come())
+            alone = asyncio.create_task(self._leave_alone())
+            try:
+                await asyncio.wait({came, alone}, return_when=asyncio.FIRST_COMPLETED)
+                if not successors.are_waiting:
+                    return None
+            finally:
+                came.cancel()
+                alone.cancel()
+                await asyncio.gather(came, alone, return_exceptions=True)
 
     async def _leave_alone(self) -> None:
         """Have nothing new sent to this node; return once all that was sent is admitted."""

@@ -25,7 +25,6 @@ FILE: Final = "handover.sock"
 TAKE_OVER: Final = b"take over\n"
 REGISTERED: Final = b"registered\n"
 LEFT: Final = b"left\n"
-REGISTERED_SECONDS: Final = 10.0  # of the 30 s that a pod has to end
 _LOOK_SECONDS: Final = 0.1
 
 
@@ -118,17 +117,24 @@ class Successors:
         await self._came.wait()
 
     async def take_over(self) -> "Successor | None":
-        """Have the first that can register with the kubelet; None where none is left that does."""
+        """Have the first that can register with the kubelet; None where none is left that does.
+
+        However long that takes: one that was told to take over goes on to try, and no other may
+        serve meanwhile. If it ends, so does its connection.
+        """
         while self._waiting:
-            reader, writer = self._waiting.pop(0)
+            reader, writer = self._waiting[0]
+            why = "it has ended"
             try:
-                async with asyncio.timeout(REGISTERED_SECONDS):
-                    writer.write(TAKE_OVER)
-                    await writer.drain()
-                    if await reader.readline() == REGISTERED:
-                        return Successor(writer)
-            except (OSError, ValueError) as err:  # TimeoutError is an OSError
-                log.warning("a plugin that stood by did not register", extra={"why": repr(err)})
+                writer.write(TAKE_OVER)
+                await writer.drain()
+                if await reader.readline() == REGISTERED:
+                    del self._waiting[0]
+                    return Successor(writer)
+            except (OSError, ValueError) as err:
+                why = repr(err)
+            log.warning("a plugin that stood by did not register", extra={"why": why})
+            del self._waiting[0]
             writer.close()
         self._came.clear()
         return None

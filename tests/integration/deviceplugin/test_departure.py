@@ -1,0 +1,138 @@
+"""A plugin that is told to end waits for the one that follows it, and for pods on their way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.departure import Departure
+from deviceplugin.handover import FILE, LEFT, REGISTERED, TAKE_OVER, Successors
+from gpushare.clock import SystemClock
+from tests.fakes.driver import FakeDriver, card
+from tests.fakes.kubelet import FakeKubelet
+from tests.fakes.pods import pod
+from tests.integration.deviceplugin.plugin import Plugin, eventually
+
+pytestmark = pytest.mark.integration
+
+UNITS = 30
+
+
+class Leaving:
+    """A plugin that has been told to end; ``task`` returns when it does."""
+
+    def __init__(self, folder: Path, plugin: Plugin) -> None:
+        self.folder, self.plugin = folder, plugin
+        self.handed_over = self.announced = False
+        self.departure = Departure(
+            registrar=plugin.registrar,
+            service=plugin.service,
+            report=self,
+            pods=plugin.watch,
+            checkpoint=plugin.checkpoint,
+            clock=SystemClock(),
+        )
+
+    async def announce_leaving(self) -> bool:
+        self.announced = True
+        return True
+
+    async def hand_over(self) -> None:
+        self.handed_over = True
+
+    def begin(self, successors: Successors) -> None:
+        self.task = asyncio.create_task(
+            self.departure.leave(successors, is_one_coming=False, handed_over=self.hand_over)
+        )
+
+    async def told(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Stand by until this plugin says that another is to take over."""
+        reader, writer = await asyncio.open_unix_connection(str(self.folder / FILE))
+        assert await asyncio.wait_for(reader.readline(), 10) == TAKE_OVER
+        return reader, writer
+
+
+@pytest.fixture
+async def leaving(folder: Path, kubelet: FakeKubelet) -> AsyncIterator[Leaving]:
+    plugin = Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
+    plugin.cards.seen([card(0), card(1)])
+    registering = asyncio.create_task(plugin.registrar.run())
+    await kubelet.until(lambda: kubelet.allocatable == UNITS)
+    await eventually(plugin.registrar.is_read_once.is_set)
+    registering.cancel()
+    await asyncio.gather(registering, return_exceptions=True)
+    made = Leaving(folder, plugin)
+    successors = Successors(folder)
+    async with successors.listening():
+        made.begin(successors)
+        yield made
+        made.task.cancel()
+        await asyncio.gather(made.task, return_exceptions=True)
+    await plugin.endpoint.close()
+
+
+def bound(leaving: Leaving, name: str):
+    """A pod that was bound to the node, and that the kubelet has not admitted."""
+    made = pod(name, 5, cards=(card(0).uuid,))
+    leaving.plugin.watch.changed(made)
+    return made
+
+
+async def test_one_whose_successor_fails_goes_on_until_no_pod_is_on_its_way(
+    leaving: Leaving, kubelet: FakeKubelet
+) -> None:
+    late = bound(leaving, "late")
+    await eventually(lambda: leaving.announced)
+    for known in (1, 2):
+        _, writer = await leaving.told()
+        writer.close()
+        await kubelet.until(lambda wanted=known + 1: kubelet.registrations == wanted)
+    assert not leaving.task.done()
+    await kubelet.admit(late)
+    await asyncio.wait_for(leaving.task, 10)
+    assert not leaving.handed_over
+
+
+async def test_one_whose_successor_fails_hands_over_to_the_next(
+    leaving: Leaving, kubelet: FakeKubelet
+) -> None:
+    bound(leaving, "late")
+    _, writer = await leaving.told()
+    writer.close()
+    await kubelet.until(lambda: kubelet.registrations == 2)
+    reader, writer = await leaving.told()
+    writer.write(REGISTERED)
+    assert await asyncio.wait_for(reader.readline(), 10) == LEFT
+    writer.close()
+    await asyncio.wait_for(leaving.task, 10)
+    assert leaving.handed_over
+
+
+async def test_a_successor_that_takes_long_to_register_is_waited_for(
+    leaving: Leaving, kubelet: FakeKubelet, monkeypatch
+) -> None:
+    reader, writer = await leaving.told()
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + 20)
+    for _ in range(5):
+        await asyncio.sleep(0)  # for whatever is due by now
+    assert not reader.at_eof()
+    writer.write(REGISTERED)
+    assert await reader.readline() == LEFT
+    writer.close()
+    await leaving.task
+    assert leaving.handed_over
+
+
+async def test_a_successor_that_never_registers_is_not_waited_for_longer_than_the_pod_may_end(
+    leaving: Leaving, kubelet: FakeKubelet, monkeypatch
+) -> None:
+    _, writer = await leaving.told()
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + 26)
+    await leaving.task
+    assert not leaving.handed_over
+    writer.close()
