@@ -183,10 +183,11 @@ class _NodeHalf:
             report=node_report,
             pods=watch,
             checkpoint=checkpoint,
+            confirmed=driver.has_looked,
             clock=clock,
         )
-        # What two plugins must not do at the same time, and the rest.
-        self._exclusive: list[Part] = [registrar.run, node_report.run]
+        # What two plugins must not do at the same time beside registering, and the rest.
+        self._exclusive: list[Part] = [node_report.run]
         self._parts: list[Part] = [
             Inheritance(cards, watch, checkpoint).run,
             driver.run,
@@ -223,6 +224,7 @@ class _NodeHalf:
         ``handed_over`` is awaited if another plugin has taken over.
         """
         exclusive = [asyncio.create_task(part()) for part in self._exclusive]
+        exclusive.append(asyncio.create_task(self._departure.register(predecessor)))
         tasks = [*exclusive, *(asyncio.create_task(part()) for part in self._parts)]
         tasks.append(asyncio.create_task(self._departure.arrive(predecessor)))
         try:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from deviceplugin.checkpoint_file import CheckpointFile
 from deviceplugin.errors import CheckpointError
@@ -20,6 +20,7 @@ from gpushare.records import asks_for_share
 log = logging.getLogger(__name__)
 
 LEAVE_SECONDS: Final = 25.0  # of the 30 s that the pod has to end
+CONFIRM_SECONDS: Final = 5.0  # for the driver to show the cards before we take over
 STANDBY_SECONDS: Final = 3.0  # for a process of the same container to stand by
 QUIET_SECONDS: Final = 1.0  # from the decision to bind a pod to its admission by the kubelet
 LINGER_SECONDS: Final = 0.5  # for calls that the kubelet began before the other had registered
@@ -28,6 +29,8 @@ _SHOWN: Final = 5
 
 
 class Departure:
+    """``confirmed`` is set once the driver has shown the cards."""
+
     def __init__(
         self,
         *,
@@ -36,6 +39,7 @@ class Departure:
         report: NodeReport,
         pods: NodePods,
         checkpoint: CheckpointFile,
+        confirmed: asyncio.Event,
         clock: Clock,
     ) -> None:
         self._registrar = registrar
@@ -43,7 +47,27 @@ class Departure:
         self._report = report
         self._pods = pods
         self._checkpoint = checkpoint
+        self._confirmed = confirmed
         self._clock = clock
+
+    async def register(self, predecessor: Predecessor | None) -> None:
+        """Register with the kubelet, and again whenever it has forgotten us. Until cancelled.
+
+        No container may start before the driver has confirmed its card, and the kubelet tries a
+        start that was refused 10 s later: as long as another plugin can answer, it does.
+        """
+        if predecessor is not None:
+            confirmed = asyncio.create_task(self._confirmed.wait())
+            gone = asyncio.create_task(predecessor.ends())
+            try:
+                await asyncio.wait(
+                    {confirmed, gone},
+                    timeout=CONFIRM_SECONDS,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            finally:
+                await _cancelled(confirmed, gone)
+        await self._registrar.run()
 
     async def arrive(self, predecessor: Predecessor | None) -> None:
         """Return when the kubelet reads our list, and no other plugin is left."""
@@ -96,9 +120,7 @@ class Departure:
                 if not successors.are_waiting:
                     return None
             finally:
-                came.cancel()
-                alone.cancel()
-                await asyncio.gather(came, alone, return_exceptions=True)
+                await _cancelled(came, alone)
 
     async def _leave_alone(self) -> None:
         """Have nothing new sent to this node; return once all that was sent is admitted."""
@@ -131,6 +153,12 @@ class Departure:
             and not (pod.is_terminal or pod.metadata.deletion_timestamp or pod.status.start_time)
             and pod.uid not in admitted
         ]
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _within(seconds: float, awaited: Awaitable[None]) -> None:

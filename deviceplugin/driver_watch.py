@@ -81,7 +81,10 @@ class EventThread:
 
 
 class DriverWatch:
-    """``interval_seconds`` between looks; shorter, with jitter, until there is an answer."""
+    """``interval_seconds`` between looks; shorter, with jitter, until there is an answer.
+
+    ``has_looked`` is set when the driver has shown the cards for the first time.
+    """
 
     def __init__(self, backend: Backend, cards: NodeCards, interval_seconds: float) -> None:
         self._backend = backend
@@ -92,7 +95,7 @@ class DriverWatch:
         self._interval = interval_seconds
         self._news: list[CardEvent] = []
         self._stirred = asyncio.Event()
-        self._has_answered = False
+        self.has_looked = asyncio.Event()
         self._silent_rounds = 0
         self._silent_since = 0.0
         self.why_silent = "the driver has not been asked yet"
@@ -123,8 +126,9 @@ class DriverWatch:
             return False
         if self.why_silent:
             log.info("the driver answers", extra={"cards": len(found)})
-        self._silent_rounds, self.why_silent, self._has_answered = 0, "", True
+        self._silent_rounds, self.why_silent = 0, ""
         self._cards.seen(self._seen(found), news)
+        self.has_looked.set()
         return True
 
     def _seen(self, found: Sequence[Seen | None]) -> tuple[Seen, ...]:
@@ -159,7 +163,7 @@ class DriverWatch:
         is_long = now - self._silent_since >= (PATIENCE - 1) * self._interval
         if is_replaced or (is_long and self._silent_rounds >= PATIENCE):
             self._cards.driver_is_silent(self.why_silent)
-        if is_replaced and self._has_answered:
+        if is_replaced and self.has_looked.is_set():
             # A library that was loaded stays loaded: only a new process can have the new one.
             await asyncio.sleep(LAST_WORDS_SECONDS)
             raise RestartNeeded(f"the driver was replaced while this program ran: {err}")

@@ -35,6 +35,11 @@ class Predecessor:
         self._reader = reader
         self._writer = writer
 
+    async def ends(self) -> None:
+        """Return once the old plugin has ended; it says nothing before we have registered."""
+        with contextlib.suppress(OSError, ValueError):
+            await self._reader.readline()
+
     async def leaves(self) -> None:
         """Say that the kubelet reads our list; return once the old plugin has let go of it."""
         with contextlib.suppress(OSError, ValueError):

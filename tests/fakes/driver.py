@@ -47,7 +47,8 @@ class FakeDriver:
         self._hanging[position] = threading.Event()
 
     def let_go(self, position: int) -> None:
-        self._hanging.pop(position).set()
+        if (hanging := self._hanging.pop(position, None)) is not None:
+            hanging.set()
 
     def happens(self, uuid: str, xid: int = 0) -> None:
         self._events.put(CardEvent(uuid, xid))

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 
+from deviceplugin import departure
 from deviceplugin.departure import Departure
-from deviceplugin.handover import FILE, LEFT, REGISTERED, TAKE_OVER, Successors
+from deviceplugin.handover import FILE, LEFT, REGISTERED, TAKE_OVER, Predecessor, Successors
 from gpushare.clock import SystemClock
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
@@ -25,14 +28,19 @@ class Leaving:
     def __init__(self, folder: Path, plugin: Plugin) -> None:
         self.folder, self.plugin = folder, plugin
         self.handed_over = self.announced = False
+        self.standbys: list[asyncio.StreamWriter] = []
         self.departure = Departure(
             registrar=plugin.registrar,
             service=plugin.service,
             report=self,
             pods=plugin.watch,
             checkpoint=plugin.checkpoint,
+            confirmed=plugin.driver_watch.has_looked,
             clock=SystemClock(),
         )
+
+    def serves(self) -> None:
+        pass
 
     async def announce_leaving(self) -> bool:
         self.announced = True
@@ -49,6 +57,7 @@ class Leaving:
     async def told(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Stand by until this plugin says that another is to take over."""
         reader, writer = await asyncio.open_unix_connection(str(self.folder / FILE))
+        self.standbys.append(writer)
         assert await asyncio.wait_for(reader.readline(), 10) == TAKE_OVER
         return reader, writer
 
@@ -69,6 +78,8 @@ async def leaving(folder: Path, kubelet: FakeKubelet) -> AsyncIterator[Leaving]:
         yield made
         made.task.cancel()
         await asyncio.gather(made.task, return_exceptions=True)
+    for standby in made.standbys:
+        standby.close()
     await plugin.endpoint.close()
 
 
@@ -104,7 +115,6 @@ async def test_one_whose_successor_fails_hands_over_to_the_next(
     reader, writer = await leaving.told()
     writer.write(REGISTERED)
     assert await asyncio.wait_for(reader.readline(), 10) == LEFT
-    writer.close()
     await asyncio.wait_for(leaving.task, 10)
     assert leaving.handed_over
 
@@ -121,7 +131,6 @@ async def test_a_successor_that_takes_long_to_register_is_waited_for(
     assert not reader.at_eof()
     writer.write(REGISTERED)
     assert await reader.readline() == LEFT
-    writer.close()
     await leaving.task
     assert leaving.handed_over
 
@@ -129,10 +138,96 @@ async def test_a_successor_that_takes_long_to_register_is_waited_for(
 async def test_a_successor_that_never_registers_is_not_waited_for_longer_than_the_pod_may_end(
     leaving: Leaving, kubelet: FakeKubelet, monkeypatch
 ) -> None:
-    _, writer = await leaving.told()
+    await leaving.told()
     loop = asyncio.get_running_loop()
     now = loop.time
     monkeypatch.setattr(loop, "time", lambda: now() + 26)
     await leaving.task
     assert not leaving.handed_over
-    writer.close()
+
+
+class Following:
+    """A plugin that was told to take over, and whose driver hangs."""
+
+    def __init__(self, leaving: Leaving, kubelet: FakeKubelet) -> None:
+        leaving.plugin.cards.adopt(None)
+        before = leaving.plugin.cards.saved()
+        self.driver = FakeDriver(card(0), card(1))
+        self.driver.hang(0)
+        self.plugin = Plugin(leaving.folder, kubelet, self.driver, before=before)
+        self.departure = Leaving(leaving.folder, self.plugin).departure
+
+    @asynccontextmanager
+    async def running(self, predecessor: Predecessor) -> AsyncIterator[None]:
+        parts = (
+            self.departure.register(predecessor),
+            self.departure.arrive(predecessor),
+            self.plugin.driver_watch.run(),
+        )
+        tasks = [asyncio.create_task(part) for part in parts]
+        try:
+            await eventually(lambda: self.driver.answered)
+            yield
+        finally:
+            self.driver.let_go(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.plugin.endpoint.close()
+
+
+@pytest.fixture
+def following(leaving: Leaving, kubelet: FakeKubelet) -> Following:
+    return Following(leaving, kubelet)
+
+
+async def test_no_container_is_kept_from_its_start_while_a_plugin_with_a_slow_driver_takes_over(
+    leaving: Leaving, following: Following, kubelet: FakeKubelet
+) -> None:
+    given = bound(leaving, "a")
+    await kubelet.admit(given)
+    bound(leaving, "late")
+    outcomes: list[str] = []
+
+    async def start_again_and_again() -> None:
+        while True:
+            try:
+                await kubelet.pre_start(given, "app-0")
+                outcomes.append("")
+            except grpc.aio.AioRpcError as err:
+                outcomes.append(err.details())
+
+    predecessor = Predecessor(*await leaving.told())
+    starting = asyncio.create_task(start_again_and_again())
+    async with following.running(predecessor):
+        await eventually(lambda: len(outcomes) >= 30)
+        assert kubelet.registrations == 1
+        following.driver.let_go(0)
+        await kubelet.until(lambda: kubelet.registrations == 3)
+        await leaving.task
+        known = len(outcomes)
+        await eventually(lambda: len(outcomes) >= known + 10)
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+    assert set(outcomes) == {""}
+
+
+async def test_a_driver_that_does_not_answer_delays_a_takeover_by_some_seconds_only(
+    leaving: Leaving, following: Following, kubelet: FakeKubelet, monkeypatch
+) -> None:
+    monkeypatch.setattr(departure, "CONFIRM_SECONDS", 0.2)
+    predecessor = Predecessor(*await leaving.told())
+    async with following.running(predecessor):
+        await kubelet.until(lambda: kubelet.registrations == 3)
+    assert leaving.handed_over
+
+
+async def test_a_takeover_waits_for_no_driver_when_the_other_plugin_has_ended(
+    leaving: Leaving, following: Following, kubelet: FakeKubelet, monkeypatch
+) -> None:
+    monkeypatch.setattr(departure, "CONFIRM_SECONDS", 60.0)
+    reader, writer = await leaving.told()
+    async with following.running(Predecessor(reader, writer)):
+        assert kubelet.registrations == 1
+        reader.feed_eof()
+        await kubelet.until(lambda: kubelet.registrations >= 2)

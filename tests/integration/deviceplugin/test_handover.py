@@ -10,6 +10,9 @@ from pathlib import Path
 import grpc
 import pytest
 
+from deviceplugin.driver import PhysicalCard
+from deviceplugin.inventory import Terms, survey
+from deviceplugin.state import Saved, encode
 from localcluster.nvml import CardSpec, write_state
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.kubelet import FakeKubelet
@@ -77,6 +80,29 @@ async def test_no_device_is_unhealthy_and_no_call_fails_while_one_plugin_takes_o
         await kubelet.until(lambda: kubelet.allocatable == 0)
     finally:
         running.kill()
+
+
+async def test_one_that_takes_over_registers_once_its_driver_has_answered(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    known = [PhysicalCard(card.uuid, n, "m", card.mem_mib) for n, card in enumerate(CARDS)]
+    (folder / "state").mkdir()
+    before = Saved(survey(None, known, Terms(1024)).inventory)
+    (folder / "state" / "state.json").write_bytes(encode(before))
+    running = Program(folder, library, next(ports))
+    following = None
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+        following = Program(folder, library, next(ports))
+        await following.until_it_stands_by()
+        write_state(folder / "state-of-cards", CARDS, delay_ms=50)
+        await asyncio.to_thread(running.end)
+        await kubelet.until(lambda: kubelet.registrations >= 3)
+    finally:
+        running.kill()
+        logged = following.kill() if following is not None else ""
+    assert 0 < logged.find('"the driver answers"') < logged.find('"registered"'), logged
 
 
 def asked(kubelet: FakeKubelet) -> int:
