@@ -40,6 +40,7 @@ from deviceplugin.start import Starts
 from deviceplugin.startup_taint import StartupTaint
 from deviceplugin.state import StateFile
 from deviceplugin.supervisor import ask_for_another
+from deviceplugin.trial import Trial
 from deviceplugin.trouble_report import TroubleReport
 from deviceplugin.unit_hold import UnitHold
 from deviceplugin.usage_watch import UsageWatch
@@ -56,6 +57,7 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT = "kubelet_internal_checkpoint"
 PAGE_SECONDS = 0.2  # for a page at the end: the node has no units until the next plugin starts
+_LOCK_SECONDS = 0.03  # between two looks whether another plugin has the lock
 _PORT_SECONDS = 0.1  # between two attempts to get the port of the process before
 
 Part = Callable[[], Coroutine[Any, Any, None]]
@@ -70,7 +72,9 @@ class _NodeHalf:
         backend: Backend,
         processes: ProcessSource,
         kube: client.Kube,
+        *,
         kubelet: KubeletPods,
+        trial: Trial,
     ) -> None:
         clock = SystemClock()
         state = StateFile(settings.state_dir)
@@ -149,7 +153,13 @@ class _NodeHalf:
         )
         endpoint = Endpoint(settings.device_plugin_dir, service)
         registrar = Registrar(settings.device_plugin_dir, endpoint, service, cards)
-        driver = DriverWatch(backend, cards, settings.health_seconds)
+        driver = DriverWatch(
+            backend,
+            cards,
+            settings.health_seconds,
+            look=trial.look,
+            has_answered=trial.has_answered,
+        )
         checks = SelfCheck(
             kube=kube,
             folder=settings.device_plugin_dir,
@@ -279,8 +289,8 @@ async def run(
     """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used.
 
     /healthz says that the program answers: a part that fails ends it all. /readyz gives reasons; a
-    plugin that stands by for another has none. ``before``: how many processes of the same
-    container were begun before; one of them may still run.
+    plugin that stands by for another has one until its ``Trial`` has succeeded. ``before``: how
+    many processes of the same container were begun before; one of them may still run.
     """
     halves: list[_NodeHalf] = []
     metrics.CRASHES.set(before)
@@ -288,11 +298,14 @@ async def run(
         stopped = stack.enter_context(asked_to_stop())
         stack.enter_context(restart_by_itself())
         lock = await stack.enter_async_context(InstanceLock(settings.state_dir))
+        trial = Trial(backend, Terms(settings.unit_mib, settings.reserved_mib))
 
         def why_not_ready() -> list[str]:
             if halves:
                 return halves[0].why_not_ready()
-            return [] if lock.why_waiting else ["starting"]
+            if not lock.why_waiting:
+                return ["starting"]
+            return [trial.why_not] if trial.why_not else []
 
         def remarks() -> list[str]:
             return halves[0].remarks() if halves else []
@@ -319,18 +332,26 @@ async def run(
             await pages.open()
         turn = asyncio.create_task(Standby(settings.state_dir, lock).its_turn())
         stack.push_async_callback(_cancel, [turn])
+        trying = asyncio.create_task(_try_while_standing_by(trial, lock))
         stop = asyncio.create_task(stopped.wait())
         await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
+        await _cancel([stop, trying])
         if not turn.done():
             return
-        halves.append(_NodeHalf(settings, backend, processes, kube, kubelet))
-        await halves[0].run(
+        half = _NodeHalf(settings, backend, processes, kube, kubelet=kubelet, trial=trial)
+        halves.append(half)
+        await half.run(
             turn.result(),
             Successors(settings.state_dir),
             stopped=stopped,
             handed_over=pages.close,
         )
+
+
+async def _try_while_standing_by(trial: Trial, lock: InstanceLock) -> None:
+    while not lock.why_waiting:  # noqa: ASYNC110 - a plugin that is alone is not to wait for this
+        await asyncio.sleep(_LOCK_SECONDS)
+    await trial.run()
 
 
 async def _first_error(

@@ -83,18 +83,28 @@ class EventThread:
 class DriverWatch:
     """``interval_seconds`` between looks; shorter, with jitter, until there is an answer.
 
-    ``has_looked`` is set when the driver has shown the cards for the first time.
+    ``has_looked`` is set when the driver has shown the cards for the first time. ``look`` is what
+    this process has looked with before, and ``has_answered`` whether the driver answered then.
     """
 
-    def __init__(self, backend: Backend, cards: NodeCards, interval_seconds: float) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        cards: NodeCards,
+        interval_seconds: float,
+        *,
+        look: CardCalls[Seen] | None = None,
+        has_answered: bool = False,
+    ) -> None:
         self._backend = backend
-        self._look_once: CardCalls[Seen] = CardCalls(backend.count, backend.card, "driver")
+        self._look_once = look or CardCalls(backend.count, backend.card, "driver")
         self._uuids: dict[int, str] = {}  # by position, as last shown: a card that hangs tells none
         self._events = EventThread(backend, self._heard)
         self._cards = cards
         self._interval = interval_seconds
         self._news: list[CardEvent] = []
         self._stirred = asyncio.Event()
+        self._has_answered = has_answered
         self.has_looked = asyncio.Event()
         self._silent_rounds = 0
         self._silent_since = 0.0
@@ -126,7 +136,7 @@ class DriverWatch:
             return False
         if self.why_silent:
             log.info("the driver answers", extra={"cards": len(found)})
-        self._silent_rounds, self.why_silent = 0, ""
+        self._silent_rounds, self.why_silent, self._has_answered = 0, "", True
         self._cards.seen(self._seen(found), news)
         self.has_looked.set()
         return True
@@ -163,7 +173,7 @@ class DriverWatch:
         is_long = now - self._silent_since >= (PATIENCE - 1) * self._interval
         if is_replaced or (is_long and self._silent_rounds >= PATIENCE):
             self._cards.driver_is_silent(self.why_silent)
-        if is_replaced and self.has_looked.is_set():
+        if is_replaced and self._has_answered:
             # A library that was loaded stays loaded: only a new process can have the new one.
             await asyncio.sleep(LAST_WORDS_SECONDS)
             raise RestartNeeded(f"the driver was replaced while this program ran: {err}")

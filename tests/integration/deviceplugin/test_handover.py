@@ -105,6 +105,44 @@ async def test_one_that_takes_over_registers_once_its_driver_has_answered(
     assert 0 < logged.find('"the driver answers"') < logged.find('"registered"'), logged
 
 
+async def test_one_that_stands_by_is_not_ready_before_its_driver_has_shown_the_cards(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    write_state(folder / "state-of-cards", CARDS)
+    running = Program(folder, library, next(ports))
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+        standing_by = Program(folder, None, next(ports))
+        try:
+            await standing_by.says(503, "not fit to take over: NVML does not answer")
+            await standing_by.says(200, "ok", "/healthz")
+            await running.says(200, "ok")
+            assert (kubelet.registrations, kubelet.allocatable) == (1, UNITS)
+        finally:
+            standing_by.kill()
+    finally:
+        running.kill()
+
+
+async def test_one_that_stands_by_is_not_ready_with_a_unit_too_fine_for_the_kubelet(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports
+) -> None:
+    many = [CardSpec(f"GPU-{n}", mem_mib=81_920) for n in range(8)]
+    write_state(folder / "state-of-cards", many)
+    running = Program(folder, library, next(ports))
+    try:
+        await kubelet.until(lambda: kubelet.allocatable == 640, seconds=30)
+        standing_by = Program(folder, library, next(ports), "--memory-unit=1MiB")
+        try:
+            await standing_by.says(503, "--memory-unit=4MiB")
+            write_state(folder / "state-of-cards", CARDS)  # it tries again
+            await standing_by.says(200, "ok")
+        finally:
+            standing_by.kill()
+    finally:
+        running.kill()
+
+
 def asked(kubelet: FakeKubelet) -> int:
     """How often a plugin has registered, once more for a socket that was registered included."""
     return kubelet.registrations + kubelet.repeated

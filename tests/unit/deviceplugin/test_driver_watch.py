@@ -14,6 +14,7 @@ from deviceplugin.driver_watch import DriverWatch
 from deviceplugin.errors import DriverReplaced
 from deviceplugin.inventory import Terms
 from deviceplugin.node_cards import NodeCards
+from deviceplugin.trial import Trial
 from gpushare.errors import RestartNeeded
 from tests.fakes.driver import FakeDriver, card
 
@@ -269,6 +270,20 @@ async def test_a_library_that_never_fitted_is_a_state_and_not_an_end() -> None:
         await watched.until(lambda: watched.watch.why_silent == "the versions differ")
         driver.is_replaced = False
         await watched.until(lambda: watched.offered == [True, True])
+
+
+async def test_a_driver_that_was_replaced_while_it_stood_by_ends_the_program(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(driver_watch, "LAST_WORDS_SECONDS", 0.0)
+    driver = Replaced(FIRST)
+    trial = Trial(driver, Terms(1024))
+    await trial.run()
+    driver.is_replaced = True
+    cards = NodeCards(Terms(1024), None)
+    watch = DriverWatch(driver, cards, 0.02, look=trial.look, has_answered=trial.has_answered)
+    with pytest.raises(RestartNeeded, match="replaced while this program ran"):
+        await watch.run()
 
 
 class Counting(FakeDriver):
