@@ -31,6 +31,7 @@ from deviceplugin.nvidia_cdi import NvidiaSpecs
 from deviceplugin.outage import KubeletOutage
 from deviceplugin.pod_report import PodReport
 from deviceplugin.pods import NodePods
+from deviceplugin.preflight import Preflight
 from deviceplugin.registration import Registrar
 from deviceplugin.runtime import BINDINGS
 from deviceplugin.self_check import SelfCheck
@@ -40,7 +41,6 @@ from deviceplugin.start import Starts
 from deviceplugin.startup_taint import StartupTaint
 from deviceplugin.state import StateFile
 from deviceplugin.supervisor import ask_for_another
-from deviceplugin.trial import Trial
 from deviceplugin.trouble_report import TroubleReport
 from deviceplugin.unit_hold import UnitHold
 from deviceplugin.usage_watch import UsageWatch
@@ -74,7 +74,7 @@ class _NodeHalf:
         kube: client.Kube,
         *,
         kubelet: KubeletPods,
-        trial: Trial,
+        preflight: Preflight,
     ) -> None:
         clock = SystemClock()
         state = StateFile(settings.state_dir)
@@ -157,8 +157,8 @@ class _NodeHalf:
             backend,
             cards,
             settings.health_seconds,
-            look=trial.look,
-            has_answered=trial.has_answered,
+            look=preflight.look,
+            has_answered=preflight.has_answered,
         )
         checks = SelfCheck(
             kube=kube,
@@ -289,7 +289,7 @@ async def run(
     """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used.
 
     /healthz says that the program answers: a part that fails ends it all. /readyz gives reasons; a
-    plugin that stands by for another has one until its ``Trial`` has succeeded. ``before``: how
+    plugin that stands by for another has one until its ``Preflight`` has succeeded. ``before``: how
     many processes of the same container were begun before; one of them may still run.
     """
     halves: list[_NodeHalf] = []
@@ -298,14 +298,14 @@ async def run(
         stopped = stack.enter_context(asked_to_stop())
         stack.enter_context(restart_by_itself())
         lock = await stack.enter_async_context(InstanceLock(settings.state_dir))
-        trial = Trial(backend, Terms(settings.unit_mib, settings.reserved_mib))
+        preflight = Preflight(backend, Terms(settings.unit_mib, settings.reserved_mib))
 
         def why_not_ready() -> list[str]:
             if halves:
                 return halves[0].why_not_ready()
             if not lock.why_waiting:
                 return ["starting"]
-            return [trial.why_not] if trial.why_not else []
+            return [preflight.why_not] if preflight.why_not else []
 
         def remarks() -> list[str]:
             return halves[0].remarks() if halves else []
@@ -332,13 +332,13 @@ async def run(
             await pages.open()
         turn = asyncio.create_task(Standby(settings.state_dir, lock).its_turn())
         stack.push_async_callback(_cancel, [turn])
-        trying = asyncio.create_task(_try_while_standing_by(trial, lock))
+        checking = asyncio.create_task(_check_while_standing_by(preflight, lock))
         stop = asyncio.create_task(stopped.wait())
         await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
-        await _cancel([stop, trying])
+        await _cancel([stop, checking])
         if not turn.done():
             return
-        half = _NodeHalf(settings, backend, processes, kube, kubelet=kubelet, trial=trial)
+        half = _NodeHalf(settings, backend, processes, kube, kubelet=kubelet, preflight=preflight)
         halves.append(half)
         await half.run(
             turn.result(),
@@ -348,10 +348,10 @@ async def run(
         )
 
 
-async def _try_while_standing_by(trial: Trial, lock: InstanceLock) -> None:
+async def _check_while_standing_by(preflight: Preflight, lock: InstanceLock) -> None:
     while not lock.why_waiting:  # noqa: ASYNC110 - a plugin that is alone is not to wait for this
         await asyncio.sleep(_LOCK_SECONDS)
-    await trial.run()
+    await preflight.run()
 
 
 async def _first_error(

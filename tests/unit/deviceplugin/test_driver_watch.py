@@ -14,7 +14,7 @@ from deviceplugin.driver_watch import DriverWatch
 from deviceplugin.errors import DriverReplaced
 from deviceplugin.inventory import Terms
 from deviceplugin.node_cards import NodeCards
-from deviceplugin.trial import Trial
+from deviceplugin.preflight import Preflight
 from gpushare.errors import RestartNeeded
 from tests.fakes.driver import FakeDriver, card
 
@@ -277,11 +277,13 @@ async def test_a_driver_that_was_replaced_while_it_stood_by_ends_the_program(
 ) -> None:
     monkeypatch.setattr(driver_watch, "LAST_WORDS_SECONDS", 0.0)
     driver = Replaced(FIRST)
-    trial = Trial(driver, Terms(1024))
-    await trial.run()
+    preflight = Preflight(driver, Terms(1024))
+    await preflight.run()
     driver.is_replaced = True
     cards = NodeCards(Terms(1024), None)
-    watch = DriverWatch(driver, cards, 0.02, look=trial.look, has_answered=trial.has_answered)
+    watch = DriverWatch(
+        driver, cards, 0.02, look=preflight.look, has_answered=preflight.has_answered
+    )
     with pytest.raises(RestartNeeded, match="replaced while this program ran"):
         await watch.run()
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 AGAIN_SECONDS: Final = 2.0
 
 
-class Trial:
+class Preflight:
     """``why_not`` is empty once the driver has shown cards whose list the kubelet would take.
 
     ``has_answered``: the driver has. ``look`` may have calls out, so it is to be looked with later.
