@@ -11,7 +11,7 @@ NAMESPACE: Final = "tenant"
 PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _SMALLER: Final = 0.8
 _LEAST: Final = 10
-_RESOURCES_BYTES: Final = 4 * 1024  # of JSON, of one container: more of it is not decoded
+_RESOURCES_BYTES: Final = 4 * 1024  # of JSON, of one container: each by itself is small
 
 Make = Callable[[int], dict[str, Any]]
 
@@ -40,7 +40,7 @@ def _containers(count: int) -> list[dict[str, Any]]:
 
 
 def _amounts() -> dict[str, Any]:
-    """Return as many amounts as are still decoded, and room for ours."""
+    """Return many amounts, and room for ours."""
     ours = {RESOURCE: "1"}
     entry = len('"x.example/000":"0",')
     room = _RESOURCES_BYTES - len(_compact({"limits": ours, "requests": ours}))
