@@ -2,7 +2,6 @@
 
 import os
 import platform
-import sys
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -18,10 +17,6 @@ from tests.cluster.history import History
 
 LOG_LINES = 40
 WHOLE = "whole"
-
-
-# A tenant's managedFields may be nested deeper than json reads them, and the tests read all pods.
-sys.setrecursionlimit(20_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

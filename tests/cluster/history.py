@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
+from gpushare.kube.managed_fields import without_managed_fields
 from localcluster.cluster import Cluster
 from localcluster.wait import wait_until
 
@@ -139,14 +140,14 @@ class History:
 
     def _watch(self, connection: http.client.HTTPSConnection) -> None:
         with closing(_answer(connection, "/api/v1/pods")) as answer:
-            listed = json.loads(answer.read())
+            listed = json.loads(without_managed_fields(answer.read()))
         self.listed([Change("LISTED", pod) for pod in listed["items"]])
         version = listed["metadata"]["resourceVersion"]
         path = f"/api/v1/pods?watch=true&timeoutSeconds=7200&resourceVersion={version}"
         with closing(_answer(connection, path)) as answer:
             self._connection = connection
             while line := answer.readline():
-                event = json.loads(line)
+                event = json.loads(without_managed_fields(line))
                 if event["type"] == "ERROR":
                     raise OSError(f"the watch ended: {event['object']}")
                 self.changed(Change(event["type"], event["object"]))

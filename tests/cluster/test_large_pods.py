@@ -1,6 +1,7 @@
 """A pod as large as the API server takes it costs its owner a refusal, and nobody else anything."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,16 @@ def test_a_pod_whose_managed_fields_are_nested_deep_hides_no_other(
         "fieldsV1": {"f:metadata": {"f:annotations": {"f:x": fields}}},
     }
     metadata = {"managedFields": [managed], "annotations": {"x": "y"}}
-    pods.create(pod("nested", 100, metadata=metadata, schedulingGates=GATED))
-    depth = str(pods.get("nested")["metadata"]["managedFields"]).count("f:y")
-    assert depth == DEPTH, "the API server has kept all of it"
-    pods.run(pod("ordinary", 1000, node="n1"))
-    env_is_card_on_record(pods, "ordinary")
-    assert gpushare.call("GET", f"{EXTENDER}/explain/default/nested")[1]["state"] == "gated"
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(4 * DEPTH)  # json reads no deeper either
+    try:
+        pods.create(pod("nested", 100, metadata=metadata, schedulingGates=GATED))
+        depth = str(pods.get("nested")["metadata"]["managedFields"]).count("f:y")
+        assert depth == DEPTH, "the API server has kept all of it"
+        pods.run(pod("ordinary", 1000, node="n1"))
+        env_is_card_on_record(pods, "ordinary")
+        explained = gpushare.call("GET", f"{EXTENDER}/explain/default/nested")[1]
+        assert explained["state"] == "gated"
+        pods.delete("nested", grace=0)
+    finally:
+        sys.setrecursionlimit(limit)
