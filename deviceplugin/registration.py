@@ -209,7 +209,7 @@ class Registrar:
             await call(request, timeout=_REGISTER_SECONDS)
 
     def _failed(self, err: Exception) -> None:
-        why = err.details() if isinstance(err, grpc.aio.AioRpcError) else str(err)
+        why = _told(err)
         metrics.REGISTRATIONS.labels("error").inc()
         self.why_not = f"registration failed: {why}"
         if self._logged != self.why_not:
@@ -256,8 +256,7 @@ class Registrar:
         try:
             await self._register_with(kubelet)
         except (OSError, grpc.aio.AioRpcError) as err:
-            why = err.details() if isinstance(err, grpc.aio.AioRpcError) else str(err)
-            log.info("the kubelet goes on with the registration it has", extra={"why": why})
+            log.info("the kubelet goes on with the registration it has", extra={"why": _told(err)})
             return stream
         await self._pause(
             kubelet,
@@ -287,6 +286,11 @@ class Registrar:
             and not unless()
         ):
             await asyncio.sleep(POLL_SECONDS)
+
+
+def _told(err: Exception) -> str | None:
+    """What the kubelet said, or why it could not be asked."""
+    return err.details() if isinstance(err, grpc.aio.AioRpcError) else str(err)
 
 
 def _refusing() -> grpc.GenericRpcHandler:

@@ -79,7 +79,7 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
 
 
 def why_no_set(account: NodeAccount, request: Request) -> Reason:
-    """Why a node that would serve the pod has no card set for it; there is none, as is known."""
+    """Return why no card set of the node fits; the caller knows that none does."""
     wanted, last = request.units_per_card, request.card_count - 1
     if len(account.largest) <= last:
         return TOO_FEW_CARDS
