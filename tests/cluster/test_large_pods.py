@@ -3,7 +3,6 @@
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from localcluster.gpushare import Gpushare, plugin_of
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.expect import env_is_card_on_record
+from tests.trials.hostile_objects import nested_fields
 
 pytestmark = pytest.mark.cluster
 
@@ -92,17 +92,7 @@ def test_a_pod_with_thousands_of_tolerations_is_refused_and_explained(
 def test_a_pod_whose_managed_fields_are_nested_deep_hides_no_other(
     gpushare: Gpushare, pods: Workloads
 ):
-    fields: dict[str, Any] = {}
-    for _ in range(DEPTH):
-        fields = {"f:y": fields}
-    managed = {
-        "manager": "m",
-        "operation": "Update",
-        "apiVersion": "v1",
-        "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:metadata": {"f:annotations": {"f:x": fields}}},
-    }
-    metadata = {"managedFields": [managed], "annotations": {"x": "y"}}
+    metadata = {"managedFields": nested_fields(DEPTH), "annotations": {"x": "y"}}
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(4 * DEPTH)  # json reads no deeper either
     try:

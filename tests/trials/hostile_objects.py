@@ -59,7 +59,7 @@ def _containers_with_amounts(count: int) -> list[dict[str, Any]]:
     return [{**first, "resources": ours}, *others]
 
 
-def _nested_fields(depth: int) -> list[dict[str, Any]]:
+def nested_fields(depth: int) -> list[dict[str, Any]]:
     """Return who manages the fields; JSON for it needs as large a recursion limit."""
     fields: dict[str, Any] = {}
     for _ in range(depth):
@@ -106,7 +106,7 @@ KINDS: Final[dict[str, tuple[Make, int]]] = {
         12_000,
     ),
     "amounts": (lambda count: _pod(containers=_containers_with_amounts(count)), 1_000),
-    "nested fields": (lambda depth: _pod(metadata={"managedFields": _nested_fields(depth)}), 3_000),
+    "nested fields": (lambda depth: _pod(metadata={"managedFields": nested_fields(depth)}), 3_000),
 }
 
 
