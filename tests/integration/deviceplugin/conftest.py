@@ -1,5 +1,6 @@
 """A folder for sockets (their paths must be short), a double of the kubelet, a running plugin."""
 
+import itertools
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -29,12 +30,31 @@ async def kubelet(folder: Path) -> AsyncIterator[FakeKubelet]:
     await double.stop()
 
 
-@pytest.fixture
-def unused_port() -> int:
+@pytest.fixture(scope="session")
+def ports(worker_id: str) -> Iterator[int]:
+    """Ports of this machine that nobody has, one after the other.
+
+    They are below the range that the kernel gives to outgoing connections, and each worker has its
+    own: a program that starts seconds later still finds its port free.
+    """
+    worker = 0 if worker_id == "master" else int(worker_id.removeprefix("gw"))
+    first = 20_000 + 1_000 * worker
+    return filter(_is_free, itertools.cycle(range(first, first + 1_000)))
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.fixture
+def unused_port(ports: Iterator[int]) -> int:
+    return next(ports)
 
 
 @pytest.fixture

@@ -70,7 +70,9 @@ async def test_xids_make_the_card_unhealthy_that_the_driver_gives_up_and_no_othe
     first = CardSpec("GPU-a", recovery_action=1)
     write_state(state, [first, SECOND], events=[xid(5, 119, "GPU-a")])
     await kubelet.until(lambda: kubelet.allocatable == 0, seconds=PATIENCE)
-    await program.until("gpushare_deviceplugin_cards", 0, health="healthy")
+    # A look may show the advice before the event has come: then the XID is told by the next look.
+    card = {"card": "GPU-a", "state": "unhealthy", "reason": "xid"}
+    await program.until("gpushare_deviceplugin_card_state", 1, **card)
     text = program.end()
     assert "XID 79: the GPU has fallen off the bus" in text
     assert "XID 119: the driver advises to reset the GPU" in text

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,11 +20,6 @@ from tests.integration.deviceplugin.program import Program
 
 UNITS = 30
 CARDS = (CardSpec("GPU-first", mem_mib=16276), CardSpec("GPU-second", mem_mib=16276))
-
-
-@pytest.fixture
-def ports(unused_port: int) -> Iterator[int]:
-    return iter(range(unused_port, unused_port + 10))
 
 
 @asynccontextmanager

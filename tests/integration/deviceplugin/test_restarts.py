@@ -4,7 +4,6 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,20 +23,6 @@ CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
 STUCK = 3_600_000
 SOON = 0.1
 TRIES = 5
-
-
-@pytest.fixture
-def ports() -> Iterator[int]:
-    """Ports of this machine that nobody has, one after the other."""
-
-    def numbers() -> Iterator[int]:
-        while True:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
-            yield port
-
-    return numbers()
 
 
 @pytest.mark.parametrize("driver", ["stuck", "missing"])
