@@ -49,7 +49,7 @@ from gpushare.contract import BY_CDI, RESOURCES_BEGIN
 from gpushare.errors import RestartNeeded, SettingsError
 from gpushare.kube import client
 from gpushare.kube.informer import Informer
-from gpushare.lifetime import asked_to_stop, restart_by_itself
+from gpushare.lifetime import asked_to_stop, cancel, restart_by_itself
 from gpushare.objects import Node, Pod
 from gpushare.telemetry import health
 
@@ -244,12 +244,12 @@ class _NodeHalf:
                 if is_one_coming:
                     log.error("a part has failed, leaving", exc_info=error)
                     ask_for_another()
-                await _cancel(exclusive)
+                await cancel(exclusive)
                 await self._departure.leave(
                     successors, is_one_coming=is_one_coming, handed_over=handed_over
                 )
         finally:
-            await _cancel(tasks)
+            await cancel(tasks)
             await self._endpoint.close()
         if error is not None:
             raise error
@@ -327,15 +327,15 @@ async def run(
         stack.push_async_callback(pages.close)
         if before:
             opening = asyncio.create_task(pages.open_when_free())
-            stack.push_async_callback(_cancel, [opening])
+            stack.push_async_callback(cancel, [opening])
         else:
             await pages.open()
         turn = asyncio.create_task(Standby(settings.state_dir, lock).its_turn())
-        stack.push_async_callback(_cancel, [turn])
+        stack.push_async_callback(cancel, [turn])
         checking = asyncio.create_task(_check_while_standing_by(preflight, lock))
         stop = asyncio.create_task(stopped.wait())
         await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
-        await _cancel([stop, checking])
+        await cancel([stop, checking])
         if not turn.done():
             return
         half = _NodeHalf(settings, backend, processes, kube, kubelet=kubelet, preflight=preflight)
@@ -369,10 +369,3 @@ async def _first_error(
     finally:
         stop.cancel()
     return None
-
-
-async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their ends; their errors are told elsewhere."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from deviceplugin.checkpoint_file import CheckpointFile
@@ -14,6 +14,7 @@ from deviceplugin.registration import Registrar
 from deviceplugin.server import Service
 from gpushare.clock import Clock
 from gpushare.errors import ApiError
+from gpushare.lifetime import cancel
 from gpushare.objects import Pod
 from gpushare.records import asks_for_share
 
@@ -57,16 +58,7 @@ class Departure:
         start that was refused 10 s later: as long as another plugin can answer, it does.
         """
         if predecessor is not None:
-            confirmed = asyncio.create_task(self._confirmed.wait())
-            gone = asyncio.create_task(predecessor.ends())
-            try:
-                await asyncio.wait(
-                    {confirmed, gone},
-                    timeout=CONFIRM_SECONDS,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-            finally:
-                await _cancelled(confirmed, gone)
+            await _first_of(self._confirmed.wait(), predecessor.ends(), seconds=CONFIRM_SECONDS)
         await self._registrar.run()
 
     async def arrive(self, predecessor: Predecessor | None) -> None:
@@ -106,21 +98,16 @@ class Departure:
         if not self._registrar.is_read_once.is_set():
             return None  # there is nothing to hand over
         if is_one_coming:
-            await _within(STANDBY_SECONDS, successors.come())
+            await _first_of(successors.come(), seconds=STANDBY_SECONDS)
         while True:
             if successors.are_waiting:
                 found = await successors.take_over()
                 if found is not None:
                     return found
                 await self._registrar.take_back()
-            came = asyncio.create_task(successors.come())
-            alone = asyncio.create_task(self._leave_alone())
-            try:
-                await asyncio.wait({came, alone}, return_when=asyncio.FIRST_COMPLETED)
-                if not successors.are_waiting:
-                    return None
-            finally:
-                await _cancelled(came, alone)
+            await _first_of(successors.come(), self._leave_alone())
+            if not successors.are_waiting:
+                return None
 
     async def _leave_alone(self) -> None:
         """Have nothing new sent to this node; return once all that was sent is admitted."""
@@ -155,15 +142,10 @@ class Departure:
         ]
 
 
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _within(seconds: float, awaited: Awaitable[None]) -> None:
+async def _first_of(*waits: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
+    """Return when one of ``waits`` has ended, or after ``seconds``; cancel the others."""
+    tasks = [asyncio.create_task(each) for each in waits]
     try:
-        async with asyncio.timeout(seconds):
-            await awaited
-    except TimeoutError:
-        return
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel(tasks)

@@ -18,6 +18,7 @@ from typing import Final
 
 from deviceplugin.instance_lock import InstanceLock
 from deviceplugin.server import is_served
+from gpushare.lifetime import cancel
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +72,7 @@ class Standby:
                 # One that was told to take over is to have the lock, and has not got it yet.
                 await self._lock.try_again()
         finally:
-            told.cancel()
-            await asyncio.gather(told, return_exceptions=True)
+            await cancel([told])
 
     async def _told(self) -> Predecessor:
         while True:

@@ -22,6 +22,7 @@ from deviceplugin.node_cards import NodeCards
 from deviceplugin.server import Endpoint, Service, identity_of, options
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.kube.backoff import Backoff
+from gpushare.lifetime import cancel
 from protos.deviceplugin.v1beta1 import api_pb2
 
 log = logging.getLogger(__name__)
@@ -184,8 +185,7 @@ class Registrar:
                 await asyncio.wait({registering}, timeout=POLL_SECONDS)
             await registering
         finally:
-            registering.cancel()
-            await asyncio.gather(registering, return_exceptions=True)
+            await cancel([registering])
 
     async def _register(self) -> None:
         await self._call_register(self._endpoint.path.name)

@@ -21,6 +21,7 @@ from extender.handshakes import PACE_SECONDS, Handshakes
 from extender.metrics import REFUSED_CONNECTIONS
 from extender.routes import Routes
 from gpushare.errors import SettingsError
+from gpushare.lifetime import cancel
 from gpushare.telemetry.health import BACKLOG
 
 log = logging.getLogger(__name__)
@@ -130,10 +131,7 @@ async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
     finally:
         if listener is not None:
             listener.close()
-        tasks = (pacing, *turns.tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel([pacing, *turns.tasks])
         await runner.cleanup()
 
 

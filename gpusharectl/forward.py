@@ -16,6 +16,7 @@ import aiohttp
 
 from gpushare.errors import ApiError, Unreachable
 from gpushare.kube.client import Kube, pod_path
+from gpushare.lifetime import cancel
 from gpusharectl.rights import Right, named
 
 PROTOCOL: Final = "v4.channel.k8s.io"
@@ -58,10 +59,7 @@ class Forward:
                 yield made
             finally:
                 server.close()
-                left = list(carried)
-                for task in left:
-                    task.cancel()
-                await asyncio.gather(*left, return_exceptions=True)
+                await cancel(carried)
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until either side ends it."""
@@ -71,8 +69,7 @@ class Forward:
                 try:
                     await self._back(socket, writer)
                 finally:
-                    there.cancel()
-                    await asyncio.gather(there, return_exceptions=True)
+                    await cancel([there])
         except ApiError as err:
             self.problem = err
         except (aiohttp.ClientError, OSError) as lost:

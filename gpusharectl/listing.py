@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from gpushare.kube.client import Kube, nodes, pods
 from gpushare.kube.informer import Informer
+from gpushare.lifetime import cancel
 from gpushare.objects import Node, Pod
 from gpusharectl.reach import all_nodes, all_pods
 from gpusharectl.rights import Lacking
@@ -129,6 +130,4 @@ async def _watched(
     try:
         yield them, theirs, changed
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(tasks)

@@ -21,7 +21,7 @@ from gpushare.errors import UNDECODABLE, ApiError, Gone, TooLarge
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Collection, Kube
 from gpushare.kube.lists import Page, pages
-from gpushare.kube.managed_fields import without_managed_fields
+from gpushare.kube.managed_fields import decoded
 from gpushare.kube.parts import Parts
 from gpushare.objects import Node, Pod
 from gpushare.pod_reader import read_pod
@@ -239,10 +239,7 @@ class Informer(Generic[T]):
         async with aclosing(lines):
             async for line in lines:
                 began = self._heard_at = time.monotonic()
-                try:
-                    self._take(line)
-                except RecursionError:
-                    self._take(without_managed_fields(line))
+                decoded(self._take, line)
                 backoff.reset()
                 applied += 1
                 took = time.monotonic() - began

@@ -12,6 +12,7 @@ from deviceplugin import departure
 from deviceplugin.departure import Departure
 from deviceplugin.handover import FILE, LEFT, REGISTERED, TAKE_OVER, Predecessor, Successors
 from gpushare.clock import SystemClock
+from gpushare.lifetime import cancel
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod
@@ -69,15 +70,13 @@ async def leaving(folder: Path, kubelet: FakeKubelet) -> AsyncIterator[Leaving]:
     registering = asyncio.create_task(plugin.registrar.run())
     await kubelet.until(lambda: kubelet.allocatable == UNITS)
     await eventually(plugin.registrar.is_read_once.is_set)
-    registering.cancel()
-    await asyncio.gather(registering, return_exceptions=True)
+    await cancel([registering])
     made = Leaving(folder, plugin)
     successors = Successors(folder)
     async with successors.listening():
         made.begin(successors)
         yield made
-        made.task.cancel()
-        await asyncio.gather(made.task, return_exceptions=True)
+        await cancel([made.task])
     for standby in made.standbys:
         standby.close()
     await plugin.endpoint.close()
@@ -170,9 +169,7 @@ class Following:
             yield
         finally:
             self.driver.let_go(0)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel(tasks)
             await self.plugin.endpoint.close()
 
 
@@ -207,8 +204,7 @@ async def test_no_container_is_kept_from_its_start_while_a_plugin_with_a_slow_dr
         await leaving.task
         known = len(outcomes)
         await eventually(lambda: len(outcomes) >= known + 10)
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
+        await cancel([starting])
     assert set(outcomes) == {""}
 
 

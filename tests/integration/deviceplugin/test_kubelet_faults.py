@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY
 from deviceplugin.errors import FolderGone
 from deviceplugin.registration import Registrar
 from deviceplugin.server import Endpoint
+from gpushare.lifetime import cancel
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod
@@ -104,8 +105,7 @@ async def test_a_kubelet_that_reads_no_second_list_of_a_socket_goes_on_with_the_
 
     noting = asyncio.create_task(note())
     await plugin.registrar.register_again()
-    noting.cancel()
-    await asyncio.gather(noting, return_exceptions=True)
+    await cancel([noting])
     assert (kubelet.repeated, kubelet.registrations) == (1, 1)
     assert (why, sample("gpushare_deviceplugin_registered")) == ({""}, 1)
     assert (lost("stream"), list(plugin.registrar.ended_at)) == (before, [])
