@@ -4,6 +4,7 @@ import itertools
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.program import Program
 
 
 @pytest.fixture
@@ -55,6 +57,21 @@ def _is_free(port: int) -> bool:
 @pytest.fixture
 def unused_port(ports: Iterator[int]) -> int:
     return next(ports)
+
+
+@pytest.fixture
+def start_program(
+    folder: Path, kubelet: FakeKubelet, library: Path, ports: Iterator[int]
+) -> Iterator[Callable[..., Program]]:
+    """Start the whole program, each time with a port of its own; all of them end with the test."""
+    with ExitStack() as stack:
+
+        def started(*flags: str, library: Path | None = library, **words: Any) -> Program:
+            made = Program(folder, library, next(ports), *flags, **words)
+            stack.callback(made.kill)
+            return made
+
+        yield started
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ class Program:
         """``crashes_at``: once this file is there a part of the plugin fails."""
         seen = environment(library, folder / "state-of-cards") if library is not None else {}
         (folder / "kubeconfig").write_text(NOBODY)
+        self.port = port
         self.pages = f"http://127.0.0.1:{port}"
         self._environment = {**os.environ, **seen}
         self._command = [
@@ -124,9 +125,10 @@ class Program:
                 await asyncio.sleep(0.01)
 
     def kill(self) -> str:
-        """End it at once if it still runs; what it has logged."""
+        """End it at once if it still runs; what it has logged, if nobody was told that before."""
         self.process.kill()
-        return self.process.communicate()[1]
+        assert self.process.stderr is not None
+        return "" if self.process.stderr.closed else self.process.communicate()[1]
 
     def end(self) -> str:
         """Stop it as a node does; what it has logged."""

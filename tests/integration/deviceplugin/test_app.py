@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,14 +29,9 @@ CARDS = [CardSpec("GPU-a"), CardSpec("GPU-b", mem_mib=81_920)]
 
 
 @pytest.fixture
-def program(
-    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
-) -> Iterator[Program]:
+def program(folder: Path, start_program) -> Program:
     write_state(folder / "state-of-cards", CARDS)
-    made = Program(folder, library, unused_port)
-    yield made
-    made.process.kill()
-    made.process.communicate()
+    return start_program()
 
 
 async def test_offers_its_cards_without_the_api_server_and_ends_within_two_seconds(
@@ -67,30 +61,27 @@ async def test_offers_its_cards_without_the_api_server_and_ends_within_two_secon
 
 
 async def test_a_disk_that_hangs_keeps_it_neither_from_its_work_nor_from_ending(
-    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+    folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     write_state(folder / "state-of-cards", CARDS)
     (folder / "state").mkdir()
     before = survey(None, [PhysicalCard("GPU-a", 0, "m", 16_276)], Terms(1024)).inventory
     (folder / "state" / "state.json").write_bytes(encode(Saved(before)))
     os.mkfifo(folder / "state" / "state.json.new")  # opening it for writing never returns
-    program = Program(folder, library, unused_port)
-    try:
-        await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
-        await program.until("gpushare_deviceplugin_state_errors_total", 1, what="write")
-        began = time.monotonic()
-        program.end()
-        assert time.monotonic() - began < 5, "it must not wait for the disk"
-    finally:
-        program.kill()
+    program = start_program()
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+    await program.until("gpushare_deviceplugin_state_errors_total", 1, what="write")
+    began = time.monotonic()
+    program.end()
+    assert time.monotonic() - began < 5, "it must not wait for the disk"
 
 
 async def test_a_client_that_never_finishes_its_request_does_not_hold_up_the_end(
-    program: Program, unused_port: int
+    program: Program,
 ) -> None:
     await program.says(200, "ok")
     half = b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx"
-    with socket.create_connection(("127.0.0.1", unused_port)) as client:
+    with socket.create_connection(("127.0.0.1", program.port)) as client:
         client.sendall(half)
         assert client.recv(1000)
         began = time.monotonic()
@@ -112,32 +103,26 @@ async def test_a_driver_that_is_installed_later_is_found(
 
 
 async def test_cards_by_cdi_with_early_binding_say_so_and_offer_no_readiness(
-    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+    folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     write_state(folder / "state-of-cards", CARDS)
-    program = Program(folder, library, unused_port, "--inject=cdi", "--binding=early")
-    try:
-        await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
-        status, text = await program.page("/readyz")
-    finally:
-        program.process.kill()
-        _, errors = program.process.communicate()
+    program = start_program("--inject=cdi", "--binding=early")
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+    status, text = await program.page("/readyz")
+    errors = program.kill()
     assert status == 503
     assert "--inject=cdi needs a runtime that resolves CDI names" in text
     assert '"why":"--binding=early says so"' in errors
 
 
 async def test_what_processes_use_is_measured_when_asked_for(
-    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+    folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     used = [{"uuid": "GPU-b", "pid": os.getpid(), "used_mib": 300}]
     write_state(folder / "state-of-cards", CARDS, processes=used)
-    program = Program(folder, library, unused_port, "--process-memory")
-    try:
-        await program.says(200, "gpushare_deviceplugin_others_used_mib{", "/metrics")
-        _, text = await program.page("/metrics")
-    finally:
-        program.kill()
+    program = start_program("--process-memory")
+    await program.says(200, "gpushare_deviceplugin_others_used_mib{", "/metrics")
+    _, text = await program.page("/metrics")
     shown = re.findall(r'others_used_mib{by="[\w-]+",card="1",uuid="GPU-b"} (\S+)', text)
     # Where the tests themselves run in a pod, this process is one of a pod that is not known here.
     assert sorted(map(float, shown)) == [0, 0, 300]
@@ -156,7 +141,7 @@ def test_a_flag_that_cannot_be_used_ends_the_program_with_one_line() -> None:
 
 
 async def test_what_is_wrong_with_the_node_is_in_readyz_and_an_event(
-    folder: Path, kubelet: FakeKubelet, library: Path, unused_port: int
+    folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     node = {
         "metadata": {"name": "node-1", "uid": "u", "labels": {"gpushare": "true"}},
@@ -181,13 +166,13 @@ async def test_what_is_wrong_with_the_node_is_in_readyz_and_an_event(
     async with TestServer(app) as server:
         kubeconfig = folder / "with-api"
         kubeconfig.write_text(NOBODY.replace("http://127.0.0.1:9", str(server.make_url(""))))
-        program = Program(folder, library, unused_port, f"--kubeconfig={kubeconfig}")
+        program = start_program(f"--kubeconfig={kubeconfig}")
         try:
             await program.says(503, "nvidia.com/gpu is 2")
             await program.says(200, "ok", "/healthz")
             await kubelet.until(lambda: kubelet.allocatable == 95)
             await eventually(lambda: told)
         finally:
-            program.kill()
+            program.kill()  # before the server, which would wait for its requests
     assert [event["reason"] for event in told] == ["WholeCardPlugin"]
     assert told[0]["involvedObject"]["kind"] == "Node"

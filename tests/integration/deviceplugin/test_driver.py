@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,19 +33,8 @@ def state(folder: Path) -> Path:
 
 
 @pytest.fixture
-def start(
-    folder: Path, kubelet: FakeKubelet, library: Path, state: Path, unused_port: int
-) -> Iterator[Start]:
-    made: list[Program] = []
-
-    def begin(*flags: str, library: Path = library) -> Program:
-        made.append(Program(folder, library, unused_port, "--recover-after=0.3", *flags))
-        return made[-1]
-
-    yield begin
-    for each in made:
-        each.process.kill()
-        each.process.communicate()
+def start(start_program: Start, state: Path) -> Start:
+    return partial(start_program, "--recover-after=0.3")
 
 
 def xid(seq: int, number: int, uuid: str = "GPU-b") -> dict[str, object]:

@@ -27,32 +27,29 @@ TRIES = 5
 
 @pytest.mark.parametrize("driver", ["stuck", "missing"])
 async def test_without_api_server_and_driver_it_registers_what_was_known_before_in_100_ms(
-    folder: Path, kubelet: FakeKubelet, library: Path, ports, driver: str
+    folder: Path, kubelet: FakeKubelet, library: Path, start_program, driver: str
 ) -> None:
     await kubelet.stop()
     (kubelet.folder / "kubelet.sock").unlink(missing_ok=True)
     write_state(folder / "state-of-cards", CARDS, delay_ms=STUCK)
     known = survey(None, [card(0), card(1)], Terms(1024)).inventory
     await StateFile(folder / "state").keep(Saved(known))
-    program = Program(folder, library if driver == "stuck" else None, next(ports))
-    try:
-        await program.says(503, "kubelet.sock is not there")
-        for attempt in range(1, TRIES + 1):
-            await kubelet.start()
-            began = time.monotonic()
-            await kubelet.until(lambda wanted=attempt: kubelet.registrations == wanted)
-            took = time.monotonic() - began
-            await kubelet.until(lambda: kubelet.allocatable == 30)
-            if took < SOON:
-                break
-            await kubelet.stop()
-        assert took < SOON, f"{TRIES} starts of the kubelet, each slower than 100 ms"
-    finally:
-        program.kill()
+    program = start_program(library=library if driver == "stuck" else None)
+    await program.says(503, "kubelet.sock is not there")
+    for attempt in range(1, TRIES + 1):
+        await kubelet.start()
+        began = time.monotonic()
+        await kubelet.until(lambda wanted=attempt: kubelet.registrations == wanted)
+        took = time.monotonic() - began
+        await kubelet.until(lambda: kubelet.allocatable == 30)
+        if took < SOON:
+            break
+        await kubelet.stop()
+    assert took < SOON, f"{TRIES} starts of the kubelet, each slower than 100 ms"
 
 
 async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_two_seconds(
-    folder: Path, kubelet: FakeKubelet, library: Path, ports
+    folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     shown = certificate(folder, "kubelet")
     (folder / "token").write_text("token")
@@ -63,19 +60,13 @@ async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_tw
             mute.listen()
             mute.setblocking(False)
             write_state(folder / "state-of-cards", CARDS)
-            program = Program(
-                folder,
-                library,
-                next(ports),
+            program = start_program(
                 f"--kubelet-port={mute.getsockname()[1]}",
                 f"--kubelet-certificate={shown}",
                 f"--kubelet-token={folder / 'token'}",
                 "--binding=late",  # early would go on to look at its own watch
             )
-            try:
-                took, listed = await _stop_with_an_allocate_in_hand(folder, kubelet, program, mute)
-            finally:
-                program.kill()
+            took, listed = await _stop_with_an_allocate_in_hand(folder, kubelet, program, mute)
         if took < 2 and listed == 95:
             break
     assert took < 2, f"{TRIES} times, each longer than two seconds"
@@ -110,62 +101,47 @@ async def _stop_with_an_allocate_in_hand(
 
 
 async def test_a_second_plugin_waits_and_takes_over_within_100_ms(
-    folder: Path, kubelet: FakeKubelet, library: Path, ports
+    folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     write_state(folder / "state-of-cards", CARDS)
-    running = Program(folder, library, next(ports))
-    try:
-        await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
-        for _ in range(TRIES):
-            waiting = Program(folder, library, next(ports))
-            before = kubelet.registrations
-            try:
-                await waiting.until_it_stands_by()
-                await waiting.says(200, "ok", "/healthz")
-                assert kubelet.registrations == before
-                running.kill()
-            except BaseException:
-                waiting.kill()
-                raise
-            running, began = waiting, time.monotonic()
-            await kubelet.until(lambda wanted=before: kubelet.registrations > wanted)
-            took = time.monotonic() - began
-            await kubelet.until(lambda: kubelet.allocatable == 95)
-            if took < SOON:
-                break
-        assert took < SOON, f"{TRIES} times, each slower than 100 ms"
-        await running.says(200, "ok")
-    finally:
+    running = start_program()
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+    for _ in range(TRIES):
+        waiting = start_program()
+        before = kubelet.registrations
+        await waiting.until_it_stands_by()
+        await waiting.says(200, "ok", "/healthz")
+        assert kubelet.registrations == before
         running.kill()
+        running, began = waiting, time.monotonic()
+        await kubelet.until(lambda wanted=before: kubelet.registrations > wanted)
+        took = time.monotonic() - began
+        await kubelet.until(lambda: kubelet.allocatable == 95)
+        if took < SOON:
+            break
+    assert took < SOON, f"{TRIES} times, each slower than 100 ms"
+    await running.says(200, "ok")
 
 
 async def test_a_second_plugin_that_waits_can_be_stopped(
-    folder: Path, kubelet: FakeKubelet, library: Path, ports
+    folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     write_state(folder / "state-of-cards", CARDS)
-    running = Program(folder, library, next(ports))
-    try:
-        await running.says(200, "ok")
-        waiting = Program(folder, library, next(ports))
-        try:
-            await waiting.until_it_stands_by()
-            waiting.process.send_signal(signal.SIGTERM)
-            assert waiting.process.wait(timeout=5) == 0
-        finally:
-            waiting.kill()
-        await running.says(200, "ok")
-    finally:
-        running.kill()
+    running = start_program()
+    await running.says(200, "ok")
+    waiting = start_program()
+    await waiting.until_it_stands_by()
+    waiting.process.send_signal(signal.SIGTERM)
+    assert waiting.process.wait(timeout=5) == 0
+    await running.says(200, "ok")
 
 
 async def test_where_no_lock_can_be_made_it_goes_on_without(
-    folder: Path, kubelet: FakeKubelet, library: Path, ports
+    folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     write_state(folder / "state-of-cards", CARDS)
     (folder / "state").write_text("a file where a folder should be")
-    program = Program(folder, library, next(ports))
-    try:
-        await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
-    finally:
-        logged = program.kill()
+    program = start_program()
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
+    logged = program.kill()
     assert "no lock against a second plugin" in logged
