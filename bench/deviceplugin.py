@@ -28,11 +28,11 @@ from aiohttp import web
 
 from bench.figures import note, note_ratio
 from bench.plugin_process import Answer, Order
-from deviceplugin import devices
-from deviceplugin.inventory import Terms, survey
+from deviceplugin.cards import device_list
+from deviceplugin.cards.survey import Terms, survey
+from gpushare.cards.device_list import MAX_MESSAGE_BYTES
 from gpushare.contract import RESOURCE_MEMORY
-from gpushare.device_list import MAX_MESSAGE_BYTES
-from gpushare.objects import Pod
+from gpushare.objects.model import Pod
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.certificates import certificate
 from tests.fakes.driver import card
@@ -73,7 +73,7 @@ class Kubelet:
         inventory = survey(None, [card(n, each) for n, each in enumerate(mib)], Terms(1)).inventory
         self.uuids = [each.uuid for each in inventory.cards]
         self.all_ids = [
-            devices.device_id(each.tag, unit)
+            device_list.device_id(each.tag, unit)
             for each in inventory.cards
             for unit in range(each.units)
         ]

@@ -26,16 +26,16 @@ from aiohttp import web
 from bench.figures import note, note_ratio
 from bench.replicas import handing_on
 from extender import wire
-from extender.bind import Binder
-from extender.cluster import Cluster
-from extender.configuration import Policy
-from extender.guard import answer, decoded
+from extender.binding.binder import Binder
 from extender.routes import Routes
+from extender.server.limits import answer, decoded
+from extender.settings.configuration import Policy
+from extender.watch.cluster import Cluster
+from gpushare.annotations.pod_annotations import request_of
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, EXTENDER_PREFIX
 from gpushare.kube.client import Kube
-from gpushare.objects import Pod
-from gpushare.records import request_of
+from gpushare.objects.model import Pod
 from tests.builders import node, pod
 
 CARDS, PODS_A_NODE = 8, 16

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from deviceplugin.cgroups import pod_uid
-from deviceplugin.driver import PhysicalCard, Seen
+from deviceplugin.cards.rules import ACTIONS
+from deviceplugin.driver.interface import PhysicalCard, Seen
+from deviceplugin.driver.nvml import Nvml, NvmlProcesses
 from deviceplugin.errors import DriverError
-from deviceplugin.health import ACTIONS
-from deviceplugin.nvml import Nvml, NvmlProcesses
+from deviceplugin.usage.cgroups import pod_uid
 
 LOOKS = 20
 MIB = 2**20

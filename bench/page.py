@@ -25,10 +25,10 @@ from prometheus_client import REGISTRY
 
 from bench.figures import note_ratio
 from bench.pauses import CARDS, filled
-from extender.bind import Binder
-from extender.cluster import Cluster
-from extender.guard import MOST_VIEWERS
+from extender.binding.binder import Binder
 from extender.routes import Routes
+from extender.server.limits import MOST_VIEWERS
+from extender.watch.cluster import Cluster
 from gpushare.contract import ANNOTATION_CARDS, EXTENDER_PREFIX
 from gpushare.kube.client import Kube
 from tests.builders import pod

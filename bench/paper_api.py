@@ -16,8 +16,8 @@ import msgspec
 from aiohttp import web
 
 from bench.world import CARD_UNITS, node, node_name
-from gpushare import records
-from gpushare.cards import Card, ContainerRequest, Request
+from gpushare.annotations import pod_annotations
+from gpushare.cards.model import Card, ContainerRequest, Request
 from gpushare.contract import RESOURCE_MEMORY
 
 UNITS: Final = 6
@@ -44,7 +44,9 @@ _MANAGED: Final = {
 def decision(name: str, index: int, units: int, made_ns: int) -> dict[str, str]:
     card = Card(index, f"GPU-{name}-{index}", CARD_UNITS, minor=index)
     request = Request((ContainerRequest("main", units),))
-    return records.decision_annotations(request, [card], is_legacy=False, assume_time_ns=made_ns)
+    return pod_annotations.decision_annotations(
+        request, [card], is_legacy=False, assume_time_ns=made_ns
+    )
 
 
 def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0) -> dict[str, Any]:

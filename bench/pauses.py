@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Self
 
 from bench.figures import note
-from extender.cluster import Cluster
-from extender.node_metrics import NodeMetrics
+from extender.metrics.nodes import NodeMetrics
+from extender.watch.cluster import Cluster
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS
-from gpushare.slices import in_slices
+from gpushare.process.time_slices import in_slices
 from tests.builders import node, pod
 
 SIZES = (1000, 5000)

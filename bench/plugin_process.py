@@ -13,24 +13,24 @@ from typing import Any
 import grpc
 import msgspec
 
-from deviceplugin import devices
-from deviceplugin.allocation import Allocations
-from deviceplugin.binding import Binding
-from deviceplugin.cdi import Specs
-from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.injection import Injections
-from deviceplugin.inventory import Terms
-from deviceplugin.kubelet_pods import KubeletPods
-from deviceplugin.node_cards import NodeCards
-from deviceplugin.nvidia_cdi import NvidiaSpecs
-from deviceplugin.outage import KubeletOutage
-from deviceplugin.pods import NodePods
-from deviceplugin.runtime import BindingName, Probe
-from deviceplugin.server import Service
-from deviceplugin.start import Starts
-from deviceplugin.trouble_report import TroubleReport
+from deviceplugin.allocation.allocate import Allocations
+from deviceplugin.allocation.injection import Injections
+from deviceplugin.allocation.pre_start import Starts
+from deviceplugin.cards import device_list
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.cards.survey import Terms
+from deviceplugin.cdi.binding import Binding
+from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
+from deviceplugin.cdi.rules import BindingName, Probe
+from deviceplugin.cdi.spec_files import Specs
+from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.pods_endpoint import KubeletPods
+from deviceplugin.kubelet.watched_pods import NodePods
+from deviceplugin.report.refusals import TroubleReport
+from deviceplugin.server.grpc_server import Service
+from deviceplugin.server.kubelet_outage import KubeletOutage
 from gpushare.clock import SystemClock
-from gpushare.objects import Pod
+from gpushare.objects.model import Pod
 from tests.fakes.driver import card
 
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0))
@@ -62,7 +62,7 @@ class Served:
             await self.server.stop(None)
         cards = NodeCards(Terms(1, 0, order.binding, "bench"), None)
         cards.seen([card(number, mib) for number, mib in enumerate(order.cards)])
-        devices._block.cache_clear()  # noqa: SLF001 - the time of the first list of all
+        device_list._block.cache_clear()  # noqa: SLF001 - the time of the first list of all
         began = time.perf_counter()
         self.list_bytes = cards.message or b""
         took = (time.perf_counter() - began) * 1000

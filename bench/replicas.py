@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Final
 
 from extender import certificates
-from extender.browsers import addressed
-from extender.configuration import Tls
-from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
-from extender.leadership import Alone
-from extender.listeners import (
+from extender.leadership.election import Alone
+from extender.routes import Routes
+from extender.server.browser_origin import addressed
+from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
+from extender.server.listeners import (
     DECIDING_CONNECTIONS,
     DECIDING_IDLE_SECONDS,
     REPLICA_CONNECTIONS,
     Door,
     opened,
 )
-from extender.routes import Routes
-from extender.tls import client_contexts, server_context
+from extender.server.tls import client_contexts, server_context
+from extender.settings.configuration import Tls
 from gpushare.kube.lease import Record
 
 _HOST: Final = "127.0.0.1"

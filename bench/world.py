@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench.apiserver import MERGE_PATCH, PODS, ApiServer
-from gpushare import inventory, records
-from gpushare.cards import Card, ContainerRequest, Inventory, Request
+from gpushare.annotations import inventory, pod_annotations
+from gpushare.cards.model import Card, ContainerRequest, Inventory, Request
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
 
 CARD_UNITS: Final = 80
@@ -121,7 +121,7 @@ def filling(shape: Shape) -> Iterator[dict[str, Any]]:
                 units = draw.randint(*HELD) if shape.pods * HELD[1] > CARD_UNITS else HELD[1]
                 units = min(units, CARD_UNITS // shape.pods)
                 request = Request((ContainerRequest("main", units),))
-                decision = records.decision_annotations(
+                decision = pod_annotations.decision_annotations(
                     request, [card], is_legacy=False, assume_time_ns=1
                 )
                 yield pod(

@@ -5,13 +5,13 @@ import sys
 from functools import partial
 
 from gpushare.errors import SettingsError
-from gpushare.lifetime import run
+from gpushare.process.lifetime import run
 
 try:
     from deviceplugin import app, settings
-    from deviceplugin.clean import clean
-    from deviceplugin.nvml import Nvml, NvmlProcesses
-    from deviceplugin.supervisor import supervise
+    from deviceplugin.driver.nvml import Nvml, NvmlProcesses
+    from deviceplugin.lifecycle.clean import clean
+    from deviceplugin.lifecycle.supervisor import supervise
     from gpushare.telemetry import logs
 except ModuleNotFoundError as err:  # installed for the command line alone
     sys.exit(

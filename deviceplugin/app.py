@@ -10,47 +10,47 @@ from typing import Any
 from aiohttp import web
 
 from deviceplugin import metrics
-from deviceplugin.allocation import Allocations
-from deviceplugin.binding import Binding
-from deviceplugin.card_metrics import CARD_DETAIL
-from deviceplugin.cdi import Specs
-from deviceplugin.cdi_probe import probe
-from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.departure import Departure
-from deviceplugin.driver import Backend, ProcessSource
-from deviceplugin.driver_watch import DriverWatch
-from deviceplugin.handover import Predecessor, Standby, Successors
-from deviceplugin.inheritance import Inheritance
-from deviceplugin.injection import Injections
-from deviceplugin.instance_lock import InstanceLock
-from deviceplugin.inventory import Terms
-from deviceplugin.kubelet_pods import KubeletPods
-from deviceplugin.node_cards import NodeCards
-from deviceplugin.node_report import NodeReport
-from deviceplugin.nvidia_cdi import NvidiaSpecs
-from deviceplugin.outage import KubeletOutage
-from deviceplugin.pod_report import PodReport
-from deviceplugin.pods import NodePods
-from deviceplugin.preflight import Preflight
-from deviceplugin.registration import Registrar
-from deviceplugin.runtime import BINDINGS
-from deviceplugin.self_check import SelfCheck
-from deviceplugin.server import Endpoint, Service
+from deviceplugin.allocation.allocate import Allocations
+from deviceplugin.allocation.injection import Injections
+from deviceplugin.allocation.older_plugin import Inheritance
+from deviceplugin.allocation.pre_start import Starts
+from deviceplugin.cards.driver_watch import DriverWatch
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.cards.state_file import StateFile
+from deviceplugin.cards.survey import Terms
+from deviceplugin.cards.unit_change import UnitHold
+from deviceplugin.cdi.binding import Binding
+from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
+from deviceplugin.cdi.probe import probe
+from deviceplugin.cdi.rules import BINDINGS
+from deviceplugin.cdi.spec_files import Specs
+from deviceplugin.check.self_check import SelfCheck
+from deviceplugin.driver.interface import Backend, ProcessSource
+from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.pods_endpoint import KubeletPods
+from deviceplugin.kubelet.watched_pods import NodePods
+from deviceplugin.lifecycle.departure import Departure
+from deviceplugin.lifecycle.handover import Predecessor, Standby, Successors
+from deviceplugin.lifecycle.instance_lock import InstanceLock
+from deviceplugin.lifecycle.preflight import Preflight
+from deviceplugin.lifecycle.startup_taint import StartupTaint
+from deviceplugin.lifecycle.supervisor import ask_for_another
+from deviceplugin.report.node import NodeReport
+from deviceplugin.report.refusals import TroubleReport
+from deviceplugin.report.running_on import PodReport
+from deviceplugin.server.grpc_server import Endpoint, Service
+from deviceplugin.server.kubelet_outage import KubeletOutage
+from deviceplugin.server.registration import Registrar
 from deviceplugin.settings import Settings
-from deviceplugin.start import Starts
-from deviceplugin.startup_taint import StartupTaint
-from deviceplugin.state import StateFile
-from deviceplugin.supervisor import ask_for_another
-from deviceplugin.trouble_report import TroubleReport
-from deviceplugin.unit_hold import UnitHold
-from deviceplugin.usage_watch import UsageWatch
+from deviceplugin.usage.card_metrics import CARD_DETAIL
+from deviceplugin.usage.watch import UsageWatch
 from gpushare.clock import SystemClock
 from gpushare.contract import BY_CDI, RESOURCES_BEGIN
 from gpushare.errors import RestartNeeded, SettingsError
 from gpushare.kube import client
 from gpushare.kube.informer import Informer
-from gpushare.lifetime import asked_to_stop, cancel, restart_by_itself
-from gpushare.objects import Node, Pod
+from gpushare.objects.model import Node, Pod
+from gpushare.process.lifetime import asked_to_stop, cancel, restart_by_itself
 from gpushare.telemetry import health
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ GpushareError
 from enum import StrEnum
 
 from gpushare.errors import GpushareError, RestartNeeded
-from gpushare.objects import Pod
+from gpushare.objects.model import Pod
 
 
 class Reason(StrEnum):

@@ -5,11 +5,11 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from deviceplugin.card_metrics import CARD_DETAIL
-from deviceplugin.devices import worst_bytes
+from deviceplugin.cards.device_list import worst_bytes
 from deviceplugin.errors import Reason
-from deviceplugin.usage import Usage
-from gpushare.cards import Inventory
+from deviceplugin.usage.card_metrics import CARD_DETAIL
+from deviceplugin.usage.rules import Usage
+from gpushare.cards.model import Inventory
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from deviceplugin.injection import InjectFlag
-from deviceplugin.inventory import BY_DRIVER
+from deviceplugin.allocation.injection import InjectFlag
+from deviceplugin.cards.survey import BY_DRIVER
 from gpushare.contract import (
     CLASS_NVIDIA,
     CLASS_NVIDIA_CDI,
@@ -17,7 +17,7 @@ from gpushare.contract import (
     TAINT_NOT_READY,
 )
 from gpushare.errors import SettingsError
-from gpushare.flags import parse_port, parse_unit
+from gpushare.process.flags import parse_port, parse_unit
 from gpushare.telemetry import logs
 from gpushare.telemetry.health import version
 

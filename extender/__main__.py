@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from gpushare.errors import SettingsError
-from gpushare.lifetime import run
+from gpushare.process.lifetime import run
 
 try:
     from extender import app
-    from extender.configuration_file import load
+    from extender.settings.file import load
     from gpushare.telemetry import logs
     from gpushare.telemetry.health import version
 except ModuleNotFoundError as err:  # installed for the command line alone

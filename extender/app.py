@@ -11,30 +11,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from extender import certificate_end, listeners, metrics
-from extender.authorize import Authorizer
-from extender.bind import UNACKNOWLEDGED_SECONDS, WRITE_SECONDS, Binder
-from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
-from extender.configuration import Configuration, LeaderElection
-from extender.evict import Evictor
-from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
-from extender.leadership import Alone, Elected, Leadership, announced, identity, refuse_alone
-from extender.mend import Mender
-from extender.node_metrics import NodeMetrics
-from extender.reconcile import OVERDUE_SECONDS, Reconciler
-from extender.reload import Reload
+from extender.binding.binder import UNACKNOWLEDGED_SECONDS, WRITE_SECONDS, Binder
+from extender.binding.fenced_writer import Writer
+from extender.binding.unknown_outcomes import OVERDUE_SECONDS, Reconciler
+from extender.eviction.overbooked_cards import Mender
+from extender.eviction.stuck_pods import Evictor
+from extender.leadership.election import (
+    Alone,
+    Elected,
+    Leadership,
+    announced,
+    identity,
+    refuse_alone,
+)
+from extender.metrics import certificates, counters
+from extender.metrics.nodes import NodeMetrics
 from extender.routes import Routes
-from extender.tls import client_contexts, server_context
+from extender.server import listeners
+from extender.server.authorization import Authorizer
+from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
+from extender.server.tls import client_contexts, server_context
+from extender.settings.configuration import Configuration, LeaderElection
+from extender.settings.reload import Reload
 from extender.upkeep import Upkeep
-from extender.writer import Writer
+from extender.watch.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from gpushare.clock import BootClock, SystemClock
 from gpushare.contract import RESOURCES_BEGIN
 from gpushare.kube import client, events
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
 from gpushare.kube.lease import Elector, KubeLease, Timing
-from gpushare.lifetime import run_until_stopped
-from gpushare.objects import Node, Pod
+from gpushare.objects.model import Node, Pod
+from gpushare.process.lifetime import run_until_stopped
 from gpushare.telemetry import logs
 
 log = logging.getLogger(__name__)
@@ -104,12 +112,12 @@ class _Extender:
             watch_is_behind=lambda: self._pods.cut(silent_seconds=OVERDUE_SECONDS),
         )
         self._node_metrics = NodeMetrics(cluster.ledger)
-        metrics.register(
+        counters.register(
             cluster,
             self._node_metrics,
             {"pods": self._pods, "failed_pods": self._failed, "nodes": self._nodes},
             unknown=self._binder.unknown,
-            certificates=certificate_end.files_of(configuration),
+            certificates=certificates.files_of(configuration),
             leads=lambda: self._leadership.decides,
         )
 

@@ -6,14 +6,14 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from extender.bind import Binder
-from extender.browsers import add_page, own_pages_only
-from extender.cluster import Cluster
-from extender.configuration import Limits
-from extender.guard import Gate, entered, guard
-from extender.reading import Reading
-from extender.verbs import Verbs
-from extender.viewers import Viewers
+from extender.binding.binder import Binder
+from extender.page.streams import Viewers
+from extender.server.browser_origin import add_page, own_pages_only
+from extender.server.limits import Gate, entered, guard
+from extender.server.reading_verbs import Reading
+from extender.server.scheduler_verbs import Verbs
+from extender.settings.configuration import Limits
+from extender.watch.cluster import Cluster
 from gpushare.telemetry.health import MoreMetrics, WhyNotReady, add_pages, nothing
 
 MIB: Final = 2**20

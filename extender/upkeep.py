@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from extender.cluster import Cluster
+from extender.watch.cluster import Cluster
 
 EVERY_SECONDS: Final = 1.0
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpushare.pod_reader import Parts
+from gpushare.objects.pod_reader import Parts
 
 
 class _NamedMeta(msgspec.Struct):

@@ -6,13 +6,13 @@ from typing import Final
 import click
 
 from gpushare.errors import UNDECODABLE, ApiError, GpushareError, SettingsError
-from gpusharectl.exits import Ending
+from gpusharectl.terminal.exits import Ending
 
 # name: where it is; the listing's own line is the first of its docstring.
 COMMANDS: Final[dict[str, str]] = {
-    "inspect": "gpusharectl.inspect:command",
-    "explain": "gpusharectl.explain:command",
-    "what-if": "gpusharectl.what_if:command",
+    "inspect": "gpusharectl.inspect.command:command",
+    "explain": "gpusharectl.explain.command:command",
+    "what-if": "gpusharectl.what_if.command:command",
     "completion": "gpusharectl.completion:command",
     "doctor": "gpusharectl.doctor.command:doctor",
     "top": "gpusharectl.top:top",
@@ -20,9 +20,9 @@ COMMANDS: Final[dict[str, str]] = {
     "cordon-card": "gpusharectl.cordon:cordon_card",
     "uncordon-card": "gpusharectl.cordon:uncordon_card",
     "simulate": "gpusharectl.simulate.command:simulate",
-    "scheduler-config": "gpusharectl.scheduler_config:scheduler_config",
-    "migrate": "gpusharectl.migrate:command",
-    "uninstall": "gpusharectl.uninstall:command",
+    "scheduler-config": "gpusharectl.scheduler_config.command:scheduler_config",
+    "migrate": "gpusharectl.migrate.command:command",
+    "uninstall": "gpusharectl.uninstall.command:command",
 }
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
-from gpusharectl import surroundings
+from gpusharectl.terminal import streams
 
 VARIABLE: Final = "_GPUSHARE_COMPLETE"
 _NO_FILES: Final = 4  # cobra's ShellCompDirectiveNoFileComp
@@ -32,7 +32,7 @@ def kubectl() -> None:
     https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/ names the program, cobra's
     documentation of completion the lines and the number at the end.
     """
-    surroundings.run(_tell_kubectl)
+    streams.run(_tell_kubectl)
 
 
 def _tell_kubectl() -> None:

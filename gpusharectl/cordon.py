@@ -7,17 +7,18 @@ from typing import Any, Final
 import click
 import msgspec
 
-from gpushare import inventory, wishes
-from gpushare.cards import Card, Inventory
+from gpushare.annotations import inventory
+from gpushare.annotations.pod_annotations import share_of
+from gpushare.cards import wishes
+from gpushare.cards.model import Card, Inventory
 from gpushare.contract import ANNOTATION_CORDON_REASONS, ANNOTATION_CORDONED_CARDS
 from gpushare.errors import ApiError, Conflict, NotFound, RecordError, SettingsError
 from gpushare.kube.client import Kube, pods
 from gpushare.kube.lists import list_all
-from gpushare.objects import Node, Pod
-from gpushare.records import share_of
-from gpusharectl.options import Target, asks_a_cluster
-from gpusharectl.printable import printable
-from gpusharectl.rights import LIST_PODS, Right, named
+from gpushare.objects.model import Node, Pod
+from gpusharectl.reach.options import Target, asks_a_cluster
+from gpusharectl.reach.rights import LIST_PODS, Right, named
+from gpusharectl.terminal.printable import printable
 
 TRIES: Final = 20  # the kubelet and the plugin write the same Node
 

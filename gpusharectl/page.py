@@ -14,8 +14,8 @@ from aiohttp import hdrs, web
 from gpushare.contract import EXTENDER_PORT, EXTENDER_PREFIX
 from gpushare.errors import ApiError, SettingsError
 from gpushare.kube.client import Kube
-from gpusharectl.options import Target, asks_an_extender
-from gpusharectl.reach import Extender, extender
+from gpusharectl.reach.extender import Extender, extender
+from gpusharectl.reach.options import Target, asks_an_extender
 
 HOST: Final = "127.0.0.1"
 PAGE: Final = f"{EXTENDER_PREFIX}/page"

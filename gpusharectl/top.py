@@ -12,17 +12,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from gpushare import inventory
+from gpushare.annotations import inventory
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.errors import ApiError, RecordError
 from gpushare.kube.client import Kube
-from gpushare.objects import Node, Pod
-from gpusharectl import reach
-from gpusharectl.exits import No
-from gpusharectl.options import Target, asks_a_cluster, text_or_json
-from gpusharectl.plugins import plugin_page
-from gpusharectl.printable import printable
-from gpusharectl.samples import Sample, Samples
+from gpushare.objects.model import Node, Pod
+from gpusharectl.reach import extender
+from gpusharectl.reach.options import Target, asks_a_cluster, text_or_json
+from gpusharectl.reach.plugin_pages import plugin_page
+from gpusharectl.reach.samples import Sample, Samples
+from gpusharectl.terminal.exits import No
+from gpusharectl.terminal.printable import printable
 
 PLUGIN: Final = "gpushare-deviceplugin"
 AT_ONCE: Final = 20
@@ -171,7 +171,7 @@ async def top(target: Target, what: Literal["pods", "cards"], output: str) -> No
     pods/proxy.
     """
     async with target.connect() as kube:
-        nodes = await reach.all_nodes(kube)
+        nodes = await extender.all_nodes(kube)
         measured = await measure(kube, target.system, nodes)
     rows = pod_rows(measured.pages) if what == "pods" else card_rows(measured.pages, nodes)
     if output == "json":
@@ -186,7 +186,9 @@ async def top(target: Target, what: Literal["pods", "cards"], output: str) -> No
 async def measure(kube: Kube, system: str, nodes: Iterable[Node]) -> Measured:
     """The pages of all plugins. ApiError where the pods cannot be listed."""
     plugins = {
-        pod.node: pod for pod in await reach.all_pods(kube, system) if _is_plugin(pod) and pod.node
+        pod.node: pod
+        for pod in await extender.all_pods(kube, system)
+        if _is_plugin(pod) and pod.node
     }
     room = asyncio.Semaphore(AT_ONCE)
 

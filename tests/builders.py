@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from gpushare import inventory
-from gpushare.cards import Card, Health, Inventory
+from gpushare.annotations import inventory
+from gpushare.cards.model import Card, Health, Inventory
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
-from gpushare.objects import (
+from gpushare.objects.model import (
     Container,
     Node,
     NodeStatus,

@@ -10,15 +10,15 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gpushare.cards import Request, Share
+from gpushare.cards.model import Request, Share
 from gpushare.errors import RequestError
-from gpushare.ledger import CardAccount, NodeAccount
-from gpushare.objects import Pod
-from gpushare.placement import constraints
-from gpushare.placement.one_card import why_not_card
+from gpushare.ledger.ledger import CardAccount, NodeAccount
+from gpushare.objects.model import Pod
+from gpushare.placement import node_constraints
+from gpushare.placement.card_verdicts import why_not_card
 from gpushare.placement.reasons import NO_CARDS, Reason
-from gpushare.placement.what_if import World
-from gpushare.words import counted
+from gpushare.placement.trial import World
+from gpushare.text.counted import counted
 
 NODES_SHOWN: Final = 20
 _REASONS_SAID: Final = 5
@@ -218,7 +218,7 @@ def _look(
     for name in sorted(known.node_names()):
         yield
         node = known.node(name)
-        rules = constraints.why_not(pod, node) if node is not None else []
+        rules = node_constraints.why_not(pod, node) if node is not None else []
         forbidden.update(rules[:1])
         reason = known.why_not(name, request, pod)
         account = known.ledger.account(name, besides=pod.uid, priority=pod.priority)
@@ -324,7 +324,7 @@ def _view_node(
         name=name,
         fits=reason is None,
         why=reason.text if reason is not None else "",
-        forbidden=constraints.why_not(pod, node) if node is not None else [],
+        forbidden=node_constraints.why_not(pod, node) if node is not None else [],
         cards=[_view_card(known, account, entry, request, shares) for entry in account.cards]
         if account is not None
         else [],

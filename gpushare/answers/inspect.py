@@ -4,9 +4,9 @@ from collections.abc import Generator, Mapping
 
 import msgspec
 
-from gpushare.cards import Share
-from gpushare.ledger import CardAccount, Ledger
-from gpushare.quantity import MAX_UNITS
+from gpushare.cards.model import Share
+from gpushare.ledger.ledger import CardAccount, Ledger
+from gpushare.objects.quantity import MAX_UNITS
 
 
 class PodUse(msgspec.Struct):

@@ -6,12 +6,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from gpushare.cards import Card
+from gpushare.cards.model import Card
 from gpushare.errors import RequestError
-from gpushare.objects import Pod
-from gpushare.placement.what_if import Outlook, World, look
-from gpushare.pod_reader import read_pod
-from gpushare.scheduling import Present
+from gpushare.objects.model import Pod
+from gpushare.objects.pod_reader import read_pod
+from gpushare.objects.scheduling import Present
+from gpushare.placement.trial import Outlook, World, look
 
 MOST_PODS: Final = 1000
 MAX_BODY: Final = 2**20  # the API server takes no larger object

@@ -36,14 +36,14 @@ from gpushare.errors import (
     OutcomeUnknown,
     Unreachable,
 )
-from gpushare.kube import limited
-from gpushare.kube.body import Body
-from gpushare.kube.configuration import configured
-from gpushare.kube.credentials import Credentials
+from gpushare.kube import bounded_read
+from gpushare.kube.connection.configuration import configured
+from gpushare.kube.connection.credentials import Credentials
+from gpushare.kube.fenced_body import Body
 from gpushare.kube.managed_fields import decoded
 from gpushare.kube.sockets import forgetting
-from gpushare.objects import Node, Pod, PodCondition
-from gpushare.pod_reader import read_pod
+from gpushare.objects.model import Node, Pod, PodCondition
+from gpushare.objects.pod_reader import read_pod
 
 REQUEST_SECONDS: Final = 10.0
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -290,10 +290,10 @@ class Kube:
                 response = await self._send("GET", collection.path, query, None, limit)
             async with response:
                 if response.status != HTTPStatus.OK:
-                    answer = await limited.whole(response.content, ANSWER_BYTES)
+                    answer = await bounded_read.whole(response.content, ANSWER_BYTES)
                     raise _refusal(response, answer, "GET", collection.path)
-                parts = limited.until_idle(response.content, idle_seconds)
-                async with aclosing(limited.lines(parts, LINE_BYTES)) as found:
+                parts = bounded_read.until_idle(response.content, idle_seconds)
+                async with aclosing(bounded_read.lines(parts, LINE_BYTES)) as found:
                     async for line in found:
                         yield line
         except (aiohttp.ClientError, HttpProcessingError) as err:
@@ -365,7 +365,7 @@ class Kube:
         told = [*query, ("timeout", f"{int(seconds * 1000)}ms")]
         try:
             async with await self._send(method, path, told, body, limit, patch=patch) as response:
-                answer = await limited.whole(response.content, most_bytes)
+                answer = await bounded_read.whole(response.content, most_bytes)
         except aiohttp.ClientConnectorError as err:
             raise Unreachable(f"{method} {path}: the API server cannot be reached: {err}") from err
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:

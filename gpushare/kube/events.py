@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Protocol
 
 from gpushare.clock import Clock
 from gpushare.errors import ApiError
-from gpushare.objects import Node, Pod
+from gpushare.objects.model import Node, Pod
 
 log = logging.getLogger(__name__)
 

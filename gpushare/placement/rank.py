@@ -12,9 +12,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from gpushare.cards import Request
-from gpushare.placement.cards import Room, pick
-from gpushare.wishes import CardPolicy, NodePolicy
+from gpushare.cards.model import Request
+from gpushare.cards.wishes import CardPolicy, NodePolicy
+from gpushare.placement.card_choice import Room, pick
 
 Shape = tuple[tuple[float, float], ...]  # utilisation in percent, rising, and score
 

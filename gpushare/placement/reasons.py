@@ -57,7 +57,7 @@ LEAVING: Final = Reason(
     "node's device plugin has ended or is about to; the next one takes pods again", is_final=True
 )
 UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy", is_final=True)
-# Time alone cures it, and no event tells kube-scheduler of that: extender/filter.py.
+# Time alone cures it, and no event tells kube-scheduler of that: extender/decisions/filter.py.
 COOLING: Final = Reason(
     "node has just refused pods that ask for GPU memory; it is tried again shortly", is_final=False
 )

@@ -6,14 +6,15 @@ Filter, bind, explain and the simulator all ask here.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpushare import inventory, records
-from gpushare.cards import Inventory, Request
+from gpushare.annotations import inventory, pod_annotations
+from gpushare.cards.model import Inventory, Request
+from gpushare.cards.wishes import NodePolicy
 from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
 from gpushare.errors import RecordError, RequestError
-from gpushare.ledger import NodeAccount
-from gpushare.objects import Node, Pod
-from gpushare.placement import cards
-from gpushare.placement.cards import NOTHING, Room
+from gpushare.ledger.ledger import NodeAccount
+from gpushare.objects.model import Node, Pod
+from gpushare.placement import card_choice
+from gpushare.placement.card_choice import NOTHING, Room
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import (
     LEAVING,
@@ -22,7 +23,6 @@ from gpushare.placement.reasons import (
     UNREADABLE_CORDON,
     Reason,
 )
-from gpushare.wishes import NodePolicy
 
 Verdict = Rank | Reason
 
@@ -64,7 +64,7 @@ def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node
     if room is None or bare is None:
         return look.closed or NO_CARDS
     if not look.is_plain:
-        reason = cards.why_unserved(bare.account.inventory, request, unit_mib)
+        reason = card_choice.why_unserved(bare.account.inventory, request, unit_mib)
         if reason is not None:
             return reason
     found = rank(room, request, policies, node)
@@ -74,12 +74,12 @@ def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node
             return (1, *found[1:])
     if found is not None:
         return found
-    return cards.why_no_set(bare.account, request)
+    return card_choice.why_no_set(bare.account, request)
 
 
 def request_of(pod: Pod, policies: Policies) -> Request:
     """What the pod asks for; RequestError for what this configuration can grant nowhere."""
-    request = records.request_of(pod)
+    request = pod_annotations.request_of(pod)
     if request.wishes.node_policy is NodePolicy.SHAPE and not policies.shape:
         raise RequestError(
             f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpushare.cards import Card, Request, Share
-from gpushare.ledger import CardAccount, Ledger
-from gpushare.objects import Pod
-from gpushare.placement import cards, one_card
+from gpushare.cards.model import Card, Request, Share
+from gpushare.ledger.ledger import CardAccount, Ledger
+from gpushare.objects.model import Pod
+from gpushare.placement import card_choice as cards
+from gpushare.placement import card_verdicts
 from gpushare.placement.reasons import Reason
 
 LOWEST: Final = -(2**31)  # of all priorities
@@ -102,7 +103,7 @@ def fewest(
             continue
         units = sum(share.units for share in gone)
         emptied = replace(entry, used=entry.used - units)
-        if one_card.why_not_card(account, emptied, request, unit_mib) is None:
+        if card_verdicts.why_not_card(account, emptied, request, unit_mib) is None:
             highest = max((lower[share.pod_uid].priority for share in gone), default=LOWEST)
             found.append(_Emptied((len(gone), highest, units, entry.card.index), entry.card, gone))
     if len(found) < request.card_count:

@@ -10,9 +10,9 @@ import yaml
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
 from gpushare.kube.client import Kube, lease_path
-from gpusharectl.doctor import answers, certificate
-from gpusharectl.doctor.access import account, needed
-from gpusharectl.doctor.facts import (
+from gpusharectl.doctor import api_objects, certificate
+from gpusharectl.doctor.checks.access import account, needed
+from gpusharectl.doctor.checks.facts import (
     EXTENDER,
     PLUGIN,
     SECOND_SCHEDULER,
@@ -23,7 +23,7 @@ from gpusharectl.doctor.facts import (
     Unknown,
 )
 from gpusharectl.doctor.known import each_known
-from gpusharectl.rights import Right, named
+from gpusharectl.reach.rights import Right, named
 
 TLS_SECRET: Final = "gpushare-extender-tls"  # noqa: S105 - its name
 QUOTA: Final = f"requests.{RESOURCE_MEMORY}"
@@ -42,13 +42,13 @@ class Api:
 
     async def server(self) -> str:
         right = Right("get", "/version", is_namespaced=False)
-        return (await self._get("/version", right, answers.Version)).git_version
+        return (await self._get("/version", right, api_objects.Version)).git_version
 
     async def election(self) -> Election | None:
         right = Right("get", "leases.coordination.k8s.io", self._system)
         path = lease_path(self._system, EXTENDER)
         try:
-            first = await self._get(path, right, answers.Lease)
+            first = await self._get(path, right, api_objects.Lease)
         except NotFound:
             return None
         seconds, seen = first.spec.lease_duration_seconds or 0, first.metadata.resource_version
@@ -57,7 +57,7 @@ class Api:
         is_renewed = False
         while not is_renewed and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(_LOOK_SECONDS)
-            now = await self._get(path, right, answers.Lease)
+            now = await self._get(path, right, api_objects.Lease)
             is_renewed = now.metadata.resource_version != seen
         return Election(first.spec.holder_identity or "", seconds, is_renewed)
 
@@ -68,19 +68,19 @@ class Api:
             if name:
                 path = f"/api/v1/namespaces/{self._system}/configmaps/{name}"
                 right = Right("get", "configmaps", self._system)
-                found = await self._get(path, right, answers.ConfigMap)
+                found = await self._get(path, right, api_objects.ConfigMap)
                 return _unit((found.data or {}).get("extender.yaml") or "")
         return None
 
     async def kept_certificate(self) -> dt.datetime:
         path = f"/api/v1/namespaces/{self._system}/secrets/{TLS_SECRET}"
-        found = await self._get(path, Right("get", "secrets", self._system), answers.Secret)
+        found = await self._get(path, Right("get", "secrets", self._system), api_objects.Secret)
         return certificate.ends(certificate.first_of((found.data or {}).get("tls.crt") or b""))
 
     async def policies(self, kind: str) -> frozenset[str]:
         right = Right("list", f"{kind}.admissionregistration.k8s.io", is_namespaced=False)
         try:
-            found = await self._get(f"{_ADMISSION}/{kind}", right, answers.NamedList)
+            found = await self._get(f"{_ADMISSION}/{kind}", right, api_objects.NamedList)
         except NotFound:  # a Kubernetes that is too old for them
             return frozenset()
         return found.names
@@ -109,11 +109,11 @@ class Api:
             answer = await self._kube.request("POST", _REVIEWS, body=body)
         except ApiError as err:
             raise named(err, right) from err
-        return msgspec.json.decode(answer, type=answers.Review).status.allowed
+        return msgspec.json.decode(answer, type=api_objects.Review).status.allowed
 
     async def quotas(self) -> tuple[Quota, ...]:
         right = Right("list", "resourcequotas")
-        found = await self._get("/api/v1/resourcequotas", right, answers.QuotaList)
+        found = await self._get("/api/v1/resourcequotas", right, api_objects.QuotaList)
         return tuple(
             Quota(
                 each.metadata.namespace,
@@ -128,10 +128,12 @@ class Api:
     async def runtime_classes(self) -> frozenset[str]:
         right = Right("list", "runtimeclasses.node.k8s.io", is_namespaced=False)
         path = "/apis/node.k8s.io/v1/runtimeclasses"
-        return (await self._get(path, right, answers.NamedList)).names
+        return (await self._get(path, right, api_objects.NamedList)).names
 
     async def node_ports(self) -> dict[str, frozenset[int]]:
-        found = await self._get("/api/v1/services", Right("list", "services"), answers.ServiceList)
+        found = await self._get(
+            "/api/v1/services", Right("list", "services"), api_objects.ServiceList
+        )
         return {
             f"{each.metadata.namespace}/{each.metadata.name}": each.node_ports
             for each in found.items or ()
@@ -142,7 +144,7 @@ class Api:
         right = Right("get", "daemonsets.apps", self._system)
         path = f"/apis/apps/v1/namespaces/{self._system}/daemonsets/{PLUGIN}"
         try:
-            return (await self._get(path, right, answers.DaemonSet)).runtime
+            return (await self._get(path, right, api_objects.DaemonSet)).runtime
         except NotFound:
             return ""
 

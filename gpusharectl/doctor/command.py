@@ -7,11 +7,12 @@ import click
 from rich.console import Console
 
 from gpushare.clock import SystemClock
-from gpusharectl.doctor import access, extender, injection, nodes, pods, scheduler, show
-from gpusharectl.doctor.findings import examine
+from gpusharectl.doctor import show
+from gpusharectl.doctor.checks import access, extender, injection, nodes, pods, scheduler
+from gpusharectl.doctor.checks.findings import examine
 from gpusharectl.doctor.gather import gather
-from gpusharectl.exits import NO
-from gpusharectl.options import Target, asks_an_extender, text_or_json
+from gpusharectl.reach.options import Target, asks_an_extender, text_or_json
+from gpusharectl.terminal.exits import NO
 
 CHECKS = (
     *nodes.CHECKS,

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from gpushare.errors import ApiError
 from gpushare.kube.client import Kube, pods
 from gpushare.kube.lists import list_all
-from gpusharectl import reach
 from gpusharectl.doctor.api import TLS_SECRET, Api
-from gpusharectl.doctor.facts import Facts, SeenPod, Unknown
+from gpusharectl.doctor.checks.facts import Facts, SeenPod, Unknown
 from gpusharectl.doctor.known import known
 from gpusharectl.doctor.programs import Programs, scheduler_address
-from gpusharectl.options import Target
-from gpusharectl.rights import LIST_PODS, named
+from gpusharectl.reach import extender
+from gpusharectl.reach.options import Target
+from gpusharectl.reach.rights import LIST_PODS, named
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ async def gather(
     SettingsError for a URL that cannot be used.
     """
     address = scheduler_address(scheduler_url) if scheduler_url is not None else None
-    nodes, seen = await asyncio.gather(reach.all_nodes(kube), _all_pods(kube))
+    nodes, seen = await asyncio.gather(extender.all_nodes(kube), _all_pods(kube))
     bare = Facts(version, now, target.system, tuple(nodes), tuple(seen))
     api, programs = Api(kube, bare), Programs(target, kube, bare)
     # Before anything else is begun: a --server that cannot be used ends all of it.

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 from gpushare.errors import UNDECODABLE, GpushareError, SettingsError
-from gpusharectl.doctor.facts import Unknown
-from gpusharectl.rights import Lacking
+from gpusharectl.doctor.checks.facts import Unknown
+from gpusharectl.reach.rights import Lacking
 
 AT_ONCE: Final = 20
 

@@ -13,9 +13,8 @@ import msgspec
 from gpushare.contract import EXTENDER_PORT
 from gpushare.errors import UNDECODABLE, ApiError, SettingsError
 from gpushare.kube.client import Kube
-from gpusharectl import reach
-from gpusharectl.doctor import answers, certificate, over_tls
-from gpusharectl.doctor.facts import (
+from gpusharectl.doctor import api_objects, certificate, over_tls
+from gpusharectl.doctor.checks.facts import (
     EXTENDER,
     PLUGIN,
     SECOND_SCHEDULER,
@@ -25,13 +24,14 @@ from gpusharectl.doctor.facts import (
     SeenPod,
     Unknown,
 )
+from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.doctor.known import each_known, known
-from gpusharectl.doctor.scheduler import plain
-from gpusharectl.forward import Forward
-from gpusharectl.options import Target
-from gpusharectl.plugins import before_reasons, plugin_page
-from gpusharectl.rights import Right, named
-from gpusharectl.samples import Samples
+from gpusharectl.reach import extender
+from gpusharectl.reach.options import Target
+from gpusharectl.reach.plugin_pages import before_reasons, plugin_page
+from gpusharectl.reach.port_forward import Forward
+from gpusharectl.reach.rights import Right, named
+from gpusharectl.reach.samples import Samples
 
 REPLICA_PORT: Final = 29767
 SCHEDULER_PORT: Final = 10259
@@ -74,11 +74,11 @@ class Programs:
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(forward.socket))) as session,
         ):
             base = f"http://127.0.0.1:{EXTENDER_PORT}"
-            asked = reach.Extender(session, base, where, forward=forward)
+            asked = extender.Extender(session, base, where, forward=forward)
             return await program(asked.get, f"{where}: ")
 
     async def _extender_by_url(self, _: str) -> Program:
-        async with reach.extender(self._target, self._kube) as asked:
+        async with extender.extender(self._target, self._kube) as asked:
             return await program(asked.get, f"{asked.where}: ")
 
     async def schedulers(self, address: tuple[str, int] | None) -> dict[str, Scheduler | Unknown]:
@@ -132,7 +132,7 @@ class Programs:
         if status != HTTPStatus.OK:
             raise ApiError(f"/configz: {status}: {body[:200].decode(errors='replace')}")
         try:
-            found = msgspec.json.decode(body, type=answers.Configz)
+            found = msgspec.json.decode(body, type=api_objects.Configz)
         except UNDECODABLE as err:
             raise ApiError(f"/configz cannot be read: {err}") from err
         return Scheduler(node, plain(found.componentconfig))
@@ -164,7 +164,7 @@ def scheduler_address(url: str) -> tuple[str, int]:
 
 async def program(get: Callable[[str], Awaitable[bytes]], before: str) -> Program:
     """What a program says of itself; ``before`` is what its own words come after in an error."""
-    version = msgspec.json.decode(await get("/version"), type=answers.About).version
+    version = msgspec.json.decode(await get("/version"), type=api_objects.About).version
     reasons: tuple[str, ...] = ()
     try:
         await get("/readyz")

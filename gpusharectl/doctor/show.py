@@ -8,8 +8,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from gpusharectl.doctor.findings import Finding, Result, Severity
-from gpusharectl.printable import printable
+from gpusharectl.doctor.checks.findings import Finding, Result, Severity
+from gpusharectl.terminal.printable import printable
 
 FORMAT_VERSION: Final = 1
 # A sign and a word: for who sees no colour, and for who hears it read.

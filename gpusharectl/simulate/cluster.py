@@ -14,19 +14,19 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gpushare import records
-from gpushare.cards import Card, Request
-from gpushare.holds import Room
-from gpushare.ledger import Ledger, NodeAccount
-from gpushare.objects import Node, Pod
-from gpushare.placement import cards, constraints, verdict
-from gpushare.placement.amounts import Amounts, requests_of, room_of, short_of
+from gpushare.annotations import pod_annotations
+from gpushare.cards.model import Card, Request
+from gpushare.ledger.holds import Room
+from gpushare.ledger.ledger import Ledger, NodeAccount
+from gpushare.objects.model import Node, Pod
+from gpushare.placement import card_choice, node_constraints, verdict
+from gpushare.placement.card_verdicts import why_not_card
 from gpushare.placement.fragmentation import fragmentation
-from gpushare.placement.index import Index
-from gpushare.placement.one_card import why_not_card
+from gpushare.placement.node_resources import Amounts, requests_of, room_of, short_of
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.verdict import Verdict
+from gpushare.placement.verdict_cache import Index
 from gpusharectl.simulate import view
 
 NODES_SHOWN: Final = 5  # of those that a waiting pod does not fit on
@@ -112,7 +112,7 @@ class Cluster:
         for _, _, _, name in self._index.of(request).ranks:
             if self._why_kept_off(pod, asked, name):
                 continue
-            chosen = cards.choose(self._account(name), request, self.policies.card)
+            chosen = card_choice.choose(self._account(name), request, self.policies.card)
             assert chosen is not None, "a node that fits has cards"  # noqa: S101
             bound = self._decided(pod, name, request, chosen)
             self.bind(bound)
@@ -218,7 +218,7 @@ class Cluster:
 
     def _decided(self, pod: Pod, node: str, request: Request, chosen: tuple[Card, ...]) -> Pod:
         stock = self.ledger.inventory(node)
-        decision = records.decision_annotations(
+        decision = pod_annotations.decision_annotations(
             request, chosen, is_legacy=stock is not None and stock.is_legacy, assume_time_ns=0
         )
         annotations = {**pod.annotations, **decision}
@@ -229,7 +229,7 @@ class Cluster:
         )
 
     def _count(self, pod: Pod) -> None:
-        share = records.share_of(pod, self.ledger.inventory(pod.node))
+        share = pod_annotations.share_of(pod, self.ledger.inventory(pod.node))
         if share is not None:
             self.ledger.put_share(share)
 
@@ -249,7 +249,7 @@ class Cluster:
     def _why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:
         """By which of kube-scheduler's own rules the pod is kept off a node."""
         node = self._nodes[name]
-        rules = constraints.why_not(pod, node)
+        rules = node_constraints.why_not(pod, node)
         if rules:
             return rules[0]
         room = self._rooms.get(name)

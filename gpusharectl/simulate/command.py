@@ -11,18 +11,18 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from gpushare.cards.wishes import CardPolicy, NodePolicy
 from gpushare.errors import SettingsError
-from gpushare.flags import parse_unit
 from gpushare.placement.rank import Policies
-from gpushare.wishes import CardPolicy, NodePolicy
-from gpushare.words import counted
-from gpusharectl.exits import No
+from gpushare.process.flags import parse_unit
+from gpushare.text.counted import counted
+from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.simulate import drawing, examples, page, view
-from gpusharectl.simulate.documents import Document, read
 from gpusharectl.simulate.picture import Painter
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
-from gpusharectl.terminal import show
+from gpusharectl.terminal.exits import No
+from gpusharectl.terminal.output import show
 
 STDIN: Final = "-"
 NAMED: Final = 10  # pods that still wait at the end

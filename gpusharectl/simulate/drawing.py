@@ -5,7 +5,7 @@ from html import escape
 from textwrap import wrap
 from typing import Final
 
-from gpushare.words import counted
+from gpushare.text.counted import counted
 from gpusharectl.simulate import view
 
 STYLE: Final = """

@@ -5,7 +5,7 @@ from html import escape
 from importlib import resources
 from typing import Final
 
-from gpushare.words import counted
+from gpushare.text.counted import counted
 from gpusharectl.simulate import drawing, view
 from gpusharectl.simulate.drawing import Colours
 

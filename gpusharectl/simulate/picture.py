@@ -7,7 +7,7 @@ from typing import Final
 from rich.text import Text
 
 from gpushare.placement.reasons import NO_ROOM
-from gpushare.words import counted
+from gpushare.text.counted import counted
 from gpusharectl.simulate import view
 
 NODES_SHOWN: Final = 20

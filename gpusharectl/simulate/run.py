@@ -19,10 +19,10 @@ from gpushare.contract import (
     LABEL_CARD_COUNT,
 )
 from gpushare.errors import RequestError
-from gpushare.objects import Pod
+from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.placement.verdict import request_of
-from gpushare.words import counted
+from gpushare.text.counted import counted
 from gpusharectl.simulate import view
 from gpusharectl.simulate.cluster import Cluster, Reasons
 from gpusharectl.simulate.scenario import PodEvent, Scenario

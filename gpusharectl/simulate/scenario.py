@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from gpushare import inventory
+from gpushare.annotations import inventory
+from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import RecordError, RequestError, SettingsError
-from gpushare.flags import parse_unit
-from gpushare.holds import Room
-from gpushare.objects import Node, Pod
-from gpushare.placement.amounts import requests_of, room_of
-from gpushare.records import asks_for_share
-from gpusharectl.simulate import kubernetes_keys
-from gpusharectl.simulate.documents import Document
-from gpusharectl.simulate.kubernetes_keys import Keys, Path
+from gpushare.ledger.holds import Room
+from gpushare.objects.model import Node, Pod
+from gpushare.placement.node_resources import requests_of, room_of
+from gpushare.process.flags import parse_unit
+from gpusharectl.manifests import kubernetes_keys
+from gpusharectl.manifests.kubernetes_keys import Keys, Path
+from gpusharectl.manifests.yaml_lines import Document
 from gpusharectl.simulate.short_cards import stock
 from gpusharectl.simulate.values import NAME, Times, convert, name_of, present, time_of, times_of
 

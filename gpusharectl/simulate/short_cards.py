@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gpushare.cards import Card, Health, Inventory
-from gpushare.quantity import MAX_UNITS
-from gpusharectl.simulate.documents import Document
-from gpusharectl.simulate.kubernetes_keys import Path
+from gpushare.cards.model import Card, Health, Inventory
+from gpushare.objects.quantity import MAX_UNITS
+from gpusharectl.manifests.kubernetes_keys import Path
+from gpusharectl.manifests.yaml_lines import Document
 
 MAX_CARDS: Final = 64  # of one node
 _TEXT: Final = re.compile(r"\s*(\d{1,9})\s*x\s*(\d{1,18})(?:\s+(\S.*?))?\s*", re.ASCII)

@@ -5,9 +5,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gpushare.objects import Node, Pod
-from gpusharectl.simulate.documents import Document
-from gpusharectl.simulate.kubernetes_keys import Path
+from gpushare.objects.model import Node, Pod
+from gpusharectl.manifests.kubernetes_keys import Path
+from gpusharectl.manifests.yaml_lines import Document
 
 Times = tuple[int, int | None]  # at, delete
 

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from gpushare.kube.client import Kube
-from gpushare.quantity import parse_units
+from gpushare.objects.quantity import parse_units
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.cluster.other_plugin import serve
 

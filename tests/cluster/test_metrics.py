@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from extender.authorize import Authorizer, Denied, Question
+from extender.server.authorization import Authorizer, Denied, Question
 from gpushare.clock import SystemClock
 from gpushare.kube.client import Kube
 from localcluster.cluster import Cluster

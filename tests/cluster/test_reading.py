@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.authorize import Authorizer, Denied, Question
+from extender.server.authorization import Authorizer, Denied, Question
 from gpushare.clock import SystemClock
 from gpushare.kube.client import Kube
 from localcluster.gpushare import NAMESPACE, Gpushare

@@ -11,7 +11,7 @@ import os
 import sys
 
 if "deviceplugin" in " ".join(sys.orig_argv):
-    from deviceplugin.unit_hold import UnitHold
+    from deviceplugin.cards.unit_change import UnitHold
 
     whole = UnitHold.run
 

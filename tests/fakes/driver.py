@@ -4,7 +4,7 @@ import queue
 import threading
 from collections.abc import Sequence
 
-from deviceplugin.driver import CardEvent, PhysicalCard, Seen
+from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen
 from deviceplugin.errors import DriverError
 
 

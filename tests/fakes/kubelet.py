@@ -24,9 +24,9 @@ from typing import Literal
 
 import grpc
 
+from gpushare.annotations.pod_annotations import containers_of
 from gpushare.contract import RESOURCE_MEMORY
-from gpushare.objects import Pod
-from gpushare.records import containers_of
+from gpushare.objects.model import Pod
 from protos.deviceplugin.v1beta1 import api_pb2
 
 MAX_MESSAGE_BYTES = 4_194_304

@@ -11,7 +11,7 @@ from gpushare.contract import (
     ANNOTATION_INDEX,
     RESOURCE_MEMORY,
 )
-from gpushare.objects import (
+from gpushare.objects.model import (
     Container,
     ContainerState,
     ContainerStatus,
@@ -21,7 +21,7 @@ from gpushare.objects import (
     PodStatus,
     Resources,
 )
-from gpushare.scheduling import Present
+from gpushare.objects.scheduling import Present
 
 NODE = "node-1"
 RUNNING = ContainerState(running=Present())

@@ -16,7 +16,7 @@ from gpushare.contract import (
     LABEL_CARD_COUNT,
     RESOURCE_MEMORY,
 )
-from gpushare.objects import Pod
+from gpushare.objects.model import Pod
 from tests.simulation.knowledge import Decision, cards_of
 from tests.simulation.replica import Replica
 from tests.simulation.store import Change, Object, Store, is_terminal, node_of, uid_of

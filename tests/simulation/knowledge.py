@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from extender.cluster import NodeHandler, PodHandler
+from extender.watch.cluster import NodeHandler, PodHandler
 from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
-from gpushare.objects import Node, Pod
+from gpushare.objects.model import Node, Pod
 
 SAME_MOMENT: Final = 4e-6  # what rounding and the order within one moment may hide
 

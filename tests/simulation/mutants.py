@@ -8,16 +8,16 @@ from unittest.mock import patch
 
 import aiohttp
 
-from extender import reconcile
-from extender.bind import Binder
-from extender.choices import Choices
-from extender.cluster import Cluster
-from extender.leadership import Elected
-from extender.reconcile import Reconciler
-from extender.writer import Writer
-from gpushare import records
-from gpushare.cards import Card
-from gpushare.kube.body import Body
+from extender.binding import unknown_outcomes
+from extender.binding.binder import Binder
+from extender.binding.fenced_writer import Writer
+from extender.binding.unknown_outcomes import Reconciler
+from extender.decisions.scheduling import Choices
+from extender.leadership.election import Elected
+from extender.watch.cluster import Cluster
+from gpushare.annotations import pod_annotations
+from gpushare.cards.model import Card
+from gpushare.kube.fenced_body import Body
 from gpushare.kube.lease import Election
 from tests.simulation.run import simulate
 
@@ -77,13 +77,13 @@ def _lead_at_once() -> Iterator[None]:
 
 
 def _forget_unplaced() -> AbstractContextManager[object]:
-    real = records.share_of
+    real = pod_annotations.share_of
 
     def share_of(pod, inventory):
         share = real(pod, inventory)
         return None if share is not None and share.is_unplaced else share
 
-    return patch.object(records, "share_of", share_of)
+    return patch.object(pod_annotations, "share_of", share_of)
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def _one_read_is_enough() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(Reconciler, "_why_free", why_free))
         stack.enter_context(patch.object(Binder, "is_open", lambda *_: False))
-        stack.enter_context(patch.object(reconcile, "OVERDUE_SECONDS", 0.0))
+        stack.enter_context(patch.object(unknown_outcomes, "OVERDUE_SECONDS", 0.0))
         yield
 
 

@@ -4,8 +4,8 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from gpushare import inventory
-from gpushare.cards import Card, Health, Inventory
+from gpushare.annotations import inventory
+from gpushare.cards.model import Card, Health, Inventory
 from gpushare.contract import (
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,

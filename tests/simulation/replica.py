@@ -15,24 +15,24 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from extender.app import FAILED_PODS, LIVE_PODS
-from extender.bind import Binder
-from extender.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
-from extender.configuration import Policy
-from extender.evict import Evictor
-from extender.forward import Forwarder, decide_for_replicas, decide_or_forward
-from extender.leadership import Elected
-from extender.mend import Mender
-from extender.reconcile import OVERDUE_SECONDS, Reconciler
+from extender.binding.binder import Binder
+from extender.binding.fenced_writer import Writer
+from extender.binding.unknown_outcomes import OVERDUE_SECONDS, Reconciler
+from extender.eviction.overbooked_cards import Mender
+from extender.eviction.stuck_pods import Evictor
+from extender.leadership.election import Elected
 from extender.routes import Routes
+from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
+from extender.settings.configuration import Policy
 from extender.upkeep import Upkeep
-from extender.writer import Writer
+from extender.watch.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from gpushare.contract import EXTENDER_PREFIX, RESOURCES_BEGIN
 from gpushare.kube import client
 from gpushare.kube.client import Kube
-from gpushare.kube.credentials import Credential
+from gpushare.kube.connection.credentials import Credential
 from gpushare.kube.informer import Informer
 from gpushare.kube.lease import Elector, KubeLease, Timing
-from gpushare.objects import Node, Pod
+from gpushare.objects.model import Node, Pod
 from tests.simulation.knowledge import Decision, Knowledge
 from tests.simulation.machine import Machine
 from tests.simulation.network import Link, Nowhere, Services, Unpaused, no_connection

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from extender.handshakes import STRANGER_HANDSHAKES
+from extender.server.handshakes import STRANGER_HANDSHAKES
 
 AGAIN_SECONDS: Final = 1.0  # else the opening alone would take the processor that is measured
 

@@ -18,9 +18,9 @@ from typing import Final
 
 import pynvml  # noqa: TID251 - asked for the version, which the plugin has no use for
 
-from deviceplugin.driver import PhysicalCard
+from deviceplugin.driver.interface import PhysicalCard
+from deviceplugin.driver.nvml import Nvml
 from deviceplugin.errors import DriverError
-from deviceplugin.nvml import Nvml
 from localcluster.gpushare import Binding
 from localcluster.imagebuild import gpushare_image
 from localcluster.interrupts import run_command

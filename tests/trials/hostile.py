@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import yaml
 
-from extender.handshakes import STRANGERS
+from extender.server.handshakes import STRANGERS
 from localcluster.errors import ApiError, LocalClusterError
 from localcluster.gpushare import ACCESS, ROOT
 from localcluster.interrupts import run_command

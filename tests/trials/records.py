@@ -14,7 +14,7 @@ from gpushare.contract import (
     ENV_CONTAINER_UNITS,
     RESOURCE_MEMORY,
 )
-from gpushare.quantity import parse_units
+from gpushare.objects.quantity import parse_units
 from localcluster.cluster import Cluster
 from localcluster.nvml import read_minors
 from localcluster.printed import read_log

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpushare import inventory
-from gpushare.cards import Card, Inventory
+from gpushare.annotations import inventory
+from gpushare.cards.model import Card, Inventory
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from localcluster.gpushare import NAMESPACE, Gpushare

@@ -5,28 +5,28 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from deviceplugin.allocation import Allocations
+from deviceplugin.allocation.allocate import Allocations
+from deviceplugin.allocation.injection import InjectFlag, Injections
+from deviceplugin.allocation.pre_start import Starts
 from deviceplugin.app import CHECKPOINT
-from deviceplugin.binding import Binding
-from deviceplugin.cdi import Specs
-from deviceplugin.checkpoint_file import CheckpointFile
-from deviceplugin.driver_watch import DriverWatch
-from deviceplugin.injection import InjectFlag, Injections
-from deviceplugin.inventory import Terms
-from deviceplugin.node_cards import NodeCards
-from deviceplugin.nvidia_cdi import NvidiaSpecs
-from deviceplugin.outage import KubeletOutage
-from deviceplugin.pod_report import PodReport
-from deviceplugin.pods import NodePods
-from deviceplugin.registration import Registrar
-from deviceplugin.runtime import BindingName, Probe
-from deviceplugin.server import Endpoint, Service
-from deviceplugin.start import Starts
-from deviceplugin.state import Saved
-from deviceplugin.trouble_report import TroubleReport
-from deviceplugin.unit_hold import UnitHold
+from deviceplugin.cards.driver_watch import DriverWatch
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.cards.state_file import Saved
+from deviceplugin.cards.survey import Terms
+from deviceplugin.cards.unit_change import UnitHold
+from deviceplugin.cdi.binding import Binding
+from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
+from deviceplugin.cdi.rules import BindingName, Probe
+from deviceplugin.cdi.spec_files import Specs
+from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.watched_pods import NodePods
+from deviceplugin.report.refusals import TroubleReport
+from deviceplugin.report.running_on import PodReport
+from deviceplugin.server.grpc_server import Endpoint, Service
+from deviceplugin.server.kubelet_outage import KubeletOutage
+from deviceplugin.server.registration import Registrar
 from gpushare.clock import SystemClock
-from gpushare.objects import PodCondition
+from gpushare.objects.model import PodCondition
 from tests.fakes.driver import FakeDriver
 from tests.fakes.kubelet import FakeKubelet
 

@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from deviceplugin.driver import PhysicalCard
-from deviceplugin.inventory import Terms, survey
-from deviceplugin.state import Saved, encode
+from deviceplugin.cards.state_file import Saved, encode
+from deviceplugin.cards.survey import Terms, survey
+from deviceplugin.driver.interface import PhysicalCard
 from localcluster.nvml import CardSpec, write_state
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.plugin import eventually

@@ -6,7 +6,7 @@ import time
 import grpc
 import pytest
 
-from deviceplugin import devices
+from deviceplugin.cards import device_list
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet, Rejected
@@ -57,7 +57,7 @@ async def test_no_containers_are_answered_with_none(plugin, kubelet) -> None:
 
 def units_of(plugin, uuid: str, count: int) -> list[str]:
     tag = plugin.cards.inventory.by_uuid(uuid).tag
-    return [devices.device_id(tag, unit) for unit in range(count)]
+    return [device_list.device_id(tag, unit) for unit in range(count)]
 
 
 async def test_a_device_named_twice_is_an_error(plugin, kubelet) -> None:
@@ -126,7 +126,7 @@ async def test_two_hundred_thousand_devices_at_once_are_answered_in_time(plugin,
 @pytest.mark.parametrize("size", [-1, 0, 10, 1_000_000])
 async def test_a_wish_of_any_size_is_answered(plugin, kubelet, size: int) -> None:
     tag = plugin.cards.inventory.by_uuid(FIRST).tag
-    available = [devices.device_id(tag, unit) for unit in range(50)]
+    available = [device_list.device_id(tag, unit) for unit in range(50)]
     kubelet.pods.append(pod("a", 10, cards=(FIRST,)))
     wish = {"available_deviceIDs": available, "allocation_size": size}
     request = api_pb2.PreferredAllocationRequest(container_requests=[wish])

@@ -7,11 +7,11 @@ import grpc
 import msgspec
 import pytest
 
-from deviceplugin.nvidia_cdi import COMMAND, NvidiaSpecs
-from deviceplugin.runtime import Choice
-from deviceplugin.start import Starts
+from deviceplugin.allocation.pre_start import Starts
+from deviceplugin.cdi.nvidia_edits import COMMAND, NvidiaSpecs
+from deviceplugin.cdi.rules import Choice
 from gpushare.contract import ANNOTATION_RUNNING_ON
-from gpushare.objects import EnvVar
+from gpushare.objects.model import EnvVar
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet, Rejected

@@ -8,11 +8,18 @@ from pathlib import Path
 import grpc
 import pytest
 
-from deviceplugin import departure
-from deviceplugin.departure import Departure
-from deviceplugin.handover import FILE, LEFT, REGISTERED, TAKE_OVER, Predecessor, Successors
+from deviceplugin.lifecycle import departure
+from deviceplugin.lifecycle.departure import Departure
+from deviceplugin.lifecycle.handover import (
+    FILE,
+    LEFT,
+    REGISTERED,
+    TAKE_OVER,
+    Predecessor,
+    Successors,
+)
 from gpushare.clock import SystemClock
-from gpushare.lifetime import cancel
+from gpushare.process.lifetime import cancel
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod

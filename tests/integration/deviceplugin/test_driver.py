@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.driver import PhysicalCard
-from deviceplugin.health import HealthReason, State
-from deviceplugin.inventory import Terms, survey
-from deviceplugin.state import Kept, Saved, decode, encode
+from deviceplugin.cards.rules import HealthReason, State
+from deviceplugin.cards.state_file import Kept, Saved, decode, encode
+from deviceplugin.cards.survey import Terms, survey
+from deviceplugin.driver.interface import PhysicalCard
 from localcluster.nvml import SONAME, CardSpec, write_state
 from tests.fakes.kubelet import FakeKubelet
 from tests.integration.deviceplugin.program import Program

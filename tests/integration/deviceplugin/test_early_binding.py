@@ -6,8 +6,9 @@ import random
 import grpc
 import pytest
 
-from deviceplugin import allocation, outage
+from deviceplugin.allocation import allocate
 from deviceplugin.errors import KubeletError
+from deviceplugin.server import kubelet_outage
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet, Rejected
@@ -153,8 +154,8 @@ async def test_a_pod_that_nobody_decided_on_is_told_once_that_it_failed(plugin, 
 async def test_a_kubelet_that_says_nothing_costs_three_pods_and_no_more(
     plugin, kubelet, monkeypatch
 ) -> None:
-    monkeypatch.setattr(outage, "PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(allocation, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(kubelet_outage, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(allocate, "WATCH_SECONDS", 0.05)
     kubelet.pods_fail = KubeletError("403")
     for number in range(3):
         with pytest.raises(Rejected, match="no pod of this node"):
@@ -192,8 +193,8 @@ async def test_without_the_kubelets_pods_only_a_harmless_choice_is_made(plugin, 
 async def test_without_the_kubelets_pods_nobody_fails_for_what_is_wrong_with_another(
     plugin, kubelet, monkeypatch
 ) -> None:
-    monkeypatch.setattr(outage, "PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(allocation, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(kubelet_outage, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(allocate, "WATCH_SECONDS", 0.05)
     kubelet.pods_fail = KubeletError("connection refused")
     undecided, good = pod("undecided", 8), pod("good", 8, cards=(SECOND,))
     plugin.watch.replaced([undecided, good])

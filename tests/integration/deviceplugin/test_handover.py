@@ -10,9 +10,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from deviceplugin.driver import PhysicalCard
-from deviceplugin.inventory import Terms, survey
-from deviceplugin.state import Saved, encode
+from deviceplugin.cards.state_file import Saved, encode
+from deviceplugin.cards.survey import Terms, survey
+from deviceplugin.driver.interface import PhysicalCard
 from localcluster.nvml import CardSpec, write_state
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.kubelet import FakeKubelet

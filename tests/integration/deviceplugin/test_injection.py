@@ -5,10 +5,10 @@ import json
 import grpc
 import pytest
 
-from deviceplugin.nvidia_cdi import COMMAND, NvidiaSpecs
-from deviceplugin.runtime import Choice
+from deviceplugin.cdi.nvidia_edits import COMMAND, NvidiaSpecs
+from deviceplugin.cdi.rules import Choice
 from gpushare.contract import ANNOTATION_ASSIGNED
-from gpushare.objects import Container, EnvVar, Node, NodeStatus, NodeSystemInfo, ObjectMeta
+from gpushare.objects.model import Container, EnvVar, Node, NodeStatus, NodeSystemInfo, ObjectMeta
 from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
@@ -81,7 +81,7 @@ async def test_a_form_that_is_set_counts_whatever_the_plugin_sees_itself(
 
 
 async def test_the_inventory_follows_nvidias_cdi_files(start, kubelet, folder, monkeypatch) -> None:
-    monkeypatch.setattr("deviceplugin.injection.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("deviceplugin.allocation.injection.LOOK_SECONDS", 0.01)
     nvidia = NvidiaSpecs([folder])
     plugin = await start(inject="auto", nvidia=nvidia, own_variable="void", runtime_classes=CLASSES)
     assert plugin.cards.inventory.injection == "runtime-cdi"
@@ -246,7 +246,7 @@ async def test_on_cri_o_no_variable_of_the_pods_own_reaches_nvidias_runtime(
 async def test_a_node_that_must_use_cdi_and_has_no_files_says_so(
     start, folder, monkeypatch
 ) -> None:
-    monkeypatch.setattr("deviceplugin.injection.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("deviceplugin.allocation.injection.LOOK_SECONDS", 0.01)
     plugin = await start(inject="cdi", nvidia=NvidiaSpecs([folder]))
     await eventually(lambda: COMMAND in plugin.injections.why_not)
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))

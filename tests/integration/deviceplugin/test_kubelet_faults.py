@@ -14,9 +14,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from deviceplugin.errors import FolderGone
-from deviceplugin.registration import Registrar
-from deviceplugin.server import Endpoint
-from gpushare.lifetime import cancel
+from deviceplugin.server.grpc_server import Endpoint
+from deviceplugin.server.registration import Registrar
+from gpushare.process.lifetime import cancel
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from deviceplugin import kubelet_pods
 from deviceplugin.errors import KubeletError
-from deviceplugin.kubelet_pods import KubeletPods
+from deviceplugin.kubelet import pods_endpoint
+from deviceplugin.kubelet.pods_endpoint import KubeletPods
 from deviceplugin.settings import KubeletTls
 from tests.fakes.certificates import certificate
 
@@ -219,7 +219,7 @@ async def test_an_answer_without_end_is_cut_off(
     kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubelet.is_endless = True
-    monkeypatch.setattr(kubelet_pods, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(pods_endpoint, "MOST_BYTES", 2**20)
     async with kubelet.source() as source:
         with pytest.raises(KubeletError, match="longer than 1048576 bytes"):
             await source.fetch()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from deviceplugin import driver_watch
+from deviceplugin.cards import driver_watch
 from deviceplugin.errors import KubeletError
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
@@ -17,7 +17,7 @@ from gpushare.contract import (
     ANNOTATION_RUNNING_ON,
 )
 from gpushare.errors import OutcomeUnknown
-from gpushare.objects import PodStatus
+from gpushare.objects.model import PodStatus
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet, Rejected

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.inventory import Terms, survey
-from deviceplugin.state import Saved, StateFile
+from deviceplugin.cards.state_file import Saved, StateFile
+from deviceplugin.cards.survey import Terms, survey
 from localcluster.nvml import CardSpec, write_state
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.certificates import certificate

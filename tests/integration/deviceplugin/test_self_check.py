@@ -13,12 +13,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import REGISTRY
 
-from deviceplugin import forgotten, self_check
-from deviceplugin.self_check import SelfCheck
-from deviceplugin.server import options
+from deviceplugin.check import forgotten, self_check
+from deviceplugin.check.self_check import SelfCheck
+from deviceplugin.server.grpc_server import options
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_ASSIGNED, RESOURCE_MEMORY
-from gpushare.objects import Node, NodeStatus, ObjectMeta
+from gpushare.objects.model import Node, NodeStatus, ObjectMeta
 from gpushare.telemetry import health
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card

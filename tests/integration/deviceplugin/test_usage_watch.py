@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from deviceplugin.driver import ProcessMemory
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.cards.survey import Terms
+from deviceplugin.driver.interface import ProcessMemory
 from deviceplugin.errors import DriverError
-from deviceplugin.inventory import Terms
-from deviceplugin.node_cards import NodeCards
-from deviceplugin.pods import NodePods
-from deviceplugin.usage_watch import UsageWatch
+from deviceplugin.kubelet.watched_pods import NodePods
+from deviceplugin.usage.watch import UsageWatch
 from gpushare.clock import SystemClock
 from tests.fakes.driver import card
 from tests.fakes.events import FakeEvents
@@ -151,7 +151,7 @@ async def test_without_the_hosts_process_ids_nothing_is_said_of_pods(
 async def test_a_driver_that_fails_or_hangs_takes_the_numbers_away_and_no_second_thread(
     measured: Measured, monkeypatch
 ) -> None:
-    monkeypatch.setattr("deviceplugin.usage_watch.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("deviceplugin.usage.watch.ANSWER_SECONDS", 0.05)
     measured.pods.replaced([pod("a", 1, cards=(FIRST,), uid=UID)])
     measured.source.shown = {FIRST: (measured.process(10, 5, UID),)}
     await eventually(lambda: shown("used", "a", "0", FIRST) == 5)
@@ -170,7 +170,7 @@ async def test_a_driver_that_fails_or_hangs_takes_the_numbers_away_and_no_second
 async def test_a_card_that_hangs_takes_its_own_numbers_away(
     measured: Measured, monkeypatch
 ) -> None:
-    monkeypatch.setattr("deviceplugin.usage_watch.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("deviceplugin.usage.watch.ANSWER_SECONDS", 0.05)
     measured.pods.replaced([pod("a", 1, cards=(FIRST,)), pod("b", 1, cards=(SECOND,))])
     await eventually(lambda: shown("used", "b", "1", SECOND) == 0)
     measured.source.may_answer[SECOND].clear()

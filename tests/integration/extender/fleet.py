@@ -13,14 +13,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 from aiohttp import web
 
-from extender.bind import Binder
-from extender.cluster import Cluster
+from extender.binding.binder import Binder
 from extender.routes import Routes
-from gpushare import inventory
+from extender.watch.cluster import Cluster
+from gpushare.annotations import inventory
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
-from gpushare.ledger import Reserve
-from gpushare.objects import Node, Pod
+from gpushare.ledger.ledger import Reserve
+from gpushare.objects.model import Node, Pod
 from gpushare.placement.reasons import NO_ROOM, TOO_LARGE
 from tests.builders import node, pod
 

@@ -14,11 +14,11 @@ from aiohttp import web
 
 from gpushare.errors import SettingsError, Unreachable
 from gpusharectl.doctor import certificate, over_tls
+from gpusharectl.doctor.checks.facts import Facts
+from gpusharectl.doctor.checks.findings import Severity, examine
 from gpusharectl.doctor.command import CHECKS
-from gpusharectl.doctor.facts import Facts
-from gpusharectl.doctor.findings import Severity, examine
 from gpusharectl.doctor.gather import gather
-from gpusharectl.options import Target
+from gpusharectl.reach.options import Target
 from tests.fakes.certificates import certificate as make
 from tests.integration.kube.apiserver import FrontDoor
 from tests.unit.gpusharectl.doctor.clusters import node, own

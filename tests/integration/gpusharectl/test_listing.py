@@ -8,8 +8,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gpushare.kube.client import Kube
-from gpusharectl import listing
-from gpusharectl.rights import Lacking
+from gpusharectl.inspect import follow
+from gpusharectl.reach.rights import Lacking
 from tests.integration.kube.apiserver import kubeconfig
 
 pytestmark = pytest.mark.integration
@@ -52,7 +52,7 @@ async def listed(api, tmp_path, *names):
         whole = kubeconfig(str(server.make_url("")))
         whole["contexts"][0]["context"]["namespace"] = "mine"
         path.write_bytes(msgspec.json.encode(whole))
-        async with Kube.connect(str(path)) as kube, aclosing(listing.changes(kube)) as them:
+        async with Kube.connect(str(path)) as kube, aclosing(follow.changes(kube)) as them:
             async for each in them:
                 if {pod.metadata.name for pod in each.pods}.issuperset(names):
                     return each
@@ -82,10 +82,10 @@ async def test_where_nothing_may_be_listed_the_right_is_an_error(tmp_path):
 
 
 async def test_a_change_is_seen_at_once_where_one_may_watch(tmp_path, monkeypatch):
-    monkeypatch.setattr(listing, "TOGETHER_SECONDS", 0.01)
+    monkeypatch.setattr(follow, "TOGETHER_SECONDS", 0.01)
     assert await listed(ApiServer("nodes", "pods", watches=True), tmp_path, "a", "b")
 
 
 async def test_where_one_may_not_watch_it_is_listed_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(listing, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(follow, "POLL_SECONDS", 0.01)
     assert await listed(ApiServer("nodes", "pods"), tmp_path, "a", "c")

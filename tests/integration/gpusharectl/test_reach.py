@@ -9,10 +9,10 @@ from aiohttp.test_utils import TestServer
 
 from gpushare.errors import ApiError, NotFound, SettingsError, Unreachable
 from gpushare.kube.client import Kube
-from gpusharectl.forward import Forward
-from gpusharectl.options import Target
-from gpusharectl.reach import NoExtender, all_nodes, all_pods, extender
-from gpusharectl.rights import Lacking
+from gpusharectl.reach.extender import NoExtender, all_nodes, all_pods, extender
+from gpusharectl.reach.options import Target
+from gpusharectl.reach.port_forward import Forward
+from gpusharectl.reach.rights import Lacking
 from tests.integration.kube.apiserver import FrontDoor, kubeconfig, status
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from extender.writer import Writer
+from extender.binding.fenced_writer import Writer
 from gpushare.errors import (
     ApiError,
     Conflict,
@@ -25,7 +25,7 @@ from gpushare.errors import (
 )
 from gpushare.kube import client
 from gpushare.kube.client import Kube, pods
-from gpushare.objects import PodCondition
+from gpushare.objects.model import PodCondition
 from localcluster.run import run
 from tests.builders import pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, kubeconfig, reset, status, text

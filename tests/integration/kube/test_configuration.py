@@ -8,8 +8,8 @@ import pytest
 from kubernetes.aio.config import incluster_config
 
 from gpushare.errors import SettingsError, Unreachable
-from gpushare.kube import configuration
 from gpushare.kube.client import Kube
+from gpushare.kube.connection import configuration
 from tests.integration.kube.apiserver import kubeconfig
 
 pytestmark = pytest.mark.integration

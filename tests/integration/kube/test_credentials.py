@@ -193,7 +193,7 @@ async def test_a_program_that_does_not_end_is_ended_once_it_is_asked_again(
     tmp_path, clock, monkeypatch, caplog
 ):
     (tmp_path / "token").write_text("first")
-    monkeypatch.setattr("gpushare.kube.configuration._AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr("gpushare.kube.connection.configuration._AGAIN_SECONDS", 0.2)
     async with connected(tmp_path, clock, exec=program(tmp_path)) as (door, kube):
         program(tmp_path, "#!/bin/sh\nexec sleep 1000\n")
         clock.seconds = 15.0

@@ -14,7 +14,7 @@ from aiohttp import web
 from gpushare.contract import RESOURCES_BEGIN
 from gpushare.kube import client, informer
 from gpushare.kube.informer import Informer
-from gpushare.objects import Pod
+from gpushare.objects.model import Pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status, text, watch
 
 pytestmark = pytest.mark.integration

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 import yaml
 
-from extender.configuration import Configuration
-from extender.configuration_file import parse
+from extender.settings.configuration import Configuration
+from extender.settings.file import parse
 from localcluster.tools import tool
 from tests.markdown import blocks
 

@@ -9,14 +9,16 @@ import pytest
 import yaml
 
 import deviceplugin.settings
-from deviceplugin.departure import LEAVE_SECONDS
-from extender import certificates, leadership, probe
+from deviceplugin.lifecycle.departure import LEAVE_SECONDS
+from extender import certificates, probe
 from extender.__main__ import parse as parse_extender
-from extender.bind import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
-from extender.configuration import Configuration
-from extender.configuration_file import parse as parse_configuration
-from extender.listeners import STOP_SECONDS
+from extender.binding.binder import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
+from extender.leadership import election as leadership
 from extender.routes import Routes
+from extender.server.listeners import STOP_SECONDS
+from extender.settings.configuration import Configuration
+from extender.settings.file import parse as parse_configuration
+from gpushare.annotations.pod_annotations import decision_annotations, request_of
 from gpushare.contract import (
     ANNOTATION_INVENTORY,
     CONDITION_CARD_USABLE,
@@ -29,10 +31,9 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
     TAINT_NOT_READY,
 )
-from gpushare.flags import parse_unit
 from gpushare.kube.lease import Timing
-from gpushare.objects import Pod
-from gpushare.records import decision_annotations, request_of
+from gpushare.objects.model import Pod
+from gpushare.process.flags import parse_unit
 from tests import builders
 
 ROOT = Path(__file__).parents[3]

@@ -8,10 +8,10 @@ import yaml
 
 from deviceplugin import settings
 from gpushare.errors import RecordError
-from gpusharectl import removal
+from gpusharectl.uninstall import rules
 from tests.unit.daemonset.test_manifests import BASE, OVERLAYS, ROOT, own
 
-KINDS = (*removal.POLICIES, *removal.PROGRAMS, *removal.REST)
+KINDS = (*rules.POLICIES, *rules.PROGRAMS, *rules.REST)
 SYSTEM = "gpushare-system"
 
 
@@ -48,17 +48,17 @@ def test_what_was_applied_for_prometheus_goes():
 
 
 def test_a_plugin_that_mounts_other_folders_is_refused_with_what_is_missing(render):
-    plugin = deepcopy(render(BASE).one("DaemonSet", removal.PLUGIN))
+    plugin = deepcopy(render(BASE).one("DaemonSet", rules.PLUGIN))
     spec = plugin["spec"]["template"]["spec"]
     spec["volumes"] = [each for each in spec["volumes"] if each["name"] != "state"]
     with pytest.raises(RecordError, match="no volume state"):
-        removal.cleaner(plugin, ["n1"])
+        rules.cleaner(plugin, ["n1"])
 
 
 @pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
 def test_the_cleaner_has_the_plugins_folders_and_flags_that_it_takes(render, folder):
-    plugin = render(folder).one("DaemonSet", removal.PLUGIN)
-    made = removal.cleaner(plugin, ["n1", "n2"])["spec"]["template"]["spec"]
+    plugin = render(folder).one("DaemonSet", rules.PLUGIN)
+    made = rules.cleaner(plugin, ["n1", "n2"])["spec"]["template"]["spec"]
     [container] = made["initContainers"]
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
     volumes = {each["name"]: each["hostPath"]["path"] for each in made["volumes"]}

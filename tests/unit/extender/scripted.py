@@ -7,12 +7,12 @@ import asyncio
 
 import msgspec
 
-from extender.bind import Binder
-from extender.cluster import Cluster
-from extender.configuration import Policy
+from extender.binding.binder import Binder
+from extender.settings.configuration import Policy
+from extender.watch.cluster import Cluster
 from extender.wire import BindingArgs
 from gpushare.errors import Conflict, NotFound
-from gpushare.objects import Pod
+from gpushare.objects.model import Pod
 from tests.builders import node
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from extender.bind import (
+from extender.binding.binder import (
     ANSWER_SECONDS,
     LEAST_WRITE_SECONDS,
     READ_SECONDS,

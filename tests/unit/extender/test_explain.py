@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from extender.reconcile import Reconciler
-from gpushare import slices
+from extender.binding.unknown_outcomes import Reconciler
 from gpushare.contract import (
     ANNOTATION_CARDS,
     ANNOTATION_INVENTORY,
@@ -14,10 +13,11 @@ from gpushare.contract import (
     RESOURCE_COUNT,
 )
 from gpushare.errors import OutcomeUnknown
-from gpushare.holds import Claim, Hold, Slot
-from gpushare.objects import Container, NodeSpec, PodCondition, PodStatus, Resources
+from gpushare.ledger.holds import Claim, Hold, Slot
+from gpushare.objects.model import Container, NodeSpec, PodCondition, PodStatus, Resources
+from gpushare.objects.scheduling import SchedulingGate, Taint
 from gpushare.placement import reasons
-from gpushare.scheduling import SchedulingGate, Taint
+from gpushare.process import time_slices
 from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench
 
@@ -327,7 +327,7 @@ async def test_what_the_watch_brings_with_the_call_is_heard_before_a_pod_is_refu
 
 
 async def test_a_pod_that_comes_for_the_first_time_is_refused_at_once(client, monkeypatch):
-    monkeypatch.setattr("extender.hearing.SECONDS", 60.0)
+    monkeypatch.setattr("extender.watch.grace.SECONDS", 60.0)
     async with asyncio.timeout(10):
         assert (await filtered(client, "waits", "n"))["NodeNames"] == []
 
@@ -370,7 +370,7 @@ async def test_a_reserve_that_is_let_go_of_is_counted_as_such(bench):
 async def test_however_many_ask_one_node_is_looked_at_between_two_turns_of_others(
     client, bench, monkeypatch
 ):
-    monkeypatch.setattr(slices, "SLICE_SECONDS", 1e-9)
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 1e-9)
     for number in range(30):
         bench.cluster.node_changed(node(f"n{number}", 16))
     looked_at = []

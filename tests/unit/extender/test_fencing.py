@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.bind import WRITE_SECONDS
-from extender.leadership import SETTLE_SECONDS
+from extender.binding.binder import WRITE_SECONDS
+from extender.leadership.election import SETTLE_SECONDS
 from gpushare.kube.lease import DRIFT, Election, Record, Timing
 
 TIMING = Timing(6.0, 4.0, 1.0)

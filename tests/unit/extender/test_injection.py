@@ -6,13 +6,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from gpushare import inventory
+from gpushare.annotations import inventory
+from gpushare.annotations.pod_annotations import amounts_of, request_of
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_MEMORY
 from gpushare.errors import NoRoom, RequestError
-from gpushare.objects import Node, Pod
+from gpushare.objects.model import Node, Pod
+from gpushare.objects.pod_reader import read_pod
 from gpushare.placement.reasons import EXPOSES_CARDS, NEEDS_RUNTIME
-from gpushare.pod_reader import read_pod
-from gpushare.records import amounts_of, request_of
 from tests.builders import node, stock
 from tests.unit.extender.scripted import Bench
 

@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from extender.bind import WRITE_SECONDS
-from extender.reconcile import Reconciler
+from extender.binding.binder import WRITE_SECONDS
+from extender.binding.unknown_outcomes import Reconciler
 from gpushare.contract import ANNOTATION_CARDS
 from gpushare.errors import ApiError, Conflict, GpushareError, OutcomeUnknown
-from gpushare.objects import PodStatus
+from gpushare.objects.model import PodStatus
 from tests.builders import pod
 from tests.unit.extender.scripted import Bench
 

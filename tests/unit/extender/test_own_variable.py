@@ -6,10 +6,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from gpushare import inventory
+from gpushare.annotations import inventory
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_MEMORY
 from gpushare.errors import NoRoom
-from gpushare.objects import Node, Pod
+from gpushare.objects.model import Node, Pod
 from gpushare.placement.reasons import SETS_CARDS
 from tests.builders import legacy_node, node, stock
 from tests.unit.extender.scripted import Bench

@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
+from gpushare.annotations.pod_annotations import request_of
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
 from gpushare.placement import reasons
-from gpushare.placement.what_if import look
-from gpushare.records import request_of
+from gpushare.placement.trial import look
 from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench
 from tests.unit.extender.test_what_if import large, run

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from extender.node_metrics import NodeMetrics
+from extender.metrics.nodes import NodeMetrics
 from extender.routes import Routes
 from gpushare.answers import inspect
 from gpushare.contract import ANNOTATION_CARDS

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.cluster import Cluster
-from gpushare import records
-from gpushare.cards import Share
+from extender.watch.cluster import Cluster
+from gpushare.annotations import pod_annotations
+from gpushare.cards.model import Share
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, ANNOTATION_NODE_POLICY
-from gpushare.holds import Hold, Slot
-from gpushare.objects import NodeSpec, Resources
-from gpushare.placement import cards as placement
+from gpushare.ledger.holds import Hold, Slot
+from gpushare.objects.model import NodeSpec, Resources
+from gpushare.objects.scheduling import Taint
+from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
-from gpushare.placement.what_if import look
-from gpushare.scheduling import Taint
+from gpushare.placement.trial import look
 from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench, Time
 
@@ -310,7 +310,7 @@ def test_what_is_foretold_is_what_binding_one_by_one_would_give(data):
     units, count = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 2))
     asked = data.draw(st.integers(1, 40))
     new = pod("new", units * count, labels={"aliyun.com/gpu-count": str(count)})
-    request = records.request_of(new)
+    request = pod_annotations.request_of(new)
     before = {name: cluster.ledger.account(name) for name in cluster.ledger.nodes()}
     found = run(look(cluster, new, asked))
     assert {name: cluster.ledger.account(name) for name in cluster.ledger.nodes()} == before

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.kube.managed_fields import decoded, without_managed_fields
-from gpushare.pod_reader import read_pod
+from gpushare.objects.pod_reader import read_pod
 
 DEPTH = 9_990  # the API server takes 10,000
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.cards import ContainerRequest, Request, Share
-from gpushare.ledger import Ledger
-from gpushare.placement import cards as placement
+from gpushare.cards.model import ContainerRequest, Request, Share
+from gpushare.cards.wishes import NO_WISHES, CardPolicy, Wishes
+from gpushare.ledger.ledger import Ledger
+from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
-from gpushare.wishes import NO_WISHES, CardPolicy, Wishes
 from tests.builders import stock
 
 

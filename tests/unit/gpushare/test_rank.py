@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.cards import ContainerRequest, Request, Share
-from gpushare.ledger import Ledger
-from gpushare.placement.cards import Room
+from gpushare.cards.model import ContainerRequest, Request, Share
+from gpushare.cards.wishes import CardPolicy, NodePolicy, Wishes
+from gpushare.ledger.ledger import Ledger
+from gpushare.placement.card_choice import Room
 from gpushare.placement.rank import Policies, function_of, rank
-from gpushare.wishes import CardPolicy, NodePolicy, Wishes
 from tests.builders import stock
 
 SPREAD = Wishes(node_policy=NodePolicy.SPREAD)

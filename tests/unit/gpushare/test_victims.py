@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpushare.cards import ContainerRequest, Request, Share
-from gpushare.holds import Claim, Hold, Slot
-from gpushare.ledger import Ledger
-from gpushare.placement import cards as placement
+from gpushare.cards.model import ContainerRequest, Request, Share
+from gpushare.ledger.holds import Claim, Hold, Slot
+from gpushare.ledger.ledger import Ledger
+from gpushare.placement import card_choice as placement
 from gpushare.placement.victims import fewest
 from tests.builders import pod, stock
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare.annotations.inventory import cordon_reasons, with_cordons
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
 from gpushare.errors import SettingsError
-from gpushare.inventory import cordon_reasons, with_cordons
-from gpushare.objects import Node, ObjectMeta
+from gpushare.objects.model import Node, ObjectMeta
 from gpusharectl import cordon
 from tests.builders import cards, legacy_node, node, pod, stock
 

@@ -13,7 +13,7 @@ from yarl import URL
 from extender.routes import Routes
 from gpushare.errors import SettingsError, Unreachable
 from gpusharectl.page import served
-from gpusharectl.reach import Extender
+from gpusharectl.reach.extender import Extender
 from tests.builders import pod
 from tests.unit.extender.scripted import Bench
 

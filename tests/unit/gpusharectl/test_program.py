@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from gpusharectl.app import COMMANDS, cli
-from gpusharectl.explained import Explained, Running
-from gpusharectl.sight import LargestFree, PodPlace, Sight, Summary
+from gpusharectl.explain.lines import Explained, Running
+from gpusharectl.inspect.summary import LargestFree, PodPlace, Sight, Summary
 
 ROOT = Path(__file__).parents[3]
 REFUSED = ("grpc", "pynvml", "prometheus_client", "cryptography", "google.protobuf")
@@ -44,7 +44,8 @@ def test_no_command_needs_the_libraries_of_either_half(tmp_path):
     assert (found.returncode, found.stderr) == (0, "")
     assert {name for name in COMMANDS if f"\n  {name} " not in found.stdout} == set()
     assert [line for line in found.stdout.splitlines() if re.match("  .*\\.\\.\\.$", line)] == []
-    refused = run(tmp_path, starts="forward import asyncio; import grpc; from os import getpid")
+    starts = "reach.port_forward import asyncio; import grpc; from os import getpid"
+    refused = run(tmp_path, starts=starts)
     assert "ModuleNotFoundError: grpc" in refused.stderr
 
 

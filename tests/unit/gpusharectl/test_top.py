@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from gpusharectl import top
-from gpusharectl.samples import Samples
+from gpusharectl.reach.samples import Samples
 from tests.builders import node
 
 LABELS = 'namespace="{0}",pod="{1}",card="0",uuid="GPU-0"'

@@ -3,8 +3,9 @@
 from prometheus_client import REGISTRY
 
 import deviceplugin.metrics
-from extender import metrics, node_metrics
-from extender.cluster import Cluster
+from extender.metrics import counters
+from extender.metrics import nodes as node_metrics
+from extender.watch.cluster import Cluster
 from gpushare.clock import SystemClock
 from tests.metrics_table import DOCUMENT, Row, rows, table
 
@@ -15,9 +16,9 @@ def declared():
     nodes = node_metrics.NodeMetrics(cluster.ledger)
     collectors = [
         *{id(each): each for each in REGISTRY._names_to_collectors.values()}.values(),
-        metrics.LedgerCollector(cluster),
-        metrics.StateCollector({}, lambda: 0, lambda: True, nodes),
-        metrics.CertificateCollector({}),
+        counters.LedgerCollector(cluster),
+        counters.StateCollector({}, lambda: 0, lambda: True, nodes),
+        counters.CertificateCollector({}),
     ]
     found = {}
     for collector in collectors:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpushare.pod_reader import MOST_RESOURCES_BYTES
+from gpushare.objects.pod_reader import MOST_RESOURCES_BYTES
 from localcluster.errors import ApiError
 from localcluster.workloads import RESOURCE
 from tests.trials import half_open

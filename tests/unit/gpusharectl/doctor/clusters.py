@@ -15,7 +15,7 @@ from gpushare.contract import (
     ANNOTATION_INDEX,
     RESOURCE_MEMORY,
 )
-from gpushare.objects import (
+from gpushare.objects.model import (
     Container,
     Node,
     NodeStatus,
@@ -25,10 +25,10 @@ from gpushare.objects import (
     PodStatus,
     Resources,
 )
-from gpusharectl.doctor.access import POLICIES, needed
-from gpusharectl.doctor.facts import Election, Facts, Program, Scheduler, SeenPod, SeenSpec
-from gpusharectl.doctor.scheduler import plain
-from gpusharectl.samples import Samples
+from gpusharectl.doctor.checks.access import POLICIES, needed
+from gpusharectl.doctor.checks.facts import Election, Facts, Program, Scheduler, SeenPod, SeenSpec
+from gpusharectl.doctor.checks.scheduler import plain
+from gpusharectl.reach.samples import Samples
 from tests.builders import node as bare_node
 
 ROOT = Path(__file__).parents[4]

@@ -2,8 +2,8 @@
 
 import re
 
+from gpusharectl.doctor.checks.findings import KINDS
 from gpusharectl.doctor.command import CHECKS
-from gpusharectl.doctor.findings import KINDS
 from tests.unit.gpusharectl.doctor.clusters import ROOT
 
 TEXT = (ROOT / "docs" / "doctor.md").read_text()

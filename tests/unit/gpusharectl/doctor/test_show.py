@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from gpusharectl.doctor import show
+from gpusharectl.doctor.checks.facts import Facts, Quota, Unknown
+from gpusharectl.doctor.checks.findings import Result, examine
 from gpusharectl.doctor.command import CHECKS
-from gpusharectl.doctor.facts import Facts, Quota, Unknown
-from gpusharectl.doctor.findings import Result, examine
 from tests.unit.gpusharectl.doctor.clusters import node, well, with_node
 
 BROKEN = with_node(node("n1", 16, 16, unit_mib=1024))

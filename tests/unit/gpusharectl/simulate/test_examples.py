@@ -4,8 +4,8 @@ import pytest
 
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import NO_ROOM, NO_ROOM_ON_ENOUGH, WRONG_MODEL
+from gpusharectl.manifests.yaml_lines import read
 from gpusharectl.simulate import examples
-from gpusharectl.simulate.documents import read
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 from tests.unit.gpusharectl.simulate.test_run import waiting, where

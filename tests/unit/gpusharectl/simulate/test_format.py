@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpushare.errors import SettingsError
 from gpushare.placement.rank import Policies
-from gpusharectl.simulate.documents import read
+from gpusharectl.manifests.yaml_lines import read
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster import Cluster as Extender
-from extender.configuration import Policy
+from extender.settings.configuration import Policy
+from extender.watch.cluster import Cluster as Extender
+from gpushare.cards.wishes import CardPolicy, NodePolicy
 from gpushare.placement.rank import Policies
-from gpushare.wishes import CardPolicy, NodePolicy
+from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.simulate import view
 from gpusharectl.simulate.cluster import Cluster
-from gpusharectl.simulate.documents import Document, read
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 from tests.builders import node, pod

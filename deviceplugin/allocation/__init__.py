@@ -1,0 +1,1 @@
+"""GetPreferredAllocation, Allocate and PreStartContainer: which container gets which card."""

@@ -1,0 +1,1 @@
+"""This node's cards: survey, health, device list and state file."""

@@ -1,0 +1,170 @@
+"""The health of each card of this node, as what is found out about it goes in and comes out."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from deviceplugin import metrics
+from deviceplugin.cards.rules import (
+    FELL_OFF_THE_BUS,
+    WELL,
+    CardHealth,
+    Finding,
+    HealthReason,
+    State,
+    after,
+    finding_of_xid,
+    wait_seconds,
+)
+from deviceplugin.cards.state_file import Kept
+from deviceplugin.cards.survey import MIG, Survey
+from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen
+from deviceplugin.errors import Reason
+from gpushare.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class CardStates:
+    """By UUID. ``confirmed`` are the cards that the driver has shown, and well, at the last look.
+
+    A card that is not known here is well: it was, when it was last heard of.
+    """
+
+    def __init__(self, clock: Clock, recover_seconds: float) -> None:
+        self._clock = clock
+        self._recover_seconds = recover_seconds
+        self._healths: dict[str, CardHealth] = {}
+        self._mig: frozenset[str] = frozenset()
+        self.confirmed: frozenset[str] = frozenset()
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether a card should be looked at again quickly."""
+        return any(health.state is State.SUSPECT for health in self._healths.values())
+
+    @property
+    def ill(self) -> dict[str, str]:
+        """Why, of each card that is ill or not over it yet."""
+        return {u: h.why for u, h in self._healths.items() if not h.is_offered}
+
+    def is_offered(self, uuid: str) -> bool:
+        return uuid not in self._mig and self._of(uuid).is_offered
+
+    def is_gone(self, uuid: str) -> bool:
+        return self._of(uuid).is_gone
+
+    def shown(self, uuid: str) -> str:
+        """The word for its state, as metrics have it."""
+        if uuid in self._mig:
+            return "mig"
+        health = self._of(uuid)
+        return "gone" if health.is_gone else health.state.value
+
+    def reason(self, uuid: str) -> str:
+        """The word for why it is not well, as metrics have it; empty if it is, or in MIG mode."""
+        return "" if uuid in self._mig else self._of(uuid).reason.value
+
+    def trouble(self, uuid: str, *, at_start: bool) -> tuple[Reason, str] | None:
+        """Why the card must not be given away now; ``at_start``: not even be started on."""
+        health = self._of(uuid)
+        if uuid in self._mig:
+            return Reason.CARD_UNHEALTHY, f"it {MIG}"
+        if health.is_gone:
+            return Reason.CARD_GONE, health.why
+        if health.state is State.RECOVERING:
+            wait = wait_seconds(health.illnesses, self._recover_seconds)
+            return Reason.CARD_UNHEALTHY, (
+                f"it answers again, and is offered once it has been well for {wait:g} s; before "
+                f"that: {health.why}"
+            )
+        if health.state is State.UNHEALTHY or (at_start and health.state is State.SUSPECT):
+            return Reason.CARD_UNHEALTHY, health.why
+        if at_start and uuid not in self.confirmed:
+            why = "the driver has not confirmed it since the plugin started, or last fell silent"
+            return Reason.CARD_UNHEALTHY, why
+        return None
+
+    def noticeable(self) -> object:
+        """Differs from before if anything has changed that someone could notice."""
+        states = {u: (h.state, h.is_gone, h.why, h.illnesses) for u, h in self._healths.items()}
+        return states, self._mig, self.confirmed
+
+    def look(self, found: Survey, seen: Iterable[Seen], events: Iterable[CardEvent]) -> None:
+        """Judge what the driver has shown after ``events`` had come."""
+        advice = {c.uuid: c.recovery_action for c in seen if isinstance(c, PhysicalCard)}
+        mig = found.mig | {u for u in self._mig if _may_pass(found.findings.get(u, WELL))}
+        for uuid in sorted(mig - self._mig):
+            _log_change(uuid, self.shown(uuid), "mig", f"it {MIG}")
+        for uuid in sorted(self._mig - mig):
+            _log_change(uuid, "mig", State.HEALTHY, "it has left MIG mode")
+        self._mig = mig
+        for uuid in mig:
+            self._healths[uuid] = CardHealth(since=self._clock.monotonic())
+        for event in events:
+            if event.xid and event.uuid in found.findings.keys() - mig:
+                looked = found.findings[event.uuid]
+                told = finding_of_xid(event.xid, advice.get(event.uuid))
+                if told.why and looked.reason is HealthReason.SILENT:
+                    told = replace(told, why=f"XID {event.xid}, and {looked.why}")
+                self._judge(event.uuid, told)
+        for uuid, finding in found.findings.items():
+            if uuid not in mig:
+                self._judge(uuid, finding)
+        self.confirmed = frozenset(u for u, finding in found.findings.items() if finding == WELL)
+
+    def take(self, event: CardEvent, *, alone: bool) -> bool:
+        """Judge an event of a known card by itself if no look can make it better: if it was.
+
+        ``alone``: a look was tried, and says nothing of it.
+        """
+        is_enough = alone or event.xid == FELL_OFF_THE_BUS
+        if is_enough and event.xid and event.uuid not in self._mig:
+            self._judge(event.uuid, finding_of_xid(event.xid, None))
+        return is_enough
+
+    def kept(self, *, exactly: bool) -> dict[str, Kept]:
+        """What a later program should know of cards that are not simply well."""
+        now = self._clock.monotonic()
+        return {
+            uuid: Kept.of(
+                health, health.owes(now) if exactly else health.owed, is_mig=uuid in self._mig
+            )
+            for uuid, health in sorted(self._healths.items())
+            if health.illnesses or not self.is_offered(uuid)
+        }
+
+    def revive(self, kept: Mapping[str, Kept]) -> None:
+        """Go on where an earlier program stopped; what was seen since says more."""
+        now = self._clock.monotonic()
+        self._mig |= {u for u, each in kept.items() if each.is_mig and u not in self._healths}
+        revived = {uuid: each.revived(now) for uuid, each in kept.items()}
+        self._healths = revived | self._healths
+
+    def _of(self, uuid: str) -> CardHealth:
+        return self._healths.get(uuid) or CardHealth(since=self._clock.monotonic())
+
+    def _judge(self, uuid: str, finding: Finding) -> None:
+        now = self._clock.monotonic()
+        self._become(uuid, after(self._of(uuid), finding, now, self._recover_seconds))
+
+    def _become(self, uuid: str, health: CardHealth) -> None:
+        before = self._of(uuid)
+        self._healths[uuid] = health
+        xid = HealthReason.XID
+        is_cause_new = health.reason is xid and before.reason is not xid
+        if (before.state, before.is_gone) == (health.state, health.is_gone) and not is_cause_new:
+            return
+        _log_change(uuid, before.state, health.state, health.why or before.why)
+        if before.state is State.RECOVERING and health.state is State.HEALTHY:
+            metrics.RECOVERIES.labels(uuid).inc()
+
+
+def _may_pass(finding: Finding) -> bool:
+    """Whether it leaves open what the card is: it may be in MIG mode still."""
+    return bool(finding.why) and not finding.is_definite
+
+
+def _log_change(uuid: str, was: str, now: str, why: str) -> None:
+    level = logging.INFO if now == State.HEALTHY else logging.WARNING
+    log.log(level, "card changed", extra={"card": uuid, "was": was, "now": now, "why": why})

@@ -1,0 +1,207 @@
+"""What outlives the program, in one file: the node's cards, and which of them have been ill.
+
+Registration cannot wait for the API server, where the same inventory stands as the node's
+annotation. The file is replaced in one step, and a checksum tells whether it is whole. Without it,
+or where it cannot be written, the plugin goes on: the annotation is the second source.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from deviceplugin import metrics
+from deviceplugin.cards.rules import MAX_WAIT_SECONDS, CardHealth, HealthReason, State
+from deviceplugin.errors import StateError
+from deviceplugin.foreign_files import read_bytes
+from gpushare.annotations import inventory
+from gpushare.cards.model import Inventory
+from gpushare.errors import RecordError
+from gpushare.objects.quantity import MAX_UNITS
+from gpushare.process import daemon_thread
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = 1
+FILE: Final = "state.json"
+MAX_BYTES: Final = 16 << 20  # far more than the cards of any node make of it
+WRITE_SECONDS: Final = 1.0  # a disk that takes longer is not waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a card that was ill. ``owed`` are seconds, for a clock is another each boot.
+
+    By itself: a card of which nothing is known but that it was not healthy.
+    """
+
+    state: State = State.UNHEALTHY
+    why: str = "was unhealthy before the plugin started"
+    is_gone: bool = False
+    illnesses: int = 0
+    owed: float = 0.0
+    is_mig: bool = False
+    reason: HealthReason = HealthReason.EARLIER
+
+    @classmethod
+    def of(cls, health: CardHealth, owed: float, *, is_mig: bool = False) -> Self:
+        return cls(
+            health.state,
+            health.why,
+            health.is_gone,
+            health.illnesses,
+            owed,
+            is_mig,
+            health.reason,
+        )
+
+    def revived(self, now: float) -> CardHealth:
+        """The card's health at the start of another program, before the first probe."""
+        if self.state in {State.HEALTHY, State.SUSPECT}:
+            return CardHealth(illnesses=self.illnesses, since=now)
+        return CardHealth(
+            state=State.UNHEALTHY,
+            why=self.why,
+            is_gone=self.is_gone,
+            is_definite=bool(self.illnesses),  # else nothing was ever found out about it
+            reason=self.reason,
+            illnesses=self.illnesses,
+            since=now,
+            owed=self.owed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    inventory: Inventory
+    healths: Mapping[str, Kept] = field(default_factory=dict)
+
+
+class _Envelope(msgspec.Struct):
+    version: int
+    checksum: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Data(msgspec.Struct):
+    inventory: msgspec.Raw
+    healths: dict[str, Kept]
+
+
+def encode(saved: Saved) -> bytes:
+    cards = msgspec.Raw(inventory.encode(saved.inventory).encode())
+    data = msgspec.json.encode(_Data(cards, dict(saved.healths)))
+    return msgspec.json.encode(_Envelope(VERSION, _checksum(data), msgspec.Raw(data)))
+
+
+def decode(content: bytes) -> Saved:
+    """What ``encode`` wrote; StateError for anything else."""
+    try:
+        envelope = msgspec.json.decode(content, type=_Envelope)
+        if envelope.version != VERSION:
+            writer = "a newer plugin" if envelope.version > VERSION else "another plugin"
+            raise StateError(
+                f"it has version {envelope.version}, of {writer}: this one reads {VERSION}"
+            )
+        if envelope.checksum != _checksum(bytes(envelope.data)):
+            raise StateError("its checksum does not fit: it was damaged, or changed by hand")
+        data = msgspec.json.decode(envelope.data, type=_Data)
+        cards = inventory.decode(bytes(data.inventory).decode())
+    except (msgspec.DecodeError, RecordError, RecursionError, UnicodeDecodeError) as err:
+        raise StateError(f"it is not whole: {err}") from err
+    if any(
+        not 0 <= kept.owed <= MAX_WAIT_SECONDS or not 0 <= kept.illnesses < MAX_UNITS
+        for kept in data.healths.values()
+    ):
+        raise StateError("it has numbers that no card can have")
+    return Saved(cards, data.healths)
+
+
+class StateFile:
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._kept: Saved | None = None
+        self._complaint = ""
+        self._one_writer = asyncio.Lock()
+        self._writing: tuple[Saved, asyncio.Future[None]] | None = None
+
+    def read(self) -> Saved | None:
+        """What was written last; None, with a log line, where nothing usable is there."""
+        try:
+            self._kept = decode(read_bytes(self._path, MAX_BYTES))
+        except FileNotFoundError:
+            log.info("nothing kept from before", extra={"file": str(self._path)})
+        except (OSError, StateError) as err:
+            metrics.STATE_ERRORS.labels("read").inc()
+            log.warning(
+                "what was kept cannot be used, the node's annotation will do",
+                extra={"file": str(self._path), "why": str(err)},
+            )
+        return self._kept
+
+    async def keep(self, saved: Saved | None) -> None:
+        """Have ``saved`` on disk, unless it is there already; a failure is told and no more."""
+        if saved is None:
+            return
+        async with self._one_writer:
+            try:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    with contextlib.suppress(OSError):  # told when it took too long
+                        await self._written()
+                    if saved == self._kept:
+                        return
+                    self._writing = (
+                        saved,
+                        daemon_thread.call(partial(self._write, encode(saved)), "state"),
+                    )
+                    await self._written()
+            except OSError as err:  # TimeoutError is one, and has no text
+                self._failed(str(err) or f"not written within {WRITE_SECONDS:g} s")
+            else:
+                self._complaint = ""
+
+    async def _written(self) -> None:
+        """Wait for the write that is out, if there is one. Raises OSError if it has failed."""
+        if self._writing is None:
+            return
+        saved, writing = self._writing
+        await asyncio.wait({writing})
+        self._writing = None
+        writing.result()
+        self._kept = saved
+
+    def _failed(self, why: str) -> None:
+        metrics.STATE_ERRORS.labels("write").inc()
+        if self._complaint != why:
+            log.warning("state not kept on disk", extra={"why": why})
+        self._complaint = why
+
+    def _write(self, content: bytes) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._path.with_name(self._path.name + ".new")
+        try:
+            with fresh.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+        except OSError:
+            fresh.unlink(missing_ok=True)  # the disk may be full because of less
+            raise
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _checksum(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()

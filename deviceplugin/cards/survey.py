@@ -1,0 +1,218 @@
+"""From what the driver shows to the node's inventory (pure).
+
+Index and tag belong to a UUID for ever: a card that was seen once keeps its place when it is gone,
+and its index is never given to another. What a look found is judged in ``health``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from deviceplugin.cards.device_list import is_tag, tag_of
+from deviceplugin.cards.rules import Finding, HealthReason, finding_of
+from deviceplugin.driver.interface import PhysicalCard, Seen, UnreadableCard
+from gpushare.cards.model import Card, Health, Inventory
+
+MIG: Final = "is in MIG mode, and such cards are not shared"
+BY_DRIVER: Final = -1  # of ``reserved_mib``: what the driver says it keeps for itself
+FLUTTER_MIB: Final = 16  # a driver's other version or setting changes what it keeps by far more
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the operator set: MiB of a unit, MiB kept back on each card, and who publishes."""
+
+    unit_mib: int
+    reserved_mib: int = BY_DRIVER
+    binding: str = ""
+    plugin: str = ""
+    injection: str = ""
+    runtime_classes: frozenset[str] = frozenset()
+
+    def usable_mib(self, card: PhysicalCard) -> int:
+        """What there is to share; a driver that does not tell what it keeps is taken to keep 0."""
+        reserved = card.reserved_mib or 0 if self.reserved_mib == BY_DRIVER else self.reserved_mib
+        return max(0, card.memory_mib - reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The node's cards, in index order, and what a look at them found.
+
+    ``inventory`` says nothing of health; ``findings`` are about its cards, those in MIG mode left
+    aside. ``usable_mib`` is what each has to share. ``unlisted`` are cards that have no place in it
+    because they have never answered. ``remarks`` are for an operator to know.
+    """
+
+    inventory: Inventory
+    usable_mib: tuple[int, ...] = ()
+    findings: Mapping[str, Finding] = field(default_factory=dict)
+    mig: frozenset[str] = frozenset()
+    unlisted: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+def restored(before: Inventory, terms: Terms) -> Survey:
+    """The inventory as last known, in the unit that holds now."""
+    usable = tuple(card.units * before.unit_mib for card in before.cards)
+    cards = tuple(
+        replace(card, units=mib // terms.unit_mib, health=Health.HEALTHY)
+        for card, mib in zip(_tagged(before.cards), usable, strict=True)
+    )
+    return Survey(_inventory(cards, terms), usable)
+
+
+def _tagged(before: Sequence[Card]) -> tuple[Card, ...]:
+    """The cards with tags that tell them apart in device IDs: anybody may edit an annotation."""
+    cards: list[Card] = []
+    for card in before:
+        taken = {other.tag for other in cards}
+        if is_tag(card.tag) and card.tag not in taken:
+            cards.append(card)
+        else:
+            taken |= {other.tag for other in before}
+            cards.append(replace(card, tag=tag_of(card.uuid, taken)))
+    return tuple(cards)
+
+
+def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Survey:
+    """The inventory after the driver has shown ``seen``.
+
+    Known cards keep index and tag. New cards get the next free indexes in the driver's order; one
+    that is in MIG mode from the start has no units.
+    """
+    known = restored(before, terms) if before is not None else Survey(_inventory((), terms))
+    seen = _without_duplicates(seen)
+    shown = {card.uuid: card for card in seen if isinstance(card, PhysicalCard)}
+    broken = {card.uuid: card for card in seen if isinstance(card, UnreadableCard) and card.uuid}
+    nameless = [card for card in seen if isinstance(card, UnreadableCard) and not card.uuid]
+    cards: list[Card] = []
+    usable: list[int] = []
+    findings: dict[str, Finding] = {}
+    for card, mib in zip(known.inventory.cards, known.usable_mib, strict=True):
+        found = shown.get(card.uuid)
+        if found is None:
+            findings[card.uuid] = _absent(broken.get(card.uuid), nameless)
+        elif not found.is_mig:
+            findings[card.uuid] = finding_of(found)
+        if found is None or found.is_mig:
+            cards.append(card)
+            usable.append(mib)
+        else:
+            cards.append(_card(found, card.index, card.tag, terms))
+            usable.append(terms.usable_mib(found))
+    for new in shown.values():
+        if known.inventory.by_uuid(new.uuid) is None:
+            index = max((card.index for card in cards), default=-1) + 1
+            made = _card(new, index, tag_of(new.uuid, {c.tag for c in cards}), terms)
+            cards.append(replace(made, units=0) if new.is_mig else made)
+            usable.append(0 if new.is_mig else terms.usable_mib(new))
+            if not new.is_mig:
+                findings[new.uuid] = finding_of(new)
+    inventory = _inventory(tuple(cards), terms)
+    is_one_missing = any(uuid not in shown and uuid not in broken for uuid in findings)
+    strangers = () if is_one_missing else nameless
+    return Survey(
+        inventory,
+        tuple(usable),
+        findings,
+        frozenset(card.uuid for card in shown.values() if card.is_mig),
+        {uuid: card.why for uuid, card in broken.items() if inventory.by_uuid(uuid) is None}
+        | {f"the driver's number {card.position}": card.why for card in strangers},
+        _remarks(shown.values(), terms),
+    )
+
+
+def steadied(before: Mapping[str, int], seen: Sequence[Seen]) -> tuple[Seen, ...]:
+    """The cards, where the driver keeps up to FLUTTER_MIB less than ``before`` as if it had not.
+
+    ``before`` is MiB by UUID. What the driver keeps goes up and down by a MiB on some cards, and
+    each change would be another inventory and another device list. More is taken at once, because
+    that memory is not there to share.
+    """
+    return tuple(_steady(before.get(card.uuid), card) for card in seen)
+
+
+def _steady(before: int | None, card: Seen) -> Seen:
+    if isinstance(card, UnreadableCard) or card.reserved_mib is None or before is None:
+        return card
+    is_flutter = 0 < before - card.reserved_mib < FLUTTER_MIB
+    return replace(card, reserved_mib=before) if is_flutter else card
+
+
+def _without_duplicates(seen: Sequence[Seen]) -> tuple[Seen, ...]:
+    """What the driver has shown, with one unreadable card where several have the same UUID.
+
+    A container asks for its card by UUID, so none of them can be given to one.
+    """
+    by_uuid: dict[str, list[PhysicalCard]] = {}
+    for card in seen:
+        if isinstance(card, PhysicalCard):
+            by_uuid.setdefault(card.uuid, []).append(card)
+    duplicates = {uuid: cards for uuid, cards in by_uuid.items() if len(cards) > 1}
+    kept = tuple(card for card in seen if card.uuid not in duplicates)
+    return kept + tuple(
+        UnreadableCard(-1, uuid, _same_uuid(cards), is_definite=True, is_duplicate=True)
+        for uuid, cards in duplicates.items()
+    )
+
+
+def _same_uuid(cards: Sequence[PhysicalCard]) -> str:
+    minors = ", ".join(str(card.minor) for card in cards)
+    return (
+        f"the driver shows {len(cards)} cards with this UUID (minor numbers {minors}), and a "
+        f"container that asks for it could get any of them: see nvidia-smi -L, and take all but "
+        f"one out of the machine"
+    )
+
+
+def _absent(broken: UnreadableCard | None, nameless: Sequence[UnreadableCard]) -> Finding:
+    """Why a known card is not shown; one that cannot tell its UUID may be any of those."""
+    if broken is not None:
+        return finding_of(broken)
+    if not nameless:
+        return Finding(
+            "the driver no longer shows it",
+            is_definite=True,
+            is_gone=True,
+            reason=HealthReason.GONE,
+        )
+    found = [finding_of(card) for card in nameless]
+    first = next((each for each in found if each.is_definite), found[0])
+    return replace(first, why="; ".join(dict.fromkeys(card.why for card in nameless)))
+
+
+def _remarks(shown: Iterable[PhysicalCard], terms: Terms) -> tuple[str, ...]:
+    remarks = []
+    for card in shown:
+        if card.is_mig:
+            remarks.append(f"card {card.uuid} {MIG}")
+        elif card.reserved_mib is None and terms.reserved_mib == BY_DRIVER:
+            remarks.append(
+                f"the driver does not tell what it keeps of card {card.uuid} for itself, which "
+                f"counts as nothing: set --reserved to a number of MiB"
+            )
+    return tuple(remarks)
+
+
+def _card(found: PhysicalCard, index: int, tag: str, terms: Terms) -> Card:
+    return Card(
+        index=index,
+        uuid=found.uuid,
+        units=terms.usable_mib(found) // terms.unit_mib,
+        tag=tag,
+        minor=found.minor,
+        model=found.model,
+        memory_mib=found.memory_mib,
+    )
+
+
+def _inventory(cards: tuple[Card, ...], terms: Terms) -> Inventory:
+    return Inventory(
+        terms.unit_mib,
+        cards,
+        plugin=terms.plugin,
+        binding=terms.binding,
+        injection=terms.injection,
+        runtime_classes=terms.runtime_classes,
+    )

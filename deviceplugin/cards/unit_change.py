@@ -1,0 +1,70 @@
+"""Keeps the old memory unit while pods of this node still count in it.
+
+A pod's amount is a number of units. Under another unit the same number is another amount of
+memory, so the two must not meet on one node: nothing new comes until the last such pod is gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.errors import CheckpointError
+from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.watched_pods import NodePods
+from gpushare.annotations.pod_annotations import asks_for_share
+
+log = logging.getLogger(__name__)
+
+API_SECONDS: Final = 5.0  # for the API server to show the pods, before the checkpoint decides
+ROUND_SECONDS: Final = 0.5
+_NAMED: Final = 5
+
+
+class UnitHold:
+    def __init__(self, cards: NodeCards, pods: NodePods, checkpoint: CheckpointFile) -> None:
+        self._cards = cards
+        self._pods = pods
+        self._checkpoint = checkpoint
+        self._why_unread = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        clock = asyncio.get_running_loop()
+        version = -1
+        while True:
+            version = await self._cards.changed(version)
+            api_until = clock.time() + API_SECONDS
+            while (units := self._cards.unit_waiting) is not None:
+                holders = self._holders(is_api_late=clock.time() >= api_until)
+                if holders is not None and not holders:
+                    self._cards.take_new_unit()
+                elif holders:
+                    self._cards.hold_unit(_text(units, holders))
+                await asyncio.sleep(ROUND_SECONDS)
+
+    def _holders(self, *, is_api_late: bool) -> Sequence[str] | None:
+        """The pods that hold units of this node; None while that cannot be told."""
+        if self._pods.is_listed:
+            return sorted(p.key for p in self._pods if asks_for_share(p) and not p.is_terminal)
+        if not is_api_late:
+            return None
+        try:
+            # Those of deleted pods stay in it for a while, and hold the unit as long.
+            return sorted({f"with uid {entry.pod_uid}" for entry in self._checkpoint.read()})
+        except CheckpointError as err:
+            if self._why_unread != str(err):
+                log.warning("the old memory unit stays", extra={"why": str(err)})
+            self._why_unread = str(err)
+            return None
+
+
+def _text(units: tuple[int, int], holders: Sequence[str]) -> str:
+    old, new = units
+    more = f" and {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
+    return (
+        f"the memory unit was changed from {old} to {new} MiB, and pods of this node still count "
+        f"in the old one ({len(holders)}: {', '.join(holders[:_NAMED])}{more}): nothing new is "
+        f"taken until they are gone, so delete them, or set --memory-unit={old}MiB again"
+    )

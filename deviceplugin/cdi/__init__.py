@@ -1,0 +1,1 @@
+"""CDI files, and whether this node uses them."""

@@ -1,0 +1,115 @@
+"""The binding in force, chosen again when the Node's runtime changes or CDI files begin to be read.
+
+Choosing changes only what is answered from then on. A container that was answered before is served
+by that answer for as long as its pod lives.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from deviceplugin import metrics
+from deviceplugin.cdi.rules import BINDINGS, BindingName, Choice, Probe, choose, late_needs_edits
+from gpushare.objects.model import Node, NodeSystemInfo
+from gpushare.process import daemon_thread
+
+log = logging.getLogger(__name__)
+
+PROBE_SECONDS: Final = 60.0
+
+
+class Binding:
+    """``probe`` blocks and is called in a thread; ``has_edits`` says whether NVIDIA's CDI files
+    name the node's cards.
+
+    ``last`` is what the node had before this program started; until the Node is read and the probe
+    has answered, it stays so. ``last_needed_edits``: cards came by NVIDIA's CDI edits then, which
+    on CRI-O is the one way with late binding; until the Node is read it may be CRI-O.
+    """
+
+    def __init__(
+        self,
+        *,
+        forced: BindingName | None,
+        needs_cdi: bool,
+        last: BindingName | None,
+        last_needed_edits: bool = False,
+        probe: Callable[[], Probe],
+        has_edits: Callable[[], bool] = lambda: False,
+        probe_seconds: float = PROBE_SECONDS,
+    ) -> None:
+        self._forced = forced
+        self._has_edits = has_edits
+        self._needs_cdi = needs_cdi
+        self._last = last
+        self._last_needed_edits = last_needed_edits
+        self._probe = probe
+        self._probe_seconds = probe_seconds
+        self._node: NodeSystemInfo | None = None
+        self._stirred = asyncio.Event()
+        self._tell: Callable[[BindingName], None] = lambda _: None
+        self.now = self._chosen(None, Probe.UNKNOWN)
+        self._show()
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing can be given to containers at all; empty where it can."""
+        if not self._needs_cdi or self.now.binding == "late":
+            return ""
+        return (
+            f"--inject=cdi needs a runtime that resolves CDI names, and early binding is in force: "
+            f"{self.now.why}; set --inject=runtime on this node"
+        )
+
+    @property
+    def needs_edits(self) -> bool:
+        """Whether late binding gives a container its card only by NVIDIA's own CDI edits."""
+        return self._last_needed_edits if self._node is None else late_needs_edits(self._node)
+
+    def on_change(self, tell: Callable[[BindingName], None]) -> None:
+        """Call ``tell`` at each change from now on."""
+        self._tell = tell
+
+    def node_seen(self, node: Node) -> None:
+        info = node.status.node_info
+        if info is not None and info != self._node:
+            self._node = info
+            self._stirred.set()
+
+    async def run(self) -> None:
+        """Choose anew at each change of the Node's runtime; while in doubt, every minute."""
+        while self._forced is None:
+            self._stirred.clear()
+            probe = await daemon_thread.call(self._probe, "probe")
+            self._take(self._chosen(self._node, probe))
+            seconds = self._probe_seconds if self.now.may_change or self.needs_edits else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._stirred.wait()
+
+    def _chosen(self, node: NodeSystemInfo | None, probe: Probe) -> Choice:
+        return choose(
+            node,
+            probe,
+            forced=self._forced,
+            needs_cdi=self._needs_cdi,
+            has_edits=node is not None and self._has_edits(),
+            last=self._last,
+        )
+
+    def _take(self, choice: Choice) -> None:
+        if choice == self.now:
+            return
+        is_new = choice.binding != self.now.binding
+        self.now = choice
+        self._last = choice.binding
+        self._show()
+        if is_new:
+            self._tell(choice.binding)
+
+    def _show(self) -> None:
+        log.info("binding", extra={"binding": self.now.binding, "why": self.now.why})
+        for name in BINDINGS:
+            metrics.BINDING.labels(name).set(name == self.now.binding)

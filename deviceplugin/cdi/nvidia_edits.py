@@ -1,0 +1,243 @@
+"""The container edits of a card from NVIDIA's own CDI files on this node.
+
+``nvidia-ctk cdi generate`` writes them: device nodes, libraries and hooks of this driver. What a
+container of ours needs of them is copied into the file of its share, so that no second CDI name
+has to be known when Allocate answers.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from deviceplugin.cdi.spec_files import FILE_PREFIX, Edits, parse_version
+from deviceplugin.errors import Refused
+from deviceplugin.foreign_files import read_bytes, shown
+from gpushare.cards.model import Card
+from gpushare.text.yaml_events import MAX_DEPTH, with_depth
+
+log = logging.getLogger(__name__)
+
+KIND: Final = "nvidia.com/gpu"
+COMMAND: Final = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
+_MOST_BYTES: Final = 2**19  # a second of parsing, in which nothing is answered; NVIDIA writes 50 KB
+_MOST_CHARACTERS: Final = 2**14  # of one value: PyYAML takes 1:59:59:... for a number, ever slower
+_SHOWN_PROBLEMS: Final = 3
+_CARD_NODE: Final = re.compile(r"/dev/nvidia([0-9]{1,6})$")
+# The library that belongs to one version of the kernel module, and what that says of itself.
+_LIBRARY: Final = re.compile(r"/libcuda\.so\.([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})$")
+_MODULE: Final = re.compile(rb"Kernel Module(?: for \S+)?\s+([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})\s")
+MODULE_FILE: Final = Path("/proc/driver/nvidia/version")
+_MODULE_BYTES: Final = 4096
+
+
+class _Device(msgspec.Struct, rename="camel"):
+    name: str
+    container_edits: dict[str, Any] = {}
+
+
+class _Checked(msgspec.Struct, rename="camel"):
+    """The edits that are looked into; of the others only the runtime knows the shape."""
+
+    env: list[str] | None = None
+    device_nodes: list[dict[str, Any]] | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    kind: str
+    cdi_version: str = ""
+    container_edits: dict[str, Any] | None = None
+    devices: list[_Device] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it was read: its edits by device name, or what is wrong with it."""
+
+    version: tuple[int, ...] = ()
+    common: Mapping[str, Any] | None = None
+    devices: Mapping[str, Mapping[str, Any]] | None = None
+    problem: str = ""
+
+
+class NvidiaSpecs:
+    """Files are read again as they change. A later folder wins over an earlier, as CDI has it.
+
+    ``module`` is where the loaded driver says its version.
+    """
+
+    def __init__(self, folders: Sequence[Path], module: Path = MODULE_FILE) -> None:
+        self._folders = folders
+        self._module = module
+        self._files: dict[Path, tuple[tuple[int, int, int], _File]] = {}
+
+    def edits(self, cards: Sequence[Card]) -> Edits:
+        """What a container needs to use these cards: what all cards share once, then each card's.
+
+        Raises Refused, naming what was found and the command that makes such a file. That is also
+        the answer where a file gives a card another number than the driver does now: it was made
+        before cards were added, taken out or numbered anew, and would open another card. Or it has
+        libraries of another driver than the one that is loaded, which are no longer there.
+        """
+        files = list(self._read())
+        merged: dict[str, Any] = {}
+        version: tuple[int, ...] = ()
+        begun: list[_File] = []
+        for card in cards:
+            uuid = card.uuid
+            file = next((each for each in files if uuid in (each.devices or {})), None)
+            if file is None:
+                raise Refused(self._missing(uuid, files))
+            _check_number(card, (file.devices or {})[uuid])
+            if file not in begun:
+                self._check_driver(uuid, file.common or {})
+                begun.append(file)
+                _merge(merged, file.common or {})
+            _merge(merged, (file.devices or {})[uuid])
+            version = max(version, file.version)
+        return Edits(version, merged)
+
+    def _read(self) -> Iterator[_File]:
+        """Return NVIDIA's files, those that win first; what cannot be read says so."""
+        seen: dict[Path, tuple[tuple[int, int, int], _File]] = {}
+        for path in self._paths():
+            known = self._files.get(path)
+            try:
+                status = path.stat()
+                stamp = status.st_ino, status.st_size, status.st_mtime_ns
+                if known is not None and known[0] == stamp:
+                    seen[path] = known
+                else:
+                    seen[path] = stamp, _parse(shown(path), read_bytes(path, _MOST_BYTES))
+            except OSError as err:
+                seen[path] = (0, 0, 0), _File(problem=str(err))
+            problem = seen[path][1].problem
+            if problem and (known is None or known[1].problem != problem):
+                log.warning("a CDI file is passed over", extra={"why": problem})
+        self._files = seen
+        return (file for _, file in seen.values())
+
+    def _paths(self) -> Iterator[Path]:
+        for folder in reversed(self._folders):
+            try:
+                names = sorted(folder.iterdir())
+            except FileNotFoundError:
+                continue
+            except OSError:
+                names = []
+            for path in names:
+                if path.suffix in {".yaml", ".json"} and not path.name.startswith(FILE_PREFIX):
+                    yield path
+
+    def _check_driver(self, uuid: str, common: Mapping[str, Any]) -> None:
+        mounts = [each for each in common.get("mounts") or () if isinstance(each, dict)]
+        paths = (str(each.get("hostPath")) for each in mounts)
+        made_for = {found[1] for path in paths if (found := _LIBRARY.search(path))}
+        loaded = self._loaded()
+        if loaded and made_for and loaded not in made_for:
+            raise Refused(
+                f"--inject=cdi: the CDI file with {KIND}={uuid} was made for driver "
+                f"{', '.join(sorted(made_for))}, and {loaded} is loaded: make the file anew on the "
+                f"node with `{COMMAND}`"
+            )
+
+    def _loaded(self) -> str:
+        """The version of the loaded kernel module; empty where it cannot be told."""
+        try:
+            found = _MODULE.search(read_bytes(self._module, _MODULE_BYTES))
+        except OSError:
+            return ""
+        return found[1].decode() if found is not None else ""
+
+    def _missing(self, uuid: str, files: Iterable[_File]) -> str:
+        names = [name for file in files for name in file.devices or ()]
+        problems = [file.problem for file in files if file.problem]
+        few = ", ".join(name[:80] for name in names[:4])
+        found = f"{len(names)} others ({few})" if names else "none"
+        return (
+            f"--inject=cdi: no CDI device {KIND}={uuid} in "
+            f"{', '.join(str(folder) for folder in self._folders)}: found {found}"
+            f"{'; ' if problems else ''}{'; '.join(problems[:_SHOWN_PROBLEMS])}; "
+            f"make the file on the node with `{COMMAND}`"
+        )
+
+
+def _parse(path: str, content: bytes) -> _File:
+    """One file; of any other kind than NVIDIA's nothing is said but what keeps it from being read.
+
+    What is found can be compared, merged and written as JSON whatever it is.
+    """
+    try:
+        if path.endswith(".json"):
+            spec = msgspec.json.decode(content, type=_Spec)
+        else:
+            _check_yaml(content)
+            spec = msgspec.yaml.decode(content, type=_Spec)
+        if spec.kind != KIND:
+            return _File()
+        for each in (spec.container_edits or {}, *(d.container_edits for d in spec.devices)):
+            msgspec.convert(each, _Checked)
+            _check_depth(each)
+            msgspec.json.encode(each)
+    except Exception as err:  # noqa: BLE001 - PyYAML lets through whatever its types raise
+        return _File(problem=f"{path} cannot be read: {str(err)[:200]}")
+    version = parse_version(spec.cdi_version)
+    if version is None:
+        return _File(problem=f"{path} has cdiVersion {spec.cdi_version[:63]!r}")
+    devices = {device.name: device.container_edits for device in spec.devices}
+    return _File(version, spec.container_edits or {}, devices)
+
+
+def _check_yaml(content: bytes) -> None:
+    """Refuse what would end the process or take hours where it is made a value of or written.
+
+    A few lines of aliases stand for billions of values, and for one that is a part of itself.
+    NVIDIA's files have none.
+    """
+    for depth, event in with_depth(content):
+        line = event.start_mark.line + 1 if event.start_mark is not None else 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"line {line} is nested too deep")
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"line {line} has an alias, write out what it stands for")  # noqa: TRY004 - no matter of types
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MOST_CHARACTERS:
+            raise ValueError(f"line {line} has a value of {len(event.value)} characters")
+
+
+def _check_depth(value: object, depth: int = 0) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError("it is nested too deep")
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            _check_depth(each, depth + 1)
+
+
+def _check_number(card: Card, edits: Mapping[str, Any]) -> None:
+    nodes = edits.get("deviceNodes") or ()
+    paths = (str(node.get("hostPath") or node.get("path")) for node in nodes)
+    numbers = {int(found[1]) for path in paths if (found := _CARD_NODE.search(path))}
+    if numbers - {card.minor}:
+        raise Refused(
+            f"--inject=cdi: the CDI device {KIND}={card.uuid} opens "
+            f"{', '.join(f'/dev/nvidia{number}' for number in sorted(numbers))}, and the driver "
+            f"says that the card is /dev/nvidia{card.minor}: make the file anew on the node with "
+            f"`{COMMAND}`"
+        )
+
+
+def _merge(merged: dict[str, Any], edits: Mapping[str, Any]) -> None:
+    for key, value in edits.items():
+        if value is None:
+            continue
+        known = merged.setdefault(key, [] if isinstance(value, list) else value)
+        if isinstance(known, list) and isinstance(value, list):
+            known.extend(each for each in value if each not in known)
+        elif known != value:
+            raise Refused(f"--inject=cdi: the cards' CDI edits differ in {key}: they cannot be one")

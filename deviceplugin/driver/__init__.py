@@ -1,0 +1,1 @@
+"""The GPU driver: its interface, and NVML behind it."""

@@ -1,0 +1,1 @@
+"""What the kubelet knows: its pods and its device checkpoint."""

@@ -1,0 +1,1 @@
+"""How one plugin replaces another, leaves and cleans up."""

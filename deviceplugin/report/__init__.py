@@ -1,0 +1,1 @@
+"""What the plugin writes on its Node and its pods."""

@@ -1,0 +1,213 @@
+"""Publishes the node's cards: the inventory annotation and ``aliyun.com/gpu-count``.
+
+Both in one patch of the node's status, so that one right, ``patch nodes/status``, is enough. What
+stands on the Node is watched and put right only where it differs: a kubelet that registers its
+node anew sets resources that are not its own to zero.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.cards.state_file import StateFile
+from gpushare.annotations import inventory
+from gpushare.cards.model import Inventory
+from gpushare.clock import Clock
+from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT
+from gpushare.errors import ApiError, QuantityError, RecordError
+from gpushare.kube import events
+from gpushare.kube.backoff import Backoff
+from gpushare.kube.client import Kube
+from gpushare.objects.model import Node
+from gpushare.objects.quantity import parse_units
+
+log = logging.getLogger(__name__)
+
+COMPONENT: Final = "gpushare-deviceplugin"
+
+
+class NodeReport:
+    """The handler of an informer on this very Node, and the loop that puts it right.
+
+    ``seen`` is called with the Node whenever the informer shows it.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        name: str,
+        cards: NodeCards,
+        state: StateFile,
+        clock: Clock,
+        *,
+        seen: Callable[[Node], None] = lambda _: None,
+    ) -> None:
+        self._kube = kube
+        self._name = name
+        self._cards = cards
+        self._state = state
+        self._clock = clock
+        self._seen = seen
+        self._node: Node | None = None
+        self._stirred = asyncio.Event()
+        self._is_there = asyncio.Event()
+        self._told: set[str] = set()
+        self._is_leaving: bool | None = None  # None: as the node says
+
+    @property
+    def node(self) -> Node | None:
+        """The Node as it was seen last; None before that, and when it is gone."""
+        return self._node
+
+    def replaced(self, items: list[Node]) -> None:
+        if items:
+            self.changed(items[0])
+        else:
+            self._gone()
+
+    def changed(self, item: Node) -> None:
+        self._node = item
+        self._seen(item)
+        self._is_there.set()
+        self._stirred.set()
+
+    def deleted(self, _: Node) -> None:
+        self._gone()
+
+    def serves(self) -> None:
+        """Let the node take pods again after a plugin has left: the kubelet reads our list."""
+        self._is_leaving = False
+        self._stirred.set()
+
+    async def announce_leaving(self) -> bool:
+        """Have the node take no pods until a plugin serves again; whether that could be written.
+
+        ``run`` has ended. Raises ApiError.
+        """
+        self._is_leaving = True
+        return self._node is not None and await self._put_right()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_cards())
+                tasks.create_task(self._follow_node())
+                tasks.create_task(self._follow_notices())
+        finally:
+            await self._state.keep(self._cards.saved(exactly=True))
+
+    async def _follow_cards(self) -> None:
+        version = -1
+        while True:
+            version = await self._cards.changed(version)
+            await self._state.keep(self._cards.saved())
+            self._stirred.set()
+
+    async def _follow_node(self) -> None:
+        backoff = Backoff(0.5, 30.0)
+        while True:
+            await self._stirred.wait()
+            self._stirred.clear()
+            try:
+                is_done = await self._put_right()
+            except ApiError as err:
+                log.warning("node not written yet", extra={"why": str(err)})
+                is_done = False
+            if is_done:
+                backoff.reset()
+            else:
+                await asyncio.sleep(backoff.next())
+                self._stirred.set()
+
+    async def _follow_notices(self) -> None:
+        """Beside the Node's own writes: what the extender reads waits for no Event."""
+        version = -1
+        while True:
+            version = await self._cards.changed(version)
+            await self._is_there.wait()
+            if self._node is not None:
+                await self._tell(self._node)
+
+    def _gone(self) -> None:
+        self._node = None
+        self._is_there.clear()
+        self._stirred.set()
+
+    async def _put_right(self) -> bool:
+        """Whether nothing is left to do. Raises ApiError."""
+        node = self._node
+        if node is None:
+            return True
+        published = _published(node)
+        self._cards.adopt(published)
+        wanted = self._cards.inventory
+        if wanted is None:
+            return True
+        if self._is_leaving is None:
+            is_leaving = published is not None and published.is_leaving
+        else:
+            is_leaving = self._is_leaving
+        wanted = replace(wanted, is_leaving=is_leaving)
+        # Indexes and tags are remembered before anyone is told of them.
+        await self._state.keep(self._cards.saved())
+        patch = difference(node, wanted)
+        if not patch:
+            return True
+        node = await self._kube.patch_node(self._name, patch, status=True)
+        if self._node is None or self._node.metadata.uid == node.metadata.uid:
+            self._node = node
+        log.info("node written", extra={"cards": len(wanted.cards)})
+        return not difference(node, wanted)
+
+    async def _tell(self, node: Node) -> None:
+        """One Event for each notice, as long as it stands."""
+        notices = dict(self._cards.notices)
+        self._told &= notices.keys()
+        for about in notices.keys() - self._told:
+            self._told.add(about)
+            reason, text = notices[about]
+            await events.record(
+                self._kube, node, reason, text, component=COMPONENT, clock=self._clock
+            )
+
+
+def difference(node: Node, wanted: Inventory) -> dict[str, Any]:
+    """The patch that makes the node state ``wanted``; empty if it does."""
+    patch: dict[str, Any] = {}
+    text = inventory.encode(wanted)
+    if node.annotations.get(ANNOTATION_INVENTORY) != text:
+        patch["metadata"] = {"annotations": {ANNOTATION_INVENTORY: text}}
+    count = len(wanted.cards)
+    states = {"capacity": node.capacity, "allocatable": node.allocatable}
+    wrong = {
+        name: {RESOURCE_COUNT: str(count)}
+        for name, state in states.items()
+        if _count(state.get(RESOURCE_COUNT)) != count
+    }
+    if wrong:
+        patch["status"] = wrong
+    return patch
+
+
+def _count(written: str | int | None) -> int | None:
+    if written is None:
+        return None
+    try:
+        return parse_units(written)
+    except QuantityError:
+        return None  # differs from any count, so it is written over
+
+
+def _published(node: Node) -> Inventory | None:
+    text = node.annotations.get(ANNOTATION_INVENTORY)
+    if text is None:
+        return None
+    try:
+        return inventory.decode(text)
+    except RecordError as err:
+        log.warning("the node's inventory is unreadable, written anew", extra={"why": str(err)})
+        return None

@@ -1,0 +1,186 @@
+"""Tells pods why they cannot start: an Event once, and a condition while it lasts.
+
+Off the path of every answer: a refusal is put down here and written later, again until it has
+landed or the pod is gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from deviceplugin import metrics
+from deviceplugin.errors import Reason, Refused
+from deviceplugin.kubelet.watched_pods import NodePods
+from deviceplugin.report.node import COMPONENT
+from deviceplugin.report.rules import Verdict, condition_due, is_told
+from gpushare.clock import Clock
+from gpushare.contract import CONDITION_CARD_USABLE
+from gpushare.errors import ApiError, Conflict, NotFound
+from gpushare.kube import events
+from gpushare.kube.retries import Retries
+from gpushare.objects.model import Pod, PodCondition
+
+log = logging.getLogger(__name__)
+
+EVENT: Final = "GpushareCannotStart"
+_ROUND_SECONDS: Final = 60.0
+_AT_ONCE: Final = 8
+# The watch may show a pod only after it was refused, and a rejected one may be gone soon.
+_REMEMBERED_SECONDS: Final = 60.0
+
+_Key = tuple[str, str]  # pod uid, and the reason of an Event or nothing for the condition
+
+
+class TroubleWriter(Protocol):
+    async def set_pod_condition(
+        self, namespace: str, name: str, uid: str, condition: PodCondition, changed_at: str
+    ) -> None: ...
+
+    async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Landed:
+    """``condition`` was written on the pod when it had ``version``."""
+
+    version: str
+    condition: PodCondition
+
+
+class TroubleReport:
+    def __init__(self, *, kube: TroubleWriter, pods: NodePods, clock: Clock) -> None:
+        self._kube = kube
+        self._pods = pods
+        self._clock = clock
+        self._stirred = pods.subscribe()
+        self._retries: Retries[_Key] = Retries(clock)
+        self._verdicts: dict[str, Verdict] = {}
+        self._refused_at: dict[str, float] = {}
+        self._landed: dict[str, _Landed] = {}
+        self._told: set[_Key] = set()
+        self._events: dict[_Key, dict[str, Any]] = {}
+
+    def refused(self, err: Refused, *, is_tried_again: bool) -> None:
+        """A container of ``err.pod`` was refused.
+
+        ``is_tried_again``: at its start, which the kubelet repeats. A pod that was refused at its
+        admission has failed for good, so it gets the Event alone.
+        """
+        if err.pod is None or err.reason is None:
+            return
+        pod, reason = err.pod, err.reason
+        metrics.REFUSED.labels(reason.value).inc()
+        self._refused_at[pod.uid] = self._clock.monotonic()
+        if is_tried_again:
+            self._verdicts[pod.uid] = Verdict(pod, reason, str(err))
+        self._tell_once(pod, reason, str(err))
+        self._stirred.set()
+
+    def may_start(self, pod_uid: str) -> None:
+        """A container of this pod starts now."""
+        pod = self._pods.by_uid(pod_uid)
+        before = self._verdicts.get(pod_uid)
+        if before is not None:
+            self._verdicts[pod_uid] = Verdict(before.pod)
+        elif pod is not None and pod.condition(CONDITION_CARD_USABLE) is not None:
+            self._verdicts[pod_uid] = Verdict(pod)
+        self._stirred.set()
+
+    async def run(self) -> None:
+        """Until cancelled: write what is due."""
+        while True:
+            self._stirred.clear()
+            self._forget()
+            conditions = self._conditions_due()
+            self._retries.keep_only({*self._events, *((uid, "") for uid in conditions)})
+            due = [
+                *(partial(self._write_event, key) for key in self._events),
+                *(partial(self._write_condition, *each) for each in conditions.values()),
+            ]
+            for place in range(0, len(due), _AT_ONCE):
+                await asyncio.gather(*(write() for write in due[place : place + _AT_ONCE]))
+            await self._wait()
+
+    def _tell_once(self, pod: Pod, reason: Reason, text: str) -> None:
+        key = (pod.uid, reason.value)
+        seen = self._pods.by_uid(pod.uid) or pod
+        if key in self._told or is_told(seen.condition(CONDITION_CARD_USABLE), reason):
+            return
+        self._told.add(key)
+        self._events[key] = events.made(pod, EVENT, text, component=COMPONENT, clock=self._clock)
+
+    def _forget(self) -> None:
+        """Drop what was kept for pods that are gone."""
+        old = self._clock.monotonic() - _REMEMBERED_SECONDS
+        known = {pod.uid for pod in self._pods}
+        known |= {uid for uid, at in self._refused_at.items() if at > old}
+        self._refused_at = {u: at for u, at in self._refused_at.items() if u in known}
+        self._verdicts = {u: verdict for u, verdict in self._verdicts.items() if u in known}
+        self._landed = {u: landed for u, landed in self._landed.items() if u in known}
+        self._told = {key for key in self._told if key[0] in known}
+        self._events = {key: event for key, event in self._events.items() if key[0] in known}
+
+    def _conditions_due(self) -> dict[str, tuple[Pod, PodCondition]]:
+        pods = {uid: verdict.pod for uid, verdict in self._verdicts.items()}
+        pods |= {pod.uid: pod for pod in self._pods}
+        due = {}
+        for uid, pod in pods.items():
+            if pod.is_terminal:
+                continue
+            wanted = condition_due(self._present(pod), self._verdicts.get(uid), runs=pod.runs)
+            if wanted is not None:
+                due[uid] = pod, wanted
+        return due
+
+    def _present(self, pod: Pod) -> PodCondition | None:
+        landed = self._landed.get(pod.uid)
+        if landed is not None and landed.version == pod.metadata.resource_version:
+            return landed.condition  # the watch has not shown it yet
+        return pod.condition(CONDITION_CARD_USABLE)
+
+    async def _write_condition(self, pod: Pod, condition: PodCondition) -> None:
+        if not self._retries.is_ready((pod.uid, "")):
+            return
+        meta, now = pod.metadata, events.rfc3339(self._clock.wall_ns())
+        has_landed = False
+        try:
+            await self._kube.set_pod_condition(
+                meta.namespace, meta.name, meta.uid, condition, changed_at=now
+            )
+        except (NotFound, Conflict) as err:
+            # It is gone, or its name means another pod: the watch will say so too.
+            log.info("pod is gone, its condition too", extra={"pod": pod.key, "why": str(err)})
+        except ApiError as err:
+            log.warning("condition not written yet", extra={"pod": pod.key, "why": str(err)})
+        else:
+            has_landed = True
+            self._landed[pod.uid] = _Landed(meta.resource_version, condition)
+            log.info("condition", extra={"pod": pod.key, "status": condition.status})
+        self._retries.tried((pod.uid, ""), landed=has_landed)
+
+    async def _write_event(self, key: _Key) -> None:
+        if not self._retries.is_ready(key):
+            return
+        event = self._events[key]
+        try:
+            await self._kube.create_event(event["metadata"]["namespace"], event)
+        except (NotFound, Conflict) as err:
+            # The namespace is gone; or an earlier try of just this event has landed.
+            log.info("event needs no more tries", extra={"why": str(err)})
+        except ApiError as err:
+            log.warning("event not written yet", extra={"why": str(err)})
+            self._retries.tried(key, landed=False)
+            return
+        self._events.pop(key, None)
+        self._retries.tried(key, landed=True)
+
+    async def _wait(self) -> None:
+        """Return at the next change, when something may be tried again, or after a round."""
+        try:
+            async with asyncio.timeout(self._retries.seconds(_ROUND_SECONDS)):
+                await self._stirred.wait()
+        except TimeoutError:
+            log.debug("looking again whether a pod has to be told")

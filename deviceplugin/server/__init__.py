@@ -1,0 +1,1 @@
+"""The gRPC service, its registration, and outages of the kubelet."""

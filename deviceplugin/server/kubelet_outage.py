@@ -1,0 +1,83 @@
+"""Takes the node's units out of the scheduler's sight while no pod could be given a card.
+
+Early binding needs the kubelet's ``/pods``. Without it each pod that arrives is Failed for good and
+its owner makes another at once, for as long as the node offers anything. So after FAILURES of them
+the node is blocked until the kubelet says again which pods it has. Late binding never fails an
+Allocate for this, and so never blocks.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.cdi.binding import Binding
+from deviceplugin.errors import KubeletError
+from deviceplugin.kubelet.pods_endpoint import PodSource
+from gpushare.clock import Clock
+
+log = logging.getLogger(__name__)
+
+BLOCK: Final = "kubelet-pods"
+FAILURES: Final = 3
+WITHIN_SECONDS: Final = 60.0
+PROBE_SECONDS: Final = 2.0
+
+
+class KubeletOutage:
+    """``binding`` is asked at each probe: it may have become late since."""
+
+    def __init__(
+        self, cards: NodeCards, kubelet: PodSource, binding: Binding, clock: Clock
+    ) -> None:
+        self._cards = cards
+        self._kubelet = kubelet
+        self._binding = binding
+        self._clock = clock
+        self._failed_at: deque[float] = deque(maxlen=FAILURES)
+        self._why = ""
+        self._stirred = asyncio.Event()
+
+    def allocate_failed(self, err: BaseException) -> None:
+        """An Allocate has failed; only what comes of the kubelet's silence counts."""
+        cause = _kubelet_error(err)
+        if cause is None:
+            return
+        now = self._clock.monotonic()
+        self._failed_at.append(now)
+        self._why = str(cause)
+        if len(self._failed_at) == FAILURES and now - self._failed_at[0] <= WITHIN_SECONDS:
+            self._stirred.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._stirred.wait()
+            while self._why:
+                await self._probe()
+                if self._why:
+                    await asyncio.sleep(PROBE_SECONDS)
+            self._failed_at.clear()
+            self._stirred.clear()
+            self._cards.set_block(BLOCK, "")
+
+    async def _probe(self) -> None:
+        if self._binding.now.binding == "late":
+            self._why = ""
+            return
+        try:
+            await self._kubelet.fetch()
+        except KubeletError as err:
+            # The first text stays: one that changes would be an Event at each probe.
+            log.info("the kubelet's pods cannot be read yet", extra={"why": str(err)})
+            text = f"{FAILURES} pods were refused because the kubelet does not say which it admits"
+            self._cards.set_block(BLOCK, f"{text}: {self._why}")
+        else:
+            self._why = ""
+
+
+def _kubelet_error(err: BaseException | None) -> KubeletError | None:
+    while err is not None and not isinstance(err, KubeletError):
+        err = err.__cause__ or err.__context__
+    return err

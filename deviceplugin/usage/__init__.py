@@ -1,0 +1,1 @@
+"""Memory that processes really use, per pod."""

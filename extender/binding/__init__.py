@@ -1,0 +1,1 @@
+"""The write that binds a pod, and what became of it."""

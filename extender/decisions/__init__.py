@@ -1,0 +1,1 @@
+"""The decisions behind kube-scheduler's calls: filter, prioritize, preempt."""

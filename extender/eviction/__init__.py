@@ -1,0 +1,1 @@
+"""Which pods are evicted, and their eviction."""

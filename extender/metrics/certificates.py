@@ -1,0 +1,31 @@
+"""When the certificates of the configuration end, by the files as they are now."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cryptography import x509
+
+from extender.settings.configuration import Configuration
+
+
+def files_of(configuration: Configuration) -> dict[str, bool]:
+    """Every certificate that the configuration names, and whether it is an authority's."""
+    listen, election = configuration.listen, configuration.leader_election
+    mutual = [section.tls for section in (listen.deciding_tls, election) if section is not None]
+    own = listen.reading.tls if listen.reading is not None else None
+    shown = [each.certificate for each in (*mutual, own) if each is not None]
+    return dict.fromkeys(shown, False) | dict.fromkeys((each.authority for each in mutual), True)
+
+
+def ends(files: dict[str, bool]) -> Iterator[tuple[str, float]]:
+    """Path and end of each, in seconds since 1970; none of a file that cannot be read.
+
+    Of an authority's file the last end counts: it has the old and the new one while they change.
+    """
+    for path, is_authority in files.items():
+        try:
+            found = x509.load_pem_x509_certificates(Path(path).read_bytes())
+        except (OSError, ValueError):
+            continue  # extender/server/tls.py has logged it, and goes on with the last good one
+        times = [each.not_valid_after_utc.timestamp() for each in found]
+        yield path, max(times) if is_authority else times[0]

@@ -1,0 +1,136 @@
+"""The sums of every node as Prometheus reads them, rendered in slices of time.
+
+Thousands of nodes are rendered between other answers: what has not changed since the last time is
+kept as text, and whoever waits for a filter waits for one slice at most.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from gpushare.ledger.ledger import Ledger, NodeAccount
+from gpushare.placement.fragmentation import fragmentation
+
+SLICE_SECONDS: Final = 0.002
+# Nodes of one family between two looks at the clock.
+_JOINED_AT_ONCE: Final = 500
+
+OF_NODES: Final = {
+    "gpushare_node_units": "Units of all cards of a node.",
+    "gpushare_node_used_units": "Units held by the pods of a node.",
+    "gpushare_node_reserved_units": "Units of a node held for what is not yet on the API server.",
+    "gpushare_node_free_units": "Free units on healthy cards of a node.",
+    "gpushare_node_over_units": "Units held beyond what the cards of a node have.",
+    "gpushare_node_largest_request_units": "The most that a pod on one card of a node can get now.",
+}
+OF_ALL: Final = {
+    "gpushare_cluster_largest_request_units": "The most that a pod on one card can get now.",
+    "gpushare_cluster_fragmentation_ratio": (
+        "Share of free units that lie where a pod like those that run would not fit."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    account: NodeAccount
+    lines: tuple[str, ...]
+    free: tuple[int, ...]
+    wanted: Counter[int]
+
+
+class NodeMetrics:
+    """``longest_pause``: seconds for which rendering has held up everything else so far."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._entries: dict[str, _Entry] = {}
+        self._free: Counter[int] = Counter()
+        self._wanted: Counter[int] = Counter()
+        self._one_at_a_time = asyncio.Lock()
+        self._slice_began = 0.0
+        self.longest_pause = 0.0
+
+    async def render(self) -> bytes:
+        """All series of nodes and of the cluster, each node's as it was in the meantime."""
+        async with self._one_at_a_time:
+            self._slice_began = time.perf_counter()
+            names = sorted(self._ledger.nodes())
+            for gone in self._entries.keys() - set(names):
+                self._forget(gone)
+            for name in names:
+                self._look_at(name)
+                await self._pause()
+            text = await self._join()
+            self._note_pause()
+            return text
+
+    def _look_at(self, name: str) -> None:
+        account = self._ledger.account(name)
+        if account is None:
+            self._forget(name)
+            return
+        before = self._entries.get(name)
+        if before is not None and before.account is account:
+            return
+        self._forget(name)
+        wanted = Counter(s.units for s in self._ledger.shares(name) if not s.is_unplaced)
+        made = _Entry(account, _lines(name, account), account.largest_free, wanted)
+        self._entries[name] = made
+        self._free.update(made.free)
+        self._wanted.update(wanted)
+
+    def _forget(self, name: str) -> None:
+        before = self._entries.pop(name, None)
+        if before is None:
+            return
+        self._free.subtract(before.free)
+        self._wanted.subtract(before.wanted)
+
+    async def _join(self) -> bytes:
+        entries = list(self._entries.values())
+        parts = []
+        for place, (name, text) in enumerate(OF_NODES.items()):
+            parts.append(_head(name, text).encode())
+            for first in range(0, len(entries), _JOINED_AT_ONCE):
+                some = entries[first : first + _JOINED_AT_ONCE]
+                parts.append("".join([entry.lines[place] for entry in some]).encode())
+                await self._pause()
+        self._free, self._wanted = +self._free, +self._wanted
+        largest = max(self._free, default=0)
+        for (name, text), value in zip(
+            OF_ALL.items(), (largest, fragmentation(self._free, self._wanted)), strict=True
+        ):
+            parts.append(f"{_head(name, text)}{name} {value}\n".encode())
+        return b"".join(parts)
+
+    async def _pause(self) -> None:
+        if time.perf_counter() - self._slice_began >= SLICE_SECONDS:
+            self._note_pause()
+            await asyncio.sleep(0)
+            self._slice_began = time.perf_counter()
+
+    def _note_pause(self) -> None:
+        self.longest_pause = max(self.longest_pause, time.perf_counter() - self._slice_began)
+
+
+def _head(name: str, text: str) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} gauge\n"
+
+
+def _lines(node: str, account: NodeAccount) -> tuple[str, ...]:
+    """One line for each of OF_NODES. The API server takes no node whose name must be escaped."""
+    cards = account.cards
+    values = (
+        sum(entry.card.units for entry in cards),
+        sum(entry.used for entry in cards) + (cards[0].unplaced if cards else 0),
+        sum(entry.reserved for entry in cards),
+        sum(account.largest_free),
+        sum(entry.over for entry in cards),
+        account.largest_free[0] if account.largest_free else 0,
+    )
+    return tuple(
+        f'{name}{{node="{node}"}} {value}\n' for name, value in zip(OF_NODES, values, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""HTTP: listeners, TLS, authorization, limits, and the verbs behind them."""

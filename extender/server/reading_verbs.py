@@ -1,0 +1,80 @@
+"""The verbs that only read, for people and programs that ask why."""
+
+import asyncio
+from collections.abc import Generator
+from typing import Final, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from extender.server.limits import NAMED_ONLY, BadRequest, answer, decoded, problem
+from extender.watch.cluster import Cluster
+from gpushare.answers import explain, inspect, what_if
+from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
+from gpushare.process.time_slices import found_in_turns
+
+MOST_NODES: Final = 1000
+_SHOWN: Final = 63
+
+T = TypeVar("T")
+
+
+class Reading:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._turn = asyncio.Lock()
+
+    def add_to(self, app: web.Application) -> None:
+        add, prefix = app.router.add_get, EXTENDER_PREFIX
+        add(f"{prefix}/inspect", self._inspect, name="inspect")
+        add(f"{prefix}/inspect/{{node}}", self._inspect_node, name="inspect_node")
+        add(f"{prefix}/explain/{{namespace}}/{{pod}}", self._explain, name="explain")
+        app.router.add_post(f"{prefix}/what-if", self._what_if, name="what_if")
+
+    async def _found(self, steps: Generator[None, None, T]) -> T:
+        return await found_in_turns(steps, self._turn)
+
+    async def _inspect(self, _: web.Request) -> web.Response:
+        cluster = self._cluster
+        return answer(await self._found(inspect.view_cluster(cluster.ledger, cluster.unreadable)))
+
+    async def _inspect_node(self, request: web.Request) -> web.Response:
+        name = request.match_info["node"]
+        unread = self._cluster.unreadable.get(name, "")
+        view = inspect.view_node(self._cluster.ledger, name, unread)
+        if view is None:
+            return problem(404, f"node {name[:253]!r} has no GPUs shared by memory")
+        return answer(inspect.ClusterView([msgspec.Raw(msgspec.json.encode(view))]))
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["pod"]
+        shown = _nodes_shown(request)
+        pod = self._cluster.pod_named(namespace, name)
+        if pod is None:
+            return problem(
+                404,
+                f"no live pod {namespace[:_SHOWN]}/{name[:_SHOWN]} that asks for "
+                f"{RESOURCE_MEMORY}: there is none of that name, it has ended, or it asks for none "
+                "and does not concern gpushare",
+            )
+        view = await self._found(self._cluster.explain(pod, shown))
+        only = request.get(NAMED_ONLY)
+        return answer(view if only is None else explain.without_names_of_others(view, only))
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        short = request.clone(client_max_size=what_if.MAX_BODY)
+        question = await decoded(what_if.read_question, short)
+        extras = await decoded(what_if.read_extras, short)
+        if extras.pod.kind != "Pod":
+            kind = extras.pod.kind[:_SHOWN]
+            raise BadRequest(f"pod is a {kind!r}: send a Pod, of a workload its template")
+        if not question.pod.containers:
+            raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
+        return answer(await self._found(what_if.answer(self._cluster, question, extras)))
+
+
+def _nodes_shown(request: web.Request) -> int:
+    text = request.query.get("nodes", str(explain.NODES_SHOWN))
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) <= MOST_NODES):  # noqa: PLR2004
+        raise BadRequest(f"nodes={text[:_SHOWN]!r}: write a number from 0 to {MOST_NODES}")
+    return int(text)

@@ -1,0 +1,173 @@
+"""The verbs that decide, as kube-scheduler calls them: decode, ask the verb, encode."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from extender.binding.binder import Binder, BindRefused
+from extender.decisions.preempt import Proposals, judge
+from extender.server.limits import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
+from extender.watch.cluster import Cluster
+from extender.wire import (
+    BindingResult,
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
+    PreemptionResult,
+    decode_args,
+    decode_binding,
+    decode_preemption,
+)
+from gpushare.contract import EXTENDER_PREFIX
+from gpushare.errors import UNDECODABLE, GpushareError, NoRoom, RequestError
+from gpushare.objects.model import Pod
+from gpushare.objects.pod_reader import Parts, pod_of
+
+log = logging.getLogger(__name__)
+
+MAX_NAME: Final = 253
+
+
+class Verbs:
+    """What kube-scheduler posts to."""
+
+    def __init__(self, cluster: Cluster, binder: Binder) -> None:
+        self._cluster, self._binder = cluster, binder
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_post(f"{EXTENDER_PREFIX}/filter", self._filter, name="filter")
+        app.router.add_post(f"{EXTENDER_PREFIX}/prioritize", self._prioritize, name="prioritize")
+        app.router.add_post(f"{EXTENDER_PREFIX}/bind", self._bind, name="bind")
+        app.router.add_post(f"{EXTENDER_PREFIX}/preempt", self._preempt, name="preempt")
+
+    async def _filter(self, request: web.Request) -> web.Response:
+        args = await decoded(decode_args, request)
+        names, full = _nodes(args)
+        pod = _pod(args.pod)
+        found = self._cluster.filter(pod, names)
+        if not found.fitting and self._cluster.waiting.of(pod.uid) is not None:
+            await self._cluster.hearing.hear()
+            found = self._cluster.filter(pod, names)
+        result = FilterResult(failed_nodes=found.failed, failed_and_unresolvable_nodes=found.final)
+        if full is None:
+            result.node_names = found.fitting
+        else:
+            result.nodes = {"items": [full[name] for name in found.fitting]}
+        why = () if found.fitting else (*found.failed.values(), *found.final.values())
+        self._cluster.pod_asked(pod, len(names), why)
+        request[OUTCOME] = "some" if found.fitting else "none"
+        log.debug(
+            "filtered",
+            extra={
+                "pod": pod.key,
+                "uid": pod.uid,
+                "asked": len(names),
+                "offered": len(found.fitting),
+                "best": found.best,
+            },
+        )
+        return answer(result)
+
+    async def _prioritize(self, request: web.Request) -> web.Response:
+        args = await decoded(decode_args, request)
+        names, _ = _nodes(args)
+        pod = _pod(args.pod)
+        try:
+            found = self._cluster.prioritize(pod, names)
+        except RequestError as err:
+            raise BadRequest(str(err)) from err  # filter has refused it on every node
+        log.debug(
+            "prioritized",
+            extra={
+                "pod": pod.key,
+                "uid": pod.uid,
+                "asked": len(names),
+                "best": found.order[0] if found.order else "",
+            },
+        )
+        return answer(list(map(HostPriority, found.order, found.scores)))
+
+    async def _bind(self, request: web.Request) -> web.Response:
+        args = await decoded(decode_binding, request)
+        if not (args.pod_uid and args.node and args.pod_name and args.pod_namespace):
+            raise BadRequest("PodName, PodNamespace, PodUID and Node must all be given")
+        if max(map(len, (args.pod_uid, args.node, args.pod_name, args.pod_namespace))) > MAX_NAME:
+            raise BadRequest(f"a name of more than {MAX_NAME} characters is none in Kubernetes")
+        try:
+            await self._binder.bind(args)
+        except GpushareError as err:
+            # In a 200: kube-scheduler hides the text of any other status from the pod's owner.
+            request[OUTCOME] = _outcome(err)
+            log.warning(
+                "bind refused",
+                extra={
+                    "pod": f"{args.pod_namespace}/{args.pod_name}",
+                    "uid": args.pod_uid,
+                    "node": args.node,
+                    "outcome": request[OUTCOME],
+                    "why": str(err),
+                },
+            )
+            return answer(BindingResult(str(err)[:MAX_ERROR]))
+        request[OUTCOME] = "bound"
+        return answer(BindingResult())
+
+    async def _preempt(self, request: web.Request) -> web.Response:
+        args = await decoded(decode_preemption, request)
+        proposed = args.proposed()
+        if proposed is None:
+            raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is given")
+        uids = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
+        pod = _pod(args.pod)
+        found = self._judged(pod, uids)
+        if not found.kept:
+            await self._cluster.hearing.hear()
+            found = self._judged(pod, uids)
+        request[OUTCOME] = "some" if found.kept else "none"
+        log.info(
+            "preemption judged",
+            extra={
+                "pod": pod.key,
+                "uid": pod.uid,
+                "kept": len(found.kept),
+                "vetoed": Counter(found.vetoed.values()),
+            },
+        )
+        return answer(PreemptionResult({node: proposed[node] for node in found.kept}))
+
+    def _judged(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
+        return judge(
+            pod,
+            proposed,
+            self._cluster.request_of,
+            lambda node, wanted, gone: self._cluster.why_not_without(node, wanted, gone, pod),
+        )
+
+
+def _outcome(err: GpushareError) -> str:
+    if isinstance(err, BindRefused):
+        return err.outcome
+    return "no_room" if isinstance(err, NoRoom) else "refused"
+
+
+def _pod(parts: Parts) -> Pod:
+    try:
+        return pod_of(parts)
+    except UNDECODABLE as err:
+        raise BadRequest(f"body cannot be read: {err} - at `$.Pod`") from err
+
+
+def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None]:
+    """The names that are asked about, and the nodes in full where those were sent."""
+    try:
+        full = args.full_nodes()
+    except UNDECODABLE as err:
+        raise BadRequest(f"a node in Nodes cannot be read: {err}") from err
+    names = args.node_names if full is None else list(full)
+    if names is None:
+        raise BadRequest("neither NodeNames nor Nodes is given")
+    return names, full

@@ -1,0 +1,61 @@
+"""SIGHUP: the configuration is read again, and what can change under a running program does."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from extender.settings.configuration import Configuration
+from extender.settings.file import load
+from gpushare.errors import SettingsError
+
+log = logging.getLogger(__name__)
+
+# All else is built into the parts of the program as they are made.
+LIVE: Final = ("log_level", "limits")
+
+
+class Reload:
+    """Call it when the file is to be read again; ``apply`` gets what holds from then on.
+
+    A file with anything wrong in it changes nothing. What only a restart can change is named in
+    the log, and stays as it is.
+    """
+
+    def __init__(
+        self, path: Path, configuration: Configuration, apply: Callable[[Configuration], None]
+    ) -> None:
+        self._path, self._now, self._apply = path, configuration, apply
+
+    def __call__(self) -> None:
+        try:
+            wanted = load(self._path)
+        except SettingsError as err:
+            log.error("configuration not reloaded", extra={"why": str(err)})  # noqa: TRY400 - no defect of ours
+            return
+        live = {name: getattr(wanted, name) for name in LIVE}
+        body_mib = self._now.limits.body_mib  # which the server was made with
+        live["limits"] = msgspec.structs.replace(wanted.limits, body_mib=body_mib)
+        now = msgspec.structs.replace(self._now, **live)
+        changed = sorted(different(self._now, now))
+        self._now = now
+        self._apply(now)
+        log.info("configuration reloaded", extra={"changed": changed})
+        if left := sorted(different(now, wanted)):
+            log.warning("these changes need a restart", extra={"left": left})
+
+
+def different(before: Configuration, after: Configuration) -> Iterator[str]:
+    """The places, as in the file, at which two configurations are not the same."""
+    yield from _different(msgspec.to_builtins(before), msgspec.to_builtins(after), "")
+
+
+def _different(before: Any, after: Any, place: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in before.keys() | after.keys():
+            below = f"{place}.{key}" if place else key
+            yield from _different(before.get(key), after.get(key), below)
+    elif before != after:
+        yield place

@@ -1,0 +1,1 @@
+"""What the extender knows about the cluster from its watches."""

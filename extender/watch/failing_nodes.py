@@ -1,0 +1,105 @@
+"""Nodes that have just failed pods of ours at admission take none for a while (pure).
+
+A pod that the kubelet rejects is Failed for good, and its owner makes another at once. Where the
+plugin has died, the kubelet's status offers the node's units for up to 10 s more: ten failed pods
+a second. Only pods that this extender has bound itself count: nobody can close a node by pods that
+were made to fail. One failure is enough if it shows that no plugin answered; any other may be the
+pod's own fault, so it takes two.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpushare.contract import RESOURCE_MEMORY
+from gpushare.objects.model import Pod
+
+FAILURES: Final = 2
+WITHIN_SECONDS: Final = 10.0
+FIRST_SECONDS: Final = 5.0
+MOST_SECONDS: Final = 60.0
+REMEMBERED_SECONDS: Final = 60.0  # how long after its binding a pod's fate says something
+FORGOTTEN_SECONDS: Final = 600.0
+# What the kubelet says of a resource without a plugin (pkg/kubelet/cm/devicemanager/manager.go),
+# and gRPC of a plugin that ends while it is asked, whose resource is not told.
+_NO_PLUGIN: Final = (
+    f"no healthy devices present; cannot allocate unhealthy devices {RESOURCE_MEMORY}",
+    "code = Unavailable",
+    "code = Canceled",
+)
+
+
+@dataclass(slots=True)
+class _Node:
+    failed_at: deque[float] = field(default_factory=lambda: deque(maxlen=FAILURES))
+    seconds: float = 0.0  # of the last pause
+    until: float = 0.0
+
+
+class Cooldown:
+    """Every ``now`` is in seconds of the same monotonic clock."""
+
+    def __init__(self) -> None:
+        self._bound: dict[str, tuple[str, float]] = {}  # pod uid to node and time, oldest first
+        self._nodes: dict[str, _Node] = {}
+
+    def bound(self, pod_uid: str, node: str, now: float) -> None:
+        """We bind this pod now."""
+        self._bound.pop(pod_uid, None)
+        self._bound[pod_uid] = node, now
+        while now - next(iter(self._bound.values()))[1] > REMEMBERED_SECONDS:
+            del self._bound[next(iter(self._bound))]
+
+    def failed(self, pod: Pod, now: float) -> None:
+        """This pod has phase Failed: whether the node's admission did it is told by its reason."""
+        node = self._take(pod.uid, now) if _was_rejected(pod) else None
+        if node is None:
+            return
+        self._nodes = {
+            name: entry
+            for name, entry in self._nodes.items()
+            if now - max((entry.until, *entry.failed_at)) <= FORGOTTEN_SECONDS
+        }
+        entry = self._nodes.setdefault(node, _Node())
+        if now < entry.until:
+            return  # bound before the pause began
+        entry.failed_at.append(now)
+        first = entry.failed_at[0]
+        are_enough = len(entry.failed_at) == FAILURES and now - first <= WITHIN_SECONDS
+        # After a pause one failure is enough: nothing has run there since.
+        if are_enough or entry.seconds or _was_unanswered(pod):
+            entry.seconds = min(MOST_SECONDS, entry.seconds * 2 or FIRST_SECONDS)
+            entry.until = now + entry.seconds
+            entry.failed_at.clear()
+
+    def started(self, pod_uid: str, now: float) -> None:
+        """A container of this pod has started: its node's admission works."""
+        node = self._take(pod_uid, now)
+        if node is not None:
+            self._nodes.pop(node, None)
+
+    def is_cooling(self, node: str, now: float) -> bool:
+        entry = self._nodes.get(node)
+        return entry is not None and now < entry.until
+
+    def cooling(self, now: float) -> set[str]:
+        """The nodes that take no pods now."""
+        return {name for name, entry in self._nodes.items() if now < entry.until}
+
+    def count(self, now: float) -> int:
+        """How many nodes take no pods now."""
+        return sum(now < entry.until for entry in self._nodes.values())
+
+    def _take(self, pod_uid: str, now: float) -> str | None:
+        node, at = self._bound.pop(pod_uid, ("", 0.0))
+        return node if node and now - at <= REMEMBERED_SECONDS else None
+
+
+def _was_rejected(pod: Pod) -> bool:
+    reason = pod.status.reason or ""
+    return reason == "UnexpectedAdmissionError" or reason.startswith("OutOf")
+
+
+def _was_unanswered(pod: Pod) -> bool:
+    message = pod.status.message or ""
+    return any(each in message for each in _NO_PLUGIN)

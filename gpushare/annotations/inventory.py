@@ -1,0 +1,174 @@
+"""A node's inventory: the annotation that the plugin writes and everyone reads (pure)."""
+
+from dataclasses import replace
+from typing import Final, Literal
+
+import msgspec
+
+from gpushare.cards import wishes
+from gpushare.cards.model import Card, Health, Inventory
+from gpushare.contract import (
+    ANNOTATION_CORDON_REASONS,
+    ANNOTATION_CORDONED_CARDS,
+    ANNOTATION_INVENTORY,
+    INVENTORY_VERSION,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.errors import QuantityError, RecordError
+from gpushare.objects.model import Node
+from gpushare.objects.quantity import MAX_UNITS, parse_units
+
+MAX_LEGACY_CARDS: Final = 1024  # far above any machine: a wrong count must not cost memory
+
+
+class _Card(msgspec.Struct, rename="camel"):
+    index: int
+    uuid: str
+    tag: str
+    minor: int
+    model: str
+    mem_mib: int = msgspec.field(name="memMiB")
+    units: int
+    health: Literal["healthy", "unhealthy"]
+
+
+class _Inventory(msgspec.Struct, omit_defaults=True):
+    version: int
+    unit_mib: int = msgspec.field(name="unitMiB")
+    plugin: str
+    binding: str
+    cards: list[_Card]
+    injection: str = ""
+    runtime_classes: list[str] = msgspec.field(name="runtimeClasses", default_factory=list)
+    leaving: bool = False
+
+
+def encode(inventory: Inventory) -> str:
+    """The value of the inventory annotation."""
+    return msgspec.json.encode(
+        _Inventory(
+            version=INVENTORY_VERSION,
+            unit_mib=inventory.unit_mib,
+            plugin=inventory.plugin,
+            binding=inventory.binding,
+            cards=[
+                _Card(
+                    index=card.index,
+                    uuid=card.uuid,
+                    tag=card.tag,
+                    minor=card.minor,
+                    model=card.model,
+                    mem_mib=card.memory_mib,
+                    units=card.units,
+                    health=card.health.value,
+                )
+                for card in inventory.cards
+            ],
+            injection=inventory.injection,
+            runtime_classes=sorted(inventory.runtime_classes),
+            leaving=inventory.is_leaving,
+        )
+    ).decode()
+
+
+def decode(text: str) -> Inventory:
+    """The inventory that an annotation states; RecordError if it states none."""
+    try:
+        wire = msgspec.json.decode(text, type=_Inventory)
+    except (msgspec.DecodeError, RecursionError) as err:
+        raise RecordError(f"annotation {ANNOTATION_INVENTORY} cannot be read: {err}") from err
+    if wire.version != INVENTORY_VERSION:
+        raise RecordError(
+            f"annotation {ANNOTATION_INVENTORY} has version {wire.version}, this program reads "
+            f"{INVENTORY_VERSION}: upgrade the extender first, then the plugins"
+        )
+    if not 0 < wire.unit_mib <= MAX_UNITS or any(
+        not 0 <= card.units <= MAX_UNITS or card.index < 0 or not card.uuid for card in wire.cards
+    ):
+        raise RecordError(f"annotation {ANNOTATION_INVENTORY} has numbers that no card can have")
+    cards = tuple(
+        Card(
+            index=card.index,
+            uuid=card.uuid,
+            units=card.units,
+            health=Health(card.health),
+            tag=card.tag,
+            minor=card.minor,
+            model=card.model,
+            memory_mib=card.mem_mib,
+        )
+        for card in sorted(wire.cards, key=lambda card: card.index)
+    )
+    if len({card.index for card in cards}) < len(cards) or len({c.uuid for c in cards}) < len(
+        cards
+    ):
+        raise RecordError(f"annotation {ANNOTATION_INVENTORY} names a card twice")
+    return Inventory(
+        wire.unit_mib,
+        cards,
+        plugin=wire.plugin,
+        binding=wire.binding,
+        injection=wire.injection,
+        runtime_classes=frozenset(wire.runtime_classes),
+        is_leaving=wire.leaving,
+    )
+
+
+def of_node(node: Node, unit_mib: int) -> Inventory | None:
+    """The cards of ``node``; None where it reports none.
+
+    A node without our annotation is read as the ecosystem's older plugin means it: ``gpu-count``
+    equal cards of ``gpu-mem / gpu-count`` units of ``unit_mib``. The kubelet's allocatable is not
+    used: it falls when one card is unhealthy, which would make every card smaller.
+
+    Raises RecordError if the annotation or a total cannot be read.
+    """
+    text = node.annotations.get(ANNOTATION_INVENTORY)
+    if text is not None:
+        return decode(text)
+    if RESOURCE_MEMORY not in node.capacity:
+        return None
+    try:
+        total = parse_units(node.capacity[RESOURCE_MEMORY])
+        count = parse_units(node.capacity.get(RESOURCE_COUNT, 0))
+    except QuantityError as err:
+        raise RecordError(f"node status has an unusable total: {err}") from err
+    if not total or not count:
+        return None
+    if count > MAX_LEGACY_CARDS:
+        raise RecordError(f"node status says {RESOURCE_COUNT} {count}: more than any machine has")
+    cards = tuple(
+        Card(index=minor, uuid=f"minor-{minor}", units=total // count, minor=minor)
+        for minor in range(count)
+    )
+    return Inventory(unit_mib, cards, is_legacy=True)
+
+
+def with_cordons(found: Inventory, node: Node) -> Inventory:
+    """``found`` with those cards marked that the node's operator wants nothing new on.
+
+    Raises RecordError if the annotation names a card that the node does not have: that may be a
+    slip of the pen, and the card that was meant would go on taking pods.
+    """
+    text = node.annotations.get(ANNOTATION_CORDONED_CARDS)
+    if text is None:
+        return found
+    cordoned = wishes.names(text)
+    unknown = sorted(cordoned - {card.uuid for card in found.cards})
+    if unknown:
+        raise RecordError(
+            f"annotation {ANNOTATION_CORDONED_CARDS} names {unknown[0][:63]!r}, which is no card "
+            "of the node: write UUIDs of its cards, with commas between them"
+        )
+    cards = tuple(replace(card, is_cordoned=card.uuid in cordoned) for card in found.cards)
+    return replace(found, cards=cards)
+
+
+def cordon_reasons(node: Node) -> dict[str, str]:
+    """Why cards are cordoned, by UUID, for people; nothing where that cannot be read."""
+    text = node.annotations.get(ANNOTATION_CORDON_REASONS)
+    try:
+        return msgspec.json.decode(text, type=dict[str, str]) if text else {}
+    except (msgspec.DecodeError, RecursionError):
+        return {}

@@ -1,0 +1,365 @@
+"""Pod annotations to shares and back: the one reader and writer of the contract on pods (pure)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from gpushare.cards import wishes
+from gpushare.cards.model import Card, ContainerKind, ContainerRequest, Inventory, Request, Share
+from gpushare.contract import (
+    ANNOTATION_ALLOCATION,
+    ANNOTATION_ASSIGN_TIME,
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARD_UNITS,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    ANNOTATION_INIT_ALLOCATION,
+    ANNOTATION_POD_UNITS,
+    ANNOTATION_RUNNING_ON,
+    ENV_VISIBLE_DEVICES,
+    HIDES_CARDS,
+    LABEL_CARD_COUNT,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.errors import QuantityError, RecordError, RequestError
+from gpushare.objects.model import Container, ContainerStatus, Pod, kind_opened_by, names_memory
+from gpushare.objects.pod_reader import MOST_CONTAINERS
+from gpushare.objects.quantity import MAX_UNITS, parse_units
+
+MAX_CARDS: Final = 64
+BYTES_BY_MISTAKE: Final = 2**20  # no card has a TiB, so nobody means ``1Mi`` or more units
+
+PLACE_KEYS: Final = (ANNOTATION_INDEX, ANNOTATION_CARDS)  # what says where a bound pod is
+
+_decode_running_on = msgspec.json.Decoder(dict[str, dict[str, int]]).decode
+
+
+def asks_for_share(pod: Pod) -> bool:
+    """Whether the pod names one of our resources at all: the pods this product is about."""
+    return any(
+        names_memory(container) or RESOURCE_COUNT in container.limits
+        for container in (*pod.init_containers, *pod.containers)
+    )
+
+
+def share_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
+    """What the kubelet says of the containers that hold devices of ours.
+
+    Those are the containers that ask for more than nothing, or for what cannot be read.
+    """
+    names = {each.name for each in (*pod.init_containers, *pod.containers) if _holds_devices(each)}
+    return tuple(status for status in pod.statuses if status.name in names)
+
+
+def has_run(pod: Pod) -> bool:
+    """Whether a container that holds devices of ours runs or has run, by the kubelet's word."""
+    return any(status.has_run for status in share_statuses(pod))
+
+
+def request_of(pod: Pod) -> Request:
+    """What the pod asks for, and which cards it wishes for.
+
+    Raises RequestError with a text for the user as ``amounts_of`` and ``check_annotations`` do, for
+    a wish that cannot be understood, and for a pod with more than is read of it.
+    """
+    if pod.excess:
+        raise RequestError(f"pod is too large: {pod.excess}")
+    check_annotations(pod)
+    amounts, wished = amounts_of(pod), wishes.read(pod.annotations)
+    return amounts if wished is wishes.NO_WISHES else replace(amounts, wishes=wished)
+
+
+def amounts_of(pod: Pod) -> Request:
+    """What the pod asks for, from its limits and its label alone.
+
+    Raises RequestError with a text for the user: an amount that is none, nothing asked for,
+    ``gpu-count`` asked for as a resource, or a split that does not come out even.
+    """
+    containers = containers_of(pod)
+    if any(
+        RESOURCE_COUNT in container.limits or RESOURCE_COUNT in container.requests
+        for container in (*pod.init_containers, *pod.containers)
+    ):
+        raise RequestError(
+            f"{RESOURCE_COUNT} is no resource to ask for: ask for {RESOURCE_MEMORY}, and to split "
+            f"the amount over several cards set the pod label {LABEL_CARD_COUNT}"
+        )
+    if not any(container.units for container in containers):
+        raise RequestError(f"{RESOURCE_MEMORY} is 0 in every container: ask for at least one unit")
+    count = _card_count(pod)
+    for container in containers:
+        if container.units % count:
+            raise RequestError(
+                f"container {container.name} asks for {container.units} units, which cannot be "
+                f"split in {count} equal parts as label {LABEL_CARD_COUNT} wants"
+            )
+    return Request(containers, count, runtime_class=pod.spec.runtime_class_name or "")
+
+
+def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
+    """What each container asks for, init containers first: the order of the kubelet's Allocates.
+
+    Raises RequestError if an amount cannot be read, or there are too many.
+    """
+    if max(len(pod.init_containers), len(pod.containers)) > MOST_CONTAINERS:
+        raise RequestError(f"pod has more than the {MOST_CONTAINERS} containers that are read")
+    inits = (
+        ContainerRequest(
+            container.name,
+            _units(container),
+            ContainerKind.SIDECAR if container.is_sidecar else ContainerKind.INIT,
+            sets_cards=_sets_cards(container),
+            hides_cards=_hides_cards(container),
+        )
+        for container in pod.init_containers
+    )
+    apps = (
+        ContainerRequest(c.name, _units(c), sets_cards=_sets_cards(c), hides_cards=_hides_cards(c))
+        for c in pod.containers
+    )
+    return (*inits, *apps)
+
+
+def share_of(pod: Pod, inventory: Inventory | None) -> Share | None:
+    """The share that a bound pod holds; None if it holds none (unbound, ended, asks for nothing).
+
+    Where it runs is read from the decision's UUIDs. The ecosystem's older extender leaves none: its
+    IDX is the driver's minor number, and ``running-on`` of as many cards is believed before it.
+    Amounts come from limits alone. If no card can be told, or one that the node does not have, the
+    share is unplaced.
+    """
+    if not pod.node or pod.is_terminal or not asks_for_share(pod):
+        return None
+    try:
+        request = Request(containers_of(pod))
+    except RequestError as err:
+        # Bound by somebody who did not ask us: until it is gone its node takes no more.
+        return _share(pod, MAX_UNITS, (), f"amount cannot be read: {err}")
+    if not request.units:
+        return None
+    try:
+        cards = _cards_of(pod, inventory)
+    except RecordError as err:
+        return _share(pod, request.units, (), str(err))
+    return _share(pod, -(-request.units // len(cards)), cards)
+
+
+def decision_annotations(
+    request: Request, cards: Sequence[Card], *, is_legacy: bool, assume_time_ns: int
+) -> dict[str, str]:
+    """The annotations of a Binding: ``cards`` in index order, every key of the contract.
+
+    The plugin's keys are emptied: what a user had preset on the pod must not be believed.
+    """
+    indexes = [card.minor if is_legacy else card.index for card in cards]
+    apps = [c for c in request.containers if c.kind is ContainerKind.APP]
+    inits = [c for c in request.containers if c.kind is not ContainerKind.APP]
+    return {
+        ANNOTATION_INDEX: ",".join(map(str, indexes)),
+        ANNOTATION_POD_UNITS: str(request.units),
+        ANNOTATION_CARD_UNITS: ",".join(str(card.units) for card in cards),
+        ANNOTATION_ASSUME_TIME: str(assume_time_ns),
+        ANNOTATION_ASSIGNED: "false",
+        ANNOTATION_ALLOCATION: _allocation(apps, indexes),
+        ANNOTATION_INIT_ALLOCATION: _allocation(inits, indexes),
+        ANNOTATION_CARDS: "" if is_legacy else ",".join(card.uuid for card in cards),
+        ANNOTATION_ASSIGN_TIME: "",
+        ANNOTATION_RUNNING_ON: "",
+    }
+
+
+def keep_decision(before: Pod, after: Pod) -> Pod | None:
+    """The pod ``after`` with the decision of ``before``; None if it still says the same.
+
+    Once a pod is bound its decision never changes, and neither does where it runs once the plugin
+    has said so: whoever changes them is not believed.
+    """
+    if not before.node or before.uid != after.uid:
+        return None
+    kept = {key: before.annotations.get(key) for key in PLACE_KEYS}
+    if before.annotations.get(ANNOTATION_RUNNING_ON):
+        kept[ANNOTATION_RUNNING_ON] = before.annotations[ANNOTATION_RUNNING_ON]
+    if all(after.annotations.get(key) == value for key, value in kept.items()):
+        return None
+    annotations = {k: v for k, v in after.annotations.items() if k not in kept}
+    annotations |= {key: value for key, value in kept.items() if value is not None}
+    metadata = msgspec.structs.replace(after.metadata, annotations=annotations)
+    return msgspec.structs.replace(after, metadata=metadata)
+
+
+def not_from_a_binding(before: Pod, after: Pod, *, is_legacy: bool) -> Pod | None:
+    """The pod ``after``, just bound, without the decision that it had before; None if it is new.
+
+    Every Binding of ours writes all keys, with a time of its own. What was on the unbound pod and
+    is still there was written by its user, and another scheduler bound it. On a node of the older
+    plugin (``is_legacy``) an index without UUIDs is believed: the older extender writes it before
+    it binds.
+    """
+    if before.node or not after.node or before.uid != after.uid:
+        return None
+    keys = (ANNOTATION_CARDS,) if is_legacy else PLACE_KEYS
+    kept = (*keys, ANNOTATION_ASSUME_TIME)
+    is_preset = any(before.annotations.get(key) for key in keys) and all(
+        before.annotations.get(key) == after.annotations.get(key) for key in kept
+    )
+    if not is_preset:
+        return None
+    believed = {*PLACE_KEYS, ANNOTATION_RUNNING_ON}
+    annotations = {k: v for k, v in after.annotations.items() if k not in believed}
+    metadata = msgspec.structs.replace(after.metadata, annotations=annotations)
+    return msgspec.structs.replace(after, metadata=metadata)
+
+
+def contradicts_decision(pod: Pod) -> bool:
+    """Whether ``running-on`` of a bound pod names other cards than its decision does.
+
+    Our plugin starts a container on the decided cards or not at all, so somebody else wrote it.
+    """
+    decided = pod.annotations.get(ANNOTATION_CARDS)
+    if not (pod.node and decided):
+        return False
+    running_on = _running_on(pod)
+    return bool(running_on) and set(running_on) != {uuid.strip() for uuid in decided.split(",")}
+
+
+def encode_running_on(request: Request, cards: Sequence[str]) -> str:
+    """The value of ``running-on``: container to UUID to units."""
+    return msgspec.json.encode(
+        {
+            container.name: dict.fromkeys(cards, container.units // len(cards))
+            for container in request.containers
+            if container.units
+        }
+    ).decode()
+
+
+def _share(pod: Pod, units: int, cards: tuple[str, ...], why: str = "") -> Share:
+    meta = pod.metadata
+    return Share(meta.uid, meta.namespace, meta.name, pod.node, units, cards, why)
+
+
+def check_annotations(pod: Pod) -> None:
+    """Raise RequestError for an annotation that would open cards to the pod's containers.
+
+    CRI-O copies a pod's annotations to each container, where NVIDIA's runtime prefers those of
+    ``cdi.k8s.io`` to the environment (nvidia-container-toolkit,
+    internal/config/image/cuda_image.go). NVIDIA's NRI plugin reads those of ``nvidia.cdi.k8s.io``.
+    """
+    for key, value in pod.annotations.items():
+        if kind_opened_by(key, value):
+            raise RequestError(
+                f"annotation {key[:120]} names a CDI device that opens cards, and nobody decided "
+                f"on these for the pod: take the annotation out of the pod"
+            )
+
+
+def _units(container: Container) -> int:
+    amount = container.limits.get(RESOURCE_MEMORY, container.requests.get(RESOURCE_MEMORY))
+    if amount is None:
+        return 0
+    try:
+        units = parse_units(amount)
+    except QuantityError as err:
+        raise RequestError(f"container {container.name} asks for {RESOURCE_MEMORY}: {err}") from err
+    if units >= BYTES_BY_MISTAKE and str(amount).endswith("i"):
+        raise RequestError(
+            f"container {container.name} asks for {RESOURCE_MEMORY} {amount}, which is {units} "
+            "units: it is a number of units, not of bytes"
+        )
+    return units
+
+
+def _holds_devices(container: Container) -> bool:
+    try:
+        return _units(container) > 0
+    except RequestError:
+        return True
+
+
+def _sets_cards(container: Container) -> bool:
+    return names_memory(container) and any(
+        variable.name == ENV_VISIBLE_DEVICES for variable in container.env or ()
+    )
+
+
+def _hides_cards(container: Container) -> bool:
+    """Whether it hides the cards; of equal names the kubelet takes the last."""
+    values = [each.value for each in container.env or () if each.name == ENV_VISIBLE_DEVICES]
+    return bool(values) and values[-1] in HIDES_CARDS
+
+
+def _card_count(pod: Pod) -> int:
+    text = pod.labels.get(LABEL_CARD_COUNT)
+    if text is None:
+        return 1
+    count = int(text) if text.isascii() and text.isdigit() and len(text) <= 63 else 0  # noqa: PLR2004 - a label's longest
+    if not 1 <= count <= MAX_CARDS:
+        raise RequestError(
+            f"label {LABEL_CARD_COUNT} is {text[:63]!r}: write a number of cards from 1 to "
+            f"{MAX_CARDS}"
+        )
+    return count
+
+
+def _allocation(containers: Sequence[ContainerRequest], indexes: Sequence[int]) -> str:
+    """The ecosystem's JSON: container's place to card index to units."""
+    return msgspec.json.encode(
+        {
+            str(place): {str(index): container.units // len(indexes) for index in indexes}
+            for place, container in enumerate(containers)
+            if container.units
+        }
+    ).decode()
+
+
+def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
+    uuids = _decided_uuids(pod, inventory)
+    if not pod.annotations.get(ANNOTATION_CARDS):
+        # Decided by the driver's minor number, which a reboot may change.
+        running_on = _running_on(pod)
+        uuids = running_on if len(running_on) == len(uuids) else uuids
+    unknown = [uuid for uuid in uuids if inventory is not None and not inventory.by_uuid(uuid)]
+    if unknown:
+        raise RecordError(f"annotations name card {unknown[0][:63]!r}, which is not in the node")
+    return uuids
+
+
+def _running_on(pod: Pod) -> tuple[str, ...]:
+    """The cards that ``running-on`` names; none where it is absent or cannot be read."""
+    try:
+        containers = _decode_running_on(pod.annotations.get(ANNOTATION_RUNNING_ON) or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+    return tuple(sorted({uuid for amounts in containers.values() for uuid in amounts}))
+
+
+def _decided_uuids(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
+    written = pod.annotations.get(ANNOTATION_CARDS)
+    if written:
+        uuids = tuple(uuid.strip() for uuid in written.split(","))
+        if not all(uuids) or not 1 <= len(set(uuids)) == len(uuids) <= MAX_CARDS:
+            raise RecordError(f"annotation {ANNOTATION_CARDS} cannot be read: {written[:200]!r}")
+        return uuids
+    index = pod.annotations.get(ANNOTATION_INDEX)
+    if index is None:
+        raise RecordError(f"no decision on the pod: annotation {ANNOTATION_INDEX} is missing")
+    if inventory is None:
+        raise RecordError(f"annotation {ANNOTATION_INDEX} names a card of a node without inventory")
+    parts = index.split(",")
+    uuids = tuple(_uuid_of_minor(part.strip(), inventory) for part in parts[: MAX_CARDS + 1])
+    if not 1 <= len(set(uuids)) == len(uuids) <= MAX_CARDS:
+        raise RecordError(f"annotation {ANNOTATION_INDEX} names a card twice: {index[:200]!r}")
+    return uuids
+
+
+def _uuid_of_minor(text: str, inventory: Inventory) -> str:
+    card = None
+    if text.isascii() and text.isdigit() and len(text) <= 4:  # noqa: PLR2004 - no larger minors
+        card = inventory.by_minor(int(text))
+    if card is None:
+        raise RecordError(f"annotation {ANNOTATION_INDEX} is {text[:63]!r}, which is no card here")
+    return card.uuid

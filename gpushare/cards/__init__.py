@@ -1,0 +1,1 @@
+"""Cards, shares and what a pod requires of them: values that never change."""

@@ -1,0 +1,1 @@
+"""Which pod uses how much of which card."""

@@ -1,0 +1,1 @@
+"""Kubernetes objects as typed values: only the fields that gpushare reads."""

@@ -1,0 +1,377 @@
+"""Decode a pod of any size within bounds of memory and time (pure).
+
+Whoever may create a pod decides how many labels, variables or tolerations it has. The API server
+takes 1.5 MiB, which is up to 9 MiB of JSON, because it writes ``<`` as six bytes. Parts that are
+not read are not kept, and parts that are too large are not decoded: the pod then has ``excess``,
+for which it is refused. What a bound pod holds is read all the same.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from gpushare.cards.wishes import MOST_CHARACTERS as MOST_WISH
+from gpushare.contract import (
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARD_MODELS,
+    ANNOTATION_CARD_POLICY,
+    ANNOTATION_CARD_UNITS,
+    ANNOTATION_CARDS,
+    ANNOTATION_CARDS_NOT,
+    ANNOTATION_CARDS_ONLY,
+    ANNOTATION_INDEX,
+    ANNOTATION_NODE_POLICY,
+    ANNOTATION_RUNNING_ON,
+    ANNOTATION_SEEN,
+    CDI_ANNOTATIONS,
+    ENV_VISIBLE_DEVICES,
+    HIDES_CARDS,
+    LABEL_CARD_COUNT,
+    NO_CARD,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.objects.model import (
+    Container,
+    ContainerStatus,
+    EnvVar,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+    Resources,
+    kind_opened_by,
+    names_memory,
+)
+from gpushare.objects.scheduling import Affinity, SchedulingGate, SpreadConstraint, Toleration
+
+MOST_AT_ONCE: Final = 16 * 1024  # bytes of JSON that are decoded without a look at each part
+MOST_PARTS_BYTES: Final = 16 * 1024  # of JSON, of affinity, selector and the like together
+MOST_RESOURCES_BYTES: Final = 16 * 1024  # of JSON, of all containers of a larger pod
+MOST_ENV_BYTES: Final = 64 * 1024  # of JSON, of all containers of a larger pod
+MOST_CONTAINERS: Final = 256  # app containers, and init containers
+MOST_TOLERATIONS: Final = 128
+MOST_CONDITIONS: Final = 32
+MOST_MESSAGE: Final = 4 * 1024  # characters of a condition's message, and of the status's own
+MOST_VALUE: Final = 4 * 1024  # characters of an annotation
+MOST_RUNNING_ON: Final = 16 * 1024
+
+# The annotations that are read, and how many characters of each. One more is kept, which shows
+# that there are more.
+ANNOTATIONS: Final = {
+    ANNOTATION_NODE_POLICY: MOST_VALUE,
+    ANNOTATION_CARD_POLICY: MOST_VALUE,
+    ANNOTATION_CARD_MODELS: MOST_WISH,
+    ANNOTATION_CARDS_ONLY: MOST_WISH,
+    ANNOTATION_CARDS_NOT: MOST_WISH,
+    ANNOTATION_INDEX: MOST_VALUE,
+    ANNOTATION_CARDS: MOST_VALUE,
+    ANNOTATION_CARD_UNITS: MOST_VALUE,
+    ANNOTATION_ASSUME_TIME: MOST_VALUE,
+    ANNOTATION_ASSIGNED: MOST_VALUE,
+    ANNOTATION_RUNNING_ON: MOST_RUNNING_ON,
+    ANNOTATION_SEEN: MOST_VALUE,
+}
+LABELS: Final = {LABEL_CARD_COUNT: MOST_VALUE}
+
+T = TypeVar("T")
+_NULL: Final = b"null"
+_ABSENT: Final = msgspec.Raw(_NULL)
+_SETS_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES),)
+_HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
+
+
+def _words(name: str, keys: Sequence[str]) -> type[msgspec.Struct]:
+    """A type that has the values of these keys alone: all others are skipped, whatever they are."""
+    fields: list[Any] = [
+        (f"key_{place}", str | None, msgspec.field(name=key, default=None))
+        for place, key in enumerate(keys)
+    ]
+    return msgspec.defstruct(name, fields)
+
+
+_Annotations: Final[Any] = _words("_Annotations", list(ANNOTATIONS))
+_Labels: Final[Any] = _words("_Labels", list(LABELS))
+_decode_annotations: Final = msgspec.json.Decoder(_Annotations).decode
+_decode_words: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class _Container(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    restart_policy: str | None = None
+    resources: msgspec.Raw = _ABSENT
+    env: msgspec.Raw = _ABSENT
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: msgspec.Raw = _ABSENT
+    labels: _Labels | None = None
+    owner_references: msgspec.Raw = _ABSENT
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
+    overhead: msgspec.Raw = _ABSENT
+    node_selector: msgspec.Raw = _ABSENT
+    affinity: msgspec.Raw = _ABSENT
+    tolerations: msgspec.Raw = _ABSENT
+    topology_spread_constraints: msgspec.Raw = _ABSENT
+    scheduling_gates: msgspec.Raw = _ABSENT
+    runtime_class_name: str | None = None
+
+
+class Parts(msgspec.Struct):
+    """A pod whose larger parts are not decoded yet; its status is not its user's to write."""
+
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: PodStatus = PodStatus()
+
+
+class _OurAmounts(msgspec.Struct):
+    memory: str | int | None = msgspec.field(name=RESOURCE_MEMORY, default=None)
+    count: str | int | None = msgspec.field(name=RESOURCE_COUNT, default=None)
+
+
+class _OurResources(msgspec.Struct):
+    limits: _OurAmounts | None = None
+    requests: _OurAmounts | None = None
+
+
+_decode_pod: Final = msgspec.json.Decoder(Pod).decode
+_decode_parts: Final = msgspec.json.Decoder(Parts).decode
+_decode_env: Final = msgspec.json.Decoder(tuple[EnvVar, ...]).decode
+_decode_resources: Final = msgspec.json.Decoder(Resources).decode
+_decode_our_resources: Final = msgspec.json.Decoder(_OurResources).decode
+
+
+def read_pod(body: bytes | memoryview | msgspec.Raw) -> Pod:
+    """Return the pod in a JSON object, with the parts that gpushare reads.
+
+    Raises one of UNDECODABLE.
+    """
+    if len(body) > MOST_AT_ONCE:
+        return pod_of(_decode_parts(body))
+    pod = _decode_pod(body)
+    _drop_what_is_not_read(pod)
+    return pod
+
+
+def pod_of(parts: Parts) -> Pod:
+    """Return the pod that has these parts, as ``read_pod`` does."""
+    meta, spec = parts.metadata, parts.spec
+    excess: list[str] = []
+    left = MOST_PARTS_BYTES
+
+    def part(raw: msgspec.Raw, kind: type[T], name: str) -> T | None:
+        nonlocal left
+        if _is_null(raw):
+            return None
+        if len(raw) > left:
+            excess.append(f"{name} has {len(raw)} bytes, and {left} are read")
+            return None
+        left -= len(raw)
+        return msgspec.json.decode(raw, type=kind)
+
+    resources = _resources
+    found = (*(spec.containers or ()), *(spec.init_containers or ()))
+    size = sum(len(each.resources) for each in found)
+    if size > MOST_RESOURCES_BYTES:
+        resources = _our_resources
+        excess.append(
+            f"containers have {size} bytes of resources, and {MOST_RESOURCES_BYTES} are read"
+        )
+    metadata = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        creation_timestamp=meta.creation_timestamp,
+        deletion_timestamp=meta.deletion_timestamp,
+        annotations=_annotations(meta.annotations),
+        labels=_by_key(meta.labels, LABELS),
+        owner_references=part(
+            meta.owner_references, tuple[OwnerReference, ...], "metadata.ownerReferences"
+        ),
+    )
+    pod_spec = PodSpec(
+        node_name=spec.node_name,
+        containers=_containers(spec.containers, resources),
+        init_containers=_containers(spec.init_containers, resources),
+        priority=spec.priority,
+        preemption_policy=spec.preemption_policy,
+        overhead=part(spec.overhead, dict[str, str | int], "spec.overhead"),
+        node_selector=part(spec.node_selector, dict[str, str], "spec.nodeSelector"),
+        affinity=part(spec.affinity, Affinity, "spec.affinity"),
+        tolerations=part(spec.tolerations, tuple[Toleration, ...], "spec.tolerations"),
+        topology_spread_constraints=part(
+            spec.topology_spread_constraints,
+            tuple[SpreadConstraint, ...],
+            "spec.topologySpreadConstraints",
+        ),
+        scheduling_gates=part(
+            spec.scheduling_gates, tuple[SchedulingGate, ...], "spec.schedulingGates"
+        ),
+        runtime_class_name=spec.runtime_class_name,
+    )
+    pod = Pod(metadata, pod_spec, parts.status, excess[0] if excess else "")
+    _drop_what_is_not_read(pod)
+    return pod
+
+
+def _annotations(raw: msgspec.Raw) -> dict[str, str] | None:
+    if bytes(raw) == _NULL:
+        return None
+    found = _by_key(_decode_annotations(raw), ANNOTATIONS) or {}
+    if CDI_ANNOTATIONS[0].encode() in bytes(raw):  # the other one ends with it
+        found |= _opening(_decode_words(raw))
+    return found
+
+
+def _opening(words: dict[str, str]) -> dict[str, str]:
+    """One annotation that opens cards, if there is any, cut to what shows that it does."""
+    for key, value in words.items():
+        kind = kind_opened_by(key, value)
+        if kind:
+            return {key: kind}
+    return {}
+
+
+def _by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str] | None:
+    if words is None:
+        return None
+    values = zip(keys, msgspec.structs.astuple(words), strict=True)
+    return {key: value for key, value in values if value is not None}
+
+
+def _containers(
+    found: list[_Container] | None, resources: Callable[[msgspec.Raw], Resources | None]
+) -> tuple[Container, ...] | None:
+    if found is None:
+        return None
+    if len(found) > MOST_CONTAINERS:
+        # At most one more than is read, so that it shows; one that names our resources is first.
+        first = next(filter(_asks, found), found[0])
+        found = [first, *found[:MOST_CONTAINERS]]
+    env = _env if sum(len(each.env) for each in found) <= MOST_ENV_BYTES else _env_in_short
+    return tuple(
+        Container(each.name, resources(each.resources), each.restart_policy, env(each.env))
+        for each in found
+    )
+
+
+def _asks(container: _Container) -> bool:
+    """Whether its resources name ours: names that only contain them are a user's to choose."""
+    if len(container.resources) <= len(RESOURCE_MEMORY):
+        return False
+    resources = bytes(container.resources)
+    if not (RESOURCE_MEMORY.encode() in resources or RESOURCE_COUNT.encode() in resources):
+        return False
+    found = _our_resources(container.resources)
+    return found is not None and bool(found.limits or found.requests)
+
+
+def _env(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
+    return None if _is_null(raw) else _decode_env(raw)
+
+
+def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
+    # A value may be the name, too: such a pod is refused where it could have been served.
+    return _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in bytes(raw) else None
+
+
+def _resources(raw: msgspec.Raw) -> Resources | None:
+    return None if _is_null(raw) else _decode_resources(raw)
+
+
+def _our_resources(raw: msgspec.Raw) -> Resources | None:
+    if _is_null(raw):
+        return None
+    found = _decode_our_resources(raw)
+    return Resources(_amounts(found.limits), _amounts(found.requests))
+
+
+def _is_null(raw: msgspec.Raw) -> bool:
+    return len(raw) == len(_NULL) and bytes(raw) == _NULL
+
+
+def _amounts(found: _OurAmounts | None) -> dict[str, str | int] | None:
+    if found is None:
+        return None
+    amounts = {RESOURCE_MEMORY: found.memory, RESOURCE_COUNT: found.count}
+    return {name: amount for name, amount in amounts.items() if amount is not None}
+
+
+def _drop_what_is_not_read(pod: Pod) -> None:
+    """Drop in place: no other part of the program has the pod yet."""
+    _drop_metadata(pod.metadata)
+    spec, status = pod.spec, pod.status
+    tolerations = spec.tolerations or ()
+    if len(tolerations) > MOST_TOLERATIONS:
+        found = f"spec.tolerations has {len(tolerations)}, and {MOST_TOLERATIONS} are read"
+        force_setattr(pod, "excess", pod.excess or found)
+        force_setattr(spec, "tolerations", None)
+    for name in ("containers", "init_containers"):
+        containers: tuple[Container, ...] = getattr(spec, name) or ()
+        if len(containers) > MOST_CONTAINERS + 1:
+            named = sorted(containers, key=lambda each: not _names_ours(each))
+            containers = tuple(named[: MOST_CONTAINERS + 1])
+            force_setattr(spec, name, containers)
+        for container in containers:
+            _drop_variables(container)
+    if status.message and len(status.message) > MOST_MESSAGE:
+        force_setattr(status, "message", status.message[:MOST_MESSAGE])
+    if status.conditions:
+        force_setattr(status, "conditions", tuple(map(_short, status.conditions[:MOST_CONDITIONS])))
+    for name in ("container_statuses", "init_container_statuses"):
+        statuses: tuple[ContainerStatus, ...] = getattr(status, name) or ()
+        if len(statuses) > MOST_CONTAINERS:
+            started = sorted(statuses, key=lambda each: not each.container_id)
+            force_setattr(status, name, tuple(started[:MOST_CONTAINERS]))
+
+
+def _drop_metadata(meta: ObjectMeta) -> None:
+    if meta.annotations:
+        opening = _opening(meta.annotations)
+        force_setattr(meta, "annotations", _kept(meta.annotations, ANNOTATIONS) | opening)
+    if meta.labels:
+        force_setattr(meta, "labels", _kept(meta.labels, LABELS))
+    owners = meta.owner_references or ()
+    if len(owners) > 1:  # one may be the controller
+        force_setattr(meta, "owner_references", tuple(o for o in owners if o.controller)[:1])
+
+
+def _kept(words: dict[str, str], keys: dict[str, int]) -> dict[str, str]:
+    return {key: words[key][: keys[key] + 1] for key in words if key in keys}
+
+
+def _drop_variables(container: Container) -> None:
+    if container.env:
+        own = [each for each in container.env if each.name == ENV_VISIBLE_DEVICES]
+        kept = _HIDES_CARDS if own and own[-1].value in HIDES_CARDS else _SETS_CARDS
+        force_setattr(container, "env", kept if own else None)
+
+
+def _names_ours(container: Container) -> bool:
+    return names_memory(container) or RESOURCE_COUNT in container.limits
+
+
+def _short(condition: PodCondition) -> PodCondition:
+    if condition.message and len(condition.message) > MOST_MESSAGE:
+        return msgspec.structs.replace(condition, message=condition.message[:MOST_MESSAGE])
+    return condition

@@ -1,0 +1,124 @@
+"""kube-scheduler's rules on which nodes a pod may be at all: taints, selectors, affinity (pure).
+
+The rules are those of the Kubernetes API documentation for ``tolerations``, ``nodeSelector`` and
+``requiredDuringSchedulingIgnoredDuringExecution``. kube-scheduler applies them itself, before it
+asks the extender; they are here for answers to people, and refuse no placement.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gpushare.objects.model import Node, Pod
+from gpushare.objects.scheduling import (
+    NodeSelector,
+    NodeSelectorTerm,
+    Requirement,
+    Taint,
+    Toleration,
+)
+
+UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+FIELD_NAME: Final = "metadata.name"
+_LONGEST: Final = 20  # characters of a number of 64 bits
+
+
+def why_not(pod: Pod, node: Node) -> list[str]:
+    """Each rule by which kube-scheduler keeps ``pod`` off ``node``; none if it may be there."""
+    found = []
+    if pod.node and pod.node != node.name:
+        found.append("pod names another node in spec.nodeName")
+    tolerations = pod.spec.tolerations or ()
+    if node.spec.unschedulable and not is_tolerated(UNSCHEDULABLE, tolerations):
+        found.append("node is unschedulable")
+    found += [
+        f"taint {_shown(taint)} is not tolerated"
+        for taint in node.taints
+        if taint.effect in REPELLING
+        and not is_tolerated(taint, tolerations)
+        and not (node.spec.unschedulable and _shown(taint) == _shown(UNSCHEDULABLE))
+    ]
+    selector = pod.spec.node_selector or {}
+    if any(node.labels.get(key) != value for key, value in selector.items()):
+        found.append("node does not have the labels of nodeSelector")
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    if affinity and affinity.required is not None and not is_selected(node, affinity.required):
+        found.append("node does not match the required node affinity")
+    return found
+
+
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Whether one of ``tolerations`` lets a pod be where ``taint`` is.
+
+    An empty effect stands for every effect, an empty key with ``Exists`` for every taint. An
+    operator that is not known here tolerates nothing.
+    """
+    return any(_tolerates(each, taint) for each in tolerations)
+
+
+def is_selected(node: Node, selector: NodeSelector) -> bool:
+    """Whether a term matches: of no terms none does, nor does one that requires nothing."""
+    return any(_matches_term(node, term) for term in selector.node_selector_terms or ())
+
+
+def is_met(labels: Mapping[str, str], requirement: Requirement) -> bool:
+    """Whether labels meet one requirement; a label that is absent meets NotIn and DoesNotExist.
+
+    Gt and Lt compare whole numbers, of which there must be one. What cannot be read is not met.
+    """
+    values = requirement.values or ()
+    there = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return there is not None and there in values
+        case "NotIn":
+            return there is None or there not in values
+        case "Exists":
+            return there is not None
+        case "DoesNotExist":
+            return there is None
+        case "Gt" | "Lt":
+            mine = _number(there or "")
+            other = _number(values[0]) if len(values) == 1 else None
+            if mine is None or other is None:
+                return False
+            return mine > other if requirement.operator == "Gt" else mine < other
+        case _:
+            return False
+
+
+def _matches_term(node: Node, term: NodeSelectorTerm) -> bool:
+    labels, fields = term.match_expressions or (), term.match_fields or ()
+    if not labels and not fields:
+        return False
+    name = {FIELD_NAME: node.name}
+    return all(is_met(node.labels, each) for each in labels) and all(
+        each.key == FIELD_NAME and each.operator in {"In", "NotIn"} and is_met(name, each)
+        for each in fields
+    )
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator or "Equal":
+        case "Equal":
+            return (toleration.value or "") == (taint.value or "")
+        case "Exists":
+            return True
+        case _:
+            return False
+
+
+def _number(text: str) -> int | None:
+    digits = text.removeprefix("-").removeprefix("+")
+    if not (digits.isascii() and digits.isdigit()) or not 0 <= len(text) <= _LONGEST:
+        return None
+    return int(text)
+
+
+def _shown(taint: Taint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"

@@ -1,0 +1,92 @@
+"""What a pod requests of a node, and what is left of what the node can give (pure).
+
+In thousandths of a unit, rounded up: of a core for ``cpu``, of a byte for ``memory``.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from gpushare.errors import QuantityError, RequestError
+from gpushare.ledger.holds import Room
+from gpushare.objects.model import Container, Node, Pod
+from gpushare.objects.quantity import parse_quantity
+
+MILLI: Final = 1000
+PODS: Final = "pods"
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+
+Amounts = dict[str, int]
+
+
+def requests_of(pod: Pod) -> Amounts:
+    """The pod's effective requests (KEP-753) with its overhead, and one of ``pods``.
+
+    A resource with a limit and no request counts with its limit, as the API server fills it in.
+    Raises RequestError if an amount cannot be read.
+    """
+    apps: Amounts = {}
+    for container in pod.containers:
+        _add(apps, _asked(container))
+    sidecars: Amounts = {}
+    at_start: Amounts = {}
+    for container in pod.init_containers:
+        asked = _asked(container)
+        if container.is_sidecar:
+            _add(sidecars, asked)
+            continue
+        for name, amount in asked.items():
+            beside = sidecars.get(name, 0) + amount
+            at_start[name] = max(at_start.get(name, 0), beside)
+    _add(apps, sidecars)
+    found = {name: max(apps.get(name, 0), at_start.get(name, 0)) for name in apps | at_start}
+    _add(found, _read(pod.spec.overhead or {}, "overhead"))
+    _add(found, {PODS: MILLI})
+    return found
+
+
+def room_of(node: Node, pods: Iterable[Pod], kept: Room) -> Amounts:
+    """What is left of the node's allocatable beside ``pods`` and ``kept``.
+
+    An amount of theirs that cannot be read counts as nothing: this is for answers to people.
+    Raises RequestError if an amount of the node cannot be read.
+    """
+    left = _read(node.allocatable, f"allocatable of node {node.name}")
+    taken = {CPU: kept.cpu_milli, MEMORY: kept.memory_bytes * MILLI}
+    for pod in pods:
+        try:
+            _add(taken, requests_of(pod))
+        except RequestError:
+            _add(taken, {PODS: MILLI})
+    return {name: amount - taken.get(name, 0) for name, amount in left.items()}
+
+
+def short_of(room: Mapping[str, int], asked: Mapping[str, int]) -> list[str]:
+    """Names of the resources of which there is less than is asked for."""
+    return sorted(name for name, amount in asked.items() if amount > max(0, room.get(name, 0)))
+
+
+def _asked(container: Container) -> Amounts:
+    return _read({**container.limits, **container.requests}, f"container {container.name}")
+
+
+def _read(amounts: Mapping[str, str | int], where: str) -> Amounts:
+    try:
+        return {name: _milli(text) for name, text in amounts.items()}
+    except QuantityError as err:
+        raise RequestError(f"{where}: {err}") from err
+
+
+@lru_cache(maxsize=4096)
+def _milli(text: str | int) -> int:
+    amount = parse_quantity(text)
+    if amount < 0:
+        raise QuantityError(f"{text} is negative")
+    return math.ceil(amount * MILLI)
+
+
+def _add(to: Amounts, more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        to[name] = to.get(name, 0) + amount

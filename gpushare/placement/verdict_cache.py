@@ -1,0 +1,121 @@
+"""What has been decided about each node, kept until something on the node changes (pure).
+
+Requests that want the same (a class) have the same verdict everywhere, so a call costs the nodes
+that have changed since the last one of its class, and the names in the call.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from gpushare.cards.model import Request
+from gpushare.cards.wishes import Wishes
+from gpushare.ledger.changes import Changes
+from gpushare.placement.rank import Rank
+from gpushare.placement.reasons import NO_CARDS, Reason
+from gpushare.placement.verdict import Verdict
+
+Judge = Callable[[str, Request], Verdict]
+
+MOST_BYTES: Final = 40 * 2**20  # of all classes, but for the last LEAST_CLASSES
+LEAST_CLASSES: Final = 8
+VERDICT_BYTES: Final = 160
+NAME_BYTES: Final = 100  # of a name in a wish, beside its characters
+
+_Class = tuple[int, int, bool, bool, str, Wishes]
+
+
+class Verdicts:
+    """``fits`` and ``refused`` by node, and the ``ranks`` of those that fit, best first.
+
+    A node in neither ``fits`` nor ``refused`` has no cards.
+    """
+
+    __slots__ = ("fits", "ranks", "refused", "seen")
+
+    def __init__(self, seen: int, verdicts: Iterable[tuple[str, Verdict]]) -> None:
+        self.seen = seen
+        self.fits: dict[str, Rank] = {}
+        self.refused: dict[str, Reason] = {}
+        for name, verdict in verdicts:
+            if isinstance(verdict, tuple):
+                self.fits[name] = verdict
+            elif verdict is not NO_CARDS:
+                self.refused[name] = verdict
+        self.ranks = sorted(self.fits.values())
+
+    def put(self, name: str, verdict: Verdict) -> None:
+        """Replace what was decided about one node."""
+        before = self.fits.get(name)
+        if before == verdict:
+            return
+        if before is not None:
+            del self.ranks[bisect_left(self.ranks, before)], self.fits[name]
+        self.refused.pop(name, None)
+        if isinstance(verdict, tuple):
+            self.fits[name] = verdict
+            insort(self.ranks, verdict)
+        elif verdict is not NO_CARDS:
+            self.refused[name] = verdict
+
+    def besides(self, others: Mapping[str, Verdict]) -> "Verdicts":
+        """A copy in which ``others`` are decided otherwise."""
+        made = Verdicts(self.seen, ())
+        made.fits, made.refused = dict(self.fits), dict(self.refused)
+        made.ranks = list(self.ranks)
+        for name, verdict in others.items():
+            made.put(name, verdict)
+        return made
+
+
+class Index:
+    """``judge`` decides afresh; whatever its answer depends on is told to ``changes``."""
+
+    def __init__(self, changes: Changes, names: Callable[[], Iterable[str]], judge: Judge) -> None:
+        self._changes, self._names, self._judge = changes, names, judge
+        self._classes: dict[_Class, Verdicts] = {}  # last used one last
+        self._wishes_bytes = 0  # of all classes
+
+    def of(self, request: Request) -> Verdicts:
+        """Every node's verdict as it is now. Not to be changed, and not to be kept."""
+        which = (
+            request.units_per_card,
+            request.card_count,
+            request.sets_cards,
+            request.exposes_cards,
+            request.runtime_class,
+            request.wishes,
+        )
+        verdicts = self._classes.pop(which, None)
+        now = self._changes.now
+        changed = self._changes.since(verdicts.seen) if verdicts is not None else None
+        if verdicts is None:
+            self._wishes_bytes += _bytes_of(request.wishes)
+        if verdicts is None or changed is None:
+            names = self._names()
+            verdicts = Verdicts(now, [(name, self._judge(name, request)) for name in names])
+        else:
+            for name in changed:
+                verdicts.put(name, self._judge(name, request))
+            verdicts.seen = now
+        self._classes[which] = verdicts
+        self._drop_longest_unused(len(verdicts.fits) + len(verdicts.refused) + 1)
+        return verdicts
+
+    def _drop_longest_unused(self, verdicts: int) -> None:
+        """Stay within MOST_BYTES, where each class has about so many verdicts."""
+        classes = self._classes
+        while len(classes) > LEAST_CLASSES:
+            if len(classes) * verdicts * VERDICT_BYTES + self._wishes_bytes <= MOST_BYTES:
+                return
+            oldest = next(iter(classes))
+            del classes[oldest]
+            self._wishes_bytes -= _bytes_of(oldest[-1])
+
+
+def _bytes_of(wishes: Wishes) -> int:
+    """The bytes that a class takes beside its verdicts."""
+    if not wishes.names_cards:
+        return NAME_BYTES
+    names = (*wishes.models, *wishes.only, *wishes.never)
+    return sum(NAME_BYTES + len(name) for name in names)

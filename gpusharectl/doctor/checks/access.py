@@ -1,0 +1,163 @@
+"""Checks of what is allowed: accounts, policies, quotas, runtime classes (pure)."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpushare.contract import RESOURCE_MEMORY
+from gpushare.errors import QuantityError
+from gpushare.objects.quantity import parse_units
+from gpusharectl.doctor.checks.facts import EXTENDER, PLUGIN, Facts, Permission, Unknown
+from gpusharectl.doctor.checks.findings import Check, Finding, problem, unchecked, warning
+from gpusharectl.doctor.checks.versions import minor_of
+
+POLICIES_SINCE: Final = (1, 30)
+POLICIES: Final = (
+    "gpushare-deviceplugin-own-node",
+    "gpushare-decisions",
+    "gpushare-bindings",
+    "gpushare-inventory",
+    "gpushare-cdi-annotations",
+    "gpushare-ephemeral-containers",
+)
+LEASES: Final = "coordination.k8s.io"
+
+_GROUP: Final = "Access"
+_APPLY: Final = "apply what you installed again: kubectl apply -k YOUR-KUSTOMIZATION"
+
+POLICY_MISSING = problem(
+    "PolicyMissing",
+    "without it whoever may patch pods or Nodes may forge what gpushare writes there: "
+    "docs/security.md",
+    _APPLY,
+)
+PERMISSION_MISSING = problem(
+    "PermissionMissing",
+    "the program cannot do what it is there for",
+    f"{_APPLY}; kubectl auth can-i {{verb}} {{resource}} --as={{account}}{{more}} says whether the "
+    "first of them holds",
+)
+RUNTIME_CLASS_MISSING = problem(
+    "RuntimeClassMissing",
+    "no pod of the device plugin can be made",
+    "install NVIDIA's container runtime with its RuntimeClass, or, where it is the nodes' default "
+    "runtime, add the component default-runtime to your kustomization",
+)
+QUOTA_USED_UP = warning(
+    "QuotaUsedUp",
+    "new pods of the namespace that ask for GPU memory are refused when they are made, so they do "
+    "not even show as Pending",
+    "raise requests.aliyun.com/gpu-mem in it, or delete pods: kubectl -n {namespace} describe "
+    "resourcequota {name}",
+)
+
+
+def needed(system: str) -> tuple[Permission, ...]:
+    """The rights of daemonset/base/access: what both programs cannot do without."""
+
+    def of(
+        account: str,
+        resource: str,
+        *verbs: str,
+        group: str = "",
+        namespace: str = "",
+        name: str = "",
+    ) -> list[Permission]:
+        return [Permission(account, verb, resource, group, namespace, name) for verb in verbs]
+
+    return (
+        *of(EXTENDER, "pods", "get", "list", "watch"),
+        *of(EXTENDER, "nodes", "list", "watch"),
+        *of(EXTENDER, "pods/binding", "create"),
+        *of(EXTENDER, "pods/eviction", "create"),
+        *of(EXTENDER, "events", "create"),
+        *of(EXTENDER, "leases", "create", group=LEASES, namespace=system),
+        *of(EXTENDER, "leases", "get", "update", group=LEASES, namespace=system, name=EXTENDER),
+        *of(PLUGIN, "pods", "list", "watch", "patch"),
+        *of(PLUGIN, "pods/status", "patch"),
+        *of(PLUGIN, "nodes", "list", "watch"),
+        *of(PLUGIN, "nodes/status", "patch"),
+        *of(PLUGIN, "nodes/pods", "get"),
+        *of(PLUGIN, "events", "create"),
+    )
+
+
+def account(permission: Permission, system: str) -> str:
+    """The user that the API server knows an account of ours as."""
+    return f"system:serviceaccount:{system}:{permission.account}"
+
+
+def _accounts_may(facts: Facts) -> Iterator[Finding]:
+    unknown = sorted({each.why for each in facts.permissions.values() if isinstance(each, Unknown)})
+    for why in unknown:
+        yield unchecked("the rights of gpushare's accounts", Unknown(why))
+    refused: dict[str, list[Permission]] = {}
+    for each, is_allowed in facts.permissions.items():
+        if is_allowed is False:
+            refused.setdefault(each.account, []).append(each)
+    for name, missing in refused.items():
+        first = missing[0]
+        yield PERMISSION_MISSING.of(
+            name,
+            f"it may not {', '.join(map(_words, missing))}",
+            verb=first.verb,
+            resource=f"{first.resource}.{first.group}" if first.group else first.resource,
+            account=account(first, facts.system),
+            more=f" -n {first.namespace}" if first.namespace else " -A",
+        )
+
+
+def _words(permission: Permission) -> str:
+    name = f" {permission.name}" if permission.name else ""
+    where = f" in namespace {permission.namespace}" if permission.namespace else ""
+    return f"{permission.verb} {permission.resource}{name}{where}"
+
+
+def _policies_hold(facts: Facts) -> Iterator[Finding]:
+    if isinstance(facts.server, Unknown):
+        yield unchecked("the API server's version", facts.server)
+    elif (minor_of(facts.server) or POLICIES_SINCE) < POLICIES_SINCE:
+        return
+    for what, there in (("policy", facts.policies), ("binding", facts.policy_bindings)):
+        if isinstance(there, Unknown):
+            yield unchecked(f"admission {what} of gpushare", there)
+            continue
+        kind = "ValidatingAdmissionPolicy" + ("Binding" if what == "binding" else "")
+        for name in POLICIES:
+            if name not in there:
+                yield POLICY_MISSING.of(name, f"there is no {kind} {name}")
+
+
+def _runtime_is_there(facts: Facts) -> Iterator[Finding]:
+    if isinstance(facts.plugin_runtime, Unknown):
+        yield unchecked("the DaemonSet of the device plugin", facts.plugin_runtime)
+        return
+    if not facts.plugin_runtime:
+        return
+    if isinstance(facts.runtime_classes, Unknown):
+        yield unchecked("runtime classes", facts.runtime_classes)
+    elif facts.plugin_runtime not in facts.runtime_classes:
+        found = f"the device plugin asks for the RuntimeClass {facts.plugin_runtime}: there is none"
+        yield RUNTIME_CLASS_MISSING.of(facts.plugin_runtime, found)
+
+
+def _quotas_leave_room(facts: Facts) -> Iterator[Finding]:
+    if isinstance(facts.quotas, Unknown):
+        yield unchecked("resource quotas", facts.quotas)
+        return
+    for quota in facts.quotas:
+        try:
+            is_used_up = parse_units(quota.used) >= parse_units(quota.hard)
+        except QuantityError:
+            is_used_up = True
+        if is_used_up:
+            found = f"{quota.used} of {quota.hard} {RESOURCE_MEMORY} are used"
+            about = f"{quota.namespace}/{quota.name}"
+            yield QUOTA_USED_UP.of(about, found, namespace=quota.namespace, name=quota.name)
+
+
+CHECKS: Final = (
+    Check(_GROUP, "gpushare's accounts have their rights", _accounts_may),
+    Check(_GROUP, "policies keep decisions and inventories from being forged", _policies_hold),
+    Check(_GROUP, "the plugin's RuntimeClass is there", _runtime_is_there),
+    Check(_GROUP, "quotas leave room", _quotas_leave_room),
+)

@@ -1,0 +1,351 @@
+"""Checks that kube-scheduler really uses the extender, with its settings (pure).
+
+What each setting is for: ``daemonset/scheduler/config.yaml`` and docs/scheduling.md.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from gpushare.annotations.pod_annotations import amounts_of, asks_for_share
+from gpushare.contract import (
+    EXTENDER_PORT,
+    EXTENDER_PREFIX,
+    NODE_PORTS,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.errors import RequestError
+from gpusharectl.doctor.checks.facts import (
+    EXTENDER,
+    EXTENDERS,
+    SECOND_SCHEDULER,
+    Facts,
+    Program,
+    Scheduler,
+    SeenPod,
+    Unknown,
+)
+from gpusharectl.doctor.checks.findings import Check, Finding, Kind, problem, unchecked, warning
+
+WEIGHT: Final = 1
+QPS: Final = 50  # kube-scheduler's own default: what is above was chosen
+LEAST_TIMEOUT: Final = 5.0  # the longest that a bind may take, and the answer's way
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)", re.ASCII)
+
+_GROUP: Final = "kube-scheduler"
+_PRINT: Final = (
+    "`gpushare scheduler-config` prints the whole configuration; docs/install.md, step 5"
+)
+
+WITHOUT_EXTENDER = problem(
+    "SchedulerWithoutExtender",
+    "it places pods that ask for GPU memory by the sum of the node's cards, without a card: their "
+    "containers do not start",
+    f"add the extender to its configuration and restart it: {_PRINT}",
+)
+SETTING_WRONG = problem(
+    "SchedulerSettingWrong",
+    "with that pods are placed without a card, or not at all",
+    f"set it so and restart kube-scheduler: {_PRINT}",
+)
+SETTING_OFF = warning(
+    "SchedulerSettingOff",
+    "pods are placed, and not as well or as fast as they could be: docs/scheduling.md, "
+    "docs/performance.md",
+    f"set it so and restart kube-scheduler: {_PRINT}",
+)
+NOT_BESIDE = problem(
+    "ExtenderNotBeside",
+    "it asks an extender on its own loopback, and none is ready there",
+    f"kubectl -n {{namespace}} get pods -o wide {EXTENDERS}; one must be Ready on the node",
+)
+NODE_PORT = warning(
+    "ExtenderPortIsNodePort",
+    "a Service whose NodePort that is takes kube-scheduler's calls: its pods see whole pods, and "
+    "can answer where pods are bound",
+    f"give it the urlPrefix http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX} and restart it: "
+    f"{_PRINT}",
+)
+NODE_PORT_TAKEN = problem(
+    "ExtenderPortTaken",
+    "where kube-proxy serves NodePorts on loopback, kube-scheduler asks the Service's pods instead "
+    "of the extender",
+    f"find out whose it is, delete it or give it another NodePort, then give kube-scheduler the "
+    f"urlPrefix http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}: {_PRINT}",
+)
+NEVER_ASKED = warning(
+    "ExtenderNeverAsked",
+    "kube-scheduler may not have the extender in its configuration",
+    f"look again in a few seconds; if it stays: {_PRINT}",
+)
+WRONG_SCHEDULER = problem(
+    "PodOfAnotherScheduler",
+    "a kube-scheduler that does not ask the extender would place it without a card",
+    "give the pod the schedulerName of one that does ({names})",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """A key of the extender's entry; ``wanted`` is told to people."""
+
+    kind: Kind
+    key: str
+    wanted: str
+    is_right: Callable[[Any], bool]
+
+
+def _exactly(kind: Kind, key: str, wanted: str | int) -> _Setting:
+    return _Setting(kind, key, str(wanted), lambda found: found == wanted)
+
+
+_SETTINGS: Final = (
+    _exactly(SETTING_WRONG, "filterVerb", "filter"),
+    _exactly(SETTING_WRONG, "bindVerb", "bind"),
+    _Setting(SETTING_WRONG, "ignorable", "false", lambda found: not found),
+    _exactly(SETTING_OFF, "prioritizeVerb", "prioritize"),
+    _exactly(SETTING_OFF, "preemptVerb", "preempt"),
+    _Setting(SETTING_OFF, "nodeCacheCapable", "true", bool),
+    _exactly(SETTING_OFF, "weight", WEIGHT),
+    # Not set is 5 s.
+    _Setting(
+        SETTING_OFF,
+        "httpTimeout",
+        f"{LEAST_TIMEOUT:g}s",
+        lambda found: not found or (seconds(found) or 0.0) >= LEAST_TIMEOUT,
+    ),
+)
+
+
+def plain(value: Any) -> Any:
+    """A configuration with all its keys in small letters.
+
+    /configz shows kube-scheduler's internal form (``URLPrefix``), a file has the public one.
+    """
+    if isinstance(value, dict):
+        return {str(key).lower(): plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list) else value
+
+
+def ours(configuration: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The entry of ``extenders`` that is gpushare's, in small letters; None where there is none."""
+    for each in configuration.get("extenders") or ():
+        path = urlsplit(str(each.get("urlprefix") or "")).path.rstrip("/")
+        if path == EXTENDER_PREFIX or RESOURCE_MEMORY in _managed(each):
+            found: Mapping[str, Any] = each
+            return found
+    return None
+
+
+def _managed(extender: Mapping[str, Any]) -> dict[str, bool]:
+    """Names of its ``managedResources``, and whether kube-scheduler itself ignores each."""
+    listed = extender.get("managedresources") or ()
+    return {str(each.get("name")): bool(each.get("ignoredbyscheduler")) for each in listed}
+
+
+def _is_configured(facts: Facts) -> Iterator[Finding]:
+    known = _known(facts)
+    for name, each in facts.schedulers.items():
+        if isinstance(each, Unknown):
+            yield unchecked(f"the configuration of {name}", each)
+    with_ours = [name for name, each in known.items() if ours(each.configuration) is not None]
+    for name, each in known.items():
+        if name in with_ours:
+            continue
+        # Beside a second kube-scheduler the cluster's own need not know of us.
+        if with_ours and not any(_same_names(each, known[other]) for other in with_ours):
+            continue
+        found = f"its configuration has no extender with {EXTENDER_PREFIX}"
+        yield WITHOUT_EXTENDER.of(name, found)
+    if not known:
+        yield from _evidence(facts)
+
+
+def _same_names(one: Scheduler, other: Scheduler) -> bool:
+    return bool(set(_names(one)) & set(_names(other)))
+
+
+def _names(scheduler: Scheduler) -> list[str]:
+    """The schedulerNames that it places pods of."""
+    profiles = scheduler.configuration.get("profiles") or [{}]
+    return [str(each.get("schedulername") or "default-scheduler") for each in profiles]
+
+
+def _known(facts: Facts) -> dict[str, Scheduler]:
+    return {name: each for name, each in facts.schedulers.items() if isinstance(each, Scheduler)}
+
+
+def _evidence(facts: Facts) -> Iterator[Finding]:
+    """Where no configuration can be read: pods wait, and no extender has ever been asked."""
+    asked = [each for each in facts.extenders.values() if isinstance(each, Program)]
+    waiting = [pod.key for pod in facts.pods if _waits(pod)]
+    if not asked or not waiting:
+        return
+    questions = sum(
+        sample.value
+        for each in asked
+        for sample in each.samples.of("gpushare_extender_requests_total")
+        if sample.labels.get("verb") == "filter"
+    )
+    if not questions:
+        found = f"{len(waiting)} pods wait, {waiting[0]} for one, and no extender was ever asked"
+        yield NEVER_ASKED.of("the extenders", found)
+
+
+def _settings_are_ours(facts: Facts) -> Iterator[Finding]:
+    yield from _not_known(facts, "its settings")
+    for name, each in _known(facts).items():
+        extender = ours(each.configuration)
+        if extender is None:
+            continue
+        for kind, key, found, wanted in _wrong(each.configuration, extender):
+            yield kind.of(f"{name}: {key}", f"it is {found}, and is to be {wanted}")
+
+
+_Wrong = Iterator[tuple[Kind, str, str, str]]
+
+
+def _wrong(configuration: Mapping[str, Any], extender: Mapping[str, Any]) -> _Wrong:
+    for setting in _SETTINGS:
+        found = extender.get(setting.key.lower())
+        if not setting.is_right(found):
+            yield setting.kind, setting.key, _text(found), setting.wanted
+    managed = _managed(extender)
+    if not {RESOURCE_MEMORY, RESOURCE_COUNT} <= managed.keys():
+        shown = ", ".join(managed) or "empty"
+        yield SETTING_WRONG, "managedResources", shown, f"{RESOURCE_MEMORY}, {RESOURCE_COUNT}"
+    for resource, is_ignored in managed.items():
+        if is_ignored:
+            yield SETTING_OFF, f"managedResources {resource} ignoredByScheduler", "true", "false"
+    percentage = _percentage(configuration)
+    if _number(percentage) != 100:  # noqa: PLR2004 - percent
+        yield SETTING_OFF, "percentageOfNodesToScore", _text(percentage), "100"
+    connection = configuration.get("clientconnection") or {}
+    if _number(connection.get("qps")) <= QPS:
+        yield SETTING_OFF, "clientConnection.qps", _text(connection.get("qps")), "1000, burst 2000"
+
+
+def _percentage(configuration: Mapping[str, Any]) -> Any:
+    """The first that is not as it is to be: a profile's own goes before the one for all."""
+    for_all = configuration.get("percentageofnodestoscore")
+    profiles = configuration.get("profiles") or [{}]
+    found = [profile.get("percentageofnodestoscore") or for_all for profile in profiles]
+    return next((each for each in found if _number(each) != 100), 100)  # noqa: PLR2004 - percent
+
+
+def _text(value: Any) -> str:
+    return "not set" if value in (None, "") else str(value)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def seconds(written: Any) -> float | None:
+    """A duration as Go writes one (``1m30s``); None for what is none."""
+    parts = _DURATION.findall(written) if isinstance(written, str) else []
+    if not parts or "".join(number + unit for number, unit in parts) != written:
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def _not_known(facts: Facts, about: str) -> Iterator[Finding]:
+    names = [name for name, each in facts.schedulers.items() if isinstance(each, Unknown)]
+    if names:
+        why = f"the configuration of {', '.join(names)} is not known (above)"
+        yield unchecked(about, Unknown(why))
+
+
+def _extender_is_beside(facts: Facts) -> Iterator[Finding]:
+    yield from _not_known(facts, "whether its extender is there")
+    ready = {pod.node for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER) if pod.is_ready}
+    outside = any(name not in _pod_names(facts) for name in facts.extenders)
+    for name, each in _known(facts).items():
+        extender = ours(each.configuration)
+        if extender is None or not each.node:
+            continue
+        url = str(extender.get("urlprefix"))
+        is_own = urlsplit(url).hostname in _LOOPBACK
+        if is_own and each.node not in ready and not outside:
+            yield NOT_BESIDE.of(name, f"{url} on node {each.node}", namespace=facts.system)
+
+
+def _port_is_no_node_port(facts: Facts) -> Iterator[Finding]:
+    yield from _not_known(facts, "whether a Service can take its calls")
+    services: Mapping[str, frozenset[int]] = {}
+    asked = {
+        name: port
+        for name, each in _known(facts).items()
+        if (port := _loopback_port(ours(each.configuration))) in NODE_PORTS
+    }
+    if isinstance(facts.node_ports, Unknown):
+        if asked:
+            yield unchecked("the NodePorts of Services", facts.node_ports)
+    else:
+        services = facts.node_ports
+    for name, port in asked.items():
+        takers = [service for service, ports in services.items() if port in ports]
+        for service in takers:
+            found = f"the Service has the NodePort {port}, where {name} asks the extender"
+            yield NODE_PORT_TAKEN.of(service, found)
+        if not takers:
+            yield NODE_PORT.of(
+                name, f"it asks the extender at port {port}, which may be a NodePort"
+            )
+
+
+def _loopback_port(extender: Mapping[str, Any] | None) -> int | None:
+    if extender is None:
+        return None
+    try:
+        parts = urlsplit(str(extender.get("urlprefix")))
+        port = parts.port
+    except ValueError:
+        return None
+    return port if parts.hostname in _LOOPBACK else None
+
+
+def _pod_names(facts: Facts) -> set[str]:
+    return {pod.metadata.name for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER)}
+
+
+def _pods_wait_for_one(facts: Facts) -> Iterator[Finding]:
+    if any(isinstance(each, Unknown) for each in facts.schedulers.values()):
+        yield from _not_known(facts, "whether pods wait for the right one")
+        return
+    known = _known(facts).values()
+    asking = {name for each in known if ours(each.configuration) for name in _names(each)}
+    if not asking:
+        return
+    for pod in facts.pods:
+        if _waits(pod) and pod.scheduler not in asking:
+            found = f"it waits for the scheduler {pod.scheduler}, which does not ask the extender"
+            yield WRONG_SCHEDULER.of(pod.key, found, names=_or(sorted(asking)))
+
+
+def _waits(pod: SeenPod) -> bool:
+    if pod.node or pod.is_terminal or not asks_for_share(pod):
+        return False
+    try:
+        amounts_of(pod)
+    except RequestError:
+        return False  # another finding
+    return True
+
+
+def _or(names: Sequence[str]) -> str:
+    return " or ".join(names)
+
+
+CHECKS: Final = (
+    Check(_GROUP, "it is configured with the extender", _is_configured),
+    Check(_GROUP, "with the settings that the extender is made for", _settings_are_ours),
+    Check(_GROUP, "the extender that it asks is there", _extender_is_beside),
+    Check(_GROUP, "no Service can take the calls to the extender", _port_is_no_node_port),
+    Check(_GROUP, "pods wait for one that asks the extender", _pods_wait_for_one),
+)

@@ -1,0 +1,1 @@
+"""Manifests from files, with the line of each part."""

@@ -1,0 +1,89 @@
+"""The pod that a manifest would make, and how many of it (pure)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpushare.errors import SettingsError
+from gpusharectl.manifests.yaml_lines import read
+
+# kind: where its pod's template is, and how many it makes.
+_WORKLOADS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "Deployment": (("spec", "template"), "replicas"),
+    "ReplicaSet": (("spec", "template"), "replicas"),
+    "ReplicationController": (("spec", "template"), "replicas"),
+    "StatefulSet": (("spec", "template"), "replicas"),
+    "Job": (("spec", "template"), "parallelism"),
+    "CronJob": (("spec", "jobTemplate", "spec", "template"), ""),
+    "PodTemplate": (("template",), ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``pod`` as a Pod's JSON; ``what`` names the document; ``skipped`` those that make none."""
+
+    pod: dict[str, Any]
+    count: int
+    what: str
+    skipped: tuple[str, ...]
+
+
+def wanted(content: bytes, source: str) -> Wanted:
+    """The one workload of a manifest. SettingsError where there is none, or more than one."""
+    flat: list[Any] = []
+    for each in (found.value for found in read(source, content)):
+        items = each.get("items") if each.get("kind") == "List" else None
+        flat += items if isinstance(items, list) else [each]
+    found: list[Wanted] = []
+    skipped: list[str] = []
+    for each in flat:
+        if not isinstance(each, dict) or not isinstance(each.get("kind"), str):
+            raise SettingsError(f"{source} has a document without a kind: write Kubernetes objects")
+        one = _read(each, source)
+        if one is None:
+            skipped.append(_name(each))
+        else:
+            found.append(one)
+    if len(found) != 1:
+        names = ", ".join(each.what for each in found) or "none"
+        raise SettingsError(
+            f"{source} must have one Pod or one workload that makes pods "
+            f"({', '.join(_WORKLOADS)}), and has: {names}. Ask about each by itself"
+        )
+    return Wanted(found[0].pod, found[0].count, found[0].what, tuple(skipped))
+
+
+def _read(document: dict[str, Any], source: str) -> Wanted | None:
+    kind = document["kind"]
+    if kind == "Pod":
+        return Wanted(document, 1, _name(document), ())
+    if kind not in _WORKLOADS:
+        return None
+    path, number = _WORKLOADS[kind]
+    template: Any = document
+    for key in path:
+        template = template.get(key) if isinstance(template, dict) else None
+    if not isinstance(template, dict):
+        raise SettingsError(f"{source}: {_name(document)} has no pod template at {'.'.join(path)}")
+    meta = _mapping(template.get("metadata"))
+    own = _mapping(document.get("metadata"))
+    named = {"name": own.get("name") or "", "namespace": own.get("namespace") or ""}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**named, **meta},
+        "spec": template.get("spec") or {},
+    }
+    count = _mapping(document.get("spec")).get(number, 1) if number else 1
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise SettingsError(f"{source}: {_name(document)} has {number} {count!r}: write a number")
+    return Wanted(pod, max(1, count), _name(document), ())
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    return f"{document['kind']} {_mapping(document.get('metadata')).get('name') or '(no name)'}"
+
+
+def _mapping(found: Any) -> Mapping[str, Any]:
+    return found if isinstance(found, dict) else {}

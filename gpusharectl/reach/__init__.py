@@ -1,0 +1,1 @@
+"""How a command reaches the cluster, an extender and the plugins."""

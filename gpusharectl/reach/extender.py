@@ -1,0 +1,246 @@
+"""How a command gets at the cluster: lists from the API server, and an extender's own pages.
+
+An extender listens on a loopback, and is reached through a port-forward to its pod; or by its
+reading listener, where the user names it (``--server``).
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from gpushare.contract import ANNOTATION_ADDRESS, EXTENDER_PORT, EXTENDER_PREFIX
+from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError, Unreachable
+from gpushare.kube.client import Kube, lease_path, nodes, pods
+from gpushare.kube.lists import list_all
+from gpushare.objects.model import Node, Pod, PodCondition
+from gpusharectl.reach.options import Target
+from gpusharectl.reach.port_forward import Forward
+from gpusharectl.reach.rights import LIST_NODES, LIST_PODS, Right, named
+
+EXTENDER_NAMES: Final = ("gpushare-extender", "gpushare-scheduler")
+LEASE: Final = "gpushare-extender"
+ANSWER_SECONDS: Final = 30.0
+_SELECTOR: Final = f"app.kubernetes.io/name in ({', '.join(EXTENDER_NAMES)})"
+
+T = TypeVar("T")
+
+
+class NoExtender(ApiError):
+    """There is none that could be asked."""
+
+
+async def all_nodes(kube: Kube, name: str = "") -> list[Node]:
+    """Every node, or the one of that name. ApiError, which names the right where it is missing."""
+    selector = f"metadata.name={name}" if name else ""
+    try:
+        return await list_all(kube, nodes(field_selector=selector), Node)
+    except ApiError as err:
+        raise named(err, LIST_NODES) from err
+
+
+async def all_pods(kube: Kube, namespace: str = "", *, node: str = "") -> list[Pod]:
+    """Every pod, or those of one namespace, or of a node. ApiError, which names a missing right."""
+    selector = f"spec.nodeName={node}" if node else ""
+    collection = pods(namespace=namespace, field_selector=selector)
+    try:
+        return await list_all(kube, collection, Pod)
+    except ApiError as err:
+        raise named(err, Right("list", "pods", namespace) if namespace else LIST_PODS) from err
+
+
+class Extender:
+    """An extender's pages. ``where`` names it to people."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        base: str,
+        where: str,
+        *,
+        forward: Forward | None = None,
+        bearer: str = "",
+    ) -> None:
+        self.where = where
+        self._session, self._base = session, base
+        self._forward = forward
+        self._headers = {"Authorization": bearer} if bearer else {}
+
+    async def get(self, page: str, *, seconds: float = ANSWER_SECONDS) -> bytes:
+        """A page by its whole path. ApiError with the extender's own words where it refuses."""
+        return await self._ask("GET", page, None, seconds)
+
+    async def post(
+        self, page: str, body: Mapping[str, Any], *, seconds: float = ANSWER_SECONDS
+    ) -> bytes:
+        """The same, with a question."""
+        return await self._ask("POST", page, msgspec.json.encode(body), seconds)
+
+    @asynccontextmanager
+    async def opened(
+        self, page: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A page as it comes, for as long as it lasts and whatever it says."""
+        for_ever = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS)
+        told = {**self._headers, **headers}
+        async with self._session.get(self._base + page, headers=told, timeout=for_ever) as answer:
+            yield answer
+
+    async def _ask(self, method: str, page: str, body: bytes | None, seconds: float) -> bytes:
+        headers = {**self._headers, "Content-Type": "application/json"}
+        limit = aiohttp.ClientTimeout(total=seconds)
+        try:
+            async with self._session.request(
+                method, self._base + page, data=body, headers=headers, timeout=limit
+            ) as response:
+                answer = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            if self._forward is not None and self._forward.problem is not None:
+                raise self._forward.problem from err
+            said = str(err) or f"no answer within {seconds:g} s"
+            raise Unreachable(f"{self.where} does not answer: {said}") from err
+        if response.status != HTTPStatus.OK:
+            raise self._refusal(response.status, answer)
+        return answer
+
+    def _refusal(self, code: int, answer: bytes) -> ApiError:
+        try:
+            said = msgspec.json.decode(answer, type=_Problem).error
+        except UNDECODABLE:
+            said = answer[:200].decode(errors="replace")
+        kind = NotFound if code == HTTPStatus.NOT_FOUND else ApiError
+        if code == HTTPStatus.UNAUTHORIZED and not self._headers:
+            said += (
+                ". The kubeconfig has no token to show (a client certificate says nothing there), "
+                "or the URL is not https"
+            )
+        return kind(f"{self.where}: {said}", code=code)
+
+
+class _Problem(msgspec.Struct):
+    error: str = msgspec.field(name="Error")
+
+
+@asynccontextmanager
+async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
+    """The extender to ask: the one that decides, where that can be told, else any that is ready.
+
+    Raises ApiError with what is missing; SettingsError for a ``--server`` that cannot be used.
+    """
+    if target.server is not None:
+        async with _by_url(target.server, target.server_ca, kube) as found:
+            await found.get("/readyz")
+            yield found
+        return
+    if not hasattr(asyncio, "start_unix_server"):
+        raise NoExtender("this system has no Unix sockets: name an extender with --server")
+    candidates = await _candidates(kube, target.system)
+    async with AsyncExitStack() as stack:
+        problem: ApiError | None = None
+        for name in candidates:
+            made = await stack.enter_async_context(_by_pod(kube, target.system, name))
+            try:
+                await made.get("/readyz")
+            except ApiError as err:
+                if err.code == HTTPStatus.FORBIDDEN:
+                    raise
+                problem = problem or err
+                continue
+            yield made
+            return
+        assert problem is not None  # noqa: S101 - there was a candidate
+        raise problem
+
+
+@asynccontextmanager
+async def _by_pod(kube: Kube, namespace: str, name: str) -> AsyncIterator[Extender]:
+    async with (
+        Forward.to(kube, namespace, name, EXTENDER_PORT) as forward,
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(forward.socket))) as session,
+    ):
+        where = f"extender in pod {namespace}/{name}"
+        yield Extender(session, f"http://127.0.0.1:{EXTENDER_PORT}", where, forward=forward)
+
+
+@asynccontextmanager
+async def _by_url(server: str, authority: str | None, kube: Kube) -> AsyncIterator[Extender]:
+    try:
+        url = urlsplit(server)
+    except ValueError:  # half an IPv6 address
+        url = urlsplit("")
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise SettingsError(f"--server is {server!r}: write http://HOST:PORT or https://HOST:PORT")
+    base = server.rstrip("/").removesuffix(EXTENDER_PREFIX)
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except OSError as err:
+        raise SettingsError(f"--server-ca {authority}: no usable certificates: {err}") from err
+    # In the clear a token is whoever's that listens.
+    bearer = kube.bearer() if url.scheme == "https" else ""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        yield Extender(session, base, f"extender at {base}", bearer=bearer)
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    conditions: list[PodCondition] | None = None
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    deletion_timestamp: str | None = None
+
+
+class _ExtenderPod(msgspec.Struct):
+    metadata: _Metadata
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def is_ready(self) -> bool:
+        conditions = self.status.conditions or ()
+        return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
+async def _candidates(kube: Kube, namespace: str) -> list[str]:
+    """Names of the pods to try, the one that decides first."""
+    try:
+        collection = pods(namespace=namespace, label_selector=_SELECTOR)
+        found = await list_all(kube, collection, _ExtenderPod)
+    except ApiError as err:
+        raise named(err, Right("list", "pods", namespace)) from err
+    if not found:
+        raise NoExtender(
+            f"no extender runs as a pod in namespace {namespace}: --system-namespace names another "
+            "one, --server the address of an extender"
+        )
+    ready = [each for each in found if each.is_ready and not each.metadata.deletion_timestamp]
+    if not ready:
+        raise NoExtender(f"no extender in namespace {namespace} is ready, of {len(found)} pods")
+    decides = await _address_of_leader(kube, namespace)
+    ready.sort(key=lambda each: (each.status.pod_ip != decides, each.metadata.name))
+    return [each.metadata.name for each in ready]
+
+
+class _LeaseMeta(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Lease(msgspec.Struct):
+    metadata: _LeaseMeta
+
+
+async def _address_of_leader(kube: Kube, namespace: str) -> str:
+    """The leader's address; empty where nobody runs for the Lease, or it may not be read."""
+    try:
+        body = await kube.request("GET", lease_path(namespace, LEASE))
+        lease = msgspec.json.decode(body, type=_Lease)
+    except (ApiError, *UNDECODABLE):
+        return ""
+    address = (lease.metadata.annotations or {}).get(ANNOTATION_ADDRESS, "")
+    return address.rpartition(":")[0].strip("[]")

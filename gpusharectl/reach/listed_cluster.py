@@ -1,0 +1,105 @@
+"""The cluster as lists of its nodes and pods show it: what explain and what-if look at (pure).
+
+By the same code as the extender's, without what only an extender knows: reserves, plans, what
+kube-scheduler asked, and its settings.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from gpushare.annotations import inventory, pod_annotations
+from gpushare.cards.model import Request
+from gpushare.contract import ANNOTATION_INVENTORY
+from gpushare.errors import RecordError
+from gpushare.ledger.ledger import Ledger
+from gpushare.objects.model import Node, Pod
+from gpushare.placement import card_choice
+from gpushare.placement.rank import Policies
+from gpushare.placement.reasons import Reason
+from gpushare.placement.verdict import cards_of
+
+GIB: Final = 1024
+
+
+class Seen:
+    """``unreadable`` has what is wrong with annotations of nodes."""
+
+    policies = Policies()
+
+    def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self.unit_mib = unit_of(self._nodes.values())
+        self.ledger = Ledger()
+        self.unreadable: dict[str, str] = {}
+        self._closed: dict[str, Reason] = {}
+        self._pods: dict[str, Pod] = {}
+        self._pods_of_node: dict[str, list[Pod]] = {}
+        for node in self._nodes.values():
+            found, wrong, why = cards_of(node, self.unit_mib)
+            if why is not None:
+                self._closed[node.name] = why
+            if wrong:
+                self.unreadable[node.name] = wrong
+            if found is not None:
+                self.ledger.set_inventory(node.name, found)
+        for pod in pods:
+            self._count(pod)
+
+    def _count(self, pod: Pod) -> None:
+        if pod.is_terminal or not pod_annotations.asks_for_share(pod):
+            return
+        self._pods[pod.uid] = pod
+        if pod.node:
+            self._pods_of_node.setdefault(pod.node, []).append(pod)
+            share = pod_annotations.share_of(pod, self.ledger.inventory(pod.node))
+            if share is not None:
+                self.ledger.put_share(share)
+
+    def pod(self, uid: str) -> Pod | None:
+        """A live pod that names our resources."""
+        return self._pods.get(uid)
+
+    def waiting(self) -> list[Pod]:
+        """The live pods that ask for a share and have no node."""
+        return [pod for pod in self._pods.values() if not pod.node]
+
+    def pods_of(self, node: str) -> Iterable[Pod]:
+        """The live pods bound to a node that ask for GPU memory."""
+        return self._pods_of_node.get(node, ())
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def node_names(self) -> set[str]:
+        """The nodes that share GPUs, or try to."""
+        return {*self.ledger.nodes(), *self._closed}
+
+    def why_closed(self, node: str) -> Reason | None:
+        """Why a node takes nothing new, whatever its cards have free."""
+        return self._closed.get(node)
+
+    def request_of(self, pod: Pod) -> Request:
+        """What a pod asks for; RequestError if it can be granted nowhere."""
+        return pod_annotations.request_of(pod)
+
+    def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
+        """Why the pod does not fit on a node now."""
+        closed = self._closed.get(node)
+        if closed is not None:
+            return closed
+        account = self.ledger.account(node, besides=pod.uid, priority=pod.priority)
+        return card_choice.why_not(account, request, self.unit_mib)
+
+
+def unit_of(nodes: Iterable[Node]) -> int:
+    """The unit that most nodes count in, in MiB; GiB where none says it, as the older plugin."""
+    counted: Counter[int] = Counter()
+    for node in nodes:
+        text = node.annotations.get(ANNOTATION_INVENTORY)
+        if text is not None:
+            try:
+                counted[inventory.decode(text).unit_mib] += 1
+            except RecordError:
+                continue  # shown as the node's problem
+    return max(counted, key=lambda unit: (counted[unit], -unit), default=GIB)

@@ -1,0 +1,122 @@
+"""A way to a port of a pod's own loopback: through the API server's websocket and the kubelet.
+
+The subprotocol is the one that kubelets serve to websockets (k8s.io/kubelet, pkg/cri/streaming/
+portforward): messages of bytes, of which the first is the channel. With one port 0 is data and 1 is
+what went wrong; on each the other side first sends the port's number, in two bytes.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from gpushare.errors import ApiError, Unreachable
+from gpushare.kube.client import Kube, pod_path
+from gpushare.process.lifetime import cancel
+from gpusharectl.reach.rights import Right, named
+
+PROTOCOL: Final = "v4.channel.k8s.io"
+DATA: Final = 0
+PROBLEM: Final = 1
+_PORT_BYTES: Final = 2
+_CHUNK: Final = 2**16
+
+
+class Forward:
+    """``socket`` is a Unix socket: who connects there has the pod's port.
+
+    A socket in a folder of our own, and no port: what listens on that loopback takes whoever
+    reaches it for kube-scheduler. ``problem`` is why the last connection came to nothing.
+    """
+
+    def __init__(self, kube: Kube, namespace: str, pod: str, port: int, socket: Path) -> None:
+        self.socket = socket
+        self.problem: ApiError | None = None
+        self._kube, self._namespace, self._pod, self._port = kube, namespace, pod, port
+
+    @classmethod
+    @asynccontextmanager
+    async def to(cls, kube: Kube, namespace: str, pod: str, port: int) -> AsyncIterator["Forward"]:
+        """Open the socket while the context lasts; each connection to it is one to the pod."""
+        with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
+            made = cls(kube, namespace, pod, port, Path(folder) / "socket")
+            carried: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+            def opened(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                task = asyncio.create_task(made.carry(reader, writer))
+                carried[task] = writer
+                task.add_done_callback(ended)
+
+            def ended(task: asyncio.Task[None]) -> None:
+                carried.pop(task).close()  # one that was cancelled before it began did not
+
+            server = await asyncio.start_unix_server(opened, made.socket)
+            try:
+                yield made
+            finally:
+                server.close()
+                await cancel(carried)
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection until either side ends it."""
+        try:
+            async with await self._open() as socket:
+                there = asyncio.create_task(self._there(reader, socket))
+                try:
+                    await self._back(socket, writer)
+                finally:
+                    await cancel([there])
+        except ApiError as err:
+            self.problem = err
+        except (aiohttp.ClientError, OSError) as lost:
+            self.problem = Unreachable(f"{self._name}: the connection was lost: {lost!r}")
+        finally:
+            writer.close()
+
+    @property
+    def _name(self) -> str:
+        return f"port {self._port} of pod {self._namespace}/{self._pod}"
+
+    async def _open(self) -> aiohttp.ClientWebSocketResponse:
+        path = pod_path(self._namespace, self._pod) + "/portforward"
+        query = [("ports", str(self._port))]
+        try:
+            return await self._kube.open_websocket(path, query=query, protocol=PROTOCOL)
+        except ApiError as err:
+            # A websocket begins with GET; Kubernetes 1.35 and newer want create as well.
+            rights = [
+                Right(verb, "pods/portforward", self._namespace) for verb in ("get", "create")
+            ]
+            raise named(err, *rights) from err
+
+    async def _there(
+        self, reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse
+    ) -> None:
+        while data := await reader.read(_CHUNK):
+            await socket.send_bytes(bytes([DATA]) + data)
+        await socket.close()
+
+    async def _back(
+        self, socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter
+    ) -> None:
+        begun: set[int] = set()
+        async for message in socket:
+            if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+                continue
+            channel, data = message.data[0], message.data[1:]
+            if channel not in begun:
+                begun.add(channel)
+                data = data[_PORT_BYTES:]
+            if channel == DATA and data:
+                writer.write(data)
+                await writer.drain()
+            elif channel == PROBLEM and data:
+                text = data.decode(errors="replace").strip()
+                if "connection refused" in text:
+                    text = "nothing listens there"
+                self.problem = Unreachable(f"{self._name} cannot be reached: {text}")
+                return

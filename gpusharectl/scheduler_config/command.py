@@ -1,0 +1,209 @@
+"""``gpushare scheduler-config``: prints what kube-scheduler must be told."""
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+import yaml
+
+from gpushare.contract import EXTENDER_PREFIX
+from gpushare.errors import UNCONSTRUCTABLE, SettingsError
+from gpusharectl.scheduler_config import rules as settings
+
+_MAX_BYTES: Final = 2**20
+_PATH: Final = re.compile(r"/[\w./+@-]+", re.ASCII)
+_PLAIN_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
+_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, as kube-scheduler does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            text = f"{', '.join(twice)}: is there twice"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _path(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Let by what can stand in a file of YAML as it is."""
+    if value is not None and not _PATH.fullmatch(value):
+        raise click.BadParameter(
+            f"{value!r}: write a whole path of letters, digits and ./_+@-", param=option
+        )
+    return value
+
+
+def _name(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _NAME.fullmatch(value):
+        raise click.BadParameter(f"{value!r}: write a DNS name", param=option)
+    return value
+
+
+@click.command
+@click.option(
+    "--beside",
+    is_flag=True,
+    help="For the cluster's own kube-scheduler, with an extender on its machine (the default).",
+)
+@click.option(
+    "--second-scheduler",
+    is_flag=True,
+    help="For a second kube-scheduler with an extender in its pod.",
+)
+@click.option("--url", metavar="URL", help="An extender elsewhere, as https://10.0.0.5:29769.")
+@click.option(
+    "--authority", metavar="PATH", callback=_path, help="With --url: the CA of the extender's."
+)
+@click.option(
+    "--certificate", metavar="PATH", callback=_path, help="With --url: what kube-scheduler shows."
+)
+@click.option("--key", metavar="PATH", callback=_path, help="With --url: the certificate's key.")
+@click.option(
+    "--server-name",
+    metavar="NAME",
+    callback=_name,
+    show_default=settings.SERVER_NAME,
+    help="With --url: the name in the extender's certificate.",
+)
+@click.option(
+    "--scheduler-kubeconfig",
+    metavar="PATH",
+    callback=_path,
+    show_default=settings.KUBECONFIG,
+    help="kube-scheduler's own, on its machine.",
+)
+@click.option(
+    "--merge",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Put it into this configuration; stderr says what changed.",
+)
+@click.option("--kubeadm", is_flag=True, help="The part of kubeadm's ClusterConfiguration instead.")
+def scheduler_config(
+    *,
+    beside: bool,
+    second_scheduler: bool,
+    url: str | None,
+    authority: str | None,
+    certificate: str | None,
+    key: str | None,
+    server_name: str | None,
+    scheduler_kubeconfig: str | None,
+    merge: Path | None,
+    kubeadm: bool,
+) -> None:
+    """Print kube-scheduler's configuration with the extender.
+
+    Writes no file: direct it to where kube-scheduler reads it. Paths are those on kube-scheduler's
+    machine and are not looked for here.
+    """
+    extender = _extender(url, authority, certificate, key, server_name)
+    own = scheduler_kubeconfig or settings.KUBECONFIG
+    if second_scheduler:
+        others = {
+            "--beside": beside,
+            "--url": url,
+            "--merge": merge,
+            "--kubeadm": kubeadm,
+            "--scheduler-kubeconfig": scheduler_kubeconfig,
+        }
+        if given := [flag for flag, value in others.items() if value]:
+            raise click.UsageError(
+                f"--second-scheduler has a file of its own and its extender in its pod: leave out "
+                f"{' and '.join(given)}"
+            )
+        click.echo(settings.second(), nl=False)
+    elif kubeadm:
+        if merge is not None:
+            raise click.UsageError("--kubeadm and --merge print different files: ask one by one")
+        if scheduler_kubeconfig is not None:
+            raise click.UsageError("--scheduler-kubeconfig: not in what --kubeadm prints")
+        click.echo(settings.kubeadm(extender), nl=False)
+    elif merge is not None:
+        wanted = yaml.safe_load(settings.first(extender, own))
+        try:
+            whole, told = settings.merge(_read(merge), wanted)
+        except SettingsError as err:
+            raise SettingsError(f"{merge}: {err}") from err
+        for line in [*told, "comments are not kept"]:
+            click.echo(line, err=True)
+        click.echo(yaml.safe_dump(whole, sort_keys=False), nl=False)
+    else:
+        click.echo(settings.first(extender, own), nl=False)
+
+
+def _extender(
+    url: str | None,
+    authority: str | None,
+    certificate: str | None,
+    key: str | None,
+    server_name: str | None,
+) -> settings.Extender:
+    files = {"--authority": authority, "--certificate": certificate, "--key": key}
+    named = {**files, "--server-name": server_name}
+    given = [flag for flag, value in named.items() if value]
+    if url is None:
+        if given:
+            raise click.UsageError(f"{' and '.join(given)}: only with --url https://...")
+        return settings.Extender()
+    whole = _checked(url)
+    if whole.startswith("http:"):
+        if given:
+            raise click.UsageError(f"{' and '.join(given)}: {url} is no https address")
+        return settings.Extender(whole)
+    if not (authority and certificate and key):
+        missing = [flag for flag, value in files.items() if not value]
+        raise click.UsageError(
+            f"{url} asks who calls, and must be known itself: add {' and '.join(missing)} "
+            "(files of the Secret gpushare-scheduler-tls)"
+        )
+    name = server_name or settings.SERVER_NAME
+    return settings.Extender(whole, settings.Tls(authority, certificate, key, name))
+
+
+def _checked(url: str) -> str:
+    """The URL with the path that extenders answer at; UsageError where none can be there."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as err:
+        raise click.UsageError(f"--url {url}: {err}") from err
+    if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
+        raise click.UsageError(f"--url {url}: write https://HOST:PORT")
+    if not _PLAIN_ADDRESS.fullmatch(parts.netloc):
+        raise click.UsageError(f"--url {url}: {parts.netloc} is no HOST:PORT")
+    if parts.path.rstrip("/") not in {"", EXTENDER_PREFIX}:
+        raise click.UsageError(f"--url {url}: the extender answers at {EXTENDER_PREFIX} alone")
+    if parts.scheme == "http" and not _is_loopback(host):
+        raise click.UsageError(
+            f"--url {url}: in the clear an extender answers on its own machine alone, for whoever "
+            "reaches it can bind pods; write https"
+        )
+    return f"{parts.scheme}://{parts.netloc}{EXTENDER_PREFIX}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _read(path: Path) -> Any:
+    try:
+        with click.open_file(str(path), "rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as err:
+        raise SettingsError(f"cannot be read: {err.strerror or err}") from err
+    if len(content) > _MAX_BYTES:
+        raise SettingsError(f"has more than {_MAX_BYTES} bytes: it is no configuration")
+    try:
+        return yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
+        raise SettingsError(f"is no YAML: {' '.join(str(err).split())}") from err

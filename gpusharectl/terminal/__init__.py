@@ -1,0 +1,1 @@
+"""Output, errors and streams of the command line."""

@@ -1,0 +1,272 @@
+"""What of gpushare is in a cluster, and in which order it goes (pure).
+
+Objects are known by their names: kustomize and Helm give the same ones. The ecosystem's older
+gpushare has others that begin alike, so a beginning alone is never enough, but for the ConfigMaps,
+whose names kustomize ends with a hash.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from gpushare.annotations.pod_annotations import asks_for_share
+from gpushare.contract import (
+    ANNOTATION_INVENTORY,
+    LABEL_NODE,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.errors import RecordError
+from gpushare.objects.model import Node, Pod
+
+PLUGIN: Final = "gpushare-deviceplugin"
+EXTENDER: Final = "gpushare-extender"
+SCHEDULER: Final = "gpushare-scheduler"
+CLEANER: Final = "gpushare-cleaner"
+OURS: Final = "gpushare.aliyun.com/"
+_STATE: Final = "state"
+_NEEDED: Final = ("device-plugins", "cdi", _STATE)
+_HOST: Final = "/host"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object: where its API is, and the names that are ours.
+
+    ``namespace`` is empty for what is in none, ``*`` stands for the one gpushare runs in.
+    ``begins`` are beginnings of names.
+    """
+
+    name: str
+    group: str
+    plural: str
+    names: tuple[str, ...]
+    namespace: str = "*"
+    begins: tuple[str, ...] = ()
+
+    def path(self, system: str, name: str = "") -> str:
+        """Of all of them, or of the one of that name."""
+        where = system if self.namespace == "*" else self.namespace
+        base = f"{self.group}/namespaces/{where}" if where else self.group
+        return f"{base}/{self.plural}" + (f"/{name}" if name else "")
+
+    def is_ours(self, name: str) -> bool:
+        return name in self.names or name.startswith(self.begins or ("/",))
+
+
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+_RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+_APPS: Final = "/apis/apps/v1"
+_STARTUP_TAINT: Final = "gpushare-startup-taint"  # of the component of that name
+_POLICIES: Final = (
+    "gpushare-bindings",
+    "gpushare-cdi-annotations",
+    "gpushare-decisions",
+    "gpushare-deviceplugin-own-node",
+    "gpushare-ephemeral-containers",
+    "gpushare-inventory",
+    "gpushare-scheduler-name",
+    _STARTUP_TAINT,
+)
+_PROGRAMS: Final = (PLUGIN, EXTENDER, SCHEDULER)
+_METRICS: Final = "gpushare-metrics"  # of monitoring/scrape.yaml, with what is in the namespace
+
+DAEMON_SETS: Final = Kind("DaemonSet", _APPS, "daemonsets", (PLUGIN, EXTENDER))
+# First what refuses others' writes: whoever mends what a broken removal has left needs them gone.
+POLICIES: Final = (
+    Kind(
+        "ValidatingAdmissionPolicyBinding",
+        _ADMISSION,
+        "validatingadmissionpolicybindings",
+        _POLICIES,
+        "",
+    ),
+    Kind("ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies", _POLICIES, ""),
+)
+# The programs, before the rights that they need to end well.
+PROGRAMS: Final = (
+    DAEMON_SETS,
+    Kind("Deployment", _APPS, "deployments", (SCHEDULER,)),
+)
+REST: Final = (
+    Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies", _PROGRAMS),
+    Kind("Service", "/api/v1", "services", ("gpushare-former-port",)),
+    Kind(
+        "ClusterRoleBinding",
+        _RBAC,
+        "clusterrolebindings",
+        (*_PROGRAMS, f"{SCHEDULER}-volumes", _STARTUP_TAINT, _METRICS),
+        "",
+    ),
+    Kind("ClusterRole", _RBAC, "clusterroles", (*_PROGRAMS, _STARTUP_TAINT, _METRICS), ""),
+    Kind("RoleBinding", _RBAC, "rolebindings", (SCHEDULER,), "kube-system"),
+    Kind("RoleBinding", _RBAC, "rolebindings", _PROGRAMS),
+    Kind("Role", _RBAC, "roles", _PROGRAMS),
+    Kind("ServiceAccount", "/api/v1", "serviceaccounts", (*_PROGRAMS, _METRICS)),
+    Kind(
+        "ConfigMap",
+        "/api/v1",
+        "configmaps",
+        (),
+        begins=("gpushare-extender-configuration", "gpushare-scheduler-configuration"),
+    ),
+    Kind(
+        "Secret",
+        "/api/v1",
+        "secrets",
+        ("gpushare-extender-tls", "gpushare-scheduler-tls", _METRICS),
+    ),
+    Kind("Lease", "/apis/coordination.k8s.io/v1", "leases", (EXTENDER, SCHEDULER)),
+)
+
+
+def holders(pods: Iterable[Pod]) -> list[Pod]:
+    """Pods that hold a share, in the order of their names."""
+    found = [p for p in pods if p.node and asks_for_share(p) and not p.is_terminal]
+    return sorted(found, key=lambda pod: pod.key)
+
+
+def waiting(pods: Iterable[Pod]) -> list[Pod]:
+    """Pods that ask for a share and have no node."""
+    found = [p for p in pods if not p.node and asks_for_share(p) and not p.is_terminal]
+    return sorted(found, key=lambda pod: pod.key)
+
+
+def traces(node: Node, *, labels: bool) -> dict[str, Any]:
+    """The merge patch that takes what is ours off a node; empty where nothing is there.
+
+    ``labels``: also the one that an operator gave it.
+    """
+    metadata: dict[str, Any] = {}
+    annotations = {key: None for key in sorted(node.annotations) if key.startswith(OURS)}
+    if annotations:
+        metadata["annotations"] = annotations
+    named = [key for key in sorted(node.labels) if key == LABEL_NODE or key.startswith(OURS)]
+    if named and labels:
+        metadata["labels"] = dict.fromkeys(named)
+    return {"metadata": metadata} if metadata else {}
+
+
+def totals(node: Node) -> dict[str, Any]:
+    """The merge patch that takes our resources off a node's status; empty where none is there."""
+    status = {}
+    for name, amounts in (("capacity", node.capacity), ("allocatable", node.allocatable)):
+        there = [key for key in (RESOURCE_MEMORY, RESOURCE_COUNT) if key in amounts]
+        if there:
+            status[name] = dict.fromkeys(there)
+    return {"status": status} if status else {}
+
+
+def marked(nodes: Iterable[Node]) -> list[Node]:
+    """Nodes where the plugin has been, or is to be."""
+    return [
+        node
+        for node in nodes
+        if LABEL_NODE in node.labels or traces(node, labels=True) or totals(node)
+    ]
+
+
+def of_older(nodes: Iterable[Node], pods: Iterable[Pod], system: str) -> list[str]:
+    """Names of nodes whose ``aliyun.com/gpu-mem`` is the older gpushare's.
+
+    Where our plugin runs, or has been, there is an inventory or a pod of it; the kubelet's own rest
+    of our totals is not allocatable and has no ``gpu-count``.
+    """
+    ours = {
+        pod.node
+        for pod in pods
+        if pod.metadata.namespace == system
+        and pod.labels.get("app.kubernetes.io/name") == PLUGIN
+        and not pod.is_terminal
+    }
+    return sorted(
+        node.name
+        for node in nodes
+        if ANNOTATION_INVENTORY not in node.annotations
+        and node.name not in ours
+        and _offers(node.capacity, RESOURCE_MEMORY)
+        and (_offers(node.capacity, RESOURCE_COUNT) or _offers(node.allocatable, RESOURCE_MEMORY))
+    )
+
+
+def _offers(amounts: Mapping[str, Any], resource: str) -> bool:
+    return str(amounts.get(resource, "0")) not in {"0", ""}
+
+
+def cleaner(plugin: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
+    """The DaemonSet that takes the plugin's files off ``nodes``, made of the plugin's own.
+
+    A pod of it is ready when its node is clean. It waits for the plugin's end: both use one lock.
+    It mounts what the plugin does, and the folder above the plugin's state to remove that too.
+    Raises RecordError for a DaemonSet that does not mount the plugin's own folders.
+    """
+    spec = plugin["spec"]["template"]["spec"]
+    own = spec["containers"][0]
+    hosts = {each["name"]: each for each in spec.get("volumes") or () if "hostPath" in each}
+    mounted = {each["name"] for each in own.get("volumeMounts") or ()}
+    if missing := [name for name in _NEEDED if name not in hosts or name not in mounted]:
+        raise RecordError(
+            f"DaemonSet {PLUGIN} has no volume {', '.join(missing)} of the node, so its nodes "
+            "cannot be made clean as it runs there: apply daemonset/ as it is, and run this again"
+        )
+    state = hosts[_STATE]
+    folder = PurePosixPath(state["hostPath"]["path"])
+    above = {"name": _STATE, "hostPath": {"path": str(folder.parent), "type": "Directory"}}
+    volumes = [above if each["name"] == _STATE else each for each in spec["volumes"]]
+    mounts = [
+        {**each, "mountPath": _HOST} if each["name"] == _STATE else each
+        for each in own["volumeMounts"]
+    ]
+    shared = {
+        "image": own["image"],
+        **({"imagePullPolicy": own["imagePullPolicy"]} if "imagePullPolicy" in own else {}),
+        "resources": own.get("resources", {}),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    cleaning = {
+        **shared,
+        "name": "clean",
+        "command": ["gpushare-deviceplugin", "--clean", f"--state-dir={_HOST}/{folder.name}"],
+        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "volumeMounts": [each for each in mounts if each["name"] in _NEEDED],
+    }
+    resting = {**shared, "name": "done", "command": ["sleep", "infinity"]}
+    fields = [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+        for name in nodes
+    ]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": fields}}}
+    label = {"app.kubernetes.io/name": CLEANER}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {
+            "name": CLEANER,
+            "namespace": plugin["metadata"]["namespace"],
+            "labels": label,
+        },
+        "spec": {
+            "selector": {"matchLabels": label},
+            "template": {
+                "metadata": {"labels": label},
+                "spec": {
+                    "automountServiceAccountToken": False,
+                    "affinity": affinity,
+                    "tolerations": [{"operator": "Exists"}],
+                    "priorityClassName": spec.get("priorityClassName", ""),
+                    "imagePullSecrets": spec.get("imagePullSecrets", []),
+                    "terminationGracePeriodSeconds": 1,
+                    "securityContext": spec.get("securityContext", {}),
+                    "initContainers": [cleaning],
+                    "containers": [resting],
+                    "volumes": [each for each in volumes if each["name"] in _NEEDED],
+                },
+            },
+        },
+    }

@@ -1,0 +1,93 @@
+"""No start takes a card beyond its units, and no container that ran is kept from coming back."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deviceplugin.allocation import last_check
+from deviceplugin.allocation.grant import grant_of
+from deviceplugin.errors import Reason, Refused
+from gpushare.contract import ANNOTATION_ASSIGNED
+from gpushare.objects.model import ContainerStatus, PodStatus
+from tests.builders import stock
+from tests.fakes.pods import RUNNING, pod
+
+INVENTORY = stock(16, 16)
+UUIDS = ("GPU-0", "GPU-1")
+
+
+def check(wanted, others, let_start=()) -> None:
+    grant = grant_of(wanted, INVENTORY)
+    last_check.check(grant, [*others, wanted], INVENTORY, lambda uid: uid in let_start)
+
+
+def test_a_start_that_would_overfill_its_card_is_refused_with_the_amounts() -> None:
+    wanted = pod("new", 6, cards=("GPU-1",))
+    with pytest.raises(Refused, match=r"wants 6 .* GPU-1, which has 16, .* hold 11") as refused:
+        check(wanted, [pod("old", 11, cards=("GPU-1",), started=True)])
+    assert refused.value.reason is Reason.CARD_TOO_FULL
+    assert refused.value.pod is wanted
+
+
+def test_what_was_let_start_counts_before_the_kubelet_has_said_so() -> None:
+    earlier = pod("earlier", 11, cards=("GPU-1",))
+    check(pod("new", 6, cards=("GPU-1",)), [earlier])
+    with pytest.raises(Refused):
+        check(pod("new", 6, cards=("GPU-1",)), [earlier], let_start={earlier.uid})
+
+
+def test_an_annotation_proves_no_start_neither_of_others_nor_of_its_own_pod() -> None:
+    forged = pod("forged", 11, cards=("GPU-1",))
+    forged.annotations[ANNOTATION_ASSIGNED] = "true"
+    check(pod("new", 6, cards=("GPU-1",)), [forged])
+    with pytest.raises(Refused):
+        check(forged, [pod("old", 6, cards=("GPU-1",), started=True)])
+
+
+def test_a_container_that_ran_comes_back_however_full_the_card_is() -> None:
+    others = [pod("other", 16, cards=("GPU-1",), started=True)]
+    check(pod("again", 6, cards=("GPU-1",), started=True), others)
+    unseen = pod("unseen", 6, cards=("GPU-1",))
+    check(unseen, others, let_start={unseen.uid})
+
+
+def test_a_container_that_holds_nothing_proves_no_start() -> None:
+    others = [pod("other", 16, cards=("GPU-1",), started=True)]
+    wanted = pod("new", [0, 6], cards=("GPU-1",))
+    status = ContainerStatus("app-0", "x://app-0", RUNNING)
+    helped = PodStatus("Running", container_statuses=(status,))
+    with pytest.raises(Refused):
+        check(msgspec.structs.replace(wanted, status=helped), others)
+
+
+def test_a_pod_whose_card_cannot_be_told_takes_no_room_of_any() -> None:
+    check(pod("new", 16, cards=("GPU-1",)), [pod("stranger", 16, started=True)])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 20),
+            st.sampled_from([("GPU-0",), ("GPU-1",), UUIDS]),
+        ),
+        max_size=12,
+    )
+)
+def test_whatever_starts_in_whatever_order_no_card_is_overfilled(asked) -> None:
+    running = []
+    held = dict.fromkeys(UUIDS, 0)
+    for number, (units, cards) in enumerate(asked):
+        labels = {"aliyun.com/gpu-count": str(len(cards))}
+        amount = units * len(cards)
+        new = pod(f"p{number}", amount, cards=cards, labels=labels)
+        fits = all(held[card] + units <= 16 for card in cards)
+        try:
+            check(new, running)
+        except Refused:
+            assert not fits
+        else:
+            assert fits
+            for card in cards:
+                held[card] += units
+            running.append(pod("x", amount, cards=cards, labels=labels, started=True))

@@ -1,0 +1,193 @@
+"""Which pod an Allocate is for: the cases that were measured on a real kubelet."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deviceplugin.allocation.which_pod import Admission, How, find
+from deviceplugin.errors import NoMatch
+from gpushare.annotations.pod_annotations import containers_of
+from gpushare.contract import ANNOTATION_ASSUME_TIME
+from gpushare.objects.model import Pod
+from tests.fakes.pods import pod
+
+Rule = Callable[[Sequence[Pod], dict[str, set[str]], int, Admission | None], Pod]
+
+
+def seen(milliseconds: float) -> str:
+    return f"2026-11-21T10:00:{milliseconds / 1000:012.9f}+00:00"
+
+
+def created(seconds: int) -> str:
+    return f"2026-11-21T09:{seconds // 60:02d}:{seconds % 60:02d}Z"
+
+
+def batch(count: int, seed: int, units: int = 4) -> list[Pod]:
+    """Pods bound in a shuffled order while the kubelet was away, in the order of admission."""
+    order = random.Random(seed)
+    binds = order.sample(range(count), count)
+    stamps = order.sample(range(count), count)
+    return [
+        pod(
+            f"p{n}", units, created=created(n), assume_time=1 + binds[n], seen=seen(stamps[n] / 100)
+        )
+        for n in range(count)
+    ]
+
+
+def wrong(pods: Sequence[Pod], rule: Rule, rejected: frozenset[int] = frozenset()) -> int:
+    """How many Allocates the rule gives to another pod, in the kubelet's own order of things.
+
+    The kubelet adds a pod and admits it before it adds the next. Those in ``rejected`` fail at
+    the container after their first, and stay listed as if they waited.
+    """
+    listed: list[Pod] = []
+    holders: dict[str, set[str]] = {}
+    before: Admission | None = None
+    mistakes = 0
+    for place, admitted in enumerate(pods):
+        listed.append(admitted)
+        for number, container in enumerate(containers_of(admitted)):
+            if place in rejected and number:
+                holders.pop(admitted.uid)  # the kubelet takes the devices back
+                break
+            chosen = rule(listed, holders, container.units, before)
+            mistakes += chosen.uid != admitted.uid
+            try:
+                before = find(listed, holders, container.units, before).admission
+            except NoMatch:
+                mistakes += 1
+            holders.setdefault(admitted.uid, set()).add(container.name)
+    return mistakes
+
+
+def ours(pods, holders, units, before) -> Pod:
+    return find(pods, holders, units, before).pod
+
+
+def earliest_assumed(pods, holders, units, before) -> Pod:
+    """The existing ecosystem's rule, over all pods that are bound by then."""
+    del before
+    waiting = [each for each in BATCH if each.uid not in holders]
+    return min(waiting, key=lambda each: int(each.annotations[ANNOTATION_ASSUME_TIME]))
+
+
+BATCH = batch(50, seed=3)
+
+
+def test_earliest_assume_time_is_wrong_in_a_shuffled_batch_and_our_rule_is_right() -> None:
+    assert wrong(BATCH, earliest_assumed) > 40
+    assert wrong(BATCH, ours) == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_whatever_arrives_each_allocate_is_given_to_the_pod_being_admitted(data) -> None:
+    count = data.draw(st.integers(1, 12))
+    shapes = st.lists(st.integers(1, 2), min_size=1, max_size=3)
+    order = random.Random(data.draw(st.integers()))
+    pods = [
+        pod(
+            f"p{n}",
+            data.draw(shapes),
+            init=data.draw(st.lists(st.integers(1, 2), max_size=2)),
+            created=created(n // 3),
+            assume_time=order.randrange(1, 100),
+            seen=seen(order.random()),
+        )
+        for n in range(count)
+    ]
+    rejected = frozenset(data.draw(st.sets(st.integers(0, count - 1))))
+    assert wrong(pods, ours, rejected) == 0
+
+
+def test_pods_that_run_or_have_ended_are_not_meant() -> None:
+    running = pod("running", 4, started=True)
+    waiting = pod("waiting", 4)
+    match = find([running, waiting], {}, 4, None)
+    assert match.pod is waiting
+    assert match.how is How.ONLY
+
+
+def test_the_container_after_the_first_belongs_to_the_same_pod() -> None:
+    several = pod("several", [4, 4], init=[4])
+    first = find([several], {}, 4, None)
+    assert first.container == "init-0"
+    second = find([several], {several.uid: {"init-0"}}, 4, first.admission)
+    assert (second.container, second.how) == ("app-0", How.CONTINUED)
+    third = find([several], {}, 4, second.admission)
+    assert third.container == "app-1", "also where the checkpoint is behind"
+
+
+def test_a_newer_arrival_ends_the_admission_of_the_pod_before() -> None:
+    rejected = pod("rejected", [4, 4], created=created(1))
+    first = find([rejected], {}, 4, None)
+    newer = pod("newer", 4, created=created(0))
+    match = find([rejected, newer], {rejected.uid: {"app-0"}}, 4, first.admission)
+    assert match.pod is newer
+
+
+def test_a_restarted_kubelet_begins_anew() -> None:
+    before, after = seen(1), seen(5000)
+    waiting = pod("waiting", 4, seen=before, created=created(5))
+    match = find([waiting, pod("later", 4, seen=before)], {}, 4, None)
+    again = [
+        pod("waiting", 4, uid=waiting.uid, seen=after, created=created(5)),
+    ]
+    assert find(again, {}, 4, match.admission).container == "app-0"
+
+
+def test_over_capacity_pods_of_other_amounts_do_not_matter() -> None:
+    pods = [pod("large", 90), pod("small", 4), pod("larger", 91)]
+    assert find(pods, {}, 4, None).pod.metadata.name == "small"
+
+
+def test_the_last_arrival_group_wins_then_the_last_created() -> None:
+    pods = [
+        pod("old", 4, seen=seen(0), created=created(9)),
+        pod("new-a", 4, seen=seen(1000), created=created(7)),
+        pod("new-b", 4, seen=seen(997), created=created(8)),
+    ]
+    match = find(pods, {}, 4, None)
+    assert match.pod.metadata.name == "new-b"
+    assert match.how is How.NEWEST
+    assert len(match.candidates) == 3
+
+
+def test_a_pod_that_is_being_deleted_ranks_last_and_is_not_dropped() -> None:
+    leaving = pod("leaving", 4, created=created(9), deleted="2026-11-21T10:00:09Z")
+    staying = pod("staying", 4, created=created(1))
+    assert find([leaving, staying], {}, 4, None).pod is staying
+    assert find([leaving], {}, 4, None).pod is leaving
+
+
+def test_assume_time_decides_only_what_nothing_else_does() -> None:
+    pods = [pod("a", 4, assume_time=1, cards=("x",)), pod("b", 4, assume_time=2, cards=("x",))]
+    assert find(pods, {}, 4, None).pod.metadata.name == "b"
+    earlier = pod("c", 4, assume_time=99, cards=("x",), created=created(0))
+    assert find([*pods, earlier], {}, 4, None).pod.metadata.name == "b"
+
+
+@pytest.mark.parametrize("stamp", ["", "yesterday", "2026-13-45", "2026-11-21T10:00:00", "9" * 99])
+def test_an_arrival_without_a_readable_stamp_goes_by_creation(stamp: str) -> None:
+    pods = [
+        pod("a", 4, seen=stamp, created=created(1)),
+        pod("b", 4, seen=stamp, created=created(2)),
+    ]
+    assert find(pods, {}, 4, None).pod.metadata.name == "b"
+
+
+def test_no_match_names_what_was_looked_for_and_the_nearest_misses() -> None:
+    served, other, broken = pod("served", 4), pod("other", 5), pod("broken", 4)
+    limits = broken.spec.containers[0].resources.limits
+    limits["aliyun.com/gpu-mem"] = "4.5"
+    with pytest.raises(NoMatch) as missed:
+        find([served, other, broken, pod("none", 0)], {served.uid: {"app-0"}}, 4, None)
+    text = str(missed.value)
+    assert "waits for 4 units of aliyun.com/gpu-mem" in text
+    assert "default/served has all its devices" in text
+    assert "default/other waits for 5 in container app-0" in text
+    assert "default/broken cannot be read" in text

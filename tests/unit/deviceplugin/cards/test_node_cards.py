@@ -1,0 +1,529 @@
+"""What the node offers: each card's own health, and above it what is wrong with the whole node."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from prometheus_client.samples import Sample
+
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.cards.state_file import Saved
+from deviceplugin.cards.survey import BY_DRIVER, FLUTTER_MIB, Terms, survey
+from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen, UnreadableCard
+from deviceplugin.errors import Reason
+from gpushare.cards.model import Health, Inventory
+from tests.fakes.driver import card
+
+TERMS = Terms(unit_mib=1024)
+FIRST, SECOND = card(0), card(1)
+WAIT = 60.0
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ns(self) -> int:
+        return 0
+
+
+class Node:
+    """The node's cards under a clock that is set by hand."""
+
+    def __init__(self, before: Saved | None = None, terms: Terms = TERMS) -> None:
+        self.clock = FakeClock()
+        self.cards = NodeCards(terms, before, clock=self.clock, recover_seconds=WAIT)
+
+    def show(self, *seen: Seen, xid: CardEvent | None = None, after: float = 0.0) -> None:
+        self.clock.now += after
+        self.cards.seen(seen, [xid] if xid else [])
+
+    @property
+    def offered(self) -> list[bool]:
+        return [each.is_healthy for each in self.cards.inventory.cards]
+
+    def trouble(self, uuid: str, *, at_start: bool = True) -> tuple[Reason, str] | None:
+        return self.cards.trouble(self.cards.inventory.by_uuid(uuid), at_start=at_start)
+
+
+@pytest.fixture
+def node() -> Node:
+    made = Node()
+    made.show(FIRST, SECOND)
+    return made
+
+
+def lost(uuid: str = SECOND.uuid) -> UnreadableCard:
+    return UnreadableCard(1, uuid, "GPU is lost", is_definite=True)
+
+
+def hiccup() -> UnreadableCard:
+    return UnreadableCard(1, SECOND.uuid, "Unknown Error")
+
+
+def test_without_a_file_the_indexes_that_the_node_was_told_hold() -> None:
+    told = survey(None, [card(7), card(3)], TERMS).inventory
+    cards = NodeCards(TERMS, None)
+    cards.seen([card(3), card(7)])
+    assert cards.is_provisional
+    assert cards.saved() is None
+    cards.adopt(told)
+    assert not cards.is_provisional
+    assert {c.uuid: c.index for c in cards.inventory.cards} == {card(7).uuid: 0, card(3).uuid: 1}
+    cards.adopt(survey(None, [card(3)], TERMS).inventory)
+    assert cards.inventory.by_uuid(card(7).uuid).index == 0
+
+
+def test_a_card_that_is_gone_counts_until_file_and_annotation_are_gone_too(node: Node) -> None:
+    node.cards.adopt(None)
+    node.show(SECOND)
+    for told in (Node(node.cards.saved()), Node()):
+        told.cards.adopt(node.cards.inventory)
+        told.show(SECOND)
+        first, second = told.cards.inventory.cards
+        assert (first.uuid, first.is_healthy, second.index) == (FIRST.uuid, False, 1)
+    anew = Node()
+    anew.cards.adopt(None)
+    anew.show(SECOND)
+    (left,) = anew.cards.inventory.cards
+    assert (left.uuid, left.index, left.is_healthy) == (SECOND.uuid, 0, True)
+
+
+def test_nothing_starts_on_a_card_that_the_driver_has_not_confirmed(node: Node) -> None:
+    node.cards.adopt(None)
+    later = Node(node.cards.saved())
+    assert later.offered == [True, True]
+    assert later.trouble(FIRST.uuid, at_start=False) is None
+    reason, why = later.trouble(FIRST.uuid)
+    assert (reason, "not confirmed" in why) == (Reason.CARD_UNHEALTHY, True)
+    later.show(FIRST, SECOND)
+    assert later.trouble(FIRST.uuid) is None
+
+
+def test_a_reserve_that_goes_up_and_down_by_a_mib_is_published_twice_at_most() -> None:
+    node = Node(terms=Terms(1, BY_DRIVER))
+    versions = set()
+    for look in range(20):
+        node.show(replace(FIRST, reserved_mib=500 + look % 2))
+        versions.add(node.cards.version)
+    assert len(versions) <= 2
+    assert node.cards.inventory.cards[0].units == FIRST.memory_mib - 501
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=20))
+def test_no_more_is_shared_than_the_driver_leaves_and_little_less(reserves) -> None:
+    node = Node(terms=Terms(1, BY_DRIVER))
+    for reserved in reserves:
+        node.show(replace(FIRST, reserved_mib=reserved))
+        kept = FIRST.memory_mib - node.cards.inventory.cards[0].units
+        assert reserved <= kept < reserved + FLUTTER_MIB
+
+
+def test_one_cards_trouble_is_never_anothers(node: Node) -> None:
+    node.show(FIRST, lost())
+    assert node.offered == [True, False]
+    assert node.trouble(FIRST.uuid) is None
+    assert node.trouble(SECOND.uuid) == (Reason.CARD_UNHEALTHY, "GPU is lost")
+
+
+looks = st.sampled_from([SECOND, lost(), hiccup(), None, replace(SECOND, is_mig=True)])
+xids = st.sampled_from([0, 0, 31, 48, 79])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(looks, looks, xids, xids, st.floats(0, 100)), max_size=30))
+def test_no_card_ever_notices_what_becomes_of_another(history) -> None:
+    def offered(*, is_other_ill: bool) -> list[bool]:
+        node, found = Node(), []
+        node.show(FIRST, SECOND)
+        for own, other, own_xid, other_xid, seconds in history:
+            shown = [own and replace(own, uuid=FIRST.uuid)]
+            events = [CardEvent(FIRST.uuid, own_xid)]
+            shown.append(other if is_other_ill else SECOND)
+            if is_other_ill:
+                events.append(CardEvent(SECOND.uuid, other_xid))
+            node.clock.now += seconds
+            for event in events:
+                node.cards.take(event)
+            node.cards.seen([each for each in shown if each], events)
+            found.append(node.cards.inventory.by_uuid(FIRST.uuid).is_healthy)
+        return found
+
+    assert offered(is_other_ill=True) == offered(is_other_ill=False)
+
+
+def test_a_card_that_has_never_answered_is_told(node: Node) -> None:
+    node.show(FIRST, SECOND, UnreadableCard(2, "GPU-odd", "no memory of its own"))
+    assert node.cards.notices["GPU-odd"] == (
+        "CardUnreadable",
+        "card GPU-odd cannot be shared: no memory of its own",
+    )
+    assert node.offered == [True, True]
+
+
+def test_an_illness_from_before_the_api_server_answered_is_not_forgotten() -> None:
+    node = Node()
+    node.show(FIRST, SECOND, xid=CardEvent(SECOND.uuid, 79))
+    node.cards.adopt(survey(None, [FIRST, SECOND], TERMS).inventory)
+    assert node.offered == [True, False]
+
+
+def test_each_change_of_a_card_is_one_line(node: Node, caplog) -> None:
+    caplog.set_level("INFO")
+    for seen in (lost(), lost(), SECOND, SECOND, replace(SECOND, is_mig=True), SECOND):
+        node.show(FIRST, seen)
+    lines = [(r.card, r.was, r.now) for r in caplog.records if r.message == "card changed"]
+    assert lines == [
+        (SECOND.uuid, "healthy", "unhealthy"),
+        (SECOND.uuid, "unhealthy", "recovering"),
+        (SECOND.uuid, "recovering", "mig"),
+        (SECOND.uuid, "mig", "healthy"),
+    ]
+
+
+def test_a_card_under_suspicion_is_offered_and_nothing_starts_on_it(node: Node) -> None:
+    node.show(FIRST, hiccup())
+    assert node.offered == [True, True]
+    assert node.cards.is_suspicious
+    assert node.trouble(SECOND.uuid, at_start=False) is None
+    assert node.trouble(SECOND.uuid) == (Reason.CARD_UNHEALTHY, "Unknown Error")
+    node.show(FIRST, SECOND)
+    assert node.trouble(SECOND.uuid) is None
+    for _ in range(4):
+        node.show(FIRST, hiccup())
+    assert node.offered == [True, False]
+
+
+def test_a_card_that_is_gone_is_told_from_one_that_is_ill(node: Node) -> None:
+    node.show(FIRST)
+    reason, why = node.trouble(SECOND.uuid)
+    assert (reason, why) == (Reason.CARD_GONE, "the driver no longer shows it")
+
+
+def test_a_card_that_is_well_again_is_offered_after_its_time(node: Node) -> None:
+    node.show(FIRST, lost())
+    node.show(FIRST, SECOND, after=5)
+    reason, why = node.trouble(SECOND.uuid)
+    assert reason is Reason.CARD_UNHEALTHY
+    assert "well for 60 s" in why
+    assert "GPU is lost" in why
+    node.show(FIRST, SECOND, after=WAIT - 1)
+    assert node.offered == [True, False]
+    node.show(FIRST, SECOND, after=1)
+    assert node.offered == [True, True]
+    assert node.trouble(SECOND.uuid) is None
+
+
+@pytest.mark.parametrize(
+    ("xid", "action", "is_offered"),
+    [
+        (31, 0, True),
+        (31, None, True),
+        (94, None, True),
+        (31, 1, False),
+        (48, 0, True),
+        (48, None, False),
+        (109, 0, True),
+        (109, None, True),
+        (119, None, False),
+        (109, 2, False),
+        (79, 0, False),
+        (79, None, False),
+    ],
+)
+def test_the_drivers_advice_decides_about_an_xid_and_a_catalogue_where_there_is_none(
+    node: Node, xid: int, action: int | None, is_offered: bool
+) -> None:
+    shown = replace(SECOND, recovery_action=action)
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, xid))
+    assert node.offered == [True, is_offered]
+    if not is_offered:
+        (_, text) = node.cards.notices[SECOND.uuid]
+        assert f"XID {xid}" in text
+
+
+def test_the_text_names_xid_and_advice_in_words(node: Node) -> None:
+    shown = replace(SECOND, recovery_action=1)
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 119))
+    _, why = node.trouble(SECOND.uuid)
+    assert why == "XID 119: the driver advises to reset the GPU"
+    node.show(FIRST, lost())
+    assert node.trouble(SECOND.uuid)[1] == why, "the first cause says more than what follows it"
+
+
+def test_an_xid_that_comes_after_the_advice_was_seen_is_told_all_the_same(
+    node: Node, caplog
+) -> None:
+    shown = replace(SECOND, recovery_action=1)
+    node.show(FIRST, shown)
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 119))
+    node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 48))
+    why = "XID 119: the driver advises to reset the GPU"
+    assert node.trouble(SECOND.uuid)[1] == why
+    assert [r.why for r in caplog.records if r.message == "card changed"][1:] == [why]
+
+
+def test_a_card_that_fell_off_the_bus_needs_no_look(node: Node) -> None:
+    assert node.cards.take(CardEvent(SECOND.uuid, 79))
+    assert node.offered == [True, False]
+    assert not node.cards.take(CardEvent(FIRST.uuid, 48))
+    assert not node.cards.take(CardEvent("GPU-unknown", 79))
+    assert node.offered == [True, False]
+
+
+def test_a_card_that_fell_off_the_bus_before_the_first_look_ended_needs_none(node: Node) -> None:
+    node.cards.adopt(None)
+    later = Node(node.cards.saved())
+    assert later.cards.take(CardEvent(SECOND.uuid, 79))
+    assert later.offered == [True, False]
+    assert not Node().cards.take(CardEvent(SECOND.uuid, 79)), "no card is known yet"
+
+
+def test_broken_memory_rows_make_a_card_unhealthy(node: Node) -> None:
+    node.show(FIRST, replace(SECOND, rows_failed=True))
+    assert "replaced" in node.trouble(SECOND.uuid)[1]
+
+
+def test_a_card_in_mig_mode_is_not_offered_and_is_back_at_once(node: Node) -> None:
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    assert node.offered == [True, False]
+    assert "MIG mode" in node.trouble(SECOND.uuid)[1]
+    assert not node.cards.notices
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+
+
+def test_a_card_that_was_never_out_of_mig_mode_is_in_the_inventory_with_nothing() -> None:
+    node = Node()
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    assert [(c.uuid, c.units, c.is_healthy) for c in node.cards.inventory.cards] == [
+        (FIRST.uuid, 15, True),
+        (SECOND.uuid, 0, False),
+    ]
+
+
+def test_a_card_in_mig_mode_that_fails_one_probe_is_not_offered_meanwhile(node: Node) -> None:
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    for unread in (hiccup(), UnreadableCard(1, "", "Unknown Error")):
+        node.show(FIRST, unread, xid=CardEvent(SECOND.uuid, 48))
+        assert node.offered == [True, False]
+        assert "MIG mode" in node.trouble(SECOND.uuid)[1]
+    node.show(FIRST, lost())
+    assert node.trouble(SECOND.uuid)[1] == "GPU is lost"
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+
+
+def test_a_card_in_mig_mode_is_not_offered_by_a_plugin_that_starts_before_the_driver(
+    node: Node,
+) -> None:
+    node.cards.adopt(None)
+    node.show(FIRST, replace(SECOND, is_mig=True))
+    later = Node(node.cards.saved())
+    assert later.offered == [True, False]
+    assert not later.cards.notices
+    later.show(FIRST, SECOND)
+    assert later.offered == [True, True]
+
+
+SILENT = UnreadableCard(1, SECOND.uuid, "no answer", is_silent=True)
+BROKEN = replace(SECOND, rows_failed=True)
+
+
+@pytest.mark.parametrize(
+    ("shown", "xid", "state", "reason"),
+    [
+        (SECOND, 119, "recovering", "xid"),
+        (replace(SECOND, recovery_action=1), 0, "unhealthy", "advice"),
+        (BROKEN, 0, "unhealthy", "rows"),
+        (lost(), 0, "unhealthy", "lost"),
+        (hiccup(), 0, "suspect", "unreadable"),
+        (SILENT, 0, "suspect", "silent"),
+        (None, 0, "gone", "gone"),
+        (replace(SECOND, is_mig=True), 0, "mig", ""),
+    ],
+)
+def test_the_metric_has_each_cards_state_with_the_reason_for_it(
+    node: Node, shown: Seen | None, xid: int, state: str, reason: str
+) -> None:
+    node.show(*(card for card in (FIRST, shown) if card), xid=CardEvent(SECOND.uuid, xid))
+    assert metric(SECOND) == {(state, reason)}
+    assert metric(FIRST) == {("healthy", "")}
+    node.show(FIRST, SECOND)
+    if state == "unhealthy":
+        assert metric(SECOND) == {("recovering", reason)}
+    node.show(FIRST, SECOND, after=2 * WAIT)
+    assert metric(SECOND) == {("healthy", "")}
+    assert len(series(SECOND)) == 6, "one for each state, none is left of before"
+
+
+def series(card: PhysicalCard) -> list[Sample]:
+    (family,) = (f for f in REGISTRY.collect() if f.name == "gpushare_deviceplugin_card_state")
+    return [sample for sample in family.samples if sample.labels["card"] == card.uuid]
+
+
+def metric(card: PhysicalCard) -> set[tuple[str, str]]:
+    return {(s.labels["state"], s.labels["reason"]) for s in series(card) if s.value}
+
+
+def test_a_silent_driver_holds_all_cards_and_leaves_their_health_alone(node: Node) -> None:
+    node.show(FIRST, lost())
+    node.cards.driver_is_silent("no answer")
+    assert node.offered == [False, False]
+    assert node.trouble(FIRST.uuid, at_start=False) == (Reason.CARD_UNHEALTHY, "no answer")
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, False]
+
+
+def test_a_block_keeps_new_pods_away_and_no_container_from_starting(node: Node) -> None:
+    version = node.cards.version
+    node.cards.set_block("identity", "the kubelet cannot be asked")
+    node.cards.set_block("identity", "the kubelet cannot be asked")
+    assert node.cards.version == version + 1
+    assert node.offered == [False, False]
+    assert node.cards.why_blocked == "the kubelet cannot be asked"
+    assert node.trouble(FIRST.uuid) is None
+    node.show(FIRST, lost())
+    node.cards.set_block("other", "another reason")
+    node.cards.set_block("identity", "")
+    assert node.offered == [False, False]
+    node.cards.set_block("other", "")
+    assert node.offered == [True, False]
+
+
+def test_a_card_that_is_looked_at_again_and_again_makes_no_message(node: Node) -> None:
+    for seconds in range(100):
+        version = node.cards.version
+        node.show(FIRST, SECOND, after=seconds)
+        assert node.cards.version == version
+
+
+def test_illness_survives_a_restart_with_the_seconds_that_are_left(node: Node) -> None:
+    node.cards.adopt(None)
+    for _ in range(2):
+        node.show(FIRST, lost())
+        node.show(FIRST, SECOND)
+        node.show(FIRST, SECOND, after=2 * WAIT)
+    node.show(FIRST, lost())
+    node.show(FIRST, SECOND)
+    node.show(FIRST, SECOND, after=100)  # of 4 * WAIT
+    later = Node(node.cards.saved(exactly=True))
+    assert later.offered == [True, False]
+    later.show(FIRST, SECOND)
+    later.show(FIRST, SECOND, after=4 * WAIT - 101)
+    assert later.offered == [True, False]
+    later.show(FIRST, SECOND, after=1)
+    assert later.offered == [True, True]
+    later.show(FIRST, lost())
+    later.show(FIRST, SECOND)
+    later.show(FIRST, SECOND, after=8 * WAIT - 1)
+    assert later.offered == [True, False], "it was the fourth time"
+
+
+def test_a_card_that_falls_ill_again_while_no_plugin_runs_owes_the_whole_time(node: Node) -> None:
+    node.cards.adopt(None)
+    node.show(FIRST, lost())
+    node.show(FIRST, SECOND)
+    node.show(FIRST, SECOND, after=WAIT - 1)
+    later = Node(node.cards.saved(exactly=True))
+    later.show(FIRST, lost())
+    later.show(FIRST, SECOND)
+    later.show(FIRST, SECOND, after=WAIT - 1)
+    assert later.offered == [True, False]
+    later.show(FIRST, SECOND, after=1)
+    assert later.offered == [True, True]
+
+
+def test_a_card_that_is_missing_at_boot_keeps_its_index_and_is_gone(node: Node) -> None:
+    node.cards.adopt(None)
+    later = Node(node.cards.saved())
+    later.show(SECOND)
+    assert later.offered == [False, True]
+    assert later.trouble(FIRST.uuid)[0] is Reason.CARD_GONE
+    assert Node(later.cards.saved()).offered == [False, True], "and after another restart"
+
+
+def test_without_a_file_what_was_published_as_unhealthy_waits_for_the_driver() -> None:
+    told = survey(None, [FIRST, SECOND], TERMS).inventory
+    ill = tuple(replace(c, health="unhealthy") for c in told.cards)
+    node = Node()
+    node.cards.adopt(replace(told, cards=ill))
+    assert node.offered == [False, False]
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+
+
+def test_without_a_file_a_card_that_is_still_ill_says_why_and_is_waited_for() -> None:
+    told = survey(None, [FIRST, SECOND], TERMS).inventory
+    ill = tuple(replace(c, health=Health.UNHEALTHY) for c in told.cards)
+    node = Node()
+    node.cards.adopt(replace(told, cards=ill))
+    node.show(FIRST, lost())
+    assert node.trouble(SECOND.uuid)[1] == "GPU is lost"
+    node.show(FIRST, SECOND, after=1)
+    assert node.offered == [True, False]
+    node.show(FIRST, SECOND, after=WAIT)
+    assert node.offered == [True, True]
+
+
+def with_unit(unit: int) -> Inventory:
+    return survey(None, [FIRST, SECOND], Terms(unit)).inventory
+
+
+def test_another_unit_waits_with_nothing_on_offer_until_it_is_taken() -> None:
+    node = Node(Saved(with_unit(1024)), Terms(256))
+    node.show(FIRST, SECOND)
+    assert node.cards.unit_waiting == (1024, 256)
+    assert node.offered == [False, False]
+    assert "1024 to 256 MiB" in node.cards.why_blocked
+    assert [c.units for c in node.cards.inventory.cards] == [15, 15]
+    assert node.cards.saved().inventory.unit_mib == 1024
+    assert node.trouble(FIRST.uuid) is None, "old pods may restart"
+    node.cards.hold_unit("held by default/a")
+    assert node.cards.notices["unit"] == ("MemoryUnitChanged", "held by default/a")
+    node.cards.take_new_unit()
+    assert node.offered == [True, True]
+    assert [c.units for c in node.cards.inventory.cards] == [63, 63]
+    assert node.cards.saved().inventory.unit_mib == 256
+    assert not node.cards.why_blocked
+    assert not node.cards.notices
+
+
+def test_another_unit_on_the_node_waits_as_well_where_the_file_is_lost() -> None:
+    node = Node(None, Terms(256))
+    node.show(FIRST, SECOND)
+    assert node.offered == [True, True]
+    node.cards.adopt(with_unit(1024))
+    assert node.offered == [False, False]
+    assert node.cards.inventory.unit_mib == 1024
+
+
+def test_many_units_are_told_with_the_unit_that_avoids_it() -> None:
+    node = Node(None, Terms(1))
+    node.show(card(0, 81_920), card(1, 81_920))
+    reason, text = node.cards.notices["DeviceListLarge"]
+    assert (reason, "--memory-unit=2MiB" in text) == ("DeviceListLarge", True)
+    assert "--memory-unit=2MiB" in node.cards.notices["CardUnitsMany"][1]
+    assert not node.cards.refusal
+    small = Node(None, Terms(1))
+    small.show(card(0, 70_000), card(1, 30_000))
+    assert not small.cards.notices
+
+
+def test_a_swapped_card_never_makes_the_list_of_its_node_too_long() -> None:
+    node = Node(None, Terms(1))
+    large = [card(number, 81_920) for number in range(3)]
+    node.show(large[0], large[1])
+    node.show(large[0], large[2])
+    assert not node.cards.refusal
+    assert len(node.cards.message) == 2 * 81_920 * 18
+    told = [(c.index, c.units, c.is_healthy) for c in node.cards.inventory.cards]
+    assert told == [(0, 81_920, True), (1, 81_920, False), (2, 81_920, True)]
+    node.show(*large)
+    assert "--memory-unit=2MiB" in node.cards.refusal, "all three are too many"

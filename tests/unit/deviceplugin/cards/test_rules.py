@@ -1,0 +1,180 @@
+"""The health of one card: never well before its time, always well in the end."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deviceplugin.cards.rules import (
+    ACTIONS,
+    HARMLESS_XIDS,
+    MAX_WAIT_SECONDS,
+    QUICK_PROBES,
+    WELL,
+    CardHealth,
+    Finding,
+    HealthReason,
+    State,
+    after,
+    finding_of,
+    finding_of_xid,
+    wait_seconds,
+)
+from deviceplugin.driver.interface import PhysicalCard, UnreadableCard
+
+RECOVER = 60.0
+DEFINITE = Finding("GPU is lost", is_definite=True, reason=HealthReason.LOST)
+HICCUP = Finding("Unknown Error", reason=HealthReason.UNREADABLE)
+GONE = Finding("no longer shown", is_definite=True, is_gone=True)
+findings = st.sampled_from([WELL, WELL, HICCUP, DEFINITE, GONE])
+histories = st.lists(st.tuples(findings, st.floats(0.0, 200.0)), max_size=60)
+
+
+def run(health: CardHealth, *found: Finding, step: float = 1.0, now: float = 0.0) -> CardHealth:
+    for each in found:
+        now += step
+        health = after(health, each, now, RECOVER)
+    return health
+
+
+@settings(deadline=None)
+@given(histories)
+def test_an_ill_card_is_never_offered_before_its_time(history) -> None:
+    """Judged by the findings alone: what has gone by since the last bad one of an ill card."""
+    health, now, good_since, is_ill, bad_in_a_row = CardHealth(), 0.0, None, False, 0
+    for found, seconds in history:
+        now += seconds
+        health = after(health, found, now, RECOVER)
+        bad_in_a_row = bad_in_a_row + 1 if found.why else 0
+        if found.why:
+            is_ill = is_ill or found.is_definite or bad_in_a_row > QUICK_PROBES
+            good_since = None
+        elif good_since is None:
+            good_since = now
+        if is_ill:
+            is_time_up = good_since is not None and now - good_since >= RECOVER
+            assert is_time_up or not health.is_offered
+        if health.is_offered:
+            is_ill = False
+        assert health.is_offered or health.why
+        assert (health.state is State.HEALTHY) == (not health.why)
+
+
+@settings(deadline=None)
+@given(histories)
+def test_a_card_whose_probes_stay_good_is_always_well_in_the_end(history) -> None:
+    health, now = CardHealth(), 0.0
+    for found, seconds in history:
+        now += seconds
+        health = after(health, found, now, RECOVER)
+    health = after(health, WELL, now, RECOVER)
+    assert after(health, WELL, now + MAX_WAIT_SECONDS, RECOVER).state is State.HEALTHY
+
+
+@settings(deadline=None)
+@given(histories)
+def test_what_a_card_owes_never_exceeds_an_hour_nor_falls_below_the_setting(history) -> None:
+    health, now = CardHealth(), 0.0
+    for found, seconds in history:
+        now += seconds
+        health = after(health, found, now, RECOVER)
+        if health.state is State.UNHEALTHY:
+            assert RECOVER <= health.owed <= MAX_WAIT_SECONDS
+            assert health.owes(now) == health.owed
+
+
+@given(st.integers(0, 100), st.floats(0.1, 3600))
+def test_each_further_illness_costs_at_least_as_long(illnesses: int, seconds: float) -> None:
+    assert wait_seconds(illnesses, seconds) <= wait_seconds(illnesses + 1, seconds)
+    assert wait_seconds(illnesses, seconds) <= MAX_WAIT_SECONDS
+
+
+def test_a_card_that_falls_ill_again_and_again_waits_twice_as_long_each_time() -> None:
+    health, now, waits = CardHealth(), 0.0, []
+    for _ in range(8):
+        health = after(health, DEFINITE, now, RECOVER)
+        health = after(health, WELL, now, RECOVER)
+        began = now
+        while not health.is_offered:
+            now += 1.0
+            health = after(health, WELL, now, RECOVER)
+        waits.append(now - began)
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+def test_each_hour_of_health_lets_one_illness_be_forgotten() -> None:
+    ill = CardHealth(illnesses=3, since=0.0)
+    assert after(ill, DEFINITE, 3599.0, RECOVER).illnesses == 4
+    assert after(ill, DEFINITE, 3600.0, RECOVER).illnesses == 3
+    assert after(ill, DEFINITE, 1e9, RECOVER).illnesses == 1
+
+
+def test_an_error_that_may_pass_makes_a_suspect_and_three_more_an_ill_card() -> None:
+    health = run(CardHealth(), HICCUP)
+    assert (health.state, health.is_offered) == (State.SUSPECT, True)
+    assert run(health, WELL) == CardHealth()
+    assert run(health, HICCUP, HICCUP).state is State.SUSPECT
+    assert run(health, HICCUP, HICCUP, HICCUP).state is State.UNHEALTHY
+
+
+def test_errors_with_good_probes_between_them_are_no_illness() -> None:
+    assert run(CardHealth(), *([HICCUP, HICCUP, WELL] * 10)).state is State.HEALTHY
+
+
+@pytest.mark.parametrize("found", [DEFINITE, GONE])
+def test_where_the_driver_is_sure_the_card_is_ill_at_once(found: Finding) -> None:
+    for before in (CardHealth(), run(CardHealth(), HICCUP)):
+        health = run(before, found)
+        assert (health.state, health.why) == (State.UNHEALTHY, found.why)
+
+
+def test_a_relapse_while_recovering_starts_the_time_anew_and_is_no_further_illness() -> None:
+    health = run(CardHealth(), DEFINITE, WELL)
+    relapsed = after(health, HICCUP, 50.0, RECOVER)
+    assert (relapsed.state, relapsed.illnesses) == (State.UNHEALTHY, 1)
+    good = after(relapsed, WELL, 51.0, RECOVER)
+    assert after(good, WELL, 110.9, RECOVER).state is State.RECOVERING
+    assert after(good, WELL, 111.0, RECOVER).state is State.HEALTHY
+
+
+def test_the_first_definite_reason_stays_until_the_card_is_gone() -> None:
+    health = run(CardHealth(), HICCUP, HICCUP, HICCUP, HICCUP)
+    assert health.why == "Unknown Error"
+    xid = finding_of_xid(79, 0)
+    assert run(health, xid, DEFINITE).why == xid.why
+    assert run(health, xid, GONE).is_gone
+
+
+def test_what_nvidias_own_plugin_ignores_is_ignored_and_so_is_what_a_card_has_repaired() -> None:
+    by_nvidia, repaired = {13, 31, 43, 45, 68, 109}, {63, 92}
+    assert by_nvidia | repaired <= HARMLESS_XIDS
+    assert not HARMLESS_XIDS & {48, 62, 64, 74, 79, 95, 119, 120, 140}
+
+
+@pytest.mark.parametrize("xid", sorted(HARMLESS_XIDS))
+def test_an_applications_fault_is_not_the_cards(xid: int) -> None:
+    assert finding_of_xid(xid, None) == WELL
+    assert finding_of_xid(xid, 0) == WELL
+
+
+@pytest.mark.parametrize("action", [*ACTIONS, 99])
+def test_the_drivers_advice_is_told_in_words(action: int) -> None:
+    shown = PhysicalCard("GPU-0", 0, "m", 1, recovery_action=action)
+    advice = ACTIONS.get(action, "take recovery action 99")
+    assert finding_of(shown) == Finding(
+        f"the driver advises to {advice}", is_definite=True, reason=HealthReason.ADVICE
+    )
+    assert finding_of_xid(13, action).why == f"XID 13: the driver advises to {advice}"
+
+
+def test_the_drivers_advice_keeps_a_card_away_until_it_was_followed() -> None:
+    advised = finding_of(PhysicalCard("GPU-0", 0, "m", 1, recovery_action=1))
+    ill = run(CardHealth(), finding_of_xid(119, 1), *[advised] * 10_000)
+    assert not ill.is_offered
+    followed = finding_of(PhysicalCard("GPU-0", 0, "m", 1, recovery_action=0))
+    assert run(ill, *[followed] * int(RECOVER), now=10_001).state is State.RECOVERING
+    assert run(ill, *[followed] * (int(RECOVER) + 1), now=10_001).is_offered
+
+
+def test_what_the_driver_says_of_a_card_that_does_not_answer_is_its_reason() -> None:
+    assert finding_of(UnreadableCard(0, "", "Unknown Error")) == HICCUP
+    assert finding_of(UnreadableCard(0, "", "GPU is lost", True)) == DEFINITE

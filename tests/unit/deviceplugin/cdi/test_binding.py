@@ -1,0 +1,115 @@
+"""The binding in force follows what is found out, and whoever publishes it is told."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from prometheus_client import REGISTRY
+
+from deviceplugin.cdi.binding import Binding
+from deviceplugin.cdi.rules import Probe
+from gpushare.objects.model import Node, NodeStatus, NodeSystemInfo, ObjectMeta
+
+
+def node(runtime: str, kubelet: str = "v1.34.4") -> Node:
+    info = NodeSystemInfo(container_runtime_version=runtime, kubelet_version=kubelet)
+    return Node(ObjectMeta(name="n"), NodeStatus(node_info=info))
+
+
+class World:
+    """A node, and a probe that answers as it is told."""
+
+    def __init__(self, *, forced=None, last=None, needs_cdi=False, found=Probe.READ) -> None:
+        self.found, self.probes, self.told = found, 0, []
+        self.changed = asyncio.Event()
+        self.binding = Binding(
+            forced=forced,
+            needs_cdi=needs_cdi,
+            last=last,
+            probe=self.probe,
+            probe_seconds=0.01,
+        )
+        self.binding.on_change(self.tell)
+
+    def probe(self) -> Probe:
+        self.probes += 1
+        return self.found
+
+    def tell(self, name: str) -> None:
+        self.told.append(name)
+        self.changed.set()
+
+    async def next(self) -> str:
+        await asyncio.wait_for(self.changed.wait(), 5)
+        self.changed.clear()
+        return self.told[-1]
+
+    @asynccontextmanager
+    async def running(self):
+        task = asyncio.create_task(self.binding.run())
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def shown() -> dict[str, float | None]:
+    name = "gpushare_deviceplugin_binding"
+    return {b: REGISTRY.get_sample_value(name, {"binding": b}) for b in ("late", "early")}
+
+
+async def test_it_begins_as_it_was_and_early_on_a_new_node() -> None:
+    assert World(last="late").binding.now.binding == "late"
+    assert World().binding.now.binding == "early"
+    assert shown() == {"late": 0, "early": 1}
+
+
+async def test_a_node_whose_runtime_is_upgraded_binds_late_and_tells_so() -> None:
+    world = World(found=Probe.UNKNOWN)
+    async with world.running():
+        world.binding.node_seen(node("containerd://1.6.20"))
+        world.binding.node_seen(node("containerd://2.2.9"))
+        assert await world.next() == "late"
+        assert shown() == {"late": 1, "early": 0}
+        world.binding.node_seen(node("containerd://2.2.9", "v1.28.0"))
+        assert await world.next() == "early"
+
+
+async def test_in_doubt_it_looks_again_until_somebody_reads() -> None:
+    world = World(last="late", found=Probe.UNREAD)
+    async with world.running():
+        world.binding.node_seen(node("containerd://2.2.9"))
+        assert await world.next() == "early"
+        assert world.binding.now.names_cdi_too
+        world.found = Probe.READ
+        assert await world.next() == "late"
+        probes = world.probes
+        await asyncio.sleep(0.05)
+        assert world.probes == probes, "there is no doubt any more"
+
+
+async def test_a_node_that_is_shown_again_unchanged_is_not_probed_again() -> None:
+    world = World()
+    async with world.running():
+        world.binding.node_seen(node("containerd://2.2.9"))
+        await world.next()
+        probes = world.probes
+        for _ in range(5):
+            world.binding.node_seen(node("containerd://2.2.9"))
+        world.binding.node_seen(Node(ObjectMeta(name="n")))
+        await asyncio.sleep(0.05)
+        assert world.probes == probes
+    assert world.told == ["late"]
+
+
+async def test_what_is_forced_is_neither_probed_nor_changed() -> None:
+    world = World(forced="early")
+    world.binding.node_seen(node("containerd://2.2.9"))
+    await asyncio.wait_for(world.binding.run(), 5)
+    assert (world.binding.now.binding, world.probes, world.told) == ("early", 0, [])
+
+
+async def test_cdi_without_late_binding_is_a_reason_not_to_be_ready() -> None:
+    assert World(needs_cdi=True).binding.why_not == ""
+    assert World(forced="early").binding.why_not == ""
+    text = World(forced="early", needs_cdi=True).binding.why_not
+    assert "--binding=early says so" in text
+    assert "--inject=runtime" in text

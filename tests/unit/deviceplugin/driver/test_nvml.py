@@ -1,0 +1,289 @@
+"""The real pynvml on the C stand-in for the driver's library."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import pytest
+
+from localcluster.nvml import CardSpec, environment, write_state
+
+# Asks the backend once for each line on standard input, and answers with a line of JSON. An empty
+# line asks for its cards, in another thread as the plugin does; a number of seconds asks for its
+# next event.
+PROGRAM = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import msgspec
+from deviceplugin.errors import DriverError
+from deviceplugin.driver.nvml import Nvml
+
+nvml = Nvml()
+for line in sys.stdin:
+    try:
+        if line.strip():
+            event = nvml.next_event(float(line))
+            answer = {"event": event, "heard": sorted(nvml.heard)}
+        else:
+            with ThreadPoolExecutor(1) as fresh:
+                answer = {"cards": list(fresh.map(nvml.card, range(nvml.count())))}
+    except DriverError as err:
+        answer = {"error": str(err), "kind": type(err).__name__}
+    sys.stdout.write(msgspec.json.encode(answer).decode() + chr(10))
+    sys.stdout.flush()
+"""
+CARD = CardSpec("GPU-a", "NVIDIA A100 80GB", 81_920, reserved_mib=500)
+SMALL = CardSpec("GPU-b", mem_mib=16_276)
+
+
+class Machine:
+    """A program that sees the stand-in's cards; ``ask`` is what the backend shows now."""
+
+    def __init__(self, library: Path, state: Path) -> None:
+        self.state = state
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment(library, state)},
+        )
+
+    def ask(self, line: str = "") -> dict:
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return msgspec.json.decode(self._process.stdout.readline())
+
+    def listen(self, seconds: float = 0.05) -> dict:
+        """Its next event, after a look: what a look has shown is listened to."""
+        self.ask()
+        return self.ask(str(seconds))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+        assert self._process.returncode == 0
+
+
+@pytest.fixture
+def machine(library: Path, tmp_path: Path) -> Iterator[Machine]:
+    write_state(tmp_path / "state", [CARD, SMALL])
+    with Machine(library, tmp_path / "state") as made:
+        yield made
+
+
+def unread(position: int, uuid: str, why: str, *, is_definite: bool) -> dict[str, object]:
+    return {
+        "position": position,
+        "uuid": uuid,
+        "why": why,
+        "is_definite": is_definite,
+        "is_silent": False,
+        "is_duplicate": False,
+    }
+
+
+def test_shows_every_card_with_what_the_driver_keeps(machine: Machine) -> None:
+    assert machine.ask()["cards"] == [
+        {
+            "uuid": "GPU-a",
+            "minor": 0,
+            "model": "NVIDIA A100 80GB",
+            "memory_mib": 81_920,
+            "reserved_mib": 500,
+            "is_mig": False,
+            "recovery_action": 0,
+            "rows_failed": False,
+        },
+        {
+            "uuid": "GPU-b",
+            "minor": 1,
+            "model": "NVIDIA Stand-in",
+            "memory_mib": 16_276,
+            "reserved_mib": 0,
+            "is_mig": False,
+            "recovery_action": 0,
+            "rows_failed": False,
+        },
+    ]
+
+
+def test_a_lost_card_is_named_and_leaves_the_others_alone(machine: Machine) -> None:
+    machine.ask()
+    write_state(machine.state, [CardSpec("GPU-a", error=15), SMALL])
+    lost, other = machine.ask()["cards"]
+    assert lost == unread(0, "GPU-a", "GPU is lost", is_definite=True)
+    assert other["uuid"] == "GPU-b"
+    write_state(machine.state, [CARD, SMALL])
+    assert machine.ask()["cards"][0]["memory_mib"] == 81_920
+
+
+def test_a_card_that_cannot_even_be_found_keeps_its_place(machine: Machine) -> None:
+    write_state(machine.state, [CARD, CardSpec("GPU-b", handle_error=999)])
+    found = machine.ask()["cards"][1]
+    assert found == unread(1, "", "Unknown Error", is_definite=False)
+
+
+def test_an_older_driver_does_not_tell_what_it_keeps(machine: Machine) -> None:
+    write_state(machine.state, [CardSpec("GPU-a", memory_v2=False, mig=True)])
+    (card,) = machine.ask()["cards"]
+    assert card["reserved_mib"] is None
+    assert card["memory_mib"] == 16_276
+    assert card["is_mig"]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(9, "Driver Not Loaded"), (18, "mismatch"), (999, "Unknown")]
+)
+def test_a_driver_that_fails_is_a_state_and_recovers(
+    machine: Machine, code: int, text: str
+) -> None:
+    for _ in range(2):
+        write_state(machine.state, [CARD], init=code)
+        assert text in machine.ask()["error"]
+        write_state(machine.state, [CARD])
+        assert len(machine.ask()["cards"]) == 1
+
+
+def test_a_driver_installed_later_is_found(library: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    write_state(tmp_path / "state", [CARD])
+    with Machine(folder, tmp_path / "state") as machine:
+        assert "Not Found" in machine.ask()["error"]
+        (folder / "libnvidia-ml.so.1").symlink_to(library / "libnvidia-ml.so.1")
+        assert len(machine.ask()["cards"]) == 1
+
+
+def test_a_name_that_cannot_be_read_costs_that_card_alone(machine: Machine) -> None:
+    shown = machine.state.read_bytes()
+    machine.state.write_bytes(shown.replace(b"NVIDIA A100 80GB", b"NVIDIA \xff"))
+    odd, other = machine.ask()["cards"]
+    assert (odd["position"], odd["uuid"]) == (0, "GPU-a")
+    assert "decode" in odd["why"]
+    assert other["uuid"] == "GPU-b"
+
+
+def test_what_the_driver_advises_and_failed_memory_rows_are_shown(machine: Machine) -> None:
+    ill = CardSpec("GPU-a", recovery_action=2, rows_failed=True)
+    write_state(machine.state, [ill, CardSpec("GPU-b", recovery_action=None)])
+    first, second = machine.ask()["cards"]
+    assert (first["recovery_action"], first["rows_failed"]) == (2, True)
+    assert (second["recovery_action"], second["rows_failed"]) == (None, False)
+
+
+def test_a_driver_without_a_query_has_healthy_cards(machine: Machine) -> None:
+    for query in ("FieldValues", "RemappedRows", "MigMode", "MemoryInfo_v2"):
+        for code in (3, 13):
+            write_state(machine.state, [CARD, SMALL], fail={f"nvmlDeviceGet{query}": code})
+            assert [card["memory_mib"] for card in machine.ask()["cards"]] == [81_920, 16_276]
+
+
+def test_a_card_that_is_lost_or_needs_a_reset_is_sure_to_be(machine: Machine) -> None:
+    for code in (15, 16):
+        write_state(machine.state, [CARD, CardSpec("GPU-b", error=code)])
+        assert machine.ask()["cards"][1]["is_definite"]
+
+
+def test_a_card_without_memory_of_its_own_is_told_and_leaves_the_others(machine: Machine) -> None:
+    write_state(machine.state, [CardSpec("GPU-a", memory_error=3), SMALL])
+    odd, other = machine.ask()["cards"]
+    assert odd["uuid"] == "GPU-a"
+    assert "nothing to share by memory" in odd["why"]
+    assert not odd["is_definite"]
+    assert other["memory_mib"] == 16_276
+
+
+def test_a_library_that_is_not_the_drivers_any_more_says_what_to_do(machine: Machine) -> None:
+    machine.ask()
+    for change in ({"init": 18}, {"fail": {"nvmlDeviceGetUUID": 18}}):
+        write_state(machine.state, [CARD], **change)
+        answer = machine.ask()
+        assert answer["kind"] == "DriverReplaced"
+        assert "restart this plugin's pod" in answer["error"]
+
+
+def test_half_a_state_file_changes_nothing(machine: Machine) -> None:
+    before = machine.ask()
+    whole = machine.state.read_bytes()
+    for length in range(0, len(whole), 7):
+        machine.state.write_bytes(whole[:length])
+        assert machine.ask() == before
+
+
+def event(seq: int, uuid: str = "GPU-b", xid: int = 79, kind: int = 8) -> dict[str, object]:
+    return {"seq": seq, "uuid": uuid, "type": kind, "data": xid}
+
+
+def test_events_of_every_card_are_heard(machine: Machine) -> None:
+    assert machine.listen() == {"event": None, "heard": ["GPU-a", "GPU-b"]}
+    write_state(machine.state, [CARD, SMALL], events=[event(1), event(2, "GPU-a", 31)])
+    assert machine.listen()["event"] == {"uuid": "GPU-b", "xid": 79}
+    assert machine.listen()["event"] == {"uuid": "GPU-a", "xid": 31}
+    assert machine.listen()["event"] is None
+
+
+def test_other_events_are_a_reason_to_look(machine: Machine) -> None:
+    machine.listen()
+    for seq, kind in enumerate((0x100, 0x4000, 0x8000), start=1):
+        write_state(machine.state, [CARD, SMALL], events=[event(seq, kind=kind)])
+        assert machine.listen()["event"] == {"uuid": "GPU-b", "xid": 0}
+
+
+def test_a_card_that_is_lost_by_now_can_be_told_from_its_event(machine: Machine) -> None:
+    machine.listen()
+    lost = CardSpec("GPU-b", handle_error=15)
+    write_state(machine.state, [CARD, lost], events=[event(1)])
+    assert machine.listen() == {"event": {"uuid": "GPU-b", "xid": 79}, "heard": ["GPU-a"]}
+    write_state(machine.state, [CARD, SMALL])
+    assert machine.listen()["heard"] == ["GPU-a", "GPU-b"]
+
+
+def test_a_card_that_hangs_keeps_no_event_of_any_card_away(machine: Machine) -> None:
+    machine.listen()
+    hanging = CardSpec("GPU-b", hangs=True)
+    write_state(machine.state, [CARD, hanging], events=[event(1, xid=119), event(2, "GPU-a", 48)])
+    for uuid, xid in (("GPU-b", 119), ("GPU-a", 48)):
+        assert machine.ask("0.05")["event"] == {"uuid": uuid, "xid": xid}
+
+
+def test_a_card_without_events_leaves_the_others_heard(machine: Machine) -> None:
+    deaf = CardSpec("GPU-b", events=False)
+    write_state(machine.state, [CARD, deaf])
+    assert machine.listen() == {"event": None, "heard": ["GPU-a"]}
+    assert [card["memory_mib"] for card in machine.ask()["cards"]] == [81_920, 16_276]
+    write_state(machine.state, [CardSpec("GPU-a", events=False), deaf])
+
+
+def test_with_no_events_at_all_waiting_still_takes_its_time(machine: Machine) -> None:
+    write_state(machine.state, [CardSpec("GPU-a", events=False)])
+    began = time.monotonic()
+    assert machine.listen(0.3) == {"event": None, "heard": []}
+    assert time.monotonic() - began >= 0.3
+
+
+def test_a_card_that_appears_later_is_heard_too(machine: Machine) -> None:
+    machine.listen()
+    late = CardSpec("GPU-c")
+    write_state(machine.state, [CARD, SMALL, late])
+    assert machine.listen()["heard"] == ["GPU-a", "GPU-b", "GPU-c"]
+    write_state(machine.state, [CARD, SMALL, late], events=[event(1, "GPU-c", 48)])
+    assert machine.listen()["event"] == {"uuid": "GPU-c", "xid": 48}
+
+
+def test_a_wait_that_fails_begins_anew(machine: Machine) -> None:
+    machine.listen()
+    for _ in range(3):
+        for function in ("nvmlEventSetWait_v2", "nvmlEventSetCreate"):
+            write_state(machine.state, [CARD, SMALL], fail={function: 999})
+            assert "Unknown Error" in machine.listen()["error"]
+            assert len(machine.ask()["cards"]) == 2
+        write_state(machine.state, [CARD, SMALL])
+        assert machine.listen() == {"event": None, "heard": ["GPU-a", "GPU-b"]}

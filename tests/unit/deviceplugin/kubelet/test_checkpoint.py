@@ -1,0 +1,177 @@
+"""The kubelet's checkpoint: read right, or an error that says so."""
+
+import base64
+import contextlib
+import json
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deviceplugin.errors import CheckpointError
+from deviceplugin.kubelet.checkpoint import Entry, parse
+from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+
+ENTRY = {
+    "PodUID": "uid-1",
+    "ContainerName": "app",
+    "ResourceName": "aliyun.com/gpu-mem",
+    "DeviceIDs": {"-1": ["a0000", "a0001"], "0": ["b0000"]},
+    "AllocResp": base64.b64encode(b"answer").decode(),
+}
+
+
+def content(*entries: dict) -> bytes:
+    return json.dumps({"Data": {"PodDeviceEntries": entries}, "Checksum": 7}).encode()
+
+
+def test_reads_who_holds_which_devices() -> None:
+    other = ENTRY | {"ResourceName": "nvidia.com/gpu"}
+    assert parse(content(ENTRY, other)) == (
+        Entry("uid-1", "app", frozenset({"a0000", "a0001", "b0000"}), b"answer"),
+    )
+
+
+def test_reads_the_plain_list_of_older_kubelets() -> None:
+    (entry,) = parse(content(ENTRY | {"DeviceIDs": ["a0000"], "AllocResp": ""}))
+    assert entry.device_ids == {"a0000"}
+
+
+def test_an_empty_node_has_no_entries() -> None:
+    assert parse(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}') == ()
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"Data":null}',
+        content(ENTRY)[:-30],
+        content({"PodUID": 1}),
+        content(ENTRY | {"DeviceIDs": "a0000"}),
+        content(ENTRY | {"DeviceIDs": {"-1": "a0000"}}),
+        content(ENTRY | {"DeviceIDs": {"-1": [1]}}),
+        content(ENTRY | {"AllocResp": "no base64!"}),
+        b"[" * 100_000,
+        b"\x00" * 1000,
+        b"\xff\xfe",
+        content(ENTRY | {"PodUID": None}),
+        content(ENTRY | {"AllocResp": {"v2": "answer"}}),
+        json.dumps({"Data": {"PodDeviceEntries": {"uid-1": ENTRY}}}).encode(),
+        json.dumps({"data": {"podDeviceEntries": [ENTRY]}}).encode(),
+        json.dumps({"Version": "v2", "Pods": [ENTRY]}).encode(),
+    ],
+)
+def test_what_is_no_checkpoint_is_an_error_not_an_empty_node(rubbish: bytes) -> None:
+    with pytest.raises(CheckpointError):
+        parse(rubbish)
+
+
+@given(st.binary())
+def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+    with contextlib.suppress(CheckpointError):
+        parse(content)
+
+
+def test_a_checkpoint_truncated_at_any_byte_is_refused() -> None:
+    whole = content(ENTRY)
+    assert parse(whole)
+    for length in range(len(whole)):
+        with pytest.raises(CheckpointError, match="half written"):
+            parse(whole[:length])
+
+
+def test_a_replaced_file_is_read_again(tmp_path) -> None:
+    path = tmp_path / "checkpoint"
+    file = CheckpointFile(path)
+    assert file.read() == ()
+    path.write_bytes(content(ENTRY))
+    assert len(file.read()) == 1
+    fresh = tmp_path / "fresh"
+    fresh.write_bytes(content(ENTRY, ENTRY | {"PodUID": "uid-2"}))
+    fresh.replace(path)
+    assert len(file.read()) == 2
+    path.unlink()
+    assert file.read() == ()
+
+
+def test_what_could_not_be_read_is_read_again_at_once(tmp_path) -> None:
+    path = tmp_path / "checkpoint"
+    file = CheckpointFile(path)
+    path.write_bytes(content(ENTRY)[:50])
+    for _ in range(2):
+        with pytest.raises(CheckpointError):
+            file.read()
+    path.write_bytes(content(ENTRY))
+    assert len(file.read()) == 1
+
+
+def test_an_empty_file_is_no_empty_node(tmp_path) -> None:
+    path = tmp_path / "checkpoint"
+    path.touch()
+    with pytest.raises(CheckpointError):
+        CheckpointFile(path).read()
+
+
+def test_a_file_replaced_while_it_is_read_is_read_anew_the_next_time(tmp_path, monkeypatch) -> None:
+    path, fresh = tmp_path / "checkpoint", tmp_path / "fresh"
+    path.write_bytes(content(ENTRY))
+    fresh.write_bytes(content(ENTRY, ENTRY | {"PodUID": "uid-2"}))
+    really_open = os.open
+
+    def replaced_first(*words) -> int:
+        monkeypatch.setattr(os, "open", really_open)
+        opened = really_open(*words)
+        fresh.replace(path)
+        return opened
+
+    monkeypatch.setattr(os, "open", replaced_first)
+    file = CheckpointFile(path)
+    assert len(file.read()) == 1
+    assert len(file.read()) == 2
+
+
+def test_a_file_without_end_is_refused_and_a_large_one_read(tmp_path) -> None:
+    path = tmp_path / "checkpoint"
+    with path.open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    with pytest.raises(CheckpointError, match="more than"):
+        CheckpointFile(path).read()
+    ids = [f"a{number:04d}" for number in range(200_000)]
+    path.write_bytes(content(ENTRY | {"DeviceIDs": {"-1": ids}}))
+    (entry,) = CheckpointFile(path).read()
+    assert len(entry.device_ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_a_device_in_its_place_is_an_error_and_is_never_waited_for(
+    tmp_path, kind
+) -> None:
+    path = tmp_path / "checkpoint"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    told: list[str] = []
+
+    def read() -> None:
+        try:
+            CheckpointFile(path).read()
+        except CheckpointError as err:
+            told.append(str(err))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(5)
+    assert not reader.is_alive()
+    assert "no regular file" in told[0]
+
+
+def test_a_folder_in_its_place_is_an_error(tmp_path) -> None:
+    with pytest.raises(CheckpointError, match="no regular file"):
+        CheckpointFile(tmp_path).read()

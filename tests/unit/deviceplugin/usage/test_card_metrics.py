@@ -1,0 +1,37 @@
+"""A node's own page shows each card's units, health and what its pods hold of it."""
+
+from deviceplugin.usage.card_metrics import CardCollector
+from gpushare.contract import ANNOTATION_CARDS
+from tests.builders import pod, stock
+
+
+def shown(collector):
+    return {
+        (family.name, sample.labels["card"]): sample.value
+        for family in collector.collect()
+        for sample in family.samples
+    }
+
+
+def bound(name, units, cards, **more):
+    return pod(name, units, node="n", annotations={ANNOTATION_CARDS: cards}, **more)
+
+
+def test_each_card_is_shown_with_what_its_live_pods_hold():
+    made = CardCollector()
+    assert shown(made) == {}
+    made.node, made.inventory = "n", stock(16, 8, unhealthy=[1])
+    made.pods = [
+        bound("a", 6, "GPU-0"),
+        bound("b", 4, "GPU-0,GPU-1"),
+        bound("over", 9, "GPU-1", phase="Succeeded"),
+        pod("waits", 5),
+    ]
+    assert shown(made) == {
+        ("gpushare_card_units", "0"): 16,
+        ("gpushare_card_used_units", "0"): 8,
+        ("gpushare_card_healthy", "0"): 1,
+        ("gpushare_card_units", "1"): 8,
+        ("gpushare_card_used_units", "1"): 2,
+        ("gpushare_card_healthy", "1"): 0,
+    }

@@ -1,0 +1,94 @@
+"""Whose process it is, told from the forms of control groups that nodes really have."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deviceplugin.usage.cgroups import pod_uid
+
+UID = "5a3c2f0e-6d8b-4b7e-9c55-0f3f5f6c1a20"
+SLICE = UID.replace("-", "_")
+STATIC = "3fd1e1bd5b4d7d9a5b6a6f0c2e8f9a01"
+BOX = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+FORMS = {
+    "v2, systemd, containerd": f"0::/kubepods.slice/kubepods-burstable.slice/"
+    f"kubepods-burstable-pod{SLICE}.slice/cri-containerd-{BOX}.scope",
+    "v2, systemd, containerd, guaranteed": f"0::/kubepods.slice/kubepods-pod{SLICE}.slice/"
+    f"cri-containerd-{BOX}.scope",
+    "v2, systemd, CRI-O": f"0::/kubepods.slice/kubepods-besteffort.slice/"
+    f"kubepods-besteffort-pod{SLICE}.slice/crio-{BOX}.scope/container",
+    "v2, systemd, Docker": f"0::/kubepods.slice/kubepods-pod{SLICE}.slice/docker-{BOX}.scope",
+    "v2, cgroupfs, containerd": f"0::/kubepods/burstable/pod{UID}/{BOX}",
+    "v2, cgroupfs, CRI-O": f"0::/kubepods/pod{UID}/crio-{BOX}",
+    "v2, below a kubelet of kind": f"0::/kubelet.slice/kubelet-kubepods.slice/"
+    f"kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{SLICE}.slice/"
+    f"cri-containerd-{BOX}.scope",
+    "v2, seen from a pod of the same class": f"0::/../../kubepods-burstable-pod{SLICE}.slice/"
+    f"cri-containerd-{BOX}.scope",
+    "v2, cgroupfs, seen from a pod of the same class": f"0::/../../pod{UID}/{BOX}",
+    "v2, a container that has groups of its own": f"0::/kubepods/pod{UID}/{BOX}/system.slice/a",
+    "v1, systemd, containerd": f"12:cpuset:/kubepods.slice/kubepods-burstable.slice/"
+    f"kubepods-burstable-pod{SLICE}.slice/cri-containerd-{BOX}.scope\n"
+    f"1:name=systemd:/kubepods.slice/kubepods-burstable.slice/"
+    f"kubepods-burstable-pod{SLICE}.slice/cri-containerd-{BOX}.scope\n0::/",
+    "v1, cgroupfs, containerd": f"11:devices:/kubepods/besteffort/pod{UID}/{BOX}\n"
+    f"4:cpu,cpuacct:/kubepods/besteffort/pod{UID}/{BOX}",
+    "v1, containerd that was not told of systemd": f"10:memory:/system.slice/"
+    f"containerd.service/kubepods-burstable-pod{SLICE}.slice:cri-containerd:{BOX}",
+    "v1, only in some of the hierarchies": f"13:misc:/\n10:memory:/kubepods/pod{UID}/{BOX}\n0::/",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_pods_process_is_known_by_its_control_group(form: str) -> None:
+    assert pod_uid(FORMS[form] + "\n") == UID
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{STATIC}.slice/crio-{BOX}",
+        f"/kubepods/burstable/pod{STATIC}/{BOX}",
+    ],
+)
+def test_a_static_pod_has_the_hash_of_its_manifest(path: str) -> None:
+    assert pod_uid(f"0::{path}") == STATIC
+
+
+def test_of_a_pod_within_a_pod_it_is_the_outer_one() -> None:
+    inner = "11111111-2222-3333-4444-555555555555"
+    assert pod_uid(f"0::/kubepods/pod{UID}/{BOX}/kubepods/pod{inner}/{BOX}") == UID
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "0::/",
+        "0::/init.scope",
+        "0::/user.slice/user-1000.slice/session-3.scope",
+        "0::/system.slice/containerd.service",
+        f"0::/system.slice/docker-{BOX}.scope",
+        f"0::/machine.slice/libpod-{BOX}.scope",
+        "0::/kubepods.slice/kubepods-burstable.slice",
+        f"0::/tripod{UID}",
+        f"0::/kubepods/pod{UID[:-1]}/{BOX}",
+        f"0::/kubepods/pod{UID}0/{BOX}",
+        f"0::/home/pod{UID}.txt",
+    ],
+)
+def test_any_other_process_belongs_to_no_pod(content: str) -> None:
+    assert pod_uid(content) is None
+
+
+@given(st.text())
+def test_rubbish_belongs_to_nobody_or_has_a_uid_in_it(content: str) -> None:
+    found = pod_uid(content)
+    assert found is None or found in content.replace("_", "-")
+
+
+@given(st.uuids(), st.lists(st.sampled_from(["a", "..", "kubepods.slice", "x-y.scope"])))
+def test_every_uid_is_found_however_deep_it_lies(uid, above: list[str]) -> None:
+    for name in (f"pod{uid}", f"kubepods-pod{str(uid).replace('-', '_')}.slice"):
+        assert pod_uid("0::/" + "/".join([*above, name, BOX])) == str(uid)

@@ -1,0 +1,94 @@
+"""Only a pod that waits in vain, and that somebody makes anew, is ever due to be evicted."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import deviceplugin.errors
+from extender.eviction import stuck
+from extender.eviction.stuck import Patience, why_stuck
+from gpushare.contract import ANNOTATION_CARDS, CONDITION_CARD_USABLE
+from gpushare.objects.model import (
+    ContainerState,
+    ContainerStatus,
+    OwnerReference,
+    PodCondition,
+    PodStatus,
+)
+from gpushare.objects.scheduling import Present
+from tests.builders import pod
+
+
+def waiting(name="a", reason="CardUnhealthy", *, status="False", runs=False, owned=True, **meta):
+    made = pod(name, 8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
+    container = ContainerStatus("main", "x://1", ContainerState(Present() if runs else None))
+    conditions = (PodCondition(CONDITION_CARD_USABLE, status, reason, "what is wrong"),)
+    owners = (OwnerReference(controller=True),) if owned else None
+    meta = msgspec.structs.replace(made.metadata, owner_references=owners, **meta)
+    told = PodStatus(phase="Pending", conditions=conditions, container_statuses=(container,))
+    return msgspec.structs.replace(made, metadata=meta, status=told)
+
+
+def test_the_reasons_are_those_that_the_plugin_gives():
+    given_by_plugin = {reason.value for reason in deviceplugin.errors.Reason}
+    assert given_by_plugin >= stuck.AT_ONCE | stuck.PATIENTLY
+    rest = given_by_plugin - stuck.AT_ONCE - stuck.PATIENTLY
+    same = {"NoDecision", "DecisionUnreadable", "SetsVisibleDevices"}
+    assert rest == same | {"NeedsNvidiaRuntime", "ExposesCards"}, "a new pod would be the same"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"runs": True},
+        {"owned": False},
+        {"status": "True"},
+        {"reason": "NoDecision"},
+        {"reason": "DecisionUnreadable"},
+        {"reason": "Forged"},
+        {"reason": None},
+        {"deletion_timestamp": "2026-01-01T00:00:00Z"},
+    ],
+    ids=str,
+)
+def test_it_is_not_stuck_if(changed):
+    assert why_stuck(waiting(**({"reason": "AnswerStale"} | changed))) == ""
+
+
+def test_an_unbound_pod_or_one_that_has_ended_is_not_stuck():
+    unbound = msgspec.structs.replace(waiting(), spec=pod("a", 8).spec)
+    ended = msgspec.structs.replace(
+        waiting(), status=msgspec.structs.replace(waiting().status, phase="Failed")
+    )
+    assert (why_stuck(unbound), why_stuck(ended)) == ("", "")
+
+
+def test_what_cannot_pass_is_due_at_once_and_what_may_only_later():
+    patience = Patience(60)
+    pods = [waiting(reason, reason) for reason in (*stuck.AT_ONCE, *stuck.PATIENTLY)]
+    assert {why for _, why in patience.due(pods, 100.0)} == stuck.AT_ONCE
+    assert {why for _, why in patience.due(pods, 159.9)} == stuck.AT_ONCE
+    assert {why for _, why in patience.due(pods, 160.0)} == stuck.AT_ONCE | stuck.PATIENTLY
+
+
+def test_a_card_that_was_usable_in_between_starts_the_waiting_anew():
+    patience = Patience(60)
+    patience.due([waiting()], 0.0)
+    patience.due([waiting(status="True")], 50.0)
+    assert not patience.due([waiting()], 70.0)
+    assert not patience.due([waiting()], 129.0)
+    assert patience.due([waiting()], 130.0)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 40), st.booleans(), st.booleans()), max_size=20),
+)
+def test_no_pod_is_due_before_it_has_waited_in_one_piece(steps):
+    patience, now, since = Patience(60), 0.0, None
+    for passed, is_stuck, runs in steps:
+        now += passed
+        stands = is_stuck and not runs
+        since = (now if since is None else since) if stands else None
+        shown = waiting(status="False" if is_stuck else "True", runs=runs)
+        assert bool(patience.due([shown], now)) == (since is not None and now - since >= 60)

@@ -1,0 +1,122 @@
+"""Pods that wait in vain are evicted one by one, whatever the API server answers."""
+
+import pytest
+
+from extender.eviction.stuck_pods import Evictor
+from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
+from tests.unit.extender.eviction.test_stuck import waiting
+from tests.unit.extender.scripted import Bench
+
+
+class Evictions(Bench):
+    def __init__(self, after_seconds=60.0):
+        super().__init__(16)
+        self.evictor = Evictor(
+            self.cluster, self.kube, self.notice, self.time, after_seconds=after_seconds
+        )
+
+    async def rounds(self, count, seconds=1.0):
+        for _ in range(count):
+            self.time.now += seconds
+            await self.evictor.look()
+
+    @property
+    def names(self):
+        return [name for name, _ in self.kube.evicted]
+
+
+async def test_a_stuck_pod_is_evicted_once_and_told_why():
+    bench = Evictions()
+    bench.add(waiting("a", "AnswerStale"))
+    await bench.rounds(5)
+    assert bench.kube.evicted == [("a", "uid-a")]
+    [(name, reason, text)] = bench.told
+    assert (name, reason) == ("a", "GpushareEvicted")
+    assert "AnswerStale: what is wrong" in text
+
+
+async def test_one_pod_a_round_is_evicted_and_no_more():
+    bench = Evictions()
+    bench.add(*(waiting(f"p{n}", "AnswerStale") for n in range(5)))
+    await bench.rounds(2)
+    assert len(bench.names) == 2
+    await bench.rounds(10)
+    assert sorted(bench.names) == [f"p{n}" for n in range(5)]
+
+
+async def test_a_card_that_may_come_back_is_waited_for():
+    bench = Evictions(after_seconds=60)
+    bench.add(waiting("a", "CardUnhealthy"))
+    await bench.rounds(60)
+    assert not bench.names
+    await bench.rounds(2)
+    assert bench.names == ["a"]
+
+
+async def test_a_pod_that_runs_again_in_time_stays():
+    bench = Evictions()
+    bench.add(waiting("a", "CardUnhealthy"))
+    await bench.rounds(50)
+    bench.add(waiting("a", "CardUnhealthy", runs=True))
+    await bench.rounds(100)
+    assert not bench.names
+
+
+async def test_a_pod_that_runs_again_stays_also_when_the_watch_is_late():
+    bench = Evictions()
+    bench.add(waiting("a", "CardUnhealthy"))
+    runs = waiting("a", "CardUnhealthy", runs=True, resource_version="2")
+    bench.kube.pods["a"] = runs
+    await bench.rounds(100)
+    assert not bench.names
+    assert not bench.told
+    bench.watch_catches_up()
+    await bench.rounds(100)
+    assert not bench.names
+
+
+async def test_zero_seconds_evict_nothing():
+    bench = Evictions(after_seconds=0)
+    bench.add(waiting("a", "AnswerStale"))
+    await bench.rounds(100)
+    assert not bench.names
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ApiError("would violate the budget", code=429),
+        ApiError("forbidden", code=403),
+        OutcomeUnknown("no answer"),
+        Conflict("uid", code=409),
+    ],
+    ids=lambda error: str(error.code),
+)
+async def test_a_refused_eviction_is_tried_again_and_holds_up_no_other(error):
+    bench = Evictions()
+    bench.add(waiting("a", "AnswerStale"), waiting("b", "AnswerStale"))
+    bench.kube.outcomes = [error]
+    await bench.rounds(2, seconds=0.1)
+    assert bench.names == ["b"]
+    assert len(bench.told) == 1
+    await bench.rounds(3, seconds=60)
+    assert bench.names == ["b", "a"]
+
+
+async def test_a_pod_that_is_gone_needs_no_eviction():
+    bench = Evictions()
+    bench.add(waiting("a", "AnswerStale"))
+    bench.kube.outcomes = [NotFound("gone", code=404)]
+    await bench.rounds(5)
+    assert not bench.names
+    assert not bench.told
+
+
+async def test_a_pod_that_went_away_meanwhile_is_forgotten():
+    bench = Evictions()
+    stuck = waiting("a", "CardUnhealthy")
+    bench.add(stuck)
+    await bench.rounds(50)
+    bench.cluster.pod_deleted(stuck)
+    await bench.rounds(50)
+    assert not bench.names

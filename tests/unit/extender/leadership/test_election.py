@@ -1,0 +1,165 @@
+"""What a replica does when it begins to lead, and what it leaves behind when it ends."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from extender.leadership.election import (
+    ADDRESS_VARIABLE,
+    Elected,
+    announced,
+    identity,
+    refuse_alone,
+)
+from extender.settings.configuration import Address
+from gpushare.errors import SettingsError
+
+
+class Elector:
+    """Leads when the test says so, as the real one runs and cancels ``lead``."""
+
+    def __init__(self) -> None:
+        self.leads, self.term = False, "1"
+        self._task: asyncio.Task | None = None
+
+    async def run(self, lead, before_release) -> None:
+        self._lead = lead
+        await asyncio.Event().wait()
+
+    async def take(self) -> None:
+        self.leads = True
+        self._task = asyncio.create_task(self._lead())
+        await turns()
+
+    async def lose(self) -> None:
+        self.leads = False
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class Replica:
+    def __init__(self) -> None:
+        self.elector, self.listed = Elector(), asyncio.Event()
+        self.did: list[str] = []
+        self.elected = Elected(
+            self.elector,
+            settle=self.settle,
+            duties=lambda: [self.duty()],
+            forget=lambda: self.did.append("forgot"),
+            settle_seconds=0,
+        )
+
+    async def settle(self) -> None:
+        self.did.append("settles")
+        await self.listed.wait()
+
+    async def duty(self) -> None:
+        self.did.append("works")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.did.append("rests")
+
+
+@pytest.fixture
+async def replica():
+    made = Replica()
+    task = asyncio.create_task(made.elected.run(lambda: asyncio.sleep(0)))
+    await turns()
+    yield made
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_it_decides_only_once_it_has_seen_what_its_predecessor_left(replica):
+    assert replica.elected.why_not == "no replica is known to lead"
+    await replica.elector.take()
+    assert not replica.elected.decides
+    assert "not settled" in replica.elected.why_not
+    assert replica.did == ["settles"]
+    replica.listed.set()
+    await turns()
+    assert replica.elected.decides
+    assert replica.did == ["settles", "works"]
+    await replica.elector.lose()
+
+
+async def test_the_lease_is_asked_at_every_call_and_not_its_memory(replica):
+    replica.listed.set()
+    await replica.elector.take()
+    assert replica.elected.decides
+    replica.elector.leads = False  # the clock alone said so; nothing was cancelled yet
+    assert not replica.elected.decides
+    await replica.elector.lose()
+
+
+async def test_what_was_settled_for_one_term_is_worth_nothing_in_the_next(replica):
+    replica.listed.set()
+    await replica.elector.take()
+    assert replica.elected.decides
+    replica.elector.term = "2"  # taken anew, after somebody else may have led
+    assert not replica.elected.decides
+    await replica.elector.lose()
+
+
+async def test_whoever_leads_no_more_stops_its_work_and_forgets_what_it_held(replica):
+    replica.listed.set()
+    await replica.elector.take()
+    await replica.elector.lose()
+    assert replica.did[-2:] == ["rests", "forgot"]
+    assert not replica.elected.decides
+
+
+async def test_who_leads_again_settles_again(replica):
+    replica.listed.set()
+    await replica.elector.take()
+    await replica.elector.lose()
+    replica.listed.clear()
+    await replica.elector.take()
+    assert not replica.elected.decides
+    assert replica.did[-1] == "settles"
+    await replica.elector.lose()
+
+
+async def test_who_loses_before_it_is_settled_never_decided(replica):
+    await replica.elector.take()
+    await replica.elector.lose()
+    assert replica.did == ["settles", "forgot"]
+
+
+def test_two_processes_of_one_machine_have_two_names():
+    assert identity() != identity()
+
+
+@pytest.mark.parametrize(
+    ("host", "told", "wanted"),
+    [
+        ("10.0.0.1", "", "10.0.0.1:5"),
+        ("0.0.0.0", "10.0.0.2", "10.0.0.2:5"),
+        ("::", "fd00::1", "[fd00::1]:5"),
+    ],
+)
+def test_a_replica_announces_where_it_can_be_reached(monkeypatch, host, told, wanted):
+    monkeypatch.setenv(ADDRESS_VARIABLE, told)
+    assert announced(Address(host, 5)) == wanted
+
+
+def test_an_address_that_nobody_can_reach_is_refused(monkeypatch):
+    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
+    with pytest.raises(SettingsError, match=ADDRESS_VARIABLE):
+        announced(Address("0.0.0.0", 5))
+
+
+def test_one_of_several_replicas_is_never_without_an_election(monkeypatch):
+    refuse_alone()
+    monkeypatch.setenv(ADDRESS_VARIABLE, "10.0.0.1")
+    with pytest.raises(SettingsError, match="leaderElection is missing"):
+        refuse_alone()

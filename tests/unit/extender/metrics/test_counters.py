@@ -1,0 +1,67 @@
+"""What the extender says of itself on /metrics is what its parts say at that moment."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+from extender.metrics.counters import OWN_REQUEST, LedgerCollector, StateCollector
+from extender.metrics.nodes import NodeMetrics
+from gpushare.ledger.ledger import Ledger
+from gpushare.placement import reasons
+from tests.builders import node, pod
+from tests.unit.extender.scripted import Bench
+
+
+def shown(collector):
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in collector.collect()
+        for sample in family.samples
+    }
+
+
+def test_watches_leadership_and_unknown_outcomes_are_shown_as_they_are_now():
+    watch = SimpleNamespace(age=1.5, restarts=Counter(silent=2))
+    state = {"leads": True, "unknown": 3}
+    collector = StateCollector(
+        {"pods": watch},
+        lambda: state["unknown"],
+        lambda: state["leads"],
+        NodeMetrics(Ledger()),
+    )
+    first = shown(collector)
+    assert first["gpushare_extender_cache_age_seconds", "pods"] == 1.5
+    assert first["gpushare_extender_watch_restarts_total", "pods", "silent"] == 2
+    assert first["gpushare_extender_watch_restarts_total", "pods", "expired"] == 0
+    assert first["gpushare_unknown_reserves",] == 3
+    assert first["gpushare_extender_leader",] == 1
+    state["leads"] = False
+    assert shown(collector)["gpushare_extender_leader",] == 0
+
+
+def test_a_pod_is_unplaced_until_it_is_gone_or_its_card_can_be_told():
+    bench = Bench(16)
+    collector = LedgerCollector(bench.cluster)
+    bench.add(pod("odd", 3, node="n"), pod("lost", 3, node="n"))
+    assert shown(collector)["gpushare_unplaced_pods",] == 2
+    bench.cluster.pod_deleted(pod("lost", 3, node="n"))
+    assert shown(collector)["gpushare_unplaced_pods",] == 1
+    bench.cluster.node_changed(node("n", 16, 16))
+    assert shown(collector)["gpushare_unplaced_pods",] == 1
+    bench.cluster.pods_replaced([])
+    assert shown(collector)["gpushare_unplaced_pods",] == 0
+
+
+def test_pods_are_counted_under_the_reasons_they_wait_for_whatever_they_ask_for_themselves():
+    bench = Bench(16)
+    collector = LedgerCollector(bench.cluster)
+    waiting = pod("a", 9)
+    bench.add(waiting)
+    for number, text in enumerate((reasons.NO_ROOM.text, "container 'x' asks for -1", "for -2")):
+        bench.cluster.pod_asked(pod(f"p{number}"), 1, [text])
+    found = shown(collector)
+    name = "gpushare_extender_waiting_pods_by_reason"
+    assert found[name, reasons.NO_ROOM.text] == 1
+    assert found[name, OWN_REQUEST] == 2
+    assert found[name, reasons.CORDONED.text] == 0
+    assert found["gpushare_extender_pending_pods",] == 1
+    assert found["gpushare_extender_pending_least_units",] == 9

@@ -1,0 +1,246 @@
+"""The stream of changes on real sockets: who is told, who is dropped, and how it ends."""
+
+import asyncio
+import json
+import socket
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import REGISTRY
+
+from extender.page import streams
+from extender.routes import Routes
+from extender.server.authorization import KEPT_SECONDS, Authorizer, reviewed
+from extender.server.limits import MOST_VIEWERS
+from extender.server.listeners import Door, opened
+from gpushare.contract import ANNOTATION_CARDS
+from tests.builders import node, pod
+from tests.unit.extender.scripted import Bench
+
+CHANGES = "/gpushare-scheduler/changes"
+GOOD = {"Authorization": "Bearer good"}
+
+
+@pytest.fixture
+def bench():
+    made = Bench(16, 16)
+    made.reasons = []
+    return made
+
+
+async def event(answer, kind):
+    """The next event of a kind, within five seconds; others before it are passed over."""
+    async with asyncio.timeout(5):
+        while True:
+            line = (await answer.content.readline()).decode()
+            assert line, f"the stream ended before {kind}"
+            if line == f"event: {kind}\n":
+                return json.loads((await answer.content.readline()).decode()[6:])
+
+
+async def until(condition):
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - of another task's making
+            await asyncio.sleep(0.01)
+
+
+def watching():
+    return REGISTRY.get_sample_value("gpushare_extender_viewers")
+
+
+async def test_a_viewer_is_told_all_at_first_and_then_what_changes(client, bench):
+    async with client.get(CHANGES) as answer:
+        assert answer.status == 200
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.content_type == "text/event-stream"
+        [first] = (await event(answer, "changes"))["nodes"]
+        assert [card["pods"] for card in first["devs"]] == [[], []]
+        await event(answer, "whole")
+        bench.add(pod("a", 8, node="n", annotations={ANNOTATION_CARDS: "GPU-1"}))
+        bench.add(pod("w", 8))
+        changed = await event(answer, "changes")
+        assert [card["usedGPU"] for card in changed["nodes"][0]["devs"]] == [0, 8]
+        assert [each["name"] for each in changed["pods"]] == ["w"]
+
+
+async def test_where_nothing_changes_a_viewer_hears_that_he_is_still_served(client, monkeypatch):
+    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.01)
+    async with client.get(CHANGES) as answer:
+        await event(answer, "whole")
+        async with asyncio.timeout(5):
+            assert await answer.content.readline() == b"\n"
+            assert await answer.content.readline() == b":\n"
+
+
+async def test_all_viewers_cost_one_look_and_nobody_leaves_nothing_behind(bench, monkeypatch):
+    looks = []
+    real = streams.Live.look
+    monkeypatch.setattr(streams.Live, "look", lambda live: looks.append(live) or real(live))
+    monkeypatch.setattr(streams, "LOOK_SECONDS", 60.0)
+    routes = Routes(bench.cluster, bench.binder, list)
+    async with TestClient(TestServer(routes.app())) as client:
+        answers = [await client.get(CHANGES) for _ in range(5)]
+        for answer in answers:
+            await event(answer, "whole")
+        assert (len(looks), watching()) == (1, 5)
+        monkeypatch.setattr(streams, "LOOK_SECONDS", 0.01)
+        for answer in answers:
+            answer.close()
+    await until(lambda: watching() == 0)
+    assert routes._viewers._live is None
+
+
+async def test_one_viewer_too_many_is_refused_with_a_text_until_another_goes(client):
+    answers = [await client.get(CHANGES) for _ in range(MOST_VIEWERS)]
+    async with client.get(CHANGES) as refused:
+        assert refused.status == 429
+        assert "try again" in (await refused.json())["Error"]
+    async with client.get("/gpushare-scheduler/inspect") as read:
+        assert read.status == 200
+    answers.pop().close()
+
+    async def is_let_in():
+        async with client.get(CHANGES) as answer:
+            return answer.status == 200
+
+    async with asyncio.timeout(5):
+        while not await is_let_in():  # noqa: ASYNC110 - asked over a socket
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def guest_who_takes_nothing(port):
+    """A viewer whose machine takes a few bytes and then no more."""
+    with socket.socket() as made:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        made.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(made, ("127.0.0.1", port))
+        await loop.sock_sendall(made, f"GET {CHANGES} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        yield made
+
+
+def fill(bench):
+    """More than all buffers between two programs of one machine hold."""
+    for i in range(3000):
+        bench.cluster.node_changed(node(f"n{i}", *[16] * 16))
+
+
+async def test_a_viewer_who_takes_nothing_is_dropped_and_others_go_on(client, bench, monkeypatch):
+    monkeypatch.setattr(streams, "TAKE_SECONDS", 1.0)
+    fill(bench)
+    async with guest_who_takes_nothing(client.port):
+        await until(lambda: watching() == 1)
+        async with client.get(CHANGES) as answer:
+            await event(answer, "whole")
+            await until(lambda: watching() == 1)
+            bench.add(pod("w", 8))
+            assert (await event(answer, "changes"))["pods"]
+
+
+async def test_what_is_kept_for_a_slow_viewer_does_not_grow(client, bench, monkeypatch):
+    fill(bench)
+    async with guest_who_takes_nothing(client.port):
+        await until(lambda: watching() == 1)
+        [transport] = (each for each in client.server.runner.server.connections)
+        await until(lambda: transport.transport.get_write_buffer_size() > 64 * 1024)
+        for i in range(20):
+            bench.cluster.node_changed(node(f"m{i}", *[16] * 16))
+            await asyncio.sleep(0.02)
+        assert transport.transport.get_write_buffer_size() < 256 * 1024
+
+
+async def test_when_the_extender_ends_its_streams_end_at_once(bench, unused_tcp_port_factory):
+    fill(bench)
+    routes = Routes(bench.cluster, bench.binder, list)
+    door = Door("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=1.0)
+    async with AsyncExitStack() as guests, opened(door, routes.app()):
+        session = await guests.enter_async_context(aiohttp.ClientSession())
+        url = f"http://127.0.0.1:{door.port}{CHANGES}"
+        answer = await guests.enter_async_context(session.get(url))
+        await guests.enter_async_context(guest_who_takes_nothing(door.port))
+        await event(answer, "whole")
+        await until(lambda: watching() == 2)
+        ended, began = asyncio.create_task(event(answer, "end")), time.monotonic()
+    assert time.monotonic() - began < streams.END_SECONDS + 2
+    assert "ends" in (await ended)["why"]
+
+
+async def test_a_stream_outlasts_the_time_that_an_idle_connection_has(
+    bench, unused_tcp_port_factory, monkeypatch
+):
+    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.3)
+    routes = Routes(bench.cluster, bench.binder, list)
+    door = Door("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=0.1)
+    url = f"http://127.0.0.1:{door.port}{CHANGES}"
+    async with (
+        opened(door, routes.app()),
+        aiohttp.ClientSession() as session,
+        session.get(url) as answer,
+    ):
+        await event(answer, "whole")
+        async with asyncio.timeout(5):
+            assert [await answer.content.readline() for _ in range(4)][1::2] == [b":\n", b":\n"]
+        bench.add(pod("w", 8))
+        assert (await event(answer, "changes"))["pods"]
+
+
+async def test_until_all_is_listed_nobody_watches(client, bench):
+    bench.reasons = ["pods are not listed yet"]
+    async with client.get(CHANGES) as answer:
+        assert answer.status == 503
+        assert "not listed" in (await answer.json())["Error"]
+    async with client.get("/gpushare-scheduler/page") as page:
+        assert page.status == 200
+
+
+class Reviews:
+    """An API server that knows one token, and lets it list pods while ``may``."""
+
+    may = True
+
+    async def request(self, method, path, *, body, seconds):
+        spec = body["spec"]
+        if path.endswith("tokenreviews"):
+            known = spec["token"] == "good"
+            status = {"authenticated": known, "user": {"username": "alice"} if known else {}}
+        else:
+            wanted = spec["resourceAttributes"]
+            all_pods = (wanted["verb"], wanted.get("namespace", "")) == ("list", "")
+            status = {"allowed": self.may and all_pods}
+        return msgspec.json.encode({"status": status})
+
+
+@pytest.fixture
+async def reading(bench):
+    reviews = Reviews()
+    routes = Routes(bench.cluster, bench.binder, list)
+    app = routes.reading_app(reviewed(Authorizer(reviews, bench.time)))
+    async with TestClient(TestServer(app)) as made:
+        made.reviews = reviews
+        yield made
+
+
+async def test_under_review_the_page_is_everybodys_and_the_cluster_is_not(reading):
+    for path in ("/gpushare-scheduler/page", "/gpushare-scheduler/page/main.js"):
+        assert (await reading.get(path)).status == 200
+    for headers, status in (({}, 401), ({"Authorization": "Bearer bad"}, 401), (GOOD, 200)):
+        async with reading.get(CHANGES, headers=headers) as answer:
+            assert answer.status == status
+    reading.reviews.may = False
+
+
+async def test_a_stream_ends_when_the_right_to_it_is_gone(reading, bench, monkeypatch):
+    monkeypatch.setattr(streams, "REVIEW_SECONDS", 0.05)
+    async with reading.get(CHANGES, headers=GOOD) as answer:
+        await event(answer, "whole")
+        reading.reviews.may = False
+        bench.add(pod("w", 8))
+        assert (await event(answer, "changes"))["pods"]  # remembered for a minute
+        bench.time.now += KEPT_SECONDS
+        assert "may not list pods" in (await event(answer, "end"))["why"]
+        assert await answer.content.read() in (b"", b"\n")

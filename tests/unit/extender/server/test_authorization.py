@@ -1,0 +1,272 @@
+"""Who may read: remembered for a while, asked once, and never let by for want of an answer."""
+
+import asyncio
+
+import msgspec
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.routes import Routes
+from extender.server.authorization import (
+    KEPT_SECONDS,
+    MAX_KEPT,
+    MOST_ABOUT_STRANGERS,
+    REFUSAL_SECONDS,
+    Authorizer,
+    Denied,
+    Question,
+    Remembered,
+    question_of,
+    reviewed,
+)
+from extender.settings.configuration import Limits
+from gpushare.errors import OutcomeUnknown, Unreachable
+from tests.builders import pod
+from tests.unit.extender.scripted import Bench, Time
+
+ALL, OWN = Question("list"), Question("get", "default", "p")
+
+
+class Reviews:
+    """The two reviews of an API server: who the tokens are, and what each may."""
+
+    def __init__(self):
+        self.users = {"good": "alice"}
+        self.may = {("alice", "list", "")}
+        self.asked = []
+        self.trouble = None
+        self.go = asyncio.Event()
+        self.go.set()
+        self.go_strangers = asyncio.Event()
+        self.go_strangers.set()
+
+    async def request(self, method, path, *, body, seconds):
+        self.asked.append((path.rpartition("/")[2], body["spec"]))
+        await self.go.wait()
+        if body["spec"].get("token", "good") not in self.users:
+            await self.go_strangers.wait()
+        if self.trouble is not None:
+            raise self.trouble
+        spec = body["spec"]
+        if path.endswith("tokenreviews"):
+            name = self.users.get(spec["token"], "")
+            user = {"username": name, "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}}
+            status = {"authenticated": bool(name), "user": user if name else {}}
+        else:
+            wanted = spec.get("resourceAttributes", {})
+            key = (spec["user"], wanted.get("verb", ""), wanted.get("namespace", ""))
+            status = {"allowed": key in self.may}
+        return msgspec.json.encode({"spec": spec, "status": status})
+
+
+@pytest.fixture
+async def reviews():
+    return Reviews()
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def authorizer(reviews, time):
+    return Authorizer(reviews, time)
+
+
+async def status(authorizer, token, question=ALL):
+    try:
+        await authorizer.check(token, question)
+    except Denied as err:
+        return err.status
+    return 200
+
+
+async def test_who_may_is_let_by_and_who_may_not_is_told_what_is_missing(authorizer, reviews):
+    assert await status(authorizer, "good") == 200
+    assert await status(authorizer, "bad") == 401
+    assert await status(authorizer, "") == 401
+    with pytest.raises(Denied, match="alice may not get pods in namespace default"):
+        await authorizer.check("good", OWN)
+    (access,) = [spec for kind, spec in reviews.asked if kind == "subjectaccessreviews"][:1]
+    assert (access["uid"], access["groups"], access["extra"]) == ("u", ["g"], {"k": ["v"]})
+
+
+@pytest.mark.parametrize("token", ["", "\udcff", "\u00fc"])
+async def test_what_can_be_no_token_is_not_asked_about(authorizer, reviews, token):
+    assert await status(authorizer, token) == 401
+    assert reviews.asked == []
+
+
+async def test_an_answer_is_remembered_for_a_minute(authorizer, reviews, time):
+    assert await status(authorizer, "good") == 200
+    reviews.may.clear()
+    time.now += KEPT_SECONDS - 1
+    assert await status(authorizer, "good") == 200
+    assert len(reviews.asked) == 2
+    time.now += 2
+    assert await status(authorizer, "good") == 403
+
+
+async def test_a_refusal_is_remembered_for_less(authorizer, reviews, time):
+    assert await status(authorizer, "good", OWN) == 403
+    reviews.may.add(("alice", "get", "default"))
+    assert await status(authorizer, "good", OWN) == 403
+    time.now += REFUSAL_SECONDS + 1
+    assert await status(authorizer, "good", OWN) == 200
+    assert await status(authorizer, "late") == 401
+    reviews.users["late"] = "alice"
+    assert await status(authorizer, "late") == 401
+    time.now += REFUSAL_SECONDS + 1
+    assert await status(authorizer, "late") == 200
+
+
+async def test_whoever_tries_many_tokens_pushes_out_nobody_who_is_known(authorizer, reviews):
+    assert await status(authorizer, "good") == 200
+    for number in range(MAX_KEPT + 1):
+        assert await status(authorizer, f"guess-{number}") == 401
+    reviews.trouble = Unreachable("gone")
+    assert await status(authorizer, "good") == 200
+
+
+async def test_equal_questions_are_asked_once(authorizer, reviews):
+    reviews.go.clear()
+    tasks = [asyncio.create_task(status(authorizer, "good")) for _ in range(20)]
+    gone = asyncio.create_task(status(authorizer, "good"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gone.cancel()  # who hangs up takes the answer from nobody
+    reviews.go.set()
+    assert await asyncio.gather(*tasks) == [200] * 20
+    assert [kind for kind, _ in reviews.asked] == ["tokenreviews", "subjectaccessreviews"]
+
+
+@pytest.mark.parametrize(
+    "trouble", [Unreachable("down"), OutcomeUnknown("slow"), TimeoutError(), None]
+)
+async def test_without_an_answer_nobody_is_let_by_and_nothing_is_remembered(
+    authorizer, reviews, trouble
+):
+    reviews.trouble = trouble or msgspec.DecodeError("rubbish")
+    assert await status(authorizer, "good") == 503
+    reviews.trouble = None
+    assert await status(authorizer, "good") == 200
+
+
+async def test_what_is_remembered_outlasts_the_api_server(authorizer, reviews):
+    assert await status(authorizer, "good") == 200
+    reviews.trouble = Unreachable("down")
+    assert await status(authorizer, "good") == 200
+    assert await status(authorizer, "good", OWN) == 503
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2 * MAX_KEPT), st.floats(0, 100), st.floats(0, 100)), max_size=200
+    ),
+    st.integers(1, 20),
+)
+def test_nothing_is_remembered_past_its_time_nor_more_than_there_is_room_for(puts, most):
+    kept, now, wanted = Remembered(most), 0.0, {}
+    for key, wait, seconds in puts:
+        now += wait
+        kept.put(key, (key, now), now + seconds)
+        wanted[key] = now + seconds
+        assert len(kept._kept) <= most
+        for each, until in wanted.items():
+            found = kept.get(each, now)
+            assert found is None or (found[0] == each and now < until)
+
+
+@pytest.mark.parametrize(
+    ("path", "parts", "wanted"),
+    [
+        ("/healthz", {}, None),
+        ("/readyz", {}, None),
+        ("/version", {}, None),
+        ("/metrics", {}, Question(path="/metrics")),
+        ("/anything", {}, Question(path="/anything")),
+        ("/gpushare-scheduler/inspect", {}, ALL),
+        ("/gpushare-scheduler/inspect/n1", {"node": "n1"}, ALL),
+        ("/gpushare-scheduler/what-if", {}, ALL),
+        ("/gpushare-scheduler/explain/default/p", {"namespace": "default", "pod": "p"}, OWN),
+    ],
+)
+def test_a_page_is_shown_to_who_may_see_what_is_on_it(path, parts, wanted):
+    assert question_of(path, parts) == wanted
+
+
+@pytest.mark.parametrize(
+    ("may", "named"),
+    [
+        ({("alice", "get", "default")}, {("default", "mine"), ("", "")}),
+        ({("alice", "get", "default"), ("alice", "list", "")},
+         {("default", "mine"), ("secret", "theirs")}),
+    ],
+)  # fmt: skip
+async def test_explain_names_pods_of_other_namespaces_to_those_alone_who_may_list_them(
+    reviews, may, named
+):
+    reviews.may = may
+    bench = Bench(16)
+    card = {"gpushare.aliyun.com/cards": "GPU-0"}
+    bench.add(pod("mine", 4, node="n", annotations=card))
+    theirs = pod("theirs", 12, node="n", annotations=card)
+    elsewhere = msgspec.structs.replace(theirs.metadata, namespace="secret")
+    bench.add(msgspec.structs.replace(theirs, metadata=elsewhere))
+    bench.add(pod("p", 8))
+    app = Routes(bench.cluster, bench.binder, list).reading_app(
+        reviewed(Authorizer(reviews, bench.time))
+    )
+    async with TestClient(TestServer(app)) as client:
+        headers = {"Authorization": "Bearer good"}
+        answer = await client.get("/gpushare-scheduler/explain/default/p", headers=headers)
+        assert answer.status == 200
+        (node,) = (await answer.json())["nodes"]
+    pods = [*node["cards"][0]["pods"], *node["unplaced"]]
+    assert {(each["namespace"], each["name"]) for each in pods} == named
+    assert sorted(each["units"] for each in pods) == [4, 12]
+
+
+async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
+    bench = Bench(16)
+    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
+    app = routes.reading_app(reviewed(Authorizer(reviews, bench.time)))
+    reviews.may.add(("alice", "", ""))
+
+    async def ask(client, token, page="/gpushare-scheduler/inspect"):
+        answer = await client.get(page, headers={"Authorization": f"Bearer {token}"})
+        return answer.status, answer.headers.get("Retry-After")
+
+    async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
+        assert await ask(client, "good") == (200, None)
+        reviews.go_strangers.clear()
+        waiting = {
+            asyncio.create_task(ask(client, f"invented-{number}"))
+            for number in range(MOST_ABOUT_STRANGERS + 12)
+        }
+        refused = []
+        while len(waiting) > MOST_ABOUT_STRANGERS:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            refused += [task.result() for task in done]
+        assert refused == [(429, "1")] * 12
+        for page in ("/gpushare-scheduler/inspect", "/metrics"):
+            assert await ask(client, "good", page) == (200, None)
+        bench.time.now += KEPT_SECONDS + 1  # he must be asked about anew, and was known before
+        assert await ask(client, "good") == (200, None)
+        reviews.go_strangers.set()
+        assert {(await task)[0] for task in waiting} == {401}
+
+
+async def test_whoever_was_refused_and_whoever_was_answered_leaves_his_place_free(reviews):
+    bench = Bench(16)
+    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
+    app = routes.reading_app(reviewed(Authorizer(reviews, bench.time)))
+    async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
+        for _ in range(3):  # a place that is not given back would be the last
+            for token, status in (("bad", 401), ("good", 200)):
+                headers = {"Authorization": f"Bearer {token}"}
+                answer = await client.get("/gpushare-scheduler/inspect", headers=headers)
+                assert answer.status == status

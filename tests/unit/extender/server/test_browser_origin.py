@@ -1,0 +1,118 @@
+"""The page's files, and what a browser is refused that somebody else's page sends here."""
+
+from contextlib import AsyncExitStack
+
+import aiohttp
+import pytest
+
+from extender.routes import Routes
+from extender.server.authorization import Authorizer
+from extender.server.listeners import serve
+from extender.settings.configuration import Address, Listen
+from extender.settings.configuration import ReadingListener as Reading
+from tests.builders import pod
+from tests.unit.extender.scripted import Bench
+
+PREFIX = "/gpushare-scheduler"
+BINDING = b'{"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}'
+CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+
+
+@pytest.fixture
+def bench():
+    made = Bench(16, 16)
+    made.reasons = []
+    made.add(pod("a", 8))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("page", "text/html"),
+        ("page/main.js", "text/javascript"),
+        ("page/style.css", "text/css"),
+        ("page/icon.svg", "image/svg+xml"),
+    ],
+)
+async def test_the_page_and_its_files_are_served_with_what_keeps_a_browser_safe(client, path, kind):
+    async with client.get(f"{PREFIX}/{path}") as answer:
+        assert (answer.status, answer.content_type) == (200, kind)
+        policy = answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        text = await answer.text()
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "//cdn" not in text
+    assert "<script>" not in text
+
+
+@pytest.mark.parametrize("name", ["nothing.js", "..%2Flive.py", "__init__.py", "%00"])
+async def test_nothing_else_is_served_from_there(client, name):
+    async with client.get(f"{PREFIX}/page/{name}") as answer:
+        assert answer.status == 404
+
+
+async def test_no_page_of_a_browser_binds_a_pod(client, bench):
+    """A form or a fetch without CORS may be sent to 127.0.0.1 by any site; its answer is unread."""
+    for headers in (
+        {"Origin": "https://evil.example", "Content-Type": "text/plain"},
+        {"Origin": "null", "Content-Type": "application/x-www-form-urlencoded"},
+        {"Origin": "http://127.0.0.1:29766", "Content-Type": "application/json"},
+        {**CROSS, "Content-Type": "text/plain"},
+        {
+            "Sec-Fetch-Site": "cross-site",
+            "Sec-Fetch-Mode": "navigate",
+            "Content-Type": "text/plain",
+        },
+    ):
+        for verb in ("bind", "filter", "prioritize", "preempt"):
+            async with client.post(f"{PREFIX}/{verb}", data=BINDING, headers=headers) as answer:
+                assert answer.status == 403
+    assert bench.kube.bindings == []
+    async with client.post(f"{PREFIX}/bind", data=BINDING) as answer:
+        assert (await answer.json())["Error"] == ""
+    assert len(bench.kube.bindings) == 1
+
+
+@pytest.mark.parametrize("path", [f"{PREFIX}/inspect", f"{PREFIX}/changes", "/metrics"])
+async def test_other_sites_pages_read_nothing_and_a_link_from_them_opens(client, path):
+    async with client.get(path, headers=CROSS) as answer:
+        assert answer.status == 403
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    for headers in (link, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
+        async with client.get(path, headers=headers) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:{}", 200),
+        ("localhost:{}", 200),
+        ("[::1]:{}", 200),
+        ("10.0.0.7", 200),
+        ("evil.example:{}", 421),
+        ("127.0.0.1.evil.example:{}", 421),
+        ("localhost.evil.example", 421),
+        ("x y", 421),
+    ],
+)
+async def test_loopback_is_not_a_site_whose_name_somebody_else_points_here(
+    bench, unused_tcp_port_factory, host, status
+):
+    deciding, reading = unused_tcp_port_factory(), unused_tcp_port_factory()
+    listen = Listen(
+        deciding=Address("127.0.0.1", deciding),
+        reading=Reading(host="127.0.0.1", port=reading, access="open"),
+    )
+    routes = Routes(bench.cluster, bench.binder, list)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serve(listen, routes, Authorizer(bench.kube, bench.time)))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        for port in (deciding, reading):
+            for path in (f"{PREFIX}/inspect", f"{PREFIX}/page", "/metrics"):
+                url, said = f"http://127.0.0.1:{port}{path}", {"Host": host.format(port)}
+                async with session.get(url, headers=said) as answer:
+                    assert answer.status == status, (path, port)

@@ -1,0 +1,231 @@
+"""Replicas over real sockets and real certificates: who decides, who hands on, and what is said."""
+
+import asyncio
+import json
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from extender import certificates
+from extender.binding.binder import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
+from extender.routes import Routes
+from extender.server import leader_proxy, limits
+from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
+from extender.server.tls import client_contexts, server_context
+from gpushare.kube.lease import Record
+from tests.builders import pod
+from tests.unit.extender.scripted import Bench
+from tests.unit.extender.server.test_tls import NAME, NOW, write
+
+PREFIX = "/gpushare-scheduler"
+BIND = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
+
+
+class Leading:
+    def __init__(self, decides: bool) -> None:
+        self.decides, self.why_not = decides, "no replica is known to lead"
+
+
+class Replica:
+    """One replica with its own cache; ``leader`` is what it knows of the Lease."""
+
+    def __init__(self, decides: bool) -> None:
+        self.bench, self.leading = Bench(16, 16), Leading(decides)
+        self.bench.add(pod("a", 8))
+        self.leader: Record | None = None
+        self.client: TestClient
+        self.address = ""
+
+    @asynccontextmanager
+    async def serve(self, tls):
+        routes = Routes(self.bench.cluster, self.bench.binder, list)
+        async with AsyncExitStack() as stack:
+            made = Forwarder.connect(lambda: self.leader, client_contexts(tls), NAME)
+            forwarder = await stack.enter_async_context(made)
+            app = routes.app(decide_or_forward(self.leading, forwarder))
+            self.client = await stack.enter_async_context(TestClient(TestServer(app)))
+            runner = web.AppRunner(routes.app(decide_for_replicas(self.leading, (NAME,))))
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            context = server_context(tls)
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+            self.address = f"127.0.0.1:{runner.addresses[0][1]}"
+            yield self
+
+    def knows(self, leader: "Replica", version="1") -> None:
+        self.leader = Record("x", version, 6.0, leader.address)
+
+    async def post(self, verb, body, **more):
+        response = await self.client.post(f"{PREFIX}/{verb}", json=body, **more)
+        return response.status, await response.json()
+
+
+@pytest.fixture
+async def pair(tmp_path):
+    tls = write(tmp_path)
+    async with Replica(True).serve(tls) as leader, Replica(False).serve(tls) as follower:
+        follower.knows(leader)
+        yield leader, follower
+
+
+def wire_pod(units="8"):
+    asks = {"limits": {"aliyun.com/gpu-mem": units}}
+    containers = [{"name": "main", "image": "x", "resources": asks}]
+    metadata = {"name": "a", "namespace": "default", "uid": "uid-a"}
+    return {"metadata": metadata, "spec": {"containers": containers}, "status": {}}
+
+
+async def test_a_follower_answers_a_filter_with_the_leaders_words(pair):
+    leader, follower = pair
+    leader.bench.add(pod("b", 16, node="n", annotations={"gpushare.aliyun.com/cards": "GPU-0"}))
+    body = {"Pod": wire_pod(), "NodeNames": ["n", "nowhere"]}
+    assert await follower.post("filter", body) == await leader.post("filter", body)
+
+
+async def test_a_follower_hands_a_bind_on_and_writes_nothing_itself(pair):
+    leader, follower = pair
+    assert await follower.post("bind", BIND) == (200, {"Error": ""})
+    assert [uid for uid, _, _ in leader.bench.kube.bindings] == ["uid-a"]
+    assert not follower.bench.kube.bindings
+    assert follower.bench.held == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("body", [b"{", b"", b"\xff", b'{"PodName": 1}'])
+async def test_a_bad_body_gets_the_leaders_refusal_unchanged(pair, body):
+    leader, follower = pair
+    answers = [await each.client.post(f"{PREFIX}/bind", data=body) for each in (leader, follower)]
+    assert [each.status for each in answers] == [400, 400]
+    assert await answers[0].text() == await answers[1].text()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_on_a_follower_either(pair, monkeypatch):
+    _, follower = pair
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.1)
+    never = asyncio.Event()
+
+    async def trickle():
+        yield b"{"
+        await never.wait()
+
+    async with asyncio.timeout(5):
+        answer = await follower.client.post(f"{PREFIX}/filter", data=trickle())
+    assert answer.status == 408
+
+
+async def test_a_follower_reads_from_its_own_cache(pair):
+    _, follower = pair
+    follower.leader = None
+    response = await follower.client.get(f"{PREFIX}/inspect")
+    assert response.status == 200
+    assert (await follower.client.get("/readyz")).status == 200
+
+
+async def test_without_a_leader_deciding_calls_are_503_with_a_reason(pair):
+    _, follower = pair
+    follower.leader = None
+    for verb, body in (("bind", BIND), ("filter", {"Pod": wire_pod(), "NodeNames": ["n"]})):
+        status, said = await follower.post(verb, body)
+        assert (status, said["Error"]) == (503, "no replica is known to lead")
+
+
+async def test_what_was_handed_on_is_never_handed_on_again(pair):
+    leader, follower = pair
+    leader.leading.decides = False
+    leader.knows(follower)  # each takes the other for the leader
+    status, _ = await follower.post("bind", BIND)
+    assert status == 503
+    assert not leader.bench.kube.bindings
+    assert not follower.bench.kube.bindings
+
+
+async def test_a_leader_that_does_not_answer_is_not_asked_again_until_it_renews(pair, monkeypatch):
+    leader, follower = pair
+    monkeypatch.setattr(leader_proxy, "SERIAL_SECONDS", 1.0)
+    body = {"Pod": wire_pod(), "NodeNames": ["n"]}
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and no more
+        follower.leader = Record("x", "1", 6.0, f"127.0.0.1:{silent.getsockname()[1]}")
+        assert (await follower.post("filter", body))[0] == 503
+        begun = loop.time()
+        assert (await follower.post("filter", body))[0] == 503
+        assert loop.time() - begun < 0.8
+    follower.knows(leader, version="2")
+    assert (await follower.post("filter", body))[0] == 200
+
+
+async def test_a_filter_is_handed_on_while_more_binds_wait_than_there_are_connections(
+    pair, monkeypatch
+):
+    leader, follower = pair
+    monkeypatch.setattr(leader_proxy, "SERIAL_SECONDS", 1.0)
+    go_on, inside, all_inside = asyncio.Event(), [], asyncio.Event()
+
+    async def hold(args):
+        inside.append(args)
+        if len(inside) == leader_proxy.CONNECTIONS:
+            all_inside.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(leader.bench.binder, "bind", hold)
+    many = range(leader_proxy.CONNECTIONS + 8)
+    binds = [asyncio.create_task(follower.post("bind", BIND)) for _ in many]
+    await all_inside.wait()
+    try:
+        status, _ = await follower.post("filter", {"Pod": wire_pod(), "NodeNames": ["n"]})
+    finally:
+        go_on.set()
+        await asyncio.gather(*binds)
+    assert status == 200
+
+
+async def test_a_server_that_only_has_the_leaders_address_learns_nothing(tmp_path, pair):
+    _, follower = pair
+    files = certificates.make((NAME, "somebody"), now=NOW)
+    other = write(tmp_path / "other", "somebody", files)
+    async with Replica(True).serve(other) as impostor:
+        follower.knows(impostor)
+        assert (await follower.post("bind", BIND))[0] == 503
+        assert not impostor.bench.kube.bindings
+
+
+async def test_only_replicas_get_in_where_replicas_are_answered(tmp_path, pair):
+    leader, _ = pair
+    files = certificates.make((NAME, "somebody"), now=NOW)
+    stranger = write(tmp_path / "stranger", "somebody", files)
+    mine = write(tmp_path / "mine")
+    async with aiohttp.ClientSession() as session:
+        for tls in (stranger, mine):  # of other authorities
+            with pytest.raises(aiohttp.ClientError):
+                await session.post(
+                    f"https://{leader.address}{PREFIX}/bind",
+                    data=json.dumps(BIND),
+                    ssl=client_contexts(tls).current(),
+                    server_hostname=NAME,
+                )
+    assert not leader.bench.kube.bindings
+
+
+async def test_a_certificate_of_another_name_is_refused_though_its_authority_is_ours(tmp_path):
+    files = certificates.make((NAME, "somebody"), now=NOW)
+    tls = write(tmp_path / "ours", NAME, files)
+    other = write(tmp_path / "other", "somebody", files)
+    async with Replica(True).serve(tls) as leader, aiohttp.ClientSession() as session:
+        for path in ("bind", "filter", "inspect"):
+            answer = await session.post(
+                f"https://{leader.address}{PREFIX}/{path}",
+                data=json.dumps(BIND),
+                ssl=client_contexts(other).current(),
+                server_hostname=NAME,
+            )
+            assert answer.status in {403, 405}
+        assert not leader.bench.kube.bindings
+
+
+def test_a_bind_is_answered_in_time_to_be_handed_back_and_before_kube_scheduler_hangs_up():
+    assert READ_SECONDS + WRITE_SECONDS + READ_SECONDS < ANSWER_SECONDS
+    assert ANSWER_SECONDS + 0.2 < leader_proxy.SECONDS["bind"] < 5 - 0.1
+    assert leader_proxy.SERIAL_SECONDS < 5

@@ -1,0 +1,482 @@
+"""Doors against bad guests: real sockets, and every way to keep one open or to fill it."""
+
+import asyncio
+import socket
+import ssl
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+
+import aiohttp
+import pytest
+from aiohttp import web
+from prometheus_client import REGISTRY
+
+from extender.routes import Routes
+from extender.server import limits as guarding
+from extender.server import listeners
+from extender.server.authorization import Authorizer
+from extender.server.handshakes import STRANGER_HANDSHAKES, STRANGERS
+from extender.server.limits import MOST_SCRAPES, Gate, entered, guard
+from extender.server.listeners import Door, certificate_context, opened, serve
+from extender.server.tls import server_context
+from extender.settings.configuration import Address, Certificate, DecidingTls, Limits, Listen, Tls
+from extender.settings.configuration import ReadingListener as Reading
+from gpushare.errors import SettingsError
+from tests.fakes.certificates import certificate
+from tests.unit.extender.scripted import Bench
+
+PREFIX = "/gpushare-scheduler"
+LARGE = 32 * 2**20
+
+
+@pytest.fixture
+def bench():
+    return Bench(16, 16)
+
+
+@pytest.fixture
+def free_port(unused_tcp_port_factory):
+    return unused_tcp_port_factory
+
+
+@pytest.fixture
+async def port(bench, free_port):
+    """A door of two connections and short patience, with the pages behind it."""
+    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(body_mib=1))
+    door = Door("test", "127.0.0.1", free_port(), connections=2, idle_seconds=1.0)
+    async with opened(door, routes.app()):
+        yield door.port
+
+
+class Guest:
+    """A connection on which a test says just what it likes."""
+
+    def __init__(self, reader, writer):
+        self._reader, self._writer = reader, writer
+
+    def say(self, text, *more):
+        self._writer.write(b"".join(each.encode() for each in (text, *more)))
+
+    async def is_shown_out(self):
+        """Whether the other side ends it, in good time, and what it said before."""
+        async with asyncio.timeout(5):
+            said = b""
+            with suppress(ConnectionError):
+                said = await self._reader.read(-1)
+            return said.decode()
+
+    async def status(self):
+        async with asyncio.timeout(5):
+            return int((await self._reader.readline()).split()[1])
+
+
+@asynccontextmanager
+async def guest(port, source="127.0.0.1"):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+    try:
+        yield Guest(reader, writer)
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def post(*headers):
+    lines = [f"POST {PREFIX}/filter HTTP/1.1", "Host: x", *headers, "", ""]
+    return "\r\n".join(lines)
+
+
+@pytest.mark.parametrize("said", ["", "POST /gp", "POST / HTTP/1.1\r\nHost: x\r\nX: "])
+async def test_whoever_does_not_finish_the_head_of_a_request_is_shown_out(port, said):
+    async with guest(port) as slow:
+        slow.say(said)
+        assert await slow.is_shown_out() == ""
+
+
+async def test_whoever_trickles_the_head_is_shown_out_all_the_same(port):
+    async with guest(port) as slow:
+        slow.say("POST / HTTP/1.1\r\n")
+
+        async def trickle():
+            while True:
+                slow.say("X-A: b\r\n")
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        assert await slow.is_shown_out() == ""
+        trickling.cancel()
+
+
+@pytest.mark.parametrize(
+    "headers", [["X: " + "a" * 9000], [f"X-{n}: b" for n in range(200)], ["no colon"]]
+)
+async def test_a_head_that_is_too_large_or_none_is_refused_without_a_trace(port, headers, caplog):
+    async with guest(port) as rude:
+        rude.say(post(*headers))
+        assert " 400 " in (await rude.is_shown_out()).splitlines()[0]
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "GET / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nxyz",
+        "GET /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz",
+        "GET /nothing HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "FOO * HTTP/9.9\r\n\r\n",
+        "\r\n\0\r\n\r\n",
+    ],
+)
+async def test_whatever_is_sent_leaves_no_trace_in_the_log(port, caplog, said):
+    async with guest(port) as rude:
+        rude.say(said)
+        assert "500" not in (await rude.is_shown_out()).partition("\r\n")[0]
+    assert caplog.text == ""
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(port):
+    async with guest(port) as large:
+        large.say(post(f"Content-Length: {65 * 2**20}"))
+        assert await large.status() == 413
+
+
+async def test_a_body_that_grows_too_large_is_refused(port):
+    async with guest(port) as large:
+        large.say(post("Transfer-Encoding: chunked"))
+        for _ in range(20):
+            large.say("10000\r\n", "x" * 0x10000, "\r\n")
+        assert await large.status() == 413
+
+
+@pytest.mark.parametrize(
+    "body", ["zz\r\n", "-5\r\nabc", "5\r\nab\r\n0\r\n\r\n", "ffffffffffffffffff\r\n"]
+)
+async def test_chunks_that_are_none_are_refused(port, body, monkeypatch):
+    monkeypatch.setattr(guarding, "BODY_SECONDS", 0.3)
+    async with guest(port) as rude:
+        rude.say(post("Transfer-Encoding: chunked"), body)
+        assert await rude.status() in {400, 408}
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(port, monkeypatch):
+    monkeypatch.setattr(guarding, "BODY_SECONDS", 0.2)
+    async with guest(port) as slow:
+        slow.say(post("Content-Length: 100"), "{")
+        assert await slow.status() == 408
+
+
+async def test_one_more_connection_than_there_is_room_for_is_closed_at_once(port):
+    async with guest(port) as first, guest(port), guest(port) as third:
+        assert await third.is_shown_out() == ""
+        first.say("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await first.status() == 200
+
+
+async def test_an_address_that_is_taken_is_named(port, bench):
+    door = Door("test", "127.0.0.1", port, connections=2, idle_seconds=1)
+    routes = Routes(bench.cluster, bench.binder, list)
+    with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}"):
+        async with opened(door, routes.app()):
+            pass
+
+
+@pytest.fixture
+async def held(free_port):
+    """Verbs that answer when they are let, two at a time; and one that answers much."""
+    gate, go = Gate(Limits(filter=2, reading=1)), asyncio.Event()
+    app = web.Application(middlewares=[guard(list, gate), entered(gate)])
+
+    async def wait(_):
+        await go.wait()
+        return web.Response()
+
+    async def much(_):
+        return web.Response(body=b"x" * LARGE)
+
+    for verb in ("filter", "bind"):
+        app.router.add_post(f"{PREFIX}/{verb}", wait, name=verb)
+    app.router.add_get(f"{PREFIX}/inspect", much, name="inspect")
+    door = Door("test", "127.0.0.1", free_port(), connections=50, idle_seconds=5)
+    async with opened(door, app):
+        yield door.port, go, gate
+
+
+async def test_a_verb_that_has_no_room_is_refused_and_takes_none_of_anothers(held):
+    port, go, _ = held
+    url = f"http://127.0.0.1:{port}{PREFIX}"
+    async with aiohttp.ClientSession() as session:
+        waiting = [asyncio.create_task(session.post(f"{url}/filter")) for _ in range(2)]
+        first_refused = None
+        async with asyncio.timeout(5):
+            while first_refused is None:
+                # Refused as soon as both are inside; a third that comes first is one of the two.
+                task = asyncio.create_task(session.post(f"{url}/filter"))
+                done, _ = await asyncio.wait([task], timeout=0.2)
+                if done:
+                    first_refused = await task
+                else:
+                    waiting.append(task)
+        assert first_refused.status == 429
+        assert "limits" in (await first_refused.json())["Error"]
+        assert first_refused.headers["Retry-After"] == "1"
+        waiting.append(asyncio.create_task(session.post(f"{url}/bind")))
+        go.set()
+        answers = await asyncio.gather(*waiting)
+        assert answers[-1].status == 200
+        assert (await session.post(f"{url}/filter")).status == 200
+
+
+def test_limits_may_change_while_calls_are_inside():
+    gate = Gate(Limits(bind=2))
+    inside = [gate.enter("bind"), gate.enter("bind")]
+    gate.limits = Limits(bind=1)
+    assert gate.enter("bind") is None
+    for each in inside:
+        gate.leave(each)
+    assert gate.enter("bind")
+    assert gate.enter("bind") is None
+    gate.limits = Limits(bind=3)
+    assert gate.enter("bind")
+
+
+def test_what_only_reads_shares_its_room_and_takes_none_of_who_decides():
+    gate = Gate(Limits(reading=2, filter=1, prioritize=1, preempt=1, bind=1))
+    assert gate.enter("inspect")
+    assert gate.enter("what_if")
+    assert gate.enter("explain") is gate.enter("unknown") is None
+    assert all(gate.enter(verb) for verb in ("filter", "prioritize", "preempt", "bind"))
+    assert all(gate.enter("metrics") for _ in range(MOST_SCRAPES))
+    assert gate.enter("metrics") is None
+
+
+async def test_whoever_does_not_take_his_answer_loses_it_and_makes_room(held, monkeypatch):
+    port, _, gate = held
+    monkeypatch.setattr(guarding, "SEND_SECONDS", 0.3)
+    async with guest(port) as slow:
+        slow.say(f"GET {PREFIX}/inspect HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(5):
+            while gate.enter("inspect") is not None:  # until he is inside
+                gate.leave("reading")
+                await asyncio.sleep(0)
+            while gate.enter("inspect") is None:  # noqa: ASYNC110 - and until he is out
+                await asyncio.sleep(0)
+        assert len(await slow.is_shown_out()) < LARGE
+
+
+@pytest.fixture
+def pki(tmp_path):
+    authority = certificate(tmp_path, "authority")
+    for name in ("server", "kube-scheduler", "stranger"):
+        certificate(tmp_path, name, signed_by=authority)
+    certificate(tmp_path, "impostor")
+    return tmp_path
+
+
+@pytest.fixture
+async def all_three(bench, pki, free_port):
+    files = [str(pki / name) for name in ("server.crt", "server.key", "authority.crt")]
+    listen = Listen(
+        Address("127.0.0.1", free_port()),
+        DecidingTls("127.0.0.1", free_port(), Tls(*files, ("kube-scheduler",))),
+        Reading("127.0.0.1", free_port(), "review", Certificate(*files[:2])),
+    )
+    routes = Routes(bench.cluster, bench.binder, list)
+    async with serve(listen, routes, Authorizer(None, bench.time)):
+        yield listen
+
+
+def trusting(pki, name=""):
+    context = ssl.create_default_context(cafile=str(pki / "authority.crt"))
+    if name:
+        context.load_cert_chain(pki / f"{name}.crt", pki / f"{name}.key")
+    return context
+
+
+async def get(address, path, context=None):
+    scheme = "https" if context else "http"
+    url = f"{scheme}://127.0.0.1:{address.port}{path}"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, ssl=context or True) as response,
+    ):
+        return response.status, await response.text()
+
+
+async def test_only_a_certificate_with_an_allowed_name_decides_from_elsewhere(all_three, pki):
+    door = all_three.deciding_tls
+    assert (await get(door, f"{PREFIX}/inspect", trusting(pki, "kube-scheduler")))[0] == 200
+    status, text = await get(door, f"{PREFIX}/inspect", trusting(pki, "stranger"))
+    assert (status, "stranger" in text) == (403, True)
+    for name in ("", "impostor"):
+        with pytest.raises(aiohttp.ClientError):
+            await get(door, f"{PREFIX}/inspect", trusting(pki, name))
+    with pytest.raises(aiohttp.ClientError):
+        await get(door, f"{PREFIX}/inspect")
+
+
+async def test_a_handshake_that_is_not_finished_counts_as_a_connection_until_it_ends(
+    bench, pki, free_port
+):
+    files = Certificate(str(pki / "server.crt"), str(pki / "server.key"))
+    context = certificate_context(files)
+    door = Door("test", "127.0.0.1", free_port(), 2, 5.0, context)
+    async with opened(door, Routes(bench.cluster, bench.binder, list).app()):
+        async with guest(door.port), guest(door.port), guest(door.port) as third:
+            assert await third.is_shown_out() == ""
+        async with guest(door.port) as stranger:
+            stranger.say("no TLS at all")
+            await stranger.is_shown_out()
+        for _ in range(3):  # each leaves room behind
+            assert (await get(door, "/healthz", trusting(pki)))[0] == 200
+
+
+async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(all_three, pki):
+    port, context = all_three.reading.port, trusting(pki)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    theirs, ours = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(theirs, ours, server_hostname="127.0.0.1")
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(ours.read())
+                theirs.write(await reader.read(2**16))
+        tls.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        writer.write(ours.read())  # the handshake's last part, and the request
+        answer = b""
+        while not answer:
+            theirs.write(await reader.read(2**16))
+            with suppress(ssl.SSLWantReadError):
+                answer = tls.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_the_reading_listener_decides_nothing_and_shows_health_to_all(all_three, pki):
+    door, context = all_three.reading, trusting(pki)
+    for page in ("/healthz", "/readyz", "/version"):
+        assert (await get(door, page, context))[0] == 200
+    for page in (f"{PREFIX}/inspect", f"{PREFIX}/filter", f"{PREFIX}/bind", "/metrics", "/other"):
+        status, text = await get(door, page, context)
+        assert (status, "Bearer" in text) == (401, True)
+
+
+async def test_a_certificate_that_was_renewed_is_shown_without_a_restart(all_three, pki):
+    door, old = all_three.reading, trusting(pki)
+    assert (await get(door, "/healthz", old))[0] == 200
+    certificate(pki, "server")  # signed by itself from now on
+    with pytest.raises(aiohttp.ClientError):
+        await get(door, "/healthz", old)
+    renewed = ssl.create_default_context(cafile=str(pki / "server.crt"))
+    assert (await get(door, "/healthz", renewed))[0] == 200
+    (pki / "server.key").write_text("half a fi")  # changes nothing until it is whole
+    assert (await get(door, "/healthz", renewed))[0] == 200
+
+
+async def test_loopback_has_every_page_in_the_clear(all_three):
+    for page in ("/healthz", "/readyz", "/version", "/metrics", f"{PREFIX}/inspect"):
+        assert (await get(all_three.deciding, page))[0] == 200
+
+
+async def test_open_reading_asks_nobody_and_still_decides_nothing(bench, free_port):
+    reading = Reading("127.0.0.1", free_port(), "open")
+    listen = Listen(Address("127.0.0.1", free_port()), None, reading)
+    async with serve(
+        listen, Routes(bench.cluster, bench.binder, list), Authorizer(None, bench.time)
+    ):
+        assert (await get(reading, f"{PREFIX}/inspect"))[0] == 200
+        assert (await get(reading, f"{PREFIX}/filter"))[0] == 404
+
+
+@pytest.fixture
+async def strict(bench, pki, free_port):
+    """A door that wants a certificate of the authority."""
+    files = [str(pki / name) for name in ("server.crt", "server.key", "authority.crt")]
+    context = server_context(Tls(*files, ("kube-scheduler",)))
+    door = Door("test", "127.0.0.1", free_port(), 1000, 5.0, context)
+    async with opened(door, Routes(bench.cluster, bench.binder, list).app()):
+        yield door
+
+
+async def healthz(door, pki, source):
+    """Ask from ``source`` with a certificate of the authority."""
+    context = trusting(pki, "kube-scheduler")
+    async with (
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(local_addr=(source, 0)),
+            timeout=aiohttp.ClientTimeout(total=5),
+        ) as session,
+        session.get(f"https://127.0.0.1:{door.port}/healthz", ssl=context) as answer,
+    ):
+        return answer.status
+
+
+def connected(port, source):
+    connection = socket.create_connection(("127.0.0.1", port), 5, source_address=(source, 0))
+    connection.setblocking(False)
+    return connection
+
+
+def refused_at(door):
+    name = "gpushare_extender_refused_connections_total"
+    return REGISTRY.get_sample_value(name, {"listener": door.name}) or 0
+
+
+def is_closed(connection):
+    """Whether the other side has ended a connection on which it said nothing."""
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+async def test_whoever_leaves_handshakes_open_keeps_no_other_address_from_its_own(strict, pki):
+    async with AsyncExitStack() as stack:
+        for _ in range(STRANGER_HANDSHAKES):
+            await stack.enter_async_context(guest(strict.port))
+        async with guest(strict.port) as one_more:
+            assert await one_more.is_shown_out() == ""
+        assert await healthz(strict, pki, "127.0.0.2") == 200
+
+
+async def test_strangers_of_many_addresses_keep_no_other_address_from_its_handshake(strict, pki):
+    before, addresses = refused_at(strict), STRANGERS // STRANGER_HANDSHAKES + 1
+    with ExitStack() as stack:
+        # They all come before the listener looks: it drops some whose handshake has not begun.
+        half_open = [
+            stack.enter_context(connected(strict.port, f"127.0.1.{1 + number % addresses}"))
+            for number in range(STRANGER_HANDSHAKES * addresses)
+        ]
+        assert await healthz(strict, pki, "127.0.0.2") == 200
+        closed = [each for each in half_open if is_closed(each)]
+    assert len(closed) == STRANGER_HANDSHAKES + 1, "one each for who came after the last place"
+    assert refused_at(strict) - before == len(closed)
+
+
+async def test_only_who_is_known_has_long_for_a_handshake(strict, pki, monkeypatch):
+    monkeypatch.setattr(listeners, "STRANGER_SECONDS", 0.2)
+    assert await healthz(strict, pki, "127.0.0.2") == 200
+    async with guest(strict.port, "127.0.0.2") as known, guest(strict.port) as stranger:
+        leaving = asyncio.create_task(known.is_shown_out())
+        assert await stranger.is_shown_out() == ""
+        assert not leaving.done()
+        leaving.cancel()
+
+
+async def test_who_asks_at_the_former_port_is_answered_and_one_that_is_taken_stops_nothing(
+    bench, free_port, monkeypatch, caplog
+):
+    port, former = free_port(), free_port()
+    monkeypatch.setattr("extender.settings.configuration.EXTENDER_PORT", port)
+    listen = Listen(Address("127.0.0.1", port), former_port=former)
+    routes = Routes(bench.cluster, bench.binder, list)
+    async with serve(listen, routes, Authorizer(None, bench.time)):
+        for each in (listen.deciding, listen.former):
+            assert (await get(each, f"{PREFIX}/inspect"))[0] == 200
+    with socket.create_server(("127.0.0.1", former)):
+        async with serve(listen, routes, Authorizer(None, bench.time)):
+            assert (await get(listen.deciding, f"{PREFIX}/inspect"))[0] == 200
+    assert "former port not served" in caplog.text

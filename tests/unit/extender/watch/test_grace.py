@@ -1,0 +1,37 @@
+"""How long kube-scheduler waits for what the watch brings."""
+
+import asyncio
+
+import pytest
+
+from extender.watch.grace import MOST, SECONDS, WITHIN_SECONDS, Hearing
+from tests.unit.extender.scripted import Time
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Every wait that took time."""
+    found: list[float] = []
+    turn = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds:
+            found.append(seconds)
+        await turn(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return found
+
+
+async def test_a_burst_of_refusals_costs_kube_scheduler_a_twentieth_of_its_time(
+    waits: list[float],
+) -> None:
+    time = Time()
+    hearing = Hearing(time)
+    for _ in range(5 * MOST):
+        await hearing.hear()
+    assert waits == [SECONDS] * MOST
+    time.now += WITHIN_SECONDS
+    await hearing.hear()
+    assert len(waits) == MOST + 1
+    assert MOST * SECONDS <= WITHIN_SECONDS / 20

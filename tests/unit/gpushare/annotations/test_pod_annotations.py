@@ -1,0 +1,276 @@
+"""What annotations and limits mean: amounts from limits alone, cards from the decision alone."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.annotations import pod_annotations
+from gpushare.cards.model import ContainerKind, ContainerRequest, Request
+from gpushare.contract import (
+    ANNOTATION_ALLOCATION,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    ANNOTATION_INIT_ALLOCATION,
+    ANNOTATION_POD_UNITS,
+    ANNOTATION_RUNNING_ON,
+    LABEL_CARD_COUNT,
+    RESOURCE_COUNT,
+)
+from gpushare.errors import RequestError
+from gpushare.objects.model import Container, Resources
+from gpushare.objects.quantity import parse_units
+from tests.builders import container, pod, stock
+
+INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
+
+
+def request(*containers, cards=1):
+    return Request(tuple(ContainerRequest(f"c{i}", *c) for i, c in enumerate(containers)), cards)
+
+
+@pytest.mark.parametrize(
+    ("containers", "units"),
+    [
+        ([(100,), (200,)], 300),
+        ([(100, INIT), (200, INIT)], 200),
+        ([(500, INIT), (100,)], 500),
+        ([(100, INIT), (200,), (300,)], 500),
+        ([(14, INIT), (4,)], 14),
+        ([(3, SIDECAR), (5, INIT), (4,)], 8),
+        ([(5, INIT), (3, SIDECAR), (4,)], 7),
+    ],
+)
+def test_the_effective_request_is_kubernetes_own(containers, units):
+    assert request(*containers).units == units
+
+
+def test_an_amount_that_the_api_server_rewrote_is_read_back():
+    assert pod_annotations.request_of(pod(units="8k")).units == 8000
+
+
+def test_bytes_written_where_units_are_wanted_are_refused_with_the_cure():
+    with pytest.raises(RequestError, match="number of units, not of bytes"):
+        pod_annotations.request_of(pod(units="8Gi"))
+
+
+@pytest.mark.parametrize("units", ["0", "-8", "1500m", "lots"])
+def test_an_amount_that_is_none_is_refused_with_a_text(units):
+    with pytest.raises(RequestError, match="gpu-mem"):
+        pod_annotations.request_of(pod(units=units))
+
+
+def test_gpu_count_alone_is_refused_with_the_cure():
+    asks = Container("main", Resources({RESOURCE_COUNT: "1"}))
+    assert pod_annotations.asks_for_share(pod(containers=[asks]))
+    with pytest.raises(RequestError, match=r"ask for aliyun\.com/gpu-mem"):
+        pod_annotations.request_of(pod(containers=[asks]))
+
+
+AMOUNT = st.text(max_size=12) | st.sampled_from(["0", "00", "8", "8k", "0.0", "-0", "1Mi", "5e1"])
+
+
+@given(st.lists(AMOUNT, max_size=4), st.lists(AMOUNT, max_size=2))
+def test_a_request_is_refused_or_asks_for_something_it_never_counts_as_zero(apps, inits):
+    asked = pod(
+        containers=[container(f"a{i}", units) for i, units in enumerate(apps)],
+        inits=[container(f"i{i}", units) for i, units in enumerate(inits)],
+    )
+    try:
+        found = pod_annotations.request_of(asked)
+    except RequestError as err:
+        refusal = str(err)
+    else:
+        assert found.units > 0
+        assert [c.units for c in found.containers] == [parse_units(u) for u in [*inits, *apps]]
+        return
+    assert 10 < len(refusal) < 400
+
+
+@pytest.mark.parametrize("label", ["0", "-1", "x", "65", "1.0", "", "9" * 40, "²"])
+def test_a_number_of_cards_that_is_none_is_refused(label):
+    with pytest.raises(RequestError, match=LABEL_CARD_COUNT):
+        pod_annotations.request_of(pod(units=8, labels={LABEL_CARD_COUNT: label}))
+
+
+def test_an_amount_that_cannot_be_split_evenly_is_refused():
+    with pytest.raises(RequestError, match="3 equal parts"):
+        pod_annotations.request_of(pod(units=8, labels={LABEL_CARD_COUNT: "3"}))
+
+
+def decided(inventory, asked, *indexes):
+    chosen = [inventory.cards[i] for i in indexes]
+    return pod_annotations.decision_annotations(asked, chosen, is_legacy=False, assume_time_ns=7)
+
+
+def test_the_decision_is_written_as_the_ecosystem_reads_it():
+    asked = pod_annotations.request_of(
+        pod(
+            containers=[container("a", 2), container("b", None), container("c", 4)],
+            inits=[container("i", 8)],
+            labels={LABEL_CARD_COUNT: "2"},
+        )
+    )
+    written = decided(stock(16, 16, 24), asked, 0, 2)
+    assert written[ANNOTATION_INDEX] == "0,2"
+    assert written[ANNOTATION_POD_UNITS] == "8"
+    assert msgspec.json.decode(written[ANNOTATION_ALLOCATION]) == {
+        "0": {"0": 1, "2": 1},
+        "2": {"0": 2, "2": 2},
+    }
+    assert msgspec.json.decode(written[ANNOTATION_INIT_ALLOCATION]) == {"0": {"0": 4, "2": 4}}
+    assert written[ANNOTATION_CARDS] == "GPU-0,GPU-2"
+
+
+def test_every_key_is_written_so_that_nothing_preset_survives():
+    written = decided(stock(16), Request((ContainerRequest("main", 8),)), 0)
+    assert written[ANNOTATION_RUNNING_ON] == ""
+    preset = {ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":8}}', ANNOTATION_CARDS: "GPU-1"}
+    bound = pod(units=8, node="n", annotations=preset | written)
+    share = pod_annotations.share_of(bound, stock(16, 16))
+    assert share is not None
+    assert share.cards == ("GPU-0",)
+
+
+def test_running_on_is_believed_before_a_minor_number_and_never_before_a_decided_uuid():
+    running_on = {ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":9999}}', ANNOTATION_INDEX: "0"}
+    by_minor = pod(units=8, node="n", annotations=running_on)
+    share = pod_annotations.share_of(by_minor, stock(16, 16))
+    assert share is not None
+    assert (share.cards, share.units) == (("GPU-1",), 8)
+    assert not pod_annotations.contradicts_decision(by_minor)
+    by_uuid = pod(units=8, node="n", annotations=running_on | {ANNOTATION_CARDS: "GPU-0"})
+    share = pod_annotations.share_of(by_uuid, stock(16, 16))
+    assert share is not None
+    assert (share.cards, share.units) == (("GPU-0",), 8)
+    assert pod_annotations.contradicts_decision(by_uuid)
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {},
+        {ANNOTATION_INDEX: ""},
+        {ANNOTATION_INDEX: "7"},
+        {ANNOTATION_INDEX: "-1"},
+        {ANNOTATION_INDEX: "0,0"},
+        {ANNOTATION_INDEX: "0x0"},
+        {ANNOTATION_CARDS: "GPU-9"},
+        {ANNOTATION_CARDS: ",", ANNOTATION_INDEX: "0"},
+        {ANNOTATION_RUNNING_ON: '{"main":{"GPU-0":8}}'},
+        {ANNOTATION_INDEX: "0", ANNOTATION_RUNNING_ON: '{"main":{"GPU-9":8}}'},
+    ],
+)
+def test_a_bound_pod_whose_card_cannot_be_told_is_unplaced_with_its_whole_amount(annotations):
+    share = pod_annotations.share_of(pod(units=8, node="n", annotations=annotations), stock(16, 16))
+    assert share is not None
+    assert share.is_unplaced
+    assert share.units == 8
+    assert share.why_unplaced
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 5000, "{}", "null", '{"main":{"GPU-0":1,"GPU-1":1}}', '{"main":{}}']
+)
+def test_a_running_on_that_cannot_be_leaves_the_decision(text):
+    annotations = {ANNOTATION_CARDS: "GPU-1", ANNOTATION_RUNNING_ON: text}
+    share = pod_annotations.share_of(pod(units=8, node="n", annotations=annotations), stock(16, 16))
+    assert share is not None
+    assert (share.cards, share.units) == (("GPU-1",), 8)
+
+
+def test_an_older_extenders_index_is_the_drivers_minor_number():
+    inventory = stock(16, 16)
+    share = pod_annotations.share_of(
+        pod(units=8, node="n", annotations={ANNOTATION_INDEX: "1"}), inventory
+    )
+    assert share is not None
+    assert share.cards == ("GPU-1",)
+
+
+@pytest.mark.parametrize(
+    "ended", [pod(units=8), pod(units=8, node="n", phase="Succeeded"), pod(units=None, node="n")]
+)
+def test_a_pod_that_is_not_bound_or_has_ended_or_asks_nothing_holds_nothing(ended):
+    assert pod_annotations.share_of(ended, stock(16)) is None
+
+
+UUIDS = st.sampled_from(["GPU-0", "GPU-1", "GPU-2", "GPU-9"])
+RUNNING_ON = st.dictionaries(st.sampled_from(["main", "x"]), st.dictionaries(UUIDS, st.integers()))
+TEXT = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(["0", "1", "{}", "0,1", "null"]),
+    st.lists(UUIDS, max_size=4).map(",".join),
+    RUNNING_ON.map(lambda found: msgspec.json.encode(found).decode()),
+)
+KEYS = st.sampled_from(
+    [ANNOTATION_INDEX, ANNOTATION_CARDS, ANNOTATION_RUNNING_ON, ANNOTATION_POD_UNITS]
+)
+
+
+@given(st.dictionaries(KEYS, TEXT))
+def test_no_annotation_on_an_unbound_pod_moves_anything(annotations):
+    assert pod_annotations.share_of(pod(units=8, annotations=annotations), stock(16, 16)) is None
+
+
+@given(st.dictionaries(KEYS, TEXT))
+def test_no_annotation_on_a_bound_pod_makes_its_amount_smaller(annotations):
+    share = pod_annotations.share_of(
+        pod(units=8, node="n", annotations=annotations), stock(16, 16, 16)
+    )
+    assert share is not None
+    assert share.units * max(1, len(share.cards)) >= 8
+
+
+@given(st.dictionaries(KEYS, TEXT))
+def test_no_later_annotation_changes_what_a_decided_pod_holds_of_each_card(annotations):
+    decided_first = pod(units=8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
+    later = pod(units=8, node="n", annotations=annotations)
+    share = pod_annotations.share_of(
+        pod_annotations.keep_decision(decided_first, later) or later, stock(16, 16)
+    )
+    assert share is not None
+    assert (share.cards, share.units) == (("GPU-0",), 8)
+
+
+@given(st.dictionaries(KEYS, TEXT), st.dictionaries(KEYS, TEXT))
+def test_a_decision_that_changes_on_a_bound_pod_is_not_believed(first, second):
+    before = pod(units=8, node="n", annotations=first)
+    after = pod(units=8, node="n", annotations=second)
+    kept = pod_annotations.keep_decision(before, after) or after
+    for key in pod_annotations.PLACE_KEYS:
+        assert kept.annotations.get(key) == first.get(key)
+    runs_on = first.get(ANNOTATION_RUNNING_ON) or second.get(ANNOTATION_RUNNING_ON)
+    assert (kept.annotations.get(ANNOTATION_RUNNING_ON) or None) == (runs_on or None)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.sampled_from(ContainerKind)), min_size=1, max_size=6),
+    st.integers(1, 4),
+)
+def test_what_is_decided_is_what_is_read_back(containers, count):
+    made = [(c, kind) for units, kind in containers if (c := units * count)]
+    if not made:
+        return
+    asked = pod(
+        containers=[container(f"a{i}", c) for i, (c, k) in enumerate(made) if k == "app"],
+        inits=[
+            container(f"i{i}", c, sidecar=k == "sidecar")
+            for i, (c, k) in enumerate(made)
+            if k != "app"
+        ],
+        labels={LABEL_CARD_COUNT: str(count)},
+    )
+    wanted = pod_annotations.request_of(asked)
+    inventory = stock(*[500] * 4)
+    chosen = inventory.cards[:count]
+    written = pod_annotations.decision_annotations(
+        wanted, chosen, is_legacy=False, assume_time_ns=1
+    )
+    meta = msgspec.structs.replace(asked.metadata, annotations=written)
+    spec = msgspec.structs.replace(asked.spec, node_name="n")
+    bound = msgspec.structs.replace(asked, metadata=meta, spec=spec)
+    share = pod_annotations.share_of(bound, inventory)
+    assert share is not None
+    assert share.cards == tuple(card.uuid for card in chosen)
+    assert share.units == wanted.units_per_card

@@ -1,0 +1,86 @@
+"""A kubeconfig of a wrong form is an error that says what is wrong with it, and repeats nothing."""
+
+import pytest
+import yaml
+
+from gpushare.errors import SettingsError
+from gpushare.kube.connection.kubeconfig import choose
+
+
+def whole(**changed):
+    made = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443"}}],
+        "users": [{"name": "u", "user": {"token": "t0ps3cret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    return {**made, **changed}
+
+
+def refused(content, context=None):
+    if not isinstance(content, bytes):
+        content = yaml.safe_dump(content).encode()
+    with pytest.raises(SettingsError) as caught:
+        choose([("here", content)], context)
+    assert "t0ps3cret" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"only text with t0ps3cret", "users and contexts: Expected `object`, got `str`"),
+        (b"- a list", "got `array`"),
+        (b"a: b: t0ps3cret", "no YAML: line 1: "),
+        (b"\xff\xfe\x01", "no YAML in UTF-8"),
+        (b"x: !!python/object:os.system t0ps3cret", "no YAML: line 1: "),
+        (b"[" * 5000, "no YAML"),
+        (whole(contexts=7), "got `int` - at `$.contexts`"),
+        (whole(contexts=[{"context": {}}]), "missing required field `name`"),
+        (whole(users=None), "user 'u', who is not there; there: none"),
+        (whole(clusters=[]), "cluster 'c', which is not there; there: none"),
+        (whole(users=[{"name": "u", "user": {"token": 7}}]), "at `$.users[0].user.token`"),
+        (whole(users=[{"name": "u"}, {"name": "u"}]), "has 'u' twice"),
+        (whole(**{"current-context": "y"}), "no context 'y'; there: x"),
+        (whole(**{"current-context": ""}), "no current-context: --context names one; there: x"),
+        (whole(users=[{"name": "u", "user": {"exec": {"args": []}}}]), "required field `command`"),
+    ],
+)
+def test_what_is_wrong_is_said(content, says):
+    assert says in refused(content)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "says"),
+    [
+        ({}, "cluster 'c': server is ''"),
+        ({"server": "10.0.0.1:6443"}, "wanted is https://HOST:PORT"),
+        ({"server": "https://a:99999"}, "wanted is https://HOST:PORT"),
+        ({"server": "https://a b"}, "wanted is https://HOST:PORT"),
+        ({"server": "https://a", "proxy-url": "socks5://b:1"}, "proxy-url is 'socks5://b:1'"),
+        ({"server": "https://a", "certificate-authority-data": "%"}, "data is no base64"),
+        ({"server": "https://a", "insecure-skip-tls-verify": "no"}, "Expected `bool | null`"),
+    ],
+)
+def test_what_is_wrong_with_a_cluster_is_said(cluster, says):
+    assert says in refused(whole(clusters=[{"name": "c", "cluster": cluster}]))
+
+
+def test_another_context_than_the_current_one_can_be_named():
+    both = [*whole()["contexts"], {"name": "z", "context": {"cluster": "c", "namespace": "n"}}]
+    content = yaml.safe_dump(whole(contexts=both)).encode()
+    found = choose([("here", content)], "z")
+    assert found is not None
+    assert (found.user, found.namespace) == ({}, "n")
+    assert "no context 'w'; there: x, z" in refused(content, "w")
+
+
+def test_a_name_that_looks_like_a_date_is_a_name():
+    content = b"""\
+clusters: [{name: c, cluster: {server: "https://a"}}]
+contexts: [{name: 2026-02-30, context: {cluster: c}}]
+current-context: 2026-02-30
+"""
+    found = choose([("here", content)], None)
+    assert found is not None
+    assert found.cluster == {"server": "https://a"}

@@ -1,0 +1,80 @@
+"""A pod with shared parts is the same pod."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.kube import interning
+from gpushare.kube.interning import Parts
+from gpushare.objects.model import Pod
+
+words = st.dictionaries(st.sampled_from(["a", "b", "key"]), st.sampled_from(["", "1", "x" * 40]))
+amount = st.one_of(st.integers(0, 2), st.sampled_from(["0", "1", "2"]))
+resources = st.none() | st.fixed_dictionaries(
+    {"limits": st.none() | st.dictionaries(st.sampled_from(["cpu", "mem"]), amount)}
+)
+container = st.fixed_dictionaries(
+    {"name": st.sampled_from(["main", "side"]), "resources": resources},
+    optional={"env": st.lists(st.fixed_dictionaries({"name": st.sampled_from("AB")}), max_size=2)},
+)
+pods = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": st.text(max_size=3), "annotations": st.none() | words, "labels": words},
+            optional={"ownerReferences": st.just([{"uid": "o", "controller": True}])},
+        ),
+        "spec": st.fixed_dictionaries(
+            {"containers": st.lists(container, max_size=2)},
+            optional={"tolerations": st.just([{"key": "k", "operator": "Exists"}])},
+        ),
+        "status": st.just({"conditions": [{"type": "Ready", "status": "True"}]}),
+    }
+)
+
+
+def decoded(found: dict[str, object]) -> Pod:
+    return msgspec.json.decode(msgspec.json.encode(found), type=Pod)
+
+
+@given(st.lists(pods, max_size=6))
+def test_sharing_changes_nothing_that_can_be_read(found):
+    known = Parts()
+    for each in found:
+        pod = decoded(each)
+        known.share(pod)
+        assert msgspec.json.encode(pod) == msgspec.json.encode(decoded(each))
+
+
+def test_equal_parts_of_two_pods_are_one():
+    text = {
+        "metadata": {"name": "a", "labels": {"app": "x"}, "annotations": {"some/key": "false"}},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    known, (first, second) = Parts(), (decoded(text), decoded(text))
+    for each in (first, second):
+        known.share(each)
+    assert first.metadata.labels is second.metadata.labels
+    assert first.status.conditions is second.status.conditions
+    assert first.containers[0].resources is second.containers[0].resources
+    assert first.metadata.annotations is not second.metadata.annotations
+
+
+def test_parts_that_nobody_has_any_more_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr(interning, "MOST_BYTES", 10_000)
+    known = Parts()
+    for number in range(2000):
+        annotations = {f"key-{number}": "x"}
+        known.share(decoded({"metadata": {"name": "a", "annotations": annotations}}))
+    assert known.bytes < 12_000
+    assert len(known._known) < 100
+
+
+def test_a_large_part_counts_with_its_bytes(monkeypatch):
+    monkeypatch.setattr(interning, "MOST_BYTES", 100_000)
+    known = Parts()
+    for number in range(50):
+        tolerations = [{"key": f"{number}-{each}"} for each in range(1000)]
+        spec = {"containers": [], "tolerations": tolerations}
+        known.share(decoded({"metadata": {"name": "a"}, "spec": spec}))
+    assert len(known._known) < 20

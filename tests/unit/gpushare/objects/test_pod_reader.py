@@ -1,0 +1,278 @@
+"""A pod of any size is read within bounds, and what it holds is counted all the same."""
+
+import tracemalloc
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.annotations import pod_annotations
+from gpushare.contract import (
+    ANNOTATION_CARDS,
+    ANNOTATION_CARDS_NOT,
+    ANNOTATION_INDEX,
+    ENV_VISIBLE_DEVICES,
+    RESOURCE_MEMORY,
+    RESOURCES_BEGIN,
+)
+from gpushare.errors import RequestError
+from gpushare.objects import pod_reader
+from gpushare.objects.model import Pod
+from gpushare.objects.pod_reader import (
+    MOST_AT_ONCE,
+    MOST_CONTAINERS,
+    MOST_MESSAGE,
+    MOST_TOLERATIONS,
+    read_pod,
+)
+from gpushare.objects.quantity import MAX_UNITS
+from tests.builders import stock
+
+KEPT_BYTES = 512 * 1024  # of memory, of one pod whatever was in it
+OPENING = "nvidia.cdi.k8s.io/container.main"
+AMOUNT = {RESOURCE_MEMORY: "4"}
+LIMITS = {"limits": AMOUNT}
+
+
+def body(**spec) -> dict:
+    containers = spec.pop("containers", [{"name": "main", "resources": LIMITS}])
+    meta = {"name": "p", "namespace": "d", "uid": "u", "resourceVersion": "7"}
+    meta |= spec.pop("metadata", {})
+    return {"metadata": meta, "spec": {"containers": containers, **spec}}
+
+
+def read(found: dict) -> Pod:
+    return read_pod(msgspec.json.encode(found))
+
+
+def many(count: int) -> list[str]:
+    return [f"{number:06}" for number in range(count)]
+
+
+def requirement(count: int) -> dict:
+    expressions = [{"key": "k", "operator": "In", "values": many(count)}]
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": expressions}]
+            }
+        }
+    }
+
+
+SHARE = {"name": "main", "resources": LIMITS}
+
+
+def with_zeros(name: str, count: int) -> dict:
+    """A container with as many extended resources that nobody has, which cost a pod nothing."""
+    return {
+        "name": name,
+        "resources": {"limits": {f"{name}.io/{each}": "0" for each in many(count)}},
+    }
+
+
+REFUSED = {
+    "tolerations": body(tolerations=[{"key": each} for each in many(60_000)]),
+    "affinity": body(affinity=requirement(60_000)),
+    "nodeSelector": body(nodeSelector=dict.fromkeys(many(60_000), "x")),
+    "topologySpreadConstraints": body(
+        topologySpreadConstraints=[{"whenUnsatisfiable": each} for each in many(40_000)]
+    ),
+    "schedulingGates": body(schedulingGates=[{"name": each} for each in many(60_000)]),
+    "ownerReferences": body(metadata={"ownerReferences": [{"uid": each} for each in many(60_000)]}),
+    "overhead": body(overhead=dict.fromkeys(many(60_000), "1")),
+    "resources": body(
+        containers=[
+            {"name": "main", "resources": {"limits": dict.fromkeys(many(60_000), "1") | AMOUNT}}
+        ]
+    ),
+    "bytes of resources": body(containers=[SHARE, *(with_zeros(each, 150) for each in many(200))]),
+    "containers": body(containers=[{"name": each} for each in many(20_000)] + [SHARE]),
+}  # fmt: skip
+TERMS = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}] * 5000}
+    }
+}
+READ = {
+    "variables": body(
+        containers=[SHARE | {"env": [{"name": each} for each in many(60_000)]}],
+    ),
+    "a variable": body(containers=[SHARE | {"env": [{"name": "X", "value": "<" * 1_500_000}]}]),
+    "labels": body(metadata={"labels": dict.fromkeys(many(60_000), "x")}),
+    "annotations": body(metadata={"annotations": dict.fromkeys(many(60_000), "x")}),
+    "an annotation": body(metadata={"annotations": {"kubectl": "x" * 250_000}}),
+    "as much as is read": body(containers=[SHARE, with_zeros("a", 600)], affinity=TERMS),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_pod_with_more_than_is_read_is_refused_and_says_what_is_too_large(name):
+    with pytest.raises(RequestError, match=name):
+        pod_annotations.request_of(read(REFUSED[name]))
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_is_not_read_may_be_as_large_as_it_likes(name):
+    assert pod_annotations.request_of(read(READ[name])).units == 4
+
+
+@pytest.mark.parametrize("name", REFUSED | READ)
+def test_what_is_kept_of_a_pod_is_bounded(name):
+    large = msgspec.json.encode((REFUSED | READ)[name])
+    read_pod(large)
+    tracemalloc.start()
+    kept = read_pod(large)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept.uid == "u"
+    assert size < KEPT_BYTES
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED.keys() - {"containers"}))
+def test_a_bound_pod_counts_with_its_amount_whatever_else_it_has(name):
+    found = REFUSED[name]
+    found["metadata"]["annotations"] = {ANNOTATION_CARDS: "GPU-0", ANNOTATION_INDEX: "0"}
+    found["spec"]["nodeName"] = "n"
+    share = pod_annotations.share_of(read(found), stock(16, 16))
+    assert (share.units, share.cards) == (4, ("GPU-0",))
+
+
+@pytest.mark.parametrize("count", [300, 20_000])
+def test_a_bound_pod_with_more_containers_than_are_read_takes_the_whole_node(count):
+    containers = [*({"name": each} for each in many(count)), SHARE]
+    share = pod_annotations.share_of(read(body(containers=containers, nodeName="n")), stock(16, 16))
+    assert share.is_unplaced
+    assert share.units == MAX_UNITS
+
+
+@pytest.mark.parametrize("name", [f"{RESOURCE_MEMORY}x", f"x{RESOURCE_MEMORY}"])
+def test_a_name_that_contains_ours_hides_no_container_that_asks(name):
+    decoy = {"name": "decoy", "resources": {"limits": {name: "0"}}}
+    containers = [decoy, *({"name": each} for each in many(300)), SHARE]
+    share = pod_annotations.share_of(read(body(containers=containers, nodeName="n")), stock(16, 16))
+    assert share.units == MAX_UNITS
+
+
+def test_a_pod_that_sets_its_cards_is_known_among_many_variables():
+    variables = [{"name": each} for each in many(60_000)]
+    plain = body(containers=[SHARE | {"env": variables}])
+    sets = body(containers=[SHARE | {"env": [*variables, {"name": ENV_VISIBLE_DEVICES}]}])
+    assert not pod_annotations.request_of(read(plain)).sets_cards
+    assert pod_annotations.request_of(read(sets)).sets_cards
+
+
+def test_what_opens_cards_to_a_pod_is_known_whatever_its_size():
+    key, others = OPENING, dict.fromkeys(many(10_000), "x")
+    opening = {key: "vendor.com/nic=0," * 10_000 + "nvidia.com/gpu=all"}
+    for annotations in (opening, others | opening):
+        found = read(body(metadata={"annotations": annotations}, runtimeClassName="nvidia"))
+        assert pod_annotations.amounts_of(found).runtime_class == "nvidia"
+        assert sum(map(len, found.annotations.values())) < 99
+        with pytest.raises(RequestError, match=key):
+            pod_annotations.request_of(found)
+
+
+def test_a_wish_for_more_cards_than_are_read_is_refused():
+    for wish in (",".join(many(300)), "x" * 200_000):
+        found = read(body(metadata={"annotations": {ANNOTATION_CARDS_NOT: wish}}))
+        with pytest.raises(RequestError, match="card-uuids-not"):
+            pod_annotations.request_of(found)
+
+
+def test_the_most_tolerations_that_are_read_are_read():
+    exactly = [{"key": str(each)} for each in range(MOST_TOLERATIONS)]
+    assert len(read(body(tolerations=exactly)).spec.tolerations) == MOST_TOLERATIONS
+    assert read(body(tolerations=[*exactly, {}])).excess
+
+
+def test_the_most_containers_that_are_read_are_read():
+    containers = [{"name": str(each), "resources": LIMITS} for each in range(MOST_CONTAINERS)]
+    assert (
+        pod_annotations.request_of(read(body(containers=containers))).units == 4 * MOST_CONTAINERS
+    )
+
+
+def test_no_more_of_a_message_is_kept_than_is_read():
+    condition = {"type": "a", "status": "True", "message": "x" * MOST_MESSAGE * 2}
+    status = {"phase": "Failed", "message": "y" * MOST_MESSAGE * 2, "conditions": [condition]}
+    found = read({**body(), "status": status}).status
+    assert found.message == "y" * MOST_MESSAGE
+    assert [each.message for each in found.conditions] == ["x" * MOST_MESSAGE]
+
+
+words = st.dictionaries(
+    st.sampled_from(
+        [
+            *pod_reader.ANNOTATIONS,
+            *pod_reader.LABELS,
+            "other",
+            "cdi.k8s.io/x",
+            "nvidia.cdi.k8s.io/y",
+        ]
+    ),
+    st.text(max_size=9) | st.just("x.com/y=z,nvidia.com/gpu=all"),
+)
+resources = st.fixed_dictionaries({}, optional={
+    "limits": st.dictionaries(st.sampled_from(["cpu", RESOURCE_MEMORY]), st.sampled_from(["1", 2])),
+    "requests": st.none() | st.dictionaries(st.just(RESOURCE_MEMORY), st.just("3")),
+})  # fmt: skip
+containers = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.text(max_size=3)},
+        optional={
+            "resources": st.none() | resources,
+            "restartPolicy": st.just("Always"),
+            "env": st.none()
+            | st.lists(
+                st.builds(
+                    lambda name, value: {"name": name, "value": value},
+                    st.sampled_from(["A", ENV_VISIBLE_DEVICES]),
+                    st.sampled_from([None, "all", "void", "none"]),
+                )
+            ),
+        },
+    ),
+    max_size=3,
+)
+pods = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": st.text(max_size=3)},
+            optional={
+                "annotations": st.none() | words,
+                "labels": st.none() | words,
+                "ownerReferences": st.none() | st.lists(st.just({"uid": "o", "controller": True})),
+            },
+        ),
+        "spec": st.fixed_dictionaries(
+            {},
+            optional={
+                "containers": st.none() | containers,
+                "initContainers": containers,
+                "tolerations": st.none() | st.lists(st.just({"key": "k", "operator": "Exists"})),
+                "affinity": st.none() | st.just(requirement(2)),
+                "nodeSelector": st.none() | words,
+                "schedulingGates": st.just([{"name": "g"}]),
+                "overhead": st.just({"cpu": "1"}),
+                "nodeName": st.none() | st.just("n"),
+                "priority": st.just(7),
+                "runtimeClassName": st.sampled_from(["", "nvidia"]),
+            },
+        ),
+        "status": st.just({"phase": "Pending", "conditions": [{"type": "a", "status": "True"}]}),
+    }
+)
+
+
+@given(pods)
+def test_a_large_pod_is_read_as_a_small_one(found):
+    small = msgspec.json.encode(found)
+    large = msgspec.json.encode(found | {"padding": "x" * MOST_AT_ONCE})
+    assert read_pod(large) == read_pod(small)
+
+
+def test_every_name_of_ours_is_found_by_how_it_begins():
+    assert RESOURCES_BEGIN in RESOURCE_MEMORY.encode()
+    assert RESOURCES_BEGIN in pod_annotations.RESOURCE_COUNT.encode()

@@ -1,0 +1,64 @@
+"""What a pod requests by Kubernetes' own rule, and what is left of a node."""
+
+import pytest
+
+from gpushare.errors import RequestError
+from gpushare.ledger.holds import Room
+from gpushare.objects.model import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, Resources
+from gpushare.placement.node_resources import requests_of, room_of, short_of
+
+
+def container(cpu=None, memory=None, *, limits=None, sidecar=False):
+    requests = {k: v for k, v in (("cpu", cpu), ("memory", memory)) if v is not None}
+    return Container("c", Resources(limits, requests), "Always" if sidecar else None)
+
+
+def pod(*apps, inits=(), overhead=None):
+    return Pod(ObjectMeta(name="p"), PodSpec(None, apps, inits, overhead=overhead))
+
+
+@pytest.mark.parametrize(
+    ("made", "cpu"),
+    [
+        (pod(container("1"), container("500m")), 1500),
+        (pod(container("1"), inits=(container("2"),)), 2000),
+        (pod(container("1"), inits=(container("2", sidecar=True),)), 3000),
+        # An init container runs beside the sidecars before it, not beside those after it.
+        (pod(container("1"), inits=(container("1", sidecar=True), container("3"))), 4000),
+        (pod(container("1"), inits=(container("3"), container("1", sidecar=True))), 3000),
+        (pod(container("1"), overhead={"cpu": "250m"}), 1250),
+        (pod(container(limits={"cpu": "2"})), 2000),
+        (pod(container("1", limits={"cpu": "2"})), 1000),
+        (pod(container("0.0001")), 1),
+        (pod(container(2)), 2000),
+        (pod(container()), 0),
+    ],
+)
+def test_requests_are_counted_as_kubernetes_counts_them(made, cpu):
+    assert requests_of(made).get("cpu", 0) == cpu
+
+
+def test_each_resource_has_its_own_largest_moment():
+    made = pod(container("1", "4Gi"), inits=(container("2", "1Gi"),))
+    assert requests_of(made) == {"cpu": 2000, "memory": 4 * 2**30 * 1000, "pods": 1000}
+
+
+@pytest.mark.parametrize("amount", ["x", "-1", "1KiB"])
+def test_an_amount_that_cannot_be_read_is_named_with_its_container(amount):
+    with pytest.raises(RequestError, match="container c"):
+        requests_of(pod(container(amount)))
+
+
+def test_room_is_allocatable_without_pods_and_plans():
+    status = NodeStatus(allocatable={"cpu": "4", "memory": "8Gi", "pods": "3"})
+    node = Node(ObjectMeta(name="n"), status)
+    room = room_of(node, [pod(container("1", "1Gi")), pod(container("x"))], Room(500, 2**30))
+    assert room == {"cpu": 2500, "memory": 6 * 2**30 * 1000, "pods": 1000}
+    assert short_of(room, {"cpu": 2500, "pods": 1000, "other": 0}) == []
+    assert short_of(room, {"cpu": 2501, "pods": 2000, "other": 1}) == ["cpu", "other", "pods"]
+    with pytest.raises(RequestError, match="node n"):
+        room_of(Node(ObjectMeta(name="n"), NodeStatus(allocatable={"cpu": "?"})), [], Room())
+
+
+def test_who_asks_for_none_of_it_may_be_where_there_is_too_little_already():
+    assert short_of({"cpu": -5}, {"cpu": 0}) == []

@@ -1,0 +1,48 @@
+"""Long work is done in slices, and others go on in between."""
+
+import asyncio
+
+from gpushare.process import time_slices
+
+
+async def test_others_go_on_between_slices(monkeypatch):
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 0.0)
+    steps = iter([None] * 50)
+    turns = 0
+    async with asyncio.TaskGroup() as tasks:
+        taking = tasks.create_task(time_slices.in_slices(steps))
+        while not taking.done():
+            await asyncio.sleep(0)
+            turns += 1
+    assert turns >= 50
+    assert not list(steps)
+
+
+async def test_what_the_steps_come_to_is_returned():
+    def steps():
+        yield
+        yield
+        return 7
+
+    assert await time_slices.found_in_turns(steps(), asyncio.Lock()) == 7
+
+
+async def test_of_all_who_share_a_turn_one_goes_on_between_two_turns_of_others(monkeypatch):
+    monkeypatch.setattr(time_slices, "SLICE_SECONDS", 1e-9)
+    taken = []
+
+    def steps(number):
+        for _ in range(20):
+            taken.append(number)
+            yield
+
+    lock = asyncio.Lock()
+    most = 0
+    async with asyncio.TaskGroup() as tasks:
+        readers = [tasks.create_task(time_slices.found_in_turns(steps(n), lock)) for n in range(16)]
+        while not all(each.done() for each in readers):
+            before = len(taken)
+            await asyncio.sleep(0)
+            most = max(most, len(taken) - before)
+    assert most == 1
+    assert set(taken[:16]) == set(range(16))

@@ -1,0 +1,387 @@
+"""One thing is broken at a time: just that is found, with its cause and its cure."""
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.annotations import inventory
+from gpushare.contract import (
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_ASSUME_TIME,
+    ANNOTATION_CARDS,
+    ANNOTATION_INDEX,
+    ANNOTATION_RUNNING_ON,
+    RESOURCE_COUNT,
+    RESOURCE_MEMORY,
+)
+from gpushare.objects.model import Container, Node, NodeSystemInfo, PodCondition
+from gpusharectl.doctor.checks.facts import Election, Facts, Permission, Quota, Unknown
+from gpusharectl.doctor.checks.findings import KINDS, NOT_CHECKED, Finding, Severity, examine
+from gpusharectl.doctor.checks.scheduler import plain
+from gpusharectl.doctor.command import CHECKS
+from tests.builders import legacy_node, stock
+from tests.unit.gpusharectl.doctor.clusters import (
+    ASKED,
+    NOW,
+    annotated,
+    control_plane,
+    node,
+    own,
+    pod,
+    program,
+    scheduler,
+    well,
+    with_node,
+    with_pods,
+    with_status,
+    without_inventory,
+)
+
+PLUGIN = "gpushare-deviceplugin-n1"
+EXTENDER = "gpushare-extender-cp1"
+SCHEDULER = "kube-system/kube-scheduler-cp1"
+
+
+def look(facts: Facts) -> list[Finding]:
+    return [found for result in examine(facts, CHECKS) for found in result.findings]
+
+
+def of_plugin(metrics: str) -> Facts:
+    return well(plugins={**well().plugins, PLUGIN: program(metrics)})
+
+
+def of_extender(metrics: str, *reasons: str, version: str = "0.1.0") -> Facts:
+    metrics += f"gpushare_extender_leader 1\n{ASKED}"
+    return well(extenders={EXTENDER: program(metrics, *reasons, version=version)})
+
+
+def decided(card: str = "GPU-0", **more: str) -> dict[str, str]:
+    at = str(int(NOW.timestamp() - 60) * 10**9)
+    return {ANNOTATION_CARDS: card, ANNOTATION_INDEX: "0", ANNOTATION_ASSUME_TIME: at, **more}
+
+
+def refused_permission() -> Facts:
+    facts = well()
+    first = Permission("gpushare-extender", "create", "pods/binding")
+    return well(permissions={**facts.permissions, first: False})
+
+
+def without_extender() -> Any:
+    made = scheduler()
+    return type(made)(made.node, {**made.configuration, "extenders": []})
+
+
+def older_kubelet() -> Facts:
+    made = node("n1")
+    status = msgspec.structs.replace(
+        made.status, node_info=NodeSystemInfo("containerd://1.7", "v1.26.9")
+    )
+    return with_node(msgspec.structs.replace(made, status=status))
+
+
+def unlabelled() -> Facts:
+    facts = with_node(node("n1", labels={}))
+    return well(nodes=facts.nodes, pods=with_pods(without=PLUGIN).pods, plugins={})
+
+
+def with_older_plugin() -> Facts:
+    return well(nodes=(*well().nodes, legacy_node("old", 16, 2)))
+
+
+def pair_of_leaders() -> Facts:
+    more = {"gpushare-extender-cp2": program("gpushare_extender_leader 1\n")}
+    return well(extenders={**well().extenders, **more})
+
+
+FORMER = "http://127.0.0.1:32766/gpushare-scheduler"
+
+
+def injected(name: str, injection: str, *classes: str) -> Node:
+    """A node whose cards come into containers in this way."""
+    found = replace(stock(16, 16), injection=injection, runtime_classes=frozenset(classes))
+    return annotated(node(name), inventory=inventory.encode(found))
+
+
+def with_a_helper() -> Facts:
+    facts = with_node(injected("n1", "cdi", "", "nvidia"))
+    made = pod("two")
+    containers = (*made.containers, Container("helper"))
+    two = msgspec.structs.replace(
+        made, spec=msgspec.structs.replace(made.spec, containers=containers)
+    )
+    return well(nodes=facts.nodes, pods=(*facts.pods, two))
+
+
+BREAKS: dict[str, Callable[[], Facts]] = {
+    "PluginMissing": lambda: well(
+        nodes=(*well().nodes, with_status("n3", {RESOURCE_MEMORY: 0}, {RESOURCE_MEMORY: 0}))
+    ),
+    "PluginNotReady": lambda: with_pods(
+        own("gpushare-deviceplugin", "n1", is_ready=False), without=PLUGIN
+    ),
+    "NothingOffered": lambda: with_node(with_status("n1", {}, {RESOURCE_MEMORY: "0"})),
+    "InventoryMissing": lambda: with_node(without_inventory(node("n1"))),
+    "InventoryUnreadable": lambda: with_node(annotated(node("n1"), inventory='{"version": 9')),
+    "InventoryDiffers": lambda: with_node(with_status("n1", {}, {RESOURCE_MEMORY: "31"})),
+    "UnitsMixed": lambda: with_node(node("n1", unit_mib=1024)),
+    "DeviceListTooLong": lambda: with_node(node("n1", *[50_000] * 5)),
+    "DeviceListLarge": lambda: with_node(node("n1", 60_000, 60_000)),
+    "CardUnitsMany": lambda: with_node(node("n1", 80_000)),
+    "KubeletTooOld": older_kubelet,
+    "WholeCardPlugin": lambda: with_node(with_status("n1", {"nvidia.com/gpu": 2}, {})),
+    "NodeNotLabelled": unlabelled,
+    "OlderPlugin": with_older_plugin,
+    "CardUnhealthy": lambda: with_node(node("n1", 16, 16, unhealthy=[1])),
+    "CordonUnreadable": lambda: with_node(annotated(node("n1"), cordoned_cards="GPU-7")),
+    "PluginBlocked": lambda: of_plugin('gpushare_deviceplugin_blocked{name="kubelet"} 1.0'),
+    "DevicesForgotten": lambda: of_plugin("gpushare_deviceplugin_forgotten_pods 2.0"),
+    "ExtenderMissing": lambda: well(nodes=(*well().nodes, control_plane("cp2"))),
+    "ExtenderNotReady": lambda: of_extender("", "the cache is not synced"),
+    "ExtenderSilent": lambda: well(extenders={EXTENDER: Unknown("it does not answer")}),
+    "NoLeader": lambda: well(election=Election("gone", 6, is_renewed=False)),
+    "ManyLeaders": pair_of_leaders,
+    "VersionSkew": lambda: of_extender("", version="0.3.0"),
+    "PluginNewer": lambda: of_extender("", version="0.0.9"),
+    "ConfigurationUnusable": lambda: well(memory_unit="GB"),
+    "CertificateExpired": lambda: well(certificates={EXTENDER: NOW - dt.timedelta(seconds=1)}),
+    "CertificateEnds": lambda: well(certificates={EXTENDER: NOW + dt.timedelta(days=29)}),
+    "LedgerDiffers": lambda: of_extender("gpushare_ledger_differences_total 1\n"),
+    "DecisionChanged": lambda: of_extender("gpushare_changed_decisions 1\n"),
+    "OutcomeUnknown": lambda: of_extender("gpushare_unknown_reserves 1\n"),
+    "SchedulerWithoutExtender": lambda: well(schedulers={SCHEDULER: without_extender()}),
+    "SchedulerSettingWrong": lambda: well(schedulers={SCHEDULER: scheduler(ignorable=True)}),
+    "SchedulerSettingOff": lambda: well(schedulers={SCHEDULER: scheduler(weight=150)}),
+    "ExtenderNotBeside": lambda: well(schedulers={SCHEDULER: scheduler("cp9")}),
+    "ExtenderPortIsNodePort": lambda: well(schedulers={SCHEDULER: scheduler(urlprefix=FORMER)}),
+    "ExtenderPortTaken": lambda: well(
+        schedulers={SCHEDULER: scheduler(urlprefix=FORMER)},
+        node_ports={"team/web": frozenset({32766}), "team/api": frozenset({32767})},
+    ),
+    "ExtenderNeverAsked": lambda: well(
+        schedulers={}, extenders={EXTENDER: program("gpushare_extender_leader 1\n")}
+    ),
+    "PodOfAnotherScheduler": lambda: with_pods(pod("lost", on=None, scheduler="other")),
+    "PolicyMissing": lambda: well(policy_bindings=well().policy_bindings - {"gpushare-bindings"}),
+    "PermissionMissing": refused_permission,
+    "RuntimeClassMissing": lambda: well(runtime_classes=frozenset({"runc"})),
+    "QuotaUsedUp": lambda: well(quotas=(Quota("team", "gpus", "1k", "1000"),)),
+    "PodWithoutDecision": lambda: with_pods(pod("bare", annotations={})),
+    "NvidiaRuntimeUnreachable": lambda: with_node(injected("n2", "runtime-cdi", "mine")),
+    "PodNeedsNvidiaRuntime": lambda: with_node(injected("n1", "runtime", "nvidia")),
+    "PodExposesCards": with_a_helper,
+    "PodUnplaced": lambda: with_pods(pod("gone", annotations=decided("GPU-9"))),
+    "PodCannotStart": lambda: with_pods(
+        pod(
+            "stuck",
+            conditions=(PodCondition("gpushare.aliyun.com/CardUsable", "False", "CardGone", "-"),),
+        )
+    ),
+    "PodNotStarted": lambda: with_pods(
+        pod(
+            "slow",
+            annotations=decided(
+                **{ANNOTATION_ASSIGNED: "false", ANNOTATION_ASSUME_TIME: "1" + "0" * 18}
+            ),
+        )
+    ),
+    "PodRefused": lambda: with_pods(pod("bytes", "8Gi", on=None)),
+    "PodContradicted": lambda: with_pods(
+        pod("forged", annotations=decided(**{ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":4}}'}))
+    ),
+    "NotChecked": lambda: well(quotas=Unknown("you lack the right to list resourcequotas")),
+}
+
+
+def test_nothing_is_found_in_a_cluster_that_is_well():
+    assert look(well()) == []
+
+
+def test_every_kind_of_finding_is_seen_here():
+    assert set(BREAKS) == set(KINDS)
+
+
+def test_every_cure_finds_the_extenders_of_a_second_scheduler_too():
+    cures = [kind.cure for kind in KINDS.values() if "gpushare-extender" in kind.cure]
+    assert len(cures) > 2
+    assert [each for each in cures if "gpushare-scheduler" not in each] == []
+
+
+@pytest.mark.parametrize("name", sorted(BREAKS))
+def test_what_is_broken_is_found_and_nothing_else(name):
+    found = look(BREAKS[name]())
+    assert {each.kind.name for each in found} == {name}
+    for each in found:
+        assert each.about
+        assert each.found
+        assert each.kind.why
+        assert "{" not in each.cure
+
+
+def test_a_service_whose_node_port_nobody_asks_takes_no_calls():
+    assert look(well(node_ports={"team/web": frozenset({32766, 29766})})) == []
+    elsewhere = scheduler(urlprefix="https://10.0.0.5:32766/gpushare-scheduler")
+    names = {each.kind.name for each in look(well(schedulers={SCHEDULER: elsewhere}))}
+    assert "ExtenderPortIsNodePort" not in names
+
+
+UNKNOWN = Unknown("you lack the right to do that", lacks_right=True)
+
+
+WELL = well()
+# What these are about takes two facts to see.
+DEPENDS = {
+    "ExtenderNotBeside",
+    "ExtenderNeverAsked",
+    "NoLeader",
+    "NvidiaRuntimeUnreachable",
+    "PluginNewer",
+    "PodOfAnotherScheduler",
+    "PolicyMissing",
+    "RuntimeClassMissing",
+    "UnitsMixed",
+    "VersionSkew",
+}
+UNKNOWNS: dict[str, Any] = {
+    "server": UNKNOWN,
+    "plugins": {PLUGIN: UNKNOWN},
+    "extenders": {EXTENDER: UNKNOWN},
+    "election": UNKNOWN,
+    "memory_unit": UNKNOWN,
+    "schedulers": {SCHEDULER: UNKNOWN},
+    "certificates": {EXTENDER: UNKNOWN},
+    "policies": UNKNOWN,
+    "policy_bindings": UNKNOWN,
+    "permissions": {Permission("gpushare-extender", "list", "pods"): UNKNOWN},
+    "quotas": UNKNOWN,
+    "runtime_classes": UNKNOWN,
+    "plugin_runtime": UNKNOWN,
+}
+
+
+@given(st.sets(st.sampled_from(sorted(UNKNOWNS))), st.sampled_from(sorted(BREAKS)))
+def test_what_is_known_is_found_whatever_else_is_not(names, broken):
+    before = BREAKS[broken]()
+    # What was broken stays known.
+    kept = {name: UNKNOWNS[name] for name in names if getattr(before, name) == getattr(WELL, name)}
+    found = {each.kind.name for each in look(replace(before, **kept))}
+    assert found <= {broken, "NotChecked"}
+    if broken not in DEPENDS:
+        assert broken in found
+
+
+@pytest.mark.parametrize(("fact", "value"), UNKNOWNS.items())
+def test_what_cannot_be_known_is_told_as_not_checked_and_as_nothing_else(fact, value):
+    found = look(well(**{fact: value}))
+    assert {each.kind for each in found} == {NOT_CHECKED}
+    assert any("lack" in each.found for each in found)
+    assert NOT_CHECKED.severity is Severity.UNCHECKED
+
+
+@pytest.mark.parametrize(
+    ("changes", "about"),
+    [
+        ({"filterVerb": ""}, "filterVerb"),
+        ({"bindVerb": ""}, "bindVerb"),
+        ({"managedResources": []}, "managedResources"),
+        ({"managedResources": [{"name": RESOURCE_MEMORY}]}, "managedResources"),
+        ({"prioritizeVerb": None}, "prioritizeVerb"),
+        ({"preemptVerb": ""}, "preemptVerb"),
+        ({"nodeCacheCapable": False}, "nodeCacheCapable"),
+        ({"httpTimeout": "900ms"}, "httpTimeout"),
+        ({"weight": 0}, "weight"),
+    ],
+)
+def test_each_setting_of_kube_scheduler_that_is_otherwise_is_named(changes, about):
+    (found,) = look(well(schedulers={SCHEDULER: scheduler(**changes)}))
+    assert found.about == f"{SCHEDULER}: {about}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "about"),
+    [
+        ({"percentageOfNodesToScore": 0}, "percentageOfNodesToScore"),
+        ({"profiles": [{"percentageOfNodesToScore": 50}]}, "percentageOfNodesToScore"),
+        ({"clientConnection": {"qps": 50, "burst": 100}}, "clientConnection.qps"),
+    ],
+)
+def test_a_setting_beside_the_extender_is_named_too(changes, about):
+    made = scheduler()
+    changed = type(made)(made.node, {**made.configuration, **plain(changes)})
+    (found,) = look(well(schedulers={SCHEDULER: changed}))
+    assert found.about == f"{SCHEDULER}: {about}"
+
+
+def test_the_internal_form_of_a_configuration_is_read_as_the_public_one():
+    internal = {"Extenders": [{"URLPrefix": "http://127.0.0.1:29766/gpushare-scheduler"}]}
+    assert plain(internal)["extenders"][0]["urlprefix"].endswith("/gpushare-scheduler")
+
+
+def test_beside_a_second_kube_scheduler_the_first_needs_no_extender():
+    second = scheduler("cp1")
+    named = {**second.configuration, "profiles": [{"schedulername": "gpushare-scheduler"}]}
+    facts = well(
+        schedulers={SCHEDULER: without_extender(), "second": type(second)("cp1", named)},
+        pods=tuple(each for each in well().pods if each.metadata.name != "waits"),
+    )
+    assert look(facts) == []
+    waits = pod("waits", on=None)
+    (found,) = look(well(schedulers=facts.schedulers, pods=(*facts.pods, waits)))
+    assert found.kind.name == "PodOfAnotherScheduler"
+    assert "gpushare-scheduler" in found.cure
+
+
+def test_policies_are_not_missed_where_kubernetes_has_none():
+    none = frozenset()
+    assert look(well(server="v1.29.9", policies=none, policy_bindings=none)) == []
+
+
+def test_an_extender_that_was_asked_shows_that_kube_scheduler_knows_it():
+    assert look(well(schedulers={})) == []
+
+
+def test_a_gpu_count_of_another_number_of_cards_is_seen():
+    (found,) = look(with_node(with_status("n1", {RESOURCE_COUNT: "3"}, {})))
+    assert found.kind.name == "InventoryDiffers"
+
+
+def test_a_pod_that_was_refused_at_admission_without_a_decision_is_seen():
+    refused = pod("refused", annotations={})
+    status = msgspec.structs.replace(
+        refused.status, phase="Failed", reason="UnexpectedAdmissionError"
+    )
+    (found,) = look(with_pods(msgspec.structs.replace(refused, status=status)))
+    assert found.kind.name == "PodWithoutDecision"
+
+
+def test_the_reasons_of_a_plugin_that_is_not_ready_are_told():
+    facts = with_pods(own("gpushare-deviceplugin", "n1", is_ready=False), without=PLUGIN)
+    plugins = {**facts.plugins, PLUGIN: program("", "NVML has not answered yet")}
+    (found,) = look(well(pods=facts.pods, plugins=plugins))
+    assert "NVML has not answered yet" in found.found
+
+
+@pytest.mark.parametrize(
+    ("setups", "is_found"),
+    [
+        ([("runtime", ["nvidia"])] * 2, True),
+        ([("runtime", ["nvidia"]), ("cdi", ["nvidia"])], False),
+        ([("runtime", ["", "nvidia"])] * 2, False),
+    ],
+)
+def test_a_pod_that_waits_is_named_only_if_no_node_would_take_it(setups, is_found):
+    nodes = [
+        injected(f"n{place}", kind, *classes) for place, (kind, classes) in enumerate(setups, 1)
+    ]
+    pods = tuple(each for each in well().pods if each.metadata.name != "train")
+    found = look(well(nodes=(control_plane(), *nodes), pods=pods))
+    assert [each.about for each in found] == (["default/waits"] if is_found else [])
+
+
+def test_one_that_runs_by_cdi_needs_no_runtime_class():
+    assert look(with_node(injected("n1", "cdi", "nvidia"))) == []

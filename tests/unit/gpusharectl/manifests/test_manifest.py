@@ -1,0 +1,84 @@
+"""Which pod a manifest would make, and how many of it."""
+
+from itertools import pairwise
+
+import pytest
+import yaml
+
+from gpushare.errors import SettingsError
+from gpusharectl.manifests.manifest import wanted
+
+CONTAINERS = [{"name": "main"}]
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": CONTAINERS}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "count"),
+    [
+        ("Pod", {"containers": CONTAINERS}, 1),
+        ("Deployment", {"replicas": 4, "template": TEMPLATE}, 4),
+        ("StatefulSet", {"template": TEMPLATE}, 1),
+        ("Job", {"parallelism": 3, "template": TEMPLATE}, 3),
+        ("CronJob", {"jobTemplate": {"spec": {"template": TEMPLATE}}}, 1),
+    ],
+)
+def test_every_workload_is_asked_about_by_its_pods(kind, spec, count):
+    text = yaml.safe_dump({"kind": kind, "metadata": {"name": "x"}, "spec": spec})
+    found = wanted(text.encode(), "x.yaml")
+    assert found.count == count
+    assert found.pod["kind"] == "Pod"
+    assert found.pod["metadata"]["name"] == "x"
+    assert found.pod["spec"]["containers"] == CONTAINERS
+
+
+def test_documents_that_make_no_pods_are_left_out_and_named():
+    pod = "{kind: Pod, metadata: {name: x}}"
+    found = wanted(
+        f"---\n{pod}\n---\n{{kind: Service, metadata: {{name: s}}}}\n---\n".encode(), "x.yaml"
+    )
+    assert found.skipped == ("Service s",)
+    assert wanted(f"{{kind: List, items: [{pod}]}}".encode(), "x.yaml").what == "Pod x"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [", "no YAML"),
+        ("", "has: none"),
+        ("just words", "wanted a Kubernetes object"),
+        ("{kind: Service}", "has: none"),
+        ("{kind: Pod, metadata: {name: a}}\n---\n{kind: Job, spec: {template: {}}}", "Pod a, Job"),
+        ("{kind: Deployment, metadata: {name: d}}", "Deployment d has no pod template"),
+        ("{kind: Deployment, spec: {replicas: many, template: {}}}", "replicas 'many'"),
+    ],
+)
+def test_what_cannot_be_asked_about_is_refused_with_a_reason(text, says):
+    with pytest.raises(SettingsError, match=says):
+        wanted(text.encode(), "x.yaml")
+
+
+_BOMB = "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdefghi")
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("[" * 3000 + "]" * 3000, "nested too deep"),
+        ("&a {containers: [*a]}", "itself a part of"),
+        (f"1\na: &a [x]\n{_BOMB}", "aliases stand for more than"),
+        ('{priority: !!bool "maybe"}', "no YAML"),
+        ('{priority: !!timestamp "never"}', "no YAML"),
+        ('{priority: !!int ""}', "no YAML"),
+        ("{priority: " + "9" * 5000 + "}", "no YAML"),
+        (r'{nodeName: "\ud800"}', "x.yaml:2"),
+    ],
+)
+def test_a_manifest_that_is_made_to_harm_is_refused_as_any_other(spec, says):
+    with pytest.raises(SettingsError, match=says):
+        wanted(f"kind: Pod\nspec: {spec}\n".encode(), "x.yaml")
+
+
+def test_what_looks_like_a_date_is_text():
+    assert wanted(b"{kind: Pod, metadata: {name: 2026-13-45}}", "x.yaml").what == "Pod 2026-13-45"

@@ -1,0 +1,62 @@
+"""From lists the command line gives the answers that an extender gives, by the same code."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.watch.cluster import Cluster
+from gpushare.answers import explain, inspect, what_if
+from gpushare.clock import SystemClock
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
+from gpusharectl.reach.listed_cluster import GIB, Seen, unit_of
+from gpusharectl.reach.questions import ended
+from tests.builders import legacy_node, node, pod
+
+NAMES = ("a", "b", "c")
+
+
+def cordoned(found, value):
+    annotations = {**found.annotations, ANNOTATION_CORDONED_CARDS: value}
+    meta = msgspec.structs.replace(found.metadata, annotations=annotations)
+    return msgspec.structs.replace(found, metadata=meta)
+
+
+@st.composite
+def clusters(draw):
+    sizes = st.lists(st.sampled_from([4, 8, 16]), min_size=1, max_size=3)
+    nodes = [node(name, *draw(sizes), unhealthy=draw(st.sets(st.integers(0, 2)))) for name in NAMES]
+    value = draw(st.sampled_from(["", "GPU-0", "GPU-9"]))
+    nodes[0] = cordoned(nodes[0], value)
+    held = st.tuples(st.sampled_from(NAMES), st.integers(1, 16), st.integers(0, 2))
+    pods = [
+        pod(f"p{place}", units, node=name, annotations={ANNOTATION_CARDS: f"GPU-{card}"})
+        for place, (name, units, card) in enumerate(draw(st.lists(held, max_size=6)))
+    ]
+    return nodes, [*pods, pod("asks", draw(st.integers(1, 20)))]
+
+
+@given(clusters())
+def test_lists_say_of_every_card_what_the_extender_says(lists):
+    nodes, pods = lists
+    seen = Seen(nodes, pods)
+    cluster = Cluster(1, lambda *_: None, SystemClock())
+    cluster.nodes_replaced(nodes)
+    cluster.pods_replaced(pods)
+    views = [
+        inspect.view_node(known.ledger, name, known.unreadable.get(name, ""))
+        for known in (seen, cluster)
+        for name in NAMES
+    ]
+    assert views[: len(NAMES)] == views[len(NAMES) :]
+    asks = pods[-1]
+    mine = ended(explain.explain(seen, asks, None, now=0.0))
+    assert mine == ended(explain.explain(cluster, asks, None, now=0.0))
+    question = what_if.Question(asks, 3)
+    extras = msgspec.convert({"pod": {}}, what_if.Extras)
+    told = [ended(what_if.answer(known, question, extras)) for known in (seen, cluster)]
+    assert told[0] == told[1]
+
+
+def test_the_unit_is_what_most_nodes_count_in():
+    assert unit_of([node("a", 16), node("b", 16), node("c", 16, unit_mib=256)]) == 1
+    assert unit_of([legacy_node("old", "30", "2")]) == GIB
