@@ -183,7 +183,10 @@ class PaperApi:
         app.router.add_get("/api/v1/pods", self.pods)
         app.router.add_get("/api/v1/nodes", self.list_nodes)
         app.router.add_post("/api/v1/namespaces/default/pods/{name}/binding", self.bind)
+        app.router.add_get("/api/v1/namespaces/default/pods/{name}", self.get_pod)
+        app.router.add_get("/api/v1/namespaces/default/events", self.no_events)
         app.router.add_post("/bench/events", self.events)
+        app.router.add_post("/bench/touch", self.touch)
         app.router.add_post("/bench/waiting", self.add_waiting)
         app.router.add_route("*", "/{any:.*}", self.other)
         return app
@@ -237,6 +240,17 @@ class PaperApi:
         found["metadata"]["resourceVersion"] = str(self.version)
         self.tell("MODIFIED", found)
         return web.json_response({"kind": "Status", "status": "Success"}, status=201)
+
+    async def get_pod(self, request: web.Request) -> web.Response:
+        return web.json_response(self.waiting[request.match_info["name"]])
+
+    async def no_events(self, request: web.Request) -> web.Response:
+        return self.page(request, 0, self.held)
+
+    async def touch(self, _: web.Request) -> web.Response:
+        """Change one bound pod."""
+        self.send(self.held, [0])
+        return web.json_response({})
 
     async def events(self, request: web.Request) -> web.Response:
         self.send(self.held, range(int(request.query["count"])))
