@@ -18,9 +18,15 @@ class Row:
 def rows(heading: str) -> dict[str, Row]:
     """The rows of one program, by the name of the metric."""
     section = DOCUMENT.read_text().split(f"\n### {heading}\n")[1].split("\n### ")[0]
-    found = re.findall(r"^\| `(gpushare_\w+)` \| (\w+) \| ([\w, ]*?) ?\|", section, re.MULTILINE)
+    found = re.findall(
+        r"^\| `(gpushare_\w+)(?:\{([\w,]+)\})?` \| (Histogram)?", section, re.MULTILINE
+    )
     return {
-        name: Row(kind, frozenset(labels.replace(",", " ").split())) for name, kind, labels in found
+        name: Row(
+            "counter" if name.endswith("_total") else marked.lower() or "gauge",
+            frozenset(labels.split(",")) - {""},
+        )
+        for name, labels, marked in found
     }
 
 

@@ -1,5 +1,7 @@
 """Every metric stands in the one table, with the type and the labels that it has."""
 
+import re
+
 from prometheus_client import REGISTRY
 
 import deviceplugin.metrics
@@ -40,9 +42,5 @@ def test_every_metric_is_in_the_table_with_its_type_and_labels_and_nothing_else(
 
 
 def test_no_metric_stands_there_twice():
-    names = [
-        line.split("`")[1]
-        for line in DOCUMENT.read_text().splitlines()
-        if line.startswith("| `gpu")
-    ]
+    names = re.findall(r"^\| `(gpu\w+)", DOCUMENT.read_text(), re.MULTILINE)
     assert sorted(names) == sorted(rows("Extender") | rows("Device plugin"))

@@ -21,11 +21,6 @@ def test_every_finding_is_in_the_document_with_its_severity():
     assert told == {name: kind.severity.value for name, kind in KINDS.items()}
 
 
-def test_each_tells_a_cure():
-    without = {name for name, text in sections().items() if "Cure:" not in text}
-    assert without == {"NotChecked"}
-
-
 def test_every_document_that_a_finding_names_is_there():
     named = {path for kind in KINDS.values() for path in re.findall(r"docs/[\w.-]+\.md", str(kind))}
     assert named
