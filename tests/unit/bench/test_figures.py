@@ -1,13 +1,10 @@
-"""The one table of all benches: what it says of a figure, and that the document has it too."""
-
-import re
+"""The one table of all benches: what it shows for a figure."""
 
 import pytest
 
 from bench import figures
 from bench.__main__ import ALL
 from bench.figures import FIGURES, Note
-from tests.markdown import ROOT
 
 
 def row_of(key, notes):
@@ -56,14 +53,3 @@ def test_programs_keep_figures_for_the_run_that_asks_for_them(tmp_path, monkeypa
 
 def test_the_whole_run_has_the_program_of_every_figure():
     assert {figure.command.split(" --rows")[0] for figure in FIGURES} == set(ALL)
-
-
-def test_the_document_shows_every_figure_as_the_table_does():
-    text = (ROOT / "docs" / "performance.md").read_text()
-    shown = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in re.search(r"(\| figure .*?)\n\n", text, re.DOTALL)[1].splitlines()[2:]
-    ]
-    assert [[row[0], row[1], row[3]] for row in shown] == [
-        [figure.what, figure.floor, figure.to_reach] for figure in FIGURES
-    ]

@@ -41,7 +41,7 @@ RUN_BY: Final = tuple(
         ),
         (r"helm install .*", _CHART),
         (
-            r"gpushare cordon-card n1 0 --reason .*|gpushare uncordon-card n1 --all",
+            r"gpushare cordon-gpu n1 0 --reason .*|gpushare uncordon-gpu n1 --all",
             "test_two_administrators_who_cordon_at_once_lose_nothing",
         ),
         (r"gpushare top( cards)?", "test_top_shows_who_uses_more_than_it_asked_for"),
@@ -71,11 +71,6 @@ RUN_BY: Final = tuple(
             r"gpushare scheduler-config.*",
             "test_kube_scheduler_takes_every_configuration_that_is_printed",
         ),
-        (
-            r"gpushare (un)?cordon-card .*",
-            "test_two_administrators_who_cordon_at_once_lose_nothing",
-        ),
-        (r"gpushare top( cards)?", "test_top_shows_who_uses_more_than_it_asked_for"),
         (
             r"kubectl apply -f (gpushare/)?daemonset/samples/\S+",
             "test_a_sample_asks_for_what_the_extender_reads",

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from msgspec import inspect
 
 from gpusharectl.app import cli
-from gpusharectl.simulate import examples, view
+from gpusharectl.simulate import view
 from tests import markdown
 from tests.markdown import ROOT
 
@@ -44,12 +44,6 @@ def test_the_error_is_the_one_that_is_told(tmp_path, monkeypatch):
     )
     Path("scene.yaml").write_text(lines)
     assert simulate("scene.yaml", code=2) == told
-
-
-def test_the_examples_are_those_that_there_are():
-    table = TEXT.split("## Examples")[1].split("## JSON")[0]
-    named = re.findall(r"^\| `([a-z-]+)` \| ", table, re.MULTILINE)
-    assert sorted(named) == [name for name, _ in examples.titles()]
 
 
 @pytest.mark.parametrize(
