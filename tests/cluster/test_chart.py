@@ -241,14 +241,12 @@ def say_ready(cluster: Cluster, name: str) -> None:
 
 
 def test_the_commands_of_the_readme_install_it(control_plane: Cluster, follow: Follow):
-    lines = block("sh", "kubectl label node <", README).splitlines()
-    typed = [each for each in lines if "kubectl" in each]
-    assert len(typed) == len(["label", "namespace", "certificates", "base"])
-    own = f"{Path(sys.executable).parent}/"
-    text = "\n".join(["cd gpushare", *typed]).replace(".venv/bin/", own)
-    follow.run(text.replace("<each GPU node>", "gpu-1 gpu-2"))
+    follow.write("my-cluster/kustomization.yaml", block("yaml", "kind: Kustomization", README))
+    typed = block("sh", "kubectl label node", README)
+    follow.run(f"PATH={Path(sys.executable).parent}:$PATH\n{typed}")
     assert "daemonset.apps/gpushare-extender" in there(control_plane)
-    assert our_plugin(control_plane)["containers"][0]["image"] == image_name()
+    image = f"registry.example.com/{image_name()}"
+    assert our_plugin(control_plane)["containers"][0]["image"] == image
 
 
 def test_the_quotas_in_the_instructions_hold(control_plane: Cluster, follow: Follow):

@@ -36,7 +36,7 @@ RUN_BY: Final = tuple(
         (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _CHART),
         (r"docker run --rm \S+ python3 -m extender.certificates \| kubectl apply -f -", _CHART),
         (
-            r"\.venv/bin/python -m extender.certificates \| kubectl apply -f -",
+            r"python -m extender.certificates \| kubectl apply -f -",
             "test_the_commands_of_the_readme_install_it",
         ),
         (r"helm install .*", _CHART),
@@ -66,7 +66,6 @@ RUN_BY: Final = tuple(
             "test_both_halves_run_with_the_privileges_of_their_manifests",
         ),
         (r"kubectl apply -k my-cluster", _MIGRATION),
-        (r"kubectl apply -k daemonset/base", "test_the_commands_of_the_readme_install_it"),
         (
             r"gpushare scheduler-config.*",
             "test_kube_scheduler_takes_every_configuration_that_is_printed",

@@ -73,9 +73,3 @@ def test_every_key_of_the_json_is_named(kind):
 def test_every_flag_is_named():
     flags = {flag for flag in re.findall(r"--[a-z-]+", simulate("--help")) if flag != "--help"}
     assert not {flag for flag in flags if flag not in TEXT}
-
-
-def test_the_readmes_picture_is_the_one_that_is_printed():
-    found = [block.text for block in markdown.blocks(ROOT / "README.md")]
-    [picture] = [text for text in found if text.startswith("n1  ")]
-    assert picture in simulate("--example", "fragmentation", "--step", "3")
