@@ -1,8 +1,8 @@
-"""The demo: one pod's whole way on a real Kubernetes, four times, with a picture after each step.
+"""Demo: schedule pods on a real Kubernetes in four scenes, with a picture after each step.
 
     python -m localcluster.demo
 
-Brings up a cluster of its own and takes it down again at the end.
+It starts its own cluster and removes it at the end.
 """
 
 import sys
@@ -32,27 +32,27 @@ REPLICAS: Final = 3
 HALF, QUARTER = CARD_MIB // 2, CARD_MIB // 4
 THREE_QUARTERS: Final = HALF + QUARTER
 SHOWN: Final = {
-    "GPUSHARE_CARD_UUID": "the card",
+    "GPUSHARE_CARD_UUID": "the GPU",
     "ALIYUN_COM_GPU_MEM_IDX": "its index in the node",
-    "ALIYUN_COM_GPU_MEM_CONTAINER": "units that this container asked for",
-    "ALIYUN_COM_GPU_MEM_POD": "units that its pod asked for",
-    "ALIYUN_COM_GPU_MEM_DEV": "units that the card has",
+    "ALIYUN_COM_GPU_MEM_CONTAINER": "units that this container requested",
+    "ALIYUN_COM_GPU_MEM_POD": "units that its pod requested",
+    "ALIYUN_COM_GPU_MEM_DEV": "units that the GPU has",
 }
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The scenes, each complete without the others. They raise where something else is seen."""
+    """The scenes, independent of each other. Each raises StateError if the result is wrong."""
 
     cluster: Cluster
     gpushare: Gpushare
     pods: Workloads
 
     def filtering(self) -> None:
-        """Kubernetes adds up a node's cards; gpushare looks at each card."""
+        """Show that Kubernetes adds up a node's GPUs while gpushare checks each GPU."""
         self._title(
-            f"1. A pod asks for {HALF} MiB. n1 has {QUARTER} left; n2 has {HALF}, half of it on "
-            "each card; n3 has it on one card."
+            f"1. A pod requests {HALF} MiB. n1 has {QUARTER} free; n2 has {HALF}, half of it on "
+            "each GPU; n3 has it on one GPU."
         )
         self.pods.run(
             *(pod(f"n1-{units}", units, node="n1") for units in (CARD_MIB, THREE_QUARTERS)),
@@ -62,7 +62,9 @@ class Demo:
         self.pods.run(pod("n3-full", CARD_MIB, node="n3"))
         self._picture("n1", "n2", "n3")
         asks = pod("asks-half", HALF, affinity=_one_of("n1", "n2", "n3"))
-        self._say("kube-scheduler itself drops n1, whose sum is too small. Of the others it asks:")
+        self._say(
+            "kube-scheduler itself rejects n1: its sum is too small. It asks about the others:"
+        )
         body = {"Pod": asks, "NodeNames": ["n2", "n3"]}
         _, answer = self.gpushare.call("POST", "/gpushare-scheduler/filter", body)
         for node, why in answer["FailedNodes"].items():
@@ -75,10 +77,10 @@ class Demo:
         self._picture("n3", new="asks-half")
 
     def best_fit(self) -> None:
-        """The tightest card that is large enough."""
+        """Show that a pod gets the fullest GPU that has enough room."""
         self._title(
-            f"2. n4 has cards with {THREE_QUARTERS}, {HALF}, {QUARTER} and {CARD_MIB} MiB free. "
-            f"A pod asks for {HALF}: it gets the card that it fills exactly."
+            f"2. n4 has GPUs with {THREE_QUARTERS}, {HALF}, {QUARTER} and {CARD_MIB} MiB free. "
+            f"A pod requests {HALF}: it gets the GPU that it fills exactly."
         )
         self.fill_four_cards()
         self._picture("n4")
@@ -87,9 +89,9 @@ class Demo:
         self._picture("n4", new="asks-half")
 
     def fill_four_cards(self) -> None:
-        """Bring n4's cards to three quarters, a half, a quarter and all free.
+        """Fill n4 so that its cards have three quarters, a half, a quarter and all free.
 
-        Best fit would put the second filler beside the first, so two others stand in its way.
+        Best fit would put the second pod on the card of the first, so two more pods block that.
         """
         for name, units in (
             ("uses-a-quarter", QUARTER),
@@ -102,8 +104,8 @@ class Demo:
         self.pods.delete("in-the-way-1", "in-the-way-2", grace=1)
 
     def sharing(self) -> None:
-        """A Deployment as a user writes it."""
-        self._title(f"3. {REPLICAS} replicas of 1024 MiB each: one card for all of them.")
+        """Run a Deployment as a user writes it."""
+        self._title(f"3. {REPLICAS} replicas of 1024 MiB each share one GPU.")
         self._say(f"$ kubectl apply -f {SAMPLE.relative_to(ROOT)}\n\n{SAMPLE.read_text()}")
         self.cluster.kubectl("apply", "-f", str(SAMPLE))
         names: list[str] = []
@@ -121,8 +123,10 @@ class Demo:
         self._picture("n1")
 
     def too_large(self) -> None:
-        """What a user sees who asks for more than any card has."""
-        self._title("4. A pod asks for 20000 MiB. n1's two empty cards have more, neither alone.")
+        """Show what a user sees who requests more than any GPU has."""
+        self._title(
+            "4. A pod requests 20000 MiB. n1's two empty GPUs have more together, but neither has enough."
+        )
         self.pods.create(pod("asks-20000", 20000, node="n1"))
         told: list[str] = []
 
@@ -139,14 +143,14 @@ class Demo:
     def _runs_on(self, name: str, node: str, card: int) -> None:
         found = self.gpushare.card_of(name)
         if found != (node, card):
-            raise StateError(f"{name} was to run on {node}, card {card}; it is on {found}")
+            raise StateError(f"{name} should run on {node}, GPU {card}; it runs on {found}")
         present = self.pods.cards(name)
         if present != [f"GPU-{node}-{card}"]:
-            raise StateError(f"{name} was to have one card, GPU-{node}-{card}; it has {present}")
-        self._say(f"{name} runs on {node}, card {card}.")
+            raise StateError(f"{name} should have one GPU, GPU-{node}-{card}; it has {present}")
+        self._say(f"{name} runs on {node}, GPU {card}.")
 
     def _printed(self, name: str) -> None:
-        self._say("Its container printed, of all its environment:")
+        self._say("From the environment that its container printed:")
         found = self.pods.environment(name)
         for key, meaning in SHOWN.items():
             self._say(f"  {f'{key}={found[key]}':<44} {meaning}")
@@ -176,7 +180,9 @@ def play(cluster: Cluster) -> None:
     """Show all scenes on a cluster that has just come up."""
     gpushare = Gpushare(cluster)
     gpushare.install()
-    print("gpushare is on every node: a device plugin each, the extender beside kube-scheduler.\n")
+    print(
+        "gpushare is installed: a device plugin on each node, the extender next to kube-scheduler.\n"
+    )
     demo = Demo(cluster, gpushare, Workloads(cluster))
     for scene in (demo.filtering, demo.best_fit, demo.sharing, demo.too_large):
         scene()
@@ -188,7 +194,7 @@ def _progress(line: str) -> None:
 
 
 def main() -> int:
-    """Run the demo; return its exit code. Whatever ends it, the cluster goes."""
+    """Run the demo and return its exit code. The cluster is removed however it ends."""
     return run_command("demo", _run)
 
 
@@ -196,7 +202,7 @@ def _run() -> int:
     started = time.monotonic()
     nodes = [gpu_node("n1", 2), gpu_node("n2", 2), gpu_node("n3", 2), gpu_node("n4", 4)]
     nodes.append(control_plane_node())
-    _progress("A real Kubernetes on this machine; the cards alone are not real.")
+    _progress("A real Kubernetes on this machine. Only the GPUs are simulated.")
     cluster = Cluster.up(
         nodes,
         name=NAME,
@@ -209,7 +215,7 @@ def _run() -> int:
     finally:
         cluster.down()
     print(f"Done in {time.monotonic() - started:.0f} s; nothing is left running.")
-    print("Next: `make cluster` leaves such a cluster up for you to try things on.")
+    print("Next: `make cluster` starts such a cluster and keeps it running for you to try.")
     return 0
 
 

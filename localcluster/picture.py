@@ -1,4 +1,4 @@
-"""A picture of every node's cards and of whose shares lie on them, for a terminal (pure)."""
+"""Draws every node's GPUs and the shares on them for a terminal (pure)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -11,7 +11,7 @@ _UNPLACED: Final = "?"
 
 
 def draw(nodes: Iterable[Mapping[str, Any]], new: str = "") -> str:
-    """Draw the nodes of the extender's inspect JSON: a bar a card, a legend of pods below it.
+    """Draw the nodes of the extender's inspect JSON: one bar per GPU, with its pods below.
 
     The pod called ``new`` stands out.
     """
@@ -28,7 +28,7 @@ def _node(node: Mapping[str, Any], new: str) -> list[str]:
         bar = _bar(parts, card["totalGPU"])
         health = "" if card["health"] == "healthy" else f"  {card['health']}"
         lines.append(
-            f"  card {card['id']} ▕{bar}▏ {card['free']:>6} of {card['totalGPU']} free{health}"
+            f"  GPU {card['id']} ▕{bar}▏ {card['free']:>6} of {card['totalGPU']} free{health}"
         )
         lines += [
             f"         {sign} {pod['name']} {pod['usedGPU']}"
