@@ -62,9 +62,7 @@ class Demo:
         self.pods.run(pod("n3-full", CARD_MIB, node="n3"))
         self._picture("n1", "n2", "n3")
         asks = pod("asks-half", HALF, affinity=_one_of("n1", "n2", "n3"))
-        self._say(
-            "kube-scheduler itself rejects n1: its sum is too small. It asks about the others:"
-        )
+        self._say("kube-scheduler rejects n1, whose sum is too small, and asks about the others:")
         body = {"Pod": asks, "NodeNames": ["n2", "n3"]}
         _, answer = self.gpushare.call("POST", "/gpushare-scheduler/filter", body)
         for node, why in answer["FailedNodes"].items():
@@ -124,9 +122,7 @@ class Demo:
 
     def too_large(self) -> None:
         """Show what a user sees who requests more than any GPU has."""
-        self._title(
-            "4. A pod requests 20000 MiB. n1's two empty GPUs have more together, but neither has enough."
-        )
+        self._title("4. A pod requests 20000 MiB. Neither of n1's empty GPUs has as much.")
         self.pods.create(pod("asks-20000", 20000, node="n1"))
         told: list[str] = []
 
@@ -180,9 +176,7 @@ def play(cluster: Cluster) -> None:
     """Show all scenes on a cluster that has just come up."""
     gpushare = Gpushare(cluster)
     gpushare.install()
-    print(
-        "gpushare is installed: a device plugin on each node, the extender next to kube-scheduler.\n"
-    )
+    print("gpushare runs: a device plugin on each node, the extender next to kube-scheduler.\n")
     demo = Demo(cluster, gpushare, Workloads(cluster))
     for scene in (demo.filtering, demo.best_fit, demo.sharing, demo.too_large):
         scene()
