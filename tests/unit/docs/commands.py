@@ -87,7 +87,7 @@ FOREIGN_FLAGS: Final = frozenset(
         *("--cacert", "--resolve"),  # curl
         *("--build-arg", "--isolation"),  # docker, buildah
         *("--set", "--values"),  # helm
-        *("--cascade", "--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
+        *("--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
         *("--tail", "--patches"),
         *("--device-name-strategy", "--gpu-reset", "--output", "--query-gpu", "--format"),  # NVIDIA
         *("--driver-root", "--dev-root", "--nvidia-cdi-hook-path"),
@@ -96,6 +96,5 @@ FOREIGN_FLAGS: Final = frozenset(
         "--feature-gates",
         *("--kubelet-certificate-authority", "--default-runtime"),  # k3s
         *("--enable-managed-gpu", "--gpu-driver", "--install-nvidia-plugin"),  # az, eksctl
-        "--evict-after",  # ours, once
     }
 )
