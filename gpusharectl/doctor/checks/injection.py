@@ -28,7 +28,7 @@ NEEDS_CLASS = problem(
     "NVIDIA's runtime opens the card, and the pod does not run under it: it is placed nowhere, and "
     "one that was started before sees no GPU",
     "set runtimeClassName: nvidia in what makes the pod; or let the nodes give cards by CDI: "
-    "docs/install.md, How a container gets its card",
+    "docs/install.md, How a container gets its GPU",
 )
 EXPOSED = problem(
     "PodExposesCards",
@@ -36,7 +36,7 @@ EXPOSED = problem(
     "is most often every GPU of the node",
     "set NVIDIA_VISIBLE_DEVICES to void in each container without aliyun.com/gpu-mem, also in "
     "init containers; or let the nodes give cards by CDI: docs/install.md, How a container gets "
-    "its card",
+    "its GPU",
 )
 
 
