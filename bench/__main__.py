@@ -1,4 +1,4 @@
-"""Runs the benches one after the other and prints one table of all figures.
+"""Run the benchmarks one after the other and print one table of all figures.
 
 python -m bench [--all]
 """
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def run(command: str, file: Path) -> int:
-    """The exit status of a program that keeps its figures in ``file``."""
+    """Run a program that keeps its figures in ``file``, and return its exit status."""
     print(f"\npython -m {command}", flush=True)
     argv = [sys.executable, "-m", *command.split()]
     process = subprocess.Popen(argv, env=os.environ | {figures.VARIABLE: str(file)})

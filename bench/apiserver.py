@@ -1,4 +1,4 @@
-"""Many requests at once to a local cluster's API server, as its administrator."""
+"""Sends many requests at once to a local cluster's API server, as its administrator."""
 
 import asyncio
 import ssl
@@ -40,7 +40,7 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 
 
 class ApiServer:
-    """Requests raise RuntimeError with the server's words where they are refused."""
+    """Requests that the server rejects raise RuntimeError with its message."""
 
     def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
         self._session, self._server = session, server
@@ -95,18 +95,18 @@ class ApiServer:
                 group.create_task(some())
 
     async def delete_all(self, path: str, label: str) -> None:
-        """Delete the objects with a label at once, as no kubelet would end them."""
+        """Delete the objects with a label immediately, because no kubelet would end them."""
         query = urlencode({"labelSelector": label})
         await self.request("DELETE", f"{path}?{query}", {"gracePeriodSeconds": 0})
 
     async def version(self, path: str) -> str:
-        """The resourceVersion from which a watch sees all that comes after now."""
+        """Return the resourceVersion from which a watch shows every later change."""
         found = msgspec.json.decode(await self.request("GET", f"{path}?limit=1"))
         version: str = found["metadata"]["resourceVersion"]
         return version
 
     async def bound(self, label: str, since: str) -> AsyncIterator[tuple[str, str]]:
-        """Names of pods and their nodes, each pod once, at the moment when it is seen bound."""
+        """Yield each pod's name and node once, when a watch shows it bound."""
         seen: set[str] = set()
         limit = aiohttp.ClientTimeout(total=None)
         while True:  # the server ends a watch whose reader was slow for a moment
@@ -121,7 +121,7 @@ class ApiServer:
                         yield meta.name, node
 
     async def requests(self) -> dict[tuple[str, str, str], float]:
-        """How many requests there have been by verb, resource and subresource."""
+        """Return the number of requests by verb, resource and subresource."""
         found: dict[tuple[str, str, str], float] = {}
         for line in (await self.request("GET", "/metrics")).decode().splitlines():
             if line.startswith("apiserver_request_total{"):
@@ -132,7 +132,7 @@ class ApiServer:
 
 
 def labels_of(line: str) -> tuple[dict[str, str], float]:
-    """Labels and value of one line of metrics whose values have no quotes in them."""
+    """Return labels and value of one line of metrics whose label values contain no quotes."""
     inside, _, number = line[line.index("{") + 1 :].rpartition("} ")
     pairs = (part.partition("=") for part in inside.split('",'))
     return {name: value.strip('"') for name, _, value in pairs}, float(number)

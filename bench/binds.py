@@ -1,10 +1,10 @@
-"""What a bind costs the extender, and what filters that come meanwhile have to wait.
+"""Measures what a bind costs the extender, and how long filters wait meanwhile.
 
     python -m bench.binds [--profile FILE]
 
-The program itself runs before a paper API server that takes every Binding at once. It is asked as
-kube-scheduler asks: filters one after the other on one connection, and a bind for each pod on a
-connection of its own, none of which is waited for. (kube-scheduler keeps two connections a host.)
+The extender runs against a paper API server that accepts every Binding immediately. It is called as
+kube-scheduler calls it: filters one after the other on one connection, and each bind on its own
+connection without waiting for the answer. (kube-scheduler keeps two connections per host.)
 """
 
 import argparse
@@ -30,7 +30,7 @@ class Asker:
         self.names = [f"paper-{i}" for i in range(NODES)]
 
     async def filter(self, session: aiohttp.ClientSession, pod: Any) -> tuple[str, float]:
-        """The first node that fits, and milliseconds."""
+        """Return a node that fits, and milliseconds."""
         body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": self.names})
         began = time.perf_counter()
         async with session.post(f"{self.extender.url}/filter", data=body) as response:
@@ -40,7 +40,7 @@ class Asker:
         return found[hash(pod["metadata"]["name"]) % len(found)], took
 
     async def bind(self, pod: Any, node: str) -> float:
-        """Milliseconds, the connection's among them."""
+        """Return milliseconds, including those for the connection."""
         meta = pod["metadata"]
         args = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
         body = msgspec.json.encode({**args, "Node": node})
@@ -55,7 +55,7 @@ class Asker:
 
 
 async def measure(asker: Asker, number: int) -> dict[str, list[float]]:
-    """Milliseconds of filters alone, filters beside binds, and binds; CPU of each pod."""
+    """Return milliseconds of filters without and during binds, and of binds; CPU per pod."""
     pods = await asyncio.to_thread(program.order, f"waiting?prefix=r{number}&count={PODS}")
     async with aiohttp.ClientSession() as session:
         before = asker.extender.cpu_seconds()

@@ -1,10 +1,10 @@
-"""What 5,000 nodes and 50,000 pods cost the extender: memory, start, and each event.
+"""Measures what 5,000 nodes and 50,000 pods cost the extender: memory, start, and each event.
 
     python -m bench.cache [NODES PODS]
 
-The program itself runs before a paper API server whose objects are as large as a cluster's. Its
-start is from exec until /readyz; it waits 3 s in that, for what a predecessor may still write. An
-event is the change of a bound pod; its cost is the program's CPU from first to last, by the number.
+The extender runs against a paper API server whose objects are as large as real ones. The start is
+the time from exec until /readyz, including 3 s in which a predecessor may still write. An event is
+a change of a bound pod; its cost is the CPU time for many of them, divided by their number.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""What is measured, against which floor, and what is to be reached: one table for all benches.
+"""The figures of all benchmarks: what is measured, the floor, and the target.
 
-A program notes what it has measured; ``python -m bench`` runs the programs and prints the table.
+Each benchmark notes its figures; ``python -m bench`` runs them and prints the table.
 """
 
 import os
@@ -16,7 +16,7 @@ VARIABLE: Final = "GPUSHARE_BENCH_FIGURES"  # the file of a run that makes one t
 
 @dataclass(frozen=True)
 class Figure:
-    """``command`` measures it. With the unit "x" the floor is 1, else the floor is a number."""
+    """A figure that ``command`` measures. With the unit "x" the floor is 1."""
 
     key: str
     what: str
@@ -33,7 +33,7 @@ class Figure:
         return f">= {self.least:g} {self.unit}".rstrip() if self.least is not None else "-"
 
     def judged(self, value: float) -> str:
-        """Whether it is reached, by what is shown of it."""
+        """Return whether the value, as shown, meets the target."""
         if self.most is None and self.least is None:
             return ""
         shown = float(_rounded(value))
@@ -42,7 +42,7 @@ class Figure:
 
 
 class Note(msgspec.Struct):
-    """``detail``: the numbers behind a ratio, or how many there were."""
+    """A measured value; ``detail`` has the numbers behind a ratio, or a count."""
 
     key: str
     value: float
@@ -133,7 +133,7 @@ _KEYS: Final = frozenset(figure.key for figure in FIGURES)
 
 
 def note(key: str, value: float, detail: str = "") -> None:
-    """Keep a figure for the table of this run, if there is to be one; the last of a key counts."""
+    """Keep a figure for the table of this run, if there is one; the last value of a key counts."""
     if key not in _KEYS:
         raise KeyError(f"{key!r} is no figure: bench/figures.py has them")
     if path := os.environ.get(VARIABLE):
@@ -142,18 +142,18 @@ def note(key: str, value: float, detail: str = "") -> None:
 
 
 def note_ratio(key: str, value: float, floor: float, unit: str) -> None:
-    """Keep how many times ``floor`` a value is; both are in ``unit``."""
+    """Keep the ratio of a value to ``floor``; both are in ``unit``."""
     note(key, value / floor, f"{value:.3g} {unit} against {floor:.3g}")
 
 
 def noted(path: Path) -> dict[str, Note]:
-    """What the programs of a run have kept, by key."""
+    """Return the figures that the programs of a run have kept, by key."""
     notes = msgspec.json.Decoder(Note).decode_lines(path.read_bytes())
     return {each.key: each for each in notes}
 
 
 def table(notes: Mapping[str, Note]) -> str:
-    """Every figure in Markdown; those that were not measured with the command that does it."""
+    """Return every figure in Markdown, with the command for those that were not measured."""
     rows: list[Sequence[str]] = [("figure", "floor", "measured", "to reach", "")]
     for figure in FIGURES:
         found = notes.get(figure.key)

@@ -1,11 +1,10 @@
-"""How long filter and prioritize take, against a floor in the same run that decides nothing.
+"""Measures filter and prioritize against a floor in the same run that decides nothing.
 
     python -m bench.filter
 
-All of it is real HTTP on loopback with kube-scheduler's bodies, one call after the other as it
-makes them. The floor is the same server: it decodes the same bodies and encodes the same answers
-with the same types, and decides nothing. Floor and verb are called in turn, so that what else the
-machine does falls on both.
+Everything is real HTTP on loopback with kube-scheduler's bodies, one call after the other. The
+floor is the same server: it decodes the same bodies and encodes the same answers with the same
+types, but decides nothing. Floor and verb are called alternately, so that other load affects both.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ SIZES: Final = tuple(range(4, 41))
 
 @dataclass(frozen=True)
 class Case:
-    """``full`` is the part of the nodes on which a pod of 40 units has no card."""
+    """Describe a cluster; on the fraction ``full`` of its nodes no card has 40 units free."""
 
     nodes: int
     full: float = 0.1
@@ -57,7 +56,7 @@ class Case:
 
 
 def filled(case: Case) -> Cluster:
-    """Build nodes of 8 cards and 16 pods; a part of them has no card with room for 40."""
+    """Build nodes with 8 cards and 16 pods; on some of them no card has 40 units free."""
     policy = Policy(candidates=case.candidates)
     cluster = Cluster(1, lambda *_: None, SystemClock(), policy)
     cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(case.nodes)])
@@ -73,7 +72,7 @@ def filled(case: Case) -> Cluster:
 
 
 class Bench:
-    """One server with the extender's pages and a floor beside each."""
+    """One server with the extender's pages and a floor for each."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.cluster = case, filled(case)
@@ -108,9 +107,9 @@ class Bench:
         between: Callable[[int], None] | None = None,
         port: int = PORT,
     ) -> tuple[list[float], list[float]]:
-        """Milliseconds of each call of a verb, and of its floor; ``between`` is done before.
+        """Return milliseconds of each call of a verb and of its floor; ``between`` runs before.
 
-        The verb is asked on ``port``, the floor always on the server's own.
+        The verb is called on ``port``, the floor always on the server's own port.
         """
         floor, took = [], []
         for call in range(CALLS):
@@ -138,7 +137,7 @@ class Bench:
 
     @property
     def offered(self) -> str:
-        """The best node of the last filter."""
+        """Return the best node of the last filter."""
         best: str = self._answer.node_names[0]
         return best
 
@@ -156,7 +155,7 @@ class Bench:
 
 
 def decision(case: Case, cluster: Cluster) -> list[float]:
-    """Milliseconds of filter's decision alone, in the same process."""
+    """Return milliseconds of filter's decision without HTTP, in the same process."""
     names, took = [f"n{i}" for i in range(case.nodes)], []
     for call in range(CALLS):
         asked = pod(f"alone{call}", 40)
@@ -180,7 +179,7 @@ def sizes() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Measured:
-    """Milliseconds of each call, and of its floor."""
+    """Return milliseconds of each call, and of its floor."""
 
     filter: tuple[list[float], list[float]]
     prioritize: tuple[list[float], list[float]]
@@ -209,7 +208,7 @@ async def measure(case: Case) -> Measured:
 
 
 async def handed_on(bench: Bench) -> tuple[list[float], list[float]]:
-    """Ask another replica, which hands each filter on; both run in this process."""
+    """Call another replica, which forwards each filter; both run in this process."""
     with tempfile.TemporaryDirectory() as folder:
         made = handing_on(bench.routes, Path(folder), port=FOLLOWER_PORT, leader_port=REPLICA_PORT)
         async with made:
@@ -220,7 +219,7 @@ async def handed_on(bench: Bench) -> tuple[list[float], list[float]]:
 
 
 async def changing(bench: Bench) -> tuple[list[float], list[float]]:
-    """Do as a scheduler does: pods of 4 to 40 units come, and each is bound before the next."""
+    """Act as a scheduler: pods of 4 to 40 units arrive, and each is bound before the next."""
     units = [size for size, _ in zip(sizes(), range(CALLS), strict=False)]
 
     def bind_the_last(call: int) -> None:

@@ -1,8 +1,8 @@
-"""What the real driver of this machine shows, through the very module that the plugin uses.
+"""Prints what this machine's real driver reports, through the module that the plugin uses.
 
     python -m bench.hardware [--seconds 30]
 
-Starts nothing on the cards and changes nothing. docs/hardware.md says what to compare.
+It starts nothing on the GPUs and changes nothing. docs/hardware.md describes what to compare.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""The least that an extender can do, as the floor: it decodes, lets every node pass, and binds.
+"""The smallest possible extender, as the floor: it decodes, accepts every node, and binds.
 
     python -m bench.null_extender SERVER PKI PORT
 
-filter answers with the names that came; bind posts a Binding with nothing on it, in aiohttp's own
-way. PKI is the folder with the administrator's certificate.
+filter answers with the names that it received; bind posts a Binding without annotations through
+plain aiohttp. PKI is the folder with the administrator's certificate.
 """
 
 import asyncio

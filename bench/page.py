@@ -1,11 +1,11 @@
-"""What viewers of the live page cost the filter, against the same run without any.
+"""Measures what viewers of the live page cost the filter, against the same run without viewers.
 
     python -m bench.page
 
-1,000 nodes of 8 cards and 16 pods each, asked over real HTTP on loopback one filter after the
-other, while pods come and go 100 times a second. Who asks and who watches are processes of their
-own. The viewers all come at once, when some filters have been asked, and each takes in the whole
-cluster and then what changes. Rounds without and with viewers take turns.
+A cluster has 1,000 nodes with 8 cards and 16 pods each. Filters are called over real HTTP on
+loopback, one after the other, while pods are created and deleted 100 times a second. Caller and
+viewers run in separate processes. All viewers connect at once after some filters, and each receives
+the whole cluster and then the changes. Rounds without and with viewers alternate.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ async def main() -> None:
 
 
 async def churn(cluster: Cluster) -> None:
-    """Have pods be bound and deleted again, each on another card."""
+    """Bind pods and delete them again, each on another card."""
     for i in itertools.count():
         annotations = {ANNOTATION_CARDS: f"GPU-{i % CARDS}"}
         made = pod("comes", 10, node=f"n{i * 37 % NODES}", annotations=annotations, uid=f"u{i}")
@@ -76,7 +76,7 @@ async def churn(cluster: Cluster) -> None:
 
 
 async def asked(viewers: int) -> list[float]:
-    """Milliseconds of filters, while so many watch."""
+    """Return milliseconds of filters with this number of viewers."""
     context = multiprocessing.get_context("spawn")
     results: multiprocessing.Queue[list[float]] = context.Queue()
     go = context.Semaphore(0)

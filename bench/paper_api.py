@@ -1,10 +1,10 @@
-"""An API server made of paper, in a process of its own: objects as a cluster has them, and no etcd.
+"""A paper API server in its own process: objects like those of a cluster, and no etcd.
 
     python -m bench.paper_api PORT NODES CARDS PODS_A_CARD
 
-Lists and watches pods and nodes of some 4 and 10 kB, takes every Binding, and tells the watch of
-it. Orders come as POSTs under /bench: ``events?count=N`` sends that many changes of bound pods and
-then one pod that fills ``paper-0`` up; ``waiting?count=N&prefix=P`` sends pods that wait.
+It lists and watches pods and nodes of about 4 and 10 kB, accepts every Binding, and sends it to the
+watches. Commands are POSTs under /bench: ``events?count=N`` sends that many changes of bound pods
+and then one pod that fills ``paper-0``; ``waiting?count=N&prefix=P`` creates pending pods.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def decision(name: str, index: int, units: int, made_ns: int) -> dict[str, str]:
 
 
 def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0) -> dict[str, Any]:
-    """A pod of a Deployment, running where ``where`` is given, waiting where not."""
+    """Return a pod of a Deployment, running on ``where`` or, without it, pending."""
     uid = f"{hash(name) & 0xFFFFFFFF:08x}-5b5e-4c3c-9d5a-{name[:12]:0>12}"
     limits = {RESOURCE_MEMORY: str(units), "cpu": "4", "memory": "16Gi"}
     container = {
@@ -145,7 +145,7 @@ def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0)
 
 
 def whole_node(number: int, cards: int) -> dict[str, Any]:
-    """A Node with what a kubelet says beside what is read."""
+    """Return a Node with everything that a kubelet reports."""
     found = node(node_name(number), cards)
     found["metadata"] |= {"uid": f"node-{number}", "resourceVersion": "1"}
     found["metadata"]["managedFields"] = [_MANAGED]
@@ -267,7 +267,7 @@ class PaperApi:
             self.tell("MODIFIED", changed)
 
     async def add_waiting(self, request: web.Request) -> web.Response:
-        """Answer with the pods, so that filter can be asked about them."""
+        """Create pending pods and answer with them, so that filter can be called for them."""
         prefix, count = request.query["prefix"], int(request.query["count"])
         made = []
         for number in range(count):

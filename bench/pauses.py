@@ -1,9 +1,9 @@
-"""For how long metrics, the ledger's own audit and a list of all pods hold up everything else.
+"""Measures how long metrics, the ledger's audit and a list of all pods block everything else.
 
     python -m bench.pauses
 
-Clusters of full nodes with 16 pods each. A pause is the time for which no other call of the same
-process is answered; the floor is how late a timer is that nothing holds up.
+The clusters have full nodes with 16 pods each. A pause is the time in which the process answers no
+other call; the floor is the delay of a timer that nothing blocks.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def filled(nodes: int) -> Cluster:
 
 
 class Lateness:
-    """The most by which a timer was late while the context lasted, in ms."""
+    """Record the largest delay of a timer during the context, in ms."""
 
     async def __aenter__(self) -> Self:
         self.most = 0.0

@@ -1,4 +1,4 @@
-"""The extender as it is run, in a process of its own, before an API server made of paper."""
+"""Runs the extender in its own process against a paper API server."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Program:
-    """``ready_seconds``: from its start until it said that it is ready."""
+    """A running extender; ``ready_seconds`` is the time from its start until /readyz succeeded."""
 
     pid: int
     ready_seconds: float
@@ -38,7 +38,7 @@ class Program:
         return cpu_seconds(self.pid)
 
     def mib(self, what: str) -> float:
-        """``VmRSS`` or ``VmHWM``, its highest so far."""
+        """Return ``VmRSS``, or ``VmHWM``, the highest so far."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         (kib,) = (line.split()[1] for line in lines if line.startswith(f"{what}:"))
         return int(kib) / 1024
@@ -50,13 +50,13 @@ class Program:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process and its threads have used so far."""
+    """Return the CPU time that a process and its threads have used so far."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / _TICKS  # utime, stime: proc_pid_stat(5)
 
 
 def order(path: str) -> Any:
-    """Tell the paper API server to do something."""
+    """Send a command to the paper API server and return its answer."""
     return msgspec.json.decode(post(f"http://127.0.0.1:{API_PORT}/bench/{path}", b""))
 
 
@@ -67,7 +67,7 @@ def post(url: str, body: bytes) -> bytes:
 
 
 def configured(folder: Path) -> Path:
-    """Write how the extender is told what it is to do."""
+    """Write the extender's configuration file and return its path."""
     path = folder / "extender.yaml"
     found = {
         "memoryUnit": "MiB",
@@ -81,7 +81,7 @@ def configured(folder: Path) -> Path:
 
 @contextmanager
 def running(nodes: int, cards: int, pods_a_card: int, *, profile: str = "") -> Iterator[Program]:
-    """Both processes, from when the extender is ready. ``profile``: a file for cProfile."""
+    """Run both processes; yield once the extender is ready. ``profile``: a file for cProfile."""
     numbers = [str(each) for each in (API_PORT, nodes, cards, pods_a_card)]
     server = subprocess.Popen([sys.executable, "-m", "bench.paper_api", *numbers])
     extender = None

@@ -1,4 +1,4 @@
-"""A second replica of the extender, which hands every deciding call on to the one that decides."""
+"""A second replica of the extender, which forwards every deciding call to the leader."""
 
 import datetime as dt
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ class _Follows:
 async def handing_on(
     routes: Routes, folder: Path, *, port: int, leader_port: int
 ) -> AsyncIterator[None]:
-    """Serve on ``port`` as a replica does whose leader has these ``routes``."""
+    """Serve on ``port`` like a replica whose leader has these ``routes``."""
     tls = tls_in(folder)
     leader = Record("leads", "1", seconds=3600, address=f"{_HOST}:{leader_port}")
     async with AsyncExitStack() as stack:

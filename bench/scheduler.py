@@ -36,7 +36,7 @@ _ATTEMPTS: Final = "scheduler_schedule_attempts_total{"
 
 @dataclass(frozen=True)
 class Mode:
-    """Who is asked. ``percentage`` None: percentageOfNodesToScore as shipped."""
+    """Which extender is called. ``percentage`` None: percentageOfNodesToScore as shipped."""
 
     name: str
     extender: Literal["none", "null", "all names", "shipped", "forwarded"]
@@ -44,14 +44,14 @@ class Mode:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """What runs as an extender, in the order in which it is to be started."""
+        """Return the programs that run as extenders, in the order of their start."""
         if self.extender == "forwarded":
             return LEADER, EXTENDER
         ours = {"none": (), "shipped": (EXTENDER,)}
         return ours.get(self.extender, (_NULL,))
 
     def configuration(self, shipped: dict[str, Any]) -> dict[str, Any]:
-        """The shipped configuration with another extender in it, or none."""
+        """Return the shipped configuration with another extender, or without one."""
         found = copy.deepcopy(shipped)
         if self.percentage is not None:
             found["percentageOfNodesToScore"] = self.percentage
@@ -68,7 +68,7 @@ class Mode:
 
 
 class Scheduler:
-    """kube-scheduler and the extenders of one cluster, of which one at a time has work."""
+    """kube-scheduler and the extenders of one cluster; one extender at a time is used."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -76,7 +76,7 @@ class Scheduler:
         self._shipped = yaml.safe_load(self._path.read_text(encoding="utf-8"))
 
     def start_extenders(self) -> None:
-        """Start the null extender, and two replicas of ours as the base configures them."""
+        """Start the null extender, and two replicas of gpushare's, configured as in the base."""
         state = self._cluster.state
         folder = state.pki / "replicas"
         folder.mkdir()
@@ -100,7 +100,7 @@ class Scheduler:
         self._cluster.start_program(name, argv, env={"PYTHONPATH": str(ROOT)})
 
     def cpu_seconds(self, mode: Mode) -> dict[str, float]:
-        """What each process that has a part in scheduling has used so far."""
+        """Return the CPU time that each process of the scheduler side has used so far."""
         counted = {SCHEDULER, API_SERVER, ETCD, *mode.programs}
         return {
             EXTENDER if each.name == _NULL else each.name: cpu_seconds(each.pid)
@@ -109,10 +109,10 @@ class Scheduler:
         }
 
     def use(self, mode: Mode) -> None:
-        """Start kube-scheduler anew with this mode's configuration.
+        """Restart kube-scheduler with this mode's configuration.
 
-        Our replicas are ended where they are not asked: they would follow what others do, and tell
-        of every pod that was bound without a card. The first one to start is the one that decides.
+        gpushare's replicas are stopped in modes that do not use them: they would watch what others
+        do, and report every pod that was bound without a card. The first one to start leads.
         """
         self._cluster.stop(SCHEDULER, grace=5)
         text = yaml.safe_dump(mode.configuration(self._shipped), sort_keys=False)
@@ -132,7 +132,7 @@ class Scheduler:
         self._cluster.kill(SCHEDULER, signal.SIGCONT)
 
     def attempts(self) -> dict[str, float]:
-        """How many attempts to schedule a pod there have been, by result."""
+        """Return the number of attempts to schedule a pod, by result."""
         pki = self._cluster.state.pki
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its own certificate

@@ -1,12 +1,12 @@
-"""Pods bound a second through the real kube-scheduler, against none and against a null extender.
+"""Measures pods bound per second by the real kube-scheduler: with gpushare, a null extender, none.
 
     python -m bench.throughput [--rows exact,small,medium,large] [--rounds N] [--settings]
 
-Every row has a cluster of its own (etcd, kube-apiserver, kube-scheduler; paper nodes). In turn
-each mode gets a kube-scheduler that has just been started with the shipped configuration and has
-bound some pods; it is stopped (SIGSTOP), the pods are created, it goes on and finds all of them at
-once. Measured is from the first to the last pod that a watch shows bound: writing the pods is not
-in it. What is printed are medians of the rounds.
+Every row has its own cluster (etcd, kube-apiserver, kube-scheduler; paper nodes). For each mode in
+turn, kube-scheduler is started with the shipped configuration and binds some pods. It is then
+stopped (SIGSTOP), the pods are created, and it continues and finds all of them at once. The time is
+from the first to the last pod that a watch shows bound, without the creation of the pods. Medians
+of the rounds are printed.
 
 The CPU that each process used for a pod tells more than the rate where other work runs beside.
 """
@@ -89,7 +89,7 @@ class Row:
     results: dict[str, list[Round]] = field(default_factory=dict)
 
     def middle(self, title: str, what: str) -> float:
-        """The median of its rounds."""
+        """Return the median of the rounds."""
         return statistics.median(float(getattr(each, what)) for each in self.results[title])
 
 
@@ -112,7 +112,7 @@ def rows() -> dict[str, Row]:
 
 
 def settings_rows() -> dict[str, Row]:
-    """What kube-scheduler's own settings cost."""
+    """Measure what kube-scheduler's own settings cost."""
     pods = various(500)
     found = {}
     for name, shape in (("medium", Shape(1000, 2, 8)), ("large", Shape(5000, 1, 2))):
@@ -139,7 +139,7 @@ def cluster_up() -> Iterator[Cluster]:
 
 
 async def measure(row: Row, cluster: Cluster, rounds: int) -> None:
-    """Fill the cluster, then each case in turn, ``rounds`` times."""
+    """Fill the cluster, then run each case in turn, ``rounds`` times."""
     async with ApiServer.of(cluster) as api:
         began = time.perf_counter()
         await fill(api, row.shape)
@@ -211,7 +211,7 @@ _PARTS: Final = ("", "binding", "status", "eviction")
 
 
 async def bind_all(made: Sequence[Mapping[str, Any]], api: ApiServer, group: str) -> None:
-    """Create pods and return once they were bound, and are gone again."""
+    """Create pods and return once they have been bound and deleted."""
     since = await api.version(PODS)
     await api.each("POST", PODS, made)
     times: list[float] = []
@@ -222,7 +222,7 @@ async def bind_all(made: Sequence[Mapping[str, Any]], api: ApiServer, group: str
 
 
 async def watch(api: ApiServer, label: str, since: str, count: int, times: list[float]) -> None:
-    """Note when each pod is seen bound; return after ``count``, or when it takes too long."""
+    """Record when each pod is shown bound; return after ``count`` pods or a timeout."""
     try:
         async with asyncio.timeout(ROUND_SECONDS):
             async for _ in api.bound(label, since):
@@ -239,7 +239,7 @@ HEAD: Final = """\
 
 
 def table(row: Row) -> str:
-    """The lines of a Markdown table whose head is HEAD."""
+    """Return the lines of a Markdown table whose header is HEAD."""
     rates = {title: row.middle(title, "rate") for title in row.results}
     none, null = rates.get(NONE.name), rates.get(NULL.name)
     lines: list[str] = []
@@ -263,7 +263,7 @@ def table(row: Row) -> str:
 
 
 def note_row(name: str, row: Row) -> None:
-    """Keep what the one table of all benches shows of a row."""
+    """Note the figures of a row for the table of all benchmarks."""
 
     def compare(key: str, title: str, floor: str) -> None:
         note_ratio(key, row.middle(title, "rate"), row.middle(floor, "rate"), "pods/s")
@@ -282,7 +282,7 @@ def note_row(name: str, row: Row) -> None:
 
 
 def note_settings(name: str, row: Row) -> None:
-    """Keep what a row of ``settings_rows`` shows: every node scored, against the sample."""
+    """Note a row of ``settings_rows``: every node scored, compared with the sample."""
     size = " 5000" if name == "large" else ""
     for mode, whose in ((NONE, ""), (OURS, " ours")):
         every, sample = (row.middle(f"{mode.name}, {text}", "rate") for _, text in SCORED)

@@ -1,4 +1,4 @@
-"""A cluster of paper nodes with cards, filled with pods: what throughput is measured on.
+"""Builds the cluster on which throughput is measured: paper nodes with cards, filled with pods.
 
 Paper nodes are Node objects without a kubelet: pods are bound to them and never start, so that
 nothing but scheduling is measured.
@@ -24,7 +24,7 @@ _NODES: Final = "/api/v1/nodes"
 
 @dataclass(frozen=True)
 class Shape:
-    """``pods`` on each of ``cards`` of each of ``nodes`` before anything is measured."""
+    """The size of a cluster; ``pods`` are those on each card before the measurement."""
 
     nodes: int
     cards: int
@@ -46,7 +46,7 @@ def node(
     pods: int = 110,
     labels: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A Node as the kubelet and our plugin leave it."""
+    """Return a Node as the kubelet and the plugin write it."""
     found = Inventory(
         1,
         tuple(
@@ -100,7 +100,7 @@ def pod(
 
 
 def waiting(group: str, units: Sequence[int], **spec: Any) -> list[dict[str, Any]]:
-    """Pods of one group that wait for a node, in a random order of ``units``."""
+    """Return pending pods of one group, in a random order of ``units``."""
     drawn = random.Random(group).sample(units, len(units))  # noqa: S311 - the same again each time
     return [pod(f"{group}-{i}", each, group, spec=spec) for i, each in enumerate(drawn)]
 
@@ -111,7 +111,7 @@ def various(count: int) -> list[int]:
 
 
 def filling(shape: Shape) -> Iterator[dict[str, Any]]:
-    """The pods that are there before, bound, with the decision on them."""
+    """Return the pods that are bound before the measurement, with their decisions."""
     draw = random.Random(SEED)  # noqa: S311 - the same each time
     for number in range(shape.nodes):
         name = node_name(number)
@@ -134,7 +134,7 @@ def filling(shape: Shape) -> Iterator[dict[str, Any]]:
 
 
 async def add_nodes(api: ApiServer, nodes: Sequence[Mapping[str, Any]]) -> None:
-    """Create nodes that take pods at once: the taint that admission sets is taken off again."""
+    """Create nodes and remove the taint that admission sets, so that they take pods."""
     await api.each("POST", _NODES, nodes)
     untainted = [
         {"metadata": {"name": n["metadata"]["name"]}, "spec": {"taints": []}} for n in nodes
@@ -148,7 +148,7 @@ async def add_nodes(api: ApiServer, nodes: Sequence[Mapping[str, Any]]) -> None:
 
 
 async def cordon(api: ApiServer, name: str, *, on: bool) -> None:
-    """Keep pods off a node, or let them on it again."""
+    """Cordon a node, or uncordon it."""
     body = {"spec": {"unschedulable": on}}
     await api.request("PATCH", f"{_NODES}/{name}", body, content_type=MERGE_PATCH)
 
