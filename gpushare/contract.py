@@ -14,7 +14,7 @@ RESOURCES_BEGIN: Final = b"aliyun.com/gpu-"  # in the JSON of every object that 
 # Pod label, user: spread the amount in equal parts over this many cards of one node.
 LABEL_CARD_COUNT: Final = "aliyun.com/gpu-count"
 
-# Pod annotations, user: wishes.
+# Pod annotations, user: the placement policy (cards/placement_policy.py).
 ANNOTATION_NODE_POLICY: Final = "gpushare.aliyun.com/node-policy"
 ANNOTATION_CARD_POLICY: Final = "gpushare.aliyun.com/card-policy"
 ANNOTATION_CARD_MODELS: Final = "gpushare.aliyun.com/card-models"

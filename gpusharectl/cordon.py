@@ -9,7 +9,7 @@ import msgspec
 
 from gpushare.annotations import inventory
 from gpushare.annotations.pod_annotations import share_of
-from gpushare.cards import wishes
+from gpushare.cards import placement_policy
 from gpushare.cards.model import Card, Inventory
 from gpushare.contract import ANNOTATION_CORDON_REASONS, ANNOTATION_CORDONED_CARDS
 from gpushare.errors import ApiError, Conflict, NotFound, RecordError, SettingsError
@@ -86,7 +86,7 @@ def plan(
     Raises SettingsError where the present value names cards that the node does not have: another
     administrator may have meant one that is there. ``replaces`` drops those names.
     """
-    present = wishes.names(node.annotations.get(ANNOTATION_CORDONED_CARDS, ""))
+    present = placement_policy.parse_names(node.annotations.get(ANNOTATION_CORDONED_CARDS, ""))
     unknown = tuple(sorted(present - {card.uuid for card in found.cards}))
     if unknown and not replaces:
         raise SettingsError(

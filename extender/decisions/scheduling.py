@@ -13,7 +13,7 @@ from extender.decisions.prioritize import Prioritized
 from extender.decisions.soft_taints import SoftTaints
 from extender.settings.configuration import Policy
 from gpushare.cards.model import Card, Request
-from gpushare.cards.wishes import CardPolicy, NodePolicy
+from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.errors import RequestError
 from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Pod
@@ -107,7 +107,7 @@ class Choices:
                 for each in account.cards
                 if each.card.uuid in expected.cards and each.card.takes_new and each.free >= wanted
             )
-            is_same = (expected.units, expected.wishes) == (wanted, request.wishes)
+            is_same = (expected.units, expected.policy) == (wanted, request.policy)
             if is_same and len(cards) == request.card_count:
                 return cards
         taken = self._expected.taken(node)

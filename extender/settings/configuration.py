@@ -84,7 +84,7 @@ class ShapePoint(_Section, frozen=True):
 
 
 class Policy(_Section, frozen=True):
-    """How nodes and cards are chosen where a pod has no wish of its own.
+    """How nodes and cards are chosen for pods that set no policy.
 
     ``shape`` is the node's where ``node`` is "shape". ``candidates``: filter offers that many nodes
     at most, the best by rank; 0 offers all that fit, for kube-scheduler to weigh.

@@ -96,7 +96,7 @@ class Cluster:
 
     @property
     def policies(self) -> Policies:
-        """What holds where a pod has no wish."""
+        """Return the policies of pods that set none."""
         return self.choices.policies
 
     def pod_asked(self, pod: Pod, offered: int, texts: Iterable[str]) -> None:

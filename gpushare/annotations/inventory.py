@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gpushare.cards import wishes
+from gpushare.cards import placement_policy
 from gpushare.cards.model import Card, Health, Inventory
 from gpushare.contract import (
     ANNOTATION_CORDON_REASONS,
@@ -154,7 +154,7 @@ def with_cordons(found: Inventory, node: Node) -> Inventory:
     text = node.annotations.get(ANNOTATION_CORDONED_CARDS)
     if text is None:
         return found
-    cordoned = wishes.names(text)
+    cordoned = placement_policy.parse_names(text)
     unknown = sorted(cordoned - {card.uuid for card in found.cards})
     if unknown:
         raise RecordError(

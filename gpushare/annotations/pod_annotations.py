@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gpushare.cards import wishes
+from gpushare.cards import placement_policy
 from gpushare.cards.model import Card, ContainerKind, ContainerRequest, Inventory, Request, Share
 from gpushare.contract import (
     ANNOTATION_ALLOCATION,
@@ -61,16 +61,16 @@ def has_run(pod: Pod) -> bool:
 
 
 def request_of(pod: Pod) -> Request:
-    """What the pod asks for, and which cards it wishes for.
+    """Return what the pod requests, with its placement policy.
 
     Raises RequestError with a text for the user as ``amounts_of`` and ``check_annotations`` do, for
-    a wish that cannot be understood, and for a pod with more than is read of it.
+    an invalid placement policy, and for a pod with more than is read of it.
     """
     if pod.excess:
         raise RequestError(f"pod is too large: {pod.excess}")
     check_annotations(pod)
-    amounts, wished = amounts_of(pod), wishes.read(pod.annotations)
-    return amounts if wished is wishes.NO_WISHES else replace(amounts, wishes=wished)
+    amounts, policy = amounts_of(pod), placement_policy.read(pod.annotations)
+    return amounts if policy is placement_policy.DEFAULT_POLICY else replace(amounts, policy=policy)
 
 
 def amounts_of(pod: Pod) -> Request:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gpushare.cards.wishes import NO_WISHES, Wishes
+from gpushare.cards.placement_policy import DEFAULT_POLICY, PlacementPolicy
 
 
 class Health(StrEnum):
@@ -90,7 +90,7 @@ class ContainerRequest:
 class Request:
     """What a pod asks for: all containers on the same ``card_count`` cards, in equal parts.
 
-    ``wishes`` is empty where a request is read only for its amounts.
+    ``policy`` is empty where a request is read only for its amounts.
 
     ``exposes_cards``: a container that asks for no memory does not hide the cards from itself, so
     NVIDIA's runtime would open to it what its image asks for, which is most often all of them.
@@ -101,7 +101,7 @@ class Request:
 
     containers: tuple[ContainerRequest, ...]
     card_count: int = 1
-    wishes: Wishes = NO_WISHES
+    policy: PlacementPolicy = DEFAULT_POLICY
     runtime_class: str = ""
     units: int = field(init=False)
     units_per_card: int = field(init=False)

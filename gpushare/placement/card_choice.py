@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpushare.cards.model import Card, Inventory, Request
-from gpushare.cards.wishes import CardPolicy, Wishes
+from gpushare.cards.placement_policy import CardPolicy, PlacementPolicy
 from gpushare.contract import BY_CDI, EARLY_BINDING
 from gpushare.ledger.ledger import CardAccount, NodeAccount
 from gpushare.placement.reasons import (
@@ -70,7 +70,7 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
     if reason is not None:
         return reason
     wanted, last = request.units_per_card, request.card_count - 1
-    if request.wishes.names_cards:
+    if request.policy.names_cards:
         if pick(Room(account), request, CardPolicy.BINPACK) is not None:
             return None
     elif _has(account.largest_free, last, wanted):
@@ -116,40 +116,40 @@ def why_not_injected(
 def choose(
     account: NodeAccount,
     request: Request,
-    policy: CardPolicy = CardPolicy.BINPACK,
+    default: CardPolicy = CardPolicy.BINPACK,
     taken: Mapping[str, int] = NOTHING,
 ) -> tuple[Card, ...] | None:
     """The cards that a pod gets, in index order; None if there are too few with room.
 
-    ``policy`` holds where the pod has no wish of its own. The same state always gives the same
+    ``default`` applies where the pod sets no card policy. The same state always gives the same
     answer. ``taken`` is as in Room.
     """
-    return choose_in(Room(account, taken), request, policy)
+    return choose_in(Room(account, taken), request, default)
 
 
-def choose_in(room: Room, request: Request, policy: CardPolicy) -> tuple[Card, ...] | None:
+def choose_in(room: Room, request: Request, default: CardPolicy) -> tuple[Card, ...] | None:
     """The same where the room of a node is known already."""
-    chosen = pick(room, request, policy)
+    chosen = pick(room, request, default)
     if chosen is None:
         return None
     return tuple(sorted((place.card for place in chosen), key=lambda card: card.index))
 
 
-def pick(room: Room, request: Request, policy: CardPolicy) -> Sequence[Place] | None:
+def pick(room: Room, request: Request, default: CardPolicy) -> Sequence[Place] | None:
     """The places that ``choose`` takes.
 
     binpack: those with least room that is enough, which keeps large gaps for large pods. spread:
     the least used ones. Among equals the lowest index.
     """
     places, free = room.places, room.free
-    wishes = request.wishes
-    if wishes.names_cards:
-        places = [place for place in places if _is_wanted(place.card, wishes)]
+    policy = request.policy
+    if policy.names_cards:
+        places = [place for place in places if _is_wanted(place.card, policy)]
         free = [place.free for place in places]
     first, count = bisect_left(free, request.units_per_card), request.card_count
     if len(free) - first < count:
         return None
-    if (wishes.card_policy or policy) is CardPolicy.SPREAD:
+    if (policy.card_policy or default) is CardPolicy.SPREAD:
         least_used = sorted(places[first:], key=lambda each: (each.utilisation, each.number))
         return least_used[:count]
     return places[first : first + count]
@@ -157,16 +157,16 @@ def pick(room: Room, request: Request, policy: CardPolicy) -> Sequence[Place] | 
 
 def _why_none_of_enough(account: NodeAccount, request: Request) -> Reason:
     """Why a node whose cards are enough and large enough has none to give."""
-    wishes, count = request.wishes, request.card_count
+    policy, count = request.policy, request.card_count
     left: Sequence[CardAccount] = [
         each for each in account.cards if each.card.units >= request.units_per_card
     ]
-    if wishes.models:
-        left = [each for each in left if each.card.model in wishes.models]
+    if policy.models:
+        left = [each for each in left if each.card.model in policy.models]
         if len(left) < count:
             return WRONG_MODEL
-    if wishes.names_cards:
-        left = [each for each in left if _is_wanted(each.card, wishes)]
+    if policy.names_cards:
+        left = [each for each in left if _is_wanted(each.card, policy)]
         if len(left) < count:
             return UNWANTED
     left = [each for each in left if each.card.is_healthy]
@@ -177,11 +177,11 @@ def _why_none_of_enough(account: NodeAccount, request: Request) -> Reason:
     return NO_ROOM if count == 1 else NO_ROOM_ON_ENOUGH
 
 
-def _is_wanted(card: Card, wishes: Wishes) -> bool:
+def _is_wanted(card: Card, policy: PlacementPolicy) -> bool:
     return (
-        (not wishes.models or card.model in wishes.models)
-        and (not wishes.only or card.uuid in wishes.only)
-        and card.uuid not in wishes.never
+        (not policy.models or card.model in policy.models)
+        and (not policy.only or card.uuid in policy.only)
+        and card.uuid not in policy.never
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpushare.cards.model import Request
-from gpushare.cards.wishes import Wishes
+from gpushare.cards.placement_policy import PlacementPolicy
 from gpushare.placement.card_choice import NOTHING
 
 EXPECTED_SECONDS: Final = 2.0
@@ -18,12 +18,12 @@ EXPECTED_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """``units`` of each of ``cards`` (UUIDs), chosen by ``wishes``."""
+    """``units`` of each of ``cards`` (UUIDs), chosen by ``policy``."""
 
     node: str
     cards: tuple[str, ...]
     units: int
-    wishes: Wishes
+    policy: PlacementPolicy
     until: float
 
 
@@ -41,7 +41,7 @@ class Expected:
         """Expect this pod there, and nowhere else."""
         self.drop(pod_uid)
         units, until = request.units_per_card, now + EXPECTED_SECONDS
-        made = Expectation(node, cards, units, request.wishes, until)
+        made = Expectation(node, cards, units, request.policy, until)
         self._by_pod[pod_uid] = made
         self._by_node.setdefault(node, {})[pod_uid] = made
         self._changed(node)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpushare.cards.model import Request
-from gpushare.cards.wishes import CardPolicy, NodePolicy
+from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.placement.card_choice import Room, pick
 
 Shape = tuple[tuple[float, float], ...]  # utilisation in percent, rising, and score
@@ -51,8 +51,8 @@ Rank = tuple[int, float, float, str]
 
 def rank(room: Room, request: Request, policies: Policies, name: str) -> Rank | None:
     """How good the node ``name`` is for a pod by what ``room`` it has; None if it has none."""
-    wishes, wanted, count = request.wishes, request.units_per_card, request.card_count
-    if wishes.names_cards or (wishes.card_policy or policies.card) is not CardPolicy.BINPACK:
+    policy, wanted, count = request.policy, request.units_per_card, request.card_count
+    if policy.names_cards or (policy.card_policy or policies.card) is not CardPolicy.BINPACK:
         chosen = pick(room, request, policies.card)
         if chosen is None:
             return None
@@ -68,7 +68,7 @@ def rank(room: Room, request: Request, policies: Policies, name: str) -> Rank | 
         else:
             free = sum(room.free[first : first + count])
             units = sum(room.sizes[first : first + count])
-    score = policies.scores[wishes.node_policy or policies.node]
+    score = policies.scores[policy.node_policy or policies.node]
     more = wanted * count
     cards = score(100 * (units - free + more) / units)
     return (0, -cards, -score(100 * (room.used + more) / room.units), name)

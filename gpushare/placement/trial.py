@@ -29,7 +29,7 @@ class World(Protocol):
 
     @property
     def policies(self) -> Policies:
-        """What holds where a pod has no wish."""
+        """Return the policies of pods that set none."""
         ...
 
     def request_of(self, pod: Pod) -> Request:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.cards.model import Inventory, Request
-from gpushare.cards.wishes import NodePolicy
+from gpushare.cards.placement_policy import NodePolicy
 from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
 from gpushare.errors import RecordError, RequestError
 from gpushare.ledger.ledger import NodeAccount
@@ -80,7 +80,7 @@ def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node
 def request_of(pod: Pod, policies: Policies) -> Request:
     """What the pod asks for; RequestError for what this configuration can grant nowhere."""
     request = pod_annotations.request_of(pod)
-    if request.wishes.node_policy is NodePolicy.SHAPE and not policies.shape:
+    if request.policy.node_policy is NodePolicy.SHAPE and not policies.shape:
         raise RequestError(
             f"annotation {ANNOTATION_NODE_POLICY} is 'shape', and the extender's configuration "
             "has none: write binpack or spread"

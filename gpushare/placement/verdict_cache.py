@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gpushare.cards.model import Request
-from gpushare.cards.wishes import Wishes
+from gpushare.cards.placement_policy import PlacementPolicy
 from gpushare.ledger.changes import Changes
 from gpushare.placement.rank import Rank
 from gpushare.placement.reasons import NO_CARDS, Reason
@@ -22,7 +22,7 @@ LEAST_CLASSES: Final = 8
 VERDICT_BYTES: Final = 160
 NAME_BYTES: Final = 100  # of a name in a wish, beside its characters
 
-_Class = tuple[int, int, bool, bool, str, Wishes]
+_Class = tuple[int, int, bool, bool, str, PlacementPolicy]
 
 
 class Verdicts:
@@ -84,13 +84,13 @@ class Index:
             request.sets_cards,
             request.exposes_cards,
             request.runtime_class,
-            request.wishes,
+            request.policy,
         )
         verdicts = self._classes.pop(which, None)
         now = self._changes.now
         changed = self._changes.since(verdicts.seen) if verdicts is not None else None
         if verdicts is None:
-            self._wishes_bytes += _bytes_of(request.wishes)
+            self._wishes_bytes += _bytes_of(request.policy)
         if verdicts is None or changed is None:
             names = self._names()
             verdicts = Verdicts(now, [(name, self._judge(name, request)) for name in names])
@@ -113,9 +113,9 @@ class Index:
             self._wishes_bytes -= _bytes_of(oldest[-1])
 
 
-def _bytes_of(wishes: Wishes) -> int:
+def _bytes_of(policy: PlacementPolicy) -> int:
     """The bytes that a class takes beside its verdicts."""
-    if not wishes.names_cards:
+    if not policy.names_cards:
         return NAME_BYTES
-    names = (*wishes.models, *wishes.only, *wishes.never)
+    names = (*policy.models, *policy.only, *policy.never)
     return sum(NAME_BYTES + len(name) for name in names)

@@ -61,7 +61,7 @@ class Reasons:
 
 
 class Cluster:
-    """``unit_mib`` is the cluster's unit; ``policies`` hold where a pod has no wish."""
+    """``unit_mib`` is the cluster's unit; ``policies`` apply to pods that set none."""
 
     def __init__(self, unit_mib: int, policies: Policies) -> None:
         self.unit_mib, self.policies = unit_mib, policies

@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from gpushare.cards.wishes import CardPolicy, NodePolicy
+from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.errors import SettingsError
 from gpushare.placement.rank import Policies
 from gpushare.process.flags import parse_unit

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.cards.model import ContainerRequest, Request, Share
-from gpushare.cards.wishes import NO_WISHES, CardPolicy, Wishes
+from gpushare.cards.placement_policy import DEFAULT_POLICY, CardPolicy, PlacementPolicy
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
@@ -29,12 +29,12 @@ def account(sizes, used=(), unhealthy=(), cordoned=(), models=()):
     return ledger.account("n")
 
 
-def request(units, cards=1, wishes=NO_WISHES):
-    return Request((ContainerRequest("main", units * cards),), cards, wishes)
+def request(units, cards=1, policy=DEFAULT_POLICY):
+    return Request((ContainerRequest("main", units * cards),), cards, policy)
 
 
-def wish(only=(), never=(), models=()):
-    return Wishes(None, None, frozenset(models), frozenset(only), frozenset(never))
+def policy_of(only=(), never=(), models=()):
+    return PlacementPolicy(None, None, frozenset(models), frozenset(only), frozenset(never))
 
 
 def indexes(account, request, *policy):
@@ -97,8 +97,8 @@ def test_binpack_takes_the_tightest_card_and_spread_the_one_used_least(
     found = account(sizes, used)
     assert indexes(found, request(wanted)) == binpack
     assert indexes(found, request(wanted), CardPolicy.SPREAD) == spread
-    wishes = Wishes(card_policy=CardPolicy.SPREAD)
-    assert indexes(found, request(wanted, wishes=wishes), CardPolicy.BINPACK) == spread
+    policy = PlacementPolicy(card_policy=CardPolicy.SPREAD)
+    assert indexes(found, request(wanted, policy=policy), CardPolicy.BINPACK) == spread
 
 
 def test_several_cards_are_spread_over_those_used_least():
@@ -112,31 +112,31 @@ def test_four_parts_of_a_large_pod_fit_on_nine_idle_cards():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "found"),
+    ("policy", "found"),
     [
-        (wish(only=["GPU-0"]), [0]),
-        (wish(never=["GPU-0"]), [1]),
-        (wish(only=["GPU-10"]), reasons.UNWANTED),
-        (wish(only=["GPU"]), reasons.UNWANTED),
-        (wish(never=["GPU-0", "GPU-1"]), reasons.UNWANTED),
-        (wish(only=["GPU-0", "GPU-1"], never=["GPU-0"]), [1]),
-        (wish(only=["GPU-0"], never=["GPU-0"]), reasons.UNWANTED),
-        (wish(models=["NVIDIA A10"]), [0]),
-        (wish(models=["NVIDIA A100", "x"]), [1]),
-        (wish(models=["A10"]), reasons.WRONG_MODEL),
-        (wish(models=["NVIDIA A10"], never=["GPU-0"]), reasons.UNWANTED),
+        (policy_of(only=["GPU-0"]), [0]),
+        (policy_of(never=["GPU-0"]), [1]),
+        (policy_of(only=["GPU-10"]), reasons.UNWANTED),
+        (policy_of(only=["GPU"]), reasons.UNWANTED),
+        (policy_of(never=["GPU-0", "GPU-1"]), reasons.UNWANTED),
+        (policy_of(only=["GPU-0", "GPU-1"], never=["GPU-0"]), [1]),
+        (policy_of(only=["GPU-0"], never=["GPU-0"]), reasons.UNWANTED),
+        (policy_of(models=["NVIDIA A10"]), [0]),
+        (policy_of(models=["NVIDIA A100", "x"]), [1]),
+        (policy_of(models=["A10"]), reasons.WRONG_MODEL),
+        (policy_of(models=["NVIDIA A10"], never=["GPU-0"]), reasons.UNWANTED),
     ],
 )
-def test_wishes_for_cards_are_exact_and_deny_wins(wishes, found):
+def test_policies_for_cards_are_exact_and_deny_wins(policy, found):
     cards = account([16, 16], models=["NVIDIA A10", "NVIDIA A100"])
-    wanted = request(8, wishes=wishes)
+    wanted = request(8, policy=policy)
     reason = found if isinstance(found, reasons.Reason) else None
     assert placement.why_not(cards, wanted, 1) is reason
     assert indexes(cards, wanted) == (None if reason else found)
 
 
 def test_a_wished_card_that_is_full_may_become_free():
-    wanted = request(8, wishes=wish(only=["GPU-0"]))
+    wanted = request(8, policy=policy_of(only=["GPU-0"]))
     assert placement.why_not(account([16, 16], [12]), wanted, 1) is reasons.NO_ROOM
 
 
@@ -183,7 +183,7 @@ def test_what_is_refused_has_a_reason_and_what_is_not_gets_cards_with_room(
     unhealthy = [i for i, each in enumerate(ill) if each]
     closed = [i for i, each in enumerate(cordoned) if each]
     found = account(sizes, used, unhealthy, closed)
-    wanted = request(units, count, wish(only, never))
+    wanted = request(units, count, policy_of(only, never))
     chosen = placement.choose(found, wanted, policy)
     assert (chosen is None) == (placement.why_not(found, wanted, 1) is not None)
     free = {entry.card.uuid: entry.free for entry in found.cards}

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.cards.model import ContainerRequest, Request, Share
-from gpushare.cards.wishes import CardPolicy, NodePolicy, Wishes
+from gpushare.cards.placement_policy import CardPolicy, NodePolicy, PlacementPolicy
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement.card_choice import Room
 from gpushare.placement.rank import Policies, function_of, rank
 from tests.builders import stock
 
-SPREAD = Wishes(node_policy=NodePolicy.SPREAD)
+SPREAD = PlacementPolicy(node_policy=NodePolicy.SPREAD)
 
 
 def room(sizes, used, taken=None):
@@ -25,8 +25,8 @@ def room(sizes, used, taken=None):
     return Room(ledger.account("n"), taken or {})
 
 
-def request(units, cards=1, wishes=None):
-    return Request((ContainerRequest("main", units * cards),), cards, wishes or Wishes())
+def request(units, cards=1, policy=None):
+    return Request((ContainerRequest("main", units * cards),), cards, policy or PlacementPolicy())
 
 
 def order(rooms, asked, policies=None):
@@ -41,7 +41,7 @@ def test_binpack_takes_the_node_with_the_card_that_gets_fullest_not_the_fullest_
         "empty": room([16, 16], [0, 0]),
     }
     assert order(rooms, request(4)) == ["one-almost-full", "half-each", "empty"]
-    assert order(rooms, request(4, wishes=SPREAD)) == ["empty", "half-each", "one-almost-full"]
+    assert order(rooms, request(4, policy=SPREAD)) == ["empty", "half-each", "one-almost-full"]
 
 
 def test_equal_cards_are_told_apart_by_the_whole_node():
@@ -73,8 +73,8 @@ def test_node_and_card_policy_are_chosen_apart(node, card, best):
     rooms = {"a": room([16, 16], [12, 0]), "b": room([16, 16], [4, 4])}
     policies = Policies(NodePolicy(node), CardPolicy(card))
     assert order(rooms, request(4), policies)[0] == best
-    wishes = Wishes(NodePolicy(node), CardPolicy(card))
-    assert order(rooms, request(4, wishes=wishes))[0] == best
+    policy = PlacementPolicy(NodePolicy(node), CardPolicy(card))
+    assert order(rooms, request(4, policy=policy))[0] == best
 
 
 def test_what_is_expected_elsewhere_makes_a_node_fuller():
@@ -133,5 +133,5 @@ def test_every_node_that_fits_has_a_rank_of_its_own(nodes, units, cards, node, c
 def test_the_short_way_ranks_by_the_cards_that_are_picked(used, units, cards):
     every = frozenset(f"GPU-{i}" for i in range(len(used)))
     found, policies = room([16] * len(used), used), Policies()
-    long_way = request(units, cards, Wishes(only=every))
+    long_way = request(units, cards, PlacementPolicy(only=every))
     assert rank(found, request(units, cards), policies, "n") == rank(found, long_way, policies, "n")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from extender.settings.configuration import Policy
 from extender.watch.cluster import Cluster as Extender
-from gpushare.cards.wishes import CardPolicy, NodePolicy
+from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.placement.rank import Policies
 from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.simulate import view

@@ -1,13 +1,13 @@
-"""What a pod may wish of nodes and cards; what cannot be understood is refused, never ignored."""
+"""Placement annotations of a pod: an invalid one is rejected, never ignored."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.annotations import inventory, pod_annotations
-from gpushare.cards import wishes
+from gpushare.cards import placement_policy
 from gpushare.cards.model import ContainerRequest, Request
-from gpushare.cards.wishes import CardPolicy, NodePolicy, Wishes
+from gpushare.cards.placement_policy import CardPolicy, NodePolicy, PlacementPolicy
 from gpushare.contract import (
     ANNOTATION_CARD_MODELS,
     ANNOTATION_CARD_POLICY,
@@ -22,12 +22,17 @@ from tests.builders import node, pod, stock
 ONLY, NOT = ANNOTATION_CARDS_ONLY, ANNOTATION_CARDS_NOT
 
 
-def test_a_pod_without_wishes_leaves_everything_to_the_configuration():
-    assert pod_annotations.request_of(pod(annotations={"other": "x"})).wishes is wishes.NO_WISHES
+def test_a_pod_without_a_policy_leaves_everything_to_the_configuration():
+    assert (
+        pod_annotations.request_of(pod(annotations={"other": "x"})).policy
+        is placement_policy.DEFAULT_POLICY
+    )
 
 
 def test_policies_are_read():
-    found = wishes.read({ANNOTATION_NODE_POLICY: "spread", ANNOTATION_CARD_POLICY: "binpack"})
+    found = placement_policy.read(
+        {ANNOTATION_NODE_POLICY: "spread", ANNOTATION_CARD_POLICY: "binpack"}
+    )
     assert (found.node_policy, found.card_policy) == (NodePolicy.SPREAD, CardPolicy.BINPACK)
 
 
@@ -41,15 +46,15 @@ def test_a_policy_that_there_is_not_is_refused_with_those_that_there_are(key, va
 @pytest.mark.parametrize("value", ["x" * 1000, "\U0010fffe" * 1000, "\n" * 1000, "満" * 1000])
 def test_the_text_about_a_policy_is_short_whatever_was_written(value):
     with pytest.raises(RequestError) as refused:
-        wishes.read({ANNOTATION_NODE_POLICY: value})
+        placement_policy.read({ANNOTATION_NODE_POLICY: value})
     assert len(str(refused.value).encode()) < 200
     assert str(refused.value).endswith("write binpack or spread or shape")
 
 
 def test_a_card_has_no_shape():
-    assert wishes.read({ANNOTATION_NODE_POLICY: "shape"}).node_policy is NodePolicy.SHAPE
+    assert placement_policy.read({ANNOTATION_NODE_POLICY: "shape"}).node_policy is NodePolicy.SHAPE
     with pytest.raises(RequestError, match=ANNOTATION_CARD_POLICY):
-        wishes.read({ANNOTATION_CARD_POLICY: "shape"})
+        placement_policy.read({ANNOTATION_CARD_POLICY: "shape"})
 
 
 @pytest.mark.parametrize(
@@ -62,21 +67,21 @@ def test_a_card_has_no_shape():
     ],
 )
 def test_blank_entries_of_a_list_count_for_nothing(text, named):
-    assert wishes.names(text) == named
-    assert wishes.read({ONLY: text}).only == named
-    assert wishes.read({ANNOTATION_CARD_MODELS: text}).models == named
+    assert placement_policy.parse_names(text) == named
+    assert placement_policy.read({ONLY: text}).only == named
+    assert placement_policy.read({ANNOTATION_CARD_MODELS: text}).models == named
 
 
 @given(st.dictionaries(st.sampled_from([ONLY, NOT, ANNOTATION_CARD_MODELS]), st.text()))
 def test_any_list_can_be_read_and_an_empty_one_limits_nothing(annotations):
-    found = wishes.read(annotations)
-    if not any(wishes.names(text) for text in annotations.values()):
-        assert found == Wishes()
+    found = placement_policy.read(annotations)
+    if not any(placement_policy.parse_names(text) for text in annotations.values()):
+        assert found == PlacementPolicy()
         assert not found.names_cards
 
 
-def test_wishes_are_no_part_of_what_a_bound_pod_holds():
-    """A wish that is spoilt after the bind must not make the pod's amount unreadable."""
+def test_a_policy_is_not_part_of_a_bound_pods_share():
+    """A policy that becomes invalid after the bind does not make the pod's amount unreadable."""
     spoilt = pod(units=8, node="n", annotations={ANNOTATION_CARD_POLICY: "rubbish"})
     assert pod_annotations.amounts_of(spoilt) == Request((ContainerRequest("main", 8),))
     assert pod_annotations.share_of(spoilt, stock(16)).units == 8

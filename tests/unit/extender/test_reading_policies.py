@@ -1,4 +1,4 @@
-"""Wishes, policies and cordoned cards in the verbs that ask and veto: the same decisions again."""
+"""Policies and cordoned cards in the verbs that ask and veto: the same decisions again."""
 
 from msgspec.structs import replace
 
@@ -20,11 +20,11 @@ def test_a_pod_that_wishes_to_be_spread_is_foretold_so():
     bench = Bench()
     for name in ("n1", "n2"):
         bench.cluster.node_changed(large(name, 16, 16))
-    wish = {
+    policy = {
         "gpushare.aliyun.com/node-policy": "spread",
         "gpushare.aliyun.com/card-policy": "spread",
     }
-    found = run(look(bench.cluster, pod("new", 4, annotations=wish), 4))
+    found = run(look(bench.cluster, pod("new", 4, annotations=policy), 4))
     assert len({(place.node, place.cards) for place in found.places}) == 4
     packed = run(look(bench.cluster, pod("new", 4), 4))
     assert len({(place.node, place.cards) for place in packed.places}) == 1

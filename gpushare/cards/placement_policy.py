@@ -33,7 +33,7 @@ class CardPolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PlacementPolicy:
     """None is the configuration's policy; an empty set of models or of ``only`` limits nothing.
 
     A card in ``never`` is not given, whatever else names it. ``names_cards``: some cards are not to
@@ -51,10 +51,10 @@ class Wishes:
         object.__setattr__(self, "names_cards", bool(self.models or self.only or self.never))
 
 
-NO_WISHES: Final = Wishes()
+DEFAULT_POLICY: Final = PlacementPolicy()
 
 
-def read(annotations: Mapping[str, str]) -> Wishes:
+def read(annotations: Mapping[str, str]) -> PlacementPolicy:
     """The wishes on a pod.
 
     Raises RequestError with a text for the user: a policy that does not exist, or a list that is
@@ -66,11 +66,11 @@ def read(annotations: Mapping[str, str]) -> Wishes:
     only = _list(annotations, ANNOTATION_CARDS_ONLY)
     never = _list(annotations, ANNOTATION_CARDS_NOT)
     if node is None and card is None and not (models or only or never):
-        return NO_WISHES
-    return Wishes(node, card, models, only, never)
+        return DEFAULT_POLICY
+    return PlacementPolicy(node, card, models, only, never)
 
 
-def names(text: str) -> frozenset[str]:
+def parse_names(text: str) -> frozenset[str]:
     """The exact names in a comma-separated list; blank entries are none."""
     return frozenset(part for each in text.split(",") if (part := each.strip()))
 
@@ -81,7 +81,7 @@ def _list(annotations: Mapping[str, str], key: str) -> frozenset[str]:
         raise RequestError(
             f"annotation {key} has more than {MOST_CHARACTERS} characters: name fewer"
         )
-    found = names(text)
+    found = parse_names(text)
     if len(found) > MOST_NAMES:
         raise RequestError(f"annotation {key} has {len(found)} names: {MOST_NAMES} are read")
     return found
