@@ -47,10 +47,10 @@ from deviceplugin.usage.watch import UsageWatch
 from gpushare.clock import SystemClock
 from gpushare.contract import BY_CDI, RESOURCES_BEGIN
 from gpushare.errors import RestartNeeded, SettingsError
-from gpushare.kube import client
+from gpushare.kube import client, paths
 from gpushare.kube.informer import Informer
 from gpushare.objects.model import Node, Pod
-from gpushare.process.lifetime import asked_to_stop, cancel, restart_by_itself
+from gpushare.process.lifetime import cancel, stop_on_signals, unwrap_restart
 from gpushare.telemetry import health
 
 log = logging.getLogger(__name__)
@@ -169,8 +169,8 @@ class _NodeHalf:
             checkpoint=checkpoint,
             clock=clock,
         )
-        own_pods = client.pods(field_selector=f"spec.nodeName={settings.node_name}")
-        own_node = client.nodes(field_selector=f"metadata.name={settings.node_name}")
+        own_pods = paths.pods(field_selector=f"spec.nodeName={settings.node_name}")
+        own_node = paths.nodes(field_selector=f"metadata.name={settings.node_name}")
 
         def why_not_ready() -> list[str]:
             reasons = (
@@ -295,8 +295,8 @@ async def run(
     halves: list[_NodeHalf] = []
     metrics.CRASHES.set(before)
     async with AsyncExitStack() as stack:
-        stopped = stack.enter_context(asked_to_stop())
-        stack.enter_context(restart_by_itself())
+        stopped = stack.enter_context(stop_on_signals())
+        stack.enter_context(unwrap_restart())
         lock = await stack.enter_async_context(InstanceLock(settings.state_dir))
         preflight = Preflight(backend, Terms(settings.unit_mib, settings.reserved_mib))
 

@@ -37,7 +37,7 @@ from extender.upkeep import Upkeep
 from extender.watch.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from gpushare.clock import BootClock, SystemClock
 from gpushare.contract import RESOURCES_BEGIN
-from gpushare.kube import client, events
+from gpushare.kube import events, paths
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
 from gpushare.kube.lease import Elector, KubeLease, Timing
@@ -87,12 +87,12 @@ class _Extender:
         self._cluster = cluster = Cluster(
             configuration.unit_mib, self._notice, self._clock, configuration.policy
         )
-        live, failed = (client.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
+        live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         self._pods = Informer(kube, live, Pod, PodHandler(cluster), naming=RESOURCES_BEGIN)
         self._failed = Informer(
             kube, failed, Pod, FailedPodHandler(cluster), naming=RESOURCES_BEGIN
         )
-        self._nodes = Informer(kube, client.nodes(), Node, NodeHandler(cluster))
+        self._nodes = Informer(kube, paths.nodes(), Node, NodeHandler(cluster))
         self._elector = _elector(configuration.leader_election, kube)
         self._writer = writer = Writer(kube, BootClock(), self._ends_at)
         self._binder = Binder(cluster, writer, self._clock)

@@ -13,8 +13,9 @@ from gpushare.cards import placement_policy
 from gpushare.cards.model import Card, Inventory
 from gpushare.contract import ANNOTATION_CORDON_REASONS, ANNOTATION_CORDONED_CARDS
 from gpushare.errors import ApiError, Conflict, NotFound, RecordError, SettingsError
-from gpushare.kube.client import Kube, pods
+from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
+from gpushare.kube.paths import pods
 from gpushare.objects.model import Node, Pod
 from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.rights import LIST_PODS, Right, named

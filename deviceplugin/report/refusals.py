@@ -20,7 +20,7 @@ from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import ApiError, Conflict, NotFound
 from gpushare.kube import events
-from gpushare.kube.retries import Retries
+from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod, PodCondition
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from gpushare.annotations.pod_annotations import (
 from gpushare.clock import Clock
 from gpushare.contract import ANNOTATION_ASSIGN_TIME, ANNOTATION_ASSIGNED, ANNOTATION_RUNNING_ON
 from gpushare.errors import ApiError, RequestError
-from gpushare.kube.retries import Retries
+from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from extender.watch.notices import Notice
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import ApiError, NotFound
-from gpushare.kube.retries import Retries
+from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)

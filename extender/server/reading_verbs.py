@@ -11,7 +11,7 @@ from extender.server.limits import NAMED_ONLY, BadRequest, answer, decoded, prob
 from extender.watch.cluster import Cluster
 from gpushare.answers import explain, inspect, what_if
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
-from gpushare.process.time_slices import found_in_turns
+from gpushare.process.time_slices import run_in_turns
 
 MOST_NODES: Final = 1000
 _SHOWN: Final = 63
@@ -32,7 +32,7 @@ class Reading:
         app.router.add_post(f"{prefix}/what-if", self._what_if, name="what_if")
 
     async def _found(self, steps: Generator[None, None, T]) -> T:
-        return await found_in_turns(steps, self._turn)
+        return await run_in_turns(steps, self._turn)
 
     async def _inspect(self, _: web.Request) -> web.Response:
         cluster = self._cluster

@@ -13,10 +13,9 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Self, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any, Final, Self
+from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -26,22 +25,12 @@ from kubernetes.aio.client import Configuration
 from yarl import URL
 
 from gpushare.clock import BootClock, Clock
-from gpushare.errors import (
-    UNDECODABLE,
-    ApiError,
-    Conflict,
-    Gone,
-    GpushareError,
-    NotFound,
-    OutcomeUnknown,
-    Unreachable,
-)
-from gpushare.kube import bounded_read
+from gpushare.errors import ApiError, OutcomeUnknown, Unreachable
+from gpushare.kube import paths, responses
 from gpushare.kube.connection.configuration import configured
 from gpushare.kube.connection.credentials import Credentials
-from gpushare.kube.fenced_body import Body
-from gpushare.kube.managed_fields import decoded
-from gpushare.kube.sockets import forgetting
+from gpushare.kube.fencing import FencedBody, sockets_that_expire
+from gpushare.kube.paths import Collection
 from gpushare.objects.model import Node, Pod, PodCondition
 from gpushare.objects.pod_reader import read_pod
 
@@ -51,61 +40,16 @@ JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _CONNECTIONS: Final = 100
 _LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent again
-_DIGITS: Final = 4
 # An object of the API server's has 1.5 MiB at most, as protobuf, and 9 MiB as JSON (pod_reader.py).
 ANSWER_BYTES: Final = 32 * 2**20
 PAGE_BYTES: Final = 10 * 2**20  # a page of 500 ordinary pods has 4 MiB, one object 9 at most
 LINE_BYTES: Final = 32 * 2**20  # of a watch
 _BUFFER_BYTES: Final = 2**18  # of what has come over a connection and nobody has taken yet
 
-T = TypeVar("T")
-
 _decode_node = msgspec.json.Decoder(Node).decode
 
 
-class _Status(msgspec.Struct):
-    message: str = ""
-    reason: str = ""
-
-
-_decode_status = msgspec.json.Decoder(_Status).decode
 _encode = msgspec.json.Encoder().encode
-_CLIENT_ERRORS: Final = range(400, 500)
-_BY_CODE: Final[dict[int, type[ApiError]]] = {
-    HTTPStatus.NOT_FOUND: NotFound,
-    HTTPStatus.CONFLICT: Conflict,
-    HTTPStatus.GONE: Gone,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """What an informer lists and watches: a path and its selectors."""
-
-    path: str
-    field_selector: str = ""
-    label_selector: str = ""
-
-    @property
-    def query(self) -> list[tuple[str, str]]:
-        named = (("fieldSelector", self.field_selector), ("labelSelector", self.label_selector))
-        return [(name, value) for name, value in named if value]
-
-
-def pods(*, field_selector: str = "", namespace: str = "", label_selector: str = "") -> Collection:
-    """Those of all namespaces, or of one."""
-    path = f"/api/v1/namespaces/{_segment(namespace)}/pods" if namespace else "/api/v1/pods"
-    return Collection(path, field_selector, label_selector)
-
-
-def events(namespace: str, uid: str) -> Collection:
-    """Those about one object."""
-    path = f"/api/v1/namespaces/{_segment(namespace)}/events"
-    return Collection(path, f"involvedObject.uid={uid}")
-
-
-def nodes(*, field_selector: str = "") -> Collection:
-    return Collection("/api/v1/nodes", field_selector)
 
 
 class Kube:
@@ -151,7 +95,7 @@ class Kube:
         clock = clock or BootClock()
         credentials = Credentials(found.settings, found.source, clock)
         limit = unacknowledged_seconds
-        sockets = None if limit is None else forgetting(limit)
+        sockets = None if limit is None else sockets_that_expire(limit)
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=sockets),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -163,11 +107,13 @@ class Kube:
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """A consistent read. Raises NotFound or another ApiError."""
-        return _decoded(read_pod, await self.request("GET", pod_path(namespace, name)))
+        return responses.decode(
+            read_pod, await self.request("GET", paths.pod_path(namespace, name))
+        )
 
     async def get_node(self, name: str) -> Node:
         """A consistent read. Raises NotFound or another ApiError."""
-        return _decoded(_decode_node, await self.request("GET", f"/api/v1/nodes/{_segment(name)}"))
+        return responses.decode(_decode_node, await self.request("GET", paths.node_path(name)))
 
     async def bind_pod(
         self,
@@ -196,7 +142,7 @@ class Kube:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        path = pod_path(meta.namespace, meta.name) + "/binding"
+        path = paths.pod_path(meta.namespace, meta.name) + "/binding"
         await self.request("POST", path, body=body, seconds=seconds, may_go=may_go)
 
     async def annotate_pod(
@@ -204,7 +150,7 @@ class Kube:
     ) -> None:
         """Set annotations of just this uid; Conflict if the name means another pod by now."""
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        await self.request("PATCH", pod_path(namespace, name), body=body)
+        await self.request("PATCH", paths.pod_path(namespace, name), body=body)
 
     async def set_pod_condition(
         self, namespace: str, name: str, uid: str, condition: PodCondition, changed_at: str
@@ -216,7 +162,7 @@ class Kube:
         """
         written = {**msgspec.to_builtins(condition), "lastTransitionTime": changed_at}
         body = {"metadata": {"uid": uid}, "status": {"conditions": [written]}}
-        path = pod_path(namespace, name) + "/status"
+        path = paths.pod_path(namespace, name) + "/status"
         await self.request("PATCH", path, body=body, patch=STRATEGIC_PATCH)
 
     async def evict_pod(self, pod: Pod, *, seconds: float = REQUEST_SECONDS) -> None:
@@ -234,23 +180,23 @@ class Kube:
                 "preconditions": {"uid": meta.uid, "resourceVersion": meta.resource_version}
             },
         }
-        path = pod_path(meta.namespace, meta.name) + "/eviction"
+        path = paths.pod_path(meta.namespace, meta.name) + "/eviction"
         await self.request("POST", path, body=body, seconds=seconds)
 
     async def patch_node(self, name: str, patch: Mapping[str, Any], *, status: bool) -> Node:
         """Merge ``patch`` into a node, through its status subresource if ``status``."""
-        path = f"/api/v1/nodes/{_segment(name)}" + ("/status" if status else "")
-        return _decoded(_decode_node, await self.request("PATCH", path, body=patch))
+        path = paths.node_path(name) + ("/status" if status else "")
+        return responses.decode(_decode_node, await self.request("PATCH", path, body=patch))
 
     async def change_node(self, name: str, operations: Sequence[Mapping[str, Any]]) -> None:
         """Apply a JSON patch (RFC 6902) to a node; ApiError with code 422 if a test in it fails."""
-        path = f"/api/v1/nodes/{_segment(name)}"
+        path = paths.node_path(name)
         await self.request("PATCH", path, body=operations, patch=JSON_PATCH)
 
     async def create_event(
         self, namespace: str, event: Mapping[str, Any], *, seconds: float = REQUEST_SECONDS
     ) -> None:
-        path = f"/api/v1/namespaces/{_segment(namespace)}/events"
+        path = paths.events_path(namespace)
         await self.request("POST", path, body=event, seconds=seconds)
 
     async def list_page(
@@ -290,10 +236,12 @@ class Kube:
                 response = await self._send("GET", collection.path, query, None, limit)
             async with response:
                 if response.status != HTTPStatus.OK:
-                    answer = await bounded_read.whole(response.content, ANSWER_BYTES)
-                    raise _refusal(response, answer, "GET", collection.path)
-                parts = bounded_read.until_idle(response.content, idle_seconds)
-                async with aclosing(bounded_read.lines(parts, LINE_BYTES)) as found:
+                    answer = await responses.whole(response.content, ANSWER_BYTES)
+                    raise responses.error(response, answer, "GET", collection.path)
+                async with (
+                    aclosing(responses.until_idle(response.content, idle_seconds)) as parts,
+                    aclosing(responses.lines(parts, LINE_BYTES)) as found,
+                ):
                     async for line in found:
                         yield line
         except (aiohttp.ClientError, HttpProcessingError) as err:
@@ -316,7 +264,7 @@ class Kube:
         TooLarge: the answer has more than ``most_bytes``. All tries of it together take ``seconds``
         at most. ``may_go`` is asked when a body is sent, and what it raises is raised.
         """
-        content = None if body is None else Body(_encode(body), may_go)
+        content = None if body is None else FencedBody(_encode(body), may_go)
         end = self._clock.monotonic() + seconds
         while True:
             credential = self._credentials.current
@@ -355,7 +303,7 @@ class Kube:
         method: str,
         path: str,
         query: Sequence[tuple[str, str]],
-        body: Body | None,
+        body: FencedBody | None,
         *,
         patch: str,
         seconds: float,
@@ -365,7 +313,7 @@ class Kube:
         told = [*query, ("timeout", f"{int(seconds * 1000)}ms")]
         try:
             async with await self._send(method, path, told, body, limit, patch=patch) as response:
-                answer = await bounded_read.whole(response.content, most_bytes)
+                answer = await responses.whole(response.content, most_bytes)
         except aiohttp.ClientConnectorError as err:
             raise Unreachable(f"{method} {path}: the API server cannot be reached: {err}") from err
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
@@ -373,7 +321,7 @@ class Kube:
                 raise body.refusal from err
             raise OutcomeUnknown(f"{method} {path}: no answer: {err!r}") from err
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise _refusal(response, answer, method, path)
+            raise responses.error(response, answer, method, path)
         return answer
 
     async def _send(
@@ -381,7 +329,7 @@ class Kube:
         method: str,
         path: str,
         query: Sequence[tuple[str, str]],
-        body: Body | None,
+        body: FencedBody | None,
         limit: aiohttp.ClientTimeout,
         *,
         patch: str = MERGE_PATCH,
@@ -428,7 +376,7 @@ class Kube:
                     ssl=self._credentials.current.tls,
                 )
         except aiohttp.WSServerHandshakeError as err:
-            kind = _BY_CODE.get(err.status, ApiError)
+            kind = responses.BY_CODE.get(err.status, ApiError)
             text = f"websocket {path}: {err.status} {err.message}"
             raise kind(text, code=err.status) from err
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
@@ -451,55 +399,9 @@ class Kube:
         return value
 
 
-def pod_path(namespace: str, name: str) -> str:
-    return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
-
-
 def _proxy_of(server: str) -> str | None:
     """The proxy that HTTPS_PROXY and NO_PROXY name for a server, asked once and not each time."""
     url = urlsplit(server)
     if proxy_bypass(url.hostname or ""):
         return None
     return getproxies().get(url.scheme)
-
-
-def lease_path(namespace: str, name: str = "") -> str:
-    """One Lease's path, or that of all of a namespace."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{_segment(namespace)}/leases"
-    return f"{path}/{_segment(name)}" if name else path
-
-
-def _segment(name: str) -> str:
-    """One segment of a path: a name from outside can never reach another resource."""
-    if not name or name in {".", ".."}:
-        raise ApiError(f"{name!r} is no name of a Kubernetes object")
-    return quote(name, safe="")
-
-
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    try:
-        return decoded(decode, body)
-    except UNDECODABLE as err:
-        raise ApiError(f"the API server's answer cannot be read: {err}") from err
-
-
-def _refusal(
-    response: aiohttp.ClientResponse, body: bytes, method: str, path: str
-) -> GpushareError:
-    code = response.status
-    try:
-        status = _decode_status(body)
-    except UNDECODABLE:
-        status = _Status(body[:256].decode(errors="replace"))
-    text = f"{method} {path}: {code} {status.reason}: {status.message}"
-    # A proxy's redirect or time-out says nothing about what became of the request behind it.
-    is_open = code == HTTPStatus.REQUEST_TIMEOUT or code not in _CLIENT_ERRORS
-    kind = OutcomeUnknown if is_open else _BY_CODE.get(code, ApiError)
-    retry_after = _seconds(response.headers.get("Retry-After", ""))
-    return kind(text, code=code, reason=status.reason, retry_after=retry_after)
-
-
-def _seconds(retry_after: str) -> float:
-    """The API server says whole seconds; a date, as others may say, is not waited for."""
-    is_number = retry_after.isascii() and retry_after.isdigit() and len(retry_after) <= _DIGITS
-    return float(retry_after) if is_number else 0.0

@@ -19,10 +19,11 @@ import msgspec
 
 from gpushare.errors import UNDECODABLE, ApiError, Gone, TooLarge
 from gpushare.kube.backoff import Backoff
-from gpushare.kube.client import Collection, Kube
+from gpushare.kube.client import Kube
 from gpushare.kube.interning import Parts
 from gpushare.kube.lists import Page, pages
 from gpushare.kube.managed_fields import decoded
+from gpushare.kube.paths import Collection
 from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_reader import read_pod
 from gpushare.process.time_slices import in_slices

@@ -18,7 +18,8 @@ import msgspec
 from gpushare.clock import Clock
 from gpushare.contract import ANNOTATION_ADDRESS
 from gpushare.errors import UNDECODABLE, ApiError, Conflict, NotFound, SettingsError
-from gpushare.kube.client import Kube, lease_path
+from gpushare.kube.client import Kube
+from gpushare.kube.paths import lease_path
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from gpushare.errors import UNDECODABLE, ApiError, Gone, TooLarge
-from gpushare.kube.client import Collection, Kube
+from gpushare.kube.client import Kube
 from gpushare.kube.managed_fields import decoded
+from gpushare.kube.paths import Collection
 
 PAGE: Final = 500
 _TRIES: Final = 3

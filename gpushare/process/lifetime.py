@@ -16,7 +16,7 @@ async def run_until_stopped(*parts: Coroutine[Any, Any, None]) -> None:
     A part that raises ends all of them, and its error is raised: better restarted than half alive.
     RestartNeeded is raised by itself, out of the group that it ended.
     """
-    with asked_to_stop() as stopped, restart_by_itself():
+    with stop_on_signals() as stopped, unwrap_restart():
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(part) for part in parts]
             await stopped.wait()
@@ -32,7 +32,7 @@ async def cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[asyncio.Event]:
+def stop_on_signals() -> Iterator[asyncio.Event]:
     """Give an event that SIGTERM and SIGINT set while the context lasts."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -46,7 +46,7 @@ def asked_to_stop() -> Iterator[asyncio.Event]:
 
 
 @contextmanager
-def restart_by_itself() -> Iterator[None]:
+def unwrap_restart() -> Iterator[None]:
     """Raise RestartNeeded by itself, out of a group of errors that has it."""
     try:
         yield

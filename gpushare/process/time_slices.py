@@ -19,7 +19,7 @@ async def in_slices(steps: Iterable[None]) -> None:
             began = time.perf_counter()
 
 
-async def found_in_turns(steps: Generator[None, None, T], turn: asyncio.Lock) -> T:
+async def run_in_turns(steps: Generator[None, None, T], turn: asyncio.Lock) -> T:
     """Take all steps, and return what they come to.
 
     All that share a ``turn`` have one slice at a time together, and everything else has as much

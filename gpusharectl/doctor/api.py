@@ -9,7 +9,8 @@ import yaml
 
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
-from gpushare.kube.client import Kube, lease_path
+from gpushare.kube.client import Kube
+from gpushare.kube.paths import lease_path
 from gpusharectl.doctor import api_objects, certificate
 from gpusharectl.doctor.checks.access import account, needed
 from gpusharectl.doctor.checks.facts import (

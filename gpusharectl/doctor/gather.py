@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from gpushare.errors import ApiError
-from gpushare.kube.client import Kube, pods
+from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
+from gpushare.kube.paths import pods
 from gpusharectl.doctor.api import TLS_SECRET, Api
 from gpusharectl.doctor.checks.facts import Facts, SeenPod, Unknown
 from gpusharectl.doctor.known import known

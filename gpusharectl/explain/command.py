@@ -10,8 +10,9 @@ from gpushare.annotations import pod_annotations
 from gpushare.answers import explain as answers
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_RUNNING_ON, RESOURCE_MEMORY
 from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
-from gpushare.kube.client import Kube, events, pod_path
+from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
+from gpushare.kube.paths import events, pod_path
 from gpushare.objects.model import Pod
 from gpusharectl.explain.lines import Explained, Running, draw
 from gpusharectl.reach.completion import complete_pod

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from gpushare.kube.client import Kube, nodes, pods
+from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
+from gpushare.kube.paths import nodes, pods
 from gpushare.objects.model import Node, Pod
 from gpushare.process.lifetime import cancel
 from gpusharectl.reach.extender import all_nodes, all_pods

@@ -17,8 +17,9 @@ import msgspec
 
 from gpushare.contract import ANNOTATION_ADDRESS, EXTENDER_PORT, EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError, Unreachable
-from gpushare.kube.client import Kube, lease_path, nodes, pods
+from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
+from gpushare.kube.paths import lease_path, nodes, pods
 from gpushare.objects.model import Node, Pod, PodCondition
 from gpusharectl.reach.options import Target
 from gpusharectl.reach.port_forward import Forward

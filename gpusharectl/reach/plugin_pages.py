@@ -5,7 +5,8 @@ that decides.
 """
 
 from gpushare.errors import ApiError
-from gpushare.kube.client import Kube, pod_path
+from gpushare.kube.client import Kube
+from gpushare.kube.paths import pod_path
 from gpusharectl.reach.rights import Right, named
 
 

@@ -15,7 +15,8 @@ from typing import Final
 import aiohttp
 
 from gpushare.errors import ApiError, Unreachable
-from gpushare.kube.client import Kube, pod_path
+from gpushare.kube.client import Kube
+from gpushare.kube.paths import pod_path
 from gpushare.process.lifetime import cancel
 from gpusharectl.reach.rights import Right, named
 

@@ -17,7 +17,7 @@ from extender.leadership.election import Elected
 from extender.watch.cluster import Cluster
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card
-from gpushare.kube.fenced_body import Body
+from gpushare.kube.fencing import FencedBody
 from gpushare.kube.lease import Election
 from tests.simulation.run import simulate
 
@@ -126,7 +126,7 @@ def _take_the_lease_early() -> AbstractContextManager[object]:
 
 
 def _send_without_asking() -> AbstractContextManager[object]:
-    return patch.object(Body, "write_with_length", aiohttp.BytesPayload.write_with_length)
+    return patch.object(FencedBody, "write_with_length", aiohttp.BytesPayload.write_with_length)
 
 
 def _ignore_cordons() -> AbstractContextManager[object]:

@@ -27,7 +27,7 @@ from extender.settings.configuration import Policy
 from extender.upkeep import Upkeep
 from extender.watch.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from gpushare.contract import EXTENDER_PREFIX, RESOURCES_BEGIN
-from gpushare.kube import client
+from gpushare.kube import paths
 from gpushare.kube.client import Kube
 from gpushare.kube.connection.credentials import Credential
 from gpushare.kube.informer import Informer
@@ -98,13 +98,13 @@ class Replica:
         credentials = SimpleNamespace(current=Credential("", _TLS, ()))
         kube = Kube(settings, credentials, self.link, clock, namespace="default")
         self.cluster = cluster = Cluster(1, lambda *_: None, clock, policy)
-        live, failed = (client.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
+        live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         told = self.knowledge.pods(PodHandler(cluster))
         self._pods = Informer(kube, live, Pod, told, naming=RESOURCES_BEGIN)
         ended = FailedPodHandler(cluster)
         self._failed = Informer(kube, failed, Pod, ended, naming=RESOURCES_BEGIN)
         nodes = self.knowledge.nodes(NodeHandler(cluster))
-        self._nodes = Informer(kube, client.nodes(), Node, nodes)
+        self._nodes = Informer(kube, paths.nodes(), Node, nodes)
         lease = KubeLease(kube, "gpushare-system", NAME)
         address = f"{self.machine.name}:{PORT}"
         self._elector = elector = Elector(lease, self.machine.name, address, Timing(), clock)

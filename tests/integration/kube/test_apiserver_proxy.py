@@ -11,7 +11,8 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from gpushare.errors import ApiError, Conflict, OutcomeUnknown, Unreachable
-from gpushare.kube.client import Kube, pods
+from gpushare.kube.client import Kube
+from gpushare.kube.paths import pods
 from tests.builders import pod
 from tests.fakes.apiserver_proxy import Kind, Proxy, binds, watches
 from tests.integration.kube.apiserver import FrontDoor, hang, status, watch

@@ -24,7 +24,8 @@ from gpushare.errors import (
     Unreachable,
 )
 from gpushare.kube import client
-from gpushare.kube.client import Kube, pods
+from gpushare.kube.client import Kube
+from gpushare.kube.paths import pods
 from gpushare.objects.model import PodCondition
 from localcluster.run import run
 from tests.builders import pod

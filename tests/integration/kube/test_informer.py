@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from gpushare.contract import RESOURCES_BEGIN
-from gpushare.kube import client, informer
+from gpushare.kube import client, informer, paths
 from gpushare.kube.informer import Informer
 from gpushare.objects.model import Pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status, text, watch
@@ -73,7 +73,7 @@ async def running(answers, tmp_path, **options) -> AsyncIterator[tuple[FrontDoor
     door, seen = FrontDoor(), Seen()
     door.answers = answers
     async with door.connect(tmp_path) as kube:
-        seen.informer = Informer(kube, client.pods(), Pod, seen, **options)
+        seen.informer = Informer(kube, paths.pods(), Pod, seen, **options)
         task = asyncio.create_task(seen.informer.run())
         try:
             yield door, seen

@@ -24,7 +24,7 @@ async def test_what_the_steps_come_to_is_returned():
         yield
         return 7
 
-    assert await time_slices.found_in_turns(steps(), asyncio.Lock()) == 7
+    assert await time_slices.run_in_turns(steps(), asyncio.Lock()) == 7
 
 
 async def test_of_all_who_share_a_turn_one_goes_on_between_two_turns_of_others(monkeypatch):
@@ -39,7 +39,7 @@ async def test_of_all_who_share_a_turn_one_goes_on_between_two_turns_of_others(m
     lock = asyncio.Lock()
     most = 0
     async with asyncio.TaskGroup() as tasks:
-        readers = [tasks.create_task(time_slices.found_in_turns(steps(n), lock)) for n in range(16)]
+        readers = [tasks.create_task(time_slices.run_in_turns(steps(n), lock)) for n in range(16)]
         while not all(each.done() for each in readers):
             before = len(taken)
             await asyncio.sleep(0)

@@ -1,0 +1,60 @@
+"""Build the API server's paths of the objects and collections that gpushare uses."""
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from gpushare.errors import ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A path to list and watch, with its selectors."""
+
+    path: str
+    field_selector: str = ""
+    label_selector: str = ""
+
+    @property
+    def query(self) -> list[tuple[str, str]]:
+        named = (("fieldSelector", self.field_selector), ("labelSelector", self.label_selector))
+        return [(name, value) for name, value in named if value]
+
+
+def pods(*, field_selector: str = "", namespace: str = "", label_selector: str = "") -> Collection:
+    """Return the pods of ``namespace``, by default of all namespaces."""
+    path = f"/api/v1/namespaces/{_segment(namespace)}/pods" if namespace else "/api/v1/pods"
+    return Collection(path, field_selector, label_selector)
+
+
+def nodes(*, field_selector: str = "") -> Collection:
+    return Collection("/api/v1/nodes", field_selector)
+
+
+def events(namespace: str, uid: str) -> Collection:
+    """Return the Events about one object."""
+    return Collection(events_path(namespace), f"involvedObject.uid={uid}")
+
+
+def pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
+
+
+def node_path(name: str) -> str:
+    return f"/api/v1/nodes/{_segment(name)}"
+
+
+def events_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{_segment(namespace)}/events"
+
+
+def lease_path(namespace: str, name: str = "") -> str:
+    """Return the path of one Lease, or of all Leases of a namespace."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{_segment(namespace)}/leases"
+    return f"{path}/{_segment(name)}" if name else path
+
+
+def _segment(name: str) -> str:
+    """Quote a name as one segment, so that it cannot address another resource; else ApiError."""
+    if not name or name in {".", ".."}:
+        raise ApiError(f"{name!r} is not a valid name of a Kubernetes object")
+    return quote(name, safe="")
