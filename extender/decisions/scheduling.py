@@ -19,12 +19,11 @@ from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Pod
 from gpushare.placement import card_choice as placement
 from gpushare.placement import verdict
-from gpushare.placement.card_choice import Room
 from gpushare.placement.expected_binds import Expected
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict import Look, Verdict
-from gpushare.placement.verdict_cache import Index, Verdicts
+from gpushare.placement.verdict_cache import VerdictCache, Verdicts
 
 
 class Choices:
@@ -45,7 +44,7 @@ class Choices:
         self.policies = policies(policy)
         self._expected = Expected(ledger.changes.add)
         self._offers = Offers()
-        self._index = Index(ledger.changes, self._names, self._judge)
+        self._index = VerdictCache(ledger.changes, self._names, self._judge)
         self._looks: dict[str, Look] = {}  # as of ``_seen``
         self._seen = 0
 
@@ -110,7 +109,7 @@ class Choices:
             is_same = (expected.units, expected.policy) == (wanted, request.policy)
             if is_same and len(cards) == request.card_count:
                 return cards
-        taken = self._expected.taken(node)
+        taken = self._expected.units(node)
         return placement.choose(account, request, policy, taken) or placement.choose(
             account, request, policy
         )
@@ -144,7 +143,7 @@ class Choices:
 
     def _look(self, node: str, pod_uid: str = "", priority: int | None = None) -> Look:
         account = self._ledger.account(node, besides=pod_uid, priority=priority)
-        closed, taken = self._closed.get(node), self._expected.taken(node)
+        closed, taken = self._closed.get(node), self._expected.units(node)
         return verdict.look(account, closed, self._unit_mib, taken)
 
     def _verdicts(self, request: Request, pod: Pod, now: float) -> Verdicts:
@@ -171,11 +170,7 @@ class Choices:
         account = self._ledger.account(node, priority=pod.priority)
         if account is None:
             return
-        look = self._looks.get(node)
-        room = look.room if look is not None else None
-        if room is None or room.account is not account:
-            room = Room(account, self._expected.taken(node))
-        cards = placement.choose_in(room, request, self.policies.card)
+        cards = placement.choose(account, request, self.policies.card, self._expected.units(node))
         if cards is not None:
             uuids = tuple(card.uuid for card in cards)
             self._expected.expect(pod.uid, node, uuids, request, now)

@@ -128,7 +128,7 @@ def _lines(node: str, account: NodeAccount) -> tuple[str, ...]:
         sum(entry.used for entry in cards) + (cards[0].unplaced if cards else 0),
         sum(entry.reserved for entry in cards),
         sum(account.largest_free),
-        sum(entry.over for entry in cards),
+        sum(entry.overcommitted for entry in cards),
         account.largest_free[0] if account.largest_free else 0,
     )
     return tuple(

@@ -105,7 +105,7 @@ class Audit:
         self._due, self._compare = self._pods.pod_uids(), self._pod
 
     def _list_shares(self) -> None:
-        self._due, self._compare = self._ledger.holders(), self._pod
+        self._due, self._compare = self._ledger.bound_pods(), self._pod
 
     def _list_nodes(self) -> None:
         self._due, self._compare = list(self._ledger.nodes()), self._node

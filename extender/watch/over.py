@@ -30,7 +30,11 @@ class OverCards:
         nodes, self._due = self._due, set()
         for node in nodes:
             account = self._ledger.account(node)
-            over = {e.card.uuid: e for e in account.cards if e.over} if account is not None else {}
+            over = (
+                {e.card.uuid: e for e in account.cards if e.overcommitted}
+                if account is not None
+                else {}
+            )
             for uuid in over.keys() - self._over.get(node, frozenset()):
                 self.times += 1
                 held = over[uuid].used + over[uuid].reserved

@@ -1,1 +1,1 @@
-"""Which pod uses how much of which card."""
+"""Account for the units that pods use of each card."""

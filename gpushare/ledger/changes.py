@@ -1,4 +1,4 @@
-"""Which names have changed since somebody last looked (pure)."""
+"""Record which names have changed, for readers at different revisions (pure)."""
 
 from collections.abc import Collection
 from itertools import takewhile
@@ -8,7 +8,7 @@ KEPT: Final = 50_000  # names; far more than a cluster has nodes
 
 
 class Changes:
-    """Names in the order of their last change. Each reader keeps the ``now`` of its last look."""
+    """Names in the order of their last change. Each reader keeps ``now`` as of its last read."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -24,7 +24,7 @@ class Changes:
             self._forgotten = self._last.pop(oldest)
 
     def since(self, seen: int) -> Collection[str] | None:
-        """Names that have changed after ``seen``; None if that is too long ago to be told."""
+        """Return the names that changed after ``seen``; None if ``seen`` is too old to answer."""
         if seen < self._forgotten:
             return None
         newest_first = reversed(self._last.items())

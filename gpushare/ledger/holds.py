@@ -1,4 +1,4 @@
-"""Room that is kept for pods that are not decided on yet: holds and claims (pure values)."""
+"""Holds and claims: resources kept for pods that have no decision yet (pure values)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Room for one pod: ``units`` of each of ``cards``, and CPU and memory of their node.
+    """Resources for one pod: ``units`` of each of ``cards``, and CPU and memory of their node.
 
-    ``pod_uid`` pins it: it never stands in that pod's own way, what that pod reserves on the same
-    cards is counted once, and it ends when that pod is seen bound, ended or gone.
+    ``pod_uid`` pins the slot to a pod: it does not count against that pod, what the pod reserves on
+    the same cards is counted once, and it ends when the pod is bound, has ended or is deleted.
     """
 
     node: str
@@ -22,10 +22,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Free room, kept for ``owner`` (a pod's uid, later a gang's name) against everybody.
+    """Free resources kept for ``owner`` (a pod's uid or a gang's name); no other pod gets them.
 
-    All slots are taken, replaced and let go of together. ``expires_at`` is in seconds of a
-    monotonic clock.
+    All slots are kept, replaced and dropped together. ``expires_at`` is in seconds of a monotonic
+    clock.
     """
 
     owner: str
@@ -35,10 +35,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Room whose present users are about to go, promised to ``owner``.
+    """Resources that current users are about to leave, promised to ``owner``.
 
-    Counted against pods of ``priority`` or lower that look for room; a higher one may still take
-    it. Never counted against what runs: a card is not over its size for a promise.
+    A claim counts against pods of ``priority`` or lower; a pod of higher priority may still get the
+    resources. It never makes a card overcommitted.
     """
 
     owner: str
@@ -48,8 +48,8 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """What a node's pods take besides GPU memory."""
+class NodeResources:
+    """Amounts of a node other than GPU memory."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -59,13 +59,13 @@ Kept = Hold | Claim
 
 
 def counts(kept: Kept, priority: int | None) -> bool:
-    """Whether it counts against a pod of this priority; None stands for one below all others."""
+    """Return whether it counts against a pod of this priority; None is below all others."""
     return isinstance(kept, Hold) or priority is None or kept.priority >= priority
 
 
 def where(cards: tuple[str, ...], here: set[str]) -> Iterable[str]:
-    """The cards of ``here`` that what was decided for ``cards`` may land on."""
-    # Decided when the node still named its cards otherwise: it may land on any of them.
+    """Return the cards of ``here`` that a decision for ``cards`` may use."""
+    # A decision from before the node renamed its cards may use any of them.
     return cards if here.issuperset(cards) else here
 
 
@@ -76,11 +76,11 @@ def add_units(
     counted: dict[tuple[str, str], int],
     sums: dict[str, int],
 ) -> None:
-    """Add to ``sums`` what slots keep of each card, but for those of the pod ``besides``.
+    """Add the units that slots keep of each card to ``sums``; skip those of the pod ``besides``.
 
-    Of what is pinned to a pod only that counts which goes beyond ``counted``, its units by uid and
-    card so far: one that had a slot, then a reserve, then the slot alone again finds the same room
-    each time. ``counted`` grows by it.
+    Of slots pinned to a pod, only units beyond ``counted`` (its units by uid and card so far) are
+    added: a pod with a slot, then also a reserve, then only the slot again finds the same units
+    free each time. ``counted`` grows accordingly.
     """
     pinned: dict[tuple[str, str], int] = {}
     for slot in (slot for each in kept for slot in each.slots):

@@ -1,9 +1,9 @@
-"""Who holds how much of which card (pure).
+"""Account for shares, reserves, holds and claims of every card (pure).
 
 Shares come from bound pods, reserves from decisions that are not yet on the API server, holds and
-claims from plans (holds.py). What is free is always computed from them, never added up and
-subtracted, so that no order of events and no repeated event can make it drift; the result is kept
-per node until something there changes.
+claims from plans (holds.py). Free units are always computed from these, never incremented or
+decremented, so that reordered or repeated events cannot make them drift. The result is cached per
+node until something there changes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
@@ -12,16 +12,16 @@ from typing import Final, TypeVar
 
 from gpushare.cards.model import Card, Inventory, Share
 from gpushare.ledger.changes import Changes
-from gpushare.ledger.holds import Claim, Hold, Kept, Room, Slot, add_units, counts, where
-from gpushare.ledger.overlay import Layer
+from gpushare.ledger.holds import Claim, Hold, Kept, NodeResources, Slot, add_units, counts, where
+from gpushare.ledger.overlay import Overlay
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """``units`` of each card, held for a decision on a pod that may or may not land.
+    """``units`` of each card, reserved for a decision whose write may or may not succeed.
 
-    ``attempt`` counts the writes of this decision: each makes a reserve that differs from the one
-    before, so that what was learnt about an earlier write is never taken for a later one's.
+    ``attempt`` counts the writes of this decision. Each write makes a different reserve, so that
+    the outcome of an earlier write is never taken for that of a later one.
     """
 
     pod_uid: str
@@ -36,9 +36,10 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class CardAccount:
-    """What is held of one card, in units. ``free`` saturates at zero, ``over`` says by how much.
+    """Units of one card. ``free`` is at least 0; ``overcommitted`` is what exceeds the card.
 
-    ``reserved`` is of reserves and holds, ``claimed`` of the claims that count against who asks.
+    ``reserved`` are units of reserves and holds, ``claimed`` those of claims that count against the
+    pod in question.
     """
 
     card: Card
@@ -48,20 +49,24 @@ class CardAccount:
     claimed: int = 0
 
     @property
-    def free(self) -> int:
-        held = self.used + self.unplaced + self.reserved + self.claimed
-        return max(0, self.card.units - held)
+    def committed(self) -> int:
+        return self.used + self.unplaced + self.reserved + self.claimed
 
     @property
-    def over(self) -> int:
+    def free(self) -> int:
+        return max(0, self.card.units - self.committed)
+
+    @property
+    def overcommitted(self) -> int:
         return max(0, self.used + self.reserved - self.card.units)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAccount:
-    """A node's cards in index order, and their units in falling order.
+    """A node's cards in index order.
 
-    ``largest_free`` are of cards that take new pods, ``largest`` of all.
+    ``largest_free`` are the free units of cards that take new pods, ``largest`` the units of all
+    cards, both in falling order.
     """
 
     inventory: Inventory
@@ -79,7 +84,7 @@ _NO_KEYS: Final[frozenset[_Key]] = frozenset()
 
 @dataclass(slots=True)
 class _Node:
-    """``kept`` are holds and claims with their slots on this node alone."""
+    """``kept`` are holds and claims with only their slots on this node."""
 
     inventory: Inventory | None = None
     shares: dict[str, Share] = field(default_factory=dict)
@@ -111,7 +116,7 @@ class _Maps:
 
 
 class Ledger:
-    """Not thread-safe: one event loop owns it. ``changes`` has the node of every change."""
+    """Not thread-safe: one event loop owns it. ``changes`` records the node of every change."""
 
     def __init__(self, *, _over: _Maps | None = None) -> None:
         self.changes = Changes()
@@ -125,36 +130,36 @@ class Ledger:
         self._copied: set[str] | None = None if _over is None else set()
 
     def overlay(self) -> "Ledger":
-        """A ledger to try things on: it begins as this one, and nothing done to it reaches this.
+        """Return a ledger for trials: it starts as this one, and its changes do not affect this.
 
-        A node is copied when it is first changed there, and nothing else ever. It is for one
-        decision: of no use any more once this ledger has changed.
+        A node is copied on its first change there, and nothing else is. Use it for one decision: it
+        is invalid once this ledger has changed.
         """
         maps = self._maps
         return Ledger(
             _over=_Maps(
-                Layer(maps.nodes),
-                Layer(maps.node_of_share),
-                Layer(maps.nodes_of_reserve),
-                Layer(maps.kept),
-                Layer(maps.pins),
+                Overlay(maps.nodes),
+                Overlay(maps.node_of_share),
+                Overlay(maps.nodes_of_reserve),
+                Overlay(maps.kept),
+                Overlay(maps.pins),
             )
         )
 
     def set_inventory(self, node: str, inventory: Inventory | None) -> None:
-        """State the cards of a node; None takes them away, and keeps what is held there."""
+        """Set the cards of a node; None removes them and keeps the shares and reserves there."""
         entry = self._touch(node)
         entry.inventory = inventory
         self._drop_if_empty(node)
 
     def put_share(self, share: Share) -> None:
-        """Count a bound pod. Its reserves end here: the decision is on the API server."""
+        """Count a bound pod, and release its reserves: the decision is on the API server."""
         self.remove_share(share.pod_uid)
         self._touch(share.node).shares[share.pod_uid] = share
         self._node_of_share[share.pod_uid] = share.node
 
     def remove_share(self, pod_uid: str) -> None:
-        """Forget a pod that has ended or is gone, with all its reserves and pinned slots."""
+        """Forget a pod that has ended or is deleted, with its reserves and pinned slots."""
         for node in self._nodes_of_reserve.get(pod_uid, ()):
             self.release(pod_uid, node)
         for key in self._pins.get(pod_uid, ()):
@@ -166,13 +171,13 @@ class Ledger:
             self._drop_if_empty(node_name)
 
     def reserve(self, reserve: Reserve) -> None:
-        """Hold units for one pod on one node, replacing what that pod held there."""
+        """Reserve units for one pod on one node; replaces an earlier reserve of the pod there."""
         uid = reserve.pod_uid
         self._touch(reserve.node).reserves[uid] = reserve
         self._nodes_of_reserve[uid] = self._nodes_of_reserve.get(uid, _NONE) | {reserve.node}
 
     def release(self, pod_uid: str, node: str) -> None:
-        """Let go of one reserve, if it is still there."""
+        """Release one reserve, if it still exists."""
         held = self._nodes_of_reserve.get(pod_uid, _NONE)
         if node not in held:
             return
@@ -180,35 +185,37 @@ class Ledger:
         del self._touch(node).reserves[pod_uid]
         self._drop_if_empty(node)
 
-    def take(self, kept: Kept) -> None:
-        """Keep all slots of a hold or claim, and nothing else of what its owner had kept so.
+    def keep(self, kept: Kept) -> None:
+        """Keep all slots of a hold or claim; replaces the owner's earlier one of the same kind.
 
-        Whether the room is there is for the caller to look at. A slot that is pinned to a pod with
-        a share is left out: the pod is there already.
+        The caller checks that the resources are free. A slot that is pinned to a pod with a share
+        is left out: that pod is bound already.
         """
         slots = tuple(s for s in kept.slots if s.pod_uid not in self._node_of_share)
         self._enter(replace(kept, slots=slots))
 
-    def let_go(self, kind: type[Kept], owner: str) -> Kept | None:
-        """Let go of all slots of an owner's hold or claim; what was kept, None if nothing was."""
+    def drop(self, kind: type[Kept], owner: str) -> Kept | None:
+        """Drop an owner's hold or claim and return it; None if it had none."""
         kept = self._kept.get((kind, owner))
         if kept is not None:
             self._enter(replace(kept, slots=()))
         return kept
 
     def expire(self, now: float) -> list[Kept]:
-        """Let go of what has expired by ``now``, and say what that was: no pod event shows it."""
+        """Drop and return the holds and claims that expired by ``now``: no pod event shows this."""
         due = [kept for kept in self._kept.values() if kept.expires_at <= now]
         for kept in due:
-            self.let_go(type(kept), kept.owner)
+            self.drop(type(kept), kept.owner)
         return due
 
     def kept(self) -> Iterator[Kept]:
-        """All holds and claims, with the slots that are left of them."""
+        """Yield all holds and claims, with their remaining slots."""
         yield from self._kept.values()
 
-    def room_kept(self, node: str, *, besides: str = "", priority: int | None = None) -> Room:
-        """CPU and memory that holds and claims keep on a node for others than ``besides``."""
+    def kept_resources(
+        self, node: str, *, besides: str = "", priority: int | None = None
+    ) -> NodeResources:
+        """Return the CPU and memory that holds and claims keep on a node for other pods."""
         entry = self._nodes.get(node)
         slots = [
             slot
@@ -217,7 +224,7 @@ class Ledger:
             for slot in kept.slots
             if not besides or slot.pod_uid != besides
         ]
-        return Room(sum(s.cpu_milli for s in slots), sum(s.memory_bytes for s in slots))
+        return NodeResources(sum(s.cpu_milli for s in slots), sum(s.memory_bytes for s in slots))
 
     def share(self, pod_uid: str) -> Share | None:
         node = self._node_of_share.get(pod_uid)
@@ -228,13 +235,13 @@ class Ledger:
         return entry.reserves.get(pod_uid) if entry is not None else None
 
     def reserved_on(self, pod_uid: str) -> Collection[str]:
-        """The nodes on which anything is kept for this pod itself."""
+        """Return the nodes with a reserve or a pinned slot of this pod."""
         slots = (slot for key in self._pins.get(pod_uid, ()) for slot in self._kept[key].slots)
         pinned = {slot.node for slot in slots if slot.pod_uid == pod_uid}
         return self._nodes_of_reserve.get(pod_uid, _NONE) | pinned
 
     def outranked(self, priority: int) -> set[str]:
-        """The nodes with claims that do not count against a pod of this priority."""
+        """Return the nodes with claims that do not count against a pod of this priority."""
         return {
             slot.node
             for kept in self._kept.values()
@@ -243,7 +250,7 @@ class Ledger:
         }
 
     def has_reserve(self, pod_uid: str) -> bool:
-        """Whether anything is kept for this pod itself: a reserve or a slot pinned to it."""
+        """Return whether the pod has a reserve or a pinned slot."""
         return pod_uid in self._nodes_of_reserve or pod_uid in self._pins
 
     def reserves(self) -> Iterator[Reserve]:
@@ -251,7 +258,7 @@ class Ledger:
             yield from entry.reserves.values()
 
     def shares(self, node: str | None = None) -> Iterator[Share]:
-        """Shares of one node, or of all."""
+        """Yield the shares of one node, or of all nodes."""
         if node is not None:
             entry = self._nodes.get(node)
             yield from entry.shares.values() if entry is not None else ()
@@ -259,26 +266,26 @@ class Ledger:
         for entry in self._nodes.values():
             yield from entry.shares.values()
 
-    def holders(self) -> list[str]:
-        """Uids of the pods that have a share."""
+    def bound_pods(self) -> list[str]:
+        """Return the uids of the pods that have a share."""
         return list(self._node_of_share)
 
     def nodes(self) -> Iterator[str]:
-        """Names of the nodes that have cards."""
+        """Return the names of the nodes that have cards."""
         return (name for name, entry in self._nodes.items() if entry.inventory is not None)
 
     def inventory(self, node: str) -> Inventory | None:
-        """A node's cards; None if it has none. Asked with every pod, so without its sums."""
+        """Return a node's cards; None if it has none. Cheaper than ``account``: no sums."""
         entry = self._nodes.get(node)
         return entry.inventory if entry is not None else None
 
     def account(
         self, node: str, *, besides: str = "", priority: int | None = None
     ) -> NodeAccount | None:
-        """What is held and free on ``node``; None if it has no cards.
+        """Return the used and free units of ``node``; None if it has no cards.
 
-        What is kept for the pod ``besides`` is left out: it never stands in that pod's own way.
-        ``priority`` is of who asks, and claims below it do not count; None counts them all.
+        Reserves and slots of the pod ``besides`` do not count. ``priority`` is that of the pod in
+        question: claims below it do not count; None counts all claims.
         """
         entry = self._nodes.get(node)
         if entry is None or entry.inventory is None:
@@ -290,7 +297,7 @@ class Ledger:
         return _account(entry, entry.inventory, besides, priority)
 
     def _enter(self, kept: Kept) -> None:
-        """The one place where holds and claims change: put in what has slots, take out the rest."""
+        """Store a hold or claim, or remove it if it has no slots. All their changes happen here."""
         key = type(kept), kept.owner
         before = self._kept.get(key)
         old: tuple[Slot, ...] = before.slots if before is not None else ()
@@ -306,7 +313,7 @@ class Ledger:
         _put(self._kept, key, kept if new else None)
 
     def _touch(self, node: str) -> _Node:
-        """The node's entry to be changed: every change goes through here."""
+        """Return the node's entry for a change. All changes go through here."""
         entry = self._nodes.get(node)
         if entry is None:
             entry = self._nodes[node] = _Node()
@@ -324,7 +331,7 @@ class Ledger:
 
 
 def summed(inventory: Inventory, cards: Sequence[CardAccount]) -> NodeAccount:
-    """The account of a node that has just these cards."""
+    """Return the account of a node that has exactly these cards."""
     return NodeAccount(
         inventory,
         tuple(cards),
@@ -350,7 +357,7 @@ def _account(entry: _Node, inventory: Inventory, besides: str, priority: int | N
         for uuid in where(reserve.cards, here):
             reserved[uuid] = reserved.get(uuid, 0) + reserve.units
     if entry.kept:
-        # Of one pod only what goes beyond its reserve, card by card.
+        # Of slots pinned to a pod, only units beyond its reserve count, card by card.
         counted = {
             (reserve.pod_uid, uuid): reserve.units
             for reserve in entry.reserves.values()
@@ -373,7 +380,7 @@ def _account(entry: _Node, inventory: Inventory, besides: str, priority: int | N
 
 
 def _put(mapping: MutableMapping[_K, _V], key: _K, value: _V | None) -> None:
-    """Set what says something, take out what does not."""
+    """Set a value, or remove the key if the value is empty."""
     if value:
         mapping[key] = value
     else:

@@ -1,4 +1,4 @@
-"""A mapping over another one that it never changes (pure)."""
+"""A mapping with changes on top of another mapping that stays as it is (pure)."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TypeVar
@@ -7,11 +7,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Layer(MutableMapping[K, V]):
-    """What ``base`` has, with changes of its own; making one and each change cost no copy.
+class Overlay(MutableMapping[K, V]):
+    """A view of ``base`` with its own changes; creating and changing it copies nothing.
 
-    Values are those of ``base`` until they are set here: who changes a value in place sets a copy
-    first. It is of use for as long as nobody changes ``base``.
+    Values are shared with ``base`` until they are set here: set a copy before you change a value in
+    place. The overlay is valid until ``base`` changes.
     """
 
     def __init__(self, base: Mapping[K, V]) -> None:

@@ -1,4 +1,4 @@
-"""Which cards of one node a pod gets, or why none (pure)."""
+"""Choose the cards of one node for a pod, or state why it gets none (pure)."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
@@ -29,30 +29,32 @@ from gpushare.placement.reasons import (
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-class Place(NamedTuple):
-    """A card that takes new pods, and its free units. They sort as binpack wants them."""
+class FreeCard(NamedTuple):
+    """A card that takes new pods, with its free units. The order is that of binpack."""
 
     free: int
     number: int  # the card's index
     card: Card
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         return 1 - self.free / self.card.units if self.card.units else 1.0
 
 
-class Room:
-    """The cards of a node that take new pods, by rising free units and then by index.
+class FreeCards:
+    """The cards of a node that take new pods, ordered by free units and then by index.
 
-    ``taken`` are units by UUID that count as used here, beside what the account has.
+    ``expected`` are units by UUID that count as used in addition to those of ``account``.
     """
 
     __slots__ = ("account", "free", "places", "sizes", "units", "used")
 
-    def __init__(self, account: NodeAccount, taken: Mapping[str, int] = NOTHING) -> None:
+    def __init__(self, account: NodeAccount, expected: Mapping[str, int] = NOTHING) -> None:
         self.account = account
         self.places = sorted(
-            Place(max(0, each.free - taken.get(each.card.uuid, 0)), each.card.index, each.card)
+            FreeCard(
+                max(0, each.free - expected.get(each.card.uuid, 0)), each.card.index, each.card
+            )
             for each in account.cards
             if each.card.takes_new
         )
@@ -63,7 +65,7 @@ class Room:
 
 
 def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Reason | None:
-    """Why the pod's card set does not fit on a node now; None if it fits."""
+    """Return why the pod does not fit on a node's cards now; None if it fits."""
     if account is None:
         return NO_CARDS
     reason = why_unserved(account.inventory, request, unit_mib)
@@ -71,7 +73,7 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
         return reason
     wanted, last = request.units_per_card, request.card_count - 1
     if request.policy.names_cards:
-        if pick(Room(account), request, CardPolicy.BINPACK) is not None:
+        if select(FreeCards(account), request, CardPolicy.BINPACK) is not None:
             return None
     elif _has(account.largest_free, last, wanted):
         return None
@@ -79,7 +81,7 @@ def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Rea
 
 
 def why_no_set(account: NodeAccount, request: Request) -> Reason:
-    """Return why no card set of the node fits; the caller knows that none does."""
+    """Return why the pod does not fit on the node's cards; call it only if that is so."""
     wanted, last = request.units_per_card, request.card_count - 1
     if len(account.largest) <= last:
         return TOO_FEW_CARDS
@@ -89,7 +91,7 @@ def why_no_set(account: NodeAccount, request: Request) -> Reason:
 
 
 def why_unserved(inventory: Inventory, request: Request, unit_mib: int) -> Reason | None:
-    """Why the node's setup cannot serve the pod, whatever room it has; None if it can."""
+    """Return why the node's setup cannot serve the pod at all; None if it can."""
     if inventory.unit_mib != unit_mib:
         return WRONG_UNIT
     if request.sets_cards and inventory.binding == EARLY_BINDING:
@@ -100,13 +102,13 @@ def why_unserved(inventory: Inventory, request: Request, unit_mib: int) -> Reaso
 def why_not_injected(
     injection: str, runtime_classes: Collection[str], request: Request
 ) -> Reason | None:
-    """Why containers would see no card, or cards that are not theirs; None if all is right.
+    """Return why containers would see no card, or cards of other pods; None if neither.
 
-    ``injection`` and ``runtime_classes`` are the node's, as its inventory states them. The plugin
-    asks here as well, before a container starts.
+    ``injection`` and ``runtime_classes`` come from the node's inventory. The device plugin also
+    checks this, before a container starts.
     """
     if not injection:
-        return None  # an older plugin does not say how its node is set up
+        return None  # older versions of the plugin do not state the setup
     is_nvidias = request.runtime_class in runtime_classes
     if injection != BY_CDI and not is_nvidias:
         return NEEDS_RUNTIME
@@ -117,31 +119,26 @@ def choose(
     account: NodeAccount,
     request: Request,
     default: CardPolicy = CardPolicy.BINPACK,
-    taken: Mapping[str, int] = NOTHING,
+    expected: Mapping[str, int] = NOTHING,
 ) -> tuple[Card, ...] | None:
-    """The cards that a pod gets, in index order; None if there are too few with room.
+    """Return the cards that a pod gets, in index order; None if too few have enough free units.
 
-    ``default`` applies where the pod sets no card policy. The same state always gives the same
-    answer. ``taken`` is as in Room.
+    ``default`` applies if the pod sets no card policy, ``expected`` is as in FreeCards. The same
+    state always gives the same answer.
     """
-    return choose_in(Room(account, taken), request, default)
-
-
-def choose_in(room: Room, request: Request, default: CardPolicy) -> tuple[Card, ...] | None:
-    """The same where the room of a node is known already."""
-    chosen = pick(room, request, default)
+    chosen = select(FreeCards(account, expected), request, default)
     if chosen is None:
         return None
     return tuple(sorted((place.card for place in chosen), key=lambda card: card.index))
 
 
-def pick(room: Room, request: Request, default: CardPolicy) -> Sequence[Place] | None:
-    """The places that ``choose`` takes.
+def select(cards: FreeCards, request: Request, default: CardPolicy) -> Sequence[FreeCard] | None:
+    """Select the cards for a pod as ``choose`` does, in no particular order.
 
-    binpack: those with least room that is enough, which keeps large gaps for large pods. spread:
-    the least used ones. Among equals the lowest index.
+    binpack takes the cards with the fewest free units that are enough, which keeps large gaps for
+    large pods. spread takes the least used cards. Equal cards are taken in index order.
     """
-    places, free = room.places, room.free
+    places, free = cards.places, cards.free
     policy = request.policy
     if policy.names_cards:
         places = [place for place in places if _is_wanted(place.card, policy)]
@@ -150,13 +147,13 @@ def pick(room: Room, request: Request, default: CardPolicy) -> Sequence[Place] |
     if len(free) - first < count:
         return None
     if (policy.card_policy or default) is CardPolicy.SPREAD:
-        least_used = sorted(places[first:], key=lambda each: (each.utilisation, each.number))
+        least_used = sorted(places[first:], key=lambda each: (each.utilization, each.number))
         return least_used[:count]
     return places[first : first + count]
 
 
 def _why_none_of_enough(account: NodeAccount, request: Request) -> Reason:
-    """Why a node whose cards are enough and large enough has none to give."""
+    """Return why a node with enough cards that are large enough has none for the pod."""
     policy, count = request.policy, request.card_count
     left: Sequence[CardAccount] = [
         each for each in account.cards if each.card.units >= request.units_per_card

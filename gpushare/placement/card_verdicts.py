@@ -1,4 +1,4 @@
-"""What each card of a node is worth for a pod, by the same decision as the node's (pure)."""
+"""Judge each card of a node for a pod by the rules for nodes (pure)."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from gpushare.placement.reasons import Reason
 
 
 def part_of(request: Request) -> Request:
-    """What the pod asks of each of its cards, as a request of one card."""
+    """Return a request of one card for what the pod requests of each of its cards."""
     if request.card_count == 1:
         return request
     containers = tuple(replace(c, units=c.units // request.card_count) for c in request.containers)
@@ -19,5 +19,5 @@ def part_of(request: Request) -> Request:
 def why_not_card(
     account: NodeAccount, entry: CardAccount, request: Request, unit_mib: int
 ) -> Reason | None:
-    """Why one card could not be among the pod's: the reason of a node that had this one alone."""
+    """Return why the pod cannot use a card: the reason for a node that has only this card."""
     return card_choice.why_not(summed(account.inventory, [entry]), part_of(request), unit_mib)

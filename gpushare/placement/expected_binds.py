@@ -1,8 +1,8 @@
-"""Where pods are expected to go that were just ranked, and are not yet decided on (pure).
+"""Remember the nodes to which ranked pods are expected to be bound (pure).
 
-kube-scheduler asks about the next pod before it binds the last one. What was ranked best for that
-one is counted when others are *ranked*, so that two pods are not both sent to one gap. It never
-refuses anybody: it may not come true.
+kube-scheduler asks about the next pod before it binds the last one. The cards on the last pod's
+best node count as used when other nodes are *ranked*, so that two pods are not sent to one gap. An
+expectation never rejects a node for a pod: the bind may not happen.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ EXPECTED_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """``units`` of each of ``cards`` (UUIDs), chosen by ``policy``."""
+    """``units`` of each of ``cards`` (UUIDs), chosen by ``policy``. ``until`` is monotonic."""
 
     node: str
     cards: tuple[str, ...]
@@ -28,7 +28,7 @@ class Expectation:
 
 
 class Expected:
-    """``changed`` is called with the node of every expectation that comes or goes."""
+    """All expectations. ``changed`` is called with the node of each that is added or removed."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
@@ -38,7 +38,7 @@ class Expected:
     def expect(
         self, pod_uid: str, node: str, cards: tuple[str, ...], request: Request, now: float
     ) -> None:
-        """Expect this pod there, and nowhere else."""
+        """Expect this pod on this node, and on no other."""
         self.drop(pod_uid)
         units, until = request.units_per_card, now + EXPECTED_SECONDS
         made = Expectation(node, cards, units, request.policy, until)
@@ -47,7 +47,7 @@ class Expected:
         self._changed(node)
 
     def drop(self, pod_uid: str) -> Expectation | None:
-        """Expect this pod nowhere; what was expected until now."""
+        """Remove the pod's expectation and return it; None if there is none."""
         found = self._by_pod.pop(pod_uid, None)
         if found is not None:
             here = self._by_node[found.node]
@@ -64,8 +64,8 @@ class Expected:
                 return
             self.drop(pod_uid)
 
-    def taken(self, node: str) -> Mapping[str, int]:
-        """Units by UUID that are expected to be used on a node."""
+    def units(self, node: str) -> Mapping[str, int]:
+        """Return the units by UUID that are expected to be used on a node."""
         here = self._by_node.get(node)
         if here is None:
             return NOTHING

@@ -1,4 +1,4 @@
-"""How much of what is free is of no use, because it lies in pieces that are too small (pure)."""
+"""Measure how many free units are unusable because they are spread over cards (pure)."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -6,17 +6,17 @@ from itertools import accumulate
 
 
 def fragmentation(free: Mapping[int, int], wanted: Mapping[int, int]) -> float:
-    """The share of free units that a pod like those that run could not use, 0 to 1.
+    """Return the proportion of free units that a pod like the running ones could not use, 0 to 1.
 
-    ``free`` says how many healthy cards have so many units free, ``wanted`` how many pods hold so
-    many units of a card. The free units of a card are of no use to a pod that wants more of one
-    card than is free there; averaged over the pods, weighed by the units:
+    ``free`` is the number of healthy cards by their free units, ``wanted`` the number of pods by
+    the units that they use of a card. A card's free units are useless to a pod that wants more of
+    one card than is free there. The result is the average over the pods, weighted by units:
 
-        sum over cards of free * (share of pods that want more than free) / sum over cards of free
+        sum over cards of free * (part of pods that want more than free) / sum over cards of free
 
-    0: every free unit lies on a card that any of the pods would fit on, or nothing is free or
-    nobody is there to compare with. 1: no card could take even the smallest of them. This is the
-    measure of Weng et al., "Beware of Fragmentation" (ATC 2023), for one resource.
+    0: every pod would fit on every card with free units, or nothing is free, or there are no pods.
+    1: no card could take even the smallest pod. This is the measure of Weng et al., "Beware of
+    Fragmentation" (ATC 2023), for one resource.
     """
     sizes = sorted(size for size, count in wanted.items() if count > 0)
     up_to = list(accumulate((wanted[size] for size in sizes), initial=0))

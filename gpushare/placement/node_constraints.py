@@ -1,8 +1,8 @@
-"""kube-scheduler's rules on which nodes a pod may be at all: taints, selectors, affinity (pure).
+"""Apply kube-scheduler's rules on taints, node selectors and node affinity (pure).
 
 The rules are those of the Kubernetes API documentation for ``tolerations``, ``nodeSelector`` and
-``requiredDuringSchedulingIgnoredDuringExecution``. kube-scheduler applies them itself, before it
-asks the extender; they are here for answers to people, and refuse no placement.
+``requiredDuringSchedulingIgnoredDuringExecution``. kube-scheduler applies them itself before it
+calls the extender. They are used here for answers to people, and reject no node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ _LONGEST: Final = 20  # characters of a number of 64 bits
 
 
 def why_not(pod: Pod, node: Node) -> list[str]:
-    """Each rule by which kube-scheduler keeps ``pod`` off ``node``; none if it may be there."""
+    """Return each rule by which kube-scheduler rejects ``node`` for ``pod``; empty if none."""
     found = []
     if pod.node and pod.node != node.name:
         found.append("pod names another node in spec.nodeName")
@@ -48,23 +48,23 @@ def why_not(pod: Pod, node: Node) -> list[str]:
 
 
 def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Whether one of ``tolerations`` lets a pod be where ``taint`` is.
+    """Return whether one of ``tolerations`` tolerates ``taint``.
 
-    An empty effect stands for every effect, an empty key with ``Exists`` for every taint. An
-    operator that is not known here tolerates nothing.
+    An empty effect matches every effect, an empty key with ``Exists`` every taint. An unknown
+    operator tolerates nothing.
     """
     return any(_tolerates(each, taint) for each in tolerations)
 
 
 def is_selected(node: Node, selector: NodeSelector) -> bool:
-    """Whether a term matches: of no terms none does, nor does one that requires nothing."""
+    """Return whether any term matches. A term that requires nothing does not match."""
     return any(_matches_term(node, term) for term in selector.node_selector_terms or ())
 
 
 def is_met(labels: Mapping[str, str], requirement: Requirement) -> bool:
-    """Whether labels meet one requirement; a label that is absent meets NotIn and DoesNotExist.
+    """Return whether labels meet one requirement; an absent label meets NotIn and DoesNotExist.
 
-    Gt and Lt compare whole numbers, of which there must be one. What cannot be read is not met.
+    Gt and Lt compare integers and need exactly one value. An unreadable value does not meet them.
     """
     values = requirement.values or ()
     there = labels.get(requirement.key)

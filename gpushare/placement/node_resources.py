@@ -1,6 +1,7 @@
-"""What a pod requests of a node, and what is left of what the node can give (pure).
+"""Compare a pod's requests with the free allocatable resources of a node (pure).
 
-In thousandths of a unit, rounded up: of a core for ``cpu``, of a byte for ``memory``.
+All amounts are in thousandths of a unit, rounded up: of a core for ``cpu``, of a byte for
+``memory``.
 """
 
 import math
@@ -9,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpushare.errors import QuantityError, RequestError
-from gpushare.ledger.holds import Room
+from gpushare.ledger.holds import NodeResources
 from gpushare.objects.model import Container, Node, Pod
 from gpushare.objects.quantity import parse_quantity
 
@@ -22,10 +23,10 @@ Amounts = dict[str, int]
 
 
 def requests_of(pod: Pod) -> Amounts:
-    """The pod's effective requests (KEP-753) with its overhead, and one of ``pods``.
+    """Return the pod's effective requests (KEP-753) with its overhead, and one of ``pods``.
 
-    A resource with a limit and no request counts with its limit, as the API server fills it in.
-    Raises RequestError if an amount cannot be read.
+    A limit without a request counts as the request, as the API server defaults it. Raises
+    RequestError if an amount cannot be read.
     """
     apps: Amounts = {}
     for container in pod.containers:
@@ -47,11 +48,11 @@ def requests_of(pod: Pod) -> Amounts:
     return found
 
 
-def room_of(node: Node, pods: Iterable[Pod], kept: Room) -> Amounts:
-    """What is left of the node's allocatable beside ``pods`` and ``kept``.
+def free_resources(node: Node, pods: Iterable[Pod], kept: NodeResources) -> Amounts:
+    """Return the node's allocatable less what ``pods`` request and ``kept``.
 
-    An amount of theirs that cannot be read counts as nothing: this is for answers to people.
-    Raises RequestError if an amount of the node cannot be read.
+    Unreadable amounts of pods count as nothing: this is for answers to people. Raises RequestError
+    if an amount of the node cannot be read.
     """
     left = _read(node.allocatable, f"allocatable of node {node.name}")
     taken = {CPU: kept.cpu_milli, MEMORY: kept.memory_bytes * MILLI}
@@ -63,9 +64,9 @@ def room_of(node: Node, pods: Iterable[Pod], kept: Room) -> Amounts:
     return {name: amount - taken.get(name, 0) for name, amount in left.items()}
 
 
-def short_of(room: Mapping[str, int], asked: Mapping[str, int]) -> list[str]:
-    """Names of the resources of which there is less than is asked for."""
-    return sorted(name for name, amount in asked.items() if amount > max(0, room.get(name, 0)))
+def insufficient(free: Mapping[str, int], asked: Mapping[str, int]) -> list[str]:
+    """Return the names of the resources of which less is free than requested."""
+    return sorted(name for name, amount in asked.items() if amount > max(0, free.get(name, 0)))
 
 
 def _asked(container: Container) -> Amounts:

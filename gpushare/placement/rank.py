@@ -1,8 +1,8 @@
-"""Which of the nodes that fit is better (pure).
+"""Rank the nodes on which a pod fits (pure).
 
-A node is judged by the cards that the pod would get there, as full as they would be with it; only
-among equals by all its cards together. A sum over the node would call a node half full whether its
-cards are all half full or half of them are empty, and large pods need the empty ones.
+A node's rank is the utilization of the cards that the pod would get there, including the pod; ties
+are broken by the utilization of all its cards. A sum over the node alone would not distinguish
+cards that are all half full from cards of which half are empty, and large pods need empty cards.
 """
 
 from bisect import bisect_left
@@ -14,9 +14,9 @@ from typing import Final
 
 from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
-from gpushare.placement.card_choice import Room, pick
+from gpushare.placement.card_choice import FreeCards, select
 
-Shape = tuple[tuple[float, float], ...]  # utilisation in percent, rising, and score
+Shape = tuple[tuple[float, float], ...]  # (utilization in percent, score), in rising order
 
 _BINPACK: Final[Shape] = ((0, 0), (100, 10))
 _SPREAD: Final[Shape] = ((0, 10), (100, 0))
@@ -24,9 +24,9 @@ _SPREAD: Final[Shape] = ((0, 10), (100, 0))
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What holds where a pod has no wish. ``shape`` is what ``NodePolicy.SHAPE`` means.
+    """The policies of pods that set none. ``shape`` is the meaning of ``NodePolicy.SHAPE``.
 
-    Every policy for nodes is a function of utilisation; a shape without points means binpack.
+    Every policy for nodes is a function of utilization; a shape without points means binpack.
     """
 
     node: NodePolicy = NodePolicy.BINPACK
@@ -44,55 +44,56 @@ class Policies:
         object.__setattr__(self, "scores", MappingProxyType(scores))
 
 
-# Sorts best first. The first part is 1 where the node fits only while what was just ranked best
-# elsewhere does not come; the last is the node's name, which no two nodes share.
+# Sorts best first. The first part is 1 if the node fits only when expected binds to it do not
+# happen; the last is the node's name, which is unique.
 Rank = tuple[int, float, float, str]
 
 
-def rank(room: Room, request: Request, policies: Policies, name: str) -> Rank | None:
-    """How good the node ``name`` is for a pod by what ``room`` it has; None if it has none."""
+def rank(cards: FreeCards, request: Request, policies: Policies, name: str) -> Rank | None:
+    """Rank the node ``name`` for a pod by its free cards; None if the pod does not fit."""
     policy, wanted, count = request.policy, request.units_per_card, request.card_count
     if policy.names_cards or (policy.card_policy or policies.card) is not CardPolicy.BINPACK:
-        chosen = pick(room, request, policies.card)
+        chosen = select(cards, request, policies.card)
         if chosen is None:
             return None
         free = sum(place.free for place in chosen)
         units = sum(place.card.units for place in chosen)
     else:
-        # What ``pick`` takes, without its list of places: this is asked about every node.
-        first = bisect_left(room.free, wanted)
-        if len(room.free) - first < count:
+        # The same cards as ``select``, without a list: this runs for every node.
+        first = bisect_left(cards.free, wanted)
+        if len(cards.free) - first < count:
             return None
         if count == 1:
-            free, units = room.free[first], room.sizes[first]
+            free, units = cards.free[first], cards.sizes[first]
         else:
-            free = sum(room.free[first : first + count])
-            units = sum(room.sizes[first : first + count])
+            free = sum(cards.free[first : first + count])
+            units = sum(cards.sizes[first : first + count])
     score = policies.scores[policy.node_policy or policies.node]
     more = wanted * count
-    cards = score(100 * (units - free + more) / units)
-    return (0, -cards, -score(100 * (room.used + more) / room.units), name)
+    chosen_score = score(100 * (units - free + more) / units)
+    return (0, -chosen_score, -score(100 * (cards.used + more) / cards.units), name)
 
 
 def function_of(shape: Shape) -> Callable[[float], float]:
-    """The piecewise linear function of utilisation through these points, constant outside them.
+    """Return the piecewise linear function through these points, constant outside of them.
 
-    As kube-scheduler's RequestedToCapacityRatio (noderesources/requested_to_capacity_ratio.go) has
-    it, without its rounding to whole numbers: equal ranks would be decided by chance there.
+    This is kube-scheduler's RequestedToCapacityRatio
+    (noderesources/requested_to_capacity_ratio.go) without its rounding to whole numbers, which
+    would make different nodes equal.
     """
     (left, low), (right, high) = shape[0], shape[-1]
     if len(shape) == 2 and (left, right) == (0, 100):  # noqa: PLR2004 - a line over all there is
         slope = (high - low) / 100
-        return lambda utilisation: low + slope * utilisation
+        return lambda utilization: low + slope * utilization
     return partial(_between, shape)
 
 
-def _between(shape: Shape, utilisation: float) -> float:
+def _between(shape: Shape, utilization: float) -> float:
     left, low = shape[0]
     for right, high in shape:
-        if utilisation <= right:
+        if utilization <= right:
             if right == left:
                 return high
-            return low + (high - low) * (utilisation - left) / (right - left)
+            return low + (high - low) * (utilization - left) / (right - left)
         left, low = right, high
     return low

@@ -1,7 +1,7 @@
-"""Why a pod does not fit on a node: fixed texts.
+"""The reasons for which a node is rejected for a pod: fixed texts.
 
-kube-scheduler writes them into the pod's condition, and a condition that changes re-queues the pod:
-a number in such a text makes it try again for ever.
+kube-scheduler writes them into the pod's condition, and a changed condition re-queues the pod: a
+text with a number in it would make kube-scheduler retry forever.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """``is_final``: no pod that went away could change it, so preemption must not try."""
+    """``is_final``: no deleted pod could change it, so preemption must not try."""
 
     text: str
     is_final: bool
@@ -57,7 +57,7 @@ LEAVING: Final = Reason(
     "node's device plugin has ended or is about to; the next one takes pods again", is_final=True
 )
 UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy", is_final=True)
-# Time alone cures it, and no event tells kube-scheduler of that: extender/decisions/filter.py.
+# Only time resolves it, and no event tells kube-scheduler: see extender/decisions/filter.py.
 COOLING: Final = Reason(
     "node has just refused pods that ask for GPU memory; it is tried again shortly", is_final=False
 )

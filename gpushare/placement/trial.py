@@ -1,7 +1,7 @@
-"""Would a pod, or so many of it, fit now, and if not, who would have to go (pure).
+"""Try whether copies of a pod would fit now, and if not, which pods to evict (pure).
 
-Tried on an overlay of the ledger: nothing is reserved by asking. What kube-scheduler decides by
-other things than nodes and amounts is not tried, and named.
+The trial uses an overlay of the ledger, so it reserves nothing. It does not cover everything by
+which kube-scheduler decides; ``answers.what_if`` lists the rest.
 """
 
 import heapq
@@ -15,14 +15,14 @@ from gpushare.ledger.ledger import Ledger, NodeAccount, Reserve
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice as cards
 from gpushare.placement import node_constraints
-from gpushare.placement.node_resources import Amounts, requests_of, room_of, short_of
+from gpushare.placement.node_resources import Amounts, free_resources, insufficient, requests_of
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import NO_ROOM, Reason
-from gpushare.placement.victims import Eviction, fewest
+from gpushare.placement.victims import Eviction, find_eviction
 
 
 class World(Protocol):
-    """The cluster as it is known: read, never changed."""
+    """The known state of the cluster, which a trial reads and never changes."""
 
     unit_mib: int
     ledger: Ledger
@@ -33,29 +33,29 @@ class World(Protocol):
         ...
 
     def request_of(self, pod: Pod) -> Request:
-        """What a pod asks for; RequestError if it can be granted nowhere."""
+        """Return a pod's request; raise RequestError if no node could ever satisfy it."""
         ...
 
     def node(self, name: str) -> Node | None:
-        """A node as last seen."""
+        """Return a node as last seen."""
         ...
 
     def node_names(self) -> set[str]:
-        """The nodes that share GPUs, or try to."""
+        """Return the nodes that share GPUs or try to."""
         ...
 
     def why_closed(self, node: str) -> Reason | None:
-        """Why a node takes nothing new, whatever its cards have free."""
+        """Return why a node takes no new pods, regardless of its free units."""
         ...
 
     def pods_of(self, node: str) -> Iterable[Pod]:
-        """The live pods bound to a node that ask for GPU memory."""
+        """Return the live pods bound to a node that request GPU memory."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One pod's place."""
+    """The node and cards of one copy of the pod."""
 
     node: str
     cards: tuple[Card, ...]
@@ -63,10 +63,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """``places`` of as many as fit, in the order in which they would be given away.
+    """The result of a trial: ``places`` of the copies that fit, in the order of scheduling.
 
-    ``reasons``: why the next one would not fit, each with its number of nodes. ``eviction``: the
-    fewest pods that would have to go for it, where some would help.
+    ``reasons``: the number of nodes by the reason for which the next copy does not fit.
+    ``eviction``: the fewest pods to evict for it, None if no eviction helps.
     """
 
     request: Request
@@ -76,10 +76,10 @@ class Outlook:
 
 
 def look(world: World, pod: Pod, count: int) -> Generator[None, None, Outlook]:
-    """Where ``count`` pods like this one would fit now, in steps that are short each.
+    """Return where ``count`` copies of a pod would fit now, in short steps.
 
-    Between two steps the cluster may change: the answer is then as good as one of a moment before.
-    Raises RequestError if what the pod asks for cannot be read or granted anywhere.
+    The cluster may change between steps, and the result may be based on the earlier state. Raises
+    RequestError if the pod's request cannot be read or could never be satisfied.
     """
     trial = _Trial(world, pod)
     yield from trial.sort_nodes()
@@ -88,7 +88,7 @@ def look(world: World, pod: Pod, count: int) -> Generator[None, None, Outlook]:
         yield
     eviction = None
     if len(trial.places) < count:
-        eviction = yield from trial.who_must_go()
+        eviction = yield from trial.cheapest_eviction()
     return Outlook(trial.request, tuple(trial.places), dict(trial.reasons), eviction)
 
 
@@ -101,10 +101,10 @@ class _Trial:
         self.ranked: list[Rank] = []
         self._world, self._pod = world, pod
         self._ledger = world.ledger.overlay()
-        self._rooms: dict[str, Amounts] = {}
+        self._free: dict[str, Amounts] = {}
 
     def sort_nodes(self) -> Iterator[None]:
-        """Rank the nodes on which the pod may be and fits, count the reasons of the others."""
+        """Rank the nodes on which the pod fits; count the reasons of the others."""
         for name in sorted(self._world.node_names()):
             yield
             node, closed = self._world.node(name), self._world.why_closed(name)
@@ -116,19 +116,19 @@ class _Trial:
                 self._rank(name, account)
 
     def place_next(self) -> None:
-        """Give the best node's cards to one more pod, or count why it has none for it after all."""
+        """Place one more copy on the best node, or count why it does not fit there after all."""
         *_, name = heapq.heappop(self.ranked)
-        account, room = self._account(name), self._room(name)
+        account, free = self._account(name), self._free_of(name)
         policy = self._world.policies.card
         chosen = cards.choose(account, self.request, policy) if account is not None else None
-        if account is None or chosen is None or room is None:
-            return  # the node has just changed
-        short = short_of(room, self.asked)
+        if account is None or chosen is None or free is None:
+            return  # the node changed since it was ranked
+        short = insufficient(free, self.asked)
         if short:
             self.reasons[_too_little(short)] += 1
             return
         for resource, amount in self.asked.items():
-            room[resource] = room[resource] - amount if resource in room else -amount
+            free[resource] = free[resource] - amount if resource in free else -amount
         number = len(self.places)
         uuids = tuple(card.uuid for card in chosen)
         self._ledger.reserve(
@@ -139,8 +139,8 @@ class _Trial:
         if now is not None:
             self._rank(name, now)
 
-    def who_must_go(self) -> Generator[None, None, Eviction | None]:
-        """The fewest pods whose end would make room for one more, over all nodes."""
+    def cheapest_eviction(self) -> Generator[None, None, Eviction | None]:
+        """Return the cheapest eviction, over all nodes, that makes one more copy fit."""
         best: Eviction | None = None
         if self._pod.spec.preemption_policy == "Never":
             return None
@@ -151,7 +151,7 @@ class _Trial:
                 continue
             if node_constraints.why_not(self._pod, node):
                 continue
-            found = fewest(
+            found = find_eviction(
                 self._ledger,
                 name,
                 self.request,
@@ -159,27 +159,27 @@ class _Trial:
                 unit_mib=self._world.unit_mib,
                 priority=self._pod.priority,
             )
-            if found is None or not found.victims or not self._has_room_after(found):
+            if found is None or not found.victims or not self._is_enough_without(found):
                 continue
             if best is None or found.cost < best.cost:
                 best = found
         return best
 
-    def _has_room_after(self, eviction: Eviction) -> bool:
-        room = self._room(eviction.node)
-        if room is None:
+    def _is_enough_without(self, eviction: Eviction) -> bool:
+        free = self._free_of(eviction.node)
+        if free is None:
             return False
-        room = dict(room)
+        free = dict(free)
         for victim in eviction.victims:
             for resource, amount in requests_of(victim.pod).items():
-                if resource in room:
-                    room[resource] += amount
-        return not short_of(room, self.asked)
+                if resource in free:
+                    free[resource] += amount
+        return not insufficient(free, self.asked)
 
     def _rank(self, name: str, account: NodeAccount) -> None:
-        """Put a node among the ranked if it fits, as prioritize would."""
+        """Add a node to the ranked ones if the pod fits, as prioritize would."""
         reason = cards.why_not(account, self.request, self._world.unit_mib)
-        found = rank(cards.Room(account), self.request, self._world.policies, name)
+        found = rank(cards.FreeCards(account), self.request, self._world.policies, name)
         if reason is not None or found is None:
             self.reasons[(reason or NO_ROOM).text] += 1
             return
@@ -188,14 +188,14 @@ class _Trial:
     def _account(self, name: str) -> NodeAccount | None:
         return self._ledger.account(name, priority=self._pod.priority)
 
-    def _room(self, name: str) -> Amounts | None:
+    def _free_of(self, name: str) -> Amounts | None:
         node = self._world.node(name)
         if node is None:
             return None
-        if name not in self._rooms:
-            kept = self._ledger.room_kept(name, priority=self._pod.priority)
-            self._rooms[name] = room_of(node, self._world.pods_of(name), kept)
-        return self._rooms[name]
+        if name not in self._free:
+            kept = self._ledger.kept_resources(name, priority=self._pod.priority)
+            self._free[name] = free_resources(node, self._world.pods_of(name), kept)
+        return self._free[name]
 
 
 def _too_little(resources: list[str]) -> str:

@@ -14,7 +14,7 @@ from gpushare.errors import RecordError, RequestError
 from gpushare.ledger.ledger import NodeAccount
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice
-from gpushare.placement.card_choice import NOTHING, Room
+from gpushare.placement.card_choice import NOTHING, FreeCards
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import (
     LEAVING,
@@ -36,8 +36,8 @@ class Look:
     """
 
     closed: Reason | None
-    room: Room | None = None
-    bare: Room | None = None
+    room: FreeCards | None = None
+    bare: FreeCards | None = None
     is_plain: bool = False
 
 
@@ -47,11 +47,11 @@ def look(
     unit_mib: int,
     taken: Mapping[str, int] = NOTHING,
 ) -> Look:
-    """Look at a node that takes nothing if it is ``closed``; ``taken`` is as in Room."""
+    """Look at a node that takes nothing if it is ``closed``; ``taken`` is as in FreeCards."""
     if closed is not None or account is None:
         return Look(closed or NO_CARDS)
-    bare = Room(account)
-    room = Room(account, taken) if taken else bare
+    bare = FreeCards(account)
+    room = FreeCards(account, taken) if taken else bare
     is_plain = account.inventory.unit_mib == unit_mib
     is_plain = is_plain and account.inventory.binding != EARLY_BINDING
     is_plain = is_plain and not account.inventory.injection

@@ -1,7 +1,7 @@
-"""What has been decided about each node, kept until something on the node changes (pure).
+"""Cache the verdicts on all nodes until something on a node changes (pure).
 
-Requests that want the same (a class) have the same verdict everywhere, so a call costs the nodes
-that have changed since the last one of its class, and the names in the call.
+Equal requests (a class) have the same verdict on every node, so a call costs as much as the nodes
+that changed since the last call of its class, and the names in the call.
 """
 
 from bisect import bisect_left, insort
@@ -17,18 +17,18 @@ from gpushare.placement.verdict import Verdict
 
 Judge = Callable[[str, Request], Verdict]
 
-MOST_BYTES: Final = 40 * 2**20  # of all classes, but for the last LEAST_CLASSES
+MOST_BYTES: Final = 40 * 2**20  # of all classes, except the last LEAST_CLASSES
 LEAST_CLASSES: Final = 8
 VERDICT_BYTES: Final = 160
-NAME_BYTES: Final = 100  # of a name in a wish, beside its characters
+NAME_BYTES: Final = 100  # of a name in a placement policy, in addition to its characters
 
 _Class = tuple[int, int, bool, bool, str, PlacementPolicy]
 
 
 class Verdicts:
-    """``fits`` and ``refused`` by node, and the ``ranks`` of those that fit, best first.
+    """The ranks of nodes that fit (``fits``) and the reasons of rejected ones (``refused``).
 
-    A node in neither ``fits`` nor ``refused`` has no cards.
+    ``ranks`` are the values of ``fits``, best first. A node in neither has no cards.
     """
 
     __slots__ = ("fits", "ranks", "refused", "seen")
@@ -45,7 +45,7 @@ class Verdicts:
         self.ranks = sorted(self.fits.values())
 
     def put(self, name: str, verdict: Verdict) -> None:
-        """Replace what was decided about one node."""
+        """Replace the verdict on one node."""
         before = self.fits.get(name)
         if before == verdict:
             return
@@ -59,7 +59,7 @@ class Verdicts:
             self.refused[name] = verdict
 
     def besides(self, others: Mapping[str, Verdict]) -> "Verdicts":
-        """A copy in which ``others`` are decided otherwise."""
+        """Return a copy with the verdicts ``others``."""
         made = Verdicts(self.seen, ())
         made.fits, made.refused = dict(self.fits), dict(self.refused)
         made.ranks = list(self.ranks)
@@ -68,16 +68,16 @@ class Verdicts:
         return made
 
 
-class Index:
-    """``judge`` decides afresh; whatever its answer depends on is told to ``changes``."""
+class VerdictCache:
+    """``judge`` computes a verdict; everything that it depends on is recorded in ``changes``."""
 
     def __init__(self, changes: Changes, names: Callable[[], Iterable[str]], judge: Judge) -> None:
         self._changes, self._names, self._judge = changes, names, judge
         self._classes: dict[_Class, Verdicts] = {}  # last used one last
-        self._wishes_bytes = 0  # of all classes
+        self._policy_bytes = 0  # of all classes
 
     def of(self, request: Request) -> Verdicts:
-        """Every node's verdict as it is now. Not to be changed, and not to be kept."""
+        """Return the current verdict on every node. Do not change or store the result."""
         which = (
             request.units_per_card,
             request.card_count,
@@ -90,7 +90,7 @@ class Index:
         now = self._changes.now
         changed = self._changes.since(verdicts.seen) if verdicts is not None else None
         if verdicts is None:
-            self._wishes_bytes += _bytes_of(request.policy)
+            self._policy_bytes += _bytes_of(request.policy)
         if verdicts is None or changed is None:
             names = self._names()
             verdicts = Verdicts(now, [(name, self._judge(name, request)) for name in names])
@@ -103,18 +103,18 @@ class Index:
         return verdicts
 
     def _drop_longest_unused(self, verdicts: int) -> None:
-        """Stay within MOST_BYTES, where each class has about so many verdicts."""
+        """Stay within MOST_BYTES, assuming that each class has ``verdicts`` verdicts."""
         classes = self._classes
         while len(classes) > LEAST_CLASSES:
-            if len(classes) * verdicts * VERDICT_BYTES + self._wishes_bytes <= MOST_BYTES:
+            if len(classes) * verdicts * VERDICT_BYTES + self._policy_bytes <= MOST_BYTES:
                 return
             oldest = next(iter(classes))
             del classes[oldest]
-            self._wishes_bytes -= _bytes_of(oldest[-1])
+            self._policy_bytes -= _bytes_of(oldest[-1])
 
 
 def _bytes_of(policy: PlacementPolicy) -> int:
-    """The bytes that a class takes beside its verdicts."""
+    """Return the bytes of a class without its verdicts."""
     if not policy.names_cards:
         return NAME_BYTES
     names = (*policy.models, *policy.only, *policy.never)

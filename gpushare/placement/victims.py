@@ -1,7 +1,7 @@
-"""Whether a pod's card set fits on a node once certain pods are gone, and who would have to (pure).
+"""Judge whether evicting pods makes a pod fit on a node's cards, and find victims (pure).
 
-kube-scheduler proposes victims by what a node has in sum. Whether their room lies on the cards that
-the pod needs is decided here, on an overlay of the ledger.
+kube-scheduler proposes victims by the totals of a node. This module decides, on an overlay of the
+ledger, whether their units are on the cards that the pod needs.
 """
 
 from collections.abc import Iterable
@@ -28,10 +28,10 @@ def why_not_without(
     pod_uid: str,
     priority: int,
 ) -> Reason | None:
-    """Why the card set of the pod would not fit on ``node`` with ``victims`` (uids) gone.
+    """Return why the pod would not fit on ``node`` without ``victims`` (uids); None if it would.
 
-    Only what a victim holds by the ledger becomes free: a uid that is unknown here, or that is on
-    another node, makes no room. Everybody else stays, also who is about to end.
+    Only the units of a victim in the ledger become free: an unknown uid, or one on another node,
+    frees nothing. All other pods stay, including terminating ones.
     """
     trial = ledger.overlay()
     for uid in victims:
@@ -56,7 +56,7 @@ class Eviction:
 
     @property
     def cost(self) -> tuple[int, int, int, str]:
-        """What makes one eviction worse than another, the weightiest first."""
+        """Return what makes an eviction worse than another, the most important first."""
         highest = max((each.pod.priority for each in self.victims), default=LOWEST)
         units = sum(each.share.units for each in self.victims)
         return len(self.victims), highest, units, self.node
@@ -64,14 +64,14 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class _Emptied:
-    """A card that ``gone`` would have to leave; ``cost`` sorts the best first."""
+    """A card, and the shares (``gone``) to evict from it; ``cost`` sorts the best first."""
 
     cost: tuple[int, int, int, int]
     card: Card
     gone: list[Share]
 
 
-def fewest(
+def find_eviction(
     ledger: Ledger,
     node: str,
     request: Request,
@@ -80,13 +80,13 @@ def fewest(
     unit_mib: int,
     priority: int,
 ) -> Eviction | None:
-    """The fewest pods of lower ``priority`` that would have to leave one card set of ``node``.
+    """Find the fewest pods below ``priority`` to evict so that the pod fits on ``node``.
 
-    The rule: on each card the pods with most units first, until it is enough, and the last of them
-    the smallest that is. The cards with the fewest such pods are taken; then with the lowest
-    priorities, the least units, the lowest index. Who need not go after all, having been on two of
-    the cards, stays. None where it would not help: who is about to end is no less in the way, and
-    whose card cannot be told is never named.
+    On each card, take the pods with the most units first until enough units are free; as the last
+    one, take the smallest that suffices. Choose the cards with the fewest victims, then the lowest
+    priorities, the fewest units, the lowest index. Spare a victim if evicting another one, which
+    uses several of these cards, frees enough. Return None if no eviction helps. Terminating pods
+    still count as used, and pods on unknown cards are never victims.
     """
     shares = {share.pod_uid: share for share in ledger.shares(node) if not share.is_unplaced}
     lower = {pod.uid: pod for pod in pods if pod.priority < priority and pod.uid in shares}
@@ -111,8 +111,8 @@ def fewest(
     chosen = sorted(found, key=lambda each: each.cost)[: request.card_count]
     cards_in_order = tuple(sorted((each.card for each in chosen), key=lambda card: card.index))
     uids = list(dict.fromkeys(share.pod_uid for each in chosen for share in each.gone))
-    # Who shares two of these cards may have been named for one and be gone from the other.
-    spare = {entry.card.uuid: entry.card.units - _held(entry) for entry in account.cards}
+    # A pod on two of these cards may be a victim of one and already gone from the other.
+    spare = {entry.card.uuid: entry.card.units - entry.committed for entry in account.cards}
     spare = {card.uuid: spare[card.uuid] - request.units_per_card for card in cards_in_order}
     for uid in uids:
         _add(spare, shares[uid], 1)
@@ -130,19 +130,15 @@ def _add(units: dict[str, int], share: Share, times: int) -> None:
         units[uuid] += times * share.units
 
 
-def _held(entry: CardAccount) -> int:
-    return entry.used + entry.unplaced + entry.reserved + entry.claimed
-
-
 def _enough(entry: CardAccount, here: list[Share], wanted: int) -> list[Share] | None:
-    """Of ``here``, most units first, those that must go so that the card has ``wanted``."""
-    missing = wanted - (entry.card.units - _held(entry))
+    """Return the shares to evict, most units first, so that ``wanted`` units are free."""
+    missing = wanted - (entry.card.units - entry.committed)
     gone: list[Share] = []
     for place, share in enumerate(here):
         if missing <= 0:
             break
         if share.units >= missing:
-            # The last one: the smallest that is enough, of these the one that is named first.
+            # The last one: the smallest that suffices, and of equals the first by name.
             enough = [each for each in here[place:] if each.units >= missing]
             share = min(enough, key=lambda each: each.units)  # noqa: PLW2901
         gone.append(share)

@@ -16,17 +16,17 @@ from msgspec.structs import replace
 
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card, Request
-from gpushare.ledger.holds import Room
+from gpushare.ledger.holds import NodeResources
 from gpushare.ledger.ledger import Ledger, NodeAccount
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice, node_constraints, verdict
 from gpushare.placement.card_verdicts import why_not_card
 from gpushare.placement.fragmentation import fragmentation
-from gpushare.placement.node_resources import Amounts, requests_of, room_of, short_of
+from gpushare.placement.node_resources import Amounts, free_resources, insufficient, requests_of
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.verdict import Verdict
-from gpushare.placement.verdict_cache import Index
+from gpushare.placement.verdict_cache import VerdictCache
 from gpusharectl.simulate import view
 
 NODES_SHOWN: Final = 5  # of those that a waiting pod does not fit on
@@ -73,7 +73,7 @@ class Cluster:
         self._rooms: dict[str, Amounts] = {}
         self._views: dict[str, view.Node] = {}
         self._sums: dict[str, _Sum] = {}
-        self._index = Index(self.ledger.changes, self._names, self._judge)
+        self._index = VerdictCache(self.ledger.changes, self._names, self._judge)
 
     def put_node(self, node: Node) -> None:
         """A node is there, or is now as this one says; its pods stay."""
@@ -254,9 +254,9 @@ class Cluster:
             return rules[0]
         room = self._rooms.get(name)
         if room is None:
-            room = room_of(node, self._pods.get(name, {}).values(), Room())
+            room = free_resources(node, self._pods.get(name, {}).values(), NodeResources())
             self._rooms[name] = room
-        short = short_of(room, asked)
+        short = insufficient(room, asked)
         missing = [each for each in short if each in node.allocatable or each not in UNSAID]
         return f"node has too little allocatable left of {', '.join(missing)}" if missing else ""
 

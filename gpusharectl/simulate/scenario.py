@@ -12,9 +12,9 @@ from gpushare.annotations import inventory
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import RecordError, RequestError, SettingsError
-from gpushare.ledger.holds import Room
+from gpushare.ledger.holds import NodeResources
 from gpushare.objects.model import Node, Pod
-from gpushare.placement.node_resources import requests_of, room_of
+from gpushare.placement.node_resources import free_resources, requests_of
 from gpushare.process.flags import parse_unit
 from gpusharectl.manifests import kubernetes_keys
 from gpusharectl.manifests.kubernetes_keys import Keys, Path
@@ -161,7 +161,7 @@ class _Builder:
         elif "unit" in doc.value:
             raise doc.wrong(("unit",), "is there without cards")
         try:
-            room_of(node, (), Room())
+            free_resources(node, (), NodeResources())
         except RequestError as err:
             raise doc.wrong(("status", "allocatable"), str(err)) from err
         self.scenario.nodes.append(NodeEvent(at, node))

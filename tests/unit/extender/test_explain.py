@@ -262,8 +262,8 @@ async def test_of_two_pods_of_a_name_the_one_that_came_last_is_meant(client, ben
 
 async def test_plans_of_others_are_shown_on_the_card(client, bench):
     ledger = bench.cluster.ledger
-    ledger.take(Hold("gang", (Slot("tainted", ("GPU-0",), 6),), 1e9))
-    ledger.take(Claim("other", (Slot("tainted", ("GPU-0",), 4),), 1e9, 5))
+    ledger.keep(Hold("gang", (Slot("tainted", ("GPU-0",), 6),), 1e9))
+    ledger.keep(Claim("other", (Slot("tainted", ("GPU-0",), 4),), 1e9, 5))
     found = await explain(client, "waits")
     [tainted] = [each for each in found["nodes"] if each["name"] == "tainted"]
     [card] = tainted["cards"]
@@ -344,8 +344,8 @@ async def test_each_update_of_a_pod_that_ends_is_heard_before_a_refusal(client, 
 
 async def test_units_that_become_free_without_a_pod_event_are_counted(bench):
     cluster = bench.cluster
-    cluster.ledger.take(Hold("gang", (Slot("n", ("GPU-0",), 1),), bench.time.now + 5))
-    cluster.ledger.take(Claim("pod", (Slot("n", ("GPU-0",), 1),), bench.time.now + 9, 1))
+    cluster.ledger.keep(Hold("gang", (Slot("n", ("GPU-0",), 1),), bench.time.now + 5))
+    cluster.ledger.keep(Claim("pod", (Slot("n", ("GPU-0",), 1),), bench.time.now + 9, 1))
     cluster.expire_plans()
     assert sum(cluster.freed.values()) == 0
     bench.time.now += 5

@@ -144,7 +144,7 @@ async def test_allocatable_is_looked_at(client, bench, amounts, resources, short
 async def test_what_known_pods_and_plans_have_taken_is_counted(client, bench):
     bench.cluster.node_changed(large("n", 16, 16, cpu="4"))
     assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 2
-    bench.cluster.ledger.take(Hold("gang", (Slot("n", (), 0, cpu_milli=1500),), 1e9))
+    bench.cluster.ledger.keep(Hold("gang", (Slot("n", (), 0, cpu_milli=1500),), 1e9))
     assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 1
     busy = pod("low", 8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
     container = busy.containers[0]
@@ -326,4 +326,4 @@ def test_what_is_foretold_is_what_binding_one_by_one_would_give(data):
     for number, place in enumerate(found.places):
         uuids = tuple(card.uuid for card in place.cards)
         again.put_share(Share(f"y{number}", "d", "y", place.node, units, uuids))
-    assert all(e.over == 0 for name in again.nodes() for e in again.account(name).cards)
+    assert all(e.overcommitted == 0 for name in again.nodes() for e in again.account(name).cards)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpushare.cards.model import ContainerRequest, Request, Share
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy, PlacementPolicy
 from gpushare.ledger.ledger import Ledger
-from gpushare.placement.card_choice import Room
+from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.rank import Policies, function_of, rank
 from tests.builders import stock
 
@@ -22,7 +22,7 @@ def room(sizes, used, taken=None):
             ledger.put_share(
                 Share(f"u{index}", "default", f"u{index}", "n", units, (f"GPU-{index}",))
             )
-    return Room(ledger.account("n"), taken or {})
+    return FreeCards(ledger.account("n"), taken or {})
 
 
 def request(units, cards=1, policy=None):

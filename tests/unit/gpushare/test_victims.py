@@ -10,7 +10,7 @@ from gpushare.cards.model import ContainerRequest, Request, Share
 from gpushare.ledger.holds import Claim, Hold, Slot
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement import card_choice as placement
-from gpushare.placement.victims import fewest
+from gpushare.placement.victims import find_eviction
 from tests.builders import pod, stock
 
 
@@ -30,7 +30,7 @@ class World:
 
     def ask(self, units, count=1, priority=100):
         request = Request((ContainerRequest("main", units * count),), count)
-        return fewest(self.ledger, "n", request, self.pods, unit_mib=1, priority=priority)
+        return find_eviction(self.ledger, "n", request, self.pods, unit_mib=1, priority=priority)
 
     def names(self, units, count=1, priority=100):
         found = self.ask(units, count, priority)
@@ -95,10 +95,10 @@ def test_nobody_goes_where_it_would_not_help():
     assert world.ask(16) is None
     world = World(16)
     world.add("a", 8, 0)
-    world.ledger.take(Hold("gang", (Slot("n", ("GPU-0",), 8),), 9.0))
+    world.ledger.keep(Hold("gang", (Slot("n", ("GPU-0",), 8),), 9.0))
     assert world.ask(16) is None
-    world.ledger.let_go(Hold, "gang")
-    world.ledger.take(Claim("other", (Slot("n", ("GPU-0",), 8),), 9.0, 100))
+    world.ledger.drop(Hold, "gang")
+    world.ledger.keep(Claim("other", (Slot("n", ("GPU-0",), 8),), 9.0, 100))
     assert world.ask(16) is None
     assert world.names(16, priority=101) == ["a"]
 

@@ -259,10 +259,10 @@ def test_whose_card_cannot_be_told_makes_room_on_every_card():
 def test_plans_of_others_stay_whoever_dies():
     ledger = ledger_of(16)
     put(ledger, "low", 8, 0)
-    ledger.take(Hold("gang", (Slot("n", ("GPU-0",), 8),), 10.0))
+    ledger.keep(Hold("gang", (Slot("n", ("GPU-0",), 8),), 10.0))
     assert why(ledger, 16, "low") is reasons.NO_ROOM
-    ledger.let_go(Hold, "gang")
-    ledger.take(Claim("other", (Slot("n", ("GPU-0",), 8),), 10.0, 100))
+    ledger.drop(Hold, "gang")
+    ledger.keep(Claim("other", (Slot("n", ("GPU-0",), 8),), 10.0, 100))
     assert why(ledger, 16, "low") is reasons.NO_ROOM
     assert why(ledger, 16, "low", priority=101) is None
 

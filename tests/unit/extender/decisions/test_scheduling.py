@@ -494,7 +494,7 @@ def test_a_verdict_is_a_reason_or_a_rank():
 
 async def test_a_claim_stands_in_the_way_of_its_own_priority_and_lower_ones_alone():
     bench = Bench(16)
-    bench.cluster.ledger.take(Claim("other", (Slot("n", ("GPU-0",), 16),), 1e9, 100))
+    bench.cluster.ledger.keep(Claim("other", (Slot("n", ("GPU-0",), 16),), 1e9, 100))
     for priority, may in ((0, False), (100, False), (101, True)):
         made = pod(f"p{priority}", 8)
         made = msgspec.structs.replace(

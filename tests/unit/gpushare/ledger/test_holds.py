@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from gpushare.cards.model import Share
-from gpushare.ledger.holds import Claim, Hold, Room, Slot
+from gpushare.ledger.holds import Claim, Hold, NodeResources, Slot
 from gpushare.ledger.ledger import Ledger, Reserve
 from tests.builders import stock
 from tests.unit.gpushare.ledger.test_ledger import NODES, FixedCards
@@ -43,7 +43,7 @@ class Planning(FixedCards):
     )
     def hold(self, owner, names, uid, pinned, units):
         """Plan on an overlay, slot by slot, then take them all at once."""
-        self.ledger.let_go(Hold, owner)
+        self.ledger.drop(Hold, owner)
         self.kept.pop((Hold, owner), None)
         planned, lasts = [], 1 + units % 3
         trial, ledger = self.ledger.overlay(), self.ledger
@@ -53,10 +53,10 @@ class Planning(FixedCards):
             made = self.slot(name, uid if pinned and not planned else "", units)
             if made is not None:
                 planned.append(made)
-                trial.take(Hold(owner, tuple(planned), lasts))
+                trial.keep(Hold(owner, tuple(planned), lasts))
         self.ledger = ledger
         wanted = Hold(owner, tuple(planned), lasts)
-        self.ledger.take(wanted)
+        self.ledger.keep(wanted)
         self.note(wanted)
 
     @rule(
@@ -69,13 +69,13 @@ class Planning(FixedCards):
     def claim(self, owner, name, uid, units, priority):
         """Whatever runs there now: its users are about to go."""
         wanted = Claim(owner, (Slot(name, ("GPU-0",), units, pod_uid=uid),), 2, priority)
-        self.ledger.take(wanted)
+        self.ledger.keep(wanted)
         self.note(wanted)
 
     @rule(owner=st.sampled_from(OWNERS), kind=st.sampled_from([Hold, Claim]))
     def let_go(self, owner, kind):
-        assert self.ledger.let_go(kind, owner) == self.kept.pop((kind, owner), None)
-        assert self.ledger.let_go(kind, owner) is None
+        assert self.ledger.drop(kind, owner) == self.kept.pop((kind, owner), None)
+        assert self.ledger.drop(kind, owner) is None
 
     @rule(now=st.integers(0, 3))
     def time_passes(self, now):
@@ -106,7 +106,7 @@ class Planning(FixedCards):
     def counted_anew(self):
         fresh = super().counted_anew()
         for kept in self.kept.values():
-            fresh.take(kept)
+            fresh.keep(kept)
         assert {(type(k), k.owner): k for k in self.ledger.kept()} == self.kept
         return fresh
 
@@ -128,7 +128,7 @@ class Planning(FixedCards):
         for kept in self.kept.values():
             if type(kept) is Claim and priority is not None and kept.priority < priority:
                 continue
-            bare.take(_with(kept, tuple(s for s in kept.slots if not uid or s.pod_uid != uid)))
+            bare.keep(_with(kept, tuple(s for s in kept.slots if not uid or s.pod_uid != uid)))
         assert found == bare.account(name)
 
     @rule(data=st.data())
@@ -161,9 +161,9 @@ def _do(ledger, what, uid, name):
     elif what == "reserve":
         ledger.reserve(Reserve(uid, "default", uid, name, ("GPU-1",), 2, 1))
     elif what == "hold":
-        ledger.take(Hold("g1", (Slot(name, ("GPU-0",), 1, 100, 5, uid), Slot("n2", (), 1)), 9))
+        ledger.keep(Hold("g1", (Slot(name, ("GPU-0",), 1, 100, 5, uid), Slot("n2", (), 1)), 9))
     elif what == "drop":
-        ledger.let_go(Hold, "g1")
+        ledger.drop(Hold, "g1")
         ledger.release(uid, name)
     else:
         ledger.set_inventory(name, stock(4, 4) if uid == "uid-new" else None)
@@ -177,7 +177,7 @@ def _state(ledger):
         {(reserve.pod_uid, reserve.node): reserve for reserve in ledger.reserves()},
         {(type(kept), kept.owner): kept for kept in ledger.kept()},
         {name: ledger.account(name) for name in names},
-        {name: ledger.room_kept(name) for name in names},
+        {name: ledger.kept_resources(name) for name in names},
         set(ledger.nodes()),
     )
 
@@ -202,17 +202,17 @@ def hold(*slots, owner="g"):
 
 def test_a_hold_is_replaced_whole():
     ledger = made()
-    ledger.take(hold(Slot("n", ("GPU-0",), 8), Slot("n", ("GPU-1",), 8)))
-    ledger.take(hold(Slot("n", ("GPU-1",), 4)))
+    ledger.keep(hold(Slot("n", ("GPU-0",), 8), Slot("n", ("GPU-1",), 8)))
+    ledger.keep(hold(Slot("n", ("GPU-1",), 4)))
     assert free(ledger) == [16, 12]
-    ledger.take(hold())
+    ledger.keep(hold())
     assert list(ledger.kept()) == []
     assert free(ledger) == [16, 16]
 
 
 def test_a_slot_never_stands_in_the_way_of_the_pod_that_it_is_for():
     ledger = made()
-    ledger.take(hold(Slot("n", ("GPU-0",), 8, pod_uid="a"), Slot("n", ("GPU-0",), 4)))
+    ledger.keep(hold(Slot("n", ("GPU-0",), 8, pod_uid="a"), Slot("n", ("GPU-0",), 4)))
     assert ledger.has_reserve("a")
     assert set(ledger.reserved_on("a")) == {"n"}
     assert not ledger.reserved_on("b")
@@ -222,7 +222,7 @@ def test_a_slot_never_stands_in_the_way_of_the_pod_that_it_is_for():
 
 def test_a_pod_with_a_slot_and_a_reserve_is_counted_once_and_keeps_its_slot_if_it_is_refused():
     ledger = made()
-    ledger.take(hold(Slot("n", ("GPU-0",), 8, pod_uid="a")))
+    ledger.keep(hold(Slot("n", ("GPU-0",), 8, pod_uid="a")))
     ledger.reserve(Reserve("a", "default", "a", "n", ("GPU-0",), 8, 1))
     assert free(ledger) == [8, 16]
     ledger.release("a", "n")
@@ -233,18 +233,18 @@ def test_a_pod_with_a_slot_and_a_reserve_is_counted_once_and_keeps_its_slot_if_i
 
 def test_a_slot_ends_when_its_pod_is_seen_bound_wherever_that_is():
     ledger = made()
-    ledger.take(hold(Slot("n", ("GPU-0",), 8, pod_uid="a"), Slot("n", ("GPU-1",), 8)))
+    ledger.keep(hold(Slot("n", ("GPU-0",), 8, pod_uid="a"), Slot("n", ("GPU-1",), 8)))
     ledger.put_share(Share("a", "default", "a", "m", 8, ("GPU-7",)))
     assert free(ledger) == [16, 8]
     assert not ledger.has_reserve("a")
-    ledger.take(hold(Slot("n", ("GPU-0",), 8, pod_uid="a")))
+    ledger.keep(hold(Slot("n", ("GPU-0",), 8, pod_uid="a")))
     assert free(ledger) == [16, 16]
 
 
 def test_what_expires_is_named_once():
     ledger = made()
-    ledger.take(hold(Slot("n", ("GPU-0",), 8)))
-    ledger.take(Claim("g", (Slot("n", ("GPU-0",), 8),), 20.0, 5))
+    ledger.keep(hold(Slot("n", ("GPU-0",), 8)))
+    ledger.keep(Claim("g", (Slot("n", ("GPU-0",), 8),), 20.0, 5))
     assert ledger.expire(9.9) == []
     [gone] = ledger.expire(10.0)
     assert gone.slots == (Slot("n", ("GPU-0",), 8),)
@@ -257,8 +257,8 @@ def test_a_claim_keeps_out_lower_and_equal_priorities_and_lets_higher_ones_pass(
     """P22: the preemptor's card is freed; who comes in between must not take it."""
     ledger = made()
     ledger.put_share(Share("low", "default", "low", "n", 16, ("GPU-0",)))
-    ledger.take(Claim("high", (Slot("n", ("GPU-0",), 16, pod_uid="high"),), 10.0, 50))
-    assert ledger.account("n").cards[0].over == 0
+    ledger.keep(Claim("high", (Slot("n", ("GPU-0",), 16, pod_uid="high"),), 10.0, 50))
+    assert ledger.account("n").cards[0].overcommitted == 0
     ledger.remove_share("low")
     assert free(ledger, priority=10) == [0, 16]
     assert free(ledger, priority=50) == [0, 16]
@@ -269,25 +269,25 @@ def test_a_claim_keeps_out_lower_and_equal_priorities_and_lets_higher_ones_pass(
 
 def test_a_claim_says_nothing_about_what_runs():
     ledger = made()
-    ledger.take(Claim("high", (Slot("n", ("GPU-0",), 16),), 10.0, 50))
+    ledger.keep(Claim("high", (Slot("n", ("GPU-0",), 16),), 10.0, 50))
     ledger.put_share(Share("a", "default", "a", "n", 16, ("GPU-0",)))
     entry = ledger.account("n").cards[0]
-    assert (entry.used, entry.claimed, entry.free, entry.over) == (16, 16, 0, 0)
+    assert (entry.used, entry.claimed, entry.free, entry.overcommitted) == (16, 16, 0, 0)
 
 
 def test_room_for_cpu_and_memory_is_kept_too():
     ledger = made()
-    ledger.take(hold(Slot("n", ("GPU-0",), 1, 500, 2**30, "a"), Slot("n", ("GPU-0",), 1, 250)))
-    ledger.take(Claim("h", (Slot("n", (), 0, 100, 7),), 10.0, 5))
-    assert ledger.room_kept("n") == Room(850, 2**30 + 7)
-    assert ledger.room_kept("n", priority=6) == Room(750, 2**30)
-    assert ledger.room_kept("n", besides="a", priority=6) == Room(250, 0)
-    assert ledger.room_kept("m") == Room()
+    ledger.keep(hold(Slot("n", ("GPU-0",), 1, 500, 2**30, "a"), Slot("n", ("GPU-0",), 1, 250)))
+    ledger.keep(Claim("h", (Slot("n", (), 0, 100, 7),), 10.0, 5))
+    assert ledger.kept_resources("n") == NodeResources(850, 2**30 + 7)
+    assert ledger.kept_resources("n", priority=6) == NodeResources(750, 2**30)
+    assert ledger.kept_resources("n", besides="a", priority=6) == NodeResources(250, 0)
+    assert ledger.kept_resources("m") == NodeResources()
 
 
 def test_a_plan_for_a_node_without_cards_waits_for_them():
     ledger = Ledger()
-    ledger.take(hold(Slot("n", ("GPU-0",), 4)))
+    ledger.keep(hold(Slot("n", ("GPU-0",), 4)))
     assert ledger.account("n") is None
     ledger.set_inventory("n", stock(16))
     assert free(ledger) == [12]
@@ -295,7 +295,7 @@ def test_a_plan_for_a_node_without_cards_waits_for_them():
 
 def test_a_hold_for_a_card_that_the_node_does_not_have_counts_on_every_card():
     ledger = made()
-    ledger.take(hold(Slot("n", ("GPU-9",), 4)))
+    ledger.keep(hold(Slot("n", ("GPU-9",), 4)))
     assert free(ledger) == [12, 12]
 
 

@@ -141,7 +141,7 @@ class FixedCards(Scheduling):
         for name in self.ledger.nodes():
             for entry in self.ledger.account(name).cards:
                 assert entry.used + entry.reserved <= entry.card.units
-                assert entry.over == 0
+                assert entry.overcommitted == 0
 
 
 TestFixedCards = FixedCards.TestCase
@@ -179,7 +179,7 @@ def test_an_impossible_amount_never_wraps_into_free_room():
     ledger.set_inventory("n", stock(16))
     ledger.put_share(share("a", 8000, "GPU-0"))
     account = ledger.account("n")
-    assert (account.cards[0].free, account.cards[0].over) == (0, 7984)
+    assert (account.cards[0].free, account.cards[0].overcommitted) == (0, 7984)
     wanted = Request((ContainerRequest("main", 1_000_000),))
     assert placement.why_not(account, wanted, 1) is not None
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.ledger.overlay import Layer
+from gpushare.ledger.overlay import Overlay
 
 KEYS = st.integers(0, 5)
 CHANGES = st.lists(st.tuples(st.sampled_from(["set", "pop", "default"]), KEYS, st.integers()))
@@ -13,7 +13,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(["set", "pop", "default"]), KEYS, s
 @given(base=st.dictionaries(KEYS, st.integers()), changes=CHANGES)
 def test_a_layer_is_what_a_copy_would_be(base, changes):
     before, copy = dict(base), dict(base)
-    layer = Layer(base)
+    layer = Overlay(base)
     for what, key, value in changes:
         for mapping in (layer, copy):
             if what == "set":
@@ -29,7 +29,7 @@ def test_a_layer_is_what_a_copy_would_be(base, changes):
 
 
 def test_what_is_not_there_cannot_be_taken_out():
-    layer = Layer({1: 2})
+    layer = Overlay({1: 2})
     del layer[1]
     for key in (1, 3):
         with pytest.raises(KeyError):

@@ -3,9 +3,9 @@
 import pytest
 
 from gpushare.errors import RequestError
-from gpushare.ledger.holds import Room
+from gpushare.ledger.holds import NodeResources
 from gpushare.objects.model import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, Resources
-from gpushare.placement.node_resources import requests_of, room_of, short_of
+from gpushare.placement.node_resources import free_resources, insufficient, requests_of
 
 
 def container(cpu=None, memory=None, *, limits=None, sidecar=False):
@@ -52,13 +52,17 @@ def test_an_amount_that_cannot_be_read_is_named_with_its_container(amount):
 def test_room_is_allocatable_without_pods_and_plans():
     status = NodeStatus(allocatable={"cpu": "4", "memory": "8Gi", "pods": "3"})
     node = Node(ObjectMeta(name="n"), status)
-    room = room_of(node, [pod(container("1", "1Gi")), pod(container("x"))], Room(500, 2**30))
+    room = free_resources(
+        node, [pod(container("1", "1Gi")), pod(container("x"))], NodeResources(500, 2**30)
+    )
     assert room == {"cpu": 2500, "memory": 6 * 2**30 * 1000, "pods": 1000}
-    assert short_of(room, {"cpu": 2500, "pods": 1000, "other": 0}) == []
-    assert short_of(room, {"cpu": 2501, "pods": 2000, "other": 1}) == ["cpu", "other", "pods"]
+    assert insufficient(room, {"cpu": 2500, "pods": 1000, "other": 0}) == []
+    assert insufficient(room, {"cpu": 2501, "pods": 2000, "other": 1}) == ["cpu", "other", "pods"]
     with pytest.raises(RequestError, match="node n"):
-        room_of(Node(ObjectMeta(name="n"), NodeStatus(allocatable={"cpu": "?"})), [], Room())
+        free_resources(
+            Node(ObjectMeta(name="n"), NodeStatus(allocatable={"cpu": "?"})), [], NodeResources()
+        )
 
 
 def test_who_asks_for_none_of_it_may_be_where_there_is_too_little_already():
-    assert short_of({"cpu": -5}, {"cpu": 0}) == []
+    assert insufficient({"cpu": -5}, {"cpu": 0}) == []
