@@ -40,6 +40,7 @@ _POLICY_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmis
 POLICIES: Final = ("gpushare-decisions", "gpushare-bindings", "gpushare-inventory")
 
 _ASK_SECONDS: Final = 10.0
+_ENVIRONMENT: Final = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 Binding = Literal["auto", "late", "early"]
 
@@ -76,13 +77,9 @@ def check_port() -> None:
 
 @dataclass(frozen=True)
 class Gpushare:
-    """gpushare as it runs on ``cluster``, with units of one MiB.
-
-    ``source`` has the programs that are run by hand.
-    """
+    """gpushare as it runs on ``cluster``, with units of one MiB."""
 
     cluster: Cluster
-    source: Path = ROOT
 
     def install(self, *, early: Collection[str] = ()) -> None:
         """Run both programs with their rights; return once every card can be asked for.
@@ -109,7 +106,7 @@ class Gpushare:
         """
         self.configure_extender(**settings)
         words = [f"--config={self.extender_configuration}"]
-        self.cluster.start_program("extender", _python("extender", words), env=self._environment)
+        self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
 
     def restart_extender(self, **settings: Any) -> None:
         """Run the extender with other settings from now on; return once it answers."""
@@ -152,7 +149,7 @@ class Gpushare:
             f"--binding={binding}",
             *arguments,
         ]
-        whole = {**self._environment, **cluster.card_environment(node), **(env or {})}
+        whole = {**_ENVIRONMENT, **cluster.card_environment(node), **(env or {})}
         command = _python("deviceplugin", words)
         cluster.start_program(plugin_of(node), command, node=node, env=whole)
 
@@ -256,10 +253,6 @@ class Gpushare:
                 if any(held["name"] == pod for held in card["pods"]):
                     return node["name"], card["id"]
         raise UsageError(f"pod {pod} holds no card")
-
-    @property
-    def _environment(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(self.source), "PYTHONUNBUFFERED": "1"}
 
     def _nodes(self) -> dict[str, dict[str, Any]]:
         """Return the real nodes that the DaemonSet selects, by name."""

@@ -107,11 +107,11 @@ class Seats:
         """Return the address of a seat, from everywhere in the cluster."""
         return self.cluster.network.seat(self.names.index(seat) + 1)
 
-    def start_extender(self, seat: str, source: Path = _ROOT) -> None:
-        """Start a seat's extender from ``source``; it is restarted whenever it ends."""
+    def start_extender(self, seat: str) -> None:
+        """Start a seat's extender; it is restarted whenever it ends."""
         config = self.cluster.state.config / f"extender-{seat}.yaml"
         argv = [sys.executable, "-m", "extender", f"--config={config}"]
-        env = {"PYTHONPATH": str(source), "PYTHONUNBUFFERED": "1"}
+        env = {"PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1"}
         self._start(seat, "extender", argv, env)
 
     def start_scheduler(self, seat: str) -> None:
