@@ -91,7 +91,6 @@ PROGRAMS: Final = (
 )
 REST: Final = (
     Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies", _PROGRAMS),
-    Kind("Service", "/api/v1", "services", ("gpushare-former-port",)),
     Kind(
         "ClusterRoleBinding",
         _RBAC,

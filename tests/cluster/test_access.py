@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localcluster.errors import CommandError
-from localcluster.gpushare import ROOT, Gpushare
+from localcluster.gpushare import Gpushare
 from localcluster.workloads import Workloads, pod
 from tests.cluster.expect import ASSIGNED, CARDS, RUNNING_ON
 
@@ -208,22 +208,3 @@ def test_the_extender_cannot_do_more(
     pods.create(pod("x", 100, schedulerName="nobody"))
     with pytest.raises(CommandError, match=r"[Ff]orbidden"):
         as_program(gpushare, extender, *words)
-
-
-def test_no_service_is_given_the_former_port_where_its_component_is_applied(gpushare):
-    def service(protocol: str, port: int) -> str:
-        spec = f"{{type: NodePort, ports: [{{protocol: {protocol}, port: 80, nodePort: {port}}}]}}"
-        return f"{{apiVersion: v1, kind: Service, metadata: {{name: takes}}, spec: {spec}}}"
-
-    kubectl = gpushare.cluster.kubectl
-    component = str(ROOT / "daemonset/components/former-port/service.yaml")
-    kubectl("apply", "-f", component)
-    try:
-        for protocol in ("TCP", "UDP"):
-            for port in (32766, 32767):
-                with pytest.raises(CommandError, match="already allocated"):
-                    kubectl("create", "-f", "-", stdin=service(protocol, port))
-    finally:
-        kubectl("delete", "-f", component)
-    kubectl("create", "-f", "-", stdin=service("TCP", 32766))  # it was the component's doing
-    kubectl("delete", "service", "takes")

@@ -44,7 +44,6 @@ OF_COMPONENTS = {
     "default-runtime": {"plugin": {"runtimeClassName": ""}},
     "driver-root": {"plugin": {"driverRoot": DRIVER}},
     "early-binding": {"plugin": {"binding": "early"}},
-    "former-port": {"formerPort": True},
     "inject-cdi": {"plugin": {"inject": "cdi"}},
     "network-policy": {"networkPolicy": True},
     "process-memory": {"plugin": {"processMemory": True}},

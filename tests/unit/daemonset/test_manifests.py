@@ -524,7 +524,7 @@ def test_the_plugin_may_change_nodes_only_with_the_policy_that_leaves_it_one_tai
 @pytest.mark.parametrize("runtime", ["default-runtime", "driver-root"])
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
-    others = {"before-1.30", "former-port", "network-policy", "process-memory", "signed-kubelet"}
+    others = {"before-1.30", "network-policy", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root"}
     with_policies = {"scheduler-name", "startup-taint"}  # which before-1.30 has no place for
     assert others | exclusive | with_policies == set(COMPONENTS)

@@ -33,9 +33,7 @@ def test_every_object_of_an_overlay_goes(render, folder):
     assert [each for each in render(folder).all if not goes(each)] == []
 
 
-@pytest.mark.parametrize(
-    "component", ["former-port", "network-policy", "scheduler-name", "startup-taint"]
-)
+@pytest.mark.parametrize("component", ["network-policy", "scheduler-name", "startup-taint"])
 def test_every_object_of_a_component_goes(render_own, component):
     assert [each for each in render_own(own(component)).all if not goes(each)] == []
 
