@@ -67,10 +67,16 @@ class Shipped:
         self.cluster.kubectl("apply", "-f", "-", stdin=self._kubectl("logs", _CERTIFICATES))
         self._kubectl("delete", "pod", _CERTIFICATES, "--wait=false")
 
-    def apply(self, which: str = "base", *, patches: Sequence[dict[str, Any]] = ()) -> None:
+    def apply(
+        self,
+        which: str = "base",
+        *,
+        components: Sequence[str] = (),
+        patches: Sequence[dict[str, Any]] = (),
+    ) -> None:
         """Apply a folder of ``daemonset/`` for this cluster; return once its pods are ready.
 
-        ``patches`` are more of the kustomization's patches.
+        ``components`` and ``patches`` are added to the kustomization.
         """
         folder = self.cluster.state.path / "kustomization"
         folder.mkdir(exist_ok=True)
@@ -81,6 +87,9 @@ class Shipped:
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": [os.path.relpath(DAEMONSET / which, folder), "runtimeclass.yaml"],
+            "components": [
+                os.path.relpath(DAEMONSET / "components" / each, folder) for each in components
+            ],
             "configMapGenerator": [
                 {**generated, "behavior": "replace", "files": ["extender.yaml"]}
             ],

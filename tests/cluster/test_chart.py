@@ -271,13 +271,12 @@ def test_the_api_server_knows_every_field_of_every_component(
     control_plane: Cluster, follow: Follow
 ):
     follow.run(block("sh", "kubectl label").splitlines()[1])
-    overlays = {each.name for each in ROOT.glob("daemonset/overlays/*")}
-    alone = {each.name for each in ROOT.glob("daemonset/components/*")} - overlays
-    assert {"network-policy", "scheduler-name", "signed-kubelet"} <= alone
+    folders = [f"gpushare/{each.relative_to(ROOT)}" for each in ROOT.glob("daemonset/overlays/*")]
     own = yaml.safe_load(block("yaml", "kind: Kustomization"))
-    own["components"] = [f"../gpushare/daemonset/components/{each}" for each in sorted(alone)]
-    follow.write("my-cluster/kustomization.yaml", yaml.safe_dump(own))
-    folders = ["my-cluster", *(f"gpushare/daemonset/overlays/{each}" for each in overlays)]
+    for component in ROOT.glob("daemonset/components/*"):
+        own["components"] = [f"../gpushare/{component.relative_to(ROOT)}"]
+        folders.append(f"with-{component.name}")
+        follow.write(f"{folders[-1]}/kustomization.yaml", yaml.safe_dump(own))
     # Most objects are the same in all of them, and a server takes its time for each.
     found = {
         json.dumps(each)

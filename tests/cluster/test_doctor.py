@@ -41,7 +41,7 @@ def shipped(image: Path) -> Iterator[Gpushare]:
     with of_image(image, gpu_node("n1", 2), name="gpushare-doctor") as made:
         manifests = Shipped(made.cluster)
         manifests.make_certificates()
-        manifests.apply("overlays/process-memory")
+        manifests.apply(components=["process-memory"])
         made.wait_ready()
         yield made
 

@@ -306,7 +306,8 @@ def test_the_driver_root_component_finds_the_driver_without_nvidias_runtime(
     shipped: Gpushare, workloads: Workloads
 ) -> None:
     """The stand-in's cards are in a file, which takes a folder more than a real driver does."""
-    Shipped(shipped.cluster).apply("overlays/driver-root", patches=[CARDS_OF_THE_STAND_IN])
+    manifests = Shipped(shipped.cluster)
+    manifests.apply(components=["driver-root"], patches=[CARDS_OF_THE_STAND_IN])
     shipped.wait_ready()
     workloads.run(pod("rooted", HALF, node="n1"))
     env_is_card_on_record(workloads, "rooted")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[3]
+from tests.unit.daemonset.kustomizations import COMPONENTS, ROOT, own
 
 
 class Objects:
@@ -67,26 +68,34 @@ def _render(folder: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(done.stdout))
 
 
+@cache
+def _render_own(text: str, *files: tuple[str, str]) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "gpushare").symlink_to(ROOT)
+        folder = Path(place) / "my-cluster"
+        folder.mkdir()
+        for name, content in (("kustomization.yaml", text), *files):
+            (folder / name).write_text(content)
+        return _render(str(folder))
+
+
 @pytest.fixture
 def render():
-    """Render a folder, named from the repository's root or whole."""
+    """Render a folder, named from the repository's root; of a component, the base with it."""
 
-    def rendered(folder: str | Path) -> Objects:
+    def rendered(folder: str) -> Objects:
+        if folder in COMPONENTS:
+            return Objects(_render_own(own(Path(folder).name)))
         return Objects(_render(str(ROOT / folder)))
 
     return rendered
 
 
 @pytest.fixture
-def render_own(tmp_path: Path, render):
-    """Render a kustomization as docs/install.md has it: beside a checkout named gpushare."""
+def render_own():
+    """Render a kustomization as docs/install.md has it: next to a checkout named gpushare."""
 
     def rendered(text: str, files: Mapping[str, str] | None = None) -> Objects:
-        (tmp_path / "gpushare").symlink_to(ROOT)
-        own = tmp_path / "my-cluster"
-        own.mkdir()
-        for name, content in {"kustomization.yaml": text, **(files or {})}.items():
-            (own / name).write_text(content)
-        return render(own)
+        return Objects(_render_own(text, *(files or {}).items()))
 
     return rendered

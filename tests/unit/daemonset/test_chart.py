@@ -6,7 +6,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,39 +16,31 @@ from extender.settings.configuration import Configuration
 from extender.settings.file import parse
 from localcluster.tools import tool
 from tests.markdown import blocks
+from tests.unit.daemonset.kustomizations import BASE, EVERY, ROOT, SECOND, own
 
-ROOT = Path(__file__).parents[3]
 CHART = ROOT / "daemonset/chart"
 DRIVER = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 
 pytestmark = pytest.mark.usefixtures("helm")
 
 SAME = {
-    "daemonset/base": {},
-    "daemonset/overlays/before-1.30": {"policies": False},
-    "daemonset/overlays/default-runtime": {"plugin": {"runtimeClassName": ""}},
-    "daemonset/overlays/driver-root": {"plugin": {"driverRoot": DRIVER}},
-    "daemonset/overlays/early-binding": {"plugin": {"binding": "early"}},
-    "daemonset/overlays/inject-cdi": {"plugin": {"inject": "cdi"}},
+    BASE: {},
+    "daemonset/components/before-1.30": {"policies": False},
+    "daemonset/components/default-runtime": {"plugin": {"runtimeClassName": ""}},
+    "daemonset/components/driver-root": {"plugin": {"driverRoot": DRIVER}},
+    "daemonset/components/early-binding": {"plugin": {"binding": "early"}},
+    "daemonset/components/inject-cdi": {"plugin": {"inject": "cdi"}},
+    "daemonset/components/network-policy": {"networkPolicy": True},
+    "daemonset/components/process-memory": {"plugin": {"processMemory": True}},
+    "daemonset/components/scheduler-name": {"schedulerNames": ["default-scheduler"]},
+    "daemonset/components/signed-kubelet": {"plugin": {"signedKubelet": True}},
+    "daemonset/components/startup-taint": {"plugin": {"startupTaint": True}},
     "daemonset/overlays/migrating": {
         "policies": False,
         "reserved": "none",
         "plugin": {"nodeSelector": {"gpushare": "true", "gpushare.aliyun.com/plugin": "new"}},
     },
-    "daemonset/overlays/process-memory": {"plugin": {"processMemory": True}},
-    "daemonset/overlays/second-scheduler": {"scheduler": "second"},
-}
-OF_COMPONENTS = {
-    "before-1.30": {"policies": False},
-    "default-runtime": {"plugin": {"runtimeClassName": ""}},
-    "driver-root": {"plugin": {"driverRoot": DRIVER}},
-    "early-binding": {"plugin": {"binding": "early"}},
-    "inject-cdi": {"plugin": {"inject": "cdi"}},
-    "network-policy": {"networkPolicy": True},
-    "process-memory": {"plugin": {"processMemory": True}},
-    "scheduler-name": {"schedulerNames": ["default-scheduler"]},
-    "signed-kubelet": {"plugin": {"signedKubelet": True}},
-    "startup-taint": {"plugin": {"startupTaint": True}},
+    SECOND: {"scheduler": "second"},
 }
 
 
@@ -112,17 +103,6 @@ def order(pod: dict[str, Any]) -> None:
         container["volumeMounts"].sort(key=lambda each: each["mountPath"])
 
 
-def own(resource: str, *components: str) -> str:
-    return yaml.safe_dump(
-        {
-            "apiVersion": "kustomize.config.k8s.io/v1beta1",
-            "kind": "Kustomization",
-            "resources": [f"../gpushare/daemonset/{resource}"],
-            "components": [f"../gpushare/daemonset/components/{name}" for name in components],
-        }
-    )
-
-
 def merged(*values: dict[str, Any]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
     for each in values:
@@ -133,27 +113,21 @@ def merged(*values: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_no_overlay_and_no_component_is_left_out():
-    overlays = {str(each.relative_to(ROOT)) for each in ROOT.glob("daemonset/overlays/*")}
-    assert set(SAME) == {"daemonset/base", *overlays}
-    assert set(OF_COMPONENTS) == {each.name for each in ROOT.glob("daemonset/components/*")}
+    assert set(SAME) == set(EVERY)
 
 
 @pytest.mark.parametrize("folder", SAME)
-def test_the_chart_renders_the_objects_of_an_overlay(render, folder):
+def test_the_chart_renders_the_objects_of_an_overlay_or_component(render, folder):
     assert comparable(rendered(SAME[folder])) == comparable(render(folder).all)
-
-
-@pytest.mark.parametrize("component", OF_COMPONENTS)
-def test_the_chart_renders_the_objects_of_a_component(render_own, component):
-    wanted = render_own(own("base", component))
-    assert comparable(rendered(OF_COMPONENTS[component])) == comparable(wanted.all)
 
 
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_the_chart_renders_a_second_scheduler_with_components(render_own, binding):
     names = (binding, "driver-root", "network-policy", "process-memory", "signed-kubelet")
-    wanted = render_own(own("overlays/second-scheduler", *names))
-    values = merged({"scheduler": "second"}, *(OF_COMPONENTS[each] for each in names))
+    wanted = render_own(own(*names, resource=SECOND))
+    values = merged(
+        {"scheduler": "second"}, *(SAME[f"daemonset/components/{each}"] for each in names)
+    )
     assert comparable(rendered(values)) == comparable(wanted.all)
 
 

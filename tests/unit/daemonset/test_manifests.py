@@ -35,34 +35,13 @@ from gpushare.kube.lease import Timing
 from gpushare.objects.model import Pod
 from gpushare.process.flags import parse_unit
 from tests import builders
+from tests.unit.daemonset.kustomizations import BASE, COMPONENTS, EVERY, ROOT, SECOND, own
 
-ROOT = Path(__file__).parents[3]
-BASE = "daemonset/base"
-OVERLAYS = sorted(
-    str(path.parent.relative_to(ROOT))
-    for path in ROOT.glob("daemonset/overlays/*/kustomization.yaml")
-)
-COMPONENTS = sorted(
-    path.parent.name for path in ROOT.glob("daemonset/components/*/kustomization.yaml")
-)
-SECOND = "daemonset/overlays/second-scheduler"
 PLUGIN, EXTENDER = "gpushare-deviceplugin", "gpushare-extender"
 NAMESPACE = "gpushare-system"
 POLICY, OWN_NODE = "ValidatingAdmissionPolicy", "gpushare-deviceplugin-own-node"
 
-every_rendering = pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
-
-
-def own(*components: str) -> str:
-    """A user's kustomization with these components."""
-    return yaml.safe_dump(
-        {
-            "apiVersion": "kustomize.config.k8s.io/v1beta1",
-            "kind": "Kustomization",
-            "resources": ["../gpushare/daemonset/base"],
-            "components": [f"../gpushare/daemonset/components/{name}" for name in components],
-        }
-    )
+every_rendering = pytest.mark.parametrize("folder", EVERY)
 
 
 def plugin_settings(objects) -> deviceplugin.settings.Settings:
@@ -398,7 +377,8 @@ def test_the_plugin_has_the_folders_that_it_uses_and_no_private_key(render, fold
     used = {str(settings.device_plugin_dir), str(settings.cdi_dir), str(settings.state_dir)}
     assert writable - {"/dev"} == used
     pki = {path for path in paths.values() if "/pki" in path}
-    assert pki == {str(settings.kubelet_certificate)}
+    is_known_by_authority = folder.endswith("signed-kubelet")
+    assert pki == (set() if is_known_by_authority else {str(settings.kubelet_certificate)})
 
 
 @every_rendering
@@ -407,13 +387,13 @@ def test_neither_program_has_more_of_the_machine_than_it_needs(render, folder):
     for kind in ("deviceplugin", "extender"):
         pod, container = objects.pod(kind), objects.container(kind)
         security = container["securityContext"]
-        measures = (kind, folder) == ("deviceplugin", "daemonset/overlays/process-memory")
+        measures = kind == "deviceplugin" and folder.endswith("process-memory")
         assert {"hostPID", "hostIPC"} & pod.keys() == ({"hostPID"} if measures else set())
         assert security["readOnlyRootFilesystem"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert container["resources"]["limits"].keys() == {"memory"}
         if security.get("privileged"):
-            assert (kind, folder) == ("deviceplugin", "daemonset/overlays/driver-root")
+            assert (kind, folder) == ("deviceplugin", "daemonset/components/driver-root")
         else:
             assert security["allowPrivilegeEscalation"] is False
             assert security["capabilities"] == {"drop": ["ALL"]}
@@ -430,13 +410,13 @@ def test_the_base_takes_the_driver_from_nvidias_runtime(render):
 
 
 def test_default_runtime_names_no_runtime_class(render):
-    assert "runtimeClassName" not in render("daemonset/overlays/default-runtime").pod(
+    assert "runtimeClassName" not in render("daemonset/components/default-runtime").pod(
         "deviceplugin"
     )
 
 
 def test_driver_root_can_open_the_cards_and_finds_the_library(render):
-    objects = render("daemonset/overlays/driver-root")
+    objects = render("daemonset/components/driver-root")
     container = objects.container("deviceplugin")
     env = {each["name"]: each.get("value") for each in container["env"]}
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
@@ -449,13 +429,13 @@ def test_driver_root_can_open_the_cards_and_finds_the_library(render):
     assert "allowPrivilegeEscalation" not in security
 
 
-@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+@every_rendering
 def test_only_before_1_30_and_while_nodes_come_over_is_there_no_policy(render, folder):
     policies = {each for each in render(folder).kinds() if each.startswith("ValidatingAdmission")}
     assert bool(policies) == (not folder.endswith(("before-1.30", "migrating")))
 
 
-@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+@every_rendering
 def test_only_early_binding_binds_early(render, folder):
     wanted = "early" if folder.endswith("early-binding") else "auto"
     assert plugin_settings(render(folder)).binding == wanted
@@ -464,7 +444,7 @@ def test_only_early_binding_binds_early(render, folder):
 CLASSES = {"nvidia", "nvidia-cdi", "nvidia-legacy"}
 
 
-@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+@every_rendering
 def test_pods_without_a_runtime_class_are_under_nvidias_runtime_only_where_it_is_the_default(
     render, folder
 ):
@@ -480,7 +460,7 @@ def test_pods_without_a_runtime_class_are_under_nvidias_runtime_only_where_it_is
 
 
 def test_inject_cdi_reads_nvidias_files_and_cannot_change_them(render):
-    objects = render("daemonset/overlays/inject-cdi")
+    objects = render("daemonset/components/inject-cdi")
     settings = plugin_settings(objects)
     assert settings.inject == "cdi"
     mounts = {each["mountPath"]: each for each in objects.container("deviceplugin")["volumeMounts"]}
@@ -489,7 +469,7 @@ def test_inject_cdi_reads_nvidias_files_and_cannot_change_them(render):
     assert mounts["/etc/cdi"]["readOnly"] is True
 
 
-@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+@every_rendering
 def test_only_with_the_hosts_processes_is_their_memory_measured(render, folder):
     objects = render(folder)
     wanted = folder.endswith("process-memory")
@@ -497,8 +477,8 @@ def test_only_with_the_hosts_processes_is_their_memory_measured(render, folder):
     assert objects.pod("deviceplugin").get("hostPID", False) is wanted
 
 
-def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
-    objects = render_own(own("signed-kubelet"))
+def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render):
+    objects = render("daemonset/components/signed-kubelet")
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
     assert plugin_settings(objects).kubelet_tls == "ca"
     assert str(plugin_settings(objects).kubelet_certificate) == f"{account}/ca.crt"
@@ -507,8 +487,8 @@ def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render_own):
     )
 
 
-def test_the_plugin_may_change_nodes_only_with_the_policy_that_leaves_it_one_taint(render_own):
-    objects = render_own(own("startup-taint"))
+def test_the_plugin_may_change_nodes_only_with_the_policy_that_leaves_it_one_taint(render):
+    objects = render("daemonset/components/startup-taint")
     assert plugin_settings(objects).removes_startup_taint
     name = "gpushare-startup-taint"
     (rule,) = objects.one("ClusterRole", name)["rules"]
@@ -527,7 +507,7 @@ def test_components_that_do_not_exclude_each_other_go_together(render_own, runti
     others = {"before-1.30", "network-policy", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root"}
     with_policies = {"scheduler-name", "startup-taint"}  # which before-1.30 has no place for
-    assert others | exclusive | with_policies == set(COMPONENTS)
+    assert others | exclusive | with_policies == {Path(each).name for each in COMPONENTS}
     objects = render_own(own(runtime, binding, *sorted(others)))
     settings = plugin_settings(objects)
     assert (settings.binding == "early") == (binding == "early-binding")

@@ -9,7 +9,7 @@ import yaml
 from deviceplugin import settings
 from gpushare.errors import RecordError
 from gpusharectl.uninstall import rules
-from tests.unit.daemonset.test_manifests import BASE, OVERLAYS, ROOT, own
+from tests.unit.daemonset.kustomizations import BASE, EVERY, ROOT
 
 KINDS = (*rules.POLICIES, *rules.PROGRAMS, *rules.REST)
 SYSTEM = "gpushare-system"
@@ -28,14 +28,9 @@ def goes(described: dict[str, Any]) -> bool:
     )
 
 
-@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
-def test_every_object_of_an_overlay_goes(render, folder):
+@pytest.mark.parametrize("folder", EVERY)
+def test_every_object_goes(render, folder):
     assert [each for each in render(folder).all if not goes(each)] == []
-
-
-@pytest.mark.parametrize("component", ["network-policy", "scheduler-name", "startup-taint"])
-def test_every_object_of_a_component_goes(render_own, component):
-    assert [each for each in render_own(own(component)).all if not goes(each)] == []
 
 
 def test_what_was_applied_for_prometheus_goes():
@@ -53,7 +48,7 @@ def test_a_plugin_that_mounts_other_folders_is_refused_with_what_is_missing(rend
         rules.cleaner(plugin, ["n1"])
 
 
-@pytest.mark.parametrize("folder", [BASE, *OVERLAYS])
+@pytest.mark.parametrize("folder", EVERY)
 def test_the_cleaner_has_the_plugins_folders_and_flags_that_it_takes(render, folder):
     plugin = render(folder).one("DaemonSet", rules.PLUGIN)
     made = rules.cleaner(plugin, ["n1", "n2"])["spec"]["template"]["spec"]
