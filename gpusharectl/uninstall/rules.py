@@ -91,6 +91,7 @@ PROGRAMS: Final = (
 )
 REST: Final = (
     Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies", _PROGRAMS),
+    Kind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets", (SCHEDULER,)),
     Kind(
         "ClusterRoleBinding",
         _RBAC,

@@ -29,7 +29,7 @@ CHART = ROOT / "daemonset/chart"
 KINDS = (
     "daemonsets,deployments,configmaps,serviceaccounts,roles,rolebindings,clusterroles,"
     "clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,"
-    "networkpolicies"
+    "networkpolicies,poddisruptionbudgets"
 )
 
 

@@ -1,3 +1,19 @@
+{{- /* The labels of every object: a list of the root, the name and the component. */ -}}
+{{- define "gpushare.labels" -}}
+app.kubernetes.io/name: {{ index . 1 }}
+app.kubernetes.io/component: {{ index . 2 }}
+app.kubernetes.io/part-of: gpushare
+app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
+{{- end -}}
+
+{{- /* A file below files/ with the labels that kustomize adds: a list of the root and the path. */ -}}
+{{- define "gpushare.file" -}}
+{{- $ := index . 0 -}}
+{{- $text := $.Files.Get (printf "files/%s" (index . 1)) -}}
+{{- $labels := printf "app.kubernetes.io/part-of: gpushare, app.kubernetes.io/managed-by: %s" $.Release.Service -}}
+{{- regexReplaceAll "(\n  labels: .*)}" $text (printf "${1}, %s}" $labels) -}}
+{{- end -}}
+
 {{- /* The image of both halves. */ -}}
 {{- define "gpushare.image" -}}
 image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) | quote }}

@@ -1,6 +1,7 @@
 """The kustomizations of ``daemonset/``, and those that a user writes with them."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -29,3 +30,17 @@ def own(*components: str, resource: str = BASE) -> str:
             "components": [f"../gpushare/daemonset/components/{name}" for name in components],
         }
     )
+
+
+def unlabelled(objects: list[dict[str, Any]], managed_by: str) -> list[str]:
+    """Return the objects that lack a recommended label, or whose pods do."""
+    wanted = {"app.kubernetes.io/part-of": "gpushare", "app.kubernetes.io/managed-by": managed_by}
+    own = {"app.kubernetes.io/name", "app.kubernetes.io/component"}
+    found = []
+    for each in objects:
+        template = each.get("spec", {}).get("template")
+        for metadata in (each["metadata"], *([template["metadata"]] if template else ())):
+            labels = metadata.get("labels", {})
+            if not (own <= labels.keys() and wanted.items() <= labels.items()):
+                found.append(f"{each['kind']} {each['metadata']['name']}")
+    return found

@@ -16,7 +16,14 @@ from extender.settings.configuration import Configuration
 from extender.settings.file import parse
 from localcluster.tools import tool
 from tests.markdown import blocks
-from tests.unit.daemonset.kustomizations import BASE, EVERY, ROOT, SECOND, own
+from tests.unit.daemonset.kustomizations import (
+    BASE,
+    EVERY,
+    ROOT,
+    SECOND,
+    own,
+    unlabelled,
+)
 
 CHART = ROOT / "daemonset/chart"
 DRIVER = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
@@ -69,21 +76,25 @@ def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
 def comparable(objects: list[dict[str, Any]]) -> dict[str, Any]:
     """Objects by what they are, less what the two tools do each in its way.
 
-    kustomize puts a hash into a ConfigMap's name and the Namespace among the objects; Helm makes
-    pods anew by an annotation. Lists whose order says nothing are put in order.
+    kustomize puts a hash into a ConfigMap's name and the Namespace among the objects; Helm replaces
+    pods by an annotation; a label names either tool. Lists whose order says nothing are sorted.
     """
     found = {}
     for each in copy.deepcopy(objects):
         if each["kind"] == "Namespace":
             continue
+        labelled = [each["metadata"]]
         if each["kind"] == "ConfigMap":
             each["metadata"]["name"] = unhashed(each["metadata"]["name"])
             each["data"] = {key: yaml.safe_load(text) for key, text in each["data"].items()}
         if each["kind"] in {"DaemonSet", "Deployment"}:
             template = each["spec"]["template"]
+            labelled.append(template["metadata"])
             for key in template["metadata"].pop("annotations", {}):
                 assert key.startswith("checksum/")
             order(template["spec"])
+        for metadata in labelled:
+            assert metadata["labels"].pop("app.kubernetes.io/managed-by") in {"Helm", "kustomize"}
         found[each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]] = each
     return found
 
@@ -349,3 +360,8 @@ def test_the_chart_is_of_the_version_that_is_built():
         r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
     )
     assert chart["version"] == chart["appVersion"] == version
+
+
+@pytest.mark.parametrize("folder", SAME)
+def test_every_object_of_the_chart_has_the_recommended_labels(folder):
+    assert unlabelled(rendered(SAME[folder]), "Helm") == []

@@ -35,7 +35,15 @@ from gpushare.kube.lease import Timing
 from gpushare.objects.model import Pod
 from gpushare.process.flags import parse_unit
 from tests import builders
-from tests.unit.daemonset.kustomizations import BASE, COMPONENTS, EVERY, ROOT, SECOND, own
+from tests.unit.daemonset.kustomizations import (
+    BASE,
+    COMPONENTS,
+    EVERY,
+    ROOT,
+    SECOND,
+    own,
+    unlabelled,
+)
 
 PLUGIN, EXTENDER = "gpushare-deviceplugin", "gpushare-extender"
 NAMESPACE = "gpushare-system"
@@ -65,6 +73,11 @@ def port_of(container, probe: str) -> int:
     named = {each["name"]: each["containerPort"] for each in container.get("ports", ())}
     port = container[probe]["httpGet"]["port"]
     return named.get(port, port)
+
+
+@every_rendering
+def test_every_object_has_the_recommended_labels(render, folder):
+    assert unlabelled(render(folder).all, "kustomize") == []
 
 
 @every_rendering
@@ -353,6 +366,14 @@ def test_the_second_scheduler_asks_as_the_first_one_would_and_has_a_lease_of_its
     assert "gpushare-extender" not in {
         each["metadata"]["name"] for each in objects.all if each["kind"] == "DaemonSet"
     }
+
+
+def test_a_drain_leaves_a_replica_of_the_second_scheduler(render):
+    objects = render(SECOND)
+    budget = objects.one("PodDisruptionBudget")["spec"]
+    drained = objects.workload("kube-scheduler")["spec"]
+    assert budget["selector"] == drained["selector"]
+    assert budget["maxUnavailable"] < drained["replicas"]
 
 
 @every_rendering
