@@ -1,10 +1,12 @@
 # One image for both halves and the command line; the command says which (docs/image.md).
 #
 # The base has Python 3.11 or newer with its venv module; no compiler is needed.
-ARG BASE_IMAGE=python:3.13-slim-bookworm
+ARG BASE_IMAGE=docker.io/library/python:3.13-slim-bookworm
+# The digest (sha256:...) that the base must have; empty: whatever has the name now.
+ARG BASE_DIGEST=
 
 # What changes seldom: the Python packages, as uv.lock has them. Later builds need no network.
-FROM ${BASE_IMAGE} AS packages
+FROM ${BASE_IMAGE}${BASE_DIGEST:+@${BASE_DIGEST}} AS packages
 # For networks with a certificate authority of their own (docs/image.md).
 ARG SSL_CERT_FILE
 # In an environment of its own, for distributions let nobody install beside their Python.
@@ -14,7 +16,8 @@ ENV UV_PYTHON_DOWNLOADS=never UV_PYTHON_PREFERENCE=only-system \
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
 # Compiled now, for the result is read-only; but for 50 MB of models that nothing here imports.
-RUN /opt/uv/bin/uv sync --frozen --no-default-groups --all-extras --no-install-project && \
+RUN /opt/uv/bin/uv sync --frozen --no-default-groups --group extender --group deviceplugin \
+    --no-install-project && \
     python3 -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/[a-z]' /opt/gpushare/lib
 
 FROM packages AS build
@@ -24,20 +27,34 @@ COPY gpushare gpushare
 COPY deviceplugin deviceplugin
 COPY extender extender
 COPY gpusharectl gpusharectl
-# Into a folder of its own, for a layer of its own: the packages' layer stays the same.
+# Into a folder of its own, for a layer of its own: the packages' layer stays the same. The wheel is
+# the command line; the halves are copied next to it, each with a command.
 RUN /opt/uv/bin/hatchling build -t wheel -d /tmp/wheel && /opt/uv/bin/uv pip install \
-    --offline --no-deps --compile-bytecode --python /opt/gpushare/bin/python --prefix /opt/own /tmp/wheel/*.whl
+    --offline --no-deps --compile-bytecode --python /opt/gpushare/bin/python --prefix /opt/own /tmp/wheel/*.whl && \
+    cp -r protos deviceplugin extender /opt/own/lib/python3*/site-packages && \
+    /opt/gpushare/bin/python -m compileall -q /opt/own/lib && \
+    for half in extender deviceplugin; do \
+      printf '#!/opt/gpushare/bin/python\nimport sys\n\nfrom %s.__main__ import main\n\nsys.exit(main())\n' $half \
+        > /opt/own/bin/gpushare-$half && chmod 755 /opt/own/bin/gpushare-$half; \
+    done
 
-FROM ${BASE_IMAGE}
+FROM ${BASE_IMAGE}${BASE_DIGEST:+@${BASE_DIGEST}}
 # Nothing in it installs anything any more: what the base has for that goes, as far as it is known.
 RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3*/site-packages/pip* \
     /usr/local/lib/python3*/ensurepip /usr/lib/python3*/ensurepip /usr/share/python-wheels
 COPY --from=packages /opt/gpushare /opt/gpushare
 COPY --from=build /opt/own /opt/gpushare
+# `make image` adds the labels revision and, where they are given, created and base.digest.
+ARG BASE_IMAGE
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title=gpushare \
+      org.opencontainers.image.description="Shares NVIDIA GPUs between Kubernetes pods by memory" \
       org.opencontainers.image.version=${VERSION} \
-      org.opencontainers.image.licenses=Apache-2.0
+      org.opencontainers.image.licenses=Apache-2.0 \
+      org.opencontainers.image.url=https://github.com/gpushare/gpushare \
+      org.opencontainers.image.source=https://github.com/gpushare/gpushare \
+      org.opencontainers.image.documentation=https://github.com/gpushare/gpushare/tree/main/docs \
+      org.opencontainers.image.base.name=${BASE_IMAGE}
 # HOME: the user has none, and the Kubernetes client wants to know one.
 ENV PATH=/opt/gpushare/bin:$PATH HOME=/ PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # The device plugin's manifest says root: the kubelet's socket folder is root's.

@@ -4,6 +4,7 @@ export UV_PYTHON_DOWNLOADS := never
 
 # The machine's uv, or one of our own below .uv/.
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
+OWN_UV := $(filter .uv/bin/uv,$(UV))
 RUN := $(UV) run --frozen
 export PATH := $(PATH):$(CURDIR)/.uv/bin
 PYTHON ?= python3
@@ -11,13 +12,14 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE ?= gpushare:$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help taste demo cluster down test trials soak lint bench bench-all pictures hardware image setup
+.PHONY: help taste demo cluster down test trials soak lint bench bench-all pictures hardware image sbom setup
 
 help:  ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-taste: setup  ## why a node's sum is not a card, in ten seconds without cluster, GPU or root
-	@$(RUN) gpushare simulate --example fragmentation
+# In an environment of its own, with a third of the packages: the command line alone.
+taste: $(OWN_UV)  ## a pod that no single GPU has room for: ten seconds, no cluster, no GPU, no root
+	@$(RUN) --quiet --isolated --no-default-groups gpushare simulate --example fragmentation
 
 demo: setup  ## one pod's whole way on a real Kubernetes, drawn in the terminal (root, Linux)
 	$(RUN) python -m localcluster.demo
@@ -71,13 +73,22 @@ BUILDER ?= $(or $(DOCKER),$(shell for each in docker podman buildah; do \
 	if $$each info >/dev/null 2>&1; then echo $$each; break; fi; done))
 BUILD_FLAGS ?= $(if $(filter buildah,$(notdir $(BUILDER))),--isolation chroot --network host --layers)
 REVISION := $(shell git rev-parse HEAD 2>/dev/null)
+OCI := org.opencontainers.image
+HALVES := --no-default-groups --group extender --group deviceplugin
 
+# CREATED= (a time such as 2026-01-31T12:00:00Z) and BASE_DIGEST= (sha256:...) are optional.
 image:  ## the image of both halves and the command line, with docker, podman or buildah
 	@test -n "$(BUILDER)" || { echo "no docker, podman or buildah here works: install one (on Debian, apt-get install buildah)"; exit 1; }
 	$(BUILDER) build $(BUILD_FLAGS) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
-	  --build-arg VERSION=$(VERSION) $(if $(REVISION),--label org.opencontainers.image.revision=$(REVISION)) -t $(IMAGE) .
+	  $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST) --label $(OCI).base.digest=$(BASE_DIGEST)) \
+	  $(if $(REVISION),--label $(OCI).revision=$(REVISION)) $(if $(CREATED),--label $(OCI).created=$(CREATED)) \
+	  --build-arg VERSION=$(VERSION) -t $(IMAGE) .
 
-setup: $(filter .uv/bin/uv,$(UV))  ## the Python packages in .venv, the command line gpushare among them
+sbom: $(OWN_UV)  ## write dist/gpushare.cdx.json: the image's Python packages (CycloneDX)
+	@mkdir -p dist
+	@$(UV) export --quiet --frozen $(HALVES) --format cyclonedx1.5 --output-file dist/gpushare.cdx.json >/dev/null
+
+setup: $(OWN_UV)  ## the Python packages in .venv, the command line gpushare among them
 	@$(UV) sync --frozen --quiet
 
 .uv/bin/uv:

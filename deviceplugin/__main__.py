@@ -15,7 +15,7 @@ try:
     from gpushare.telemetry import logs
 except ModuleNotFoundError as err:  # installed for the command line alone
     sys.exit(
-        f"gpushare-deviceplugin: {err.name} is not there: pip install '.[deviceplugin]' brings it"
+        f"gpushare-deviceplugin: {err.name} is not installed: run `make setup`, or use the image"
     )
 
 NAME = "gpushare-deviceplugin"

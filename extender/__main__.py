@@ -15,7 +15,7 @@ try:
     from gpushare.telemetry import logs
     from gpushare.telemetry.health import version
 except ModuleNotFoundError as err:  # installed for the command line alone
-    sys.exit(f"gpushare-extender: {err.name} is not there: pip install '.[extender]' brings it")
+    sys.exit(f"gpushare-extender: {err.name} is not installed: run `make setup`, or use the image")
 
 
 class _Parser(argparse.ArgumentParser):

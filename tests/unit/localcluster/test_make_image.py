@@ -42,6 +42,17 @@ def test_another_builder_and_base_can_be_named(tmp_path: Path, word: str) -> Non
     assert "--isolation" not in text
 
 
+def test_a_base_is_pinned_by_its_digest_and_a_time_becomes_a_label(tmp_path: Path) -> None:
+    plain = said(tmp_path, *BUILDERS).stdout
+    assert "digest" not in plain
+    assert "created" not in plain
+    words = ("BASE_DIGEST=sha256:12ab", "CREATED=2026-01-31T12:00:00Z")
+    text = said(tmp_path, *BUILDERS, words=words).stdout
+    assert "--build-arg BASE_DIGEST=sha256:12ab" in text
+    assert "--label org.opencontainers.image.base.digest=sha256:12ab" in text
+    assert "--label org.opencontainers.image.created=2026-01-31T12:00:00Z" in text
+
+
 def test_where_none_works_it_says_what_to_install(tmp_path: Path) -> None:
     assert 'test -n "" || ' in said(tmp_path).stdout
     assert "no docker, podman or buildah here works: install one" in said(tmp_path).stdout
