@@ -4,8 +4,10 @@ import pytest
 
 from tests.markdown import ROOT, anchors, documents, links
 
+ALL = sorted({*documents(), *ROOT.glob("*.md")})
 
-@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
 def test_every_relative_link_and_anchor_is_there(path):
     broken = []
     for link in links(path):
