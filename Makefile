@@ -1,8 +1,8 @@
-# Every target sets up what it needs; `make` alone says which there are.
+# Every target installs what it needs. `make` lists the targets.
 
 export UV_PYTHON_DOWNLOADS := never
 
-# The machine's uv, or one of our own below .uv/.
+# The uv of this machine, or one below .uv/.
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
 OWN_UV := $(filter .uv/bin/uv,$(UV))
 RUN := $(UV) run --frozen
@@ -14,26 +14,26 @@ IMAGE ?= gpushare:$(VERSION)
 .DEFAULT_GOAL := help
 .PHONY: help taste demo cluster down test trials soak lint bench bench-all pictures hardware image sbom setup
 
-help:  ## say what there is
+help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# In an environment of its own, with a third of the packages: the command line alone.
-taste: $(OWN_UV)  ## a pod that no single GPU has room for: ten seconds, no cluster, no GPU, no root
+# In a separate environment, with only the packages of the command line.
+taste: $(OWN_UV)  ## simulate a pod that no single GPU has room for: ten seconds, no cluster, no GPU, no root
 	@$(RUN) --quiet --isolated --no-default-groups gpushare simulate --example fragmentation
 
-demo: setup  ## one pod's whole way on a real Kubernetes, drawn in the terminal (root, Linux)
+demo: setup  ## follow one pod through a real Kubernetes, drawn in the terminal (root, Linux)
 	$(RUN) python -m localcluster.demo
 
-cluster: setup  ## leave a cluster with gpushare on it up, and say how to use it (root, Linux)
+cluster: setup  ## start a cluster with gpushare and print how to use it (root, Linux)
 	@$(RUN) python -m localcluster up --gpushare --nodes 3
 
-down: setup  ## take it down again, and what a demo or test run may have left
+down: setup  ## stop that cluster and delete what a demo or test run left
 	@$(RUN) python -m localcluster down --all
 
-test: setup  ## all tests; those on a cluster need root on Linux
+test: setup  ## run all tests; those with a cluster need root on Linux
 	$(RUN) pytest -n 2
 
-trials: setup  ## whose card each container got, node setups, faults of the API server, replicas that go, plugins that are updated, hostile objects, 46 minutes (root, Linux)
+trials: setup  ## run the long trials: GPUs of containers, node setups, faults, replicas, updates, hostile objects; 46 minutes (root, Linux)
 	$(RUN) python -m tests.simulation
 	$(RUN) python -m tests.trials
 	$(RUN) python -m tests.trials.nodes
@@ -42,33 +42,33 @@ trials: setup  ## whose card each container got, node setups, faults of the API 
 	$(RUN) python -m tests.trials.updates
 	$(RUN) python -m tests.trials.hostile
 
-soak: setup  ## the same and all cases of the tests for two hours, and whether programs grow
+soak: setup  ## run the tests with all cases and the longest trials for two hours, and watch for growth
 	GPUSHARE_LONG=1 $(RUN) pytest -n 2
 	$(RUN) python -m tests.trials.faults
 	$(RUN) python -m tests.trials --churn 60
 
-lint: setup  ## style, types, import rules, generated code
+lint: setup  ## check style, types, import rules and generated code
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) python -m protos.generate --check
 
-bench: setup  ## what everything costs against its floor, in one table, 6 minutes (root, Linux)
+bench: setup  ## measure every cost against its lower bound, in one table, 6 minutes (root, Linux)
 	$(RUN) python -m bench
 
-bench-all: setup  ## the same with pods bound a second on up to 5,000 nodes, 30 minutes
+bench-all: setup  ## the same, and pods bound per second on up to 5,000 nodes, 30 minutes
 	$(RUN) python -m bench --all
 
-pictures: setup  ## paint the docs' pictures of the live page anew (root, Linux)
+pictures: setup  ## take the screenshots of the live page in docs/ again (root, Linux)
 	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or appear" tests/integration/extender/test_page.py tests/cluster/test_page.py
 
-hardware: setup  ## what the real driver of this machine shows, and whose card containers get on it (docs/hardware.md)
+hardware: setup  ## show what the driver of this machine reports, and which GPUs containers get (docs/hardware.md)
 	$(RUN) python -m bench.hardware
 	$(RUN) python -m tests.trials.hardware
 
-# The first that works, for a docker without its daemon is none. BUILDER= (or DOCKER=) names another,
-# BUILD_FLAGS= has more words for it; docs/image.md.
+# The first builder that works: docker counts only with its daemon. BUILDER= (or DOCKER=) names another,
+# BUILD_FLAGS= adds flags for it; docs/image.md.
 BUILDER ?= $(or $(DOCKER),$(shell for each in docker podman buildah; do \
 	if $$each info >/dev/null 2>&1; then echo $$each; break; fi; done))
 BUILD_FLAGS ?= $(if $(filter buildah,$(notdir $(BUILDER))),--isolation chroot --network host --layers)
@@ -77,18 +77,18 @@ OCI := org.opencontainers.image
 HALVES := --no-default-groups --group extender --group deviceplugin
 
 # CREATED= (a time such as 2026-01-31T12:00:00Z) and BASE_DIGEST= (sha256:...) are optional.
-image:  ## the image of both halves and the command line, with docker, podman or buildah
+image:  ## build the image of both programs and the command line, with docker, podman or buildah
 	@test -n "$(BUILDER)" || { echo "no docker, podman or buildah here works: install one (on Debian, apt-get install buildah)"; exit 1; }
 	$(BUILDER) build $(BUILD_FLAGS) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
 	  $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST) --label $(OCI).base.digest=$(BASE_DIGEST)) \
 	  $(if $(REVISION),--label $(OCI).revision=$(REVISION)) $(if $(CREATED),--label $(OCI).created=$(CREATED)) \
 	  --build-arg VERSION=$(VERSION) -t $(IMAGE) .
 
-sbom: $(OWN_UV)  ## write dist/gpushare.cdx.json: the image's Python packages (CycloneDX)
+sbom: $(OWN_UV)  ## write dist/gpushare.cdx.json: the Python packages of the image (CycloneDX)
 	@mkdir -p dist
 	@$(UV) export --quiet --frozen $(HALVES) --format cyclonedx1.5 --output-file dist/gpushare.cdx.json >/dev/null
 
-setup: $(OWN_UV)  ## the Python packages in .venv, the command line gpushare among them
+setup: $(OWN_UV)  ## install the Python packages and the command line gpushare into .venv
 	@$(UV) sync --frozen --quiet
 
 .uv/bin/uv:
