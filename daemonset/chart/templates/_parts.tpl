@@ -14,7 +14,7 @@ app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
 {{- regexReplaceAll "(\n  labels: .*)}" $text (printf "${1}, %s}" $labels) -}}
 {{- end -}}
 
-{{- /* The image of both halves. */ -}}
+{{- /* The image of both programs. */ -}}
 {{- define "gpushare.image" -}}
 image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) | quote }}
 {{- with .Values.image.pullPolicy }}
@@ -31,7 +31,7 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{- /* The RuntimeClasses of NVIDIA's runtime; an empty name where that is the default one. */ -}}
+{{- /* The RuntimeClasses of NVIDIA's runtime; an empty name where that runtime is the default. */ -}}
 {{- define "gpushare.runtimeClasses" -}}
 {{- concat (list .Values.plugin.runtimeClassName) (list "nvidia" "nvidia-cdi" "nvidia-legacy") | uniq | toJson -}}
 {{- end -}}
@@ -43,14 +43,14 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{- /* The extender's file: what kustomize's base brings, the unit, and what the values add. */ -}}
+{{- /* The extender's file: that of kustomize's base, with the unit and the values. */ -}}
 {{- define "gpushare.configuration" -}}
 {{- $base := .Files.Get "files/base/configuration/extender.yaml" | fromYaml -}}
 {{- $own := dict "memoryUnit" .Values.unit -}}
 {{- mergeOverwrite $base (deepCopy .Values.extender.configuration) $own | toYaml -}}
 {{- end -}}
 
-{{- /* The extender's container, the same beside either kube-scheduler but for its probes. */ -}}
+{{- /* The extender's container without its probes, for both modes. */ -}}
 {{- define "gpushare.extender" -}}
 - name: extender
   {{- include "gpushare.image" . | nindent 2 }}
@@ -73,7 +73,7 @@ securityContext:
   secret: {secretName: gpushare-extender-tls, defaultMode: 0440}
 {{- end -}}
 
-{{- /* A pod is made anew when a file that it reads at its start has changed. */ -}}
+{{- /* The pod of the extender, for both modes. */ -}}
 {{- define "gpushare.extenderPod" -}}
 serviceAccountName: gpushare-extender
 priorityClassName: system-cluster-critical

@@ -279,15 +279,15 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
         ),
         (
             {"plugin": {"startupTaint": True}, "policies": False},
-            "plugin.startupTaint needs the policy that keeps the plugin to one taint",
+            "plugin.startupTaint needs the policy that restricts the plugin to one taint",
         ),
         (
             {"plugin": {"inject": "cdi", "binding": "early"}},
-            "plugin.inject is cdi, which needs late binding, and plugin.binding is early: choose",
+            "plugin.inject is cdi, which needs late binding, but plugin.binding is early: choose",
         ),
         (
             {"policies": False, "schedulerNames": ["mine"]},
-            "schedulerNames is a policy and policies is false: leave schedulerNames empty",
+            "schedulerNames adds a policy, but policies is false: leave schedulerNames empty",
         ),
     ],
 )
