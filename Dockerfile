@@ -1,21 +1,21 @@
-# One image for both halves and the command line; the command says which (docs/image.md).
+# One image for both programs and the command line; the command selects one (docs/image.md).
 #
-# The base has Python 3.11 or newer with its venv module; no compiler is needed.
+# The base must have Python 3.11 or newer with its venv module. No compiler is needed.
 ARG BASE_IMAGE=docker.io/library/python:3.13-slim-bookworm
-# The digest (sha256:...) that the base must have; empty: whatever has the name now.
+# The digest (sha256:...) of the base; empty: not pinned.
 ARG BASE_DIGEST=
 
-# What changes seldom: the Python packages, as uv.lock has them. Later builds need no network.
+# What rarely changes: the Python packages of uv.lock. Later builds need no network.
 FROM ${BASE_IMAGE}${BASE_DIGEST:+@${BASE_DIGEST}} AS packages
-# For networks with a certificate authority of their own (docs/image.md).
+# For networks with their own certificate authority (docs/image.md).
 ARG SSL_CERT_FILE
-# In an environment of its own, for distributions let nobody install beside their Python.
+# In a separate environment, because distributions do not allow packages next to their Python.
 RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir "uv>=0.9,<1" "hatchling>=1.27"
 ENV UV_PYTHON_DOWNLOADS=never UV_PYTHON_PREFERENCE=only-system \
     UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PROJECT_ENVIRONMENT=/opt/gpushare
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
-# Compiled now, for the result is read-only; but for 50 MB of models that nothing here imports.
+# Compiled now, because the result is read-only, except 50 MB of models that nothing here imports.
 RUN /opt/uv/bin/uv sync --frozen --no-default-groups --group extender --group deviceplugin \
     --no-install-project && \
     python3 -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/[a-z]' /opt/gpushare/lib
@@ -27,24 +27,24 @@ COPY gpushare gpushare
 COPY deviceplugin deviceplugin
 COPY extender extender
 COPY gpusharectl gpusharectl
-# Into a folder of its own, for a layer of its own: the packages' layer stays the same. The wheel is
-# the command line; the halves are copied next to it, each with a command.
+# Into a separate folder, and so into a separate layer: the layer of the packages stays the same. The
+# wheel is the command line; both programs are copied next to it, each with a command.
 RUN /opt/uv/bin/hatchling build -t wheel -d /tmp/wheel && /opt/uv/bin/uv pip install \
     --offline --no-deps --compile-bytecode --python /opt/gpushare/bin/python --prefix /opt/own /tmp/wheel/*.whl && \
     cp -r protos deviceplugin extender /opt/own/lib/python3*/site-packages && \
     /opt/gpushare/bin/python -m compileall -q /opt/own/lib && \
-    for half in extender deviceplugin; do \
-      printf '#!/opt/gpushare/bin/python\nimport sys\n\nfrom %s.__main__ import main\n\nsys.exit(main())\n' $half \
-        > /opt/own/bin/gpushare-$half && chmod 755 /opt/own/bin/gpushare-$half; \
+    for program in extender deviceplugin; do \
+      printf '#!/opt/gpushare/bin/python\nimport sys\n\nfrom %s.__main__ import main\n\nsys.exit(main())\n' $program \
+        > /opt/own/bin/gpushare-$program && chmod 755 /opt/own/bin/gpushare-$program; \
     done
 
 FROM ${BASE_IMAGE}${BASE_DIGEST:+@${BASE_DIGEST}}
-# Nothing in it installs anything any more: what the base has for that goes, as far as it is known.
+# Nothing is installed from here on: delete the base's known installers.
 RUN rm -rf /usr/local/bin/pip* /usr/local/lib/python3*/site-packages/pip* \
     /usr/local/lib/python3*/ensurepip /usr/lib/python3*/ensurepip /usr/share/python-wheels
 COPY --from=packages /opt/gpushare /opt/gpushare
 COPY --from=build /opt/own /opt/gpushare
-# `make image` adds the labels revision and, where they are given, created and base.digest.
+# `make image` adds the labels revision and, if given, created and base.digest.
 ARG BASE_IMAGE
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title=gpushare \
@@ -55,8 +55,8 @@ LABEL org.opencontainers.image.title=gpushare \
       org.opencontainers.image.source=https://github.com/gpushare/gpushare \
       org.opencontainers.image.documentation=https://github.com/gpushare/gpushare/tree/main/docs \
       org.opencontainers.image.base.name=${BASE_IMAGE}
-# HOME: the user has none, and the Kubernetes client wants to know one.
+# The user has no home folder, and the Kubernetes client needs HOME.
 ENV PATH=/opt/gpushare/bin:$PATH HOME=/ PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-# The device plugin's manifest says root: the kubelet's socket folder is root's.
+# The manifest of the device plugin selects root, which owns the kubelet's socket folder.
 USER 65532:65532
 CMD ["gpushare-extender"]

@@ -74,7 +74,7 @@ BUILDER ?= $(or $(DOCKER),$(shell for each in docker podman buildah; do \
 BUILD_FLAGS ?= $(if $(filter buildah,$(notdir $(BUILDER))),--isolation chroot --network host --layers)
 REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 OCI := org.opencontainers.image
-HALVES := --no-default-groups --group extender --group deviceplugin
+IMAGE_GROUPS := --no-default-groups --group extender --group deviceplugin
 
 # CREATED= (a time such as 2026-01-31T12:00:00Z) and BASE_DIGEST= (sha256:...) are optional.
 image:  ## build the image of both programs and the command line, with docker, podman or buildah
@@ -86,7 +86,7 @@ image:  ## build the image of both programs and the command line, with docker, p
 
 sbom: $(OWN_UV)  ## write dist/gpushare.cdx.json: the Python packages of the image (CycloneDX)
 	@mkdir -p dist
-	@$(UV) export --quiet --frozen $(HALVES) --format cyclonedx1.5 --output-file dist/gpushare.cdx.json >/dev/null
+	@$(UV) export --quiet --frozen $(IMAGE_GROUPS) --format cyclonedx1.5 --output-file dist/gpushare.cdx.json >/dev/null
 
 setup: $(OWN_UV)  ## install the Python packages and the command line gpushare into .venv
 	@$(UV) sync --frozen --quiet
