@@ -93,7 +93,7 @@ async def test_a_card_without_events_is_polled(
     await kubelet.until(lambda: kubelet.allocatable == 15, seconds=PATIENCE)
 
 
-async def test_events_that_cannot_be_waited_for_cost_no_card_and_no_processor(
+async def test_events_that_cannot_be_waited_for_cost_no_card_and_are_heard_again(
     start: Start, state: Path, kubelet: FakeKubelet
 ) -> None:
     write_state(state, [FIRST, SECOND], fail={"nvmlEventSetWait_v2": 999})
@@ -101,17 +101,9 @@ async def test_events_that_cannot_be_waited_for_cost_no_card_and_no_processor(
     await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
     lists = len(kubelet.lists)
     await program.until("gpushare_deviceplugin_event_cards", 0)
-    before = _processor_seconds(program)
-    await asyncio.sleep(2.0)  # a span over which to measure
-    assert _processor_seconds(program) - before < 1.0
-    assert len(kubelet.lists) == lists
     write_state(state, [FIRST, SECOND])
     await program.until("gpushare_deviceplugin_event_cards", 2)
-
-
-def _processor_seconds(program: Program) -> float:
-    words = Path(f"/proc/{program.process.pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(words[11]) + int(words[12])) / 100
+    assert len(kubelet.lists) == lists
 
 
 async def test_a_card_is_lost_comes_back_and_waits_longer_each_time(
@@ -232,13 +224,12 @@ async def test_a_library_that_is_missing_is_found_when_it_comes(
     await program.until("gpushare_deviceplugin_event_cards", 2)
 
 
-async def test_a_node_without_cards_idles(start: Start, state: Path, kubelet: FakeKubelet) -> None:
+async def test_the_first_card_of_a_node_without_cards_is_offered(
+    start: Start, state: Path, kubelet: FakeKubelet
+) -> None:
     write_state(state, [])
     program = start()
     await program.until("gpushare_deviceplugin_list_bytes", 0)
-    before = _processor_seconds(program)
-    await asyncio.sleep(1.0)  # a span over which to measure
-    assert _processor_seconds(program) - before < 0.7
     write_state(state, [FIRST])
     await kubelet.until(lambda: kubelet.allocatable == 15, seconds=PATIENCE)
 

@@ -17,6 +17,7 @@ from kubernetes.aio.config import incluster_config
 from gpushare.errors import ApiError, SettingsError
 from gpushare.kube.client import Kube
 from tests.fakes.certificates import certificate
+from tests.fakes.clock import FakeClock
 from tests.integration.kube.apiserver import FrontDoor, kubeconfig
 
 pytestmark = pytest.mark.integration
@@ -27,16 +28,6 @@ echo >> {folder}/runs
 printf '{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "%s"}}}}' \
     "$(cat {folder}/token)"
 """
-
-
-class SetClock:
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def wall_ns(self) -> int:
-        return 0
 
 
 class Guarded(FrontDoor):
@@ -56,7 +47,7 @@ class Guarded(FrontDoor):
 
 @pytest.fixture
 def clock():
-    return SetClock()
+    return FakeClock(0.0)
 
 
 @asynccontextmanager
@@ -93,7 +84,7 @@ async def test_the_pods_own_token_is_read_again_each_minute(monkeypatch, tmp_pat
     async with asyncio.timeout(20), Kube.connect(clock=clock) as kube:
         token.write_text("second\n")
         assert kube.bearer() == "bearer first"
-        clock.seconds = 61.0
+        clock.now = 61.0
         await until(lambda: kube.bearer() == "bearer second")
 
 
@@ -103,7 +94,7 @@ async def test_a_kubeconfigs_token_file_is_read_again_each_minute(tmp_path, cloc
     async with connected(tmp_path, clock, tokenFile=str(token)) as (_, kube):
         token.write_text("second")
         assert kube.bearer() == "Bearer first"
-        clock.seconds = 61.0
+        clock.now = 61.0
         await until(lambda: kube.bearer() == "Bearer second")
 
 
@@ -115,7 +106,7 @@ async def test_a_token_that_is_refused_is_asked_for_again_and_the_request_is_mad
     users = {"file": {"tokenFile": str(tmp_path / "token")}, "program": {"exec": program(tmp_path)}}
     async with connected(tmp_path, clock, **users[kind]) as (door, kube):
         await kube.get_pod("default", "a")
-        clock.seconds = 15.0
+        clock.now = 15.0
         door.token = "second"
         (tmp_path / "token").write_text("second")
         await asyncio.gather(*(kube.get_pod("default", "a") for _ in range(5)))
@@ -126,7 +117,7 @@ async def test_a_token_that_is_refused_is_asked_for_again_and_the_request_is_mad
 async def test_a_refusal_that_stays_is_told_and_runs_no_program_for_each_request(tmp_path, clock):
     (tmp_path / "token").write_text("first")
     async with connected(tmp_path, clock, exec=program(tmp_path)) as (door, kube):
-        clock.seconds = 3600.0  # time is no reason to run it again
+        clock.now = 3600.0  # time is no reason to run it again
         await kube.get_pod("default", "a")
         door.token = "another"
         for _ in range(5):
@@ -143,11 +134,11 @@ async def test_a_token_file_that_cannot_be_read_again_or_blocks_leaves_the_last_
     token.write_text("first")
     async with connected(tmp_path, clock, tokenFile=str(token)) as (_, kube):
         token.unlink()
-        clock.seconds = 61.0
+        clock.now = 61.0
         await kube.get_pod("default", "a")
         await until(lambda: "credentials not read again" in caplog.text)
         os.mkfifo(token)
-        clock.seconds = 130.0
+        clock.now = 130.0
         for _ in range(3):
             await kube.get_pod("default", "a")
 
@@ -178,11 +169,11 @@ async def test_a_client_certificate_that_was_renewed_is_shown_without_a_restart(
         async with asyncio.timeout(20), Kube.connect(str(tmp_path / "kubeconfig"), clock) as kube:
             await kube.get_pod("default", "a")
             certificate(tmp_path, "client", signed_by=authority)
-            clock.seconds = 61.0
+            clock.now = 61.0
             while len(set(shown)) < 2:
                 await kube.get_pod("default", "a")
             (tmp_path / "client.key").write_text("half a fi")  # changes nothing until it is whole
-            clock.seconds = 122.0
+            clock.now = 122.0
             await kube.get_pod("default", "a")
     finally:
         await server.close()
@@ -196,7 +187,7 @@ async def test_a_program_that_does_not_end_is_ended_once_it_is_asked_again(
     monkeypatch.setattr("gpushare.kube.connection.configuration._AGAIN_SECONDS", 0.2)
     async with connected(tmp_path, clock, exec=program(tmp_path)) as (door, kube):
         program(tmp_path, "#!/bin/sh\nexec sleep 1000\n")
-        clock.seconds = 15.0
+        clock.now = 15.0
         door.token = "second"
         with pytest.raises(ApiError):
             await kube.get_pod("default", "a")

@@ -14,19 +14,7 @@ from extender.wire import BindingArgs
 from gpushare.errors import Conflict, NotFound
 from gpushare.objects.model import Pod
 from tests.builders import node
-
-
-class Time:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ns(self) -> int:
-        return int(self.now * 1e9)
+from tests.fakes.clock import FakeClock
 
 
 class ScriptedKube:
@@ -86,7 +74,7 @@ class Bench:
     """A cluster of one node ``n``, a scripted API server and a binder before it."""
 
     def __init__(self, *sizes: int) -> None:
-        self.kube, self.time = ScriptedKube(), Time()
+        self.kube, self.time = ScriptedKube(), FakeClock()
         self.told: list[tuple[str, str, str]] = []
         self.cluster = Cluster(1, self.notice, self.time, Policy(candidates=8))
         self.cluster.node_changed(node("n", *sizes))

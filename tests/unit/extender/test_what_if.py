@@ -20,7 +20,8 @@ from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
 from gpushare.placement.trial import look
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench, Time
+from tests.fakes.clock import FakeClock
+from tests.unit.extender.scripted import Bench
 
 PREFIX = "/gpushare-scheduler"
 PLENTY = {"cpu": "64", "memory": "256Gi", "pods": "110"}
@@ -294,7 +295,7 @@ def run(steps):
 @given(data=st.data())
 def test_what_is_foretold_is_what_binding_one_by_one_would_give(data):
     """Nodes do not depend on one another: as many fit as fit on each by itself."""
-    cluster = Cluster(1, lambda *_: None, Time())
+    cluster = Cluster(1, lambda *_: None, FakeClock())
     numbers = itertools.count()
     sizes = data.draw(
         st.lists(st.lists(st.integers(1, 16), min_size=1, max_size=3), min_size=1, max_size=4)

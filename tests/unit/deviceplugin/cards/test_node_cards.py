@@ -14,22 +14,12 @@ from deviceplugin.cards.survey import BY_DRIVER, FLUTTER_MIB, Terms, survey
 from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen, UnreadableCard
 from deviceplugin.errors import Reason
 from gpushare.cards.model import Health, Inventory
+from tests.fakes.clock import FakeClock
 from tests.fakes.driver import card
 
 TERMS = Terms(unit_mib=1024)
 FIRST, SECOND = card(0), card(1)
 WAIT = 60.0
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ns(self) -> int:
-        return 0
 
 
 class Node:

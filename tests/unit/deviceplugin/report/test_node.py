@@ -14,6 +14,7 @@ from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT
 from gpushare.errors import ApiError, OutcomeUnknown
 from gpushare.objects.model import Node, NodeStatus, ObjectMeta
+from tests.fakes.clock import FakeClock
 from tests.fakes.driver import card
 
 TERMS = Terms(1024)
@@ -224,13 +225,14 @@ async def test_what_an_operator_should_know_is_told_once_and_again_when_it_is_ba
 
 
 async def test_what_is_owed_at_the_end_is_kept(tmp_path) -> None:
-    api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY), recover_seconds=1000.0)
+    api, clock = Api(), FakeClock()
+    cards = NodeCards(TERMS, Saved(INVENTORY), clock=clock, recover_seconds=1000.0)
     async with running(api, cards, tmp_path):
+        await asyncio.sleep(0)
         cards.seen([card(0)])
         cards.seen([card(0), card(1)])
-        await asyncio.sleep(0.01)  # some of what it owes
-    kept = StateFile(tmp_path).read().healths[card(1).uuid]
-    assert 900 < kept.owed < 1000
+        clock.now += 10.0
+    assert StateFile(tmp_path).read().healths[card(1).uuid].owed == 990.0
 
 
 async def test_a_binding_that_changes_is_told(tmp_path) -> None:

@@ -14,8 +14,8 @@ from deviceplugin.errors import KubeletError, NoMatch
 from deviceplugin.server import kubelet_outage
 from deviceplugin.server.kubelet_outage import FAILURES, WITHIN_SECONDS, KubeletOutage
 from protos.deviceplugin.v1beta1 import api_pb2
+from tests.fakes.clock import FakeClock
 from tests.fakes.driver import card
-from tests.unit.extender.scripted import Time
 
 DENIED = KubeletError("GET /pods: 403; the plugin's ServiceAccount needs `get nodes/pods`")
 
@@ -34,7 +34,7 @@ class Kubelet:
 
 class Bench:
     def __init__(self) -> None:
-        self.kubelet, self.time = Kubelet(), Time()
+        self.kubelet, self.time = Kubelet(), FakeClock()
         self.cards = NodeCards(Terms(1024), None)
         self.cards.seen([card(0), card(1)])
         self.binding = Binding(

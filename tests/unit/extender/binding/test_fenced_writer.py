@@ -7,7 +7,8 @@ import pytest
 from extender.binding.fenced_writer import SIDE_SECONDS, Writer
 from gpushare.errors import NotLeading, OutcomeUnknown
 from tests.builders import pod
-from tests.unit.extender.scripted import Bench, Time
+from tests.fakes.clock import FakeClock
+from tests.unit.extender.scripted import Bench
 
 
 class Api:
@@ -38,7 +39,7 @@ class Api:
         self.wrote.append(what)
 
 
-def writer(api: Api, time: Time, ends_at: float) -> Writer:
+def writer(api: Api, time: FakeClock, ends_at: float) -> Writer:
     return Writer(api, time, lambda: ends_at)
 
 
@@ -49,13 +50,13 @@ async def write_all(found: Writer) -> None:
 
 
 async def test_with_time_enough_every_write_is_made():
-    api, time = Api(), Time()
+    api, time = Api(), FakeClock()
     await write_all(writer(api, time, time.now + 3.0))
     assert api.wrote == ["bind", "evict", "event"]
 
 
 async def test_no_write_is_begun_that_might_end_after_the_lease():
-    api, time = Api(), Time()
+    api, time = Api(), FakeClock()
     found = writer(api, time, time.now + SIDE_SECONDS - 0.01)
     for write in (
         found.bind_pod(pod("a", 1), "n", {}, seconds=3.0),
@@ -68,7 +69,7 @@ async def test_no_write_is_begun_that_might_end_after_the_lease():
 
 
 async def test_a_process_that_slept_asks_the_clock_and_not_its_memory():
-    api, time = Api(), Time()
+    api, time = Api(), FakeClock()
     found = writer(api, time, time.now + 6.0)
     await write_all(found)
     time.now += 60
@@ -77,11 +78,11 @@ async def test_a_process_that_slept_asks_the_clock_and_not_its_memory():
 
 
 async def test_whoever_leads_reads_are_made():
-    assert await writer(Api(), Time(), 0.0).get_pod("default", "a") == "default/a"
+    assert await writer(Api(), FakeClock(), 0.0).get_pod("default", "a") == "default/a"
 
 
 async def test_it_is_quiet_once_the_last_write_has_ended():
-    api, time = Api(), Time()
+    api, time = Api(), FakeClock()
     api.hold = asyncio.Event()
     found = writer(api, time, time.now + 60)
     write = asyncio.create_task(found.bind_pod(pod("a", 1), "n", {}, seconds=3.0))
@@ -95,7 +96,7 @@ async def test_it_is_quiet_once_the_last_write_has_ended():
 
 
 async def test_a_write_of_unknown_outcome_is_waited_for_until_it_cannot_land():
-    api, time = Api(), Time()
+    api, time = Api(), FakeClock()
     api.error = OutcomeUnknown("no answer")
     found = writer(api, time, time.now + 60)
     with pytest.raises(OutcomeUnknown):

@@ -21,8 +21,8 @@ from gpushare.objects.scheduling import (
     Toleration,
 )
 from tests.builders import node, pod
+from tests.fakes.clock import FakeClock
 from tests.unit.extender.decisions.test_filter import NAMES, VERDICTS, known
-from tests.unit.extender.scripted import Time
 
 SHIPPED, OLDER = 1, 150  # weights in kube-scheduler's configuration
 AFFINITY = PAIRS = SPREAD = 200  # weight 2, 100 at most: default_plugins.go
@@ -42,7 +42,7 @@ class Scheduled:
     """Equal nodes a to e of a card of 16; ``begun`` (name to units) are in use."""
 
     def __init__(self, begun, soft=(), **policy):
-        self.cluster = Cluster(1, lambda *_: None, Time(), Policy(**policy))
+        self.cluster = Cluster(1, lambda *_: None, FakeClock(), Policy(**policy))
         self.names = list("abcde")
         self.cluster.nodes_replaced([node(name, 16) for name in self.names])
         taints = (Taint("slow", "PreferNoSchedule"),)

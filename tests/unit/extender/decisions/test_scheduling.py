@@ -39,14 +39,15 @@ from gpushare.placement.expected_binds import EXPECTED_SECONDS
 from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict_cache import Verdicts
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench, Time
+from tests.fakes.clock import FakeClock
+from tests.unit.extender.scripted import Bench
 
 
 class Nodes:
     """A cluster of equal nodes, and pods that are bound to them as a scheduler would."""
 
     def __init__(self, count, *sizes, **policy):
-        self.time = Time()
+        self.time = FakeClock()
         self.cluster = Cluster(1, lambda *_: None, self.time, Policy(**{"candidates": 8, **policy}))
         self.names = [f"n{i:03}" for i in range(count)]
         self.cluster.nodes_replaced([node(name, *sizes) for name in self.names])

@@ -24,7 +24,8 @@ from extender.server.authorization import (
 from extender.settings.configuration import Limits
 from gpushare.errors import OutcomeUnknown, Unreachable
 from tests.builders import pod
-from tests.unit.extender.scripted import Bench, Time
+from tests.fakes.clock import FakeClock
+from tests.unit.extender.scripted import Bench
 
 ALL, OWN = Question("list"), Question("get", "default", "p")
 
@@ -68,7 +69,7 @@ async def reviews():
 
 @pytest.fixture
 def time():
-    return Time()
+    return FakeClock()
 
 
 @pytest.fixture

@@ -21,12 +21,14 @@ from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Node, ObjectMeta
 from gpushare.placement import reasons
 from tests.builders import legacy_node, node, pod
-from tests.unit.extender.scripted import Time
+from tests.fakes.clock import FakeClock
 
 
 def cluster(unit_mib=1):
     told = []
-    made = Cluster(unit_mib, lambda about, reason, message: told.append((reason, message)), Time())
+    made = Cluster(
+        unit_mib, lambda about, reason, message: told.append((reason, message)), FakeClock()
+    )
     return made, told
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from extender.watch.grace import MOST, SECONDS, WITHIN_SECONDS, Hearing
-from tests.unit.extender.scripted import Time
+from tests.fakes.clock import FakeClock
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_a_burst_of_refusals_costs_kube_scheduler_a_twentieth_of_its_time(
     waits: list[float],
 ) -> None:
-    time = Time()
+    time = FakeClock()
     hearing = Hearing(time)
     for _ in range(5 * MOST):
         await hearing.hear()

@@ -17,7 +17,7 @@ from gpusharectl.simulate.cluster import Cluster
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Time
+from tests.fakes.clock import FakeClock
 
 BINPACK = Policies()
 POLICIES = st.builds(
@@ -151,7 +151,7 @@ def test_a_pod_waits_only_where_no_node_has_it_and_says_why(texts, policies):
 def test_nodes_and_cards_are_those_that_the_extender_would_choose(stocks, steps, policies):
     ours = Cluster(1, policies)
     policy = Policy(node=policies.node.value, card=policies.card.value)
-    theirs = Extender(1, lambda *_: None, Time(), policy)
+    theirs = Extender(1, lambda *_: None, FakeClock(), policy)
     names = [f"n{number}" for number in range(len(stocks))]
     for name, sizes in zip(names, stocks, strict=True):
         made = node(name, *sizes)
