@@ -37,6 +37,7 @@ LABELS: Final = {"gpushare": "true"}
 CONTROL_PLANE: Final = "cp"
 
 _POLICY_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+INVENTORY: Final = "gpushare.aliyun.com/inventory"
 POLICIES: Final = ("gpushare-decisions", "gpushare-bindings", "gpushare-inventory")
 
 _ASK_SECONDS: Final = 10.0
@@ -155,7 +156,7 @@ class Gpushare:
 
     def restart_plugin(self, node: str, *arguments: str, binding: Binding) -> None:
         """Run a node's plugin with another binding from now on; return once it serves."""
-        self.cluster.stop(plugin_of(node))
+        self.cluster.stop(plugin_of(node), grace=0)
         self.start_plugin(node, *arguments, binding=binding)
         self.wait_ready()
 
@@ -165,8 +166,8 @@ class Gpushare:
             NAMESPACE, "gpushare-deviceplugin", node=node
         )
 
-    def wait_ready(self, *, seconds: float = 30) -> None:
-        """Return once the extender answers and every node's cards are allocatable."""
+    def wait_ready(self, *, seconds: float = 60) -> None:
+        """Return once the extender answers and every node's cards are allocatable for new pods."""
 
         def unready() -> str | None:
             try:
@@ -176,6 +177,8 @@ class Gpushare:
                     allocatable = node["status"]["allocatable"].get("aliyun.com/gpu-mem", "0")
                     if name not in known or allocatable == "0":
                         return f"node {name} shares {allocatable} units"
+                    if '"leaving":true' in node["metadata"]["annotations"].get(INVENTORY, ""):
+                        return f"node {name}: the plugin has not said yet that it takes pods again"
             except ApiError as err:
                 return str(err)
             return None

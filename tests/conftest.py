@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from xdist.remote import Producer
 
 from localcluster.errors import HostError
 from localcluster.nvml import build
-from tests.needs import need, prepare
+from tests.needs import LATER, need, prepare, wait
 from tests.schedule import ByCluster
 
 MEASURED = "measured"
@@ -32,8 +32,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByClust
     return ByCluster(config, log)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put modules last that use what is built while the tests of others run."""
+    last: dict[Path, int] = {}
+    for item in items:
+        ranks = [LATER.index(name) for name in _later(item)]
+        last[item.path] = max(last.get(item.path, -1), *ranks, -1)
+    items.sort(key=lambda item: last[item.path])
+
+
+def _later(item: pytest.Item) -> list[str]:
+    return [name for name in getattr(item, "fixturenames", ()) if name in LATER]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool, bool]:
+    """Wait for what is still being built before the clock of the test runs."""
+    for name in _later(item):
+        wait(name)
+    return (yield)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Have what the chosen tests need before the clock of any of them runs."""
+    """Have what the chosen tests need before any of them runs, or have it begun."""
     if session.config.option.collectonly:
         return
     wanted: set[str] = set()

@@ -1,8 +1,14 @@
-"""What tests use that takes minutes to build or install, by the name of its fixture."""
+"""What tests use that takes minutes to build or install, by the name of its fixture.
 
+Run as a program it builds what `prepare` leaves for later, while tests that do without run.
+"""
+
+import fcntl
 import os
 import platform
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,7 +17,8 @@ from typing import Final
 import pytest
 
 from localcluster.build import Progress, build
-from localcluster.errors import HostError, LocalClusterError
+from localcluster.errors import BuildError, HostError, LocalClusterError
+from localcluster.gpushare import ROOT
 from localcluster.host import BUILD_NEEDS, Need, provide
 from localcluster.imagebuild import gpushare_image
 from localcluster.runtimes import provide_runtimes
@@ -60,22 +67,77 @@ NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
 }
 
 
+# Built while other tests run, in this order.
+LATER: Final = ("image", "node_runtimes", "helm", "kubeadm", "promtool")
+_builders: list[subprocess.Popen[bytes]] = []  # what nothing refers to warns while it runs
+
+
 def prepare(names: Collection[str], say: Progress) -> None:
     """Build and install what is named; processes that do so at once wait for one another.
 
-    What fails is said, and fails again in the test that uses it.
+    What is in ``LATER`` is only begun; ``wait`` returns once it is there. What fails is said, and
+    fails again in the test that uses it.
     """
     with locked(cache_root() / "needs.lock"):
-        for name, get in NEEDS.items():
-            if name in names:
-                try:
-                    get(say)
-                except LocalClusterError as problem:
-                    say(f"{name}: {problem}")
+        for name in NEEDS:
+            if name in names and name not in LATER:
+                _provide(name, say)
+        _begin([name for name in LATER if name in names])
+
+
+def _begin(names: Collection[str]) -> None:
+    """Start a process that builds what is named and that nobody builds yet.
+
+    It inherits a lock for each, so that whoever waits cannot come before it.
+    """
+    held = {}
+    for name in names:
+        file = _lock(name).open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+        else:
+            held[name] = file
+    if held:
+        words = [f"{name}={file.fileno()}" for name, file in held.items()]
+        numbers = [file.fileno() for file in held.values()]
+        command = [sys.executable, "-m", "tests.needs", *words]
+        _builders.append(
+            subprocess.Popen(command, cwd=ROOT, pass_fds=numbers, stdout=sys.__stderr__)
+        )
+    for file in held.values():
+        file.close()
+
+
+def wait(name: str) -> None:
+    """Return once nobody builds what is named any more."""
+    with locked(_lock(name)):
+        pass
+
+
+def _lock(name: str) -> Path:
+    return cache_root() / f"needs-{name}.lock"
+
+
+def _failure(name: str) -> Path:
+    return cache_root() / f"needs-{name}.failed"
+
+
+def _provide(name: str, say: Progress) -> None:
+    _failure(name).unlink(missing_ok=True)
+    try:
+        NEEDS[name](say)
+    except LocalClusterError as problem:
+        say(f"{name}: {problem}")
+        if isinstance(problem, BuildError):
+            _failure(name).write_text(str(problem), encoding="utf-8")
 
 
 def need(name: str) -> Path:
     """Return what is named. Skips only where this machine could not install what that takes."""
+    if _failure(name).exists():
+        raise BuildError(_failure(name).read_text(encoding="utf-8"))
     try:
         return NEEDS[name](print)
     except HostError as problem:
@@ -88,3 +150,9 @@ def may_install() -> bool:
     """Say whether whatever is missing here is installed with apt: no reason to skip is left."""
     is_root = platform.system() == "Linux" and os.geteuid() == 0
     return is_root and shutil.which("apt-get") is not None
+
+
+if __name__ == "__main__":
+    for wanted, _, held in (word.partition("=") for word in sys.argv[1:]):
+        _provide(wanted, partial(print, flush=True))
+        os.close(int(held))

@@ -1,6 +1,9 @@
 """Clusters that tests and trials bring up, whatever a killed run has left of them."""
 
+import ctypes
 import fcntl
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +19,12 @@ from localcluster.gpushare import (
     check_port,
     control_plane_node,
 )
+from localcluster.run import run
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import StateFolder, state_root
 
-TESTS: Final = "gpushare-tests"
 TRIALS: Final = "gpushare-trials"
+_NEW_NETWORK: Final = 0x40000000  # CLONE_NEWNET
 
 
 @contextmanager
@@ -38,6 +42,29 @@ def alone(what: str) -> Iterator[None]:
             text = f"another run of tests or trials has {what}: wait for its end"
             raise UsageError(text) from problem
         yield
+
+
+@contextmanager
+def own_network() -> Iterator[None]:
+    """Give this thread, and what it starts, a network namespace with nothing but a loopback.
+
+    A cluster that is brought up there takes no address and no port of the machine, so that
+    several clusters with their extenders by hand can be up at a time.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path(f"/proc/self/task/{threading.get_native_id()}/ns/net").open() as before:
+        _check(libc.unshare(_NEW_NETWORK))
+        try:
+            run(["ip", "link", "set", "lo", "up"])
+            yield
+        finally:
+            _check(libc.setns(before.fileno(), 0))
+
+
+def _check(result: int) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 @contextmanager
@@ -73,8 +100,7 @@ def with_extender_on_host(
 ) -> Iterator[Cluster]:
     """Bring a cluster up whose extender is run by hand: one at a time has the host's port."""
     with alone("extender-on-host"):
-        for each in (TESTS, TRIALS):
-            teardown.down(StateFolder.of(each))
+        teardown.down(StateFolder.of(name))
         check_port()
         with fresh(nodes, name=name, progress=progress) as cluster:
             yield cluster

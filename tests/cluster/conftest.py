@@ -1,4 +1,4 @@
-"""One shared cluster for all cluster tests, with gpushare on it as a user would run it."""
+"""A shared cluster for most cluster tests, with gpushare on it as a user would run it."""
 
 import os
 import platform
@@ -12,9 +12,11 @@ from localcluster.specs import NodeSpec
 from localcluster.state import StateFolder
 from localcluster.wait import tail
 from localcluster.workloads import Workloads
-from tests.cluster.bringup import TESTS, with_extender_on_host
+from tests.cluster.bringup import fresh, own_network
 from tests.cluster.history import History
 
+# Each process of the run has a shared cluster of its own.
+TESTS = "-".join(filter(None, ("gpushare-tests", os.environ.get("PYTEST_XDIST_WORKER"))))
 LOG_LINES = 40
 WHOLE = "whole"
 
@@ -51,7 +53,7 @@ def cluster() -> Iterator[Cluster]:
     """
     nodes = [gpu_node(name, 2) for name in ("n1", "n2", "n3")] + [gpu_node("n4", 4, cdi=False)]
     nodes.append(NodeSpec(WHOLE, cards=gpu_node(WHOLE, 2).cards))
-    with with_extender_on_host(nodes, name=TESTS) as made:
+    with own_network(), fresh(nodes, name=TESTS) as made:
         Gpushare(made).install()
         yield made
 

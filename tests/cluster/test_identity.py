@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from localcluster.cluster import Cluster
 from localcluster.gpushare import CARD_MIB, Binding, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
 from tests.cluster.expect import (
     ASSIGNED,
+    LONG,
     RUNNING_ON,
     env_is_card_on_record,
     ids_by_card,
@@ -26,13 +28,13 @@ GATE = "test/one-by-one"
 NODE = "n2"
 
 
-@pytest.fixture(params=["late", "early"])
-def binding(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[Binding]:
+@pytest.fixture(params=["late", "early"], scope="module")
+def binding(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Binding]:
     """Run the node's plugin with one binding, and with its own choice again afterwards."""
     chosen: Binding = request.param
-    gpushare.restart_plugin(NODE, binding=chosen)
+    Gpushare(cluster).restart_plugin(NODE, binding=chosen)
     yield chosen
-    gpushare.restart_plugin(NODE, binding="auto")
+    Gpushare(cluster).restart_plugin(NODE, binding="auto")
 
 
 def bind_in_order(pods: Workloads, names: list[str]) -> None:
@@ -58,8 +60,10 @@ def ids_off_card(gpushare: Gpushare) -> float:
     return sum(map(float, found))
 
 
-EQUAL = [(2, CARD_MIB // 2 + 1), (50, CARD_MIB // 25 - 1)]
-SEVERAL = 30
+# Two that need a card each, and as many as two cards hold.
+MANY = 50 if LONG else 16
+EQUAL = [(2, CARD_MIB // 2 + 1), (MANY, CARD_MIB // (MANY // 2) - 1)]
+SEVERAL = 30 if LONG else 12
 
 
 @pytest.mark.parametrize(("count", "units"), EQUAL)

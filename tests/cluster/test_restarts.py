@@ -131,15 +131,16 @@ def test_pods_of_a_node_that_starts_long_before_its_plugin_come_again_on_their_r
 
 # Each on a node of one binding, so that each thing restarts under both; soak takes them all.
 PAIRS = [
-    (LATE, ("deviceplugin", "kubelet")),
-    (EARLY, ("kubelet", "deviceplugin")),
     (LATE, ("kubelet", "containerd")),
     (EARLY, ("containerd", "deviceplugin")),
     (LATE, ("node", "deviceplugin")),
     (EARLY, ("node", "kubelet")),
 ]
 if LONG:
-    PAIRS = [(node, pair) for node in (LATE, EARLY) for _, pair in PAIRS]
+    MORE = [("deviceplugin", "kubelet"), ("kubelet", "deviceplugin")]
+    PAIRS = [
+        (node, pair) for node in (LATE, EARLY) for pair in [*MORE, *(pair for _, pair in PAIRS)]
+    ]
 
 
 def kill(gpushare: Gpushare, what: str, node: str) -> None:
