@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import REGISTRY
 
-from deviceplugin import registration
+from deviceplugin.server import registration
 from gpushare.kube.backoff import Backoff
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
