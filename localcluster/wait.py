@@ -7,6 +7,8 @@ from pathlib import Path
 from localcluster.errors import DeadlineError
 
 _TAIL_LINES = 15
+_PART = 20
+_MOST_INTERVAL = 0.5
 
 
 def tail(path: Path, lines: int = _TAIL_LINES) -> str:
@@ -31,13 +33,15 @@ def wait_until(
     """Return once `seen` answers None; until then it answers what it saw instead.
 
     Raises DeadlineError after `seconds` with what was awaited, what was last seen, and the
-    end of `log`. `interval` is in seconds.
+    end of `log`. `interval` is in seconds, and grows with the wait: asking takes processor time
+    from what is awaited.
     """
-    end = time.monotonic() + seconds
+    began = time.monotonic()
     while (last := seen()) is not None:
-        if time.monotonic() >= end:
+        waited = time.monotonic() - began
+        if waited >= seconds:
             text = f"waited {seconds:g} s for: {what}; last seen: {last}"
             if log is not None:
                 text += f"\nthe end of {log}:\n{tail(log)}"
             raise DeadlineError(text)
-        time.sleep(interval)
+        time.sleep(max(interval, min(waited / _PART, _MOST_INTERVAL)))

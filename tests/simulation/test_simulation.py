@@ -10,8 +10,8 @@ from tests.simulation.__main__ import told
 from tests.simulation.mutants import caught
 from tests.simulation.run import simulate
 
-RUNS = 300
-ITEMS = 12  # so that both processes of `make test` have some
+RUNS = 300 if os.environ.get("GPUSHARE_LONG") else 150  # `make trials` has more
+ITEMS = 12  # so that all processes of `make test` have some
 REPLAYED_SEED = 4
 FAST = {
     "forget pods whose card nobody can tell": 10,

@@ -12,8 +12,9 @@ import pytest
 
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
-from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.plugin import Plugin
 from tests.integration.deviceplugin.program import Program
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A device plugin put together as in ``deviceplugin.app``, beside a double of the kubelet."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -29,13 +29,7 @@ from gpushare.clock import SystemClock
 from gpushare.objects.model import PodCondition
 from tests.fakes.driver import FakeDriver
 from tests.fakes.kubelet import FakeKubelet
-
-
-async def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
-    """Return once ``condition()`` holds; TimeoutError if it does not come to that."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
-            await asyncio.sleep(0.002)
+from tests.waiting import running
 
 
 class PodWrites:
@@ -172,14 +166,8 @@ class Plugin:
             self.outage.run(),
             self.injections.run(self.cards),
         )
-        tasks = [asyncio.create_task(part) for part in parts]
         try:
-            yield
+            async with running(*parts):
+                yield
         finally:
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
             await self.endpoint.close()
-            for result in results:
-                if isinstance(result, Exception):
-                    raise result

@@ -19,9 +19,9 @@ from deviceplugin.cards.survey import Terms, survey
 from deviceplugin.driver.interface import PhysicalCard
 from localcluster.nvml import CardSpec, write_state
 from tests.fakes.kubelet import FakeKubelet
-from tests.integration.deviceplugin.plugin import eventually
 from tests.integration.deviceplugin.program import NOBODY, Program
 from tests.metrics_table import differences, rows
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

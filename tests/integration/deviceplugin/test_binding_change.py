@@ -16,8 +16,9 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.plugin import Plugin
 from tests.integration.deviceplugin.test_late_binding import environment
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,8 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.plugin import Plugin
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -12,9 +12,10 @@ from gpushare.objects.model import Container, EnvVar, Node, NodeStatus, NodeSyst
 from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.plugin import Plugin
 from tests.integration.deviceplugin.test_binding_change import setting_its_card
 from tests.integration.deviceplugin.test_late_binding import environment
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

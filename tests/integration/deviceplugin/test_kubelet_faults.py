@@ -20,7 +20,8 @@ from gpushare.process.lifetime import cancel
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.plugin import Plugin
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -7,7 +7,8 @@ from deviceplugin.server import registration
 from gpushare.kube.backoff import Backoff
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
-from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.plugin import Plugin
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

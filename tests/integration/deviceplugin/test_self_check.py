@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -25,7 +25,8 @@ from tests.fakes.driver import FakeDriver, card
 from tests.fakes.events import FakeEvents
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.plugin import Plugin
+from tests.waiting import eventually, running
 
 pytestmark = pytest.mark.integration
 
@@ -49,15 +50,6 @@ class Checked:
             clock=SystemClock(),
         )
 
-    @asynccontextmanager
-    async def running(self):
-        task = asyncio.create_task(self.checks.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
     async def says(self, text: str) -> None:
         await eventually(lambda: any(text in why for why in self.checks.why_not_ready))
 
@@ -73,7 +65,7 @@ async def checked(folder, kubelet, monkeypatch):
     async with plugin.running():
         await kubelet.until(lambda: kubelet.allocatable == 30)
         made = Checked(plugin, kubelet)
-        async with made.running():
+        async with running(made.checks.run()):
             yield made
 
 

@@ -18,7 +18,7 @@ from gpushare.clock import SystemClock
 from tests.fakes.driver import card
 from tests.fakes.events import FakeEvents
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -16,6 +16,7 @@ from gpushare.kube.paths import pods
 from tests.builders import pod
 from tests.fakes.apiserver_proxy import Kind, Proxy, binds, watches
 from tests.integration.kube.apiserver import FrontDoor, hang, status, watch
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -87,9 +88,7 @@ async def test_a_late_write_arrives_after_its_sender_has_given_up(behind):
     with pytest.raises(OutcomeUnknown):
         await bind(kube)
     assert not door.asked
-    async with asyncio.timeout(5):
-        while not door.asked:  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.05)
+    await eventually(lambda: door.asked)
 
 
 @pytest.mark.parametrize("kind", [Kind.WATCH_ERROR, Kind.WATCH_CUT, Kind.WATCH_SILENT])

@@ -19,6 +19,7 @@ from gpushare.kube.client import Kube
 from tests.fakes.certificates import certificate
 from tests.fakes.clock import FakeClock
 from tests.integration.kube.apiserver import FrontDoor, kubeconfig
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -68,11 +69,6 @@ def program(folder, text=SAY):
     return {"command": str(path), "apiVersion": EXEC}
 
 
-async def until(holds) -> None:
-    while not holds():  # noqa: ASYNC110 - what is awaited happens in a thread
-        await asyncio.sleep(0.01)
-
-
 async def test_the_pods_own_token_is_read_again_each_minute(monkeypatch, tmp_path, clock):
     token = tmp_path / "token"
     token.write_text("first\n")
@@ -85,7 +81,7 @@ async def test_the_pods_own_token_is_read_again_each_minute(monkeypatch, tmp_pat
         token.write_text("second\n")
         assert kube.bearer() == "bearer first"
         clock.now = 61.0
-        await until(lambda: kube.bearer() == "bearer second")
+        await eventually(lambda: kube.bearer() == "bearer second")
 
 
 async def test_a_kubeconfigs_token_file_is_read_again_each_minute(tmp_path, clock):
@@ -95,7 +91,7 @@ async def test_a_kubeconfigs_token_file_is_read_again_each_minute(tmp_path, cloc
         token.write_text("second")
         assert kube.bearer() == "Bearer first"
         clock.now = 61.0
-        await until(lambda: kube.bearer() == "Bearer second")
+        await eventually(lambda: kube.bearer() == "Bearer second")
 
 
 @pytest.mark.parametrize("kind", ["file", "program"])
@@ -136,7 +132,7 @@ async def test_a_token_file_that_cannot_be_read_again_or_blocks_leaves_the_last_
         token.unlink()
         clock.now = 61.0
         await kube.get_pod("default", "a")
-        await until(lambda: "credentials not read again" in caplog.text)
+        await eventually(lambda: "credentials not read again" in caplog.text)
         os.mkfifo(token)
         clock.now = 130.0
         for _ in range(3):

@@ -12,6 +12,7 @@ from gpushare.clock import BootClock
 from gpushare.errors import ApiError
 from gpushare.kube.lease import Elector, KubeLease, Timing
 from tests.integration.kube.apiserver import FrontDoor
+from tests.waiting import eventually, running
 
 pytestmark = pytest.mark.integration
 
@@ -102,13 +103,8 @@ class Candidate:
 
     @asynccontextmanager
     async def runs(self):
-        task = asyncio.create_task(self.elector.run(self.lead, self.quiet.wait))
-        try:
+        async with running(self.elector.run(self.lead, self.quiet.wait)):
             yield self
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 @asynccontextmanager
@@ -125,18 +121,13 @@ async def leases(tmp_path):
         yield api, kube
 
 
-async def until(holds) -> None:
-    while not holds():  # noqa: ASYNC110 - what is awaited lies with others
-        await asyncio.sleep(0.01)
-
-
 async def test_it_leads_renews_and_lets_go_when_it_is_asked_to_end(tmp_path):
     async with leases(tmp_path) as (api, kube):
         async with Candidate(kube, "a").runs() as a:
             await a.led.wait()
             assert a.elector.leads
             assert api.lease["metadata"]["annotations"]["gpushare.aliyun.com/address"] == "a:1"
-            await until(lambda: len(api.holders) > 3)
+            await eventually(lambda: len(api.holders) > 3)
         assert api.spec["holderIdentity"] == ""
         assert not a.elector.leads
 
@@ -149,7 +140,7 @@ async def test_it_lets_go_only_once_nothing_of_it_can_land(tmp_path):
         await a.led.wait()
         task.cancel()
         await a.ended.wait()
-        await until(lambda: not a.elector.leads)
+        await eventually(lambda: not a.elector.leads)
         assert api.spec["holderIdentity"] == "a"
         a.quiet.set()
         with suppress(asyncio.CancelledError):
@@ -161,7 +152,7 @@ async def test_of_two_one_leads_and_the_other_knows_where_it_is(tmp_path):
     async with leases(tmp_path) as (_, kube), Candidate(kube, "a").runs() as a:
         await a.led.wait()
         async with Candidate(kube, "b").runs() as b:
-            await until(lambda: b.elector.leader is not None)
+            await eventually(lambda: b.elector.leader is not None)
             assert b.elector.leader.address == "a:1"
             assert not b.led.is_set()
             assert a.elector.leader is None
@@ -187,7 +178,7 @@ async def test_a_lost_answer_is_a_lease_that_is_ours_and_led_by_once_it_is_renew
     async with leases(tmp_path) as (api, kube):
         api.fault = "lose"
         async with Candidate(kube, "a").runs() as a:
-            await until(lambda: api.spec.get("holderIdentity") == "a")
+            await eventually(lambda: api.spec.get("holderIdentity") == "a")
             assert not a.led.is_set()
             api.fault = ""
             await a.led.wait()
@@ -279,9 +270,9 @@ async def test_a_holder_that_somebody_else_changes_is_led_by_only_once_the_last_
     async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
         await a.led.wait()
         async with Candidate(kube, "b").runs() as b:
-            await until(lambda: b.elector.leader is not None)
+            await eventually(lambda: b.elector.leader is not None)
             ends_at = a.elector.ends_at  # what a began may last until then
             api.write({**api.lease, "spec": {**api.spec, "holderIdentity": holder}})
             await a.ended.wait()
-            await until(lambda: a.elector.leads or b.elector.leads)
+            await eventually(lambda: a.elector.leads or b.elector.leads)
             assert BootClock().monotonic() > ends_at

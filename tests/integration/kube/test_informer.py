@@ -4,7 +4,7 @@ import asyncio
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import msgspec
@@ -16,6 +16,7 @@ from gpushare.kube import client, informer, paths
 from gpushare.kube.informer import Informer
 from gpushare.objects.model import Pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status, text, watch
+from tests.waiting import running
 
 pytestmark = pytest.mark.integration
 
@@ -69,18 +70,13 @@ EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": 
 
 
 @asynccontextmanager
-async def running(answers, tmp_path, **options) -> AsyncIterator[tuple[FrontDoor, Seen]]:
+async def informed(answers, tmp_path, **options) -> AsyncIterator[tuple[FrontDoor, Seen]]:
     door, seen = FrontDoor(), Seen()
     door.answers = answers
     async with door.connect(tmp_path) as kube:
         seen.informer = Informer(kube, paths.pods(), Pod, seen, **options)
-        task = asyncio.create_task(seen.informer.run())
-        try:
+        async with running(seen.informer.run()):
             yield door, seen
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 def watches(door: FrontDoor) -> list[str]:
@@ -93,7 +89,7 @@ async def test_a_list_comes_in_pages_and_then_changes_follow(tmp_path):
         listed("5", "b"),
         watch(event("ADDED", "c", "6"), event("DELETED", "a", "7"), then=hang),
     ]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         await seen.until("b", "c")
     assert [query.get("continue") for _, _, query, _ in door.asked[:2]] == [None, "next"]
     assert watches(door) == ["5"]
@@ -107,7 +103,7 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version(tmp_path, end):
         watch(event("ADDED", "b", "6"), bookmark, then=end),
         watch(event("ADDED", "c", "10"), then=hang),
     ]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         await seen.until("a", "b", "c")
     first, then = watches(door)
     assert first == "5"
@@ -117,7 +113,7 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version(tmp_path, end):
 @pytest.mark.parametrize("gone", [status(410, "Expired"), watch(EXPIRED)])
 async def test_a_version_that_is_too_old_lists_again_and_forgets_what_is_gone(tmp_path, gone):
     answers = [listed("5", "a"), gone, listed("50", "b"), watch(then=hang)]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         await seen.until("b", lists=2)
         await seen.until("b")
     assert watches(door)[0] == "5"
@@ -129,7 +125,7 @@ async def test_a_version_that_is_too_old_lists_again_and_forgets_what_is_gone(tm
 )
 async def test_a_list_that_fails_is_tried_again_but_not_in_a_storm(tmp_path, broken):
     answers = [broken, broken, broken, listed("5", "a"), watch(then=hang)]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         await seen.until("a")
     assert len(door.asked) <= 5
 
@@ -137,7 +133,7 @@ async def test_a_list_that_fails_is_tried_again_but_not_in_a_storm(tmp_path, bro
 async def test_a_line_that_cannot_be_read_is_no_end(tmp_path):
     broken = watch({"type": "MODIFIED", "object": msgspec.Raw(DEEP)})
     answers = [listed("5", "a"), broken, watch(event("ADDED", "b", "6"), then=hang)]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         await seen.until("a", "b")
         assert seen.informer.restarts == {"lost": 1}
     assert watches(door) == ["5", "5"]
@@ -153,7 +149,7 @@ def deep(name: str, version: str) -> dict[str, object]:
 
 async def test_a_pod_that_is_nested_as_deep_as_can_be_is_an_event_like_others(tmp_path):
     events = watch({"type": "ADDED", "object": deep("b", "6")}, event("ADDED", "c", "7"), then=hang)
-    async with running([listed("5", "a"), events], tmp_path) as (door, seen):
+    async with informed([listed("5", "a"), events], tmp_path) as (door, seen):
         await seen.until("a", "b", "c")
         assert not seen.informer.restarts
     assert watches(door) == ["5"]
@@ -163,7 +159,7 @@ async def test_a_pod_that_is_nested_as_deep_as_can_be_is_in_a_list_like_others(t
     items = [deep("a", "3"), item("b", "4")]
     listing = {"metadata": {"resourceVersion": "5"}, "items": items}
     first = text(msgspec.json.encode(listing))
-    async with running([first, watch(then=hang)], tmp_path) as (door, seen):
+    async with informed([first, watch(then=hang)], tmp_path) as (door, seen):
         await seen.until("a", "b")
     assert watches(door) == ["5"]
 
@@ -179,7 +175,7 @@ def escaped(name: str, version: str, characters: int) -> dict[str, object]:
 async def test_the_largest_object_that_an_api_server_takes_is_an_event_like_others(tmp_path):
     large = {"type": "ADDED", "object": escaped("large", "6", 1_500_000)}
     events = watch(large, event("ADDED", "b", "7"), then=hang)
-    async with running([listed("5", "a"), events], tmp_path) as (door, seen):
+    async with informed([listed("5", "a"), events], tmp_path) as (door, seen):
         await seen.until("a", "large", "b")
         assert not seen.informer.restarts
     assert watches(door) == ["5"]
@@ -194,7 +190,7 @@ async def test_a_line_that_is_longer_than_is_read_is_followed_by_a_list(tmp_path
         listed("7", "a", "b"),
         watch(event("ADDED", "c", "8"), then=hang),
     ]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         await seen.until("a", "b", "c", lists=2)
     assert watches(door) == ["5", "7"]
 
@@ -214,7 +210,7 @@ async def test_pages_of_large_objects_are_asked_for_in_smaller_numbers(tmp_path,
         answer = watch(then=hang) if "watch" in request.query else page
         return await answer(request)
 
-    async with running([either], tmp_path) as (_, seen):
+    async with informed([either], tmp_path) as (_, seen):
         await seen.until(*names)
 
 
@@ -241,7 +237,7 @@ async def test_a_list_holds_no_more_than_a_page_at_a_time(tmp_path):
         return await answer(request)
 
     tracemalloc.start()
-    async with running([either], tmp_path) as (_, seen):
+    async with informed([either], tmp_path) as (_, seen):
         await seen.until(*(f"p{number}" for number in range(4)))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -260,7 +256,7 @@ async def test_objects_that_name_nothing_of_ours_are_not_told(tmp_path):
         ),
         watch(then=hang),
     ]
-    async with running(answers, tmp_path, naming=RESOURCES_BEGIN) as (door, seen):
+    async with informed(answers, tmp_path, naming=RESOURCES_BEGIN) as (door, seen):
         await seen.until("ours")
         async with asyncio.timeout(10):
             while len(watches(door)) < 2:  # noqa: ASYNC110 - nothing tells of it
@@ -272,7 +268,7 @@ async def test_objects_that_name_nothing_of_ours_are_not_told(tmp_path):
 async def test_a_connection_that_went_silent_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(informer, "IDLE_SECONDS", 0.2)
     answers = [listed("5", "a"), watch(then=hang), watch(event("ADDED", "b", "6"), then=hang)]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         await seen.until("a", "b")
         assert seen.informer.restarts == {"silent": 1}
     assert watches(door)[:2] == ["5", "5"]
@@ -280,7 +276,7 @@ async def test_a_connection_that_went_silent_is_cut(tmp_path, monkeypatch):
 
 async def test_a_watch_that_was_seen_to_be_behind_is_cut_and_goes_on_from_its_version(tmp_path):
     answers = [listed("5", "a"), watch(then=hang), watch(event("ADDED", "b", "6"), then=hang)]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         async with asyncio.timeout(10):
             while not watches(door):  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.01)
@@ -295,7 +291,7 @@ async def test_a_watch_that_was_seen_to_be_behind_is_cut_and_goes_on_from_its_ve
 async def test_a_server_that_asks_for_time_is_given_it(tmp_path):
     busy = status(429, "TooManyRequests", retry_after="1")
     answers = [listed("5", "a"), busy, watch(event("ADDED", "b", "6"), then=hang)]
-    async with running(answers, tmp_path) as (_, seen):
+    async with informed(answers, tmp_path) as (_, seen):
         await seen.until("a")
         begun = time.monotonic()
         await seen.until("a", "b")
@@ -310,7 +306,7 @@ async def test_an_object_that_cannot_be_read_does_not_lose_the_others(tmp_path):
         watch(event("ADDED", "b", "6"), broken),
         watch(event("ADDED", "c", "8"), then=hang),
     ]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         await seen.until("a", "b", "c")
     assert watches(door) == ["5", "6"]
 
@@ -320,7 +316,7 @@ async def most_at_once(events: int, tmp_path) -> int:
     names = [f"p{number}" for number in range(events)]
     told = [event("ADDED", name, str(6 + number)) for number, name in enumerate(names)]
     sizes = [0]
-    async with running([listed("5"), watch(*told, then=hang)], tmp_path) as (_, seen):
+    async with informed([listed("5"), watch(*told, then=hang)], tmp_path) as (_, seen):
         async with asyncio.timeout(10):
             while len(seen.names) < len(names):
                 await asyncio.sleep(0)
@@ -358,7 +354,7 @@ async def test_a_list_that_is_asked_for_ends_a_watch_and_goes_on_from_there(
         listed("5", "a", "b"),
         watch(event("ADDED", "c", "6"), then=hang),
     ]
-    async with running(answers, tmp_path) as (door, seen):
+    async with informed(answers, tmp_path) as (door, seen):
         async with asyncio.timeout(5):
             await opened.there.wait()
             await seen.informer.relist()
@@ -376,7 +372,7 @@ async def test_a_list_that_is_asked_for_waits_for_one_that_began_afterwards(tmp_
         return await listed("1", "a")(request)
 
     answers = [late, listed("5", "b"), watch(then=hang)]
-    async with running(answers, tmp_path) as (_, seen):
+    async with informed(answers, tmp_path) as (_, seen):
         await begun.wait()
         asked = asyncio.create_task(seen.informer.relist())
         await asyncio.sleep(0)
@@ -395,7 +391,7 @@ async def test_a_list_that_is_asked_for_outlasts_a_server_that_fails(tmp_path):
         listed("5", "b"),
         watch(then=hang),
     ]
-    async with running(answers, tmp_path) as (_, seen):
+    async with informed(answers, tmp_path) as (_, seen):
         async with asyncio.timeout(5):
             await opened.there.wait()
             await seen.informer.relist()

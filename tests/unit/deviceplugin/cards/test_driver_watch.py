@@ -17,6 +17,7 @@ from deviceplugin.errors import DriverReplaced
 from deviceplugin.lifecycle.preflight import Preflight
 from gpushare.errors import RestartNeeded
 from tests.fakes.driver import FakeDriver, card
+from tests.waiting import eventually, running
 
 FIRST, SECOND = card(0), card(1)
 
@@ -35,20 +36,13 @@ class Watched:
     def why_ill(self, card: PhysicalCard) -> str:
         return self.cards.notices[card.uuid][1]
 
-    async def until(self, condition) -> None:
-        async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
-                await asyncio.sleep(0.002)
-
 
 @asynccontextmanager
 async def watching(driver: FakeDriver, interval: float = 0.05) -> AsyncIterator[Watched]:
     made = Watched(driver, interval)
-    task = asyncio.create_task(made.watch.run())
-    await made.until(lambda: made.offered or made.watch.why_silent != "")
-    yield made
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with running(made.watch.run()):
+        await eventually(lambda: made.offered or made.watch.why_silent != "")
+        yield made
 
 
 class Gate(FakeDriver):
@@ -72,24 +66,24 @@ async def test_an_xid_is_judged_by_a_look_that_began_after_it() -> None:
     well = replace(SECOND, recovery_action=0)
     driver = Gate(FIRST, well)
     async with watching(driver) as watched:
-        await watched.until(lambda: watched.offered == [True, True] and driver.begun == 2)
+        await eventually(lambda: watched.offered == [True, True] and driver.begun == 2)
         driver.shown = [FIRST, replace(SECOND, recovery_action=1)]
         driver.happens(SECOND.uuid, 48)
-        await watched.until(lambda: watched.watch._news)
+        await eventually(lambda: watched.watch._news)
         driver.looks.release()
-        await watched.until(lambda: driver.begun == 3)
+        await eventually(lambda: driver.begun == 3)
         assert watched.offered == [True, True], "that look knew nothing of it"
         driver.looks.release()
-        await watched.until(lambda: watched.offered == [True, False])
+        await eventually(lambda: watched.offered == [True, False])
         driver.looks.release(100)
 
 
 async def test_a_card_that_fell_off_the_bus_is_unhealthy_while_the_driver_hangs() -> None:
     driver = Gate(FIRST, SECOND)
     async with watching(driver) as watched:
-        await watched.until(lambda: watched.offered == [True, True] and driver.begun == 2)
+        await eventually(lambda: watched.offered == [True, True] and driver.begun == 2)
         driver.happens(SECOND.uuid, 79)
-        await watched.until(lambda: watched.offered == [True, False])
+        await eventually(lambda: watched.offered == [True, False])
         driver.looks.release(100)
 
 
@@ -97,14 +91,14 @@ async def test_xids_are_judged_by_the_catalogue_while_the_whole_driver_hangs(mon
     monkeypatch.setattr(driver_watch, "ANSWER_SECONDS", 0.3)
     driver = Gate(FIRST, SECOND)
     async with watching(driver) as watched:
-        await watched.until(lambda: watched.offered == [True, True] and driver.begun == 2)
+        await eventually(lambda: watched.offered == [True, True] and driver.begun == 2)
         for xid in (31, 119, 95):
             driver.happens(SECOND.uuid, xid)
-        await watched.until(lambda: watched.offered == [True, False])
+        await eventually(lambda: watched.offered == [True, False])
         assert "XID 119" in watched.why_ill(SECOND)
-        await watched.until(lambda: watched.offered == [False, False])
+        await eventually(lambda: watched.offered == [False, False])
         driver.looks.release(100)
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
 
 
 @pytest.fixture
@@ -116,43 +110,43 @@ def hangs(monkeypatch) -> FakeDriver:
 
 async def test_a_card_that_hangs_is_unhealthy_by_itself_with_its_name(hangs: FakeDriver) -> None:
     async with watching(hangs) as watched:
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
         hangs.hang(1)
-        await watched.until(lambda: watched.cards.trouble(SECOND, at_start=True) is not None)
+        await eventually(lambda: watched.cards.trouble(SECOND, at_start=True) is not None)
         assert watched.offered == [True, True], "suspect: nothing starts on it"
-        await watched.until(lambda: watched.offered == [True, False])
+        await eventually(lambda: watched.offered == [True, False])
         _, text = watched.cards.notices[SECOND.uuid]
         assert SECOND.uuid in text
         assert "reset the GPU, or reboot the node" in text
         assert watched.cards.trouble(FIRST, at_start=True) is None
         assert not watched.watch.why_silent
         hangs.let_go(1)
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
 
 
 async def test_an_xid_of_a_card_that_hangs_is_judged_by_the_catalogue(hangs: FakeDriver) -> None:
     async with watching(hangs) as watched:
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
         hangs.hang(1)
         hangs.happens(SECOND.uuid, 119)
-        await watched.until(lambda: watched.offered == [True, False])
+        await eventually(lambda: watched.offered == [True, False])
         assert "XID 119, and the driver does not answer" in watched.why_ill(SECOND)
         hangs.let_go(1)
 
 
 async def test_while_a_card_hangs_the_others_are_looked_at_as_ever(hangs: FakeDriver) -> None:
     async with watching(hangs) as watched:
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
         hangs.hang(1)
-        await watched.until(lambda: watched.offered == [True, False])
+        await eventually(lambda: watched.offered == [True, False])
         hangs.shown = [replace(FIRST, recovery_action=0), SECOND]
         hangs.happens(FIRST.uuid, 109)
-        await watched.until(lambda: not watched.watch._news)
+        await eventually(lambda: not watched.watch._news)
         assert watched.offered == [True, False], "the driver advises nothing"
         hangs.shown = [replace(FIRST, recovery_action=1), SECOND]
-        await watched.until(lambda: watched.offered == [False, False])
+        await eventually(lambda: watched.offered == [False, False])
         hangs.shown = [FIRST, SECOND]
-        await watched.until(lambda: watched.offered == [True, False])
+        await eventually(lambda: watched.offered == [True, False])
         hangs.let_go(1)
 
 
@@ -160,11 +154,11 @@ async def test_a_card_that_hangs_has_one_thread_however_often_it_is_looked_at(
     hangs: FakeDriver,
 ) -> None:
     async with watching(hangs) as watched:
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
         hangs.hang(1)
-        await watched.until(lambda: watched.offered == [True, False])
+        await eventually(lambda: watched.offered == [True, False])
         answered = hangs.answered
-        await watched.until(lambda: hangs.answered > answered + 10)
+        await eventually(lambda: hangs.answered > answered + 10)
         names = [thread.name for thread in threading.enumerate()]
         assert names.count("driver 1") == 1
         hangs.let_go(1)
@@ -175,20 +169,20 @@ async def test_a_card_that_hung_from_the_start_leaves_the_others_to_be_offered(
 ) -> None:
     hangs.hang(1)
     async with watching(hangs) as watched:
-        await watched.until(lambda: watched.offered == [True])
+        await eventually(lambda: watched.offered == [True])
         assert watched.cards.notices["the driver's number 1"][0] == "CardUnreadable"
         hangs.let_go(1)
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
 
 
 async def test_a_storm_of_events_makes_few_looks() -> None:
     driver = FakeDriver(FIRST, SECOND)
     async with watching(driver, interval=60) as watched:
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
         answered = driver.answered
         for _ in range(500):
             driver.happens(SECOND.uuid, 31)
-        await watched.until(lambda: driver._events.empty() and not watched.watch._news)
+        await eventually(lambda: driver._events.empty() and not watched.watch._news)
         assert driver.answered - answered < 300, "three for a look"
         assert watched.offered == [True, True]
 
@@ -197,15 +191,15 @@ async def test_waiting_that_fails_backs_off_and_leaves_all_cards_well() -> None:
     driver = FakeDriver(FIRST, SECOND)
     driver.deaf = "Unknown Error"
     async with watching(driver) as watched:
-        await watched.until(lambda: driver.waits >= 3)
+        await eventually(lambda: driver.waits >= 3)
         began, waits = asyncio.get_running_loop().time(), driver.waits
-        await watched.until(lambda: asyncio.get_running_loop().time() - began > 0.5)
+        await eventually(lambda: asyncio.get_running_loop().time() - began > 0.5)
         assert driver.waits - waits < 30
         assert watched.offered == [True, True]
         driver.deaf = ""
-        await watched.until(driver._events.empty)
+        await eventually(driver._events.empty)
         driver.happens(SECOND.uuid, 79)
-        await watched.until(lambda: watched.offered == [True, False])
+        await eventually(lambda: watched.offered == [True, False])
 
 
 async def test_a_driver_that_is_slow_is_waited_for_and_one_that_is_stuck_is_not(
@@ -214,29 +208,29 @@ async def test_a_driver_that_is_slow_is_waited_for_and_one_that_is_stuck_is_not(
     monkeypatch.setattr(driver_watch, "ANSWER_SECONDS", 0.05)
     driver = Gate(FIRST, SECOND)
     async with watching(driver) as watched:
-        await watched.until(lambda: watched.offered == [True, True] and driver.begun == 2)
+        await eventually(lambda: watched.offered == [True, True] and driver.begun == 2)
         for _ in range(100):
             driver.answered += 1  # single answers, none of which ends the look
             await asyncio.sleep(0.005)
         assert not watched.watch.why_silent
-        await watched.until(lambda: watched.offered == [False, False])
+        await eventually(lambda: watched.offered == [False, False])
         assert "has not answered" in watched.watch.why_silent
         driver.looks.release(100)
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
 
 
 async def test_a_machine_without_a_thread_left_is_waited_for(monkeypatch) -> None:
     driver = FakeDriver(FIRST, SECOND)
     async with watching(driver) as watched:
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
 
         def none_left(_: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
 
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", none_left)
-            await watched.until(lambda: "can't start new thread" in watched.watch.why_silent)
-        await watched.until(lambda: not watched.watch.why_silent)
+            await eventually(lambda: "can't start new thread" in watched.watch.why_silent)
+        await eventually(lambda: not watched.watch.why_silent)
 
 
 async def test_a_driver_that_was_replaced_ends_the_program_after_the_kubelet_could_read_it(
@@ -246,9 +240,9 @@ async def test_a_driver_that_was_replaced_ends_the_program_after_the_kubelet_cou
     driver = Replaced(FIRST, SECOND)
     watched = Watched(driver, 0.02)
     task = asyncio.create_task(watched.watch.run())
-    await watched.until(lambda: watched.offered == [True, True])
+    await eventually(lambda: watched.offered == [True, True])
     driver.is_replaced = True
-    await watched.until(lambda: watched.offered == [False, False])
+    await eventually(lambda: watched.offered == [False, False])
     assert not task.done()
     with pytest.raises(RestartNeeded, match="replaced while this program ran"):
         await task
@@ -267,9 +261,9 @@ async def test_a_library_that_never_fitted_is_a_state_and_not_an_end() -> None:
     driver = Replaced(FIRST, SECOND)
     driver.is_replaced = True
     async with watching(driver) as watched:
-        await watched.until(lambda: watched.watch.why_silent == "the versions differ")
+        await eventually(lambda: watched.watch.why_silent == "the versions differ")
         driver.is_replaced = False
-        await watched.until(lambda: watched.offered == [True, True])
+        await eventually(lambda: watched.offered == [True, True])
 
 
 async def test_a_driver_that_was_replaced_while_it_stood_by_ends_the_program(
@@ -299,8 +293,8 @@ class Counting(FakeDriver):
 async def test_a_driver_without_events_is_given_no_less_time_to_answer() -> None:
     driver = Counting(FIRST)
     async with watching(driver, interval=60.0) as watched:
-        await watched.until(lambda: watched.offered == [True])
+        await eventually(lambda: watched.offered == [True])
         driver.silent = driver.deaf = "Driver Not Loaded"
         begun = driver.looks
-        await watched.until(lambda: driver.looks >= begun + 2 * driver_watch.PATIENCE)
+        await eventually(lambda: driver.looks >= begun + 2 * driver_watch.PATIENCE)
         assert watched.offered == [True], "it has been silent for a few seconds of three minutes"

@@ -1,6 +1,5 @@
 """Another memory unit waits for the last pod that counts in the old one."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from deviceplugin.kubelet.checkpoint_file import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
 from tests.fakes.driver import card
 from tests.fakes.pods import pod
+from tests.waiting import eventually, running
 
 BEFORE = Saved(survey(None, [card(0)], Terms(1024)).inventory)
 
@@ -28,11 +28,6 @@ class Held:
         self.checkpoint = folder / "checkpoint"
         self.hold = UnitHold(self.cards, self.pods, CheckpointFile(self.checkpoint))
 
-    async def until(self, condition) -> None:
-        async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
-                await asyncio.sleep(0.002)
-
     @property
     def unit(self) -> int:
         return self.cards.inventory.unit_mib
@@ -43,16 +38,14 @@ async def held(tmp_path: Path, monkeypatch) -> AsyncIterator[Held]:
     monkeypatch.setattr(unit_change, "ROUND_SECONDS", 0.01)
     monkeypatch.setattr(unit_change, "API_SECONDS", 0.1)
     made = Held(tmp_path)
-    task = asyncio.create_task(made.hold.run())
-    yield made
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with running(made.hold.run()):
+        yield made
 
 
 async def test_the_new_unit_holds_when_the_last_pod_of_the_old_one_is_gone(held: Held) -> None:
     pods = [pod(f"p{number}", 1) for number in range(7)]
     held.pods.replaced([*pods, pod("other", 0)])
-    await held.until(lambda: "(7: " in held.cards.why_blocked)
+    await eventually(lambda: "(7: " in held.cards.why_blocked)
     assert "default/p0, default/p1, default/p2, default/p3, default/p4 and 2 more" in (
         held.cards.why_blocked
     )
@@ -60,11 +53,11 @@ async def test_the_new_unit_holds_when_the_last_pod_of_the_old_one_is_gone(held:
     assert held.cards.notices["unit"][0] == "MemoryUnitChanged"
     for each in pods[1:]:
         held.pods.deleted(each)
-    await held.until(lambda: "(1: " in held.cards.why_blocked)
+    await eventually(lambda: "(1: " in held.cards.why_blocked)
     assert held.unit == 1024
     assert "(7: " in held.cards.notices["unit"][1], "one Event, not one for each pod that goes"
     held.pods.deleted(pods[0])
-    await held.until(lambda: held.unit == 256)
+    await eventually(lambda: held.unit == 256)
     assert held.cards.inventory.cards[0].is_healthy
 
 
@@ -72,7 +65,7 @@ async def test_pods_that_have_ended_hold_nothing(held: Held) -> None:
     ended = pod("ended", 1)
     ended = type(ended)(ended.metadata, ended.spec, type(ended.status)(phase="Succeeded"))
     held.pods.replaced([ended])
-    await held.until(lambda: held.unit == 256)
+    await eventually(lambda: held.unit == 256)
 
 
 async def test_without_the_api_server_the_kubelets_checkpoint_tells(held: Held) -> None:
@@ -80,9 +73,9 @@ async def test_without_the_api_server_the_kubelets_checkpoint_tells(held: Held) 
         '{"Data":{"PodDeviceEntries":[{"PodUID":"u1","ContainerName":"c",'
         '"ResourceName":"aliyun.com/gpu-mem","DeviceIDs":{"-1":["a0000"]},"AllocResp":""}]}}'
     )
-    await held.until(lambda: "with uid u1" in held.cards.why_blocked)
+    await eventually(lambda: "with uid u1" in held.cards.why_blocked)
     held.checkpoint.unlink()
-    await held.until(lambda: held.unit == 256)
+    await eventually(lambda: held.unit == 256)
 
 
 async def test_a_checkpoint_that_cannot_be_read_keeps_the_old_unit(
@@ -91,14 +84,14 @@ async def test_a_checkpoint_that_cannot_be_read_keeps_the_old_unit(
     held.checkpoint.write_text("{")
     rounds = []
     monkeypatch.setattr(held.hold, "_holders", counted(held.hold._holders, rounds))
-    await held.until(lambda: "the old memory unit stays" in caplog.text)
+    await eventually(lambda: "the old memory unit stays" in caplog.text)
     assert held.unit == 1024
     assert blocked() == 1
     after = len(rounds)
-    await held.until(lambda: len(rounds) > after + 2)
+    await eventually(lambda: len(rounds) > after + 2)
     assert caplog.text.count("the old memory unit stays") == 1, "one line, not one each round"
     held.checkpoint.unlink()
-    await held.until(lambda: held.unit == 256)
+    await eventually(lambda: held.unit == 256)
     assert blocked() == 0
 
 

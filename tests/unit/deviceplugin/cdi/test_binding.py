@@ -1,13 +1,13 @@
 """The binding in force follows what is found out, and whoever publishes it is told."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 from prometheus_client import REGISTRY
 
 from deviceplugin.cdi.binding import Binding
 from deviceplugin.cdi.rules import Probe
 from gpushare.objects.model import Node, NodeStatus, NodeSystemInfo, ObjectMeta
+from tests.waiting import eventually, running
 
 
 def node(runtime: str, kubelet: str = "v1.34.4") -> Node:
@@ -43,20 +43,6 @@ class World:
         self.changed.clear()
         return self.told[-1]
 
-    async def probed(self, times: int) -> None:
-        """Return after so many more probes."""
-        wanted = self.probes + times
-        async with asyncio.timeout(5):
-            while self.probes < wanted:  # noqa: ASYNC110 - counted in another thread
-                await asyncio.sleep(0.01)
-
-    @asynccontextmanager
-    async def running(self):
-        task = asyncio.create_task(self.binding.run())
-        yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
 
 def shown() -> dict[str, float | None]:
     name = "gpushare_deviceplugin_binding"
@@ -71,7 +57,7 @@ async def test_it_begins_as_it_was_and_early_on_a_new_node() -> None:
 
 async def test_a_node_whose_runtime_is_upgraded_binds_late_and_tells_so() -> None:
     world = World(found=Probe.UNKNOWN)
-    async with world.running():
+    async with running(world.binding.run()):
         world.binding.node_seen(node("containerd://1.6.20"))
         world.binding.node_seen(node("containerd://2.2.9"))
         assert await world.next() == "late"
@@ -82,7 +68,7 @@ async def test_a_node_whose_runtime_is_upgraded_binds_late_and_tells_so() -> Non
 
 async def test_in_doubt_it_looks_again_until_somebody_reads() -> None:
     world, doubtful = World(last="late", found=Probe.UNREAD), World(found=Probe.UNREAD)
-    async with world.running(), doubtful.running():
+    async with running(world.binding.run(), doubtful.binding.run()):
         for each in (world, doubtful):
             each.binding.node_seen(node("containerd://2.2.9"))
         assert await world.next() == "early"
@@ -90,13 +76,14 @@ async def test_in_doubt_it_looks_again_until_somebody_reads() -> None:
         world.found = Probe.READ
         assert await world.next() == "late"
         probes = world.probes
-        await doubtful.probed(5)
+        at_first = doubtful.probes
+        await eventually(lambda: doubtful.probes >= at_first + 5)
         assert world.probes == probes, "there is no doubt any more"
 
 
 async def test_a_node_that_is_shown_again_unchanged_is_not_probed_again() -> None:
     world = World()
-    async with world.running():
+    async with running(world.binding.run()):
         world.binding.node_seen(node("containerd://2.2.9"))
         await world.next()
         probes = world.probes

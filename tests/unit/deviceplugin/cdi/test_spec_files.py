@@ -14,7 +14,7 @@ GIVEN = spec_files.Given("uid-1", {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "EMPTY": "
 
 
 @given(
-    st.lists(st.text(min_size=1), unique=True).flatmap(
+    st.lists(st.text(min_size=1, max_size=4), unique=True, max_size=6).flatmap(
         lambda ids: st.tuples(st.just(ids), st.permutations(ids))
     )
 )

@@ -16,6 +16,7 @@ from gpushare.errors import ApiError, OutcomeUnknown
 from gpushare.objects.model import Node, NodeStatus, ObjectMeta
 from tests.fakes.clock import FakeClock
 from tests.fakes.driver import card
+from tests.waiting import running
 
 TERMS = Terms(1024)
 INVENTORY = survey(None, [card(0), card(1)], TERMS).inventory
@@ -61,12 +62,10 @@ class Api:
 
 
 @asynccontextmanager
-async def running(api: Api, cards: NodeCards, folder):
+async def reporting(api: Api, cards: NodeCards, folder):
     report = NodeReport(api, "n", cards, StateFile(folder), SystemClock())
-    task = asyncio.create_task(report.run())
-    yield report
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with running(report.run()):
+        yield report
 
 
 def test_a_node_that_says_it_all_is_left_alone() -> None:
@@ -87,7 +86,7 @@ def test_an_unreadable_count_is_written_over() -> None:
 async def test_inventory_and_count_are_written_in_one_patch_and_again_when_lost(tmp_path) -> None:
     api, cards = Api(), NodeCards(TERMS, None)
     cards.seen([card(0), card(1)])
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
         await api.changed.wait()
         assert set(api.patches[0]) == {"metadata", "status"}
@@ -103,7 +102,7 @@ async def test_inventory_and_count_are_written_in_one_patch_and_again_when_lost(
 async def test_a_node_that_was_made_anew_is_told_everything_again(tmp_path) -> None:
     api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY))
     cards.seen([card(0), card(1)])
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
         await api.changed.wait()
         api.changed.clear()
@@ -121,7 +120,7 @@ async def test_a_node_that_was_made_anew_is_told_everything_again(tmp_path) -> N
 async def test_a_blocked_node_says_so_and_promises_no_card(tmp_path) -> None:
     api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY))
     cards.seen([card(0), card(1)])
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
         await api.changed.wait()
         api.changed.clear()
@@ -147,7 +146,7 @@ async def test_a_blocked_node_says_so_and_promises_no_card(tmp_path) -> None:
 async def test_a_card_that_is_lost_is_told(tmp_path) -> None:
     api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY))
     cards.seen([card(0), card(1)])
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
         await api.changed.wait()
         api.changed.clear()
@@ -162,7 +161,7 @@ async def test_a_card_that_is_lost_is_told(tmp_path) -> None:
 async def test_a_refused_write_is_tried_again(tmp_path) -> None:
     api, cards = Api(), NodeCards(TERMS, Saved(INVENTORY))
     api.fails = [OutcomeUnknown("no answer"), ApiError("forbidden", code=403)]
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(10):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(10):
         report.replaced([node()])
         await api.changed.wait()
     assert not api.fails
@@ -171,7 +170,7 @@ async def test_a_refused_write_is_tried_again(tmp_path) -> None:
 async def test_indexes_are_kept_on_disk_before_anyone_is_told(tmp_path) -> None:
     api, cards = Api(), NodeCards(TERMS, None)
     cards.seen([card(0), card(1)])
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
         await api.changed.wait()
     assert StateFile(tmp_path).read() == Saved(cards.inventory)
@@ -180,7 +179,7 @@ async def test_indexes_are_kept_on_disk_before_anyone_is_told(tmp_path) -> None:
 async def test_without_the_api_server_nothing_is_kept_that_it_may_contradict(tmp_path) -> None:
     api, cards = Api(), NodeCards(TERMS, None)
     cards.seen([card(0)])
-    async with running(api, cards, tmp_path):
+    async with reporting(api, cards, tmp_path):
         await asyncio.sleep(0)
     assert StateFile(tmp_path).read() is None
 
@@ -188,7 +187,7 @@ async def test_without_the_api_server_nothing_is_kept_that_it_may_contradict(tmp
 async def test_a_unit_too_fine_is_an_event_on_the_node(tmp_path) -> None:
     api, cards = Api(), NodeCards(Terms(1), None)
     cards.seen([card(n, 81_920) for n in range(8)])
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
         while not api.events:
             await api.changed.wait()
@@ -203,7 +202,7 @@ async def test_what_an_operator_should_know_is_told_once_and_again_when_it_is_ba
 ) -> None:
     api, cards = Api(), NodeCards(Terms(1), None, recover_seconds=0.0)
     cards.seen([card(0, 81_920), card(1, 81_920)])
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
 
         async def until_told(*reasons: str) -> None:
             while sorted(event["reason"] for event in api.events) != sorted(reasons):
@@ -227,7 +226,7 @@ async def test_what_an_operator_should_know_is_told_once_and_again_when_it_is_ba
 async def test_what_is_owed_at_the_end_is_kept(tmp_path) -> None:
     api, clock = Api(), FakeClock()
     cards = NodeCards(TERMS, Saved(INVENTORY), clock=clock, recover_seconds=1000.0)
-    async with running(api, cards, tmp_path):
+    async with reporting(api, cards, tmp_path):
         await asyncio.sleep(0)
         cards.seen([card(0)])
         cards.seen([card(0), card(1)])
@@ -238,7 +237,7 @@ async def test_what_is_owed_at_the_end_is_kept(tmp_path) -> None:
 async def test_a_binding_that_changes_is_told(tmp_path) -> None:
     api, cards = Api(), NodeCards(Terms(1024, binding="late"), Saved(INVENTORY))
     cards.seen([card(0), card(1)])
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
         await api.changed.wait()
         api.changed.clear()
@@ -284,7 +283,7 @@ async def test_events_that_do_not_land_hold_up_nothing_that_the_extender_reads(t
 
     api, cards = Deaf(), NodeCards(TERMS, Saved(INVENTORY))
     cards.seen([card(0)])
-    async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+    async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
         report.replaced([node()])
         await api.changed.wait()
     assert inventory.decode(api.now.annotations[ANNOTATION_INVENTORY]) == cards.inventory
@@ -298,7 +297,7 @@ async def test_a_plugin_that_leaves_says_so_and_the_next_takes_it_back_only_once
         cards = NodeCards(TERMS, Saved(INVENTORY))
         cards.seen([card(0), card(1)])
         written = len(api.patches)
-        async with running(api, cards, tmp_path) as report, asyncio.timeout(5):
+        async with reporting(api, cards, tmp_path) as report, asyncio.timeout(5):
             report.replaced([api.now])
             if is_first:
                 await api.changed.wait()

@@ -1,7 +1,6 @@
 """Pods are told why they cannot start: until it has landed, once, and no other pod waits for it."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -14,6 +13,7 @@ from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
 from gpushare.objects.model import PodCondition
 from tests.fakes.pods import pod
+from tests.waiting import eventually, running
 
 
 class Api:
@@ -51,11 +51,6 @@ class Api:
         async with self.stirred:
             self.stirred.notify_all()
 
-    async def until(self, condition) -> None:
-        async with asyncio.timeout(5):
-            while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
-                await asyncio.sleep(0.002)
-
 
 class Bench:
     def __init__(self) -> None:
@@ -66,14 +61,6 @@ class Bench:
     def refuse(self, owner, reason=Reason.CARD_UNHEALTHY, *, is_tried_again=True) -> None:
         err = Refused("what is wrong", pod=owner, reason=reason)
         self.report.refused(err, is_tried_again=is_tried_again)
-
-    @asynccontextmanager
-    async def running(self):
-        task = asyncio.create_task(self.report.run())
-        yield
-        task.cancel()
-        (result,) = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(result, asyncio.CancelledError)
 
 
 @pytest.fixture
@@ -91,14 +78,14 @@ def with_condition(before, status: str, reason: str = "CardUnhealthy", *, versio
 async def test_a_pod_whose_start_is_refused_says_so_and_takes_it_back(bench) -> None:
     waiting = pod("a")
     bench.watch.changed(waiting)
-    async with bench.running():
+    async with running(bench.report.run()):
         bench.refuse(waiting)
-        await bench.api.until(lambda: bench.api.conditions and bench.api.events)
+        await eventually(lambda: bench.api.conditions and bench.api.events)
         for _ in range(3):
             bench.refuse(waiting)  # as the kubelet tries again
         bench.watch.changed(with_condition(waiting, "False"))
         bench.report.may_start(waiting.uid)
-        await bench.api.until(lambda: len(bench.api.conditions) == 2)
+        await eventually(lambda: len(bench.api.conditions) == 2)
     assert bench.api.conditions == [("a", "False", "CardUnhealthy"), ("a", "True", "Started")]
     [event] = bench.api.events.values()
     assert event["reason"] == "GpushareCannotStart"
@@ -109,28 +96,28 @@ async def test_a_pod_whose_start_is_refused_says_so_and_takes_it_back(bench) -> 
 async def test_a_start_that_follows_at_once_is_not_lost_behind_its_refusal(bench) -> None:
     waiting = pod("a")
     bench.watch.changed(waiting)
-    async with bench.running():
+    async with running(bench.report.run()):
         bench.refuse(waiting)
-        await bench.api.until(lambda: bench.api.conditions)
+        await eventually(lambda: bench.api.conditions)
         bench.report.may_start(waiting.uid)  # the watch has not shown the condition yet
-        await bench.api.until(lambda: len(bench.api.conditions) == 2)
+        await eventually(lambda: len(bench.api.conditions) == 2)
     assert bench.api.conditions[-1][1] == "True"
 
 
 async def test_a_pod_that_failed_at_its_admission_gets_the_event_alone(bench) -> None:
     failed, waits = pod("failed"), pod("waits")
     bench.watch.replaced([failed, waits])
-    async with bench.running():
+    async with running(bench.report.run()):
         bench.refuse(failed, Reason.NO_DECISION, is_tried_again=False)
         bench.refuse(waits)
-        await bench.api.until(lambda: len(bench.api.events) == 2 and bench.api.conditions)
+        await eventually(lambda: len(bench.api.events) == 2 and bench.api.conditions)
     assert [name for name, *_ in bench.api.conditions] == ["waits"]
 
 
 async def test_a_pod_that_the_watch_does_not_show_yet_is_told_all_the_same(bench) -> None:
-    async with bench.running():
+    async with running(bench.report.run()):
         bench.refuse(pod("unseen"))
-        await bench.api.until(lambda: bench.api.conditions and bench.api.events)
+        await eventually(lambda: bench.api.conditions and bench.api.events)
 
 
 @pytest.mark.parametrize(
@@ -148,18 +135,18 @@ async def test_what_did_not_land_is_written_again(bench, error) -> None:
     bench.watch.changed(waiting)
     bench.api.fails["a"] = [error]
     bench.api.event_fails, bench.api.event_lands = [error], False
-    async with bench.running():
+    async with running(bench.report.run()):
         bench.refuse(waiting)
-        await bench.api.until(lambda: bench.api.conditions and bench.api.events)
+        await eventually(lambda: bench.api.conditions and bench.api.events)
 
 
 async def test_an_event_that_landed_unknown_to_us_is_not_doubled(bench) -> None:
     waiting = pod("a")
     bench.watch.changed(waiting)
     bench.api.event_fails = [OutcomeUnknown("no answer")]
-    async with bench.running():
+    async with running(bench.report.run()):
         bench.refuse(waiting)
-        await bench.api.until(lambda: bench.api.tried >= 3)
+        await eventually(lambda: bench.api.tried >= 3)
     assert len(bench.api.events) == 1
 
 
@@ -168,19 +155,19 @@ async def test_a_pod_that_is_gone_holds_up_no_other(bench, error) -> None:
     gone, other = pod("gone"), pod("other")
     bench.watch.replaced([gone, other])
     bench.api.fails["gone"] = [error] * 1000
-    async with bench.running():
+    async with running(bench.report.run()):
         bench.refuse(gone)
         bench.refuse(other)
-        await bench.api.until(lambda: bench.api.conditions)
+        await eventually(lambda: bench.api.conditions)
     assert bench.api.conditions == [("other", "False", "CardUnhealthy")]
 
 
 async def test_a_restarted_plugin_leaves_no_stale_word_on_a_running_pod(bench) -> None:
-    running = with_condition(pod("runs", started=True), "False")
+    started = with_condition(pod("runs", started=True), "False")
     waiting = with_condition(pod("waits"), "False")
-    bench.watch.replaced([running, waiting])
-    async with bench.running():
-        await bench.api.until(lambda: bench.api.conditions)
+    bench.watch.replaced([started, waiting])
+    async with running(bench.report.run()):
+        await eventually(lambda: bench.api.conditions)
         bench.refuse(waiting)  # the kubelet tries it again: all is said already
         bench.watch.changed(pod("another"))
         await asyncio.sleep(0)
@@ -191,16 +178,16 @@ async def test_a_restarted_plugin_leaves_no_stale_word_on_a_running_pod(bench) -
 async def test_an_ended_pod_is_told_nothing_more(bench) -> None:
     ended = with_condition(pod("ended"), "False", phase="Failed")
     bench.watch.replaced([ended])
-    async with bench.running():
+    async with running(bench.report.run()):
         bench.report.may_start(ended.uid)
         bench.refuse(pod("other"))
-        await bench.api.until(lambda: bench.api.conditions)
+        await eventually(lambda: bench.api.conditions)
     assert [name for name, *_ in bench.api.conditions] == ["other"]
 
 
 async def test_a_refusal_that_is_about_no_pods_decision_tells_no_pod(bench) -> None:
-    async with bench.running():
+    async with running(bench.report.run()):
         bench.report.refused(Refused("no container holds these"), is_tried_again=True)
         bench.refuse(pod("other"))
-        await bench.api.until(lambda: bench.api.conditions)
+        await eventually(lambda: bench.api.conditions)
     assert [name for name, *_ in bench.api.conditions] == ["other"]

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,6 +21,7 @@ from gpushare.objects.model import ContainerState, ContainerStatus, Pod, PodStat
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
 from tests.fakes.pods import RUNNING, pod
+from tests.waiting import running
 
 UUID = card(0).uuid
 
@@ -65,13 +65,6 @@ class Node:
             clock=SystemClock(),
         )
 
-    @asynccontextmanager
-    async def running(self):
-        task = asyncio.create_task(self.reports.run())
-        yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
     def holds(self, owner, **answer) -> None:
         """The kubelet's checkpoint says that the pod's container was answered so."""
         response = api_pb2.ContainerAllocateResponse(**answer)
@@ -96,7 +89,7 @@ async def test_one_refused_patch_does_not_hold_up_the_others(node: Node) -> None
     node.watch.replaced([bad, good])
     for each in (bad, good):
         node.reports.started(each.uid, [UUID])
-    async with node.running():
+    async with running(node.reports.run()):
         await node.api.until(lambda: node.api.tried >= 4)
     assert [name for name, _ in node.api.written] == ["good"]
 
@@ -117,7 +110,7 @@ async def test_a_report_that_was_refused_is_written_again(node: Node, error) -> 
     node.watch.replaced([owner])
     node.reports.started(owner.uid, [UUID])
     node.api.fails["a"] = error
-    async with node.running():
+    async with running(node.reports.run()):
         await node.api.until(lambda: node.api.tried == 2)
         del node.api.fails["a"]
         await node.api.until(lambda: node.api.tried == 3)
@@ -132,7 +125,7 @@ async def test_pods_that_cannot_be_read_keep_nobody_waiting(node: Node, caplog) 
     node.watch.replaced([*bad, good])
     for each in node.watch:
         node.reports.started(each.uid, [UUID])
-    async with node.running():
+    async with running(node.reports.run()):
         await node.api.until(lambda: node.api.written)
         last = pod("last", cards=(UUID,), started=True)
         node.watch.changed(last)
@@ -148,7 +141,7 @@ async def test_a_pod_that_is_gone_is_given_up(node: Node) -> None:
     node.api.fails["gone"] = NotFound("gone", code=404)
     node.watch.replaced([gone])
     node.reports.started(gone.uid, [UUID])
-    async with node.running():
+    async with running(node.reports.run()):
         await node.api.until(lambda: node.api.tried == 1)
         node.watch.deleted(gone)
         node.watch.changed(last)
@@ -161,7 +154,7 @@ async def test_a_start_that_the_watch_shows_only_later_is_reported_then(node: No
     late = pod("late", cards=(UUID,), started=True)
     node.holds(late, envs={"NVIDIA_VISIBLE_DEVICES": UUID})
     node.reports.started(late.uid, [UUID])
-    async with node.running():
+    async with running(node.reports.run()):
         node.watch.changed(pod("other"))
         await asyncio.sleep(0)
         node.watch.changed(late)
@@ -173,7 +166,7 @@ async def test_what_was_written_is_not_written_again_before_the_watch_shows_it(n
     other = pod("other", cards=(UUID,), started=True)
     node.watch.replaced([written])
     node.reports.started(written.uid, [UUID])
-    async with node.running():
+    async with running(node.reports.run()):
         await node.api.until(lambda: node.api.tried == 1)
         node.watch.changed(other)
         node.reports.started(other.uid, [UUID])
@@ -282,7 +275,7 @@ async def test_the_older_plugins_minor_number_is_reported_once_its_card_is_known
     node.watch.replaced([old, new])
     node.holds(old, envs={"NVIDIA_VISIBLE_DEVICES": "1"})
     node.reports.started(new.uid, [UUID])
-    async with node.running():
+    async with running(node.reports.run()):
         await node.api.until(lambda: bool(node.api.written))
         assert [name for name, _ in node.api.written] == ["new"]
         node.cards.seen([card(0), card(1)])

@@ -1,7 +1,6 @@
 """A node whose plugin cannot tell pods apart takes no new ones, until it can again."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,6 +15,7 @@ from deviceplugin.server.kubelet_outage import FAILURES, WITHIN_SECONDS, Kubelet
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.clock import FakeClock
 from tests.fakes.driver import card
+from tests.waiting import eventually, running
 
 DENIED = KubeletError("GET /pods: 403; the plugin's ServiceAccount needs `get nodes/pods`")
 
@@ -51,18 +51,6 @@ class Bench:
         listed = api_pb2.ListAndWatchResponse.FromString(self.cards.message)
         return sum(device.health == HEALTHY for device in listed.devices)
 
-    @asynccontextmanager
-    async def running(self):
-        task = asyncio.create_task(self.outage.run())
-        yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    async def until(self, condition) -> None:
-        async with asyncio.timeout(5):
-            while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
-                await asyncio.sleep(0.002)
-
 
 @pytest.fixture
 def bench(monkeypatch) -> Bench:
@@ -82,45 +70,45 @@ def unknown_pod() -> Exception:
 
 
 async def test_three_pods_refused_for_the_kubelets_silence_are_the_last(bench) -> None:
-    async with bench.running():
+    async with running(bench.outage.run()):
         bench.fail()
-        await bench.until(lambda: not bench.offered)
+        await eventually(lambda: not bench.offered)
         assert "get nodes/pods" in bench.cards.why_blocked
         assert not any(card.is_healthy for card in bench.cards.inventory.cards)
         first = bench.kubelet.asked
-        await bench.until(lambda: bench.kubelet.asked > first + 2)
+        await eventually(lambda: bench.kubelet.asked > first + 2)
         bench.kubelet.fails = None
-        await bench.until(lambda: bench.offered == 30)
+        await eventually(lambda: bench.offered == 30)
     assert not bench.cards.why_blocked
 
 
 async def test_a_node_that_binds_late_by_now_needs_no_kubelet(bench) -> None:
-    async with bench.running():
+    async with running(bench.outage.run()):
         bench.fail()
-        await bench.until(lambda: not bench.offered)
+        await eventually(lambda: not bench.offered)
         bench.binding.now = Choice("late", "CDI files are read here")
-        await bench.until(lambda: bench.offered == 30)
+        await eventually(lambda: bench.offered == 30)
     assert bench.kubelet.fails, "it has not said anything since"
 
 
 async def test_what_was_given_before_may_still_start_meanwhile(bench) -> None:
-    async with bench.running():
+    async with running(bench.outage.run()):
         bench.fail()
-        await bench.until(lambda: bench.cards.why_blocked)
+        await eventually(lambda: bench.cards.why_blocked)
     offered = bench.cards.inventory.cards
     assert [bench.cards.trouble(each, at_start=True) for each in offered] == [None, None]
 
 
 async def test_a_kubelet_that_answers_by_now_blocks_nothing(bench) -> None:
     bench.kubelet.fails = None
-    async with bench.running():
+    async with running(bench.outage.run()):
         bench.fail()
-        await bench.until(lambda: bench.kubelet.asked)
+        await eventually(lambda: bench.kubelet.asked)
         assert bench.offered == 30
 
 
 async def test_few_failures_or_ones_far_apart_or_for_another_cause_block_nothing(bench) -> None:
-    async with bench.running():
+    async with running(bench.outage.run()):
         bench.fail(10, NoMatch("no pod of this node waits for 3 units"))
         bench.fail(FAILURES - 1)
         bench.time.now += WITHIN_SECONDS + 1

@@ -20,6 +20,7 @@ from extender.server.listeners import Door, opened
 from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench
+from tests.waiting import eventually
 
 CHANGES = "/gpushare-scheduler/changes"
 GOOD = {"Authorization": "Bearer good"}
@@ -40,12 +41,6 @@ async def event(answer, kind):
             assert line, f"the stream ended before {kind}"
             if line == f"event: {kind}\n":
                 return json.loads((await answer.content.readline()).decode()[6:])
-
-
-async def until(condition):
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - of another task's making
-            await asyncio.sleep(0.01)
 
 
 def watching():
@@ -90,7 +85,7 @@ async def test_all_viewers_cost_one_look_and_nobody_leaves_nothing_behind(bench,
         monkeypatch.setattr(streams, "LOOK_SECONDS", 0.01)
         for answer in answers:
             answer.close()
-    await until(lambda: watching() == 0)
+    await eventually(lambda: watching() == 0)
     assert routes._viewers._live is None
 
 
@@ -134,10 +129,10 @@ async def test_a_viewer_who_takes_nothing_is_dropped_and_others_go_on(client, be
     monkeypatch.setattr(streams, "TAKE_SECONDS", 1.0)
     fill(bench)
     async with guest_who_takes_nothing(client.port):
-        await until(lambda: watching() == 1)
+        await eventually(lambda: watching() == 1)
         async with client.get(CHANGES) as answer:
             await event(answer, "whole")
-            await until(lambda: watching() == 1)
+            await eventually(lambda: watching() == 1)
             bench.add(pod("w", 8))
             assert (await event(answer, "changes"))["pods"]
 
@@ -145,9 +140,9 @@ async def test_a_viewer_who_takes_nothing_is_dropped_and_others_go_on(client, be
 async def test_what_is_kept_for_a_slow_viewer_does_not_grow(client, bench, monkeypatch):
     fill(bench)
     async with guest_who_takes_nothing(client.port):
-        await until(lambda: watching() == 1)
+        await eventually(lambda: watching() == 1)
         [transport] = (each for each in client.server.runner.server.connections)
-        await until(lambda: transport.transport.get_write_buffer_size() > 64 * 1024)
+        await eventually(lambda: transport.transport.get_write_buffer_size() > 64 * 1024)
         for i in range(20):
             bench.cluster.node_changed(node(f"m{i}", *[16] * 16))
             await asyncio.sleep(0.02)
@@ -164,7 +159,7 @@ async def test_when_the_extender_ends_its_streams_end_at_once(bench, unused_tcp_
         answer = await guests.enter_async_context(session.get(url))
         await guests.enter_async_context(guest_who_takes_nothing(door.port))
         await event(answer, "whole")
-        await until(lambda: watching() == 2)
+        await eventually(lambda: watching() == 2)
         ended, began = asyncio.create_task(event(answer, "end")), time.monotonic()
     assert time.monotonic() - began < streams.END_SECONDS + 2
     assert "ends" in (await ended)["why"]

@@ -1,0 +1,28 @@
+"""Waiting for a condition, and running parts of a program while a test lasts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+
+async def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Return once ``condition()`` holds; TimeoutError if it does not come to that."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def running(*parts: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """Run parts until the end of the context; raise what one of them has failed with."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
