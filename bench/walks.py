@@ -32,7 +32,8 @@ from gpushare.contract import EXTENDER_PREFIX
 from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import Plugin, eventually
+from tests.integration.deviceplugin.plugin import Plugin
+from tests.waiting import eventually
 
 ROOT: Final = Path(__file__).parents[1]
 PRODUCT: Final = tuple(

@@ -130,7 +130,7 @@ def _provide(name: str, say: Progress) -> None:
         NEEDS[name](say)
     except LocalClusterError as problem:
         say(f"{name}: {problem}")
-        if isinstance(problem, BuildError):
+        if not isinstance(problem, HostError):
             _failure(name).write_text(str(problem), encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 _OWN: Final = re.compile(r"\bCluster\.up\(|\btests\.cluster\.bringup\b|\bmatrix_cluster\(")
-_SECOND_HALF: Final = "test_l"  # by `pytest --durations=0`, modules before it take half the time
+_SECOND_HALF: Final = "test_o"  # by `pytest --durations=0`, modules before it take half the time
 
 
 class ByCluster(LoadScopeScheduling):
