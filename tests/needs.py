@@ -36,7 +36,18 @@ _FONT: Final = Need(
 )
 
 
+# Each node of a cluster takes 8 of them, and 128 are usual.
+_INOTIFY: Final = Path("/proc/sys/fs/inotify/max_user_instances")
+_INSTANCES: Final = 512
+
+
 def _cluster(say: Progress) -> Path:
+    if int(_INOTIFY.read_text()) < _INSTANCES:
+        say(f"writing {_INSTANCES} to {_INOTIFY}, for several clusters at a time")
+        try:
+            _INOTIFY.write_text(str(_INSTANCES))
+        except OSError as problem:
+            say(f"it stays as it is: {problem}; if a node does not come up, raise it yourself")
     folder = build(say)
     provide_toolkits(Setup, say)
     return folder

