@@ -1,7 +1,5 @@
 """Rubbish at every door: a clear error, nothing moved, nothing counted as zero, no traceback."""
 
-import json
-
 import pytest
 
 from localcluster.errors import ApiError
@@ -54,44 +52,10 @@ def test_an_amount_that_cannot_be_granted_is_refused_on_the_pod(
     pods.delete("asks")
 
 
-@pytest.mark.parametrize("units", ["-5", "1.5", "lots"])
-def test_the_api_server_itself_keeps_impossible_amounts_out(
-    gpushare: Gpushare, pods: Workloads, units: str
-):
-    with pytest.raises(ApiError):
-        pods.create(pod("impossible", units))
-
-
-@pytest.mark.usefixtures("unmoved")
-@pytest.mark.parametrize("path", [FILTER, BIND])
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b"",
-        b"\xff",
-        b"[]",
-        b'{"Pod": 7, "NodeNames": []}',
-        b'{"PodName": 1, "PodNamespace": "default", "PodUID": "x", "Node": "n1"}',
-        b'{"Pod": {"metadata": {}}, "NodeNames": [null]}',
-        b"[" * 100_000,
-    ],
-)
-def test_a_body_that_is_none_is_refused(gpushare: Gpushare, path: str, body: bytes):
-    status, answer = gpushare.call("POST", path, body)
-    assert status == 400
-    assert answer["Error"]
-    assert "Traceback" not in json.dumps(answer)
-
-
-@pytest.mark.usefixtures("unmoved")
-@pytest.mark.parametrize("units", ["-1", "99999999999999999999", "1e400", "0.5", "", "8 GiB"])
-def test_a_filter_body_with_an_impossible_amount_fails_everywhere(gpushare: Gpushare, units: str):
-    asks = pod("asks", units)
-    status, answer = gpushare.call("POST", FILTER, {"Pod": asks, "NodeNames": ["n1", "nowhere"]})
-    assert status == 200
-    assert answer["NodeNames"] == []
-    assert set(answer["FailedAndUnresolvableNodes"]) == {"n1", "nowhere"}
+def test_the_api_server_itself_keeps_impossible_amounts_out(pods: Workloads):
+    for units in ("-5", "1.5", "lots"):
+        with pytest.raises(ApiError):
+            pods.create(pod("impossible", units))
 
 
 @pytest.mark.usefixtures("unmoved")

@@ -1,7 +1,5 @@
 """One pod's whole way, on the nodes and cards of the ecosystem's own figures."""
 
-import re
-
 import pytest
 
 from localcluster.demo import HALF, QUARTER, THREE_QUARTERS, Demo
@@ -119,16 +117,3 @@ def test_a_pod_spread_over_two_cards_sees_both(gpushare: Gpushare, pods: Workloa
     assert pods.annotations("both")[CARDS] == "GPU-n1-0,GPU-n1-1"
     assert pods.environment("both")["ALIYUN_COM_GPU_MEM_IDX"] == "0,1"
     sums_are_right(gpushare, pods)
-
-
-def test_gpu_count_alone_is_refused_with_the_cure(gpushare: Gpushare, pods: Workloads):
-    asks = pod("count-alone", None)
-    asks["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-count": "1"}}
-    pods.create(asks)
-
-    def told() -> str | None:
-        found = pods.events("count-alone")
-        pattern = r"aliyun\.com/gpu-count is no resource to ask for"
-        return None if any(re.search(pattern, each) for each in found) else str(found)
-
-    wait_until("the refusal with its cure", told, seconds=20)

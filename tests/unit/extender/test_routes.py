@@ -112,12 +112,20 @@ async def test_prioritize_answers_a_bare_list_with_no_two_scores_alike(client, b
     assert bench.held == [(0, 0), (0, 0)]
 
 
+@pytest.mark.parametrize("units", ["-1", "99999999999999999999", "1e400", "0.5", "", "8 GiB"])
+async def test_an_impossible_amount_fails_on_every_node_known_or_not(client, bench, units):
+    answer = await filter_call(client, "n", "nowhere", units=units)
+    assert answer["NodeNames"] == []
+    assert set(answer["FailedAndUnresolvableNodes"]) == {"n", "nowhere"}
+    assert bench.held == [(0, 0), (0, 0)]
+
+
 async def test_a_wish_that_cannot_be_understood_fails_on_every_node_with_its_text(client):
     wishes = {"gpushare.aliyun.com/card-policy": "tight"}
     answer = await filter_call(client, "n", "full", annotations=wishes)
     assert answer["NodeNames"] == []
     assert set(answer["FailedAndUnresolvableNodes"]) == {"n", "full"}
-    assert "card-policy is 'tight'" in answer["FailedAndUnresolvableNodes"]["n"]
+    assert "'tight': write binpack or spread" in answer["FailedAndUnresolvableNodes"]["n"]
     body = {"Pod": wire_pod(annotations=wishes), "Nodes": None, "NodeNames": ["n"]}
     assert (await client.post(f"{PREFIX}/prioritize", json=body)).status == 400
 
@@ -150,6 +158,8 @@ BAD_BODIES = [
     b'{"Pod":{"metadata":{}}}',
     b'{"Pod":{"metadata":{}},"Nodes":{"items":[{}]}}',
     b'{"Pod":' + b"[" * 20000,
+    b'{"Pod":7,"NodeNames":[]}',
+    b'{"PodName":1,"PodNamespace":"default","PodUID":"x","Node":"n1"}',
     b'{"Pod":{"metadata":{"name":"\xc3("}},"NodeNames":["n"],"PodName":"\xc3("}',
     b'{"Pod":{"metadata":{}},"Nodes":{"items":[{"metadata":{"name":"\xc3("}}]}}',
 ]

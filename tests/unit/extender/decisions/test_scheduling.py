@@ -317,13 +317,6 @@ def test_a_pod_can_wish_for_the_shape_where_there_is_one():
     assert "configuration has none: write binpack or spread" in without.final["n000"]
 
 
-def test_a_wish_that_cannot_be_understood_fails_on_every_node_with_its_text():
-    made = Nodes(20, 16)
-    found = made.filter("a", annotations={ANNOTATION_CARD_POLICY: "tight"})
-    assert set(found.final) == set(made.names)
-    assert "'tight': write binpack or spread" in found.final["n000"]
-
-
 def test_a_wish_for_one_card_is_met_where_it_is():
     made = Nodes(20, 16)
     made.cluster.node_changed(replaced_uuid("n013", "GPU-wanted"))
