@@ -1,1 +1,1 @@
-"""What both halves of gpushare must agree on, and nothing else."""
+"""The core that the extender, the device plugin and the command line share."""

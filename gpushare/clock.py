@@ -1,4 +1,4 @@
-"""Where time comes from: monotonic for durations, wall time only for what goes on the wire."""
+"""Provide time: monotonic for durations, wall time only for values on the wire."""
 
 import time
 from typing import Final, Protocol
@@ -8,19 +8,19 @@ _BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
+        """Return the seconds since an arbitrary start; they never decrease."""
         ...
 
     def wall_ns(self) -> int:
-        """Nanoseconds since the Unix epoch."""
+        """Return the nanoseconds since the Unix epoch."""
         ...
 
 
 class BootClock:
-    """For what must be over by a moment that others count too: a Lease.
+    """A clock for deadlines that other machines also count, such as that of a Lease.
 
-    ``time.monotonic`` stands still while a machine is suspended, and its lease goes on: awake again
-    it would believe that it leads. CLOCK_BOOTTIME goes on; elsewhere than on Linux there is none.
+    ``time.monotonic`` stops while a machine is suspended, so a resumed leader would believe that it
+    still leads. CLOCK_BOOTTIME continues; outside of Linux, ``time.monotonic`` is used.
     """
 
     def monotonic(self) -> float:

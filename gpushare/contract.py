@@ -1,7 +1,7 @@
-"""Names on the wire: resources, annotations, labels, environment variables and device IDs.
+"""Define the wire names: resources, annotations, labels, variables, device kinds and ports.
 
-Those that begin with ``ALIYUN_COM`` or ``scheduler.framework`` are the existing gpushare
-ecosystem's; the others are ours. Every key has one writer, named beside it.
+Names that begin with ``ALIYUN_COM`` or ``scheduler.framework`` come from Aliyun gpushare. Every key
+has one writer, which its comment names.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ RESOURCE_MEMORY: Final = "aliyun.com/gpu-mem"
 RESOURCE_COUNT: Final = "aliyun.com/gpu-count"
 RESOURCES_BEGIN: Final = b"aliyun.com/gpu-"  # in the JSON of every object that names one
 
-# Pod label, user: spread the amount in equal parts over this many cards of one node.
+# Pod label, user: split the amount equally over this many cards of one node.
 LABEL_CARD_COUNT: Final = "aliyun.com/gpu-count"
 
 # Pod annotations, user: the placement policy (cards/placement_policy.py).
@@ -21,14 +21,14 @@ ANNOTATION_CARD_MODELS: Final = "gpushare.aliyun.com/card-models"
 ANNOTATION_CARDS_ONLY: Final = "gpushare.aliyun.com/card-uuids-only"
 ANNOTATION_CARDS_NOT: Final = "gpushare.aliyun.com/card-uuids-not"
 
-# Node annotations, operator: UUIDs of cards that take nothing new; and why, for people to read.
+# Node annotations, operator: UUIDs of cards that take no new pods, and the reasons for people.
 ANNOTATION_CORDONED_CARDS: Final = "gpushare.aliyun.com/cordoned-cards"
 ANNOTATION_CORDON_REASONS: Final = "gpushare.aliyun.com/cordon-reasons"
 
 # Node label, operator: the DaemonSet runs here and cards are shared by memory.
 LABEL_NODE: Final = "gpushare"
 
-# Node taint, set by whoever makes nodes; taken off by the device plugin once it serves.
+# Node taint, set when a node is created; removed by the device plugin once it serves.
 TAINT_NOT_READY: Final = "gpushare.aliyun.com/not-ready"
 
 # Pod annotations, extender: the decision. All are written with every Binding.
@@ -41,35 +41,35 @@ ANNOTATION_ALLOCATION: Final = "scheduler.framework.gpushare.allocation"
 ANNOTATION_INIT_ALLOCATION: Final = "gpushare.aliyun.com/init-allocation"
 ANNOTATION_CARDS: Final = "gpushare.aliyun.com/cards"
 
-# Pod annotations, device plugin: it really runs, and where.
+# Pod annotations, device plugin: when and where the pod really runs.
 ANNOTATION_ASSIGN_TIME: Final = "ALIYUN_COM_GPU_MEM_ASSIGN_TIME"
 ANNOTATION_RUNNING_ON: Final = "gpushare.aliyun.com/running-on"
 
-# Pod annotation in the kubelet's own list, kubelet: when it first saw the pod.
+# Pod annotation in the kubelet's list of pods, kubelet: when it first saw the pod.
 ANNOTATION_SEEN: Final = "kubernetes.io/config.seen"
 
 # Pod condition, device plugin: False while a container cannot start because the decision cannot be
-# kept. The extender evicts where a new decision would help.
+# carried out. The extender evicts the pod if a new decision would help.
 CONDITION_CARD_USABLE: Final = "gpushare.aliyun.com/CardUsable"
 
 # Node annotation, device plugin: the node's cards.
 ANNOTATION_INVENTORY: Final = "gpushare.aliyun.com/inventory"
 INVENTORY_VERSION: Final = 1
-EARLY_BINDING: Final = "early"  # of ``binding`` there: cards are given at admission
+EARLY_BINDING: Final = "early"  # value of ``binding`` in it: cards are assigned at admission
 
-# ``injection`` there: what opens a container's cards to it. A node whose plugin is older states
-# none. By CDI the edits of NVIDIA's own specification do it, under any low-level runtime. Otherwise
-# NVIDIA's runtime does, which reads bare UUIDs, or the names of CDI devices that it makes itself.
+# Values of ``injection`` in it: what gives containers access to cards. Older plugins state none.
+# With CDI, the edits of NVIDIA's own specification do so under any low-level runtime. Otherwise
+# NVIDIA's runtime does; it reads bare UUIDs, or names of CDI devices that it generates itself.
 BY_CDI: Final = "cdi"
 BY_RUNTIME: Final = "runtime"
 BY_RUNTIME_CDI: Final = "runtime-cdi"
 
-# RuntimeClasses that NVIDIA's GPU Operator makes for NVIDIA's runtime.
+# RuntimeClasses that NVIDIA's GPU Operator creates for NVIDIA's runtime.
 CLASS_NVIDIA: Final = "nvidia"
 CLASS_NVIDIA_CDI: Final = "nvidia-cdi"
 CLASS_NVIDIA_LEGACY: Final = "nvidia-legacy"
 
-# Lease annotation, leader of the extenders: host:port where other replicas reach it.
+# Lease annotation, leader: host:port at which other replicas reach it.
 ANNOTATION_ADDRESS: Final = "gpushare.aliyun.com/address"
 
 # Container environment, device plugin.
@@ -78,27 +78,27 @@ ENV_INDEX: Final = "ALIYUN_COM_GPU_MEM_IDX"
 ENV_POD_UNITS: Final = "ALIYUN_COM_GPU_MEM_POD"
 ENV_CONTAINER_UNITS: Final = "ALIYUN_COM_GPU_MEM_CONTAINER"
 ENV_CARD_UNITS: Final = "ALIYUN_COM_GPU_MEM_DEV"
-ENV_CARD_UUID: Final = "GPUSHARE_CARD_UUID"  # NVIDIA_VISIBLE_DEVICES may say "void" instead
-NO_CARD: Final = "void"  # NVIDIA's container toolkit: as if the variable were not set at all
-# Values with which NVIDIA's runtime opens no card.
+ENV_CARD_UUID: Final = "GPUSHARE_CARD_UUID"  # NVIDIA_VISIBLE_DEVICES may be "void" instead
+NO_CARD: Final = "void"  # for NVIDIA's container toolkit, as if the variable were unset
+# Values for which NVIDIA's runtime gives access to no card.
 HIDES_CARDS: Final = frozenset({NO_CARD, "none"})
 
-# The kind of the CDI devices that NVIDIA's runtime makes itself when a container names one.
+# The kind of the CDI devices that NVIDIA's runtime generates when a container names one.
 CDI_KIND_RUNTIME: Final = "runtime.nvidia.com/gpu"
 
-# Prefixes of pod annotations by which CRI-O and NVIDIA's NRI plugin give CDI devices to containers.
+# Prefixes of pod annotations with which CRI-O and NVIDIA's NRI plugin add CDI devices.
 CDI_ANNOTATIONS: Final = ("cdi.k8s.io/", "nvidia.cdi.k8s.io/")
-CDI_OF_CARDS: Final = ("nvidia.com/", "gpushare.aliyun.com/")  # in the kinds of such devices
+CDI_OF_CARDS: Final = ("nvidia.com/", "gpushare.aliyun.com/")  # in the kinds of devices for cards
 
 # CDI device of a share: ``gpushare.aliyun.com/share=<name>``.
 CDI_KIND: Final = "gpushare.aliyun.com/share"
-CDI_PROBE_KIND: Final = "gpushare.aliyun.com/probe"  # asked for by nobody
+CDI_PROBE_KIND: Final = "gpushare.aliyun.com/probe"  # no container requests it
 
-# The ecosystem's URL prefix of the extender, and where it listens beside kube-scheduler.
+# Aliyun gpushare's URL prefix of the extender; our port next to kube-scheduler.
 EXTENDER_PREFIX: Final = "/gpushare-scheduler"
 EXTENDER_PORT: Final = 29766
-# The ecosystem's port, which kube-schedulers may still be configured with. It is a NodePort, so a
-# Service may take its calls.
+# Aliyun gpushare's port, with which kube-scheduler may still be configured. It is a NodePort, so a
+# Service may receive its calls.
 FORMER_EXTENDER_PORT: Final = 32766
-# Kubernetes' default of --service-node-port-range.
+# The default of the API server's --service-node-port-range.
 NODE_PORTS: Final = range(30000, 32768)

@@ -1,37 +1,37 @@
-"""Errors of the shared core. Each text says what was wanted, what was found and what to do.
+"""Define the core's errors. Their texts say what was wanted and found, and what to do.
 
 GpushareError
-├── QuantityError        an amount that is no Kubernetes quantity, or no whole number of units
-├── RequestError         a pod asks for something that cannot be granted anywhere
-├── RecordError          an annotation that does not say what it should
-├── NoRoom               the chosen node has no card set with room
-├── SettingsError        a flag or environment variable that cannot be used
-├── RestartNeeded        only a new process can go on
-└── ApiError             the API server (or kubelet) refused
+├── QuantityError        an invalid Kubernetes quantity, or not a whole number of units
+├── RequestError         a pod requests something that no node can satisfy
+├── RecordError          an annotation that cannot be read
+├── NoRoom               the chosen node has too few cards with enough free units
+├── SettingsError        a flag, variable or file that cannot be used
+├── RestartNeeded        only a new process can continue
+└── ApiError             a request to the API server or kubelet failed
     ├── NotFound         404
     ├── Conflict         409
     ├── Gone             410: list again
-    ├── NotLeading       nothing was sent: the lease ends before the write must have ended
-    ├── TooLarge         the answer, or a line of it, has more bytes than are read
-    ├── Unreachable      nothing was sent: no connection came about
-    └── OutcomeUnknown   no answer, or one that leaves open whether the write happened
+    ├── NotLeading       nothing was sent: the write could outlast the lease
+    ├── TooLarge         the response, or a line of it, exceeds the limit
+    ├── Unreachable      nothing was sent: there is no connection
+    └── OutcomeUnknown   it is unknown whether the write happened
 """
 
 from typing import Final
 
 import msgspec
 
-# What msgspec raises for bytes from outside; a text that is no UTF-8 has an error of its own kind.
+# What msgspec raises for invalid input; invalid UTF-8 has its own error.
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-# What PyYAML lets through beside its own YAMLError: a value that is not what its tag says, a date
-# that there is not, a text that is nested too deep.
+# What PyYAML raises besides its own YAMLError: for values that do not fit their tags, for invalid
+# dates, and for texts that are nested too deeply.
 UNCONSTRUCTABLE: Final = (
     ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError,
 )  # fmt: skip
 
 
 class GpushareError(Exception):
-    """Root of all errors that gpushare raises itself."""
+    """The base class of all errors that gpushare raises itself."""
 
 
 class QuantityError(GpushareError):
@@ -59,9 +59,9 @@ class RestartNeeded(GpushareError):
 
 
 class ApiError(GpushareError):
-    """``code`` is the HTTP status, 0 where there was no answer; ``reason`` is Kubernetes' own.
+    """``code`` is the HTTP status, 0 without a response; ``reason`` is that of Kubernetes.
 
-    ``retry_after``: for how many seconds the server asked not to be asked again.
+    ``retry_after``: the seconds that the server demands before the next request.
     """
 
     def __init__(

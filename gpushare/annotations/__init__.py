@@ -1,1 +1,1 @@
-"""The reader and writer of annotations on pods and nodes: the wire contract."""
+"""The only reader and writer of gpushare's annotations on pods and nodes."""

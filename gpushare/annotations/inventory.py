@@ -1,4 +1,4 @@
-"""A node's inventory: the annotation that the plugin writes and everyone reads (pure)."""
+"""Encode and decode a node's inventory annotation, which the device plugin writes (pure)."""
 
 from dataclasses import replace
 from typing import Final, Literal
@@ -19,7 +19,7 @@ from gpushare.errors import QuantityError, RecordError
 from gpushare.objects.model import Node
 from gpushare.objects.quantity import MAX_UNITS, parse_units
 
-MAX_LEGACY_CARDS: Final = 1024  # far above any machine: a wrong count must not cost memory
+MAX_LEGACY_CARDS: Final = 1024  # far above any machine: a wrong count must not exhaust memory
 
 
 class _Card(msgspec.Struct, rename="camel"):
@@ -45,7 +45,7 @@ class _Inventory(msgspec.Struct, omit_defaults=True):
 
 
 def encode(inventory: Inventory) -> str:
-    """The value of the inventory annotation."""
+    """Return the value of the inventory annotation."""
     return msgspec.json.encode(
         _Inventory(
             version=INVENTORY_VERSION,
@@ -73,7 +73,7 @@ def encode(inventory: Inventory) -> str:
 
 
 def decode(text: str) -> Inventory:
-    """The inventory that an annotation states; RecordError if it states none."""
+    """Return the inventory in an annotation; raise RecordError if it cannot be read."""
     try:
         wire = msgspec.json.decode(text, type=_Inventory)
     except (msgspec.DecodeError, RecursionError) as err:
@@ -86,7 +86,9 @@ def decode(text: str) -> Inventory:
     if not 0 < wire.unit_mib <= MAX_UNITS or any(
         not 0 <= card.units <= MAX_UNITS or card.index < 0 or not card.uuid for card in wire.cards
     ):
-        raise RecordError(f"annotation {ANNOTATION_INVENTORY} has numbers that no card can have")
+        raise RecordError(
+            f"annotation {ANNOTATION_INVENTORY} has numbers that are impossible for a card"
+        )
     cards = tuple(
         Card(
             index=card.index,
@@ -103,7 +105,7 @@ def decode(text: str) -> Inventory:
     if len({card.index for card in cards}) < len(cards) or len({c.uuid for c in cards}) < len(
         cards
     ):
-        raise RecordError(f"annotation {ANNOTATION_INVENTORY} names a card twice")
+        raise RecordError(f"annotation {ANNOTATION_INVENTORY} lists a card twice")
     return Inventory(
         wire.unit_mib,
         cards,
@@ -116,11 +118,11 @@ def decode(text: str) -> Inventory:
 
 
 def of_node(node: Node, unit_mib: int) -> Inventory | None:
-    """The cards of ``node``; None where it reports none.
+    """Return the cards of ``node``; None if it reports none.
 
-    A node without our annotation is read as the ecosystem's older plugin means it: ``gpu-count``
-    equal cards of ``gpu-mem / gpu-count`` units of ``unit_mib``. The kubelet's allocatable is not
-    used: it falls when one card is unhealthy, which would make every card smaller.
+    A node without our annotation is read as Aliyun gpushare's device plugin reports it:
+    ``gpu-count`` equal cards of ``gpu-mem / gpu-count`` units of ``unit_mib``. The kubelet's
+    allocatable is not used: it falls when one card is unhealthy, and every card would look smaller.
 
     Raises RecordError if the annotation or a total cannot be read.
     """
@@ -146,10 +148,10 @@ def of_node(node: Node, unit_mib: int) -> Inventory | None:
 
 
 def with_cordons(found: Inventory, node: Node) -> Inventory:
-    """``found`` with those cards marked that the node's operator wants nothing new on.
+    """Return ``found`` with the cards marked that the node's annotation cordons.
 
-    Raises RecordError if the annotation names a card that the node does not have: that may be a
-    slip of the pen, and the card that was meant would go on taking pods.
+    Raises RecordError if the annotation names a card that the node does not have: after a typing
+    error, the intended card would still take new pods.
     """
     text = node.annotations.get(ANNOTATION_CORDONED_CARDS)
     if text is None:
@@ -158,15 +160,15 @@ def with_cordons(found: Inventory, node: Node) -> Inventory:
     unknown = sorted(cordoned - {card.uuid for card in found.cards})
     if unknown:
         raise RecordError(
-            f"annotation {ANNOTATION_CORDONED_CARDS} names {unknown[0][:63]!r}, which is no card "
-            "of the node: write UUIDs of its cards, with commas between them"
+            f"annotation {ANNOTATION_CORDONED_CARDS} names {unknown[0][:63]!r}, which is no GPU "
+            "of the node: write UUIDs of its GPUs, separated by commas"
         )
     cards = tuple(replace(card, is_cordoned=card.uuid in cordoned) for card in found.cards)
     return replace(found, cards=cards)
 
 
 def cordon_reasons(node: Node) -> dict[str, str]:
-    """Why cards are cordoned, by UUID, for people; nothing where that cannot be read."""
+    """Return the reasons for cordons by UUID, for people; empty if they cannot be read."""
     text = node.annotations.get(ANNOTATION_CORDON_REASONS)
     try:
         return msgspec.json.decode(text, type=dict[str, str]) if text else {}

@@ -1,1 +1,1 @@
-"""What people are told of cards and pods, as JSON: by extender and command line (pure)."""
+"""Answers about cards and pods as JSON, for the extender and the command line (pure)."""

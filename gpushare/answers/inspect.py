@@ -1,4 +1,4 @@
-"""inspect: what every card holds, in the ecosystem's JSON with our own fields beside (pure)."""
+"""Answer inspect: the use of every card, in Aliyun gpushare's JSON with our own fields (pure)."""
 
 from collections.abc import Generator, Mapping
 
@@ -38,7 +38,7 @@ class UnplacedPod(msgspec.Struct):
 
 
 class NodeView(msgspec.Struct):
-    """``plugin`` is its version, empty for the ecosystem's older one."""
+    """``plugin`` is the version of the device plugin, empty for Aliyun gpushare's."""
 
     name: str
     total: int = msgspec.field(name="totalGPU")
@@ -51,28 +51,28 @@ class NodeView(msgspec.Struct):
 
 
 class ClusterView(msgspec.Struct):
-    """``nodes`` are NodeViews, each encoded already."""
+    """``nodes`` are encoded NodeViews."""
 
     nodes: list[msgspec.Raw]
 
 
 def view_cluster(ledger: Ledger, problems: Mapping[str, str]) -> Generator[None, None, ClusterView]:
-    """All nodes of which gpushare knows something, in steps that are short each.
+    """Return a view of all nodes that gpushare knows, in short steps.
 
-    ``problems`` by node: what is wrong with its annotations.
+    ``problems`` are the errors in annotations, by node.
     """
     view = ClusterView([])
-    held = {share.node for share in ledger.shares()}
-    for name in sorted({*ledger.nodes(), *problems, *held}):
+    used = {share.node for share in ledger.shares()}
+    for name in sorted({*ledger.nodes(), *problems, *used}):
         yield
         node = view_node(ledger, name, problems.get(name, ""))
-        if node is not None:  # it may have gone since the last step
+        if node is not None:  # it may be deleted since the last step
             view.nodes.append(msgspec.Raw(msgspec.json.encode(node)))
     return view
 
 
 def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
-    """One node's cards and who holds them; None if gpushare knows nothing of it."""
+    """Return a view of a node's cards and their pods; None if gpushare does not know the node."""
     shares = sorted(ledger.shares(name), key=lambda share: share.pod_key)
     unplaced = [
         UnplacedPod(share.name, share.namespace, share.units, share.why_unplaced)
@@ -87,7 +87,7 @@ def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
     devices = [_view_card(entry, shares) for entry in account.cards]
     total = sum(device.total for device in devices)
     used = sum(device.used for device in devices) + sum(pod.units for pod in unplaced)
-    used = min(used, MAX_UNITS)  # what readers in other languages can hold
+    used = min(used, MAX_UNITS)  # the most that readers in other languages support
     found = account.inventory
     return NodeView(name, total, used, devices, found.unit_mib, unplaced, problem, found.plugin)
 

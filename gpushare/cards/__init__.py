@@ -1,1 +1,1 @@
-"""Cards, shares and what a pod requires of them: values that never change."""
+"""Cards, inventories, shares and requests: values that never change."""

@@ -1,7 +1,7 @@
-"""How long a kubelet's device list may be: the limits that the plugin keeps and doctor looks at.
+"""Limits on the kubelet's device list, which the plugin enforces and doctor checks.
 
-The kubelet takes 4,194,304 bytes a message (it dials with gRPC's default limit). A device of ours
-costs 13 bytes and its ID, two more when Unhealthy.
+The kubelet accepts 4,194,304 bytes per message, gRPC's default. A device takes 13 bytes plus its
+ID, and two more if it is Unhealthy.
 """
 
 from typing import Final

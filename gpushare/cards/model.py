@@ -1,4 +1,4 @@
-"""Cards, the inventory of a node, and shares of cards: values that never change."""
+"""Define cards, inventories, requests and shares: values that never change."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,9 +13,9 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One physical GPU. ``index`` is its place in the node's inventory, ``minor`` the driver's.
+    """One physical GPU. ``index`` is its position in the inventory, ``minor`` the driver's number.
 
-    ``is_cordoned``: an operator wants nothing new on it.
+    ``is_cordoned``: an operator allows no new pods on it.
     """
 
     index: int
@@ -41,12 +41,12 @@ class Card:
 class Inventory:
     """A node's cards in index order.
 
-    ``is_legacy``: read from the totals that the ecosystem's older plugin reports. Its cards have
-    no UUID (``minor-0`` stands there) and IDX annotations mean the driver's minor number.
-    ``injection`` and ``runtime_classes``: what opens cards to containers, and the RuntimeClasses
-    under which NVIDIA's runtime runs them, an empty name for pods that name none. Older plugins
+    ``is_legacy``: read from the totals of Aliyun gpushare's device plugin. Its cards have no UUID
+    (they get ``minor-0`` and so on), and IDX annotations contain the driver's minor number.
+    ``injection``: what gives containers access to cards (contract.py). ``runtime_classes``: the
+    RuntimeClasses that run NVIDIA's runtime, an empty name for pods without one. Older plugins
     state neither.
-    ``is_leaving``: the plugin is about to end with no other to take over, so nothing new may come.
+    ``is_leaving``: the plugin is about to end without a successor, so the node takes no new pods.
     """
 
     unit_mib: int
@@ -73,10 +73,10 @@ class ContainerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """``units`` that one container asks for, over all its cards; 0 where it asks for none.
+    """The ``units`` that one container requests over all its cards; 0 if it requests none.
 
-    ``sets_cards``: it sets NVIDIA_VISIBLE_DEVICES itself, which early binding cannot overrule.
-    ``hides_cards``: it sets the variable so that NVIDIA's runtime opens no card to it.
+    ``sets_cards``: it sets NVIDIA_VISIBLE_DEVICES itself, which early binding cannot override.
+    ``hides_cards``: it sets the variable so that NVIDIA's runtime gives it no card.
     """
 
     name: str
@@ -88,15 +88,15 @@ class ContainerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a pod asks for: all containers on the same ``card_count`` cards, in equal parts.
+    """A pod's request: all containers use the same ``card_count`` cards, in equal parts.
 
-    ``policy`` is empty where a request is read only for its amounts.
+    ``policy`` is the default if only the amounts are read.
 
-    ``exposes_cards``: a container that asks for no memory does not hide the cards from itself, so
-    NVIDIA's runtime would open to it what its image asks for, which is most often all of them.
+    ``exposes_cards``: a container that requests no GPU memory does not hide cards, so NVIDIA's
+    runtime would give it those that its image names, which are usually all.
 
     ``units`` is Kubernetes' effective request of the whole pod, ``units_per_card`` its part of each
-    card; both are computed once because filter compares them with thousands of nodes.
+    card. Both are computed once, because filter compares them with thousands of nodes.
     """
 
     containers: tuple[ContainerRequest, ...]
@@ -118,9 +118,9 @@ class Request:
 
 
 def _effective_units(containers: tuple[ContainerRequest, ...]) -> int:
-    """What runs at the same time, at most (KEP-753).
+    """Return the most units that are in use at the same time (KEP-753).
 
-    Containers and sidecars add up; an init container runs beside the sidecars before it.
+    Containers and sidecars add up; an init container runs alongside the sidecars before it.
     """
     at_start = sidecars = 0
     for container in containers:
@@ -135,10 +135,10 @@ def _effective_units(containers: tuple[ContainerRequest, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A granted request of a bound pod: ``units`` of each card in ``cards`` (UUIDs).
+    """The share of a bound pod: ``units`` of each card in ``cards`` (UUIDs).
 
-    Without cards it is *unplaced*: the pod runs on ``node`` and nobody can tell on which card, so
-    its units are taken from every card there. ``why_unplaced`` then says what is missing.
+    A share without cards is *unplaced*: the pod is on ``node``, but its cards are unknown, so its
+    units count as used on every card there. ``why_unplaced`` then states the reason.
     """
 
     pod_uid: str

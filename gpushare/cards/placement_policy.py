@@ -1,4 +1,4 @@
-"""What a pod wishes of the cards and of the node that it gets: annotations of its user (pure)."""
+"""Read a pod's placement policy from its user's annotations (pure)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ MOST_NAMES: Final = 256
 
 
 class NodePolicy(StrEnum):
-    """``SHAPE`` is the function of utilisation that the extender's configuration has."""
+    """``SHAPE`` is the function of utilization in the extender's configuration."""
 
     BINPACK = "binpack"
     SPREAD = "spread"
@@ -34,10 +34,11 @@ class CardPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlacementPolicy:
-    """None is the configuration's policy; an empty set of models or of ``only`` limits nothing.
+    """The nodes and cards that a pod prefers, and the cards that it allows.
 
-    A card in ``never`` is not given, whatever else names it. ``names_cards``: some cards are not to
-    be had for this pod, however empty they are.
+    A policy of None means that of the configuration. Empty ``models`` and ``only`` allow all cards.
+    A card in ``never`` is not allowed, even if it is in ``only``. ``names_cards``: the policy may
+    forbid cards regardless of their free units.
     """
 
     node_policy: NodePolicy | None = None
@@ -45,7 +46,7 @@ class PlacementPolicy:
     models: frozenset[str] = frozenset()
     only: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
-    names_cards: bool = field(init=False, compare=False)  # asked about every node
+    names_cards: bool = field(init=False, compare=False)  # read for every node
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names_cards", bool(self.models or self.only or self.never))
@@ -55,10 +56,9 @@ DEFAULT_POLICY: Final = PlacementPolicy()
 
 
 def read(annotations: Mapping[str, str]) -> PlacementPolicy:
-    """The wishes on a pod.
+    """Return the placement policy in a pod's annotations.
 
-    Raises RequestError with a text for the user: a policy that does not exist, or a list that is
-    longer than is read.
+    Raises RequestError, with a text for the user, for an unknown policy or a list that is too long.
     """
     node = _policy(annotations, ANNOTATION_NODE_POLICY, NodePolicy)
     card = _policy(annotations, ANNOTATION_CARD_POLICY, CardPolicy)
@@ -71,7 +71,7 @@ def read(annotations: Mapping[str, str]) -> PlacementPolicy:
 
 
 def parse_names(text: str) -> frozenset[str]:
-    """The exact names in a comma-separated list; blank entries are none."""
+    """Return the exact names in a comma-separated list, without blank entries."""
     return frozenset(part for each in text.split(",") if (part := each.strip()))
 
 

@@ -1,1 +1,1 @@
-"""Reaching the API server: transport, informers, events."""
+"""Access to the API server: requests, lists and watches, Events, leader election."""

@@ -1,12 +1,13 @@
-"""The API calls that gpushare makes: raw bodies in and out, refusals as our own errors.
+"""Call the Kubernetes API with raw bodies, and raise ApiError for every failure.
 
-``kubernetes.aio`` does configuration, authentication and TLS. Its models are not used: they cost
-80 times more to decode, and ``create_namespaced_pod_binding`` raises after it has succeeded. Nor is
-its way of sending: a request costs it 0.4 ms, of which 0.3 look for a proxy and a password in the
-environment and the home folder each time (docs/performance.md).
-Every request has a time limit, and tells it to the API server too, so that a request that we gave
-up cannot be carried out much later. A 429 says that nothing was done and when to ask again: that is
-waited for where the time limit allows.
+``kubernetes.aio`` provides configuration, authentication and TLS. Its models are not used: they
+take 80 times as long to decode, and ``create_namespaced_pod_binding`` raises after a success. Its
+requests are not used either: each takes 0.4 ms, of which 0.3 ms look up a proxy and a password in
+the environment and the home directory (docs/performance.md).
+
+Every request has a time limit and sends it to the API server, so that an abandoned request cannot
+take effect much later. A 429 means that nothing was done; the request is repeated after the delay
+in the response if the time limit allows it.
 """
 
 import asyncio
@@ -39,12 +40,12 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _CONNECTIONS: Final = 100
-_LEAST_SECONDS: Final = 0.5  # with less time than that left nothing is sent again
-# An object of the API server's has 1.5 MiB at most, as protobuf, and 9 MiB as JSON (pod_reader.py).
+_LEAST_SECONDS: Final = 0.5  # with less time left, nothing is sent again
+# The API server stores at most 1.5 MiB of protobuf per object, which is 9 MiB as JSON.
 ANSWER_BYTES: Final = 32 * 2**20
 PAGE_BYTES: Final = 10 * 2**20  # a page of 500 ordinary pods has 4 MiB, one object 9 at most
 LINE_BYTES: Final = 32 * 2**20  # of a watch
-_BUFFER_BYTES: Final = 2**18  # of what has come over a connection and nobody has taken yet
+_BUFFER_BYTES: Final = 2**18  # per connection, received and not yet read
 
 _decode_node = msgspec.json.Decoder(Node).decode
 
@@ -53,10 +54,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Kube:
-    """One API server, one identity. Open it with ``connect``.
+    """A client of one API server with one identity. Open it with ``connect``.
 
-    ``clock`` goes on while the machine sleeps: what was to end by a lease is not begun after it.
-    ``namespace`` is the one that kubectl would take where none is named.
+    ``clock`` must advance while the machine is suspended: writes must not start after a lease ends.
+    ``namespace`` is kubectl's default namespace.
     """
 
     def __init__(
@@ -84,12 +85,12 @@ class Kube:
         as_kubectl: bool = False,
         unacknowledged_seconds: float | None = None,
     ) -> AsyncIterator[Self]:
-        """Use ``kubeconfig``, else the pod's own ServiceAccount, else the usual kubeconfig.
+        """Use ``kubeconfig``, else the pod's own ServiceAccount, else the default kubeconfig.
 
-        ``context`` names one of the kubeconfig's; ``as_kubectl`` takes the usual kubeconfig before
-        the ServiceAccount. What the API server's machine, or a proxy, has not acknowledged
-        ``unacknowledged_seconds`` after it was sent is not delivered later (on Linux). Raises
-        SettingsError where none can be used.
+        ``context`` selects a context of the kubeconfig. ``as_kubectl`` prefers the default
+        kubeconfig to the ServiceAccount. Data that the API server's host, or a proxy, does not
+        acknowledge within ``unacknowledged_seconds`` is not delivered later (on Linux). Raises
+        SettingsError if no configuration can be used.
         """
         found = await configured(kubeconfig, context, as_kubectl=as_kubectl)
         clock = clock or BootClock()
@@ -106,13 +107,13 @@ class Kube:
             yield cls(found.settings, credentials, session, clock, namespace=found.namespace)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
-        """A consistent read. Raises NotFound or another ApiError."""
+        """Read a pod consistently. Raises NotFound or another ApiError."""
         return responses.decode(
             read_pod, await self.request("GET", paths.pod_path(namespace, name))
         )
 
     async def get_node(self, name: str) -> Node:
-        """A consistent read. Raises NotFound or another ApiError."""
+        """Read a node consistently. Raises NotFound or another ApiError."""
         return responses.decode(_decode_node, await self.request("GET", paths.node_path(name)))
 
     async def bind_pod(
@@ -124,11 +125,12 @@ class Kube:
         seconds: float = REQUEST_SECONDS,
         may_go: Callable[[], object] | None = None,
     ) -> None:
-        """Write node and annotations in one transaction, for just this uid.
+        """Write node and annotations in one transaction, for exactly this uid.
 
-        Conflict: the pod is bound, being deleted, gated or has another uid. OutcomeUnknown: the
-        write may have happened, or may still happen until ``seconds`` have passed. ``may_go`` is
-        asked when the request is sent; its ApiError is raised, and nothing was done.
+        Raises Conflict if the pod is bound, terminating, gated or has another uid, and
+        OutcomeUnknown if the write may have happened, or may still happen until ``seconds`` have
+        passed. ``may_go`` is called when the request is sent; if it raises an ApiError, that is
+        raised and nothing was done.
         """
         meta = pod.metadata
         body = {
@@ -148,17 +150,17 @@ class Kube:
     async def annotate_pod(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]
     ) -> None:
-        """Set annotations of just this uid; Conflict if the name means another pod by now."""
+        """Set annotations of exactly this uid; raise Conflict if the name is now another pod's."""
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         await self.request("PATCH", paths.pod_path(namespace, name), body=body)
 
     async def set_pod_condition(
         self, namespace: str, name: str, uid: str, condition: PodCondition, changed_at: str
     ) -> None:
-        """Set one condition of just this uid; Conflict if the name means another pod by now.
+        """Set one condition of exactly this uid; raise Conflict if the name is now another pod's.
 
-        ``changed_at`` is RFC 3339. Conditions merge by type in a strategic patch; a JSON merge
-        patch would take the kubelet's away.
+        ``changed_at`` is in RFC 3339. A strategic patch merges conditions by type; a JSON merge
+        patch would remove the kubelet's.
         """
         written = {**msgspec.to_builtins(condition), "lastTransitionTime": changed_at}
         body = {"metadata": {"uid": uid}, "status": {"conditions": [written]}}
@@ -166,10 +168,10 @@ class Kube:
         await self.request("PATCH", path, body=body, patch=STRATEGIC_PATCH)
 
     async def evict_pod(self, pod: Pod, *, seconds: float = REQUEST_SECONDS) -> None:
-        """Ask for the end of just this pod as it was seen (policy/v1).
+        """Evict exactly this pod at this resource version (policy/v1).
 
-        NotFound: it is gone. Conflict: it has changed since, or the name means another pod by now.
-        ApiError with code 429: a PodDisruptionBudget does not allow it now.
+        Raises NotFound if it is deleted, Conflict if it has changed or the name is now another
+        pod's, and ApiError with code 429 if a PodDisruptionBudget does not allow the eviction now.
         """
         meta = pod.metadata
         body = {
@@ -189,7 +191,7 @@ class Kube:
         return responses.decode(_decode_node, await self.request("PATCH", path, body=patch))
 
     async def change_node(self, name: str, operations: Sequence[Mapping[str, Any]]) -> None:
-        """Apply a JSON patch (RFC 6902) to a node; ApiError with code 422 if a test in it fails."""
+        """Apply a JSON patch (RFC 6902) to a node; ApiError with code 422 if its test fails."""
         path = paths.node_path(name)
         await self.request("PATCH", path, body=operations, patch=JSON_PATCH)
 
@@ -202,10 +204,10 @@ class Kube:
     async def list_page(
         self, collection: Collection, *, limit: int, next_page: str, seconds: float = 60.0
     ) -> bytes:
-        """One page of a consistent list.
+        """Return one page of a consistent list.
 
-        Raises Gone when ``next_page`` has expired, TooLarge when the page has more than PAGE_BYTES:
-        ask for fewer.
+        Raises Gone if ``next_page`` has expired, and TooLarge if the page has more than PAGE_BYTES:
+        use a smaller ``limit``.
         """
         query = [*collection.query, ("limit", str(limit))]
         if next_page:
@@ -217,11 +219,11 @@ class Kube:
     async def watch(
         self, collection: Collection, *, since: str, window_seconds: int, idle_seconds: float
     ) -> AsyncGenerator[bytes, None]:
-        """The watch's lines, bookmarks among them, until the server ends it.
+        """Yield the lines of a watch, including bookmarks, until the server ends it.
 
-        Raises TimeoutError after ``idle_seconds`` without a byte: a connection that went away
-        without a word looks just like a quiet cluster. Raises TooLarge at a line of more than
-        LINE_BYTES, and another ApiError for any other end.
+        Raises TimeoutError after ``idle_seconds`` without a byte, because a lost connection looks
+        like a quiet cluster; TooLarge at a line of more than LINE_BYTES; and another ApiError if
+        the watch ends in any other way.
         """
         query = [
             *collection.query,
@@ -259,10 +261,10 @@ class Kube:
         may_go: Callable[[], object] | None = None,
         most_bytes: int = ANSWER_BYTES,
     ) -> bytes:
-        """The body of a successful answer; any other answer, or none, is an ApiError.
+        """Send a request and return the body of a successful response; else raise ApiError.
 
-        TooLarge: the answer has more than ``most_bytes``. All tries of it together take ``seconds``
-        at most. ``may_go`` is asked when a body is sent, and what it raises is raised.
+        Raises TooLarge if the response has more than ``most_bytes``. All attempts together take at
+        most ``seconds``. ``may_go`` is called when a body is sent; its ApiError is raised.
         """
         content = None if body is None else FencedBody(_encode(body), may_go)
         end = self._clock.monotonic() + seconds
@@ -287,7 +289,7 @@ class Kube:
                     if seconds < _LEAST_SECONDS:
                         raise
                     continue
-                # Many are told the same moment: they must not all come back at once.
+                # Many clients get the same delay: they must not all return at once.
                 wait = err.retry_after * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
                 is_done = err.code != HTTPStatus.TOO_MANY_REQUESTS or not err.retry_after
                 if is_done or wait + _LEAST_SECONDS > end - self._clock.monotonic():
@@ -295,7 +297,7 @@ class Kube:
                 refusal = err
             await asyncio.sleep(wait)
             seconds = end - self._clock.monotonic()
-            if seconds < _LEAST_SECONDS:  # the process was stopped, or the machine slept
+            if seconds < _LEAST_SECONDS:  # the process or the machine was suspended
                 raise refusal
 
     async def _try(
@@ -310,9 +312,11 @@ class Kube:
         most_bytes: int,
     ) -> bytes:
         limit = aiohttp.ClientTimeout(total=seconds)
-        told = [*query, ("timeout", f"{int(seconds * 1000)}ms")]
+        limited = [*query, ("timeout", f"{int(seconds * 1000)}ms")]
         try:
-            async with await self._send(method, path, told, body, limit, patch=patch) as response:
+            async with await self._send(
+                method, path, limited, body, limit, patch=patch
+            ) as response:
                 answer = await responses.whole(response.content, most_bytes)
         except aiohttp.ClientConnectorError as err:
             raise Unreachable(f"{method} {path}: the API server cannot be reached: {err}") from err
@@ -361,7 +365,7 @@ class Kube:
         protocol: str,
         seconds: float = REQUEST_SECONDS,
     ) -> aiohttp.ClientWebSocketResponse:
-        """A websocket of just this subprotocol; any other answer, or none, is an ApiError."""
+        """Open a websocket with exactly this subprotocol; raise ApiError if that fails."""
         bearer = self.bearer()
         url = f"{self._settings.host}{path}?{urlencode(query)}"
         try:
@@ -380,27 +384,29 @@ class Kube:
             text = f"websocket {path}: {err.status} {err.message}"
             raise kind(text, code=err.status) from err
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            raise Unreachable(f"websocket {path}: no connection came about: {err!r}") from err
+            raise Unreachable(f"websocket {path}: cannot connect: {err!r}") from err
 
     @property
     def client_certificate(self) -> tuple[str, str] | None:
-        """Paths of the certificate that says who we are, and of its key; None without one."""
+        """Return the paths of the client certificate and its key; None if there is none."""
         certificate, key = self._settings.cert_file, self._settings.key_file
         return (certificate, key) if certificate and key else None
 
     def bearer(self) -> str:
-        """The header that says who we are, empty where a certificate says it.
+        """Return the Authorization header, empty if only a certificate is used.
 
-        Unreachable for what no header can have.
+        Raises Unreachable if the token has characters that a header cannot have.
         """
         value = self._credentials.current.bearer
         if not value.isprintable():
-            raise Unreachable("the token that says who we are has a line break or the like in it")
+            raise Unreachable(
+                "the token has a line break or another control character in it: correct its source"
+            )
         return value
 
 
 def _proxy_of(server: str) -> str | None:
-    """The proxy that HTTPS_PROXY and NO_PROXY name for a server, asked once and not each time."""
+    """Return the proxy that HTTPS_PROXY and NO_PROXY name for a server."""
     url = urlsplit(server)
     if proxy_bypass(url.hostname or ""):
         return None

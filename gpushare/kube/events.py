@@ -1,4 +1,4 @@
-"""Events on objects: what a user sees with ``kubectl describe``."""
+"""Create Events, which ``kubectl describe`` shows with their objects."""
 
 import datetime as dt
 import logging
@@ -12,7 +12,7 @@ from gpushare.objects.model import Node, Pod
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE: Final = 1024  # the API server's limit
-_NAME: Final = 200  # of 253, with the time behind it
+_NAME: Final = 200  # of 253, which include the time after it
 
 
 def made(
@@ -24,7 +24,7 @@ def made(
     clock: Clock,
     kind: Literal["Normal", "Warning"] = "Warning",
 ) -> dict[str, Any]:
-    """An event with a name of its own: written twice it is still one."""
+    """Return an Event with a unique name, so that a repeated write creates no second one."""
     meta = about.metadata
     now_ns = clock.wall_ns()
     now = rfc3339(now_ns)
@@ -40,7 +40,7 @@ def made(
             "kind": type(about).__name__,
             "name": meta.name,
             "namespace": meta.namespace or None,
-            # kubectl looks for a node's events by its name in the place of the uid.
+            # kubectl selects a node's Events by its name as the uid.
             "uid": meta.name if isinstance(about, Node) else meta.uid,
         },
         "reason": reason,
@@ -54,7 +54,7 @@ def made(
 
 
 class Recorder(Protocol):
-    """What takes events: ``Kube``, or what stands in its place."""
+    """A writer of Events: ``Kube``, or a double in tests."""
 
     async def create_event(self, namespace: str, event: Mapping[str, Any], /) -> None: ...
 
@@ -62,7 +62,7 @@ class Recorder(Protocol):
 async def record(
     kube: Recorder, about: Pod | Node, reason: str, message: str, *, component: str, clock: Clock
 ) -> None:
-    """Tell the user once. A refusal by the API server is logged: an event is never worth more."""
+    """Write one Event; an ApiError is logged, because Events are not essential."""
     event = made(about, reason, message, component=component, clock=clock)
     try:
         await kube.create_event(event["metadata"]["namespace"], event)
@@ -71,5 +71,5 @@ async def record(
 
 
 def rfc3339(wall_ns: int) -> str:
-    """A moment as Kubernetes writes it."""
+    """Return a time in the format of Kubernetes."""
     return dt.datetime.fromtimestamp(wall_ns / 1e9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

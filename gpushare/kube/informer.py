@@ -1,9 +1,9 @@
-"""List and watch one collection into a handler, for ever.
+"""List and watch one collection, and report every change to a handler.
 
-Pages, then a watch from the list's version with bookmarks; a dropped connection is resumed from
-the last version seen, only 410 Gone lists again. Every retry waits with jitter, as long as the
-server asks for at least, and a silent connection is cut: the library's informer does none of it
-(4,000 requests in 2 s against a 500).
+The informer lists in pages, then watches from the list's version with bookmarks. It resumes a
+dropped connection from the last version seen, and lists again only after 410 Gone. Every retry
+waits with jitter, at least as long as the server demands, and a silent connection is closed. The
+library's informer does none of this (4,000 requests in 2 s against a server that answers 500).
 """
 
 import asyncio
@@ -34,11 +34,11 @@ WINDOW_SECONDS = 290
 IDLE_SECONDS = 90.0  # the API server sends a bookmark a minute
 LIST_AFTER_FAILURES = 10
 MOST_RETRY_AFTER = 30.0
-# Lines that came together are read without a pause: who waits for an answer has a turn between.
+# Lines that arrive together are read without a pause; other tasks run after this many.
 EVENTS_AT_ONCE = 16
-# After an event that took longer others have as much time as it took: a large one takes 30 ms.
+# After an event that took longer, other tasks get as much time: a large one takes 30 ms.
 LONG_SECONDS = 0.002
-LARGE_BYTES = 64 * 1024  # of a line that is not decoded to learn its version alone
+LARGE_BYTES = 64 * 1024  # of a line that is not decoded only for its version
 CAUSES = ("ended", "expired", "silent", "behind", "refused", "lost")
 
 _BEGINS: Final = re.compile(rb'{"type":"(ADDED|MODIFIED|DELETED)","object":')
@@ -47,9 +47,9 @@ T = TypeVar("T", bound=Pod | Node)
 
 
 class Handler(Protocol[T]):
-    """Called in order, never concurrently. ``replaced`` states the whole collection.
+    """Called in order, never concurrently. ``replaced`` gets the whole collection.
 
-    It may return steps, which are taken with pauses in which everything else goes on.
+    It may return steps, which are run with pauses for other tasks.
     """
 
     def replaced(self, items: list[T], /) -> Iterator[None] | None: ...
@@ -77,14 +77,14 @@ class _Versioned(msgspec.Struct):
 
 
 class Informer(Generic[T]):
-    """Keeps a handler informed; ``synced`` is set once the first list has been handed over.
+    """Keeps a handler informed; ``synced`` is set after the first list.
 
-    ``restarts`` counts why watches ended, by CAUSES: ``ended`` (the server does so every few
-    minutes), ``expired`` (410: listed again), ``silent`` (no line for too long), ``behind`` (see
-    ``cut``), ``refused`` (any other answer), ``lost`` (the connection).
+    ``restarts`` counts the ends of watches by CAUSES: ``ended`` (by the server, every few minutes),
+    ``expired`` (410: list again), ``silent`` (no line for too long), ``behind`` (see ``cut``),
+    ``refused`` (any other response), ``lost`` (the connection).
 
-    The handler is not told of objects whose JSON does not have the bytes ``naming``: no time and no
-    memory goes into most pods of a cluster, however large they are.
+    Objects whose JSON does not contain the bytes ``naming`` are skipped, so that most pods of a
+    cluster take no time and no memory, however large they are.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class Informer(Generic[T]):
 
     @property
     def age(self) -> float:
-        """Seconds since the API server was last heard of: an event, a bookmark or a list."""
+        """Return the seconds since the last event, bookmark or list."""
         return time.monotonic() - self._heard_at
 
     def cut(self, *, silent_seconds: float = 0.0) -> None:
-        """End the watch that is open and go on from where it was: it was seen to be behind.
+        """End the open watch, which is behind, and resume it from the last version.
 
-        Not if it has said something within ``silent_seconds``, or has not been open for so long.
+        Do nothing if a line arrived within ``silent_seconds`` or the watch was opened since then.
         """
         silent = time.monotonic() - max(self._heard_at, self._opened_at)
         if self._is_cut or silent < silent_seconds:
@@ -130,10 +130,10 @@ class Informer(Generic[T]):
         self._is_cut = self._end_watch()
 
     async def relist(self) -> None:
-        """Return once a list that was asked for after this call has been handed over.
+        """List again, and return when the handler has the result; the watch resumes from it.
 
-        The watch goes on from there. For who must know what others wrote until now, over a
-        connection that may have been dead for a while.
+        Use it to see everything that others wrote until now, even if the connection has been dead
+        for a while.
         """
         self._lists_wanted += 1
         wanted = self._lists_wanted
@@ -143,14 +143,14 @@ class Informer(Generic[T]):
             await self._listed.wait_for(lambda: self._lists_made >= wanted)
 
     def _end_watch(self) -> bool:
-        """End the watch if one is open; whether there was one."""
+        """End the watch if one is open; return whether there was one."""
         if self._watching is None or self._watching.expired():
             return False
         self._watching.reschedule(0.0)
         return True
 
     async def run(self) -> None:
-        """Until cancelled; never returns by itself."""
+        """List and watch until cancelled."""
         backoff = Backoff(0.1, 30.0)
         failures = 0
         while True:
@@ -176,10 +176,10 @@ class Informer(Generic[T]):
                     self.restarts[self._cause(err)] += 1
                 failures += 1
                 if isinstance(err, TooLarge) or failures % LIST_AFTER_FAILURES == 0:
-                    # A line that is too long comes again from the same version; and one from
-                    # before etcd was restored is never answered with 410.
+                    # A line that is too long would be sent again from the same version, and a
+                    # version from before a restore of etcd is never answered with 410.
                     self._resource_version = ""
-                await asyncio.sleep(_asked(err))
+                await asyncio.sleep(_retry_after(err))
             with suppress(TimeoutError):
                 async with asyncio.timeout(backoff.next()):
                     await self._wake.wait()
@@ -214,7 +214,7 @@ class Informer(Generic[T]):
             yield
 
     async def _watch(self, backoff: Backoff) -> bool:
-        """Until the server ends it: False; or until another list is wanted: True."""
+        """Watch until the server ends it (return False) or another list is wanted (True)."""
         self._is_cut, self._opened_at = False, time.monotonic()
         try:
             async with asyncio.timeout(None) as self._watching:
@@ -240,7 +240,7 @@ class Informer(Generic[T]):
         async with aclosing(lines):
             async for line in lines:
                 began = self._heard_at = time.monotonic()
-                decoded(self._take, line)
+                decoded(self._handle_line, line)
                 backoff.reset()
                 applied += 1
                 took = time.monotonic() - began
@@ -249,12 +249,12 @@ class Informer(Generic[T]):
                 elif applied % EVENTS_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         is_named = self._naming in line
         if len(line) > LARGE_BYTES:
-            # The version of one that is left out is that of a later event or bookmark, too.
+            # A later event or bookmark has the version of a skipped one, too.
             if is_named:
-                self._take_large(line)
+                self._handle_large(line)
             return
         event = self._decode_event(line)
         if event.type == "ERROR":
@@ -265,18 +265,18 @@ class Informer(Generic[T]):
             seen = msgspec.json.decode(event.object, type=_Versioned)
             self._resource_version = seen.metadata.resource_version
             return
-        self._tell(event.type, event.object)
+        self._report(event.type, event.object)
 
-    def _take_large(self, line: bytes) -> None:
-        """Decode the object without a look at all of it before, which takes as long."""
+    def _handle_large(self, line: bytes) -> None:
+        """Decode the object without decoding the event around it, which would take as long."""
         begins = _BEGINS.match(line)
         if begins is None or not line.endswith(b"}"):
             event = self._decode_event(line)
-            self._tell(event.type, event.object)
+            self._report(event.type, event.object)
             return
-        self._tell(begins[1].decode(), memoryview(line)[begins.end() : -1])
+        self._report(begins[1].decode(), memoryview(line)[begins.end() : -1])
 
-    def _tell(self, kind: str, body: memoryview | msgspec.Raw) -> None:
+    def _report(self, kind: str, body: memoryview | msgspec.Raw) -> None:
         item = self._decode_item(body)
         self._share(item)
         if kind == "DELETED":
@@ -290,6 +290,6 @@ class Informer(Generic[T]):
             self._parts.share(item)
 
 
-def _asked(err: Exception) -> float:
-    """For how many seconds the server wants not to be asked again."""
+def _retry_after(err: Exception) -> float:
+    """Return the seconds that the server demands before the next request."""
     return min(err.retry_after, MOST_RETRY_AFTER) if isinstance(err, ApiError) else 0.0

@@ -1,8 +1,8 @@
-"""Equal parts of pods are kept once: 50,000 pods then take a quarter of the memory.
+"""Keep equal parts of pods once: 50,000 pods then need a quarter of the memory.
 
-Pods of one Deployment have the same tolerations, resources, variables and conditions, and pods of
-ours the same annotation names. Objects from the API are never changed in place, so that sharing
-them shows nowhere.
+Pods of one Deployment have the same tolerations, resources, variables and conditions, and pods that
+use gpushare the same annotation names. Objects from the API are never changed in place, so sharing
+their parts has no effect.
 """
 
 from collections.abc import Hashable
@@ -13,11 +13,11 @@ from msgspec.structs import force_setattr
 
 from gpushare.objects.model import Container, Pod, Resources
 
-# Of memory, of all parts together. With more the table starts over, and parts that no pod has any
-# more go with it. 50,000 pods of 100 Deployments have 4 MiB of JSON.
+# Memory of all parts together. Beyond it the table is cleared, including parts that no pod has any
+# longer. 50,000 pods of 100 Deployments have 4 MiB of JSON.
 MOST_BYTES: Final = 64 * 2**20
-SHORT: Final = 16  # longer values of annotations are times and UUIDs, of which no two are equal
-_ENTRY_BYTES: Final = 100  # of the table, whatever the part
+SHORT: Final = 16  # longer values of annotations are times and UUIDs, which are unique
+_ENTRY_BYTES: Final = 100  # of the table, for any part
 _BYTES_OF_JSON: Final = 12  # of memory, for one byte of many small resources
 
 H = TypeVar("H", bound=Hashable)
@@ -26,14 +26,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Parts:
-    """The parts that have been seen so far, of ``bytes`` in all."""
+    """The parts seen so far, which take ``bytes`` of memory."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
         self.bytes = 0
 
     def share(self, pod: Pod) -> None:
-        """Let a pod that was just decoded have the parts that others have already."""
+        """Replace parts of a newly decoded pod by equal parts of earlier pods."""
         if self.bytes > MOST_BYTES:
             self._known, self.bytes = {}, 0
         meta, spec, status = pod.metadata, pod.spec, pod.status

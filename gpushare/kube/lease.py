@@ -1,7 +1,7 @@
-"""One coordination.k8s.io/v1 Lease, held by one process at most: who leads, and until when.
+"""Elect a leader with a coordination.k8s.io/v1 Lease, which at most one process holds.
 
-Clocks of different machines are never compared. A holder counts from before it sent its renewal; a
-candidate counts from after it saw the last one, so it always ends later than the holder.
+Clocks of different machines are never compared. A holder counts from before it sent its renewal, a
+candidate from after it saw the last one, so the candidate's time always ends later.
 """
 
 import asyncio
@@ -31,8 +31,10 @@ Step = Literal["wait", "take", "renew"]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. Once ``renew`` have passed without a renewal nothing new is begun; a candidate waits
-    for ``lease`` after the last one; ``retry`` is between two attempts, each of which has a limit.
+    """Durations in seconds.
+
+    After ``renew`` without a renewal, the leader starts nothing new. A candidate waits for
+    ``lease`` after the last renewal. ``retry`` is the time between two attempts.
     """
 
     lease: float = 6.0
@@ -48,22 +50,22 @@ class Timing:
 
     @property
     def written(self) -> int:
-        """What the Lease says: whole seconds, never fewer than are counted on."""
+        """Return the whole seconds in the Lease, never fewer than ``lease``."""
         return math.ceil(self.lease)
 
     @property
     def attempt(self) -> float:
-        """A hanging API server must leave time for a second attempt."""
+        """Return the time limit of an attempt, which leaves time for a second one."""
         return self.renew / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A Lease as read. ``version`` differs from that of any other state of it.
+    """A Lease as read. ``version`` is different for every state of it.
 
-    ``term`` stays as long as one holder renews, and changes whenever the Lease is taken.
-    ``is_released``: its holder let go of it, and had ended all that it began. A Lease without a
-    holder that is not released was cleared by somebody else, while its holder may go on.
+    ``term`` stays the same while one holder renews, and changes whenever the Lease is taken.
+    ``is_released``: its holder released it after the end of all its writes. A Lease without a
+    holder that is not released was cleared by someone else, and its holder may still lead.
     """
 
     holder: str
@@ -75,9 +77,9 @@ class Record:
 
 
 class Election:
-    """What one candidate knows, and what it does next (pure: every moment is an argument).
+    """The state of one candidate, which decides its next step (pure: times are arguments).
 
-    Moments are of one clock that goes on while the process or its machine sleeps.
+    All times are of one clock that advances while the process or its machine is suspended.
     """
 
     def __init__(self, identity: str, timing: Timing) -> None:
@@ -89,7 +91,7 @@ class Election:
         self._sent_term: str | None = None
 
     def observed(self, record: Record | None, now: float) -> None:
-        """Take note of what a read that has ended at ``now`` showed; None: there is no Lease."""
+        """Record the result of a read that ended at ``now``; None if there is no Lease."""
         before = self._seen
         is_same = self._has_looked and (record and record.version) == (before and before.version)
         self._seen, self._has_looked = record, True
@@ -99,10 +101,10 @@ class Election:
             self._renewed_at = NEVER
 
     def step(self, now: float) -> Step:
-        """What to do at ``now``, right after a read.
+        """Return what to do at ``now``, right after a read.
 
-        A Lease that is missing, has no holder, or names us in a term that we did not begin, was
-        deleted or changed by somebody else, perhaps under its holder: it counts as held.
+        A Lease that is missing, has no holder, or names this process in a term that it did not
+        begin, was deleted or changed by someone else while it may be held: it counts as held.
         """
         if self._is_ours:
             return "renew"
@@ -115,7 +117,7 @@ class Election:
 
     @property
     def free_at(self) -> float:
-        """When a Lease that stays as it was seen may be taken."""
+        """Return when the Lease may be taken if it does not change."""
         seen = self._seen
         if seen is not None and seen.is_released:
             return self._seen_at
@@ -126,24 +128,24 @@ class Election:
         return self._seen_at + seconds
 
     def sending(self, term: str) -> None:
-        """Take note of the term of a write of ours, before it is sent.
+        """Record the term of a write before it is sent.
 
-        Its answer may be lost: by its term it is known from what others write in our name.
+        If the response is lost, the term tells this write from others in the same name.
         """
         self._sent_term = term
 
     def wrote(self, record: Record, sent_at: float, now: float) -> None:
-        """Take note of our own write, begun at ``sent_at`` and answered as done at ``now``."""
+        """Record a successful write of this process, begun at ``sent_at`` and ended at ``now``."""
         self._seen, self._seen_at, self._has_looked = record, now, True
         self._sent_term = record.term
         self._renewed_at = sent_at
 
     def step_down(self) -> None:
-        """Lead no more, whatever was written, until the next write."""
+        """Stop leading until the next write."""
         self._renewed_at = NEVER
 
     def leads(self, now: float) -> bool:
-        """Whether anything may be decided at ``now``. Ask at use: a timer may come too late."""
+        """Return whether this process may decide at ``now``. Call it at use: timers may be late."""
         return now < self.leads_until
 
     @property
@@ -152,16 +154,16 @@ class Election:
 
     @property
     def ends_at(self) -> float:
-        """Before this, every write must have ended: from here on another may lead."""
+        """Return when every write must have ended, because another process may lead then."""
         return self._renewed_at + self._timing.lease * (1 - DRIFT)
 
     @property
     def term(self) -> str:
-        """Which time of holding it this is; what was prepared for another one is worth nothing."""
+        """Return the current term; anything prepared in another term is invalid."""
         return self._seen.term if self._seen is not None else ""
 
     def leader(self, now: float) -> Record | None:
-        """Who leads as far as is known: another holder whose time is not over."""
+        """Return the Lease of another process that leads at ``now``; None if none is known."""
         seen = self._seen
         if seen is None or seen.holder in {"", self._identity} or now >= self.free_at:
             return None
@@ -169,7 +171,7 @@ class Election:
 
 
 class LeaseApi(Protocol):
-    """The Lease on the API server. All raise ApiError; ``write`` and ``create`` Conflict."""
+    """Access to the Lease. All methods raise ApiError, ``write`` and ``create`` also Conflict."""
 
     async def read(self, *, seconds: float) -> dict[str, Any] | None: ...
     async def create(self, lease: dict[str, Any], *, seconds: float) -> dict[str, Any]: ...
@@ -177,7 +179,7 @@ class LeaseApi(Protocol):
 
 
 class Elector:
-    """Runs for the Lease for ever; ``address`` is where others reach this process."""
+    """Takes and renews the Lease; ``address`` is where other replicas reach this process."""
 
     def __init__(
         self, api: LeaseApi, identity: str, address: str, timing: Timing, clock: Clock
@@ -189,33 +191,32 @@ class Elector:
 
     @property
     def leads(self) -> bool:
-        """Whether this process leads at this very moment."""
+        """Return whether this process leads now."""
         return self._election.leads(self._clock.monotonic())
 
     @property
     def term(self) -> str:
-        """Which time of leading this is, while ``leads``."""
+        """Return the current term of leading, valid while ``leads``."""
         return self._election.term
 
     @property
     def ends_at(self) -> float:
-        """When every write must have ended, by the clock that was given."""
+        """Return when every write must have ended, by the given clock."""
         return self._election.ends_at
 
     @property
     def leader(self) -> Record | None:
-        """The other process that leads, as far as is known."""
+        """Return the Lease of another process that leads; None if none is known."""
         return self._election.leader(self._clock.monotonic())
 
     async def run(
         self, lead: Callable[[], Awaitable[None]], before_release: Callable[[], Awaitable[None]]
     ) -> None:
-        """Run ``lead`` whenever this process leads, cancelling it when it does not any more.
+        """Run ``lead`` whenever this process leads, and cancel it when it no longer does.
 
-        Where another may have led in between, it is cancelled and run anew.
-
-        Until cancelled; then ``before_release`` is awaited, after which nothing of this process
-        may land any more, and the Lease is let go of.
+        If another process may have led in between, ``lead`` is cancelled and started again. Runs
+        until cancelled; then awaits ``before_release``, after which no write of this process may
+        take effect, and releases the Lease.
         """
         try:
             while True:
@@ -242,32 +243,32 @@ class Elector:
             work.cancel()
             await asyncio.wait({work})
         if not work.cancelled():
-            work.result()  # what breaks while leading ends the program
+            work.result()  # an error of ``lead`` ends the program
 
     @property
     def _left(self) -> float:
         return self._election.leads_until - self._clock.monotonic()
 
     def _pause(self) -> float:
-        """A candidate need not wait longer than the Lease lasts.
+        """Return the seconds until the next attempt: a candidate's end with the Lease.
 
-        One that has ended already, and could not be taken or not even be read, is no reason to ask
-        an API server in trouble more often.
+        If the Lease has ended already and could not be taken or read, wait as usual, to spare an
+        API server in trouble.
         """
         seconds = self._timing.retry * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
         left = self._election.free_at - self._clock.monotonic()
         return min(seconds, max(self._timing.retry / 10, left)) if left > 0 else seconds
 
     async def _attempt(self, seconds: float) -> None:
-        """Look once, and take or renew; whatever fails, what was known before still holds."""
+        """Read, take or renew the Lease once; after a failure, the earlier state stays valid."""
         try:
             async with asyncio.timeout(seconds):
                 await self._try(seconds)
         except Conflict:
-            self._lease = None  # somebody wrote first: read again
+            self._lease = None  # another process wrote first: read again
         except (ApiError, TimeoutError, OSError, ValueError) as err:
             self._lease = None
-            log.warning("lease not seen or renewed", extra={"why": repr(err)})
+            log.warning("lease not read or renewed", extra={"why": repr(err)})
 
     async def _try(self, seconds: float) -> None:
         if self._lease is None or not self.leads:
@@ -292,7 +293,7 @@ class Elector:
             written = await self._api.write(wanted, seconds=seconds)
         record = record_of(written)
         if record is None or record.holder != self._identity:
-            raise ApiError(f"the Lease was written and names {record} as its holder")
+            raise ApiError(f"the Lease was written and its holder is {record}")
         self._election.wrote(record, sent_at, self._clock.monotonic())
         self._lease = written
 
@@ -307,11 +308,11 @@ class Elector:
                     free = changed(lease, holder="", address="", seconds=1, now=now, takes=False)
                     await self._api.write(free, seconds=seconds)
         except (ApiError, TimeoutError, OSError) as err:
-            log.warning("lease not let go of, it ends by itself", extra={"why": repr(err)})
+            log.warning("lease not released, it expires", extra={"why": repr(err)})
 
 
 class KubeLease:
-    """One Lease of a namespace, by its name."""
+    """One Lease of a namespace on the API server."""
 
     def __init__(self, kube: Kube, namespace: str, name: str) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
@@ -335,7 +336,7 @@ class KubeLease:
 
 
 def record_of(lease: dict[str, Any] | None) -> Record | None:
-    """What a Lease says; ApiError where it is none. One without a length lasts a second."""
+    """Decode a Lease; raise ApiError if it is not one. The default duration is a second."""
     if lease is None:
         return None
     try:
@@ -347,12 +348,12 @@ def record_of(lease: dict[str, Any] | None) -> Record | None:
             seconds=float(spec.get("leaseDurationSeconds") or 1),
             address=str(annotations.get(ANNOTATION_ADDRESS) or ""),
             term=_term(spec),
-            # Only a release empties both; who clears the holder by hand leaves the address.
+            # Only a release empties both; clearing the holder by hand leaves the address.
             is_released=annotations.get(ANNOTATION_ADDRESS) == ""
             and not spec.get("holderIdentity"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as err:
-        raise ApiError(f"the API server's answer is no Lease: {err!r}") from err
+        raise ApiError(f"the API server's answer is not a Lease: {err!r}") from err
 
 
 def changed(
@@ -364,7 +365,7 @@ def changed(
     now: str,
     takes: bool,
 ) -> dict[str, Any]:
-    """The Lease as it is to be written; all that others have put there stays.
+    """Return the Lease to write, which keeps all fields of others.
 
     ``takes`` begins a new term, whoever the holder was.
     """
@@ -391,7 +392,7 @@ def _decoded(body: bytes) -> dict[str, Any]:
 
 
 def _micro_time(wall_ns: int) -> str:
-    """A moment as Leases have it: UTC with microseconds, all six written."""
+    """Return a time as a MicroTime: UTC with six digits of microseconds."""
     seconds, rest = divmod(wall_ns, 10**9)
     whole = dt.datetime.fromtimestamp(seconds, dt.UTC)
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06}Z"

@@ -1,4 +1,4 @@
-"""A whole collection, page by page, with the bytes of a page bounded."""
+"""List a whole collection in pages of bounded size."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -24,7 +24,7 @@ class _Meta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct):
-    """``items`` are parts of the body, not decoded yet."""
+    """``items`` are not decoded yet."""
 
     items: list[msgspec.Raw] | None = None
     metadata: _Meta = msgspec.field(default_factory=_Meta)
@@ -36,8 +36,8 @@ _decode_page: Final = msgspec.json.Decoder(Page).decode
 async def pages(kube: Kube, collection: Collection) -> AsyncGenerator[Page, None]:
     """Yield the pages of one consistent list.
 
-    A page that would have more than PAGE_BYTES is asked for again with a quarter of its objects:
-    500 of the largest that the API server takes are 4 GiB. Raises ApiError or one of UNDECODABLE.
+    A page of more than PAGE_BYTES is requested again with a quarter of its objects: 500 of the
+    largest possible objects have 4 GiB. Raises ApiError or one of UNDECODABLE.
     """
     limit, next_page = PAGE, ""
     while True:
@@ -48,7 +48,7 @@ async def pages(kube: Kube, collection: Collection) -> AsyncGenerator[Page, None
                 raise
             limit = max(1, limit // 4)
             continue
-        await asyncio.sleep(0)  # to put it together took as long as to decode it takes
+        await asyncio.sleep(0)  # joining the parts took as long as decoding will
         page = decoded(_decode_page, body)
         yield page
         next_page = page.metadata.next_page
@@ -58,7 +58,7 @@ async def pages(kube: Kube, collection: Collection) -> AsyncGenerator[Page, None
 
 
 async def list_all(kube: Kube, collection: Collection, item: type[T]) -> list[T]:
-    """All of a collection as of one moment. Raises ApiError."""
+    """Return all objects of a consistent list. Raises ApiError."""
     decode = msgspec.json.Decoder(item).decode
     for left in reversed(range(_TRIES)):
         try:

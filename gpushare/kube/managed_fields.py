@@ -1,16 +1,16 @@
-"""Reads JSON of the API server that is nested deeper than the decoder goes (pure).
+"""Decode JSON of the API server that is nested deeper than the decoder supports (pure).
 
-``metadata.managedFields`` is the one part of a Pod or Node whose depth is for its writer to choose:
-the API server takes 10,000 levels, and the decoder gives up at 1,000 of Python 3.11. One such pod
-would end the watch and the list of all others, for as long as it is there.
+``metadata.managedFields`` is the only part of a Pod or Node whose depth its writer chooses. The API
+server accepts 10,000 levels, and the decoder fails at 1,000 in Python 3.11: one such pod would
+break lists and watches for as long as it exists.
 """
 
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-# The API server writes them last in metadata (the order of ObjectMeta in apimachinery), and
-# whatever it writes without spaces. A quote inside of a string is never bare, and a key inside of
-# fieldsV1 begins with a letter and a colon, so neither of the two is found anywhere else.
+# The API server writes them last in metadata (the order of ObjectMeta in apimachinery), without
+# spaces. Quotes inside strings are escaped, and keys in fieldsV1 begin with a letter and a colon,
+# so these two byte strings occur nowhere else.
 _BEGIN: Final = b'"managedFields":['
 _END: Final = b']},"spec":{'
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    """Return ``decode(body)``, without managed fields if they are nested too deep.
+    """Return ``decode(body)``, without managed fields if they are nested too deeply.
 
     Raises one of UNDECODABLE.
     """

@@ -1,9 +1,9 @@
 """Decode a pod of any size within bounds of memory and time (pure).
 
-Whoever may create a pod decides how many labels, variables or tolerations it has. The API server
-takes 1.5 MiB, which is up to 9 MiB of JSON, because it writes ``<`` as six bytes. Parts that are
-not read are not kept, and parts that are too large are not decoded: the pod then has ``excess``,
-for which it is refused. What a bound pod holds is read all the same.
+Any user who may create pods decides how many labels, variables or tolerations they have. The API
+server accepts 1.5 MiB, which is up to 9 MiB of JSON, because it writes ``<`` as six bytes. Parts
+that gpushare does not use are dropped. Parts that are too large are not decoded: the pod then has
+``excess``, and is rejected. The share of a bound pod is read regardless.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ from gpushare.objects.model import (
 )
 from gpushare.objects.scheduling import Affinity, SchedulingGate, SpreadConstraint, Toleration
 
-MOST_AT_ONCE: Final = 16 * 1024  # bytes of JSON that are decoded without a look at each part
+MOST_AT_ONCE: Final = 16 * 1024  # bytes of JSON that are decoded in one step
 MOST_PARTS_BYTES: Final = 16 * 1024  # of JSON, of affinity, selector and the like together
 MOST_RESOURCES_BYTES: Final = 16 * 1024  # of JSON, of all containers of a larger pod
 MOST_ENV_BYTES: Final = 64 * 1024  # of JSON, of all containers of a larger pod
@@ -61,8 +61,8 @@ MOST_MESSAGE: Final = 4 * 1024  # characters of a condition's message, and of th
 MOST_VALUE: Final = 4 * 1024  # characters of an annotation
 MOST_RUNNING_ON: Final = 16 * 1024
 
-# The annotations that are read, and how many characters of each. One more is kept, which shows
-# that there are more.
+# The annotations that are read, with the limit on their characters. One more character is kept, to
+# show that the limit is exceeded.
 ANNOTATIONS: Final = {
     ANNOTATION_NODE_POLICY: MOST_VALUE,
     ANNOTATION_CARD_POLICY: MOST_VALUE,
@@ -87,7 +87,7 @@ _HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
 
 
 def _words(name: str, keys: Sequence[str]) -> type[msgspec.Struct]:
-    """A type that has the values of these keys alone: all others are skipped, whatever they are."""
+    """Return a type that has only the values of these keys; all other keys are skipped."""
     fields: list[Any] = [
         (f"key_{place}", str | None, msgspec.field(name=key, default=None))
         for place, key in enumerate(keys)
@@ -136,7 +136,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class Parts(msgspec.Struct):
-    """A pod whose larger parts are not decoded yet; its status is not its user's to write."""
+    """A pod whose larger parts are not decoded yet. Users cannot write the status."""
 
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -173,7 +173,7 @@ def read_pod(body: bytes | memoryview | msgspec.Raw) -> Pod:
 
 
 def pod_of(parts: Parts) -> Pod:
-    """Return the pod that has these parts, as ``read_pod`` does."""
+    """Assemble a pod from its parts, as ``read_pod`` returns it."""
     meta, spec = parts.metadata, parts.spec
     excess: list[str] = []
     left = MOST_PARTS_BYTES
@@ -238,13 +238,13 @@ def _annotations(raw: msgspec.Raw) -> dict[str, str] | None:
     if bytes(raw) == _NULL:
         return None
     found = _by_key(_decode_annotations(raw), ANNOTATIONS) or {}
-    if CDI_ANNOTATIONS[0].encode() in bytes(raw):  # the other one ends with it
+    if CDI_ANNOTATIONS[0].encode() in bytes(raw):  # the other prefix ends with it
         found |= _opening(_decode_words(raw))
     return found
 
 
 def _opening(words: dict[str, str]) -> dict[str, str]:
-    """One annotation that opens cards, if there is any, cut to what shows that it does."""
+    """Return one annotation that adds cards, if there is any, cut to the kind of device."""
     for key, value in words.items():
         kind = kind_opened_by(key, value)
         if kind:
@@ -265,7 +265,7 @@ def _containers(
     if found is None:
         return None
     if len(found) > MOST_CONTAINERS:
-        # At most one more than is read, so that it shows; one that names our resources is first.
+        # Keep one more than is read, to show the excess; one that names our resources is first.
         first = next(filter(_asks, found), found[0])
         found = [first, *found[:MOST_CONTAINERS]]
     env = _env if sum(len(each.env) for each in found) <= MOST_ENV_BYTES else _env_in_short
@@ -276,7 +276,7 @@ def _containers(
 
 
 def _asks(container: _Container) -> bool:
-    """Whether its resources name ours: names that only contain them are a user's to choose."""
+    """Return whether its resources name ours, rather than contain their names in others."""
     if len(container.resources) <= len(RESOURCE_MEMORY):
         return False
     resources = bytes(container.resources)
@@ -291,7 +291,7 @@ def _env(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
 
 
 def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
-    # A value may be the name, too: such a pod is refused where it could have been served.
+    # The name may also be in a value: such a pod is rejected although it could be served.
     return _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in bytes(raw) else None
 
 
@@ -318,7 +318,7 @@ def _amounts(found: _OurAmounts | None) -> dict[str, str | int] | None:
 
 
 def _drop_what_is_not_read(pod: Pod) -> None:
-    """Drop in place: no other part of the program has the pod yet."""
+    """Drop parts in place: nothing else references the pod yet."""
     _drop_metadata(pod.metadata)
     spec, status = pod.spec, pod.status
     tolerations = spec.tolerations or ()

@@ -1,4 +1,4 @@
-"""Kubernetes quantities to whole units.
+"""Parse Kubernetes quantities into whole units.
 
 The API server rewrites amounts to a canonical form: 8000 reads back as ``"8k"`` and 100000 as
 ``"100k"``. The grammar is apimachinery's ``pkg/api/resource/quantity.go``.
@@ -21,19 +21,21 @@ _SMALL: Final = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "n": Fraction
 _SCALES: Final[dict[str, Fraction | int]] = {**_BINARY, **_DECIMAL, **_SMALL}
 
 MAX_UNITS: Final = 2**63 - 1
-_PLAIN: Final = 18  # digits that are below MAX_UNITS whatever they are
+_PLAIN: Final = 18  # any number with so many digits is below MAX_UNITS
 _LONGEST: Final = 64  # the API server's canonical forms are far shorter
 
 
 def parse_quantity(text: str | int) -> Fraction | int:
-    """The exact amount that a quantity means; QuantityError for text that is none."""
+    """Return the exact amount of a quantity; raise QuantityError for an invalid one."""
     written = str(text)
     if len(written) <= _PLAIN and written.isascii() and written.isdigit():
-        return int(written)  # nearly all are: filter reads one with each call
+        return int(written)  # the common case: filter parses one in each call
     match = _QUANTITY.fullmatch(written) if len(written) <= _LONGEST else None
     if match is None:
         shown = written if len(written) <= _LONGEST else written[:_LONGEST] + "..."
-        raise QuantityError(f"{shown!r} is no Kubernetes quantity: write a whole number of units")
+        raise QuantityError(
+            f"{shown!r} is not a Kubernetes quantity: write a whole number of units"
+        )
     amount = Fraction(match["number"])
     if match["suffix"]:
         amount *= _SCALES[match["suffix"]]
@@ -43,16 +45,16 @@ def parse_quantity(text: str | int) -> Fraction | int:
 
 
 def parse_units(text: str | int) -> int:
-    """The whole, non-negative number of units that a quantity means.
+    """Return the number of units of a quantity.
 
-    Raises QuantityError for text that is no quantity, for fractions of a unit, for negative
-    amounts and for amounts above 2**63 - 1.
+    Raises QuantityError for an invalid quantity, a fraction of a unit, a negative amount and an
+    amount above 2**63 - 1.
     """
     amount = parse_quantity(text)
     if amount < 0:
         raise QuantityError(f"{text} is negative: write a whole number of units")
     if amount.denominator != 1:
-        raise QuantityError(f"{text} is no whole number of units: units cannot be divided")
+        raise QuantityError(f"{text} is not a whole number of units: units cannot be divided")
     if amount > MAX_UNITS:
         raise QuantityError(f"{text} is more units than Kubernetes can count")
     return amount.numerator

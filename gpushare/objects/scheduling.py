@@ -1,6 +1,6 @@
-"""Typed parts of pods and nodes that decide where kube-scheduler may put a pod.
+"""Typed parts of pods and nodes that restrict where kube-scheduler may place a pod.
 
-Of rules that gpushare does not judge itself (affinity between pods) only their presence is read.
+Of rules that gpushare does not evaluate (affinity between pods), only their presence is read.
 """
 
 import msgspec
@@ -24,7 +24,7 @@ class NodeSelector(msgspec.Struct, rename="camel", gc=False, frozen=True):
 
 
 class Present(msgspec.Struct, gc=False, frozen=True):
-    """That there is one is all that is read."""
+    """An object of which only the presence is read."""
 
 
 class NodeAffinity(msgspec.Struct, gc=False, frozen=True):

@@ -48,7 +48,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """``victims`` would have to go for the pod to have ``cards`` (in index order) on ``node``."""
+    """The ``victims`` to evict so that the pod gets ``cards`` (in index order) on ``node``."""
 
     node: str
     cards: tuple[Card, ...]

@@ -1,1 +1,1 @@
-"""Parts of a long-running program: its lifetime, flags, threads and time slices."""
+"""Helpers of long-running programs: lifetime, flags, threads and time slices."""

@@ -1,6 +1,6 @@
-"""Calls that may block for ever, each in a daemon thread: none keeps the program from ending.
+"""Run calls that may block forever in daemon threads, which do not delay the program's exit.
 
-asyncio's own threads do: whoever ends the loop waits for them.
+The threads of asyncio's executor do: the end of the loop waits for them.
 """
 
 import asyncio
@@ -13,27 +13,27 @@ T = TypeVar("T")
 
 
 def call(function: Callable[[], T], name: str) -> asyncio.Future[T]:
-    """Call ``function`` in a thread of its own; the future gets its result, or its Exception.
+    """Call ``function`` in a new thread; the future gets its result or Exception.
 
-    That is OSError where the machine has no thread left.
+    The future gets an OSError if no thread can be started.
     """
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
+    future: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: Exception | None) -> None:
-        if answer.cancelled():
+        if future.cancelled():
             return
         if error is not None:
-            answer.set_exception(error)
+            future.set_exception(error)
         else:
-            answer.set_result(result)  # type: ignore[arg-type] # there is one without an error
+            future.set_result(result)  # type: ignore[arg-type] # set if there is no error
 
     def work() -> None:
         result: T | None = None
         error: Exception | None = None
         try:
             result = function()
-        except Exception as err:  # noqa: BLE001 - raised again where it is waited for
+        except Exception as err:  # noqa: BLE001 - raised again by the future
             error = err
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, result, error)
@@ -41,5 +41,5 @@ def call(function: Callable[[], T], name: str) -> asyncio.Future[T]:
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as err:
-        answer.set_exception(OSError(f"no thread for {name}: {err}"))
-    return answer
+        future.set_exception(OSError(f"no thread for {name}: {err}"))
+    return future

@@ -1,4 +1,4 @@
-"""How a program ends: all its parts run until it is told to stop or one of them fails."""
+"""Run the parts of a program until it is stopped or one of them fails."""
 
 import asyncio
 import signal
@@ -13,8 +13,8 @@ from gpushare.errors import RestartNeeded, SettingsError
 async def run_until_stopped(*parts: Coroutine[Any, Any, None]) -> None:
     """Run ``parts`` together until SIGTERM or SIGINT, then cancel them.
 
-    A part that raises ends all of them, and its error is raised: better restarted than half alive.
-    RestartNeeded is raised by itself, out of the group that it ended.
+    If a part raises, all end and the error is raised, because a restart is better than a program
+    that runs partly. RestartNeeded is raised on its own, not in an exception group.
     """
     with stop_on_signals() as stopped, unwrap_restart():
         async with asyncio.TaskGroup() as group:
@@ -25,7 +25,7 @@ async def run_until_stopped(*parts: Coroutine[Any, Any, None]) -> None:
 
 
 async def cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have ended; their errors are reported elsewhere."""
+    """Cancel tasks and wait for their end; their errors are reported elsewhere."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -33,7 +33,7 @@ async def cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
-    """Give an event that SIGTERM and SIGINT set while the context lasts."""
+    """Yield an event that SIGTERM and SIGINT set while the context lasts."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -47,7 +47,7 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
 
 @contextmanager
 def unwrap_restart() -> Iterator[None]:
-    """Raise RestartNeeded by itself, out of a group of errors that has it."""
+    """Replace an exception group that contains RestartNeeded by that error."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -57,9 +57,9 @@ def unwrap_restart() -> Iterator[None]:
 
 
 def run(program: Callable[[], Awaitable[None]], name: str) -> int:
-    """Run a program to its exit code.
+    """Run a program and return its exit code.
 
-    2 and one line where its settings cannot be used, 3 and one line where it ends to be restarted.
+    The code is 2 for SettingsError and 3 for RestartNeeded, each with a line on standard error.
     """
 
     async def main() -> None:

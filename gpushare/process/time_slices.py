@@ -1,4 +1,4 @@
-"""Take a long piece of work in slices of time, so that the event loop answers others in between."""
+"""Run long computations in slices of time, so that the event loop runs other tasks in between."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def in_slices(steps: Iterable[None]) -> None:
-    """Take all steps, and let others go on after every SLICE_SECONDS of them."""
+    """Run all steps, and let other tasks run after every SLICE_SECONDS."""
     began = time.perf_counter()
     for _ in steps:
         if time.perf_counter() - began >= SLICE_SECONDS:
@@ -20,10 +20,10 @@ async def in_slices(steps: Iterable[None]) -> None:
 
 
 async def run_in_turns(steps: Generator[None, None, T], turn: asyncio.Lock) -> T:
-    """Take all steps, and return what they come to.
+    """Run all steps and return their result.
 
-    All that share a ``turn`` have one slice at a time together, and everything else has as much
-    time after it.
+    Of the callers that share ``turn``, one runs a slice at a time, and after it all other tasks
+    have as much time.
     """
     while True:
         async with turn:

@@ -1,1 +1,1 @@
-"""What both programs show of themselves: logs, metrics, health."""
+"""Logs, and pages for metrics and health."""

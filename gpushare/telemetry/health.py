@@ -1,4 +1,4 @@
-"""The pages that every program has: /healthz, /readyz, /metrics and /version."""
+"""Serve the pages that both programs have: /healthz, /readyz, /metrics and /version."""
 
 import platform
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -16,11 +16,11 @@ from prometheus_client import (
 
 from gpushare.errors import SettingsError
 
-# kube-scheduler keeps two idle connections to a host and opens a new one for each bind beyond: one
-# that finds the queue full is tried again by the kernel only after a second.
+# kube-scheduler keeps two idle connections to a host and opens a new one for each further bind. If
+# the queue is full, its kernel retries only after a second.
 BACKLOG: Final = 1024
 
-# A series beside each counter that says when it began: Prometheus sees a reset without.
+# Prometheus detects counter resets without a _created series for each counter.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 WhyNotReady = Callable[[], Sequence[str]]
@@ -46,10 +46,10 @@ def add_pages(
     more_metrics: MoreMetrics = nothing,
     remarks: Remarks = no_remarks,
 ) -> None:
-    """Add the four pages; ``why_not_ready`` gives reasons, none of them meaning ready.
+    """Add the four pages; ``why_not_ready`` returns reasons, and no reason means ready.
 
-    ``more_metrics`` renders what is too much to be collected at once. ``remarks`` are shown by
-    /readyz too, and change its answer in nothing else.
+    ``more_metrics`` renders metrics that take too long to collect in one step. ``remarks`` are also
+    listed by /readyz, but do not change its status.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -82,9 +82,9 @@ async def serve(
     *,
     stop_seconds: float = 60.0,
 ) -> AsyncIterator[None]:
-    """Serve ``app`` while the context lasts; SettingsError if the address cannot be used.
+    """Serve ``app`` while the context lasts; raise SettingsError if the address cannot be used.
 
-    At its end what is being answered has ``stop_seconds``, and so has a client that says no more.
+    At the end, running requests and idle clients have ``stop_seconds`` to finish.
     """
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_seconds)
     await runner.setup()

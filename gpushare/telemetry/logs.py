@@ -1,4 +1,4 @@
-"""One JSON line a log record: a constant message plus fields."""
+"""Write each log record as a line of JSON: a constant message plus fields."""
 
 import datetime as dt
 import logging
@@ -39,5 +39,5 @@ def configure(level: str) -> None:
 
 
 def set_level(level: str) -> None:
-    """Change the level of a process whose logs are configured; ``level`` is one of LEVELS."""
+    """Change the level after ``configure``; ``level`` is one of LEVELS."""
     logging.getLogger().setLevel(level.upper())

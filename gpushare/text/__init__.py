@@ -1,1 +1,1 @@
-"""Texts for people, and YAML as text."""
+"""Helpers for texts: numbers with nouns, YAML."""

@@ -1,6 +1,6 @@
-"""Numbers with what they count, as people read them (pure)."""
+"""Write numbers with their nouns (pure)."""
 
 
 def counted(number: int, one: str) -> str:
-    """``1 node``, ``3 nodes``: for words whose plural ends in s."""
+    """Return ``1 node`` or ``3 nodes``; the plural of ``one`` must end in s."""
     return f"{number:d} {one}" if number == 1 else f"{number:d} {one}s"

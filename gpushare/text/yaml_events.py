@@ -1,7 +1,7 @@
-"""A YAML text piece by piece, to be looked at before it is composed (pure).
+"""Parse YAML into events, to check its depth before it is composed (pure).
 
-libyaml's composer calls itself for each level and has no limit: some ten thousand brackets end the
-process, and no error tells why. Its parser needs no stack.
+libyaml's composer is recursive and has no limit: ten thousand brackets crash the process without an
+error. Its parser is not recursive.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from typing import Final
 import yaml
 
 MAX_DEPTH: Final = 60
-# libyaml's parser is ten times faster, and is in every wheel of PyYAML.
+# libyaml's parser is ten times as fast, and every wheel of PyYAML includes it.
 FastestLoader: Final = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 def with_depth(content: bytes) -> Iterator[tuple[int, yaml.Event]]:
-    """Each event, and in how many lists and objects it is, the one that it begins counted.
+    """Yield each event with its depth in lists and objects, including one that it begins.
 
-    To be left at the first that is deeper than MAX_DEPTH: the parser gets slower with each level.
-    Raises yaml.YAMLError for what is no YAML.
+    Stop at the first event deeper than MAX_DEPTH: the parser gets slower with each level. Raises
+    yaml.YAMLError for invalid YAML.
     """
     depth = 0
     for event in yaml.parse(content, FastestLoader):

@@ -1,1 +1,1 @@
-"""Which API server, and with which credentials."""
+"""Configuration and credentials for an API server."""

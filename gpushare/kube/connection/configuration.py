@@ -1,9 +1,9 @@
-"""Which cluster is meant, and who we are there: a kubeconfig's, or the pod's own.
+"""Find the cluster and the credentials to use: those of a kubeconfig, or the pod's own.
 
-The two halves run in pods, and mean the pod's own cluster unless they are told otherwise. People
-mean what kubectl would: a CI runner or a notebook is in a pod too, and has a kubeconfig of another
-cluster. kubectl comes to the pod's own cluster also by a kubeconfig that is named and says nothing
-(k8s.io/client-go, tools/clientcmd/merged_client_builder.go); that is refused here.
+The extender and the device plugin run in pods and use the pod's own cluster by default. The command
+line uses what kubectl would use: a CI runner or a notebook is also a pod, with a kubeconfig of
+another cluster. kubectl falls back to the pod's own cluster if a named kubeconfig is empty
+(k8s.io/client-go, tools/clientcmd/merged_client_builder.go); here that is an error.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ _VARIABLE: Final = "KUBECONFIG"
 _HOME: Final = "~/.kube/config"
 _OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _MOST_BYTES: Final = 16 * 2**20
-_AGAIN_SECONDS: Final = 30.0  # for a program that says again who we are
+_AGAIN_SECONDS: Final = 30.0  # for a credential plugin that runs again
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """``namespace`` holds where none is named; ``source`` reads who we are again."""
+    """``namespace`` is the default one; ``source`` reads the credentials again."""
 
     settings: client.Configuration
     namespace: str
@@ -40,9 +40,9 @@ class Configured:
 async def configured(
     kubeconfig: str | None, context: str | None, *, as_kubectl: bool
 ) -> Configured:
-    """How to reach the cluster that is meant. Raises SettingsError.
+    """Return how to reach the cluster. Raises SettingsError.
 
-    ``as_kubectl``: $KUBECONFIG and the file at home come before the pod's own ServiceAccount.
+    ``as_kubectl``: $KUBECONFIG and ~/.kube/config take precedence over the pod's ServiceAccount.
     """
     in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
     found = None
@@ -50,15 +50,13 @@ async def configured(
         found = _chosen(kubeconfig, context)
     if found is not None:
         settings = await daemon_thread.call(partial(_of, found, None), "kubeconfig")
-        # A program, and what an auth-provider asks for, would cost much each minute.
+        # A credential plugin or an auth-provider would be expensive to run every minute.
         is_followed = not (found.user.get("exec") or found.user.get("auth-provider"))
         namespace = found.namespace or (_own_namespace() if in_pod else "default")
         source = Source(partial(_of, found, _AGAIN_SECONDS), is_followed)
         return Configured(settings, namespace, source)
     if not in_pod or context:
-        raise SettingsError(
-            f"there is nothing in {_HOME}: --kubeconfig or the variable {_VARIABLE} names a file"
-        )
+        raise SettingsError(f"there is no kubeconfig in {_HOME}: {_how()}")
     source = Source(_of_pod, is_followed=True)
     return Configured(source.read(), _own_namespace(), source)
 
@@ -66,18 +64,15 @@ async def configured(
 def _of_pod() -> client.Configuration:
     settings = client.Configuration()
     try:
-        # The library would look at the wall clock for when to read the token again.
+        # The library would use the wall clock to decide when to read the token again.
         config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
     except (config.ConfigException, OSError, ValueError) as err:
-        raise SettingsError(
-            f"the pod's own ServiceAccount cannot be used: {err} "
-            f"--kubeconfig or the variable {_VARIABLE} names a kubeconfig"
-        ) from err
+        raise SettingsError(f"the pod's own ServiceAccount cannot be used: {err} {_how()}") from err
     return settings
 
 
 def _chosen(kubeconfig: str | None, context: str | None) -> kubeconfigs.Chosen | None:
-    """Of the files that are named; else of the one at home, None where that has nothing."""
+    """Return the context of the named files, else that of ~/.kube/config; None if it is empty."""
     listed = os.environ.get(_VARIABLE, "")
     named = [kubeconfig] if kubeconfig else [path for path in listed.split(os.pathsep) if path]
     is_named = bool(kubeconfig or listed)
@@ -96,7 +91,7 @@ def _chosen(kubeconfig: str | None, context: str | None) -> kubeconfigs.Chosen |
 
 
 def _how() -> str:
-    return f"--kubeconfig or the variable {_VARIABLE} names a kubeconfig"
+    return f"name a kubeconfig with --kubeconfig or the variable {_VARIABLE}"
 
 
 def _content(path: str) -> bytes | None:
@@ -109,12 +104,12 @@ def _content(path: str) -> bytes | None:
         why = err.strerror if isinstance(err, OSError) else err
         raise SettingsError(f"{path!r} cannot be read: {why}") from err
     if len(content) > _MOST_BYTES:
-        raise SettingsError(f"{path} has more than {_MOST_BYTES} bytes: it is no kubeconfig")
+        raise SettingsError(f"{path} has more than {_MOST_BYTES} bytes: it is not a kubeconfig")
     return content
 
 
 def _of(found: kubeconfigs.Chosen, seconds: float | None) -> client.Configuration:
-    """Read a kubeconfig's files, and run its program for ``seconds`` at most."""
+    """Load a context with its files; run its credential plugin for ``seconds`` at most."""
     settings, user = client.Configuration(), found.user
     if program := user.get("exec"):
         try:
@@ -129,15 +124,15 @@ def _of(found: kubeconfigs.Chosen, seconds: float | None) -> client.Configuratio
     }
     try:
         asyncio.run(config.load_kube_config_from_dict(whole, client_configuration=settings))
-    except Exception as err:  # the library lets through whatever its parts raise
+    except Exception as err:  # the library raises whatever its parts raise
         raise SettingsError(f"{found.where} cannot be used: {err}") from err
     return settings
 
 
 def _own_namespace() -> str:
-    """That of the pod, as kubectl finds it."""
-    if told := os.environ.get("POD_NAMESPACE", ""):
-        return told
+    """Return the pod's namespace, as kubectl finds it."""
+    if found := os.environ.get("POD_NAMESPACE", ""):
+        return found
     try:
         return Path(_OWN_NAMESPACE).read_text(encoding="utf-8").strip() or "default"
     except (OSError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
-"""Who we are to the API server, read again while the program runs.
+"""Keep the credentials for the API server up to date while the program runs.
 
-Tokens, certificates and authorities are renewed in their files under a running program. Reading
-them, or running a program that says them, may block for ever, so it happens in a thread, once at a
-time. Until it has ended, and where it fails, the last ones stay in use.
+Tokens, certificates and certificate authorities are renewed in their files. Reading them, or
+running a credential plugin, may block forever, so it happens in a thread, one at a time. Until it
+ends, and if it fails, the last credentials stay in use.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from gpushare.process import daemon_thread
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 60.0  # client-go's period for a token in a file
-REFUSED_SECONDS: Final = 10.0  # between two readings after refusals
+REFUSED_SECONDS: Final = 10.0  # between two reads after the API server rejected credentials
 _BEARER: Final = "BearerToken"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where credentials come from. ``read`` blocks and raises SettingsError.
+    """The origin of credentials. ``read`` blocks and raises SettingsError.
 
-    ``is_followed``: reading them again costs little, so that it is done each ``AGAIN_SECONDS``;
-    otherwise only a refusal is a reason.
+    ``is_followed``: reading is cheap and happens every ``AGAIN_SECONDS``; otherwise it happens only
+    after the API server rejected the credentials.
     """
 
     read: Callable[[], client.Configuration]
@@ -41,7 +41,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """``bearer`` is the header's value, empty where only a certificate says who we are."""
+    """``bearer`` is the Authorization header, empty if only a certificate is used."""
 
     bearer: str
     tls: ssl.SSLContext
@@ -49,7 +49,7 @@ class Credential:
 
 
 class Credentials:
-    """The credentials of one user; ``current`` is what a request is to be sent with."""
+    """The credentials of one user; send requests with ``current``."""
 
     def __init__(self, settings: client.Configuration, source: Source, clock: Clock) -> None:
         self._source, self._clock = source, clock
@@ -59,16 +59,16 @@ class Credentials:
 
     @property
     def current(self) -> Credential:
-        """The last credentials that could be read; begins to read them again when it is time."""
+        """Return the last credentials that could be read; start reading again when due."""
         is_old = self._clock.monotonic() - self._read_at >= AGAIN_SECONDS
         if self._source.is_followed and is_old:
             self._begin()
         return self._current
 
     async def replaced(self, refused: Credential, seconds: float) -> bool:
-        """Whether there are others than those that the API server has just refused.
+        """Return whether there are other credentials than those just rejected with a 401.
 
-        They are read again for that, ``seconds`` at most; not more often than every
+        Read them again if need be, for ``seconds`` at most and not more often than every
         ``REFUSED_SECONDS``.
         """
         if self._current is refused:
@@ -100,7 +100,7 @@ class Credentials:
 
 
 def _credential(settings: client.Configuration, last: Credential | None) -> Credential:
-    """What the settings say; ``last`` itself where nothing has changed. Raises SettingsError."""
+    """Load the credentials; return ``last`` if nothing changed. Raises SettingsError."""
     bearer = str(settings.api_key.get(_BEARER) or "").strip()  # a file ends with a newline
     paths = (settings.ssl_ca_cert, settings.cert_file, settings.key_file)
     try:

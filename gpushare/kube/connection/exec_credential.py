@@ -1,8 +1,8 @@
-"""Runs the program that a kubeconfig names to say who its user is.
+"""Run the credential plugin that a kubeconfig names.
 
 The format is ExecCredential of client.authentication.k8s.io (Kubernetes documentation, "client-go
-credential plugins"). Its expirationTimestamp is another machine's clock and is not read: the
-program runs again once the API server refuses what it said.
+credential plugins"). Its expirationTimestamp is of another machine's clock and is not read: the
+plugin runs again once the API server rejects the credentials.
 """
 
 import base64
@@ -30,33 +30,33 @@ class _Credential(msgspec.Struct, rename="camel"):
 
 
 def user_of(program: dict[str, Any], seconds: float | None) -> dict[str, str]:
-    """Return what the program says as a kubeconfig's user; SettingsError where it does not.
+    """Return the plugin's credentials as a kubeconfig's user; raise SettingsError on failure.
 
-    Blocks while the program runs, for ``seconds`` at most where these are given.
+    Blocks while the plugin runs, for ``seconds`` at most if given.
     """
     command, version = program["command"], program["apiVersion"]
-    where = f"the program {command!r}, which is to say who you are, did not"
-    told = {
+    where = f"the credential plugin {command!r} failed"
+    request = {
         "apiVersion": version,
         "kind": "ExecCredential",
         "spec": {"interactive": sys.stdin is not None and sys.stdin.isatty()},
     }
     more = {each["name"]: each["value"] for each in program.get("env") or ()}
-    env = {**os.environ, **more, "KUBERNETES_EXEC_INFO": msgspec.json.encode(told).decode()}
+    env = {**os.environ, **more, "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode()}
     words = [command, *(program.get("args") or ())]
     try:
         ended = subprocess.run(words, env=env, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired as err:
-        raise SettingsError(f"{where} within {seconds:g} s") from err
+        raise SettingsError(f"{where}: no answer within {seconds:g} s") from err
     except (OSError, ValueError) as err:
         raise SettingsError(f"{where}: {err}") from err
     if ended.returncode:
-        said = ended.stderr.decode(errors="replace").strip()[-_MOST_SHOWN:]
-        raise SettingsError(f"{where}: exit status {ended.returncode}: {said}")
+        shown = ended.stderr.decode(errors="replace").strip()[-_MOST_SHOWN:]
+        raise SettingsError(f"{where}: exit status {ended.returncode}: {shown}")
     try:
         found = msgspec.json.decode(ended.stdout, type=_Credential)
-    except UNDECODABLE as err:  # what it printed is not repeated: it may be a token
-        raise SettingsError(f"{where}: its output is no ExecCredential: {err}") from err
+    except UNDECODABLE as err:  # the output is not repeated: it may be a token
+        raise SettingsError(f"{where}: its output is not an ExecCredential: {err}") from err
     if found.api_version != version:
         raise SettingsError(
             f"{where}: its output has apiVersion {found.api_version!r}, the kubeconfig {version!r}"

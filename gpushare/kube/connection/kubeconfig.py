@@ -1,4 +1,4 @@
-"""What a kubeconfig says: files merged as kubectl merges them, and one context of them (pure)."""
+"""Merge kubeconfig files as kubectl does, and choose one of their contexts (pure)."""
 
 import base64
 import binascii
@@ -18,10 +18,10 @@ _SCHEMES: Final = ("http", "https")
 
 
 class _Loader(yaml.SafeLoader):
-    """Takes a name that looks like a date for the name that it is."""
+    """Loads a name that looks like a date as a string."""
 
 
-_Loader.add_constructor(  # type: ignore[type-var] # its stub knows no subclass
+_Loader.add_constructor(  # type: ignore[type-var] # its stub does not accept subclasses
     "tag:yaml.org,2002:timestamp", yaml.SafeLoader.construct_yaml_str
 )
 
@@ -94,9 +94,9 @@ class _File(_Part):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """One context. ``cluster`` and ``user`` are as kubeconfigs have them, with whole paths.
+    """A context. ``cluster`` and ``user`` are in the format of kubeconfigs, with whole paths.
 
-    ``namespace`` is empty where the context names none; ``where`` names the files to people.
+    ``namespace`` is empty if the context has none; ``where`` names the files in error texts.
     """
 
     cluster: dict[str, Any]
@@ -109,9 +109,9 @@ N = TypeVar("N", _NamedCluster, _NamedUser, _NamedContext)
 
 
 def choose(files: Sequence[tuple[str, bytes]], context: str | None) -> Chosen | None:
-    """The context of that name, else the current one; None where no file has anything at all.
+    """Return the named context, else the current one; None if all files are empty.
 
-    ``files`` are paths and what is in them. What stands in two of them is taken from the first, as
+    ``files`` are paths and contents. An entry in several files is taken from the first one, as
     kubectl does (k8s.io/client-go, tools/clientcmd/loader.go). Raises SettingsError.
     """
     read = [(path, _read(path, content)) for path, content in files]
@@ -126,20 +126,20 @@ def choose(files: Sequence[tuple[str, bytes]], context: str | None) -> Chosen | 
     name = context or current
     if not name:
         raise SettingsError(
-            f"{where} has no current-context: --context names one; {_there(contexts)}"
+            f"{where} has no current-context: name one with --context; {_existing(contexts)}"
         )
     if name not in contexts:
-        raise SettingsError(f"{where} has no context {name!r}; {_there(contexts)}")
+        raise SettingsError(f"{where} has no context {name!r}; {_existing(contexts)}")
     wanted = contexts[name][1].context or _Context()
     if wanted.cluster not in clusters:
         raise SettingsError(
-            f"{where}: context {name!r} means cluster {wanted.cluster!r}, which is not there; "
-            f"{_there(clusters)}"
+            f"{where}: context {name!r} names cluster {wanted.cluster!r}, which does not exist; "
+            f"{_existing(clusters)}"
         )
     if wanted.user and wanted.user not in users:
         raise SettingsError(
-            f"{where}: context {name!r} means user {wanted.user!r}, who is not there; "
-            f"{_there(users)}"
+            f"{where}: context {name!r} names user {wanted.user!r}, which does not exist; "
+            f"{_existing(users)}"
         )
     home, named = clusters[wanted.cluster]
     cluster = _cluster(named.cluster or _Cluster(), f"{home}: cluster {wanted.cluster!r}", home)
@@ -151,24 +151,24 @@ def choose(files: Sequence[tuple[str, bytes]], context: str | None) -> Chosen | 
 
 
 def _read(path: str, content: bytes) -> _File:
-    # Of a file that is no kubeconfig nothing is repeated: tokens stand in those that are.
+    # Error texts do not repeat contents: they may be tokens.
     try:
         found = yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as err:
         line = f"line {err.problem_mark.line + 1}: " if err.problem_mark else ""
-        raise SettingsError(f"{path} is no YAML: {line}{err.problem}") from err
+        raise SettingsError(f"{path} is not valid YAML: {line}{err.problem}") from err
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
-        raise SettingsError(f"{path} is no YAML in UTF-8") from err
+        raise SettingsError(f"{path} is not valid YAML in UTF-8") from err
     try:
         return msgspec.convert({} if found is None else found, _File)
     except msgspec.ValidationError as err:
         raise SettingsError(
-            f"{path} is no kubeconfig, which has lists of clusters, users and contexts: {err}"
+            f"{path} is not a kubeconfig with lists of clusters, users and contexts: {err}"
         ) from err
 
 
 def _merged(lists: Iterable[tuple[str, list[N] | None]]) -> dict[str, tuple[str, N]]:
-    """By name, with the file that each is from."""
+    """Return the entries by name, each with its file."""
     found: dict[str, tuple[str, N]] = {}
     for path, named in lists:
         own: set[str] = set()
@@ -180,29 +180,29 @@ def _merged(lists: Iterable[tuple[str, list[N] | None]]) -> dict[str, tuple[str,
     return found
 
 
-def _there(named: dict[str, Any]) -> str:
-    return f"there: {', '.join(sorted(named)) or 'none'}"
+def _existing(named: dict[str, Any]) -> str:
+    return f"existing: {', '.join(sorted(named)) or 'none'}"
 
 
 def _cluster(found: _Cluster, where: str, file: str) -> dict[str, Any]:
     _is_url(found.server or "", f"{where}: server")
     if found.proxy_url:
         _is_url(found.proxy_url, f"{where}: proxy-url")
-    found.certificate_authority = _beside(file, found.certificate_authority)
+    found.certificate_authority = _resolved(file, found.certificate_authority)
     return _checked(found, where)
 
 
 def _user(found: _User, where: str, file: str) -> dict[str, Any]:
-    found.client_certificate = _beside(file, found.client_certificate)
-    found.client_key = _beside(file, found.client_key)
-    found.token_file = _beside(file, found.token_file)
+    found.client_certificate = _resolved(file, found.client_certificate)
+    found.client_key = _resolved(file, found.client_key)
+    found.token_file = _resolved(file, found.token_file)
     if found.exec is not None and os.sep in found.exec.command:
-        found.exec.command = _beside(file, found.exec.command) or ""
+        found.exec.command = _resolved(file, found.exec.command) or ""
     return _checked(found, where)
 
 
-def _beside(file: str, path: str | None) -> str | None:
-    """A path in a kubeconfig is one from the folder that this is in."""
+def _resolved(file: str, path: str | None) -> str | None:
+    """Resolve a path of a kubeconfig, which is relative to the kubeconfig's directory."""
     return os.path.join(os.path.dirname(file), path) if path else None  # noqa: PTH118, PTH120 - pure
 
 
@@ -213,7 +213,7 @@ def _checked(found: _Cluster | _User, where: str) -> dict[str, Any]:
             try:
                 base64.b64decode("".join(value.split()), validate=True)
             except (binascii.Error, ValueError) as err:
-                raise SettingsError(f"{where}: {key} is no base64: {err}") from err
+                raise SettingsError(f"{where}: {key} is not valid base64: {err}") from err
     return plain
 
 
@@ -224,4 +224,4 @@ def _is_url(text: str, where: str) -> None:
     except ValueError:
         is_one = False
     if not is_one or not text.isprintable() or " " in text:
-        raise SettingsError(f"{where} is {text!r}: wanted is https://HOST:PORT, or http")
+        raise SettingsError(f"{where} is {text!r}: write https://HOST:PORT or http://HOST:PORT")

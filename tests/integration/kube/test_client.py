@@ -284,7 +284,7 @@ async def test_an_answer_that_is_larger_than_is_read_is_an_error_of_its_request_
 async def test_a_name_cannot_reach_another_resource(door, tmp_path, name):
     door.answers = [body({})]
     async with door.connect(tmp_path) as kube:
-        with pytest.raises(ApiError, match="no name"):
+        with pytest.raises(ApiError, match="not a valid name"):
             await kube.get_pod("default", name)
     assert not door.asked
 

@@ -193,7 +193,7 @@ def test_what_others_wrote_on_the_lease_stays():
 
 @pytest.mark.parametrize("lease", [{}, {"metadata": None}, {"metadata": {"name": "x"}}, {"a": 1}])
 def test_an_answer_that_is_no_lease_is_an_error_and_not_a_free_one(lease):
-    with pytest.raises(ApiError, match="no Lease"):
+    with pytest.raises(ApiError, match="not a Lease"):
         record_of(lease)
 
 

@@ -104,5 +104,5 @@ def test_cards_that_an_operator_names_are_cordoned(text, marked):
 
 
 def test_a_cordon_of_a_card_that_is_not_there_is_not_believed():
-    with pytest.raises(RecordError, match="names 'GPU-7', which is no card"):
+    with pytest.raises(RecordError, match="names 'GPU-7', which is no GPU"):
         cordoned("GPU-0,GPU-7", 16, 16)

@@ -97,4 +97,6 @@ def test_without_a_home_a_program_says_what_it_lacks(tmp_path):
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     found = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert found.returncode == 2
-    assert found.stderr.startswith("Error: there is nothing in ~/.kube/config: --kubeconfig or")
+    assert found.stderr.startswith(
+        "Error: there is no kubeconfig in ~/.kube/config: name a kubeconfig"
+    )

@@ -31,18 +31,21 @@ def refused(content, context=None):
     [
         (b"only text with t0ps3cret", "users and contexts: Expected `object`, got `str`"),
         (b"- a list", "got `array`"),
-        (b"a: b: t0ps3cret", "no YAML: line 1: "),
-        (b"\xff\xfe\x01", "no YAML in UTF-8"),
-        (b"x: !!python/object:os.system t0ps3cret", "no YAML: line 1: "),
-        (b"[" * 5000, "no YAML"),
+        (b"a: b: t0ps3cret", "not valid YAML: line 1: "),
+        (b"\xff\xfe\x01", "not valid YAML in UTF-8"),
+        (b"x: !!python/object:os.system t0ps3cret", "not valid YAML: line 1: "),
+        (b"[" * 5000, "not valid YAML"),
         (whole(contexts=7), "got `int` - at `$.contexts`"),
         (whole(contexts=[{"context": {}}]), "missing required field `name`"),
-        (whole(users=None), "user 'u', who is not there; there: none"),
-        (whole(clusters=[]), "cluster 'c', which is not there; there: none"),
+        (whole(users=None), "user 'u', which does not exist; existing: none"),
+        (whole(clusters=[]), "cluster 'c', which does not exist; existing: none"),
         (whole(users=[{"name": "u", "user": {"token": 7}}]), "at `$.users[0].user.token`"),
         (whole(users=[{"name": "u"}, {"name": "u"}]), "has 'u' twice"),
-        (whole(**{"current-context": "y"}), "no context 'y'; there: x"),
-        (whole(**{"current-context": ""}), "no current-context: --context names one; there: x"),
+        (whole(**{"current-context": "y"}), "no context 'y'; existing: x"),
+        (
+            whole(**{"current-context": ""}),
+            "no current-context: name one with --context; existing: x",
+        ),
         (whole(users=[{"name": "u", "user": {"exec": {"args": []}}}]), "required field `command`"),
     ],
 )
@@ -54,11 +57,11 @@ def test_what_is_wrong_is_said(content, says):
     ("cluster", "says"),
     [
         ({}, "cluster 'c': server is ''"),
-        ({"server": "10.0.0.1:6443"}, "wanted is https://HOST:PORT"),
-        ({"server": "https://a:99999"}, "wanted is https://HOST:PORT"),
-        ({"server": "https://a b"}, "wanted is https://HOST:PORT"),
+        ({"server": "10.0.0.1:6443"}, "write https://HOST:PORT"),
+        ({"server": "https://a:99999"}, "write https://HOST:PORT"),
+        ({"server": "https://a b"}, "write https://HOST:PORT"),
         ({"server": "https://a", "proxy-url": "socks5://b:1"}, "proxy-url is 'socks5://b:1'"),
-        ({"server": "https://a", "certificate-authority-data": "%"}, "data is no base64"),
+        ({"server": "https://a", "certificate-authority-data": "%"}, "data is not valid base64"),
         ({"server": "https://a", "insecure-skip-tls-verify": "no"}, "Expected `bool | null`"),
     ],
 )
@@ -72,7 +75,7 @@ def test_another_context_than_the_current_one_can_be_named():
     found = choose([("here", content)], "z")
     assert found is not None
     assert (found.user, found.namespace) == ({}, "n")
-    assert "no context 'w'; there: x, z" in refused(content, "w")
+    assert "no context 'w'; existing: x, z" in refused(content, "w")
 
 
 def test_a_name_that_looks_like_a_date_is_a_name():
