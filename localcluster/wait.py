@@ -33,8 +33,8 @@ def wait_until(
     """Return once `seen` answers None; until then it answers what it saw instead.
 
     Raises DeadlineError after `seconds` with what was awaited, what was last seen, and the
-    end of `log`. `interval` is in seconds, and grows with the wait: asking takes processor time
-    from what is awaited.
+    end of `log`. `interval` is in seconds, and grows with the wait: each check takes processor
+    time from what is awaited.
     """
     began = time.monotonic()
     while (last := seen()) is not None:

@@ -33,7 +33,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByClust
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put modules last that use what is built while the tests of others run."""
+    """Put modules last that use what is built in the background."""
     last: dict[Path, int] = {}
     for item in items:
         ranks = [LATER.index(name) for name in _later(item)]

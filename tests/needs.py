@@ -1,6 +1,6 @@
 """What tests use that takes minutes to build or install, by the name of its fixture.
 
-Run as a program it builds what `prepare` leaves for later, while tests that do without run.
+Run as a program, it builds what `prepare` leaves for later, while tests that do not need it run.
 """
 
 import fcntl
@@ -36,7 +36,7 @@ _FONT: Final = Need(
 )
 
 
-# Each node of a cluster takes 8 of them, and 128 are usual.
+# Each node of a cluster uses 8 inotify instances; the usual limit is 128.
 _INOTIFY: Final = Path("/proc/sys/fs/inotify/max_user_instances")
 _INSTANCES: Final = 512
 
@@ -80,14 +80,14 @@ NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
 
 # Built while other tests run, in this order.
 LATER: Final = ("image", "node_runtimes", "helm", "kubeadm", "promtool")
-_builders: list[subprocess.Popen[bytes]] = []  # what nothing refers to warns while it runs
+_builders: list[subprocess.Popen[bytes]] = []  # an unreferenced Popen warns while it runs
 
 
 def prepare(names: Collection[str], say: Progress) -> None:
     """Build and install what is named; processes that do so at once wait for one another.
 
-    What is in ``LATER`` is only begun; ``wait`` returns once it is there. What fails is said, and
-    fails again in the test that uses it.
+    What is in ``LATER`` is built in the background; ``wait`` returns when that has ended. A failure
+    is printed, and raised in each test that uses what failed.
     """
     with locked(cache_root() / "needs.lock"):
         for name in NEEDS:
@@ -97,9 +97,9 @@ def prepare(names: Collection[str], say: Progress) -> None:
 
 
 def _begin(names: Collection[str]) -> None:
-    """Start a process that builds what is named and that nobody builds yet.
+    """Start a process that builds what is named and what no other process is building.
 
-    It inherits a lock for each, so that whoever waits cannot come before it.
+    It inherits a lock for each name, so ``wait`` in another process cannot return too early.
     """
     held = {}
     for name in names:
@@ -122,7 +122,7 @@ def _begin(names: Collection[str]) -> None:
 
 
 def wait(name: str) -> None:
-    """Return once nobody builds what is named any more."""
+    """Return when no process is building what is named."""
     with locked(_lock(name)):
         pass
 

@@ -10,14 +10,14 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 _OWN: Final = re.compile(r"\bCluster\.up\(|\btests\.cluster\.bringup\b|\bmatrix_cluster\(")
-_SECOND_HALF: Final = "test_o"  # by `pytest --durations=0`, modules before it take half the time
+_SECOND_HALF: Final = "test_o"  # modules before it take half the time: `pytest --durations=0`
 
 
 class ByCluster(LoadScopeScheduling):
-    """Two processes have the tests of shared clusters, one those that bring up their own.
+    """Give two processes the tests of shared clusters, and one those that bring up their own.
 
-    These three groups come first, for the largest do. All others go to whichever process is free.
-    xdist's own groups go by a mark, which pytest 9.2 loses.
+    These three groups come first, because xdist starts with the largest. All other tests go to
+    whichever process is free. xdist's own groups use a mark, which pytest 9.2 loses.
     """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:

@@ -46,10 +46,10 @@ def alone(what: str) -> Iterator[None]:
 
 @contextmanager
 def own_network() -> Iterator[None]:
-    """Give this thread, and what it starts, a network namespace with nothing but a loopback.
+    """Give this thread and its child processes a network namespace with only a loopback.
 
-    A cluster that is brought up there takes no address and no port of the machine, so that
-    several clusters with their extenders by hand can be up at a time.
+    A cluster in it uses no address and no port of the machine, so several clusters can be up at a
+    time, each with an extender on the same port.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(f"/proc/self/task/{threading.get_native_id()}/ns/net").open() as before:
