@@ -7,6 +7,7 @@ from localcluster.errors import UsageError
 from localcluster.programs import Programs, Progress, provide_programs
 
 _SOURCES = Path(__file__).parent / "tools"
+_KUBERNETES_DISCOVERY = ("remove_all_sd", "enable_kubernetes_sd")
 
 
 def tools() -> dict[str, Programs]:
@@ -21,7 +22,8 @@ def tools() -> dict[str, Programs]:
     found = (
         Programs("helm", _SOURCES / "helm", helm),
         Programs("kubeadm", build.SOURCES, kubeadm, kubernetes.link_flags),
-        Programs("promtool", _SOURCES / "promtool", promtool),
+        # Without the service discoveries of clouds there is less than half to compile.
+        Programs("promtool", _SOURCES / "promtool", promtool, tags=_KUBERNETES_DISCOVERY),
     )
     return {each.name: each for each in found}
 
