@@ -41,13 +41,13 @@ def first(extender: Extender, kubeconfig: str = KUBECONFIG) -> str:
     """The configuration of the cluster's own kube-scheduler, as YAML."""
     return (
         f"""\
-# kube-scheduler's configuration with the extender; docs/install.md says how to use it.
+# kube-scheduler's configuration with the extender: docs/install.md.
 apiVersion: {_KIND[0]}
 kind: {_KIND[1]}
 clientConnection:
   kubeconfig: {kubeconfig}
-  # By default kube-scheduler writes 50 times a second at most: a Binding for each pod that does not
-  # ask for GPU memory, and an Event for every one.
+  # By default kube-scheduler makes at most 50 requests a second: a Binding for each pod without GPU
+  # memory, and an Event for each pod.
   qps: 1000
   burst: 2000
 """
@@ -60,8 +60,8 @@ def second() -> str:
     """The configuration of a second kube-scheduler with an extender in its pod, as YAML."""
     return (
         f"""\
-# The second kube-scheduler's configuration: the rights of its pod instead of a kubeconfig, a name
-# and a lease of its own, and the rest as the first one would have it; docs/install.md.
+# The configuration of the second kube-scheduler, with its own name and Lease, and the
+# ServiceAccount of its pod instead of a kubeconfig: docs/install.md.
 apiVersion: {_KIND[0]}
 kind: {_KIND[1]}
 clientConnection:
@@ -80,8 +80,8 @@ profiles:
 
 
 _NODES: Final = """\
-# kube-scheduler asks the extender only about the nodes that it sampled: on a larger cluster each of
-# them may fail card by card while another one would fit. docs/performance.md says what that costs.
+# By default kube-scheduler stops searching when it has enough nodes. On a large cluster, none of
+# these may have a GPU with room although another node has one. docs/performance.md has the cost.
 percentageOfNodesToScore: 100
 """
 
@@ -95,7 +95,7 @@ def _asked(extender: Extender) -> str:
     enableHTTPS: true
     tlsConfig:
       serverName: {tls.server_name}
-      # Without it kube-scheduler would take anybody for the extender.
+      # Without caFile kube-scheduler would not verify the extender.
       caFile: {tls.authority}
       certFile: {tls.certificate}
       keyFile: {tls.key}
@@ -106,18 +106,18 @@ extenders:
   - urlPrefix: {extender.url}
     filterVerb: filter
     prioritizeVerb: prioritize
-    # The extender chooses for each pod how much its scores count: docs/scheduling.md.
+    # The extender sets the effect of its scores for each pod: docs/scheduling.md.
     weight: 1
     preemptVerb: preempt
     bindVerb: bind
 {secured}\
-    # Names are enough: the extender knows the nodes itself, and full nodes cost a copy of each.
+    # The extender needs only names. Whole nodes cost kube-scheduler a copy each.
     nodeCacheCapable: true
-    # Never true: kube-scheduler would then bind pods without a card when the extender is away.
+    # Never true: kube-scheduler would bind pods without a GPU while the extender is unavailable.
     ignorable: false
     httpTimeout: 5s
     managedResources:
-      # Both: a pod that asks for gpu-count alone is then refused with a reason.
+      # With both, a pod that requests only gpu-count is rejected with a reason.
       - name: {RESOURCE_MEMORY}
         ignoredByScheduler: false
       - name: {RESOURCE_COUNT}
