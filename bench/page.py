@@ -27,7 +27,7 @@ from bench.figures import note_ratio
 from bench.pauses import CARDS, filled
 from extender.binding.binder import Binder
 from extender.routes import Routes
-from extender.server.limits import MOST_VIEWERS
+from extender.server.limits import MAX_STREAMS
 from extender.watch.cluster import Cluster
 from gpushare.contract import ANNOTATION_CARDS, EXTENDER_PREFIX
 from gpushare.kube.client import Kube
@@ -40,7 +40,7 @@ ALONE: Final = 50  # calls before the viewers come
 BETWEEN_SECONDS: Final = 0.002
 ROUNDS: Final = 5
 CHANGES_A_SECOND: Final = 100
-VIEWERS: Final = (0, 1, MOST_VIEWERS)
+VIEWERS: Final = (0, 1, MAX_STREAMS)
 URL: Final = f"http://127.0.0.1:{PORT}{EXTENDER_PREFIX}"
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Final
 
 from extender import certificates
-from extender.leadership.election import Alone
+from extender.leadership.election import SingleReplica
 from extender.routes import Routes
-from extender.server.browser_origin import addressed
+from extender.server.browser_origin import reject_other_hosts
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
 from extender.server.listeners import (
     DECIDING_CONNECTIONS,
     DECIDING_IDLE_SECONDS,
     REPLICA_CONNECTIONS,
-    Door,
-    opened,
+    Listener,
+    serve_app,
 )
 from extender.server.tls import client_contexts, server_context
 from extender.settings.configuration import Tls
@@ -51,14 +51,16 @@ async def handing_on(
     tls = tls_in(folder)
     leader = Record("leads", "1", seconds=3600, address=f"{_HOST}:{leader_port}")
     async with AsyncExitStack() as stack:
-        door = Door("replicas", _HOST, leader_port, REPLICA_CONNECTIONS, DECIDING_IDLE_SECONDS,
-                    server_context(tls))  # fmt: skip
-        app = routes.app(decide_for_replicas(Alone(), tls.allowed_names))
-        await stack.enter_async_context(opened(door, app))
+        listener = Listener(
+            "replicas", _HOST, leader_port, REPLICA_CONNECTIONS, DECIDING_IDLE_SECONDS,
+            server_context(tls),
+        )  # fmt: skip
+        app = routes.app(decide_for_replicas(SingleReplica(), tls.allowed_names))
+        await stack.enter_async_context(serve_app(listener, app))
         forwarder = await stack.enter_async_context(
             Forwarder.connect(lambda: leader, client_contexts(tls), tls.allowed_names[0])
         )
-        door = Door("deciding", _HOST, port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
-        app = routes.app(addressed, decide_or_forward(_Follows(), forwarder))
-        await stack.enter_async_context(opened(door, app))
+        listener = Listener("deciding", _HOST, port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
+        app = routes.app(reject_other_hosts, decide_or_forward(_Follows(), forwarder))
+        await stack.enter_async_context(serve_app(listener, app))
         yield

@@ -17,16 +17,16 @@ from extender.binding.unknown_outcomes import OVERDUE_SECONDS, Reconciler
 from extender.eviction.overbooked_cards import Mender
 from extender.eviction.stuck_pods import Evictor
 from extender.leadership.election import (
-    Alone,
     Elected,
     Leadership,
+    SingleReplica,
     announced,
     identity,
-    refuse_alone,
+    require_single_replica,
 )
 from extender.metrics import certificates, counters
 from extender.metrics.nodes import NodeMetrics
-from extender.routes import Routes
+from extender.routes import Routes, serve
 from extender.server import listeners
 from extender.server.authorization import Authorizer
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
@@ -83,7 +83,7 @@ class _Extender:
         self._configuration, self._kube, self._stack = configuration, kube, stack
         self._clock = SystemClock()
         self._notices: asyncio.Queue[_Notice] = asyncio.Queue(MAX_NOTICES)
-        self._leadership: Leadership = Alone()
+        self._leadership: Leadership = SingleReplica()
         self._cluster = cluster = Cluster(
             configuration.unit_mib, self._notice, self._clock, configuration.policy
         )
@@ -154,7 +154,7 @@ class _Extender:
                 )
             )
             gates.append(decide_or_forward(elected, forwarder))
-            door = listeners.Door(
+            listener = listeners.Listener(
                 "replicas",
                 address.host,
                 address.port,
@@ -163,10 +163,10 @@ class _Extender:
                 server_context(tls),
             )
             for_replicas = routes.app(decide_for_replicas(elected, tls.allowed_names))
-            await self._stack.enter_async_context(listeners.opened(door, for_replicas))
+            await self._stack.enter_async_context(listeners.serve_app(listener, for_replicas))
             parts = [self._pods.run(), elected.run(self._writer.quiet)]
         authorizer = Authorizer(self._kube, self._clock)
-        async with listeners.serve(configuration.listen, routes, authorizer, *gates):
+        async with serve(configuration.listen, routes, authorizer, *gates):
             await run_until_stopped(
                 self._nodes.run(),
                 self._failed.run(),
@@ -238,7 +238,7 @@ class _Extender:
 
 def _elector(election: LeaderElection | None, kube: Kube) -> Elector | None:
     if election is None:
-        refuse_alone()
+        require_single_replica()
         return None
     timing = Timing(election.lease_seconds, election.renew_seconds, election.retry_seconds)
     lease = KubeLease(kube, election.namespace, election.name)

@@ -1,30 +1,46 @@
-"""Which pages there are, and on which listener."""
+"""The extender's HTTP applications, and which one each listener of the configuration serves."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from extender.binding.binder import Binder
-from extender.page.streams import Viewers
-from extender.server.browser_origin import add_page, own_pages_only
-from extender.server.limits import Gate, entered, guard
+from extender.page.files import add_page
+from extender.page.streams import ChangeStreams
+from extender.server.authorization import Authorizer, authorize
+from extender.server.browser_origin import reject_other_hosts, reject_other_sites
+from extender.server.limits import ConcurrencyLimit, limit_concurrency, respond
+from extender.server.listeners import (
+    DECIDING_CONNECTIONS,
+    DECIDING_IDLE_SECONDS,
+    READING_CONNECTIONS,
+    READING_IDLE_SECONDS,
+    Listener,
+    serve_app,
+)
 from extender.server.reading_verbs import Reading
 from extender.server.scheduler_verbs import Verbs
-from extender.settings.configuration import Limits
+from extender.server.tls import certificate_context, require_name, server_context
+from extender.settings.configuration import Limits, Listen, is_loopback
 from extender.watch.cluster import Cluster
+from gpushare.errors import SettingsError
 from gpushare.telemetry.health import MoreMetrics, WhyNotReady, add_pages, nothing
 
+log = logging.getLogger(__name__)
+
 MIB: Final = 2**20
-MAX_QUESTION: Final = 2 * MIB  # of who only reads: one pod, which etcd itself takes no larger
+MAX_QUESTION: Final = 2 * MIB  # for callers that only read: one pod, which is at most 1.5 MiB
 
 
 class Routes:
-    """The extender's pages. Until ``why_not_ready`` is silent the verbs answer 503.
+    """Makes the applications. Their verbs answer 503 while ``why_not_ready`` gives reasons.
 
-    The ``gates`` of an application say who may pass to its pages, the first one first. ``leads``
-    says whether this replica decides.
+    ``leads`` returns whether this replica decides.
     """
 
     def __init__(
@@ -37,49 +53,101 @@ class Routes:
         more_metrics: MoreMetrics = nothing,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._more_metrics = more_metrics
         self._verbs, self._reading = Verbs(cluster, binder), Reading(cluster)
-        self._viewers = Viewers(cluster, leads)
-        self._why_not_ready = why_not_ready
+        self._streams = ChangeStreams(cluster, leads)
+        self._why_not_ready, self._more_metrics = why_not_ready, more_metrics
         self._limits = limits or Limits()
-        self._rooms: list[Gate] = []
+        self._concurrency: list[ConcurrencyLimit] = []
 
-    def app(self, *gates: Middleware) -> web.Application:
-        """All pages, for kube-scheduler and for who is on its machine.
+    def app(self, *middlewares: Middleware) -> web.Application:
+        """Return an application with all endpoints, for kube-scheduler and its machine.
 
-        What a gate does takes a place as the verb itself: it may hand the call on.
+        The concurrency limit includes the middlewares: one may forward the call.
         """
-        app = self._application(self._limits.body_mib * MIB, inside=gates)
+        app = self._application(self._limits.body_mib * MIB, inside=middlewares)
         self._verbs.add_to(app)
-        self._add_reading(app)
         return app
 
-    def reading_app(self, *gates: Middleware) -> web.Application:
-        """The pages that decide nothing. Only who has passed the gates takes a place."""
-        app = self._application(MAX_QUESTION, outside=gates)
-        self._add_reading(app)
-        return app
+    def reading_app(self, *middlewares: Middleware) -> web.Application:
+        """Return an application without verbs that decide.
+
+        The concurrency limit counts only requests that the middlewares let pass.
+        """
+        return self._application(MAX_QUESTION, outside=middlewares)
 
     def limit(self, limits: Limits) -> None:
-        """From now on these hold, but for the size of a body."""
+        """Replace the limits of all applications, except for the size of a body."""
         self._limits = limits
-        for gate in self._rooms:
-            gate.limits = limits
-
-    def _add_reading(self, app: web.Application) -> None:
-        self._reading.add_to(app)
-        self._viewers.add_to(app)
-        add_page(app)
+        for each in self._concurrency:
+            each.limits = limits
 
     def _application(
-        self, most: int, *, outside: Sequence[Middleware] = (), inside: Sequence[Middleware] = ()
+        self,
+        body_bytes: int,
+        *,
+        outside: Sequence[Middleware] = (),
+        inside: Sequence[Middleware] = (),
     ) -> web.Application:
-        gate = Gate(self._limits)
-        self._rooms.append(gate)
-        guarded = guard(self._why_not_ready, gate)
+        limit = ConcurrencyLimit(self._limits)
+        self._concurrency.append(limit)
         app = web.Application(
-            client_max_size=most,
-            middlewares=[own_pages_only, guarded, *outside, entered(gate), *inside],
+            client_max_size=body_bytes,
+            middlewares=[
+                reject_other_sites,
+                respond(self._why_not_ready, limit),
+                *outside,
+                limit_concurrency(limit),
+                *inside,
+            ],
         )
         add_pages(app, self._why_not_ready, self._more_metrics)
+        self._reading.add_to(app)
+        self._streams.add_to(app)
+        add_page(app)
         return app
+
+
+@asynccontextmanager
+async def serve(
+    listen: Listen, routes: Routes, authorizer: Authorizer, *middlewares: Middleware
+) -> AsyncIterator[None]:
+    """Serve while the context lasts; raise SettingsError if an address or certificate fails.
+
+    ``middlewares`` are those of the applications with verbs that decide.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def begin(listener: Listener, app: web.Application) -> None:
+            await stack.enter_async_context(serve_app(listener, app))
+
+        plain, former, tls, reading = (
+            listen.deciding, listen.former, listen.deciding_tls, listen.reading,
+        )  # fmt: skip
+        deciding = Listener(
+            "deciding", plain.host, plain.port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS
+        )
+        await begin(deciding, routes.app(reject_other_hosts, *middlewares))
+        if former is not None:
+            listener = replace(deciding, name="former", port=former.port)
+            try:
+                await begin(listener, routes.app(reject_other_hosts, *middlewares))
+            except SettingsError as err:  # perhaps no kube-scheduler uses it
+                log.warning("former port not served", extra={"why": str(err)})
+        if tls is not None:
+            context = server_context(tls.tls)
+            listener = replace(
+                deciding, name="decidingTls", host=tls.host, port=tls.port, context=context
+            )
+            await begin(listener, routes.app(require_name(tls.tls.allowed_names), *middlewares))
+        if reading is not None:
+            listener = Listener(
+                "reading", reading.host, reading.port, READING_CONNECTIONS, READING_IDLE_SECONDS,
+                None if reading.tls is None else certificate_context(reading.tls),
+            )  # fmt: skip
+            checks: list[Middleware] = []
+            if reading.tls is None and is_loopback(reading.host):
+                checks.append(reject_other_hosts)
+            if reading.access == "review":
+                checks.append(authorize(authorizer))
+            await begin(listener, routes.reading_app(*checks))
+        yield

@@ -1,4 +1,4 @@
-"""Which replica decides, and what it does before it begins and once it ends."""
+"""Decides whether this replica leads, and what it does when it begins and stops leading."""
 
 import asyncio
 import logging
@@ -15,38 +15,38 @@ from gpushare.kube.lease import DRIFT, Elector
 
 log = logging.getLogger(__name__)
 
-# The API server may still work on a predecessor's last write when that one's lease has ended.
+# When the predecessor's lease has ended, the API server may still process its last write.
 SETTLE_SECONDS: Final = WRITE_SECONDS * (1 + 2 * DRIFT)
 ADDRESS_VARIABLE: Final = "GPUSHARE_ADDRESS"
-_WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - what must not be announced
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - must not be announced
 
 
 class Leadership(Protocol):
-    """Who decides now. Asked for every call, never remembered."""
+    """Whether this replica decides. Ask at every call and never keep the answer."""
 
     @property
     def decides(self) -> bool:
-        """Whether this replica may decide at this very moment."""
+        """Return whether this replica may decide at this moment."""
         ...
 
     @property
     def why_not(self) -> str:
-        """Why it may not; for whoever asked and cannot be handed on."""
+        """Return why it may not, for a caller whose request cannot be forwarded."""
         ...
 
 
-class Alone:
-    """The only replica there ever is."""
+class SingleReplica:
+    """The leadership of an extender that never has other replicas."""
 
     decides = True
     why_not = ""
 
 
 class Elected:
-    """Leads by a Lease. All that only a leader does is run from here.
+    """Leads by a Lease, and runs everything that only the leader does.
 
-    ``settle``: see the cluster as the predecessor left it. ``duties``: what runs while this replica
-    decides. ``forget``: drop what was held for decisions, at the latest when another may decide.
+    ``settle`` reads the cluster as the predecessor left it. ``duties`` run while this replica
+    decides. ``forget`` drops pending decisions, at the latest when another replica may decide.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Elected:
     @property
     def why_not(self) -> str:
         if self._elector.leads:
-            return "this replica leads and is not settled yet"
+            return "this replica leads but has not yet read the cluster's state"
         return "no replica is known to lead"
 
     async def run(self, before_release: Callable[[], Awaitable[None]]) -> None:
-        """Until cancelled; then the lease is let go of once ``before_release`` is over."""
+        """Run until cancelled, then release the lease once ``before_release`` has finished."""
         await self._elector.run(self._lead, before_release)
 
     async def _lead(self) -> None:
@@ -94,33 +94,33 @@ class Elected:
 
 
 def identity() -> str:
-    """A name that no other process has, nor this one's successor on the same machine."""
+    """Return a name that is unique to this process."""
     return f"{socket.gethostname()}_{secrets.token_hex(8)}"
 
 
-def refuse_alone() -> None:
-    """Raise SettingsError where this is one replica of several, and no election is configured.
+def require_single_replica() -> None:
+    """Raise SettingsError if there may be other replicas although no election is configured.
 
-    GPUSHARE_ADDRESS is set for replicas alone: each of them would decide without the others.
+    Only deployments with replicas set GPUSHARE_ADDRESS; without an election all would decide.
     """
     if os.environ.get(ADDRESS_VARIABLE):
         raise SettingsError(
-            f"leaderElection is missing and {ADDRESS_VARIABLE} is set, so there may be other "
-            "replicas, and each would decide alone: add leaderElection to the configuration "
-            "(docs/install.md), or take the variable away where there is one replica"
+            f"leaderElection is missing although {ADDRESS_VARIABLE} is set, so there may be other "
+            "replicas, and each would decide on its own: add leaderElection to the configuration "
+            "(docs/install.md), or remove the variable if there is one replica"
         )
 
 
 def announced(address: Address) -> str:
-    """``host:port`` where others reach a replica that listens on ``address``.
+    """Return ``host:port`` where other replicas reach one that listens on ``address``.
 
-    The variable GPUSHARE_ADDRESS names the host where the configuration, being the same for all
-    replicas, cannot. SettingsError where none says it.
+    GPUSHARE_ADDRESS names the host, because all replicas share one configuration. Raise
+    SettingsError if neither names a host.
     """
     host = os.environ.get(ADDRESS_VARIABLE, "") or address.host
     if host in _WILDCARDS:
         raise SettingsError(
-            f"leaderElection.address.host is {address.host!r}, where others cannot reach this "
-            f"replica: set {ADDRESS_VARIABLE} to its own address (status.podIP)"
+            f"leaderElection.address.host is {address.host!r}, where other replicas cannot reach "
+            f"this one: set {ADDRESS_VARIABLE} to its own address (status.podIP)"
         )
     return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"

@@ -1,99 +1,84 @@
-"""What the live page is told: each node and each pod that waits, as text, and what changed (pure).
+"""The live page's data: every node and every pending pod as JSON, and what changed (pure).
 
-One text of each is kept for all who watch; what has not changed is neither encoded nor sent again.
+One encoded text of each is kept for all viewers; unchanged ones are neither encoded nor sent again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from extender.watch.waiting import Waiting
+from extender.watch.cluster import Cluster
 from gpushare.answers import inspect
 from gpushare.answers.explain import said
-from gpushare.cards.model import Request
 from gpushare.errors import RequestError
 from gpushare.ledger.changes import Changes
-from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Pod
 
 CHUNK_BYTES: Final = 32 * 1024  # of one event, so that no step of sending takes long
-NEVER: Final = -1  # seen by who has seen nothing
+NEVER: Final = -1  # the revision of a viewer that has received nothing
+HEARTBEAT: Final = b":\n\n"
 
-_NODE, _POD = "n", "p"  # first letter of a key; the rest is a node's name or a pod's uid
-
-
-class Known(Protocol):
-    """The cluster as the extender knows it."""
-
-    @property
-    def ledger(self) -> Ledger: ...
-    @property
-    def unreadable(self) -> Mapping[str, str]: ...
-    @property
-    def waiting(self) -> Waiting: ...
-    @property
-    def queue(self) -> Changes: ...
-
-    def pod(self, uid: str) -> Pod | None: ...
-    def pod_uids(self) -> list[str]: ...
-    def request_of(self, pod: Pod) -> Request: ...
+_NODE, _POD = "n", "p"  # first letter of a key; the rest is a node's name or a pod's UID
+_NAMES: Final = {_NODE: "nodes", _POD: "pods", f"-{_NODE}": "goneNodes", f"-{_POD}": "gonePods"}
 
 
-class WaitingPod(msgspec.Struct):
-    """``units`` are of all ``cards`` together, 0 where they cannot be read.
+class PendingPod(msgspec.Struct):
+    """``units`` are of all ``cards`` together, 0 if the request cannot be read.
 
-    ``state``: waiting, gated, ending, or refused whatever the cluster has. ``by`` says whose words
-    ``why`` are: gpushare's or kube-scheduler's; empty where nobody has said anything. ``reasons``
-    are ours, to number of nodes.
+    ``state``: waiting, gated, ending, or refused whatever GPUs there are. ``by`` is the source of
+    ``why``: gpushare or kube-scheduler; empty if there is no reason yet. ``reasons`` are
+    gpushare's, to number of nodes.
     """
 
     uid: str
     namespace: str
     name: str
-    units: int
-    cards: int
     priority: int
     created: str
-    state: str
-    why: str
-    by: str
-    reasons: dict[str, int]
+    units: int = 0
+    cards: int = 0
+    state: str = "waiting"
+    why: str = ""
+    by: str = ""
+    reasons: dict[str, int] = {}
 
 
-class Live:
-    """``leads`` says whether kube-schedulers ask here: only then are our own reasons the latest."""
+class Feed:
+    """``leads`` returns whether kube-schedulers call this replica: only then are gpushare's reasons
+    the latest.
+    """
 
-    def __init__(self, known: Known, leads: Callable[[], bool]) -> None:
-        self._known, self._leads = known, leads
+    def __init__(self, cluster: Cluster, leads: Callable[[], bool]) -> None:
+        self._cluster, self._leads = cluster, leads
         self._did_lead = leads()
-        self._told = Changes()
+        self._changes = Changes()
         self._texts: dict[str, bytes] = {}
         self._nodes_seen = self._pods_seen = NEVER
 
     @property
-    def now(self) -> int:
-        """What somebody has seen who is told all of what is known now."""
-        return self._told.now
+    def revision(self) -> int:
+        """The revision of a viewer that has received everything."""
+        return self._changes.now
 
-    def look(self) -> Iterator[None]:
-        """Learn what has changed in the cluster since the last look, in steps that are short.
+    def update(self) -> Iterator[None]:
+        """Take in what has changed in the cluster since the last update, in short steps.
 
-        What a look that was given up has not come to is looked at by the next one.
+        The next update takes in what an abandoned one left out.
         """
-        ledger, leads = self._known.ledger, self._leads()
-        now = ledger.changes.now
+        cluster, leads = self._cluster, self._leads()
+        ledger, now = cluster.ledger, cluster.ledger.changes.now
         names: Iterable[str] | None = ledger.changes.since(self._nodes_seen)
         if names is None:
-            held = {share.node for share in ledger.shares()}
-            names = {*ledger.nodes(), *self._known.unreadable, *held, *self._keys(_NODE)}
+            with_shares = {share.node for share in ledger.shares()}
+            names = {*ledger.nodes(), *cluster.unreadable, *with_shares, *self._keys(_NODE)}
         for name in names:
             yield
             self._put(_NODE + name, self._node(name))
-        self._nodes_seen, now = now, self._known.queue.now
-        uids: Iterable[str] | None = self._known.queue.since(self._pods_seen)
+        self._nodes_seen, now = now, cluster.queue.now
+        uids: Iterable[str] | None = cluster.queue.since(self._pods_seen)
         if uids is None:
-            uids = [*self._known.pod_uids(), *self._keys(_POD)]
+            uids = [*cluster.pod_uids(), *self._keys(_POD)]
         elif leads != self._did_lead:
             uids = {*uids, *self._keys(_POD)}
         for uid in uids:
@@ -102,20 +87,20 @@ class Live:
         self._pods_seen, self._did_lead = now, leads
 
     def events(self, seen: int) -> Iterator[bytes]:
-        """What to tell somebody who has seen so much, as server-sent events of CHUNK_BYTES or so.
+        """Yield the server-sent events that a viewer at revision ``seen`` needs.
 
-        Who is too far behind, or has seen nothing, is told everything, between ``begin`` and
-        ``whole``. Each event has what is true when it is taken.
+        A viewer that has received nothing, or is too far behind, gets everything, between ``begin``
+        and ``whole``. Each event has the state at the time it is taken, and about CHUNK_BYTES.
         """
-        changed = self._told.since(seen)
+        changed = self._changes.since(seen)
         if changed is not None:
-            yield from self._changes(changed)
+            yield from self._chunks(changed)
             return
         yield _event("begin", b"{}")
-        yield from self._changes(list(self._texts))
+        yield from self._chunks(list(self._texts))
         yield _event("whole", b"{}")
 
-    def _changes(self, keys: Iterable[str]) -> Iterator[bytes]:
+    def _chunks(self, keys: Iterable[str]) -> Iterator[bytes]:
         found: dict[str, list[bytes]] = {}
         size = 0
         for key in keys:
@@ -140,48 +125,38 @@ class Live:
             del self._texts[key]
         else:
             self._texts[key] = text
-        self._told.add(key)
+        self._changes.add(key)
 
     def _node(self, name: str) -> bytes | None:
-        known = self._known
-        view = inspect.view_node(known.ledger, name, known.unreadable.get(name, ""))
+        cluster = self._cluster
+        view = inspect.view_node(cluster.ledger, name, cluster.unreadable.get(name, ""))
         return None if view is None else msgspec.json.encode(view)
 
     def _pod(self, uid: str, leads: bool) -> bytes | None:
-        pod = self._known.pod(uid)
+        pod = self._cluster.pod(uid)
         if pod is None or pod.node:
             return None
         meta = pod.metadata
-        view = WaitingPod(
-            uid=uid,
-            namespace=meta.namespace,
-            name=meta.name,
-            units=0,
-            cards=0,
-            priority=pod.priority,
-            created=meta.creation_timestamp or "",
-            state="waiting",
-            why="",
-            by="",
-            reasons={},
+        view = PendingPod(
+            uid, meta.namespace, meta.name, pod.priority, meta.creation_timestamp or ""
         )
-        self._say(pod, view, leads)
+        self._add_state(pod, view, leads)
         return msgspec.json.encode(view)
 
-    def _say(self, pod: Pod, view: WaitingPod, leads: bool) -> None:
+    def _add_state(self, pod: Pod, view: PendingPod, leads: bool) -> None:
         try:
-            request = self._known.request_of(pod)
+            request = self._cluster.request_of(pod)
         except RequestError as err:
             view.state, view.why, view.by = "refused", str(err), "gpushare"
             return
         view.units, view.cards = request.units, request.card_count
         if pod.metadata.deletion_timestamp is not None:
-            view.state, view.why = "ending", "about to end without having been bound"
+            view.state, view.why = "ending", "the pod is being deleted and was never bound"
             return
         if gates := [gate.name for gate in pod.spec.scheduling_gates or ()]:
             view.state, view.why = "gated", f"scheduling gates: {', '.join(gates)}"
             return
-        asked = self._known.waiting.of(pod.uid) if leads else None
+        asked = self._cluster.waiting.of(pod.uid) if leads else None
         condition = pod.condition("PodScheduled")
         if asked is not None and asked.reasons:
             view.why, view.by = said(asked.offered, asked.reasons, None), "gpushare"
@@ -190,7 +165,9 @@ class Live:
             view.why, view.by = condition.message, "kube-scheduler"
 
 
-_NAMES: Final = {_NODE: "nodes", _POD: "pods", f"-{_NODE}": "goneNodes", f"-{_POD}": "gonePods"}
+def last_event(why: str) -> bytes:
+    """Return the event that ends a stream, with the reason."""
+    return _event("end", msgspec.json.encode({"why": why}))
 
 
 def _change(found: Mapping[str, list[bytes]]) -> bytes:
@@ -200,11 +177,3 @@ def _change(found: Mapping[str, list[bytes]]) -> bytes:
 
 def _event(kind: str, data: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
-
-
-def ending(why: str) -> bytes:
-    """The last event of a stream that is ended from here."""
-    return _event("end", msgspec.json.encode({"why": why}))
-
-
-HEARTBEAT: Final = b":\n\n"

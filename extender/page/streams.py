@@ -1,57 +1,58 @@
-"""Who watches the live page: a stream of changes for each, at his own pace.
+"""Streams of changes to the live pages of all viewers, each at the pace of its receiver.
 
-Nothing is queued for anybody. Who takes long is told less often, and then what is true by then;
-who takes nothing for too long is dropped.
+Nothing is queued. A slow receiver gets fewer events, with the state at the time they are sent; one
+that accepts nothing for too long is disconnected.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from aiohttp import web
 
 from extender.metrics.counters import VIEWERS
-from extender.page.feed import HEARTBEAT, NEVER, Live, ending
+from extender.page.feed import HEARTBEAT, NEVER, Feed, last_event
 from extender.server.authorization import PERMIT, Denied
-from extender.server.limits import CHANGES
+from extender.server.paths import CHANGES
 from extender.watch.cluster import Cluster
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.process.time_slices import in_slices
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 0.25
+UPDATE_SECONDS: Final = 0.25
 HEARTBEAT_SECONDS: Final = 15.0
-REVIEW_SECONDS: Final = 15.0  # between two questions whether he still may; answers are remembered
-TAKE_SECONDS: Final = 10.0  # for an event, before who does not take it is dropped
-END_SECONDS: Final = 1.0
+REVIEW_SECONDS: Final = 15.0  # between two checks of the viewer's right; answers are cached
+SEND_SECONDS: Final = 10.0  # for an event, before a receiver that does not accept it is dropped
+STOP_SECONDS: Final = 1.0
 _HEADERS: Final = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Accel-Buffering": "no",  # a proxy before it passes on what comes
+    "X-Accel-Buffering": "no",  # for a proxy: pass on each event at once
 }
 
 
-class Viewers:
-    """Looks at the cluster for all who watch together, and only while somebody does."""
+class ChangeStreams:
+    """Updates one feed for all viewers, and only while there are any."""
 
     def __init__(self, cluster: Cluster, leads: Callable[[], bool]) -> None:
         self._cluster, self._leads = cluster, leads
-        self._live: Live | None = None
-        self._looked_at = 0.0
-        self._looking, self._turn = asyncio.Lock(), asyncio.Lock()
-        self._ending = asyncio.Event()
+        self._feed: Feed | None = None
+        self._updated_at = 0.0
+        self._updating, self._sending = asyncio.Lock(), asyncio.Lock()
+        self._stopping = asyncio.Event()
         self._open: dict[asyncio.Task[None], asyncio.BaseTransport | None] = {}
 
     def add_to(self, app: web.Application) -> None:
         path = f"{EXTENDER_PREFIX}/{CHANGES}"
-        app.router.add_get(path, self._show, name=CHANGES, allow_head=False)
-        app.on_shutdown.append(self._end)
+        app.router.add_get(path, self._handle, name=CHANGES, allow_head=False)
+        app.on_shutdown.append(self._stop)
 
-    async def _show(self, request: web.Request) -> web.StreamResponse:
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers=_HEADERS)
         await response.prepare(request)
         task = asyncio.create_task(self._stream(request, response))
@@ -59,11 +60,9 @@ class Viewers:
         VIEWERS.inc()
         try:
             await task
-        except (ConnectionError, TimeoutError):
-            if request.transport is not None:
-                request.transport.abort()
-        except Exception:
-            log.exception("the live page failed")
+        except Exception as err:
+            if not isinstance(err, ConnectionError | TimeoutError):
+                log.exception("the live page failed")
             if request.transport is not None:
                 request.transport.abort()
         finally:
@@ -71,69 +70,64 @@ class Viewers:
             del self._open[task]
             VIEWERS.dec()
             if not self._open:
-                self._live = None
+                self._feed = None
         return response
 
     async def _stream(self, request: web.Request, response: web.StreamResponse) -> None:
         loop = asyncio.get_running_loop()
         seen = NEVER
-        said_at = reviewed_at = loop.time()
+        sent_at = reviewed_at = loop.time()
         permit = request.get(PERMIT)
-        while not self._ending.is_set():
+        while not self._stopping.is_set():
             if request.transport is None or request.transport.is_closing():
-                raise ConnectionResetError("he is gone")
+                raise ConnectionResetError("the viewer hung up")
             if permit is not None and loop.time() - reviewed_at >= REVIEW_SECONDS:
                 try:
                     await permit.check()
                 except Denied as err:
-                    await self._say(response, ending(str(err)))
+                    await self._send(response, last_event(str(err)))
                     break
                 reviewed_at = loop.time()
-            live = await self._look()
-            now = live.now
-            for event in live.events(seen):
-                await self._say(response, event)
-                said_at = loop.time()
-            seen = now
-            if loop.time() - said_at >= HEARTBEAT_SECONDS:
-                await self._say(response, HEARTBEAT)
-                said_at = loop.time()
-            await self._rest()
+            feed = await self._updated()
+            revision = feed.revision
+            for event in feed.events(seen):
+                await self._send(response, event)
+                sent_at = loop.time()
+            seen = revision
+            if loop.time() - sent_at >= HEARTBEAT_SECONDS:
+                await self._send(response, HEARTBEAT)
+                sent_at = loop.time()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(UPDATE_SECONDS):
+                    await self._stopping.wait()
         else:
-            await self._say(response, ending("the extender ends"))
+            await self._send(response, last_event("the extender is shutting down"))
         await response.write_eof()
 
-    async def _look(self) -> Live:
-        """What is known now, or was known LOOK_SECONDS ago."""
+    async def _updated(self) -> Feed:
+        """Return the feed, at most UPDATE_SECONDS old."""
         loop = asyncio.get_running_loop()
-        async with self._looking:
-            if self._live is None:
-                self._live, self._looked_at = Live(self._cluster, self._leads), -LOOK_SECONDS
-            if loop.time() - self._looked_at >= LOOK_SECONDS:
-                await in_slices(self._live.look())
-                self._looked_at = loop.time()
-            return self._live
+        async with self._updating:
+            if self._feed is None:
+                self._feed, self._updated_at = Feed(self._cluster, self._leads), -UPDATE_SECONDS
+            if loop.time() - self._updated_at >= UPDATE_SECONDS:
+                await in_slices(self._feed.update())
+                self._updated_at = loop.time()
+            return self._feed
 
-    async def _say(self, response: web.StreamResponse, event: bytes) -> None:
-        """Send one event, when everything else has had a turn since the last one to anybody."""
-        async with self._turn:
+    async def _send(self, response: web.StreamResponse, event: bytes) -> None:
+        """Send one event; everything else gets a turn since the last event to any viewer."""
+        async with self._sending:
             await asyncio.sleep(0)
-        async with asyncio.timeout(TAKE_SECONDS):
+        async with asyncio.timeout(SEND_SECONDS):
             await response.write(event)
 
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                await self._ending.wait()
-        except TimeoutError:
-            pass
-
-    async def _end(self, _app: web.Application) -> None:
-        """End all streams at once: they would last as long as a stop waits for answers."""
-        self._ending.set()
+    async def _stop(self, _app: web.Application) -> None:
+        """End all streams: the shutdown would wait for them until its time limit."""
+        self._stopping.set()
         if not self._open:
             return
-        _, slow = await asyncio.wait(list(self._open), timeout=END_SECONDS)
+        _, slow = await asyncio.wait(list(self._open), timeout=STOP_SECONDS)
         for task in slow:
             transport = self._open.get(task)
             if isinstance(transport, asyncio.WriteTransport):

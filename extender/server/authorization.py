@@ -1,7 +1,7 @@
-"""Who may read: the API server is asked who a token is, and what he may see.
+"""Authorization of readers: the API server authenticates each token and checks its rights.
 
-Answers are remembered for a minute, and a refusal for less, so that a right given just now is not
-waited for. Where the API server does not answer, nobody reads.
+Answers are cached for a minute, and denials for less, so that a right that was just granted works
+soon. Without an answer of the API server, every request is denied.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from extender.server.limits import NAMED_ONLY, PAGE, full, problem
+from extender.server.limits import full, problem
+from extender.server.paths import HEALTH, is_page_file
 from gpushare.clock import Clock
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, ApiError, GpushareError
 from gpushare.kube.client import Kube
 
-KEPT_SECONDS: Final = 60.0
-REFUSAL_SECONDS: Final = 10.0
-ASK_SECONDS: Final = 5.0
-MAX_KEPT: Final = 1000
-# The API server is asked so many questions at a time about tokens that it never knew, and about
-# those that it did. Anybody can invent a token, and have each looked up for ASK_SECONDS.
-MOST_ABOUT_STRANGERS: Final = 4
-MOST_ABOUT_KNOWN: Final = 32
-OPEN_PAGES: Final = frozenset({"/healthz", "/readyz", "/version"})
+ALLOWED_SECONDS: Final = 60.0
+DENIED_SECONDS: Final = 10.0
+REVIEW_SECONDS: Final = 5.0
+MAX_CACHED: Final = 1000
+# Reviews in progress, of tokens that are not cached and of others. Anybody can send invented
+# tokens, and each takes a review of up to REVIEW_SECONDS.
+MAX_UNKNOWN_REVIEWS: Final = 4
+MAX_KNOWN_REVIEWS: Final = 32
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -38,10 +38,7 @@ V = TypeVar("V")
 
 
 class Denied(GpushareError):
-    """``status``: 401 it is not known who asks, 403 he may not, 503 no answer was to be had.
-
-    429: too many others are asked about.
-    """
+    """``status``: 401 unknown caller, 403 no right, 503 no answer, 429 too many reviews."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -50,7 +47,7 @@ class Denied(GpushareError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody wants to do: read pods of a ``namespace`` ("" is all), or GET a ``path``."""
+    """The right to read pods of a ``namespace`` ("" is all), or to get a ``path``."""
 
     verb: str = ""
     namespace: str = ""
@@ -58,7 +55,7 @@ class Question:
     path: str = ""
 
     def attributes(self) -> dict[str, Any]:
-        """The part of a SubjectAccessReview that says so."""
+        """Return the attributes of the SubjectAccessReview."""
         if self.path:
             return {"nonResourceAttributes": {"verb": "get", "path": self.path}}
         asked = {"verb": self.verb, "version": "v1", "resource": "pods"}
@@ -103,86 +100,86 @@ _read_access_review = msgspec.json.Decoder(_AccessReview).decode
 
 
 @dataclass(slots=True)
-class Remembered(Generic[V]):
-    """Values for a while, the newest ``most`` of them (pure; times are monotonic seconds)."""
+class Cache(Generic[V]):
+    """Values that expire, the newest ``most`` of them (pure; times are monotonic seconds)."""
 
     most: int
-    _kept: OrderedDict[Any, tuple[float, V]] = field(default_factory=OrderedDict)
+    _values: OrderedDict[Any, tuple[float, V]] = field(default_factory=OrderedDict)
 
     def __contains__(self, key: Any) -> bool:
-        """Whether there is a value, or was one that nothing newer has pushed out."""
-        return key in self._kept
+        """Return whether there is a value, even an expired one."""
+        return key in self._values
 
     def get(self, key: Any, now: float) -> V | None:
-        until, value = self._kept.get(key, (now, None))
+        until, value = self._values.get(key, (now, None))
         return value if now < until else None
 
     def put(self, key: Any, value: V, until: float) -> None:
-        self._kept[key] = (until, value)
-        self._kept.move_to_end(key)
-        while len(self._kept) > self.most:
-            self._kept.popitem(last=False)
+        self._values[key] = (until, value)
+        self._values.move_to_end(key)
+        while len(self._values) > self.most:
+            self._values.popitem(last=False)
 
 
-class _Asking:
-    """At most so many questions at a time; equal ones wait for the answer to the first."""
+class _Reviews:
+    """Limits the reviews in progress; equal ones share one call."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._tasks: dict[Any, asyncio.Task[Any]] = {}
 
-    async def once(self, key: Any, ask: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The answer; raises Denied where there is no room to ask for it."""
+    async def share(self, key: Any, review: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """Return the result of the review; raise Denied at the limit."""
         task: asyncio.Task[V] | None = self._tasks.get(key)
         if task is None:
             if len(self._tasks) >= self._most:
-                raise Denied(429, "the API server is being asked about too many others: try again")
-            task = self._tasks[key] = asyncio.create_task(ask())
+                raise Denied(429, "too many reviews by the API server are in progress: try again")
+            task = self._tasks[key] = asyncio.create_task(review())
             task.add_done_callback(lambda done: self._forget(key, done))
-        return await asyncio.shield(task)  # another may wait for it who has not hung up
+        return await asyncio.shield(task)  # a caller that hangs up does not cancel it for others
 
     def _forget(self, key: Any, done: asyncio.Task[Any]) -> None:
         del self._tasks[key]
         if not done.cancelled():
-            done.exception()  # whoever wanted it may be gone
+            done.exception()  # all callers may have hung up
 
 
 class Authorizer:
-    """What the API server has said lately, and who asks it."""
+    """Reviews callers with the API server and caches its answers."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube, self._clock = kube, clock
-        self._users: Remembered[User] = Remembered(MAX_KEPT)
-        self._may: Remembered[bool] = Remembered(MAX_KEPT)
-        # Apart: whoever tries a thousand tokens pushes out nobody who is known.
-        self._refused: Remembered[Any] = Remembered(MAX_KEPT)
-        self._known_ones = _Asking(MOST_ABOUT_KNOWN)
-        self._strangers = _Asking(MOST_ABOUT_STRANGERS)
+        self._users: Cache[User] = Cache(MAX_CACHED)
+        self._allowed: Cache[bool] = Cache(MAX_CACHED)
+        # Separate, so that a thousand invented tokens evict no valid one.
+        self._denied: Cache[Any] = Cache(MAX_CACHED)
+        self._of_known = _Reviews(MAX_KNOWN_REVIEWS)
+        self._of_unknown = _Reviews(MAX_UNKNOWN_REVIEWS)
 
     async def check(self, token: str, question: Question) -> None:
-        """Return if whoever has the token may; raises Denied."""
-        if not token or not token.isascii():  # what came as other bytes cannot even be sent on
-            raise Denied(401, "say who you are: Authorization: Bearer <token>")
+        """Return if the token's user has the right; raise Denied."""
+        if not token or not token.isascii():  # other characters cannot be sent on
+            raise Denied(401, "send a token in the header Authorization: Bearer <token>")
         key = hashlib.sha256(token.encode()).digest()  # no token is kept
         try:
-            user = await self._known(
-                self._users, key, lambda: self._who(token), lambda user: bool(user.username),
-                self._known_ones if key in self._users else self._strangers,
+            user = await self._reviewed(
+                self._users, key, lambda: self._authenticate(token), lambda user: user.username,
+                self._of_known if key in self._users else self._of_unknown,
             )  # fmt: skip
             if not user.username:
-                raise Denied(401, "the API server does not know this token")
-            allowed = await self._known(
-                self._may, (user.uid, user.username, key, question),
-                lambda: self._whether(user, question), bool, self._known_ones,
+                raise Denied(401, "the API server does not accept this token")
+            allowed = await self._reviewed(
+                self._allowed, (user.uid, user.username, key, question),
+                lambda: self._authorize(user, question), bool, self._of_known,
             )  # fmt: skip
         except (ApiError, TimeoutError, *UNDECODABLE) as err:
-            text = "the API server, which knows who may read, does not say: try again"
+            text = "the API server, which checks tokens, does not answer: try again"
             raise Denied(503, text) from err
         if not allowed:
             raise Denied(403, f"{user.username} may not {question.text}")
 
     async def may(self, token: str, question: Question) -> bool:
-        """Whether whoever has the token may; raises Denied where that cannot be told."""
+        """Return whether the token's user has the right; raise Denied if that is unknown."""
         try:
             await self.check(token, question)
         except Denied as err:
@@ -191,75 +188,76 @@ class Authorizer:
             return False
         return True
 
-    async def _known(
+    async def _reviewed(
         self,
-        kept: Remembered[V],
+        cache: Cache[V],
         key: Any,
-        ask: Callable[[], Awaitable[V]],
-        is_good: Callable[[V], bool],
-        asking: _Asking,
+        review: Callable[[], Awaitable[V]],
+        is_positive: Callable[[V], object],
+        reviews: _Reviews,
     ) -> V:
         now = self._clock.monotonic()
-        for each in (kept, self._refused):
+        for each in (cache, self._denied):
             if (found := each.get(key, now)) is not None:
                 return found
 
-        async def asked() -> V:
-            value = await ask()
-            room, seconds = (
-                (kept, KEPT_SECONDS) if is_good(value) else (self._refused, REFUSAL_SECONDS)
+        async def review_and_cache() -> V:
+            value = await review()
+            kept, seconds = (
+                (cache, ALLOWED_SECONDS) if is_positive(value) else (self._denied, DENIED_SECONDS)
             )
-            room.put(key, value, self._clock.monotonic() + seconds)
+            kept.put(key, value, self._clock.monotonic() + seconds)
             return value
 
-        return await asking.once(key, asked)
+        return await reviews.share(key, review_and_cache)
 
-    async def _who(self, token: str) -> User:
-        body = _review("authentication.k8s.io/v1", "TokenReview", {"token": token})
-        answer = await self._kube.request("POST", _TOKEN_REVIEWS, body=body, seconds=ASK_SECONDS)
+    async def _authenticate(self, token: str) -> User:
+        spec = {"token": token}
+        answer = await self._review(_TOKEN_REVIEWS, "authentication", "TokenReview", spec)
         status = _read_token_review(answer).status
         return status.user if status.authenticated else User()
 
-    async def _whether(self, user: User, question: Question) -> bool:
-        who = {
+    async def _authorize(self, user: User, question: Question) -> bool:
+        spec = {
             "user": user.username,
             "uid": user.uid,
             "groups": list(user.groups),
             "extra": {name: list(values) for name, values in user.extra.items()},
+            **question.attributes(),
         }
-        spec = {**who, **question.attributes()}
-        body = _review("authorization.k8s.io/v1", "SubjectAccessReview", spec)
-        answer = await self._kube.request("POST", _ACCESS_REVIEWS, body=body, seconds=ASK_SECONDS)
+        answer = await self._review(_ACCESS_REVIEWS, "authorization", "SubjectAccessReview", spec)
         return _read_access_review(answer).status.allowed
+
+    async def _review(self, path: str, group: str, kind: str, spec: Mapping[str, Any]) -> bytes:
+        body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
+        return await self._kube.request("POST", path, body=body, seconds=REVIEW_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What a caller was let in by, for an answer that lasts."""
+    """The right by which a request was admitted, to check again while its response lasts."""
 
     authorizer: Authorizer
     token: str
     question: Question
 
     async def check(self) -> None:
-        """Return if it still holds; raises Denied."""
+        """Return if the right still exists; raise Denied."""
         await self.authorizer.check(self.token, self.question)
 
 
 PERMIT: Final = web.RequestKey("permit", Permit)
-
-
-def _review(version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": version, "kind": kind, "spec": spec}
+# The only namespace whose pods the response can name; without it, all.
+NAMED_ONLY: Final = web.RequestKey("named_only", str)
 
 
 def question_of(path: str, parts: Mapping[str, str]) -> Question | None:
-    """What a page shows, as a right of Kubernetes; None for the pages that are for everybody.
+    """Return the right in Kubernetes that a path requires; None if it requires none.
 
-    A page about one pod wants ``get`` on it, and names pods of other namespaces to those alone who
-    may list all. All other pages do name them, or what would have to go for a pod.
+    A path about one pod requires ``get`` on it; its response names pods of other namespaces only
+    to callers that can list all pods. All other responses about the cluster name pods everywhere.
     """
-    if path in OPEN_PAGES or path == PAGE or path.startswith(f"{PAGE}/"):
+    if path in HEALTH or is_page_file(path):
         return None
     if not path.startswith(f"{EXTENDER_PREFIX}/"):
         return Question(path=path)
@@ -268,19 +266,19 @@ def question_of(path: str, parts: Mapping[str, str]) -> Question | None:
     return Question("list")
 
 
-def reviewed(authorizer: Authorizer) -> Middleware:
-    """A middleware that asks the API server before anything but health is shown."""
+def authorize(authorizer: Authorizer) -> Middleware:
+    """Return a middleware that requires the right that ``question_of`` names."""
 
     @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         question = question_of(request.path, request.match_info)
         if question is None:
             return await handler(request)
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        known = token.strip() if scheme.lower() == "bearer" else ""
+        scheme, _, value = request.headers.get("Authorization", "").partition(" ")
+        token = value.strip() if scheme.lower() == "bearer" else ""
         try:
-            await authorizer.check(known, question)
-            if question.namespace and not await authorizer.may(known, Question("list")):
+            await authorizer.check(token, question)
+            if question.namespace and not await authorizer.may(token, Question("list")):
                 request[NAMED_ONLY] = question.namespace
         except Denied as err:
             is_full = err.status == HTTPStatus.TOO_MANY_REQUESTS
@@ -288,7 +286,7 @@ def reviewed(authorizer: Authorizer) -> Middleware:
             if err.status == HTTPStatus.UNAUTHORIZED:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
-        request[PERMIT] = Permit(authorizer, known, question)
+        request[PERMIT] = Permit(authorizer, token, question)
         return await handler(request)
 
-    return check
+    return middleware

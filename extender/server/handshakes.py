@@ -1,106 +1,107 @@
-"""Which TLS handshake is next: strangers in turn by address, after those who are known.
+"""The order of TLS handshakes: trusted addresses at once, the others in turn.
 
-A handshake costs a millisecond in which nobody else is answered, and whoever reaches the port can
-begin one. So strangers' begin at a steady pace, of all addresses with any waiting one after the
-other. An address from which a certificate of our authority was shown does not wait for its turn.
+A handshake takes a millisecond in which nothing else is answered, and everything that reaches the
+port can begin one. So untrusted handshakes begin at a steady pace, round-robin by address. An
+address is trusted once a caller there has presented a certificate of our authority; its handshakes
+do not wait.
 
-After a start nobody is known, the other replicas neither. So strangers who take every place must
-not keep an address with fewer of them out: theirs go for its.
+After a start no address is trusted, not even the other replicas'. So when untrusted handshakes fill
+every slot, an address with fewer of them takes a slot from the address with the most.
 """
 
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-PACE_SECONDS: Final = 0.01  # between two strangers' handshakes: a tenth of the program's time
-STRANGER_HANDSHAKES: Final = 16  # under way from one address
-STRANGERS: Final = 256  # under way from all addresses that are not known
-KNOWN_HANDSHAKES: Final = 128  # from a known address; a replica opens 80 connections
-KNOWN_ADDRESSES: Final = 1000
+PACE_SECONDS: Final = 0.01  # between two untrusted handshakes: a tenth of the program's time
+MAX_PER_UNTRUSTED: Final = 16  # in progress from one address
+MAX_UNTRUSTED: Final = 256  # in progress from all untrusted addresses
+MAX_PER_TRUSTED: Final = 128  # from one trusted address; a replica opens 80 connections
+MAX_TRUSTED_ADDRESSES: Final = 1000
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[T]):
-    """Whether somebody has come in, and who was dropped for it."""
+class Admission(Generic[T]):
+    """Whether a handshake was admitted, and which other one was dropped for it."""
 
-    is_in: bool
+    is_admitted: bool
     dropped: T | None = None
 
 
 class Handshakes(Generic[T]):
-    """The handshakes of one listener that are under way; ``T`` is one of them, and hashable."""
+    """The handshakes in progress at one listener; ``T`` is one of them, and hashable."""
 
     def __init__(self) -> None:
-        # By address, the longest there first; an address is in one of the first two.
-        self._known: dict[str, dict[T, None]] = {}
-        self._strangers: dict[str, dict[T, None]] = {}
-        self._waiting: dict[str, dict[T, None]] = {}
+        # By address, the oldest first; an address is in one of the first two.
+        self._trusted: dict[str, dict[T, None]] = {}
+        self._untrusted: dict[str, dict[T, None]] = {}
+        self._queued: dict[str, dict[T, None]] = {}
 
-    def is_known(self, address: str) -> bool:
-        """Whether somebody there has shown a certificate of our authority."""
-        return address in self._known
+    def is_trusted(self, address: str) -> bool:
+        """Return whether a caller there has presented a certificate of our authority."""
+        return address in self._trusted
 
-    def enter(self, address: str, who: T) -> Entry[T]:
-        """Let ``who`` in unless its address has as many under way as it may have.
+    def admit(self, address: str, handshake: T) -> Admission[T]:
+        """Admit a handshake unless its address has reached its limit.
 
-        Where strangers have every place, the oldest one of the address with the most is dropped
-        for a stranger whose address has fewer: it has left, and has no turn any more.
+        When untrusted ones fill every slot, drop the oldest one of the address with the most, if
+        this address has fewer. A dropped handshake is removed and gets no turn.
         """
-        if (known := self._known.get(address)) is not None:
-            if len(known) >= KNOWN_HANDSHAKES:
-                return Entry(is_in=False)
-            known[who] = None
-            return Entry(is_in=True)
-        count, dropped = len(self._strangers.get(address, ())), None
-        if count >= STRANGER_HANDSHAKES:
-            return Entry(is_in=False)
-        if sum(map(len, self._strangers.values())) >= STRANGERS:
-            most = max(self._strangers, key=lambda each: len(self._strangers[each]))
-            if len(self._strangers[most]) <= count:
-                return Entry(is_in=False)
-            dropped = next(iter(self._strangers[most]))
-            self.leave(most, dropped, is_trusted=False)
-        self._strangers.setdefault(address, {})[who] = None
-        return Entry(is_in=True, dropped=dropped)
+        if (trusted := self._trusted.get(address)) is not None:
+            if len(trusted) >= MAX_PER_TRUSTED:
+                return Admission(is_admitted=False)
+            trusted[handshake] = None
+            return Admission(is_admitted=True)
+        count, dropped = len(self._untrusted.get(address, ())), None
+        if count >= MAX_PER_UNTRUSTED:
+            return Admission(is_admitted=False)
+        if sum(map(len, self._untrusted.values())) >= MAX_UNTRUSTED:
+            most = max(self._untrusted, key=lambda each: len(self._untrusted[each]))
+            if len(self._untrusted[most]) <= count:
+                return Admission(is_admitted=False)
+            dropped = next(iter(self._untrusted[most]))
+            self.remove(most, dropped, is_trusted=False)
+        self._untrusted.setdefault(address, {})[handshake] = None
+        return Admission(is_admitted=True, dropped=dropped)
 
-    def leave(self, address: str, who: T, *, is_trusted: bool) -> None:
-        """Take ``who`` out if it is in; ``is_trusted``: it has shown a certificate of ours."""
+    def remove(self, address: str, handshake: T, *, is_trusted: bool) -> None:
+        """Remove a handshake, if present; ``is_trusted``: it showed a certificate of ours."""
         if is_trusted:
             self._trust(address)
-        if address in self._known:
-            self._known[address].pop(who, None)
+        if address in self._trusted:
+            self._trusted[address].pop(handshake, None)
         else:
-            _take(self._strangers, address, who)
-        _take(self._waiting, address, who)
+            _discard(self._untrusted, address, handshake)
+        _discard(self._queued, address, handshake)
 
-    def wait(self, address: str, who: T) -> None:
-        """Put ``who`` behind the others of its address."""
-        self._waiting.setdefault(address, {})[who] = None
+    def queue(self, address: str, handshake: T) -> None:
+        """Queue a handshake behind the others of its address."""
+        self._queued.setdefault(address, {})[handshake] = None
 
     def next(self) -> T | None:
-        """Whose turn it is now, and the next time the next address's; None where nobody waits."""
-        address = next(iter(self._waiting), None)
+        """Return the queued handshake whose turn it is, round-robin by address, or None."""
+        address = next(iter(self._queued), None)
         if address is None:
             return None
-        queue = self._waiting.pop(address)
-        who = next(iter(queue))
-        del queue[who]
-        if queue:
-            self._waiting[address] = queue
-        return who
+        queued = self._queued.pop(address)
+        handshake = next(iter(queued))
+        del queued[handshake]
+        if queued:
+            self._queued[address] = queued
+        return handshake
 
     def _trust(self, address: str) -> None:
-        inside = self._known.pop(address, None) or self._strangers.pop(address, {})
-        self._known[address] = inside
-        if len(self._known) > KNOWN_ADDRESSES:
-            oldest = next(iter(self._known))
-            if inside := self._known.pop(oldest):
-                self._strangers[oldest] = inside
+        moved = self._trusted.pop(address, None) or self._untrusted.pop(address, {})
+        self._trusted[address] = moved
+        if len(self._trusted) > MAX_TRUSTED_ADDRESSES:
+            oldest = next(iter(self._trusted))
+            if moved := self._trusted.pop(oldest):
+                self._untrusted[oldest] = moved
 
 
-def _take(places: dict[str, dict[T, None]], address: str, who: T) -> None:
-    inside = places.get(address, {})
-    inside.pop(who, None)
-    if not inside:
-        places.pop(address, None)
+def _discard(handshakes: dict[str, dict[T, None]], address: str, handshake: T) -> None:
+    of_address = handshakes.get(address, {})
+    of_address.pop(handshake, None)
+    if not of_address:
+        handshakes.pop(address, None)

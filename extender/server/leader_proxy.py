@@ -1,7 +1,7 @@
-"""Deciding calls that reach a replica which does not lead: handed to the leader as they are.
+"""Forwards deciding calls from a replica that does not lead to the leader.
 
-What comes in from another replica is never handed on again, so there can be no loop: that listener
-has a gate of its own.
+A forwarded call is never forwarded again, so there can be no loop: replicas call each other on a
+listener with its own middleware.
 """
 
 import asyncio
@@ -16,20 +16,21 @@ from aiohttp.typedefs import Handler, Middleware
 
 from extender.leadership.election import Leadership
 from extender.metrics.counters import FORWARDED
-from extender.server.limits import DECIDING, problem, whole_body
-from extender.server.tls import Reloading, is_allowed
+from extender.server.limits import problem, whole_body
+from extender.server.paths import DECIDING
+from extender.server.tls import ReloadingContext, is_allowed
 from gpushare.kube.lease import Record
 
 log = logging.getLogger(__name__)
 
-# kube-scheduler hangs up after 5 s. The leader answers a bind within 4.6 s of its coming there
-# (``bind.ANSWER_SECONDS``). The others are on kube-scheduler's serial path: a silent leader must
-# not hold up pods that ask for no GPU.
+# kube-scheduler hangs up after 5 s. The leader answers a bind within 4.6 s of receiving it (the
+# binder's ANSWER_SECONDS). The other verbs are on kube-scheduler's serial path: a silent leader
+# must not delay pods that request no GPU.
 SECONDS: Final = {"bind": 4.85}
 SERIAL_SECONDS: Final = 2.0
 CONNECT_SECONDS: Final = 1.0
-CONNECTIONS: Final = 64  # kept open; as many calls at a time, others wait for their turn
-SERIAL_CONNECTIONS: Final = 16  # of their own: a filter never waits for its turn behind binds
+CONNECTIONS: Final = 64  # kept open, each for one call at a time; further calls queue
+SERIAL_CONNECTIONS: Final = 16  # separate, so that a filter never queues behind binds
 IDLE_SECONDS: Final = 60.0
 _KEPT_HEADERS: Final = ("Content-Type", "Retry-After")
 
@@ -37,8 +38,8 @@ _KEPT_HEADERS: Final = ("Content-Type", "Retry-After")
 class Forwarder:
     """Keeps connections to the leader. Open it with ``connect``.
 
-    A leader that did not answer is not asked again until it has renewed its lease: each such call
-    would hold up kube-scheduler for its whole time limit.
+    A leader that did not answer gets no further calls until it has renewed its lease: each of them
+    would delay kube-scheduler for the whole time limit.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Forwarder:
         binds: aiohttp.ClientSession,
         serial: aiohttp.ClientSession,
         leader: Callable[[], Record | None],
-        contexts: Reloading,
+        contexts: ReloadingContext,
         server_name: str,
     ) -> None:
         self._binds, self._serial, self._leader = binds, serial, leader
@@ -56,14 +57,14 @@ class Forwarder:
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, leader: Callable[[], Record | None], contexts: Reloading, server_name: str
+        cls, leader: Callable[[], Record | None], contexts: ReloadingContext, server_name: str
     ) -> AsyncIterator[Self]:
-        """``server_name`` is what the leader's certificate must say, whatever its address."""
+        """Require ``server_name`` in the leader's certificate, whatever its address."""
         async with _session(CONNECTIONS) as binds, _session(SERIAL_CONNECTIONS) as serial:
             yield cls(binds, serial, leader, contexts, server_name)
 
     async def forward(self, request: web.Request, verb: str) -> web.Response | None:
-        """The leader's answer as it is; None where no leader is known or it does not answer."""
+        """Return the leader's response unchanged; None without a leader or its response."""
         leader = self._leader()
         if leader is None or not leader.address or leader == self._silent:
             FORWARDED.labels("no_leader" if leader is None else "silent_leader").inc()
@@ -85,9 +86,10 @@ class Forwarder:
             ) as answer:
                 found = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            # A bind may take as long as the API server takes: that says nothing about the leader.
+            # A bind can take as long as the API server does, so its timeout does not mean that
+            # the leader is silent.
             if verb not in SECONDS or not isinstance(err, asyncio.TimeoutError):
-                # As it is known by now: what was written before it fell silent may be seen later.
+                # The record as it is now: a renewal from before the silence may have arrived late.
                 self._silent = self._leader() or leader
             log.warning("leader does not answer", extra={"verb": verb, "why": repr(err)})
             FORWARDED.labels("no_answer").inc()
@@ -103,30 +105,30 @@ def _session(connections: int) -> aiohttp.ClientSession:
 
 
 def decide_or_forward(leadership: Leadership, forwarder: Forwarder) -> Middleware:
-    """The gate for what kube-scheduler asks: the leader decides, others hand it on."""
+    """Return the middleware for kube-scheduler's calls: decide as the leader, else forward."""
 
     @web.middleware
-    async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         verb = request.match_info.route.name
         if verb not in DECIDING or leadership.decides:
             return await handler(request)
         answer = await forwarder.forward(request, verb)
         return problem(503, leadership.why_not) if answer is None else answer
 
-    return gate
+    return middleware
 
 
 def decide_for_replicas(leadership: Leadership, names: Collection[str]) -> Middleware:
-    """The gate for what other replicas hand on: only they may, and only the leader answers."""
+    """Return the middleware for forwarded calls: only from replicas, only to the leader."""
 
     @web.middleware
-    async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not is_allowed(request, names):
-            return problem(403, "the caller's certificate has none of the names allowed here")
+            return problem(403, "the caller's certificate has none of the allowed names")
         if request.match_info.route.name not in DECIDING:
-            return problem(404, "only what decides is answered here")
+            return problem(404, "this listener serves only verbs that decide")
         if not leadership.decides:
             return problem(503, leadership.why_not)
         return await handler(request)
 
-    return gate
+    return middleware

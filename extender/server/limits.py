@@ -1,4 +1,4 @@
-"""What every verb has around it: readiness, limits, bad bodies, time, counts, no stack trace."""
+"""Middlewares for every request: readiness, concurrency, size and time limits, errors, counts."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from extender.metrics.counters import REQUESTS, SECONDS
+from extender.server.paths import CHANGES, DECIDING, METRICS, is_page_file
 from extender.settings.configuration import Limits
 from extender.wire import encode
 from gpushare.contract import EXTENDER_PREFIX
@@ -20,32 +21,24 @@ from gpushare.telemetry.health import WhyNotReady
 
 log = logging.getLogger(__name__)
 
-DECIDING: Final = frozenset({"filter", "prioritize", "preempt", "bind"})  # names of routes
 MAX_ERROR: Final = 300
-# Routes of the live page: its files, and the stream of what changes.
-PAGE: Final = f"{EXTENDER_PREFIX}/page"
-CHANGES: Final = "changes"
-MOST_VIEWERS: Final = 20
-MOST_SCRAPES: Final = 4  # of metrics: whoever watches sees it too when readers have filled theirs
-OUTCOME: Final = web.RequestKey("outcome", str)  # finer than the status, for the metric
-# The one namespace whose pods may be named to the caller; where it is not set, those of all.
-NAMED_ONLY: Final = web.RequestKey("named_only", str)
-_INSIDE: Final = web.RequestKey("inside", str)  # the name to leave the gate by
+MAX_STREAMS: Final = 20  # of changes to live pages
+MAX_SCRAPES: Final = 4  # of metrics: monitoring gets through when readers use their whole limit
+OUTCOME: Final = web.RequestKey("outcome", str)  # for the metric, finer than the status
+_ACQUIRED: Final = web.RequestKey("acquired", str)  # the kind to release in the limit
 # kube-scheduler hangs up after 5 s, and sends even 40 MiB over loopback within one.
 BODY_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 10.0
-FULL: Final = "as many such requests as the limits allow are being answered: try again"
-
-METRICS: Final = "/metrics"
+FULL: Final = "as many requests of this kind as the limits allow are in progress: try again"
 _SCRAPE: Final = "metrics"
-_ROOMS: Final = {CHANGES: MOST_VIEWERS, _SCRAPE: MOST_SCRAPES}  # those that no setting changes
+_FIXED: Final = {CHANGES: MAX_STREAMS, _SCRAPE: MAX_SCRAPES}  # limits that no setting changes
 
 T = TypeVar("T")
 
 
 class BadRequest(GpushareError):
-    """The request is not what the verb takes; answered with ``status``."""
+    """The verb cannot use the request; answered with ``status``."""
 
     status = 400
 
@@ -58,82 +51,82 @@ class _TooSlow(BadRequest):
     status = 408
 
 
-class Gate:
-    """At most so many requests of a verb at a time; ``limits`` may be replaced while it serves.
+class ConcurrencyLimit:
+    """Limits the requests of a kind in progress; ``limits`` can be replaced at any time.
 
-    Each listener has one of its own, so that neither a verb nor a listener takes another's room.
+    Each listener has its own limit, so that neither a verb nor a listener uses up another's.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._inside: Counter[str] = Counter()
+        self._in_progress: Counter[str] = Counter()
 
-    def enter(self, verb: str) -> str | None:
-        """The name to leave by; None where there is no room."""
-        counted = verb if verb in DECIDING or verb in _ROOMS else "reading"
-        most: int = _ROOMS.get(counted) or getattr(self.limits, counted)
-        if self._inside[counted] >= most:
+    def acquire(self, verb: str) -> str | None:
+        """Count one more request and return the kind to release; None at the limit."""
+        kind = verb if verb in DECIDING or verb in _FIXED else "reading"
+        most: int = _FIXED.get(kind) or getattr(self.limits, kind)
+        if self._in_progress[kind] >= most:
             return None
-        self._inside[counted] += 1
-        return counted
+        self._in_progress[kind] += 1
+        return kind
 
-    def leave(self, counted: str | None) -> None:
-        if counted is not None:
-            self._inside[counted] -= 1
+    def release(self, kind: str | None) -> None:
+        if kind is not None:
+            self._in_progress[kind] -= 1
 
 
-def guard(why_not_ready: WhyNotReady, gate: Gate) -> Middleware:
-    """A middleware: until ``why_not_ready`` is silent the verbs answer 503.
+def respond(why_not_ready: WhyNotReady, limit: ConcurrencyLimit) -> Middleware:
+    """Return a middleware that makes a response of every outcome, counts it and sends it.
 
-    Who takes a place behind it (``entered``) keeps it until his answer is sent.
+    Verbs answer 503 while ``why_not_ready`` gives reasons. A request that ``limit_concurrency``
+    admitted counts until its response is sent.
     """
 
     @web.middleware
-    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         verb = _verb(request)
         try:
             if verb is None or verb == _SCRAPE:
-                return await _sent(request, await handler(request))
+                return await _send(request, await handler(request))
             started = time.perf_counter()
             if reasons := why_not_ready():
                 response: web.StreamResponse = problem(503, "; ".join(reasons))
             else:
-                response = await _answered(request, handler, verb)
-            if verb != CHANGES:  # it lasts
+                response = await _call(request, handler, verb)
+            if verb != CHANGES:  # a stream has no duration of interest
                 SECONDS.labels(verb).observe(time.perf_counter() - started)
             REQUESTS.labels(verb, request.get(OUTCOME) or str(response.status)).inc()
-            return await _sent(request, response)
+            return await _send(request, response)
         finally:
-            gate.leave(request.get(_INSIDE))
+            limit.release(request.get(_ACQUIRED))
 
-    return guarded
+    return middleware
 
 
-def entered(gate: Gate) -> Middleware:
-    """A middleware: whoever comes this far takes a place at ``gate``, or is told to come again."""
+def limit_concurrency(limit: ConcurrencyLimit) -> Middleware:
+    """Return a middleware that rejects requests beyond ``limit`` with 429."""
 
     @web.middleware
-    async def enter(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         if (verb := _verb(request)) is not None:
-            if (counted := gate.enter(verb)) is None:
+            if (kind := limit.acquire(verb)) is None:
                 return full(FULL)
-            request[_INSIDE] = counted
+            request[_ACQUIRED] = kind
         return await handler(request)
 
-    return enter
+    return middleware
 
 
 def _verb(request: web.Request) -> str | None:
-    """What a request counts as; None for health and the live page's files, which all may have."""
-    path = request.path
-    if path == METRICS:
+    """Return what a request counts as; None for health and the live page's files."""
+    if request.path == METRICS:
         return _SCRAPE
-    if not path.startswith(EXTENDER_PREFIX) or path == PAGE or path.startswith(f"{PAGE}/"):
+    if not request.path.startswith(EXTENDER_PREFIX) or is_page_file(request.path):
         return None
     return request.match_info.route.name or "unknown"
 
 
-async def _answered(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
+async def _call(request: web.Request, handler: Handler, verb: str) -> web.StreamResponse:
     limit = asyncio.timeout(None if verb == CHANGES else ANSWER_SECONDS)
     try:
         async with limit:
@@ -146,11 +139,11 @@ async def _answered(request: web.Request, handler: Handler, verb: str) -> web.St
         if isinstance(err, TimeoutError) and limit.expired():
             return problem(503, f"there was no answer within {ANSWER_SECONDS:.0f} s")
         log.exception("verb failed", extra={"verb": verb})
-        return problem(500, "the extender failed; its log says more")
+        return problem(500, "the extender failed: see its log")
 
 
-async def _sent(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-    """Send here, so that whoever takes his answer slowly counts as inside and has a time limit."""
+async def _send(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    """Send here, so that a slow receiver counts as in progress and has a time limit."""
     try:
         async with asyncio.timeout(SEND_SECONDS):
             await response.prepare(request)
@@ -159,28 +152,28 @@ async def _sent(request: web.Request, response: web.StreamResponse) -> web.Strea
         if request.transport is not None:
             request.transport.abort()
     except ConnectionError:
-        pass  # the caller is gone; the server sees it too
+        pass  # the caller hung up, which the server notices too
     return response
 
 
 async def whole_body(request: web.Request) -> bytes:
-    """The body as it came, within the limits on its size and time; raises BadRequest."""
+    """Return the body, within the limits on its size and time; raise BadRequest."""
     most = request.client_max_size
     if (request.content_length or 0) > most:
-        raise _TooLarge(f"the body has {request.content_length} bytes, and {most} are taken")
+        raise _TooLarge(f"the body has {request.content_length} bytes, and the limit is {most}")
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await request.read()
     except TimeoutError as err:
-        raise _TooSlow(f"the body did not come within {BODY_SECONDS:.0f} s") from err
+        raise _TooSlow(f"the body did not arrive within {BODY_SECONDS:.0f} s") from err
     except web.HTTPRequestEntityTooLarge as err:
-        raise _TooLarge(f"the body has more than the {most} bytes that are taken") from err
+        raise _TooLarge(f"the body has more than {most} bytes, which is the limit") from err
     except web.RequestPayloadError as err:
         raise BadRequest(f"body cannot be read: {err}") from err
 
 
 async def decoded(decode: Callable[[bytes], T], request: web.Request) -> T:
-    """The body as the verb takes it; raises BadRequest."""
+    """Return the decoded body; raise BadRequest."""
     body = await whole_body(request)
     try:
         return decode(body)
@@ -189,7 +182,7 @@ async def decoded(decode: Callable[[bytes], T], request: web.Request) -> T:
 
 
 def answer(found: msgspec.Struct | list[Any]) -> web.Response:
-    """A 200, the one status that kube-scheduler takes as success."""
+    """Return a 200, the only status that kube-scheduler accepts as success."""
     return web.Response(body=encode(found), content_type="application/json")
 
 
@@ -198,7 +191,7 @@ def problem(status: int, text: str) -> web.Response:
 
 
 def full(text: str) -> web.Response:
-    """There is no room, and will be soon."""
+    """Return a 429 that asks the caller to try again in a second."""
     response = problem(429, text)
     response.headers["Retry-After"] = "1"
     return response

@@ -1,49 +1,42 @@
-"""Opens the listeners of the configuration, each with its own pages, callers and room."""
+"""Serves an application on a listener, with limits on connections and TLS handshakes."""
 
 import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.typedefs import Handler, Middleware
 
 from extender.metrics.counters import REFUSED_CONNECTIONS
-from extender.routes import Routes
-from extender.server import tls
-from extender.server.authorization import Authorizer, reviewed
-from extender.server.browser_origin import addressed
 from extender.server.handshakes import PACE_SECONDS, Handshakes
-from extender.server.limits import problem
-from extender.settings.configuration import Certificate, Listen, Tls, is_loopback
 from gpushare.errors import SettingsError
 from gpushare.process.lifetime import cancel
 from gpushare.telemetry.health import BACKLOG
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS: Final = 5.0  # kube-scheduler waits no longer for any answer
-LINGER_SECONDS: Final = 1.0  # for the rest of a body that was refused
-HANDSHAKE_SECONDS: Final = 10.0  # with the wait for a turn
-STRANGER_SECONDS: Final = 3.0  # from the turn on, of an address that is not known
-# kube-scheduler opens a connection for each bind that runs, and closes an idle one after 90 s:
-# were we the first, its next call could meet a closed door.
+STOP_SECONDS: Final = 5.0  # kube-scheduler does not wait longer for any response
+LINGER_SECONDS: Final = 1.0  # for the rest of a rejected body
+HANDSHAKE_SECONDS: Final = 10.0  # including the wait for a turn
+UNTRUSTED_SECONDS: Final = 3.0  # from the turn on, for an untrusted address
+# kube-scheduler opens a connection for each bind in progress, and closes an idle one after 90 s: if
+# the extender closed it first, the next call could fail.
 DECIDING_CONNECTIONS: Final = 2000
 DECIDING_IDLE_SECONDS: Final = 95.0
 READING_CONNECTIONS: Final = 100
 READING_IDLE_SECONDS: Final = 15.0
-# Python keeps 0.3 MB for a connection with TLS, from its first byte: with the rest that must stay
-# below the memory limit of the manifests. Another replica keeps 80 open.
+# Python keeps 0.3 MB for a TLS connection, from its first byte: together with everything else that
+# must stay below the memory limit of the manifests. Another replica keeps 80 open.
 REPLICA_CONNECTIONS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """``idle_seconds`` is also how long the head of a request may take."""
+class Listener:
+    """``idle_seconds`` also limits the time for the head of a request."""
 
     name: str
     host: str
@@ -54,161 +47,124 @@ class Door:
 
 
 @asynccontextmanager
-async def serve(
-    listen: Listen, routes: Routes, authorizer: Authorizer, *gates: Middleware
-) -> AsyncIterator[None]:
-    """Serve while the context lasts; SettingsError where an address or certificate cannot be used.
+async def serve_app(listener: Listener, app: web.Application) -> AsyncIterator[None]:
+    """Serve one application while the context lasts; raise SettingsError if the address fails.
 
-    ``gates`` stand before the pages of those who may decide.
-
-    At its end what is being answered has ``STOP_SECONDS``.
+    At the end, requests in progress have STOP_SECONDS.
     """
-    async with AsyncExitStack() as stack:
-        first = listen.deciding
-        door = Door("deciding", first.host, first.port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS)
-        await stack.enter_async_context(opened(door, routes.app(addressed, *gates)))
-        if (former := listen.former) is not None:
-            door = replace(door, name="former", port=former.port)
-            try:
-                await stack.enter_async_context(opened(door, routes.app(addressed, *gates)))
-            except SettingsError as err:  # none of ours may ever have been asked there
-                log.warning("former port not served", extra={"why": str(err)})
-        if (second := listen.deciding_tls) is not None:
-            door = Door(
-                "decidingTls", second.host, second.port, DECIDING_CONNECTIONS,
-                DECIDING_IDLE_SECONDS, tls.server_context(second.tls),
-            )  # fmt: skip
-            app = routes.app(named(second.tls.allowed_names), *gates)
-            await stack.enter_async_context(opened(door, app))
-        if (third := listen.reading) is not None:
-            context = None if third.tls is None else certificate_context(third.tls)
-            door = Door(
-                "reading", third.host, third.port, READING_CONNECTIONS, READING_IDLE_SECONDS,
-                context,
-            )  # fmt: skip
-            own = (addressed,) if is_loopback(third.host) and third.tls is None else ()
-            check = (reviewed(authorizer),) if third.access == "review" else ()
-            await stack.enter_async_context(opened(door, routes.reading_app(*own, *check)))
-        yield
-
-
-@asynccontextmanager
-async def opened(door: Door, app: web.Application) -> AsyncIterator[None]:
-    """Serve one application at a door; SettingsError if its address cannot be used."""
     runner = web.AppRunner(
         app,
         access_log=None,
         shutdown_timeout=STOP_SECONDS,
-        keepalive_timeout=door.idle_seconds,
+        keepalive_timeout=listener.idle_seconds,
         lingering_time=LINGER_SECONDS,
         logger=log,
     )
     await runner.setup()
-    listener: asyncio.Server | None = None
-    turns = _Turns()
-    pacing = asyncio.create_task(turns.run())
+    sockets: asyncio.Server | None = None
+    pacer = _Pacer()
+    pacing = asyncio.create_task(pacer.run())
     try:
         server = runner.server
         assert server is not None  # noqa: S101 - setup() has made it
 
         def connection() -> asyncio.Protocol:
-            if len(server.connections) + len(turns.tasks) >= door.connections:
-                REFUSED_CONNECTIONS.labels(door.name).inc()
-                return _Refused()
-            return server() if door.context is None else _Handshake(door, server, turns)
+            if len(server.connections) + len(pacer.tasks) >= listener.connections:
+                REFUSED_CONNECTIONS.labels(listener.name).inc()
+                return _Rejected()
+            return server() if listener.context is None else _Handshake(listener, server, pacer)
 
         try:
-            listener = await asyncio.get_running_loop().create_server(
-                connection,
-                door.host,
-                door.port,
-                backlog=BACKLOG,
+            sockets = await asyncio.get_running_loop().create_server(
+                connection, listener.host, listener.port, backlog=BACKLOG
             )
         except OSError as err:
-            where = f"{door.host}:{door.port}"
+            where = f"{listener.host}:{listener.port}"
             raise SettingsError(f"cannot listen on {where}: {err.strerror or err}") from err
         yield
     finally:
-        if listener is not None:
-            listener.close()
-        await cancel([pacing, *turns.tasks])
+        if sockets is not None:
+            sockets.close()
+        await cancel([pacing, *pacer.tasks])
         await runner.cleanup()
 
 
-class _NoFaultOfOurs(logging.Filter):
-    """The server would log a stack trace of whatever is no HTTP, and of callers that hang up."""
+class _WithoutCallersErrors(logging.Filter):
+    """Drops the server's stack traces about invalid HTTP and callers that hang up."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         found = record.exc_info[1] if record.exc_info else None
-        strangers = HttpProcessingError | web.RequestPayloadError | ConnectionError
-        return not isinstance(found, strangers)
+        return not isinstance(
+            found, HttpProcessingError | web.RequestPayloadError | ConnectionError
+        )
 
 
-log.addFilter(_NoFaultOfOurs())
+log.addFilter(_WithoutCallersErrors())
 
 
-class _Refused(asyncio.Protocol):
+class _Rejected(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
 
-class _Turns:
-    """Lets handshakes begin, strangers' at a steady pace."""
+class _Pacer:
+    """Starts handshakes, the untrusted ones at a steady pace."""
 
     def __init__(self) -> None:
         self.handshakes: Handshakes[_Handshake] = Handshakes()
         self.tasks: set[asyncio.Task[None]] = set()
-        self._wake = asyncio.Event()
+        self._queued = asyncio.Event()
 
-    async def of(self, address: str, who: "_Handshake") -> None:
-        """Return when a handshake from ``address`` may begin."""
-        if not self.handshakes.is_known(address):
-            self.handshakes.wait(address, who)
-            self._wake.set()
-            await who.turn
+    async def wait_for_turn(self, address: str, handshake: "_Handshake") -> None:
+        if not self.handshakes.is_trusted(address):
+            self.handshakes.queue(address, handshake)
+            self._queued.set()
+            await handshake.turn
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
-            who = self.handshakes.next()
-            if who is None:
-                self._wake.clear()
-                await self._wake.wait()
-            elif not who.turn.done():  # it has not given up meanwhile
-                who.turn.set_result(None)
+            handshake = self.handshakes.next()
+            if handshake is None:
+                self._queued.clear()
+                await self._queued.wait()
+            elif not handshake.turn.done():  # not cancelled in the meantime
+                handshake.turn.set_result(None)
                 await asyncio.sleep(PACE_SECONDS)
 
 
 class _Handshake(asyncio.Protocol):
-    """Makes TLS of a connection and hands it over to what ``then`` makes.
+    """Upgrades a connection to TLS, then passes it to the protocol that ``then`` makes.
 
-    A server that is given the context itself would tell of a connection only after its handshake:
-    strangers who never finish one could not be counted, nor refused.
+    A server with its own TLS context reports a connection only after the handshake: clients that
+    never finish one could not be counted or rejected.
     """
 
-    def __init__(self, door: Door, then: Callable[[], asyncio.Protocol], turns: _Turns) -> None:
-        self._door, self._then, self._turns = door, then, turns
+    def __init__(
+        self, listener: Listener, then: Callable[[], asyncio.Protocol], pacer: _Pacer
+    ) -> None:
+        self._listener, self._then, self._pacer = listener, then, pacer
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._early: list[bytes] = []
-        self._is_over = False
+        self._is_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream
         address = str(transport.get_extra_info("peername", ("",))[0])
         self._transport = transport
-        entry = self._turns.handshakes.enter(address, self)
-        closed = entry.dropped if entry.is_in else self
-        if closed is not None:
-            REFUSED_CONNECTIONS.labels(self._door.name).inc()
-            closed.drop()
-        if closed is self:
+        admission = self._pacer.handshakes.admit(address, self)
+        rejected = admission.dropped if admission.is_admitted else self
+        if rejected is not None:
+            REFUSED_CONNECTIONS.labels(self._listener.name).inc()
+            rejected.drop()
+        if rejected is self:
             return
         transport.pause_reading()
         self._task = asyncio.create_task(self._handshake(transport, address))
-        self._turns.tasks.add(self._task)
-        self._task.add_done_callback(self._turns.tasks.discard)
+        self._pacer.tasks.add(self._task)
+        self._task.add_done_callback(self._pacer.tasks.discard)
 
     def drop(self) -> None:
         """Close the connection at once."""
@@ -218,34 +174,34 @@ class _Handshake(asyncio.Protocol):
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        self._early.append(data)  # what came with the last part of the handshake
+        self._early.append(data)  # arrived with the last part of the handshake
 
     def eof_received(self) -> None:
-        self._is_over = True
+        self._is_closed = True
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._is_over = True
+        self._is_closed = True
 
     async def _handshake(self, transport: asyncio.Transport, address: str) -> None:
-        context, secured, handshakes = self._door.context, None, self._turns.handshakes
+        context, secured, handshakes = self._listener.context, None, self._pacer.handshakes
         assert context is not None  # noqa: S101 - there is no handshake without one
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                await self._turns.of(address, self)
-                is_known = handshakes.is_known(address)
-                async with asyncio.timeout(None if is_known else STRANGER_SECONDS):
+                await self._pacer.wait_for_turn(address, self)
+                seconds = None if handshakes.is_trusted(address) else UNTRUSTED_SECONDS
+                async with asyncio.timeout(seconds):
                     secured = await asyncio.get_running_loop().start_tls(
                         transport, self, context, server_side=True
                     )
-        except OSError as err:  # ssl.SSLError and TimeoutError are such
-            log.debug("no TLS came about", extra={"why": repr(err)})
+        except OSError as err:  # ssl.SSLError and TimeoutError are subclasses
+            log.debug("TLS handshake failed", extra={"why": repr(err)})
             return
         finally:
-            if secured is None:  # also where the listener ends meanwhile
+            if secured is None:  # also when the listener closes in the meantime
                 transport.abort()
             is_trusted = secured is not None and context.verify_mode == ssl.CERT_REQUIRED
-            handshakes.leave(address, self, is_trusted=is_trusted)
-        if secured is None or self._is_over:
+            handshakes.remove(address, self, is_trusted=is_trusted)
+        if secured is None or self._is_closed:
             transport.close()
             return
         protocol = self._then()
@@ -253,38 +209,3 @@ class _Handshake(asyncio.Protocol):
         protocol.connection_made(secured)
         for data in self._early:
             protocol.data_received(data)
-
-
-def named(allowed: tuple[str, ...]) -> Middleware:
-    """A middleware: only callers whose certificate has one of these names, letter for letter."""
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if tls.is_allowed(request, allowed):
-            return await handler(request)
-        shown = ", ".join(sorted(tls.peer_names(request))) or "no name"
-        return problem(
-            403, f"your certificate says {shown}, which listen.decidingTls does not allow"
-        )
-
-    return check
-
-
-def certificate_context(shown: Certificate) -> ssl.SSLContext:
-    """A context that shows a certificate and asks callers for none; follows the files."""
-    files = Tls(shown.certificate, shown.key, shown.certificate, ("nobody",))
-    inner = tls.Reloading(files, _showing)
-    outer = _showing(files)
-
-    def choose(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
-        connection.context = inner.current()
-
-    outer.sni_callback = choose
-    return outer
-
-
-def _showing(files: Tls) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2  # browsers and older scrapers
-    context.load_cert_chain(files.certificate, files.key)
-    return context

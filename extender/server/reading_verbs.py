@@ -7,7 +7,8 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import web
 
-from extender.server.limits import NAMED_ONLY, BadRequest, answer, decoded, problem
+from extender.server.authorization import NAMED_ONLY
+from extender.server.limits import BadRequest, answer, decoded, problem
 from extender.watch.cluster import Cluster
 from gpushare.answers import explain, inspect, what_if
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY

@@ -1,97 +1,108 @@
-"""Mutual TLS: contexts that follow their files, and the names in a caller's certificate.
+"""TLS contexts that follow their files, and the names in a caller's certificate.
 
-Certificates are renewed under a running program. Each new connection is made with what the files
-say then; a connection that is there already goes on with what it was opened with.
+Certificates are renewed while the program runs. A new connection uses the files as they are then;
+an existing connection keeps what it was opened with.
 """
 
 import logging
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
-from extender.settings.configuration import Tls
+from extender.server.limits import problem
+from extender.settings.configuration import Certificate, Tls
 from gpushare.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
-_Stamp = tuple[tuple[int, int, int], ...]
 
+class ReloadingContext:
+    """Makes the context again whenever one of ``files`` has changed.
 
-class Reloading:
-    """Contexts made anew whenever one of the three files has changed.
-
-    SettingsError where the files cannot be used at the start. Later the last good context stays,
-    and that is logged once for each state of the files: they may be caught half written.
+    Raise SettingsError if the files cannot be used at the start. Later the last good context stays
+    in use, and the error is logged once for each state of the files: one can be half written.
     """
 
-    def __init__(self, tls: Tls, make: Callable[[Tls], ssl.SSLContext]) -> None:
-        self._tls, self._make = tls, make
-        self._paths: Final = tuple(Path(p) for p in (tls.certificate, tls.key, tls.authority))
+    def __init__(self, make: Callable[[], ssl.SSLContext], *files: str) -> None:
+        self._make, self._files = make, files
         try:
-            self._stamp: _Stamp | None = self._stamps()
-            self._context = make(tls)
+            self._stamps = self._read_stamps()
+            self._context = make()
         except (OSError, ValueError) as err:  # ssl.SSLError is an OSError
-            raise SettingsError(
-                f"certificate {tls.certificate}, key {tls.key} and authority {tls.authority} "
-                f"cannot be used: {err}"
-            ) from err
+            raise SettingsError(f"the TLS files {', '.join(files)} cannot be used: {err}") from err
 
     def current(self) -> ssl.SSLContext:
-        """The context that the files make now; the same object as long as they do not change."""
+        """Return the context of the files; the same object as long as they do not change."""
         try:
-            stamp: _Stamp | None = self._stamps()
+            stamps = self._read_stamps()
         except OSError:
-            stamp = None  # between two versions; looked at again at the next call
-        if stamp == self._stamp or stamp is None:
+            return self._context  # between two versions; the next call checks again
+        if stamps == self._stamps:
             return self._context
-        self._stamp = stamp
+        self._stamps = stamps
         try:
-            self._context = self._make(self._tls)
+            self._context = self._make()
         except (OSError, ValueError) as err:
             log.warning(
                 "certificate not reloaded, the last one stays in use",
-                extra={"certificate": self._tls.certificate, "why": str(err)},
+                extra={"certificate": self._files[0], "why": str(err)},
             )
         else:
-            log.info("certificate reloaded", extra={"certificate": self._tls.certificate})
+            log.info("certificate reloaded", extra={"certificate": self._files[0]})
         return self._context
 
-    def _stamps(self) -> _Stamp:
-        found = (path.stat() for path in self._paths)  # through links: a Secret swaps its folder
-        return tuple((each.st_mtime_ns, each.st_ino, each.st_size) for each in found)
+    def _read_stamps(self) -> list[tuple[int, int, int]]:
+        found = (Path(each).stat() for each in self._files)  # follows links: a Secret swaps those
+        return [(each.st_mtime_ns, each.st_ino, each.st_size) for each in found]
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
-    """For a listener: asks every caller for a certificate of the authority; follows the files.
+    """Return a context that requires a certificate of the authority from every caller.
 
-    Which name is allowed what is not decided here: ``peer_names`` says who called. Raises
-    SettingsError.
+    It does not check names: ``is_allowed`` does. Raise SettingsError.
     """
-    inner = Reloading(tls, _server)
-    outer = _server(tls)
 
-    def choose(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
-        # At every handshake, whether or not a name was sent; brings key, chain and authority.
-        connection.context = inner.current()
+    def make() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A ticket would admit a caller again after its authority was removed.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
+        return _loaded(context, tls)
 
-    outer.sni_callback = choose
-    return outer
+    return _following(make, tls.certificate, tls.key, tls.authority)
 
 
-def client_contexts(tls: Tls) -> Reloading:
-    """For a caller: shows our certificate, and wants one of the authority for the name it asked.
+def certificate_context(shown: Certificate) -> ssl.SSLContext:
+    """Return a context that presents a certificate and requires none. Raise SettingsError."""
+
+    def make() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2  # browsers and older scrapers
+        context.load_cert_chain(shown.certificate, shown.key)
+        return context
+
+    return _following(make, shown.certificate, shown.key)
+
+
+def client_contexts(tls: Tls) -> ReloadingContext:
+    """Return contexts for a caller; the server must have a certificate for the requested name.
 
     Take ``current()`` for every request: a pool keyed by context then opens a new connection when
-    the files have changed. Raises SettingsError.
+    the files have changed. Raise SettingsError.
     """
-    return Reloading(tls, _client)
+
+    def make() -> ssl.SSLContext:
+        return _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), tls)  # verifies chain and name
+
+    return ReloadingContext(make, tls.certificate, tls.key, tls.authority)
 
 
 def peer_names(request: web.BaseRequest) -> frozenset[str]:
-    """The DNS names and common names of the caller's certificate; none on a plain connection."""
+    """Return the DNS names and common names of the caller's certificate; none without TLS."""
     certificate = request.get_extra_info("peercert") or {}
     dns = (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
     common = (
@@ -104,21 +115,34 @@ def peer_names(request: web.BaseRequest) -> frozenset[str]:
 
 
 def is_allowed(request: web.BaseRequest, names: Iterable[str]) -> bool:
-    """Whether the caller's certificate has one of these names, letter for letter."""
+    """Return whether the caller's certificate has one of exactly these names."""
     return not peer_names(request).isdisjoint(names)
 
 
-def _server(tls: Tls) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.verify_mode = ssl.CERT_REQUIRED
-    # A ticket would let a caller in again whose authority was taken away meanwhile.
-    context.num_tickets = 0
-    context.options |= ssl.OP_NO_TICKET
-    return _loaded(context, tls)
+def require_name(allowed: tuple[str, ...]) -> Middleware:
+    """Return a middleware that rejects callers whose certificate has none of these names."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if is_allowed(request, allowed):
+            return await handler(request)
+        shown = ", ".join(sorted(peer_names(request))) or "no name"
+        text = f"your certificate has {shown}, which listen.decidingTls does not allow"
+        return problem(403, text)
+
+    return middleware
 
 
-def _client(tls: Tls) -> ssl.SSLContext:
-    return _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), tls)  # verifies chain and name
+def _following(make: Callable[[], ssl.SSLContext], *files: str) -> ssl.SSLContext:
+    """Return a context for a listener that uses the current files at every handshake."""
+    inner, outer = ReloadingContext(make, *files), make()
+
+    def choose(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        # Called whether or not the client sent a name; brings key, chain and authority.
+        connection.context = inner.current()
+
+    outer.sni_callback = choose
+    return outer
 
 
 def _loaded(context: ssl.SSLContext, tls: Tls) -> ssl.SSLContext:

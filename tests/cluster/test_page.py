@@ -72,7 +72,7 @@ def test_the_stream_ends_with_the_extender_and_is_given_to_those_who_may_list_po
         assert page.is_the_first
         reviewed = Page(page.driver, f"http://127.0.0.1:{READING}").open(live=False)
         for token, wanted in (
-            ("", "say who you are"),
+            ("", "send a token"),
             (token_of(gpushare, "default", "default"), "may not list pods in all namespaces"),
         ):
             if token:

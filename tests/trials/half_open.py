@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from extender.server.handshakes import STRANGER_HANDSHAKES
+from extender.server.handshakes import MAX_PER_UNTRUSTED
 
 AGAIN_SECONDS: Final = 1.0  # else the opening alone would take the processor that is measured
 
@@ -26,7 +26,7 @@ class HalfOpen:
     async def hold(self, sources: Sequence[str], targets: Sequence[str]) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(STRANGER_HANDSHAKES):
+            for _ in range(MAX_PER_UNTRUSTED):
                 for source in sources:
                     for target in targets:
                         group.create_task(self._again_and_again(source, target))

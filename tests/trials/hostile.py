@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import yaml
 
-from extender.server.handshakes import STRANGERS
+from extender.server.handshakes import MAX_UNTRUSTED
 from localcluster.errors import ApiError, LocalClusterError
 from localcluster.gpushare import ACCESS, ROOT
 from localcluster.interrupts import run_command
@@ -327,7 +327,7 @@ def try_it(seats: Seats, minutes: float, say: Callable[[str], None]) -> list[str
     say(f"ordinary pods created {len(ordinary.created)}, bound {len(ordinary.bound)}")
     say(f"most memory in MiB: {most}; limit {limit}")
     say(f"restarted: {programs.restarted()}; leases lost: {programs.leases_lost()}")
-    lost += broken(found, KINDS, least_connections=STRANGERS * len(seats.names))
+    lost += broken(found, KINDS, least_connections=MAX_UNTRUSTED * len(seats.names))
     lost += [f"{seat} had {mib} MiB" for seat, mib in most.items() if mib > limit]
     lost += [f"nobody saw the memory of {seat}" for seat in seats.names if seat not in most]
     lost += [f"the extender of {seat} was restarted" for seat in programs.restarted()]

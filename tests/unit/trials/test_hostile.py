@@ -110,7 +110,7 @@ async def test_a_half_open_connection_that_was_closed_is_opened_again_from_each_
     monkeypatch,
 ):
     monkeypatch.setattr(half_open, "AGAIN_SECONDS", 0)
-    monkeypatch.setattr(half_open, "STRANGER_HANDSHAKES", 2)
+    monkeypatch.setattr(half_open, "MAX_PER_UNTRUSTED", 2)
     came, enough = [], asyncio.Event()
 
     async def close(reader, writer):

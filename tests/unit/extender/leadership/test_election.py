@@ -10,7 +10,7 @@ from extender.leadership.election import (
     Elected,
     announced,
     identity,
-    refuse_alone,
+    require_single_replica,
 )
 from extender.settings.configuration import Address
 from gpushare.errors import SettingsError
@@ -83,7 +83,7 @@ async def test_it_decides_only_once_it_has_seen_what_its_predecessor_left(replic
     assert replica.elected.why_not == "no replica is known to lead"
     await replica.elector.take()
     assert not replica.elected.decides
-    assert "not settled" in replica.elected.why_not
+    assert "has not yet read" in replica.elected.why_not
     assert replica.did == ["settles"]
     replica.listed.set()
     await turns()
@@ -159,7 +159,7 @@ def test_an_address_that_nobody_can_reach_is_refused(monkeypatch):
 
 
 def test_one_of_several_replicas_is_never_without_an_election(monkeypatch):
-    refuse_alone()
+    require_single_replica()
     monkeypatch.setenv(ADDRESS_VARIABLE, "10.0.0.1")
     with pytest.raises(SettingsError, match="leaderElection is missing"):
-        refuse_alone()
+        require_single_replica()

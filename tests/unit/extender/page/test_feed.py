@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.page.feed import CHUNK_BYTES, NEVER, Live
+from extender.page.feed import CHUNK_BYTES, NEVER, Feed
 from gpushare.contract import ANNOTATION_CARDS
 from gpushare.objects.model import PodCondition, PodStatus, SchedulingGate
 from tests.builders import node, pod
@@ -25,9 +25,9 @@ class Viewer:
         self.nodes, self.pods = {}, {}
 
     def look(self):
-        for _ in self.live.look():
+        for _ in self.live.update():
             pass
-        now = self.live.now
+        now = self.live.revision
         for event in self.live.events(self.seen):
             self.take(event)
         self.seen = now
@@ -60,7 +60,7 @@ def leads():
 
 @pytest.fixture
 def live(bench, leads):
-    return Live(bench.cluster, lambda: leads[-1])
+    return Feed(bench.cluster, lambda: leads[-1])
 
 
 def bound(name, units=8, card="GPU-0", **more):
@@ -170,7 +170,7 @@ def test_reserves_ill_and_cordoned_cards_and_unreadable_nodes_are_shown(bench, l
 def test_no_event_is_long_however_many_nodes_there_are(bench, live):
     for i in range(400):
         bench.cluster.node_changed(node(f"n{i}", *[16] * 8))
-    for _ in live.look():
+    for _ in live.update():
         pass
     events = list(live.events(NEVER))
     assert len(events) > 10
@@ -181,7 +181,7 @@ def test_each_step_looks_at_one_node_or_one_pod(bench, live):
     for i in range(100):
         bench.cluster.node_changed(node(f"n{i}", 16))
         bench.add(waiting(f"w{i}"))
-    assert sum(1 for _ in live.look()) == 101 + 100
+    assert sum(1 for _ in live.update()) == 101 + 100
 
 
 @pytest.mark.parametrize("steps", range(5))
@@ -190,7 +190,7 @@ def test_what_a_look_that_was_given_up_did_not_come_to_is_seen_by_the_next(bench
     for name in ("n1", "n2"):
         bench.cluster.node_changed(node(name, 16))
     bench.add(bound("a"), waiting("w"))
-    given_up = live.look()
+    given_up = live.update()
     for _ in range(steps):
         next(given_up, None)
     given_up.close()  # as when who looked for all has left
@@ -213,7 +213,7 @@ _steps = st.lists(
 def test_whoever_looks_when_and_how_often_sees_what_the_extender_knows(steps):
     bench = Bench(16, 16)
     cluster = bench.cluster
-    live = Live(cluster, lambda: True)
+    live = Feed(cluster, lambda: True)
     first, second = Viewer(live), Viewer(live)
     for what, which, place in steps:
         name = f"p{which}"
@@ -233,6 +233,6 @@ def test_whoever_looks_when_and_how_often_sees_what_the_extender_knows(steps):
             first.look()
         else:
             second.look()
-    fresh = Viewer(Live(cluster, lambda: True)).look()
+    fresh = Viewer(Feed(cluster, lambda: True)).look()
     for viewer in (first.look(), second.look()):
         assert (viewer.nodes, viewer.pods) == (fresh.nodes, fresh.pods)

@@ -14,9 +14,9 @@ from prometheus_client import REGISTRY
 
 from extender.page import streams
 from extender.routes import Routes
-from extender.server.authorization import KEPT_SECONDS, Authorizer, reviewed
-from extender.server.limits import MOST_VIEWERS
-from extender.server.listeners import Door, opened
+from extender.server.authorization import ALLOWED_SECONDS, Authorizer, authorize
+from extender.server.limits import MAX_STREAMS
+from extender.server.listeners import Listener, serve_app
 from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import node, pod
 from tests.unit.extender.scripted import Bench
@@ -73,24 +73,24 @@ async def test_where_nothing_changes_a_viewer_hears_that_he_is_still_served(clie
 
 async def test_all_viewers_cost_one_look_and_nobody_leaves_nothing_behind(bench, monkeypatch):
     looks = []
-    real = streams.Live.look
-    monkeypatch.setattr(streams.Live, "look", lambda live: looks.append(live) or real(live))
-    monkeypatch.setattr(streams, "LOOK_SECONDS", 60.0)
+    real = streams.Feed.update
+    monkeypatch.setattr(streams.Feed, "update", lambda live: looks.append(live) or real(live))
+    monkeypatch.setattr(streams, "UPDATE_SECONDS", 60.0)
     routes = Routes(bench.cluster, bench.binder, list)
     async with TestClient(TestServer(routes.app())) as client:
         answers = [await client.get(CHANGES) for _ in range(5)]
         for answer in answers:
             await event(answer, "whole")
         assert (len(looks), watching()) == (1, 5)
-        monkeypatch.setattr(streams, "LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(streams, "UPDATE_SECONDS", 0.01)
         for answer in answers:
             answer.close()
-    await eventually(lambda: watching() == 0)
-    assert routes._viewers._live is None
+    await until(lambda: watching() == 0)
+    assert routes._streams._feed is None
 
 
 async def test_one_viewer_too_many_is_refused_with_a_text_until_another_goes(client):
-    answers = [await client.get(CHANGES) for _ in range(MOST_VIEWERS)]
+    answers = [await client.get(CHANGES) for _ in range(MAX_STREAMS)]
     async with client.get(CHANGES) as refused:
         assert refused.status == 429
         assert "try again" in (await refused.json())["Error"]
@@ -126,7 +126,7 @@ def fill(bench):
 
 
 async def test_a_viewer_who_takes_nothing_is_dropped_and_others_go_on(client, bench, monkeypatch):
-    monkeypatch.setattr(streams, "TAKE_SECONDS", 1.0)
+    monkeypatch.setattr(streams, "SEND_SECONDS", 1.0)
     fill(bench)
     async with guest_who_takes_nothing(client.port):
         await eventually(lambda: watching() == 1)
@@ -152,8 +152,8 @@ async def test_what_is_kept_for_a_slow_viewer_does_not_grow(client, bench, monke
 async def test_when_the_extender_ends_its_streams_end_at_once(bench, unused_tcp_port_factory):
     fill(bench)
     routes = Routes(bench.cluster, bench.binder, list)
-    door = Door("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=1.0)
-    async with AsyncExitStack() as guests, opened(door, routes.app()):
+    door = Listener("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=1.0)
+    async with AsyncExitStack() as guests, serve_app(door, routes.app()):
         session = await guests.enter_async_context(aiohttp.ClientSession())
         url = f"http://127.0.0.1:{door.port}{CHANGES}"
         answer = await guests.enter_async_context(session.get(url))
@@ -161,7 +161,7 @@ async def test_when_the_extender_ends_its_streams_end_at_once(bench, unused_tcp_
         await event(answer, "whole")
         await eventually(lambda: watching() == 2)
         ended, began = asyncio.create_task(event(answer, "end")), time.monotonic()
-    assert time.monotonic() - began < streams.END_SECONDS + 2
+    assert time.monotonic() - began < streams.STOP_SECONDS + 2
     assert "ends" in (await ended)["why"]
 
 
@@ -170,10 +170,10 @@ async def test_a_stream_outlasts_the_time_that_an_idle_connection_has(
 ):
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.3)
     routes = Routes(bench.cluster, bench.binder, list)
-    door = Door("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=0.1)
+    door = Listener("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=0.1)
     url = f"http://127.0.0.1:{door.port}{CHANGES}"
     async with (
-        opened(door, routes.app()),
+        serve_app(door, routes.app()),
         aiohttp.ClientSession() as session,
         session.get(url) as answer,
     ):
@@ -214,7 +214,7 @@ class Reviews:
 async def reading(bench):
     reviews = Reviews()
     routes = Routes(bench.cluster, bench.binder, list)
-    app = routes.reading_app(reviewed(Authorizer(reviews, bench.time)))
+    app = routes.reading_app(authorize(Authorizer(reviews, bench.time)))
     async with TestClient(TestServer(app)) as made:
         made.reviews = reviews
         yield made
@@ -236,6 +236,6 @@ async def test_a_stream_ends_when_the_right_to_it_is_gone(reading, bench, monkey
         reading.reviews.may = False
         bench.add(pod("w", 8))
         assert (await event(answer, "changes"))["pods"]  # remembered for a minute
-        bench.time.now += KEPT_SECONDS
+        bench.time.now += ALLOWED_SECONDS
         assert "may not list pods" in (await event(answer, "end"))["why"]
         assert await answer.content.read() in (b"", b"\n")

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from extender.routes import Routes
 from extender.server.authorization import (
-    KEPT_SECONDS,
-    MAX_KEPT,
-    MOST_ABOUT_STRANGERS,
-    REFUSAL_SECONDS,
+    ALLOWED_SECONDS,
+    DENIED_SECONDS,
+    MAX_CACHED,
+    MAX_UNKNOWN_REVIEWS,
     Authorizer,
+    Cache,
     Denied,
     Question,
-    Remembered,
+    authorize,
     question_of,
-    reviewed,
 )
 from extender.settings.configuration import Limits
 from gpushare.errors import OutcomeUnknown, Unreachable
@@ -104,7 +104,7 @@ async def test_what_can_be_no_token_is_not_asked_about(authorizer, reviews, toke
 async def test_an_answer_is_remembered_for_a_minute(authorizer, reviews, time):
     assert await status(authorizer, "good") == 200
     reviews.may.clear()
-    time.now += KEPT_SECONDS - 1
+    time.now += ALLOWED_SECONDS - 1
     assert await status(authorizer, "good") == 200
     assert len(reviews.asked) == 2
     time.now += 2
@@ -115,18 +115,18 @@ async def test_a_refusal_is_remembered_for_less(authorizer, reviews, time):
     assert await status(authorizer, "good", OWN) == 403
     reviews.may.add(("alice", "get", "default"))
     assert await status(authorizer, "good", OWN) == 403
-    time.now += REFUSAL_SECONDS + 1
+    time.now += DENIED_SECONDS + 1
     assert await status(authorizer, "good", OWN) == 200
     assert await status(authorizer, "late") == 401
     reviews.users["late"] = "alice"
     assert await status(authorizer, "late") == 401
-    time.now += REFUSAL_SECONDS + 1
+    time.now += DENIED_SECONDS + 1
     assert await status(authorizer, "late") == 200
 
 
 async def test_whoever_tries_many_tokens_pushes_out_nobody_who_is_known(authorizer, reviews):
     assert await status(authorizer, "good") == 200
-    for number in range(MAX_KEPT + 1):
+    for number in range(MAX_CACHED + 1):
         assert await status(authorizer, f"guess-{number}") == 401
     reviews.trouble = Unreachable("gone")
     assert await status(authorizer, "good") == 200
@@ -165,17 +165,18 @@ async def test_what_is_remembered_outlasts_the_api_server(authorizer, reviews):
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2 * MAX_KEPT), st.floats(0, 100), st.floats(0, 100)), max_size=200
+        st.tuples(st.integers(0, 2 * MAX_CACHED), st.floats(0, 100), st.floats(0, 100)),
+        max_size=200,
     ),
     st.integers(1, 20),
 )
 def test_nothing_is_remembered_past_its_time_nor_more_than_there_is_room_for(puts, most):
-    kept, now, wanted = Remembered(most), 0.0, {}
+    kept, now, wanted = Cache(most), 0.0, {}
     for key, wait, seconds in puts:
         now += wait
         kept.put(key, (key, now), now + seconds)
         wanted[key] = now + seconds
-        assert len(kept._kept) <= most
+        assert len(kept._values) <= most
         for each, until in wanted.items():
             found = kept.get(each, now)
             assert found is None or (found[0] == each and now < until)
@@ -219,7 +220,7 @@ async def test_explain_names_pods_of_other_namespaces_to_those_alone_who_may_lis
     bench.add(msgspec.structs.replace(theirs, metadata=elsewhere))
     bench.add(pod("p", 8))
     app = Routes(bench.cluster, bench.binder, list).reading_app(
-        reviewed(Authorizer(reviews, bench.time))
+        authorize(Authorizer(reviews, bench.time))
     )
     async with TestClient(TestServer(app)) as client:
         headers = {"Authorization": "Bearer good"}
@@ -234,7 +235,7 @@ async def test_explain_names_pods_of_other_namespaces_to_those_alone_who_may_lis
 async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
     bench = Bench(16)
     routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
-    app = routes.reading_app(reviewed(Authorizer(reviews, bench.time)))
+    app = routes.reading_app(authorize(Authorizer(reviews, bench.time)))
     reviews.may.add(("alice", "", ""))
 
     async def ask(client, token, page="/gpushare-scheduler/inspect"):
@@ -246,16 +247,16 @@ async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
         reviews.go_strangers.clear()
         waiting = {
             asyncio.create_task(ask(client, f"invented-{number}"))
-            for number in range(MOST_ABOUT_STRANGERS + 12)
+            for number in range(MAX_UNKNOWN_REVIEWS + 12)
         }
         refused = []
-        while len(waiting) > MOST_ABOUT_STRANGERS:
+        while len(waiting) > MAX_UNKNOWN_REVIEWS:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             refused += [task.result() for task in done]
         assert refused == [(429, "1")] * 12
         for page in ("/gpushare-scheduler/inspect", "/metrics"):
             assert await ask(client, "good", page) == (200, None)
-        bench.time.now += KEPT_SECONDS + 1  # he must be asked about anew, and was known before
+        bench.time.now += ALLOWED_SECONDS + 1  # he must be asked about anew, and was known before
         assert await ask(client, "good") == (200, None)
         reviews.go_strangers.set()
         assert {(await task)[0] for task in waiting} == {401}
@@ -264,7 +265,7 @@ async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
 async def test_whoever_was_refused_and_whoever_was_answered_leaves_his_place_free(reviews):
     bench = Bench(16)
     routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
-    app = routes.reading_app(reviewed(Authorizer(reviews, bench.time)))
+    app = routes.reading_app(authorize(Authorizer(reviews, bench.time)))
     async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
         for _ in range(3):  # a place that is not given back would be the last
             for token, status in (("bad", 401), ("good", 200)):

@@ -5,9 +5,8 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
-from extender.routes import Routes
+from extender.routes import Routes, serve
 from extender.server.authorization import Authorizer
-from extender.server.listeners import serve
 from extender.settings.configuration import Address, Listen
 from extender.settings.configuration import ReadingListener as Reading
 from tests.builders import pod

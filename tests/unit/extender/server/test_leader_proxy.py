@@ -157,11 +157,13 @@ async def test_a_leader_that_does_not_answer_is_not_asked_again_until_it_renews(
     assert (await follower.post("filter", body))[0] == 200
 
 
-async def test_a_filter_is_handed_on_while_more_binds_wait_than_there_are_connections(
+async def test_a_filter_is_forwarded_while_more_binds_are_pending_than_connections(
     pair, monkeypatch
 ):
     leader, follower = pair
-    monkeypatch.setattr(leader_proxy, "SERIAL_SECONDS", 1.0)
+    monkeypatch.setattr(leader_proxy, "CONNECT_SECONDS", 20.0)  # many handshakes at once
+    monkeypatch.setitem(leader_proxy.SECONDS, "bind", 60.0)
+    monkeypatch.setattr(leader_proxy, "SERIAL_SECONDS", 20.0)
     go_on, inside, all_inside = asyncio.Event(), [], asyncio.Event()
 
     async def hold(args):

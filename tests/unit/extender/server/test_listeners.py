@@ -10,14 +10,14 @@ import pytest
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from extender.routes import Routes
-from extender.server import limits as guarding
+from extender.routes import Routes, serve
+from extender.server import limits as limiting
 from extender.server import listeners
 from extender.server.authorization import Authorizer
-from extender.server.handshakes import STRANGER_HANDSHAKES, STRANGERS
-from extender.server.limits import MOST_SCRAPES, Gate, entered, guard
-from extender.server.listeners import Door, certificate_context, opened, serve
-from extender.server.tls import server_context
+from extender.server.handshakes import MAX_PER_UNTRUSTED, MAX_UNTRUSTED
+from extender.server.limits import MAX_SCRAPES, ConcurrencyLimit, limit_concurrency, respond
+from extender.server.listeners import Listener, serve_app
+from extender.server.tls import certificate_context, server_context
 from extender.settings.configuration import Address, Certificate, DecidingTls, Limits, Listen, Tls
 from extender.settings.configuration import ReadingListener as Reading
 from gpushare.errors import SettingsError
@@ -40,11 +40,11 @@ def free_port(unused_tcp_port_factory):
 
 @pytest.fixture
 async def port(bench, free_port):
-    """A door of two connections and short patience, with the pages behind it."""
+    """A listener of two connections and short patience, with the pages behind it."""
     routes = Routes(bench.cluster, bench.binder, list, limits=Limits(body_mib=1))
-    door = Door("test", "127.0.0.1", free_port(), connections=2, idle_seconds=1.0)
-    async with opened(door, routes.app()):
-        yield door.port
+    listener = Listener("test", "127.0.0.1", free_port(), connections=2, idle_seconds=1.0)
+    async with serve_app(listener, routes.app()):
+        yield listener.port
 
 
 class Guest:
@@ -151,14 +151,14 @@ async def test_a_body_that_grows_too_large_is_refused(port):
     "body", ["zz\r\n", "-5\r\nabc", "5\r\nab\r\n0\r\n\r\n", "ffffffffffffffffff\r\n"]
 )
 async def test_chunks_that_are_none_are_refused(port, body, monkeypatch):
-    monkeypatch.setattr(guarding, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(limiting, "BODY_SECONDS", 0.3)
     async with guest(port) as rude:
         rude.say(post("Transfer-Encoding: chunked"), body)
         assert await rude.status() in {400, 408}
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(port, monkeypatch):
-    monkeypatch.setattr(guarding, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(limiting, "BODY_SECONDS", 0.2)
     async with guest(port) as slow:
         slow.say(post("Content-Length: 100"), "{")
         assert await slow.status() == 408
@@ -172,18 +172,18 @@ async def test_one_more_connection_than_there_is_room_for_is_closed_at_once(port
 
 
 async def test_an_address_that_is_taken_is_named(port, bench):
-    door = Door("test", "127.0.0.1", port, connections=2, idle_seconds=1)
+    listener = Listener("test", "127.0.0.1", port, connections=2, idle_seconds=1)
     routes = Routes(bench.cluster, bench.binder, list)
     with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}"):
-        async with opened(door, routes.app()):
+        async with serve_app(listener, routes.app()):
             pass
 
 
 @pytest.fixture
 async def held(free_port):
     """Verbs that answer when they are let, two at a time; and one that answers much."""
-    gate, go = Gate(Limits(filter=2, reading=1)), asyncio.Event()
-    app = web.Application(middlewares=[guard(list, gate), entered(gate)])
+    limit, go = ConcurrencyLimit(Limits(filter=2, reading=1)), asyncio.Event()
+    app = web.Application(middlewares=[respond(list, limit), limit_concurrency(limit)])
 
     async def wait(_):
         await go.wait()
@@ -195,9 +195,9 @@ async def held(free_port):
     for verb in ("filter", "bind"):
         app.router.add_post(f"{PREFIX}/{verb}", wait, name=verb)
     app.router.add_get(f"{PREFIX}/inspect", much, name="inspect")
-    door = Door("test", "127.0.0.1", free_port(), connections=50, idle_seconds=5)
-    async with opened(door, app):
-        yield door.port, go, gate
+    listener = Listener("test", "127.0.0.1", free_port(), connections=50, idle_seconds=5)
+    async with serve_app(listener, app):
+        yield listener.port, go, limit
 
 
 async def test_a_verb_that_has_no_room_is_refused_and_takes_none_of_anothers(held):
@@ -226,38 +226,38 @@ async def test_a_verb_that_has_no_room_is_refused_and_takes_none_of_anothers(hel
 
 
 def test_limits_may_change_while_calls_are_inside():
-    gate = Gate(Limits(bind=2))
-    inside = [gate.enter("bind"), gate.enter("bind")]
-    gate.limits = Limits(bind=1)
-    assert gate.enter("bind") is None
+    limit = ConcurrencyLimit(Limits(bind=2))
+    inside = [limit.acquire("bind"), limit.acquire("bind")]
+    limit.limits = Limits(bind=1)
+    assert limit.acquire("bind") is None
     for each in inside:
-        gate.leave(each)
-    assert gate.enter("bind")
-    assert gate.enter("bind") is None
-    gate.limits = Limits(bind=3)
-    assert gate.enter("bind")
+        limit.release(each)
+    assert limit.acquire("bind")
+    assert limit.acquire("bind") is None
+    limit.limits = Limits(bind=3)
+    assert limit.acquire("bind")
 
 
 def test_what_only_reads_shares_its_room_and_takes_none_of_who_decides():
-    gate = Gate(Limits(reading=2, filter=1, prioritize=1, preempt=1, bind=1))
-    assert gate.enter("inspect")
-    assert gate.enter("what_if")
-    assert gate.enter("explain") is gate.enter("unknown") is None
-    assert all(gate.enter(verb) for verb in ("filter", "prioritize", "preempt", "bind"))
-    assert all(gate.enter("metrics") for _ in range(MOST_SCRAPES))
-    assert gate.enter("metrics") is None
+    limit = ConcurrencyLimit(Limits(reading=2, filter=1, prioritize=1, preempt=1, bind=1))
+    assert limit.acquire("inspect")
+    assert limit.acquire("what_if")
+    assert limit.acquire("explain") is limit.acquire("unknown") is None
+    assert all(limit.acquire(verb) for verb in ("filter", "prioritize", "preempt", "bind"))
+    assert all(limit.acquire("metrics") for _ in range(MAX_SCRAPES))
+    assert limit.acquire("metrics") is None
 
 
 async def test_whoever_does_not_take_his_answer_loses_it_and_makes_room(held, monkeypatch):
-    port, _, gate = held
-    monkeypatch.setattr(guarding, "SEND_SECONDS", 0.3)
+    port, _, limit = held
+    monkeypatch.setattr(limiting, "SEND_SECONDS", 0.3)
     async with guest(port) as slow:
         slow.say(f"GET {PREFIX}/inspect HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(5):
-            while gate.enter("inspect") is not None:  # until he is inside
-                gate.leave("reading")
+            while limit.acquire("inspect") is not None:  # until he is inside
+                limit.release("reading")
                 await asyncio.sleep(0)
-            while gate.enter("inspect") is None:  # noqa: ASYNC110 - and until he is out
+            while limit.acquire("inspect") is None:  # noqa: ASYNC110 - and until he is out
                 await asyncio.sleep(0)
         assert len(await slow.is_shown_out()) < LARGE
 
@@ -302,15 +302,15 @@ async def get(address, path, context=None):
 
 
 async def test_only_a_certificate_with_an_allowed_name_decides_from_elsewhere(all_three, pki):
-    door = all_three.deciding_tls
-    assert (await get(door, f"{PREFIX}/inspect", trusting(pki, "kube-scheduler")))[0] == 200
-    status, text = await get(door, f"{PREFIX}/inspect", trusting(pki, "stranger"))
+    listener = all_three.deciding_tls
+    assert (await get(listener, f"{PREFIX}/inspect", trusting(pki, "kube-scheduler")))[0] == 200
+    status, text = await get(listener, f"{PREFIX}/inspect", trusting(pki, "stranger"))
     assert (status, "stranger" in text) == (403, True)
     for name in ("", "impostor"):
         with pytest.raises(aiohttp.ClientError):
-            await get(door, f"{PREFIX}/inspect", trusting(pki, name))
+            await get(listener, f"{PREFIX}/inspect", trusting(pki, name))
     with pytest.raises(aiohttp.ClientError):
-        await get(door, f"{PREFIX}/inspect")
+        await get(listener, f"{PREFIX}/inspect")
 
 
 async def test_a_handshake_that_is_not_finished_counts_as_a_connection_until_it_ends(
@@ -318,15 +318,15 @@ async def test_a_handshake_that_is_not_finished_counts_as_a_connection_until_it_
 ):
     files = Certificate(str(pki / "server.crt"), str(pki / "server.key"))
     context = certificate_context(files)
-    door = Door("test", "127.0.0.1", free_port(), 2, 5.0, context)
-    async with opened(door, Routes(bench.cluster, bench.binder, list).app()):
-        async with guest(door.port), guest(door.port), guest(door.port) as third:
+    listener = Listener("test", "127.0.0.1", free_port(), 2, 5.0, context)
+    async with serve_app(listener, Routes(bench.cluster, bench.binder, list).app()):
+        async with guest(listener.port), guest(listener.port), guest(listener.port) as third:
             assert await third.is_shown_out() == ""
-        async with guest(door.port) as stranger:
+        async with guest(listener.port) as stranger:
             stranger.say("no TLS at all")
             await stranger.is_shown_out()
         for _ in range(3):  # each leaves room behind
-            assert (await get(door, "/healthz", trusting(pki)))[0] == 200
+            assert (await get(listener, "/healthz", trusting(pki)))[0] == 200
 
 
 async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(all_three, pki):
@@ -354,24 +354,24 @@ async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(al
 
 
 async def test_the_reading_listener_decides_nothing_and_shows_health_to_all(all_three, pki):
-    door, context = all_three.reading, trusting(pki)
+    listener, context = all_three.reading, trusting(pki)
     for page in ("/healthz", "/readyz", "/version"):
-        assert (await get(door, page, context))[0] == 200
+        assert (await get(listener, page, context))[0] == 200
     for page in (f"{PREFIX}/inspect", f"{PREFIX}/filter", f"{PREFIX}/bind", "/metrics", "/other"):
-        status, text = await get(door, page, context)
+        status, text = await get(listener, page, context)
         assert (status, "Bearer" in text) == (401, True)
 
 
 async def test_a_certificate_that_was_renewed_is_shown_without_a_restart(all_three, pki):
-    door, old = all_three.reading, trusting(pki)
-    assert (await get(door, "/healthz", old))[0] == 200
+    listener, old = all_three.reading, trusting(pki)
+    assert (await get(listener, "/healthz", old))[0] == 200
     certificate(pki, "server")  # signed by itself from now on
     with pytest.raises(aiohttp.ClientError):
-        await get(door, "/healthz", old)
+        await get(listener, "/healthz", old)
     renewed = ssl.create_default_context(cafile=str(pki / "server.crt"))
-    assert (await get(door, "/healthz", renewed))[0] == 200
+    assert (await get(listener, "/healthz", renewed))[0] == 200
     (pki / "server.key").write_text("half a fi")  # changes nothing until it is whole
-    assert (await get(door, "/healthz", renewed))[0] == 200
+    assert (await get(listener, "/healthz", renewed))[0] == 200
 
 
 async def test_loopback_has_every_page_in_the_clear(all_three):
@@ -391,15 +391,15 @@ async def test_open_reading_asks_nobody_and_still_decides_nothing(bench, free_po
 
 @pytest.fixture
 async def strict(bench, pki, free_port):
-    """A door that wants a certificate of the authority."""
+    """A listener that wants a certificate of the authority."""
     files = [str(pki / name) for name in ("server.crt", "server.key", "authority.crt")]
     context = server_context(Tls(*files, ("kube-scheduler",)))
-    door = Door("test", "127.0.0.1", free_port(), 1000, 5.0, context)
-    async with opened(door, Routes(bench.cluster, bench.binder, list).app()):
-        yield door
+    listener = Listener("test", "127.0.0.1", free_port(), 1000, 5.0, context)
+    async with serve_app(listener, Routes(bench.cluster, bench.binder, list).app()):
+        yield listener
 
 
-async def healthz(door, pki, source):
+async def healthz(listener, pki, source):
     """Ask from ``source`` with a certificate of the authority."""
     context = trusting(pki, "kube-scheduler")
     async with (
@@ -407,7 +407,7 @@ async def healthz(door, pki, source):
             connector=aiohttp.TCPConnector(local_addr=(source, 0)),
             timeout=aiohttp.ClientTimeout(total=5),
         ) as session,
-        session.get(f"https://127.0.0.1:{door.port}/healthz", ssl=context) as answer,
+        session.get(f"https://127.0.0.1:{listener.port}/healthz", ssl=context) as answer,
     ):
         return answer.status
 
@@ -418,9 +418,9 @@ def connected(port, source):
     return connection
 
 
-def refused_at(door):
+def refused_at(listener):
     name = "gpushare_extender_refused_connections_total"
-    return REGISTRY.get_sample_value(name, {"listener": door.name}) or 0
+    return REGISTRY.get_sample_value(name, {"listener": listener.name}) or 0
 
 
 def is_closed(connection):
@@ -435,7 +435,7 @@ def is_closed(connection):
 
 async def test_whoever_leaves_handshakes_open_keeps_no_other_address_from_its_own(strict, pki):
     async with AsyncExitStack() as stack:
-        for _ in range(STRANGER_HANDSHAKES):
+        for _ in range(MAX_PER_UNTRUSTED):
             await stack.enter_async_context(guest(strict.port))
         async with guest(strict.port) as one_more:
             assert await one_more.is_shown_out() == ""
@@ -443,21 +443,21 @@ async def test_whoever_leaves_handshakes_open_keeps_no_other_address_from_its_ow
 
 
 async def test_strangers_of_many_addresses_keep_no_other_address_from_its_handshake(strict, pki):
-    before, addresses = refused_at(strict), STRANGERS // STRANGER_HANDSHAKES + 1
+    before, addresses = refused_at(strict), MAX_UNTRUSTED // MAX_PER_UNTRUSTED + 1
     with ExitStack() as stack:
         # They all come before the listener looks: it drops some whose handshake has not begun.
         half_open = [
             stack.enter_context(connected(strict.port, f"127.0.1.{1 + number % addresses}"))
-            for number in range(STRANGER_HANDSHAKES * addresses)
+            for number in range(MAX_PER_UNTRUSTED * addresses)
         ]
         assert await healthz(strict, pki, "127.0.0.2") == 200
         closed = [each for each in half_open if is_closed(each)]
-    assert len(closed) == STRANGER_HANDSHAKES + 1, "one each for who came after the last place"
+    assert len(closed) == MAX_PER_UNTRUSTED + 1, "one each for who came after the last place"
     assert refused_at(strict) - before == len(closed)
 
 
 async def test_only_who_is_known_has_long_for_a_handshake(strict, pki, monkeypatch):
-    monkeypatch.setattr(listeners, "STRANGER_SECONDS", 0.2)
+    monkeypatch.setattr(listeners, "UNTRUSTED_SECONDS", 0.2)
     assert await healthz(strict, pki, "127.0.0.2") == 200
     async with guest(strict.port, "127.0.0.2") as known, guest(strict.port) as stranger:
         leaving = asyncio.create_task(known.is_shown_out())
