@@ -14,8 +14,8 @@ try:
     from extender.settings.file import load
     from gpushare.telemetry import logs
     from gpushare.telemetry.health import version
-except ModuleNotFoundError as err:  # installed for the command line alone
-    sys.exit(f"gpushare-extender: {err.name} is not installed: run `make setup`, or use the image")
+except ModuleNotFoundError as err:  # installed only for the command line
+    sys.exit(f"gpushare-extender: {err.name} is missing: install it with pip install '.[extender]'")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -24,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> Path:
-    """The configuration's path; SettingsError names what is wrong with the flags."""
+    """Return the configuration's path; raise SettingsError for wrong flags."""
     parser = _Parser(
         prog="gpushare-extender", description="Scheduler extender that shares GPUs by memory."
     )

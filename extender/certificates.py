@@ -1,9 +1,9 @@
-"""Makes the certificates with which replicas know one another, as a Secret to apply.
+"""Makes the certificates by which replicas authenticate each other, as Secrets to apply.
 
     python -m extender.certificates | kubectl apply -f -
 
-An authority of its own, whose key is thrown away with this process: nothing can be signed with it
-later, so renewing is making all of them anew. Both sides read the files again when they change.
+They are signed by a new certificate authority whose key is discarded with this process, so nothing
+else can be signed with it. To renew, make all certificates again. Both sides reload changed files.
 """
 
 import argparse
@@ -19,16 +19,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-REPLICA: Final = "gpushare-extender"  # the name of every replica, as a server and as a caller
-SCHEDULER: Final = "gpushare-scheduler"  # for a kube-scheduler elsewhere
+REPLICA: Final = "gpushare-extender"  # the name of every replica, as server and as client
+SCHEDULER: Final = "gpushare-scheduler"  # for a kube-scheduler on another machine
 DAYS: Final = 3650
-SKEW: Final = dt.timedelta(hours=1)  # of the clocks of other machines
+SKEW: Final = dt.timedelta(hours=1)  # tolerated for clocks of other machines
 
 
 def make(names: tuple[str, ...], *, now: dt.datetime, days: int = DAYS) -> dict[str, bytes]:
-    """PEM files by name: ``ca.crt``, and ``<name>.crt`` and ``<name>.key`` for each of ``names``.
+    """Return PEM files by name: ``ca.crt``, and ``<name>.crt`` and ``<name>.key`` for each name.
 
-    Every certificate is for server and caller alike, and has just its one name.
+    Every certificate is valid for servers and clients, and has one name.
     """
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = _subject("gpushare authority")
@@ -65,7 +65,7 @@ def make(names: tuple[str, ...], *, now: dt.datetime, days: int = DAYS) -> dict[
 
 
 def secret(name: str, namespace: str, files: Mapping[str, bytes]) -> bytes:
-    """A Secret with these files, as JSON, which is YAML too."""
+    """Return a Secret with these files, as JSON, which is also YAML."""
     document = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -77,17 +77,17 @@ def secret(name: str, namespace: str, files: Mapping[str, bytes]) -> bytes:
 
 
 def main() -> int:
-    """Print two Secrets: the replicas', and what a kube-scheduler elsewhere calls with."""
+    """Print two Secrets: for the replicas, and for kube-schedulers on other machines."""
     parser = argparse.ArgumentParser(
         prog="python -m extender.certificates",
-        description="Prints Secrets for `kubectl apply -f -`: an authority of its own, the "
-        "replicas' certificate, and one for kube-schedulers on other machines.",
+        description="Prints Secrets for `kubectl apply -f -`: the replicas' certificate and one "
+        "for kube-schedulers on other machines, both with their certificate authority.",
     )
     parser.add_argument("--namespace", default="gpushare-system")
-    parser.add_argument("--days", type=int, default=DAYS, help=f"how long they hold ({DAYS})")
+    parser.add_argument("--days", type=int, default=DAYS, help=f"validity in days ({DAYS})")
     flags = parser.parse_args()
     if flags.days < 1:
-        parser.error(f"--days={flags.days}: certificates hold for a day at least")
+        parser.error(f"--days={flags.days}: write at least 1")
     files = make((REPLICA, SCHEDULER), now=dt.datetime.now(dt.UTC), days=flags.days)
     for name in (REPLICA, SCHEDULER):
         renamed = {

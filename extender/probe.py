@@ -1,4 +1,4 @@
-"""Asks one of the extender's own pages, for probes that must come from inside its pod.
+"""Requests one of the extender's endpoints, for probes that run inside its pod.
 
     python -m extender.probe /readyz
 

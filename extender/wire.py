@@ -1,7 +1,7 @@
-"""What kube-scheduler sends and wants back: ``k8s.io/kube-scheduler/extender/v1``.
+"""kube-scheduler's extender API, ``k8s.io/kube-scheduler/extender/v1``, as typed values.
 
-The Go types carry no JSON names, so keys are the Go names with capitals; objects inside are usual
-Kubernetes JSON.
+The Go types have no JSON names, so keys are the capitalized Go names; the objects inside are
+ordinary Kubernetes JSON.
 """
 
 from typing import Final
@@ -25,14 +25,14 @@ class _NodeList(msgspec.Struct):
 
 
 class ExtenderArgs(msgspec.Struct):
-    """A filter call: ``NodeNames`` where nodeCacheCapable is set, ``Nodes`` in full elsewhere."""
+    """A filter or prioritize call: ``NodeNames`` with nodeCacheCapable, else full ``Nodes``."""
 
     pod: Parts = msgspec.field(name="Pod")
     nodes: _NodeList | None = msgspec.field(name="Nodes", default=None)
     node_names: list[str] | None = msgspec.field(name="NodeNames", default=None)
 
     def full_nodes(self) -> dict[str, msgspec.Raw] | None:
-        """The nodes of a ``Nodes`` body by name, untouched; None for a ``NodeNames`` body."""
+        """Return the nodes of a ``Nodes`` body by name; None for a ``NodeNames`` body."""
         if self.nodes is None:
             return None
         items = self.nodes.items or ()
@@ -50,7 +50,7 @@ class FilterResult(msgspec.Struct):
 
 
 class HostPriority(msgspec.Struct, gc=False):
-    """One node's score; prioritize answers with a bare list of them."""
+    """One node's score; the response of prioritize is a list of these."""
 
     host: str = msgspec.field(name="Host")
     score: int = msgspec.field(name="Score")
@@ -82,14 +82,14 @@ class Victims(msgspec.Struct):
 
 
 class PreemptionArgs(msgspec.Struct):
-    """A preempt call: uids where nodeCacheCapable is set, pods in full elsewhere."""
+    """A preempt call: UIDs with nodeCacheCapable, else full pods."""
 
     pod: Parts = msgspec.field(name="Pod")
     full: dict[str, Victims] | None = msgspec.field(name="NodeNameToVictims", default=None)
     meta: dict[str, MetaVictims] | None = msgspec.field(name="NodeNameToMetaVictims", default=None)
 
     def proposed(self) -> dict[str, MetaVictims] | None:
-        """Node to victims, in the form of the answer; None for a body that proposes nothing."""
+        """Return each node's victims in the form of the response; None without proposals."""
         if self.meta is not None:
             return self.meta
         if self.full is None:

@@ -1,4 +1,4 @@
-"""The verbs that only read, for people and programs that ask why."""
+"""The verbs that only read: inspect, explain and what-if."""
 
 import asyncio
 from collections.abc import Generator
@@ -54,9 +54,8 @@ class Reading:
         if pod is None:
             return problem(
                 404,
-                f"no live pod {namespace[:_SHOWN]}/{name[:_SHOWN]} that asks for "
-                f"{RESOURCE_MEMORY}: there is none of that name, it has ended, or it asks for none "
-                "and does not concern gpushare",
+                f"no live pod {namespace[:_SHOWN]}/{name[:_SHOWN]} requests {RESOURCE_MEMORY}: "
+                "it does not exist, has ended, or does not request it",
             )
         view = await self._found(self._cluster.explain(pod, shown))
         only = request.get(NAMED_ONLY)
@@ -68,7 +67,7 @@ class Reading:
         extras = await decoded(what_if.read_extras, short)
         if extras.pod.kind != "Pod":
             kind = extras.pod.kind[:_SHOWN]
-            raise BadRequest(f"pod is a {kind!r}: send a Pod, of a workload its template")
+            raise BadRequest(f"pod is a {kind!r}: send a Pod; for a workload, its pod template")
         if not question.pod.containers:
             raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
         return answer(await self._found(what_if.answer(self._cluster, question, extras)))

@@ -1,4 +1,4 @@
-"""The verbs that decide, as kube-scheduler calls them: decode, ask the verb, encode."""
+"""The verbs that decide, which kube-scheduler calls."""
 
 import logging
 from collections import Counter
@@ -33,7 +33,7 @@ MAX_NAME: Final = 253
 
 
 class Verbs:
-    """What kube-scheduler posts to."""
+    """Decodes each call, has it decided and encodes the response."""
 
     def __init__(self, cluster: Cluster, binder: Binder) -> None:
         self._cluster, self._binder = cluster, binder
@@ -79,7 +79,7 @@ class Verbs:
         try:
             found = self._cluster.prioritize(pod, names)
         except RequestError as err:
-            raise BadRequest(str(err)) from err  # filter has refused it on every node
+            raise BadRequest(str(err)) from err  # filter has rejected every node for it
         log.debug(
             "prioritized",
             extra={
@@ -96,7 +96,7 @@ class Verbs:
         if not (args.pod_uid and args.node and args.pod_name and args.pod_namespace):
             raise BadRequest("PodName, PodNamespace, PodUID and Node must all be given")
         if max(map(len, (args.pod_uid, args.node, args.pod_name, args.pod_namespace))) > MAX_NAME:
-            raise BadRequest(f"a name of more than {MAX_NAME} characters is none in Kubernetes")
+            raise BadRequest(f"names in Kubernetes have at most {MAX_NAME} characters")
         try:
             await self._binder.bind(args)
         except GpushareError as err:
@@ -162,7 +162,7 @@ def _pod(parts: Parts) -> Pod:
 
 
 def _nodes(args: ExtenderArgs) -> tuple[list[str], dict[str, msgspec.Raw] | None]:
-    """The names that are asked about, and the nodes in full where those were sent."""
+    """Return the names of the nodes, and the full nodes if the body has them."""
     try:
         full = args.full_nodes()
     except UNDECODABLE as err:

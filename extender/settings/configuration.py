@@ -1,7 +1,7 @@
-"""The extender's configuration: one typed YAML file, and what holds where it says nothing.
+"""The extender's configuration: one typed YAML file, and its defaults.
 
-Field names in the file are those here in camelCase. What of a value is more than its kind is said
-in ``problems``, and no section can be made that has one. ``configuration_file`` reads the file.
+The file has the field names of the sections in camelCase. ``problems`` checks values beyond their
+type, and a section with a problem cannot be constructed. ``file.py`` reads the file.
 """
 
 import ipaddress
@@ -23,26 +23,21 @@ MAX_AT_ONCE: Final = 10_000
 MAX_BODY_MIB: Final = 1024
 MAX_EVICT_SECONDS: Final = 99_999
 MAX_LEASE_SECONDS: Final = 300
-# Of a lease that is renewed as often as it is tried, that much must be left at any time: a binding
-# may last 3 s, and the renewal itself is not instant. With less a leader could bind nothing.
+# At least that much must be left of a lease at any time if all renewals succeed: a binding may take
+# 3 s, and the renewal takes time too. With less, a leader could not bind.
 LEFT_SECONDS: Final = 3.5
-SAFE: Final = 0.98  # the holder's own part of a lease: clocks run apart
+SAFE: Final = 0.98  # the part of a lease that its holder uses: clocks drift
 
-# A place within the section, by the names of the file, and what to write there instead.
+# A place in the section, by the names in the file, and what to write there instead.
 Problem = tuple[str, str]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``; of names only "localhost" is known to be so."""
+    """Return whether only this machine reaches ``host``; "localhost" is the only known name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _address(host: str, port: int) -> Iterator[Problem]:
-    yield from _given("host", host)
-    yield from _within("port", port, 1, MAX_PORT)
 
 
 def _within(place: str, value: int, least: int, most: int) -> Iterator[Problem]:
@@ -56,7 +51,7 @@ def _given(place: str, text: str) -> Iterator[Problem]:
 
 
 class Unusable(ValueError):
-    """A section whose values each are of the right kind and cannot be used all the same."""
+    """The values of a section have the right types and still cannot be used."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(f"{place}: {text}" for place, text in problems))
@@ -84,10 +79,10 @@ class ShapePoint(_Section, frozen=True):
 
 
 class Policy(_Section, frozen=True):
-    """How nodes and cards are chosen for pods that set no policy.
+    """How nodes and GPUs are chosen for pods without annotations about it.
 
-    ``shape`` is the node's where ``node`` is "shape". ``candidates``: filter offers that many nodes
-    at most, the best by rank; 0 offers all that fit, for kube-scheduler to weigh.
+    ``shape`` scores nodes if ``node`` is "shape". ``candidates`` limits the nodes that filter
+    returns, the best by rank; 0 returns all that fit, and kube-scheduler scores them.
     """
 
     node: Literal["binpack", "spread", "shape"] = "binpack"
@@ -98,9 +93,9 @@ class Policy(_Section, frozen=True):
     def problems(self) -> Iterator[Problem]:
         yield from _within("candidates", self.candidates, 0, MAX_CANDIDATES)
         if self.node == "shape" and not self.shape:
-            yield "shape", "node: shape wants points here, as {utilization: 0, score: 0}"
+            yield "shape", "node: shape requires points here, such as {utilization: 0, score: 0}"
         if self.node != "shape" and self.shape:
-            yield "shape", f"counts only with node: shape, and node is {self.node}"
+            yield "shape", f"applies only to node: shape, and node is {self.node}"
         for place, (left, right) in enumerate(pairwise(self.shape), 1):
             if right.utilization <= left.utilization:
                 text = f"{right.utilization} after {left.utilization}: each must be above the last"
@@ -112,26 +107,12 @@ class Address(_Section, frozen=True):
     port: int
 
     def problems(self) -> Iterator[Problem]:
-        yield from _address(self.host, self.port)
-
-
-class Tls(_Section, frozen=True):
-    """Paths, read again when they change. ``allowed_names`` are exact names of certificates."""
-
-    certificate: str
-    key: str
-    authority: str
-    allowed_names: tuple[str, ...]
-
-    def problems(self) -> Iterator[Problem]:
-        for name in ("certificate", "key", "authority"):
-            yield from _given(name, getattr(self, name))
-        if not self.allowed_names or not all(self.allowed_names):
-            yield "allowedNames", "write the exact names that a caller's certificate may have"
+        yield from _given("host", self.host)
+        yield from _within("port", self.port, 1, MAX_PORT)
 
 
 class Certificate(_Section, frozen=True):
-    """Paths of what a listener shows of itself; read again when they change."""
+    """Paths of the files that a listener presents; read again when they change."""
 
     certificate: str
     key: str
@@ -141,41 +122,48 @@ class Certificate(_Section, frozen=True):
         yield from _given("key", self.key)
 
 
-class DecidingTls(_Section, frozen=True):
-    host: str
-    port: int
-    tls: Tls
+class Tls(Certificate, frozen=True):
+    """``allowed_names`` are compared exactly with the names in a caller's certificate."""
+
+    authority: str
+    allowed_names: tuple[str, ...]
 
     def problems(self) -> Iterator[Problem]:
-        yield from _address(self.host, self.port)
+        yield from Certificate.problems(self)
+        yield from _given("authority", self.authority)
+        if not self.allowed_names or not all(self.allowed_names):
+            yield "allowedNames", "write the exact names that a caller's certificate may have"
 
 
-class ReadingListener(_Section, frozen=True):
-    """``access``: "review" asks the API server who it is and what he may; "open" asks nobody.
+class DecidingTls(Address, frozen=True):
+    tls: Tls
 
-    Callers under review send a token of theirs, so beyond loopback that needs ``tls``.
+
+class ReadingListener(Address, frozen=True):
+    """``access``: "review" has the API server check each caller's token and rights; "open" does
+    not authenticate. Callers under review send a token, so beyond loopback that requires ``tls``.
     """
 
-    host: str = "0.0.0.0"  # noqa: S104 - made to be reached; who may read is asked of the API server
+    host: str = "0.0.0.0"  # noqa: S104 - for other machines; the API server checks callers
     port: int = EXTENDER_PORT + 2
     access: Literal["review", "open"] = "review"
     tls: Certificate | None = None
 
     def problems(self) -> Iterator[Problem]:
-        yield from _address(self.host, self.port)
+        yield from Address.problems(self)
         if self.access == "review" and self.tls is None and not is_loopback(self.host):
             text = (
-                f"tokens would cross the network to {self.host} in the clear: give a certificate "
+                f"tokens would cross the network to {self.host} without TLS: write a certificate "
                 "and key here, or listen on 127.0.0.1, or write access: open"
             )
             yield "tls", text
 
 
 class Listen(_Section, frozen=True):
-    """``deciding`` is in the clear, so loopback alone; ``deciding_tls`` and ``reading`` are not.
+    """``deciding`` has no TLS, so it must be on loopback, unlike the other two.
 
-    ``former_port`` is served too while ``deciding`` has its default port: kube-schedulers are
-    configured after the extender is upgraded. 0 is none.
+    ``former_port`` is also served while ``deciding`` has its default port, because kube-schedulers
+    are reconfigured after the extender is upgraded. 0 turns it off.
     """
 
     deciding: Address = Address("127.0.0.1", EXTENDER_PORT)
@@ -185,7 +173,7 @@ class Listen(_Section, frozen=True):
 
     @property
     def former(self) -> Address | None:
-        """Where kube-schedulers with the former port are answered; None where they are not."""
+        """Return the address for kube-schedulers with the former port, or None."""
         if not self.former_port or self.deciding.port != EXTENDER_PORT:
             return None
         return Address(self.deciding.host, self.former_port)
@@ -194,9 +182,9 @@ class Listen(_Section, frozen=True):
         yield from _within("formerPort", self.former_port, 0, MAX_PORT)
         if not is_loopback(self.deciding.host):
             text = (
-                f"{self.deciding.host} is not loopback, and whoever reaches the deciding verbs in "
-                "the clear can bind pods: write 127.0.0.1, and for a kube-scheduler elsewhere add "
-                "listen.decidingTls"
+                f"{self.deciding.host} is not loopback, and clients of this listener can bind pods "
+                "without authentication: write 127.0.0.1, and for a kube-scheduler on another "
+                "machine add listen.decidingTls"
             )
             yield "deciding.host", text
         taken = {self.deciding.port: "listen.deciding"}
@@ -212,7 +200,7 @@ class Listen(_Section, frozen=True):
 
 
 class LeaderElection(_Section, frozen=True, kw_only=True):
-    """``address`` is where other replicas reach this one; ``tls`` is how they know one another."""
+    """``address`` is where replicas listen for each other; ``tls`` authenticates them."""
 
     namespace: str = "gpushare-system"
     name: str = "gpushare-extender"
@@ -230,8 +218,8 @@ class LeaderElection(_Section, frozen=True, kw_only=True):
             yield "leaseSeconds", text
         elif self.lease_seconds * SAFE < (least := 1.2 * self.retry_seconds + LEFT_SECONDS):
             text = (
-                f"{self.lease_seconds}: no binding could end before such a lease: with "
-                f"retrySeconds {self.retry_seconds} write {least / SAFE + 0.05:.1f} at least"
+                f"{self.lease_seconds}: too short for a binding: with retrySeconds "
+                f"{self.retry_seconds} write at least {least / SAFE + 0.05:.1f}"
             )
             yield "leaseSeconds", text
         if not 0 < self.renew_seconds < (most := self.lease_seconds * SAFE):
@@ -244,7 +232,7 @@ class LeaderElection(_Section, frozen=True, kw_only=True):
 
 
 class Limits(_Section, frozen=True):
-    """At most so many requests of a verb at a time on a listener; one more is answered with 429.
+    """The most requests of a verb in progress on one listener; further ones get 429.
 
     ``reading`` counts inspect, explain and what-if together.
     """
@@ -263,7 +251,7 @@ class Limits(_Section, frozen=True):
 
 
 class Configuration(_Section, frozen=True):
-    """``leader_election`` None: this is the only replica there ever is."""
+    """Without ``leader_election`` this is the only replica."""
 
     memory_unit: str = "GiB"
     kubeconfig: str | None = None
@@ -278,11 +266,11 @@ class Configuration(_Section, frozen=True):
         try:
             parse_unit(self.memory_unit)
         except SettingsError:
-            text = f"{self.memory_unit[:63]}: write GiB, MiB or a number of them, as 256MiB"
+            text = f"{self.memory_unit[:63]}: write GiB, MiB or a number of them, such as 256MiB"
             yield "memoryUnit", text
         yield from _within("evictAfterSeconds", self.evict_after_seconds, 0, MAX_EVICT_SECONDS)
         election = self.leader_election
-        if election is not None and election.address is not None:
+        if election is not None:
             own = self.listen
             listeners = (own.deciding, own.former, own.deciding_tls, own.reading)
             if election.address.port in {each.port for each in listeners if each is not None}:

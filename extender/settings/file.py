@@ -1,4 +1,4 @@
-"""Reads the configuration from its file, and names all that is wrong with it by line and place."""
+"""Reads the configuration file, and reports every problem with its line and place."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -15,25 +15,25 @@ from gpushare.errors import UNCONSTRUCTABLE, SettingsError
 MAX_BYTES: Final = 2**20
 MAX_SHOWN: Final = 20
 MAX_DEPTH: Final = 20
-MAX_PLACES: Final = 10_000  # aliases make billions of a few lines
+MAX_PLACES: Final = 10_000  # a few lines with aliases can stand for billions
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _WANTED: Final[dict[type[inspect.Type], tuple[tuple[type, ...], str]]] = {
-    inspect.IntType: ((int,), "a whole number"),  # which True is not
+    inspect.IntType: ((int,), "a whole number"),  # not bool
     inspect.FloatType: ((int, float), "a number"),
-    inspect.StrType: ((str,), "text, in quotes if need be"),
+    inspect.StrType: ((str,), "text, in quotes if necessary"),
     inspect.VarTupleType: ((list,), "a list"),
 }
 
 
 def load(path: Path) -> Configuration:
-    """The whole configuration, or SettingsError with a line for each thing that is wrong."""
+    """Return the configuration; raise SettingsError with a line for each problem."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as err:
         raise SettingsError(f"{path} cannot be read: {err.strerror or err}") from err
     if len(content) > MAX_BYTES:
-        raise SettingsError(f"{path} has more than {MAX_BYTES} bytes: it is no configuration")
+        raise SettingsError(f"{path} has more than {MAX_BYTES} bytes: it is not a configuration")
     try:
         return parse(content)
     except SettingsError as err:
@@ -41,7 +41,7 @@ def load(path: Path) -> Configuration:
 
 
 def parse(content: bytes) -> Configuration:
-    """The configuration from the text of a file; SettingsError with a line for each problem."""
+    """Return the configuration from a file's text; raise SettingsError with all problems."""
     try:
         root = yaml.compose(content, yaml.SafeLoader)
         lines: dict[str, int] = {}
@@ -50,7 +50,7 @@ def parse(content: bytes) -> Configuration:
             raise _unusable(found, lines)
         value = yaml.safe_load(content)
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
-        raise SettingsError(f"\n  no YAML: {_one_line(err)}") from err
+        raise SettingsError(f"\n  not YAML: {_one_line(err)}") from err
     value = {} if value is None else value
     found = list(_problems(value, inspect.type_info(Configuration), ""))
     if found:
@@ -59,16 +59,16 @@ def parse(content: bytes) -> Configuration:
 
 
 def _unusable(found: Sequence[Problem], lines: dict[str, int]) -> SettingsError:
-    told = "".join(
+    shown = "".join(
         f"\n  {place or 'the file'}{_line(place, lines)}: {text}"
         for place, text in found[:MAX_SHOWN]
     )
     more = len(found) - MAX_SHOWN
-    return SettingsError(told + (f"\n  and {more} more" if more > 0 else ""))
+    return SettingsError(shown + (f"\n  and {more} more" if more > 0 else ""))
 
 
 def _line(place: str, lines: dict[str, int]) -> str:
-    """The line of a place, or of what it is missing in."""
+    """Return the line of a place, or of the section that it is missing from."""
     while place:
         if place in lines:
             return f" (line {lines[place]})"
@@ -77,29 +77,29 @@ def _line(place: str, lines: dict[str, int]) -> str:
 
 
 def _repeated(node: yaml.Node, place: str, lines: dict[str, int], depth: int) -> Iterator[Problem]:
-    """Note the line of every place, and name what YAML itself would take in silence."""
+    """Record the line of every place, and report what YAML itself accepts silently."""
     if depth > MAX_DEPTH:
-        yield place, "is nested too deep"
+        yield place, "is nested too deeply"
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             below = f"{place}.{key.value}" if place else str(key.value)
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
-                yield place, "has a key that is no word"
+                yield place, "has a key that is not plain text"
                 continue
             line = key.start_mark.line + 1
             if below in lines:
-                yield below, f"is there twice, again on line {line}"
+                yield below, f"is a duplicate key, again on line {line}"
                 continue
-            _note(lines, below, line)
+            _record(lines, below, line)
             yield from _repeated(value, below, lines, depth + 1)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
             below = f"{place}[{number}]"
-            _note(lines, below, value.start_mark.line + 1)
+            _record(lines, below, value.start_mark.line + 1)
             yield from _repeated(value, below, lines, depth + 1)
 
 
-def _note(lines: dict[str, int], place: str, line: int) -> None:
+def _record(lines: dict[str, int], place: str, line: int) -> None:
     lines[place] = line
     if len(lines) > MAX_PLACES:
         raise SettingsError(f"\n  {place} (line {line}): more than {MAX_PLACES} values")
@@ -135,8 +135,8 @@ def _of_section(value: Any, kind: inspect.StructType, place: str) -> Iterator[Pr
             found.extend(_problems(each, fields[key].type, _below(place, key)))
             continue
         near = difflib.get_close_matches(str(key), fields, 1, 0.6)
-        meant = f"did you mean {near[0]}" if near else f"there are {', '.join(fields)}"
-        found.append((_below(place, str(key)[:63]), f"there is no such key: {meant}"))
+        meant = f"did you mean {near[0]}" if near else f"the keys are {', '.join(fields)}"
+        found.append((_below(place, str(key)[:63]), f"unknown key: {meant}"))
     found += [
         (_below(place, name), "is missing")
         for name, field in fields.items()

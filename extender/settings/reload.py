@@ -1,4 +1,4 @@
-"""SIGHUP: the configuration is read again, and what can change under a running program does."""
+"""Reads the configuration again at SIGHUP, and applies what can change without a restart."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -13,15 +13,14 @@ from gpushare.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
-# All else is built into the parts of the program as they are made.
+# All other settings are fixed when the parts of the program are constructed.
 LIVE: Final = ("log_level", "limits")
 
 
 class Reload:
-    """Call it when the file is to be read again; ``apply`` gets what holds from then on.
+    """Reads the file again at each call; ``apply`` gets the new configuration.
 
-    A file with anything wrong in it changes nothing. What only a restart can change is named in
-    the log, and stays as it is.
+    A file with any problem changes nothing. Changes that need a restart are logged and not applied.
     """
 
     def __init__(
@@ -33,10 +32,10 @@ class Reload:
         try:
             wanted = load(self._path)
         except SettingsError as err:
-            log.error("configuration not reloaded", extra={"why": str(err)})  # noqa: TRY400 - no defect of ours
+            log.error("configuration not reloaded", extra={"why": str(err)})  # noqa: TRY400 - not a defect
             return
         live = {name: getattr(wanted, name) for name in LIVE}
-        body_mib = self._now.limits.body_mib  # which the server was made with
+        body_mib = self._now.limits.body_mib  # fixed in the applications
         live["limits"] = msgspec.structs.replace(wanted.limits, body_mib=body_mib)
         now = msgspec.structs.replace(self._now, **live)
         changed = sorted(different(self._now, now))
@@ -48,7 +47,7 @@ class Reload:
 
 
 def different(before: Configuration, after: Configuration) -> Iterator[str]:
-    """The places, as in the file, at which two configurations are not the same."""
+    """Yield the places, named as in the file, at which two configurations differ."""
     yield from _different(msgspec.to_builtins(before), msgspec.to_builtins(after), "")
 
 

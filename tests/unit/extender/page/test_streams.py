@@ -162,7 +162,7 @@ async def test_when_the_extender_ends_its_streams_end_at_once(bench, unused_tcp_
         await eventually(lambda: watching() == 2)
         ended, began = asyncio.create_task(event(answer, "end")), time.monotonic()
     assert time.monotonic() - began < streams.STOP_SECONDS + 2
-    assert "ends" in (await ended)["why"]
+    assert "shutting down" in (await ended)["why"]
 
 
 async def test_a_stream_outlasts_the_time_that_an_idle_connection_has(

@@ -89,7 +89,7 @@ def test_every_section_is_read():
 def test_all_that_is_wrong_is_said_at_once_with_line_and_place():
     text = "listn: {}\nlogLevel: loud\npolicy:\n  candidates: '8'\nlimits: [1]\n"
     assert problems(text) == [
-        "listn (line 1): there is no such key: did you mean listen",
+        "listn (line 1): unknown key: did you mean listen",
         "logLevel (line 2): 'loud': write one of debug, error, info, warning",
         "policy.candidates (line 4): '8': write a whole number",
         "limits (line 5): write keys with values here, not a list",
@@ -175,12 +175,12 @@ def test_tokens_never_cross_a_network_in_the_clear():
 )
 def test_what_is_no_yaml_is_refused_in_one_line(text):
     (said,) = problems(text)
-    assert said.startswith(("no YAML", "a (line 1)"))
+    assert said.startswith(("not YAML", "a (line 1)"))
 
 
 @pytest.mark.parametrize("text", ["a: !!bool maybe", "a: !!timestamp never", 'a: !!int ""'])
 def test_a_value_that_is_not_what_its_tag_says_is_no_yaml(text):
-    assert "no YAML" in problems(text)[0]
+    assert "not YAML" in problems(text)[0]
 
 
 def test_aliases_that_stand_for_billions_of_values_are_refused_at_once():
@@ -200,7 +200,7 @@ def test_the_file_is_named_where_it_cannot_be_read(tmp_path):
         load(tmp_path / "none.yaml")
     large = tmp_path / "large.yaml"
     large.write_bytes(b"#" * (2**20 + 1))
-    with pytest.raises(SettingsError, match="no configuration"):
+    with pytest.raises(SettingsError, match="not a configuration"):
         load(large)
 
 
@@ -222,7 +222,7 @@ def test_a_file_that_cannot_be_used_ends_the_program_with_just_these_lines(tmp_p
     assert done.returncode == 2
     assert done.stderr == (
         f"gpushare-extender: {path} cannot be used:\n"
-        "  memoryUnit (line 1): lots: write GiB, MiB or a number of them, as 256MiB\n"
+        "  memoryUnit (line 1): lots: write GiB, MiB or a number of them, such as 256MiB\n"
     )
 
 
