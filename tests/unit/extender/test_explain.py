@@ -220,7 +220,7 @@ async def test_an_unknown_pod_and_one_without_gpu_memory_are_404_with_a_text(cli
         response = await client.get(f"{PREFIX}/explain/default/{name}")
         text = await response.text()
         assert response.status == 404
-        assert "asks for none" in text
+        assert "does not request it" in text
         assert len(text) < 400
     assert (await client.get(f"{PREFIX}/explain/other/waits")).status == 404
 
