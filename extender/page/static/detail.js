@@ -1,7 +1,7 @@
-// One node or one waiting pod in full, in a dialog that follows what changes.
+// A dialog with the details of one node or one pending pod, kept up to date.
 
 import { amount, counted } from "./format.js";
-import { asked, cardState, element, reason } from "./rows.js";
+import { cardState, element, reason, requested } from "./rows.js";
 import { problem } from "./stream.js";
 
 export class Detail {
@@ -34,18 +34,18 @@ export class Detail {
       const answer = await fetch(`${path}?nodes=8`, { headers: this.headers(), cache: "no-store" });
       found = answer.ok ? await answer.json() : { says: await problem(answer), nodes: [] };
     } catch {
-      found = { says: "the extender does not answer", nodes: [] };
+      found = { says: "the extender does not respond", nodes: [] };
     }
     if (this.#of?.key === pod.uid) this.#fill(podParts(pod, found), "");
   }
 
-  // What is shown has changed, or is no more.
+  // Show the changes to the open node or pod, or that it no longer exists.
   follow(store) {
     if (this.#of === null) return;
     const { kind, key } = this.#of;
     const found = (kind === "node" ? store.nodes : store.pods).get(key);
     if (found === undefined) {
-      const text = kind === "node" ? "This node is gone." : "This pod waits no more.";
+      const text = kind === "node" ? "This node was deleted." : "This pod is no longer pending.";
       this.#fill([element("p", "why", text)], text);
     } else if (kind === "node") {
       this.#fill(nodeParts(found), key + JSON.stringify(found));
@@ -69,9 +69,9 @@ export class Detail {
 function nodeParts(node) {
   const parts = [];
   if (node.problem) parts.push(element("p", "why problem", node.problem));
-  const held = `${amount(node.usedGPU)} of ${amount(node.totalGPU)} units held`;
+  const used = `${amount(node.usedGPU)} of ${amount(node.totalGPU)} units used`;
   const unit = node.unitMiB ? `, one unit is ${amount(node.unitMiB)} MiB` : "";
-  parts.push(element("p", "quiet", `${counted(node.cards.length, "card")}, ${held}${unit}`));
+  parts.push(element("p", "quiet", `${counted(node.cards.length, "GPU")}, ${used}${unit}`));
   const cards = node.cards.map((card) => [
     `${card.id}`,
     card.model || "GPU",
@@ -82,8 +82,8 @@ function nodeParts(node) {
     amount(card.totalGPU),
     card.uuid,
   ]);
-  const heads = ["Card", "Model", "State", "Held", "Reserved", "Free", "Units", "UUID"];
-  parts.push(table("Cards", heads, cards, new Set([3, 4, 5, 6])));
+  const heads = ["GPU", "Model", "State", "Used", "Reserved", "Free", "Units", "UUID"];
+  parts.push(table("GPUs", heads, cards, new Set([3, 4, 5, 6])));
   const pods = new Map();
   for (const card of node.cards) {
     for (const pod of card.pods) {
@@ -104,34 +104,34 @@ function nodeParts(node) {
     rows.push([pod.name, pod.namespace, amount(pod.units), `unknown: ${pod.why}`]);
   }
   if (rows.length > 0) {
-    parts.push(table("Pods", ["Pod", "Namespace", "Units", "On card"], rows, new Set([2])));
+    parts.push(table("Pods", ["Pod", "Namespace", "Units", "On GPU"], rows, new Set([2])));
   } else {
-    parts.push(element("p", "quiet", "No pod holds a share here."));
+    parts.push(element("p", "quiet", "No pod has a share on this node."));
   }
   return parts;
 }
 
-// `found` is the extender's explanation, once it is there.
+// `found` is the extender's explanation; null until it arrives.
 function podParts(pod, found) {
-  const parts = [element("p", "quiet", `asks for ${asked(pod)}, priority ${pod.priority}`)];
+  const parts = [element("p", "quiet", `requests ${requested(pod)}, priority ${pod.priority}`)];
   parts.push(element("p", "why", found?.says || pod.why || reason(pod)));
   if (pod.by === "kube-scheduler") {
-    parts.push(element("p", "quiet", `kube-scheduler says: ${pod.why}`));
+    parts.push(element("p", "quiet", `From kube-scheduler: ${pod.why}`));
   }
   if (found === null) return parts;
-  if (found.nodes.length > 0) parts.push(element("h3", "", "Nodes that come nearest"));
+  if (found.nodes.length > 0) parts.push(element("h3", "", "Closest nodes"));
   for (const node of found.nodes) {
-    const rules = [...node.forbidden, node.why].filter(Boolean).join("; ") || "would do";
+    const rules = [...node.forbidden, node.why].filter(Boolean).join("; ") || "fits";
     const name = element("strong", "", node.name);
     parts.push(element("p", "near", "", [name, ` ${rules}`]));
-    if (node.forbidden.length > 0) continue; // its cards do not matter
+    if (node.forbidden.length > 0) continue; // its GPUs do not matter
     const rows = node.cards.map((card) => [
       `${card.index}`,
       amount(card.free),
       amount(card.needed),
       card.why || "has room",
     ]);
-    parts.push(table("", ["Card", "Free", "Needed", "Why not"], rows, new Set([1, 2])));
+    parts.push(table("", ["GPU", "Free", "Needed", "Why not"], rows, new Set([1, 2])));
   }
   if (found.nodesLeftOut) {
     parts.push(element("p", "near quiet", `and ${counted(found.nodesLeftOut, "more node")}`));

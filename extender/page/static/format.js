@@ -1,4 +1,4 @@
-// Numbers, times and names as people read them.
+// Formats numbers, times and names for people.
 
 const numbers = new Intl.NumberFormat("en");
 const naturally = new Intl.Collator("en", { numeric: true }).compare;
@@ -11,7 +11,7 @@ export function counted(count, one, many = `${one}s`) {
   return `${amount(count)} ${count === 1 ? one : many}`;
 }
 
-// How long ago an RFC 3339 time was, in its largest unit; "" where there is none.
+// Return the time since an RFC 3339 time, in its largest unit; "" without one.
 export function age(time, now = Date.now()) {
   const seconds = Math.max(0, Math.floor((now - Date.parse(time)) / 1000));
   if (Number.isNaN(seconds)) return "";
@@ -21,7 +21,7 @@ export function age(time, now = Date.now()) {
   return `${seconds} s`;
 }
 
-// One of a few calm hues, always the same for a text.
+// Return one of a few calm hues, always the same for the same text.
 const HUES = [160, 255, 300, 205, 335, 230, 180, 280, 140, 318];
 export function hue(text) {
   let hash = 0;

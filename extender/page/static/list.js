@@ -1,17 +1,17 @@
-// A list of thousands of rows of which only those in sight are in the document.
+// A list of thousands of rows, of which only the visible ones are in the document.
 
 const SPARE = 4; // rows above and below, so that scrolling shows no gap
 
 let lists = 0;
 
-// `show(row, item, width)` fills a row's element, new or of another time; `height(item, width)` is
-// in pixels, and so is the list's width. Nothing is measured while rows are filled: the browser would
-// lay out everything anew for each.
+// `show(row, item, width)` fills a row's element, which may be new or reused; `height(item, width)`
+// is in pixels, as is the list's width. Nothing is measured while rows are filled: the browser would
+// lay out the whole page for each.
 export class List {
   items = [];
   #tops = [0];
-  #rows = new Map(); // key to element
-  #shown = new WeakMap(); // element to the item that it shows
+  #rows = new Map(); // element by key
+  #shown = new WeakMap(); // the item that an element shows
   #active = null; // key
   #name = `list${(lists += 1)}`;
   #ids = 0;
@@ -35,7 +35,7 @@ export class List {
     }).observe(box);
   }
 
-  // Show these from now on, in this order.
+  // Replace the items with these, in this order.
   set(items) {
     this.items = items;
     this.#tops = new Array(items.length + 1);
@@ -49,8 +49,8 @@ export class List {
     this.draw();
   }
 
-  // Bring the rows in sight up to date; `anew` also where an item is the same as before.
-  draw(anew = false) {
+  // Update the visible rows; with `all`, also those whose item has not changed.
+  draw(all = false) {
     const { scrollTop: top, clientHeight: tall } = this.box;
     const first = Math.max(0, this.#at(top) - SPARE);
     const last = Math.min(this.items.length, this.#at(top + tall) + 1 + SPARE);
@@ -61,7 +61,7 @@ export class List {
       const key = this.key(item);
       const row = this.#rows.get(key) ?? this.#make(key);
       left.delete(key);
-      if (anew || this.#shown.get(row) !== item) {
+      if (all || this.#shown.get(row) !== item) {
         this.show(row, item, this.width);
         this.#shown.set(row, item);
       }
@@ -89,7 +89,7 @@ export class List {
     return row;
   }
 
-  // The place of the row at so many pixels from the top.
+  // Return the index of the row at this distance from the top.
   #at(pixels) {
     let low = 0;
     let high = this.items.length;

@@ -1,4 +1,4 @@
-// The live page: what is known, what is shown of it, and what the keys do.
+// The live page: connects the stream, the lists, the filter and the keys.
 
 import { Detail } from "./detail.js";
 import { amount, counted } from "./format.js";
@@ -6,10 +6,10 @@ import { List } from "./list.js";
 import { nodeHeight, podHeight, showNode, showPod } from "./rows.js";
 import { Store } from "./store.js";
 import { Follower } from "./stream.js";
-import { switchedBy } from "./theme.js";
+import { switchTheme } from "./theme.js";
 
 const AGES_MS = 10_000;
-const SAY_MS = 1_000; // after the last letter of a filter
+const ANNOUNCE_MS = 1_000; // after the last key of a filter
 
 const at = (id) => document.getElementById(id);
 const store = new Store();
@@ -22,7 +22,7 @@ const nodes = new List(at("nodes"), {
   show: (row, node, width) => showNode(row, node, width, words),
   open: (node) => detail.openNode(node),
 });
-const waiting = new List(at("waiting"), {
+const pending = new List(at("waiting"), {
   key: (pod) => pod.uid,
   height: podHeight,
   show: showPod,
@@ -37,8 +37,8 @@ function heard(kind, data) {
   heardAt = Date.now();
   if (kind === "begin") store.begin();
   if (kind === "whole") store.whole();
-  const isOther = kind === "whole" || (kind === "changes" && store.change(data));
-  if (!isOther || isDue) return;
+  const isChanged = kind === "whole" || (kind === "changes" && store.change(data));
+  if (!isChanged || isDue) return;
   isDue = true;
   requestAnimationFrame(() => {
     isDue = false;
@@ -50,18 +50,18 @@ function draw() {
   const found = store.select(words);
   const sums = store.sums();
   nodes.set(found.nodes);
-  waiting.set(found.pods);
+  pending.set(found.pods);
   at("sum-nodes").textContent = amount(sums.nodes);
   at("sum-cards").textContent = amount(sums.cards);
   const part = sums.total ? Math.round((100 * sums.used) / sums.total) : 0;
   at("sum-used").textContent = `${part} %`;
   at("sum-used").style.setProperty("--part", `${Math.min(100, part)}%`);
   at("sum-used").title = `${amount(sums.used)} of ${amount(sums.total)} units`;
-  at("sum-waiting").textContent = amount(sums.waiting);
+  at("sum-waiting").textContent = amount(sums.pending);
   at("nodes-count").textContent = shownOf(found.nodes.length, sums.nodes);
-  at("waiting-count").textContent = shownOf(found.pods.length, sums.waiting);
-  at("nodes").dataset.empty = words.length ? "Nothing matches." : "No node shares GPUs by memory.";
-  at("waiting").dataset.empty = words.length ? "Nothing matches." : "No pod waits.";
+  at("waiting-count").textContent = shownOf(found.pods.length, sums.pending);
+  at("nodes").dataset.empty = words.length ? "Nothing matches." : "No node shares its GPUs by memory.";
+  at("waiting").dataset.empty = words.length ? "Nothing matches." : "No pods are pending.";
   document.body.classList.toggle("whole", store.isWhole);
   detail.follow(store);
 }
@@ -70,14 +70,14 @@ function shownOf(shown, all) {
   return shown === all ? amount(all) : `${amount(shown)} of ${amount(all)}`;
 }
 
-function say(text) {
+function announce(text) {
   if (at("say").textContent !== text) at("say").textContent = text;
 }
 
 const STATES = { connecting: "connecting", live: "live", lost: "not live", refused: "no access" };
 function connection(state, why) {
   const shown = at("state");
-  if (state === "connecting" && shown.dataset.state === "lost") return; // it is tried in silence
+  if (state === "connecting" && shown.dataset.state === "lost") return; // silent retry
   shown.textContent = STATES[state];
   shown.title = why;
   shown.dataset.state = state;
@@ -89,22 +89,22 @@ function connection(state, why) {
   }
   at("trouble").hidden = state !== "lost";
   if (state === "lost") {
-    const known = heardAt ? ` What is shown is of ${new Date(heardAt).toLocaleTimeString()}.` : "";
-    at("trouble").textContent = `Not live: ${why}. It is tried again.${known}`;
-    say(`Not live any more: ${why}`);
+    const last = heardAt ? ` Last update: ${new Date(heardAt).toLocaleTimeString()}.` : "";
+    at("trouble").textContent = `Not live: ${why}. Reconnecting.${last}`;
+    announce(`No longer live: ${why}`);
   }
-  if (state === "live") say("The page is live");
+  if (state === "live") announce("The page is live");
 }
 
-let saying = 0;
+let announcing = 0;
 function filtered() {
   words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
   draw();
   nodes.draw(true);
-  clearTimeout(saying);
-  saying = setTimeout(() => {
-    say(`${counted(nodes.items.length, "node")}, ${counted(waiting.items.length, "waiting pod")}`);
-  }, SAY_MS);
+  clearTimeout(announcing);
+  announcing = setTimeout(() => {
+    announce(`${counted(nodes.items.length, "node")}, ${counted(pending.items.length, "pending pod")}`);
+  }, ANNOUNCE_MS);
 }
 
 filter.addEventListener("input", filtered);
@@ -133,6 +133,6 @@ at("sign-in").addEventListener("submit", (event) => {
   follower.start(token);
 });
 
-switchedBy(at("theme"));
-setInterval(() => waiting.draw(true), AGES_MS);
+switchTheme(at("theme"));
+setInterval(() => pending.draw(true), AGES_MS);
 follower.start();

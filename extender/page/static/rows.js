@@ -1,14 +1,14 @@
-// What a row of either list looks like. All names are others' text: they are set, never parsed.
+// The rows of both lists. Users choose the names in them: they are set as text, never parsed.
 
 import { age, amount, counted, hue } from "./format.js";
 import { takesNew } from "./store.js";
 
-const CARD_WIDTH = 118; // the least in which an amount can be read
+const CARD_WIDTH = 118; // the least at which an amount is readable
 const LINE = 44;
-const BESIDE = 358; // name and sum of a row
+const MARGINS = 358; // name and sum of a row
 const GAP = 10;
 const NAME_WIDTH = 34; // of a segment, the least for a name
-const AMOUNT_WIDTH = 116; // and for its amount beside
+const AMOUNT_WIDTH = 116; // the least for a name and an amount
 
 export function element(tag, className = "", text = "", children = []) {
   const made = document.createElement(tag);
@@ -19,7 +19,7 @@ export function element(tag, className = "", text = "", children = []) {
 }
 
 function cardsPerLine(width, cards) {
-  const fit = Math.max(1, Math.floor((width - BESIDE) / CARD_WIDTH));
+  const fit = Math.max(1, Math.floor((width - MARGINS) / CARD_WIDTH));
   const lines = Math.ceil(cards / fit) || 1;
   return Math.ceil(cards / lines) || 1;
 }
@@ -45,15 +45,15 @@ export function showNode(row, node, width, words) {
   name.classList.toggle("problem", Boolean(node.problem));
   const columns = cardsPerLine(width, many);
   cards.style.setProperty("--columns", columns);
-  const wide = (width - BESIDE - GAP * (columns - 1)) / columns;
+  const wide = (width - MARGINS - GAP * (columns - 1)) / columns;
   keyed(cards, node.cards, (card) => card.uuid, (box, card) => showCard(box, card, wide, words));
   row.classList.toggle("has-found", cards.querySelector(".found") !== null);
   set(sum, `${amount(node.free)} free`);
 }
 
 function nodeLabel(node) {
-  const parts = [node.name, counted(node.cards.length, "card")];
-  parts.push(`${amount(node.usedGPU)} of ${amount(node.totalGPU)} units held`);
+  const parts = [node.name, counted(node.cards.length, "GPU")];
+  parts.push(`${amount(node.usedGPU)} of ${amount(node.totalGPU)} units used`);
   parts.push(counted(node.pods, "pod"));
   if (node.problem) parts.push(node.problem);
   return parts.join(", ");
@@ -82,10 +82,10 @@ function showCard(box, card, wide, words) {
   set(head.children[0], `${card.id}`);
   set(head.children[1], state);
   set(head.children[2], takesNew(card) ? (card.free ? `${amount(card.free)} free` : "full") : "");
-  const held = card.segments.map((each) => `${spoken(each)} ${amount(each.units)}`);
+  const parts = card.segments.map((each) => `${spoken(each)} ${amount(each.units)}`);
   const free = `${amount(card.free)} of ${amount(card.totalGPU)} free`;
-  const label = [`card ${card.id}`, state, takesNew(card) ? free : "takes no new pods"];
-  box.setAttribute("aria-label", [...label, ...held].filter(Boolean).join(", "));
+  const label = [`GPU ${card.id}`, state, takesNew(card) ? free : "takes no new pods"];
+  box.setAttribute("aria-label", [...label, ...parts].filter(Boolean).join(", "));
   const whole = Math.max(card.totalGPU, card.segments.reduce((sum, each) => sum + each.units, 0));
   let left = 0;
   keyed(bar, card.segments, (each) => each.key, (part, each) => {
@@ -99,7 +99,7 @@ function showCard(box, card, wide, words) {
 
 function spoken({ kind, key, label }) {
   if (kind === "pod") return key;
-  return kind === "unplaced" ? `${label} on an unknown card` : label;
+  return kind === "unplaced" ? `${label} on an unknown GPU` : label;
 }
 
 function showSegment(part, segment, left, share, words) {
@@ -117,7 +117,7 @@ function showSegment(part, segment, left, share, words) {
   set(part.children[1], amount(segment.units));
 }
 
-const LETTER = 6.6; // wider than most
+const LETTER = 6.6; // pixels; wider than most
 const REASON_LINES = 3;
 
 export function podHeight(pod, width) {
@@ -136,15 +136,15 @@ export function showPod(row, pod) {
   set(name.children[0], pod.name);
   set(name.children[1], pod.namespace);
   const waited = pod.created ? ` · ${age(pod.created)}` : "";
-  set(asks, `${asked(pod)}${waited}`);
+  set(asks, `${requested(pod)}${waited}`);
   set(why, reason(pod));
   row.classList.toggle("refused", pod.state === "refused");
-  row.setAttribute("aria-label", `${pod.namespace}/${pod.name}, ${asked(pod)}, ${reason(pod)}`);
+  row.setAttribute("aria-label", `${pod.namespace}/${pod.name}, ${requested(pod)}, ${reason(pod)}`);
 }
 
-export function asked(pod) {
-  if (!pod.units) return "amount unreadable";
-  const on = pod.cards > 1 ? ` on ${pod.cards} cards` : "";
+export function requested(pod) {
+  if (!pod.units) return "invalid amount";
+  const on = pod.cards > 1 ? ` on ${pod.cards} GPUs` : "";
   return `${counted(pod.units, "unit")}${on}`;
 }
 
@@ -154,10 +154,10 @@ export function reason(pod) {
     return ours.map(([text, count]) => `${counted(count, "node")}: ${text}`).join("; ");
   }
   const state = pod.state === "waiting" ? "" : `${pod.state}: `;
-  return state + (pod.why || "kube-scheduler has not said why yet");
+  return state + (pod.why || "no reason from kube-scheduler yet");
 }
 
-// Make `box` have one child for each item, the same one as before for the same key.
+// Give `box` one child for each item, and reuse the child of the same key.
 function keyed(box, items, key, show) {
   const old = new Map([...box.children].map((each) => [each.dataset.key, each]));
   let next = box.firstChild;

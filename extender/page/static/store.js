@@ -1,8 +1,8 @@
-// What is known of the cluster, from the stream's events.
+// The state of the cluster, from the stream's events.
 
 import { byName } from "./format.js";
 
-// A node as the server tells it, with its sums, its models and the text that a filter looks at.
+// Add to a node of the stream its sums, its models and the text that a filter searches.
 function read(wire) {
   const unplaced = wire.unplaced.reduce((sum, pod) => sum + pod.units, 0);
   const cards = wire.devs.map((card) => ({ ...card, unplaced, segments: segments(card, wire) }));
@@ -32,8 +32,8 @@ function segments(card, node) {
   if (card.reserved) {
     found.push({ kind: "reserved", key: "!", label: "reserved", units: card.reserved });
   }
-  const held = found.reduce((sum, each) => sum + each.units, 0);
-  const claimed = card.totalGPU - held - card.free;
+  const used = found.reduce((sum, each) => sum + each.units, 0);
+  const claimed = card.totalGPU - used - card.free;
   if (claimed > 0) found.push({ kind: "claimed", key: "~", label: "claimed", units: claimed });
   return found;
 }
@@ -42,14 +42,14 @@ export class Store {
   nodes = new Map();
   pods = new Map();
   isWhole = false;
-  #coming = null; // a new beginning, shown once it is whole
-  #order = null; // the names of all nodes; null where it must be made anew
+  #coming = null; // a new state, shown once it is complete
+  #order = null; // the names of all nodes; null if it must be sorted again
 
   begin() {
     this.#coming = { nodes: new Map(), pods: new Map() };
   }
 
-  // Take changes in; returns whether what is shown has become another.
+  // Apply changes; return whether the shown state has changed.
   change({ nodes = [], pods = [], goneNodes = [], gonePods = [] }) {
     const to = this.#coming ?? this;
     for (const wire of nodes) {
@@ -73,7 +73,7 @@ export class Store {
     this.isWhole = true;
   }
 
-  // Nodes in order of their names and pods in that of their coming, that have all of the words.
+  // Return the nodes by name and the pods by age that contain all of the words.
   select(words) {
     const has = (each) => words.every((word) => each.text.includes(word));
     this.#order ??= [...this.nodes.values()].sort(byName).map((node) => node.name);
@@ -84,7 +84,7 @@ export class Store {
   }
 
   sums() {
-    const sums = { nodes: this.nodes.size, cards: 0, used: 0, total: 0, waiting: this.pods.size };
+    const sums = { nodes: this.nodes.size, cards: 0, used: 0, total: 0, pending: this.pods.size };
     for (const node of this.nodes.values()) {
       sums.cards += node.cards.length;
       sums.used += node.usedGPU;

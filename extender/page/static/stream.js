@@ -1,20 +1,20 @@
-// Server-sent events over fetch: EventSource could send no token.
+// Server-sent events over fetch: EventSource cannot send a token.
 
-const SILENT_MS = 40_000; // the server says something every 15 s
-const SLOWEST_MS = 15_000;
+const SILENT_MS = 40_000; // the server sends something every 15 s
+const MAX_WAIT_MS = 15_000;
 
-class Refused extends Error {
+class Rejected extends Error {
   constructor(status, text) {
     super(text);
     this.status = status;
   }
 }
 
-// Tell `on(kind, data)` every event until the stream ends; rejects where it cannot be had.
+// Pass every event to `on(kind, data)` until the stream ends; rejects if it fails.
 async function read(path, token, signal, on) {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const answer = await fetch(path, { headers, signal, cache: "no-store" });
-  if (!answer.ok) throw new Refused(answer.status, await problem(answer));
+  if (!answer.ok) throw new Rejected(answer.status, await problem(answer));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -22,11 +22,11 @@ async function read(path, token, signal, on) {
     if (done) return;
     const events = (rest + value).split("\n\n");
     rest = events.pop();
-    for (const event of events) tell(event, on);
+    for (const event of events) dispatch(event, on);
   }
 }
 
-function tell(event, on) {
+function dispatch(event, on) {
   let kind = "";
   let data = "";
   for (const line of event.split("\n")) {
@@ -39,7 +39,7 @@ function tell(event, on) {
 async function within(milliseconds, promise) {
   let timer;
   const late = new Promise((_, fail) => {
-    timer = setTimeout(() => fail(new Error("nothing was heard for long")), milliseconds);
+    timer = setTimeout(() => fail(new Error("no data for 40 s")), milliseconds);
   });
   try {
     return await Promise.race([promise, late]);
@@ -52,12 +52,12 @@ export async function problem(answer) {
   try {
     return (await answer.json()).Error;
   } catch {
-    return `the extender answered ${answer.status}`;
+    return `the extender responded with ${answer.status}`;
   }
 }
 
-// Follows the changes for ever, and begins anew where it was cut off. A tab that nobody has looked
-// at for a minute gives its place to others.
+// Follows the changes and reconnects when the stream ends. A tab that has been hidden for a minute
+// disconnects, because the number of streams is limited.
 export class Follower {
   #abort = null;
   #token = "";
@@ -65,8 +65,8 @@ export class Follower {
   #timer = 0;
   #hidden = 0;
 
-  // `on(kind, data)` gets the events, `state(name, text)` what has become of the connection:
-  // connecting, live, lost, refused (a token is wanted).
+  // `on(kind, data)` gets the events, `state(name, text)` the state of the connection: connecting,
+  // live, lost, refused (a token is needed).
   constructor(path, on, state) {
     this.path = path;
     this.on = on;
@@ -98,15 +98,15 @@ export class Follower {
     } catch (error) {
       if (abort.signal.aborted) return;
       abort.abort();
-      if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
+      if (error instanceof Rejected && (error.status === 401 || error.status === 403)) {
         this.state("refused", error.message);
         return;
       }
-      why = error instanceof Refused ? error.message : "the extender does not answer";
+      why = error instanceof Rejected ? error.message : "the extender does not respond";
     }
     if (this.#abort !== abort) return;
     this.#failures += 1;
-    const wait = Math.min(SLOWEST_MS, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);
+    const wait = Math.min(MAX_WAIT_MS, 500 * 2 ** this.#failures) * (0.5 + Math.random() / 2);
     this.state("lost", why);
     this.#timer = setTimeout(() => this.start(), wait);
   }
@@ -118,7 +118,7 @@ export class Follower {
         clearTimeout(this.#timer);
         this.#abort?.abort();
         this.#abort = null;
-        this.state("lost", "paused while nobody looks");
+        this.state("lost", "paused while the tab is hidden");
       }, 60_000);
     } else if (this.#abort === null) {
       this.start();

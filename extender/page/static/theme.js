@@ -1,4 +1,4 @@
-// Dark or light: as the system says until somebody chooses, and again when he takes it back.
+// Dark or light: the system's theme unless the user chooses one.
 
 const NAMES = { auto: "◐ system", light: "☀ light", dark: "☾ dark" };
 const ORDER = ["auto", "light", "dark"];
@@ -9,23 +9,23 @@ function kept() {
     const found = localStorage.getItem(KEPT);
     return ORDER.includes(found) ? found : "auto";
   } catch {
-    return "auto"; // storage may be switched off
+    return "auto"; // storage may be disabled
   }
 }
 
-export function switchedBy(button) {
+export function switchTheme(button) {
   let theme = kept();
   const show = () => {
     document.documentElement.dataset.theme = theme;
     button.textContent = NAMES[theme];
-    button.setAttribute("aria-label", `Colours: ${theme === "auto" ? "as the system" : theme}`);
+    button.setAttribute("aria-label", `Theme: ${theme === "auto" ? "system" : theme}`);
   };
   button.addEventListener("click", () => {
     theme = ORDER[(ORDER.indexOf(theme) + 1) % ORDER.length];
     try {
       localStorage.setItem(KEPT, theme);
     } catch {
-      // it holds until the page is left
+      // the choice lasts until the page is closed
     }
     show();
   });
