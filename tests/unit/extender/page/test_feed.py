@@ -1,4 +1,4 @@
-"""What the live page is told: all once, then what changed, and of a pod the latest reason."""
+"""The live page's feed: everything once, then the changes, and each pod's latest reason."""
 
 import json
 from collections import Counter
@@ -18,32 +18,32 @@ NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
 
 
 class Viewer:
-    """What somebody sees who takes in every event."""
+    """The state that a page has after every event."""
 
-    def __init__(self, live):
-        self.live, self.seen, self.told = live, NEVER, Counter()
+    def __init__(self, feed):
+        self.feed, self.seen, self.received = feed, NEVER, Counter()
         self.nodes, self.pods = {}, {}
 
-    def look(self):
-        for _ in self.live.update():
+    def update(self):
+        for _ in self.feed.update():
             pass
-        now = self.live.revision
-        for event in self.live.events(self.seen):
-            self.take(event)
-        self.seen = now
+        revision = self.feed.revision
+        for event in self.feed.events(self.seen):
+            self.receive(event)
+        self.seen = revision
         return self
 
-    def take(self, event):
+    def receive(self, event):
         kind, data, *rest = event.decode().split("\n")
         assert rest == ["", ""]
         kind, data = kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))
-        self.told[kind] += 1
+        self.received[kind] += 1
         if kind == "begin":
             self.nodes, self.pods = {}, {}
         self.nodes |= {each["name"]: each for each in data.get("nodes", ())}
         self.pods |= {each["uid"]: each for each in data.get("pods", ())}
         for name in data.get("goneNodes", ()):
-            self.nodes.pop(name, None)  # it may have come and gone between two looks
+            self.nodes.pop(name, None)  # it may have existed only between two updates
         for uid in data.get("gonePods", ()):
             self.pods.pop(uid, None)
 
@@ -59,7 +59,7 @@ def leads():
 
 
 @pytest.fixture
-def live(bench, leads):
+def feed(bench, leads):
     return Feed(bench.cluster, lambda: leads[-1])
 
 
@@ -67,7 +67,7 @@ def bound(name, units=8, card="GPU-0", **more):
     return pod(name, units, node="n", annotations={ANNOTATION_CARDS: card}, **more)
 
 
-def waiting(name, units=8, message="", gates=(), **more):
+def pending(name, units=8, message="", gates=(), **more):
     made = pod(name, units, **more)
     conditions = (PodCondition("PodScheduled", "False", "Unschedulable", message),)
     spec = msgspec.structs.replace(
@@ -77,86 +77,86 @@ def waiting(name, units=8, message="", gates=(), **more):
     return msgspec.structs.replace(made, spec=spec, status=status)
 
 
-def held(viewer, name="n"):
+def pod_names(viewer, name="n"):
     return [[each["name"] for each in card["pods"]] for card in viewer.nodes[name]["devs"]]
 
 
-def test_who_comes_is_told_all_and_then_only_what_changed(bench, live):
+def test_a_new_viewer_receives_everything_and_then_only_changes(bench, feed):
     bench.cluster.node_changed(node("m", 8))
-    bench.add(bound("a"), waiting("w"))
-    viewer = Viewer(live).look()
-    assert viewer.told == {"begin": 1, "changes": 1, "whole": 1}
+    bench.add(bound("a"), pending("w"))
+    viewer = Viewer(feed).update()
+    assert viewer.received == {"begin": 1, "changes": 1, "whole": 1}
     assert (set(viewer.nodes), set(viewer.pods)) == ({"n", "m"}, {"uid-w"})
-    assert held(viewer) == [["a"], []]
-    viewer.look()
-    assert viewer.told["changes"] == 1
+    assert pod_names(viewer) == [["a"], []]
+    viewer.update()
+    assert viewer.received["changes"] == 1
     before = viewer.nodes["m"]
     bench.add(bound("b", card="GPU-1"))
-    viewer.look()
-    assert held(viewer) == [["a"], ["b"]]
-    assert (viewer.told["begin"], viewer.told["changes"]) == (1, 2)
+    viewer.update()
+    assert pod_names(viewer) == [["a"], ["b"]]
+    assert (viewer.received["begin"], viewer.received["changes"]) == (1, 2)
     assert viewer.nodes["m"] is before
 
 
-def test_a_share_that_moves_or_ends_and_a_node_that_goes_are_told(bench, live):
+def test_moved_and_ended_shares_and_deleted_nodes_are_changes(bench, feed):
     bench.add(bound("a"))
-    viewer = Viewer(live).look()
+    viewer = Viewer(feed).update()
     bench.cluster.pod_deleted(bound("a"))
     bench.add(bound("b", card="GPU-1"))
-    assert held(viewer.look()) == [[], ["b"]]
+    assert pod_names(viewer.update()) == [[], ["b"]]
     bench.cluster.pod_deleted(bound("b"))
     bench.cluster.node_deleted(node("n", 16))
-    assert viewer.look().nodes == {}
+    assert viewer.update().nodes == {}
 
 
-def test_a_pod_that_waits_is_shown_with_its_reason_until_it_is_bound(bench, live):
-    bench.add(waiting("w", 30))
-    viewer = Viewer(live).look()
+def test_a_pending_pod_is_shown_with_its_reason_until_it_is_bound(bench, feed):
+    bench.add(pending("w", 30))
+    viewer = Viewer(feed).update()
     assert (viewer.pods["uid-w"]["why"], viewer.pods["uid-w"]["by"]) == ("", "")
     bench.cluster.pod_asked(bench.cluster.pod("uid-w"), 2, [NO_ROOM, NO_ROOM])
-    shown = viewer.look().pods["uid-w"]
+    shown = viewer.update().pods["uid-w"]
     assert (shown["reasons"], shown["by"], shown["units"]) == ({NO_ROOM: 2}, "gpushare", 30)
     assert NO_ROOM in shown["why"]
     bench.cluster.pod_changed(bound("w", 8))
-    viewer.look()
+    viewer.update()
     assert viewer.pods == {}
-    assert held(viewer) == [["w"], []]
+    assert pod_names(viewer) == [["w"], []]
 
 
-def test_a_pod_that_is_deleted_while_it_waits_goes(bench, live):
-    bench.add(waiting("w"))
-    viewer = Viewer(live).look()
-    bench.cluster.pod_deleted(waiting("w"))
-    assert viewer.look().pods == {}
+def test_a_deleted_pending_pod_disappears(bench, feed):
+    bench.add(pending("w"))
+    viewer = Viewer(feed).update()
+    bench.cluster.pod_deleted(pending("w"))
+    assert viewer.update().pods == {}
 
 
-def test_who_does_not_lead_shows_kube_schedulers_own_words(bench, live, leads):
+def test_a_replica_that_does_not_lead_shows_kube_schedulers_message(bench, feed, leads):
     words = "0/2 nodes are available: 2 Insufficient cpu."
-    bench.add(waiting("w", message=words))
+    bench.add(pending("w", message=words))
     bench.cluster.pod_asked(bench.cluster.pod("uid-w"), 2, [NO_ROOM])
-    viewer = Viewer(live).look()
+    viewer = Viewer(feed).update()
     assert viewer.pods["uid-w"]["by"] == "gpushare"
     leads.append(False)
-    shown = viewer.look().pods["uid-w"]
+    shown = viewer.update().pods["uid-w"]
     assert (shown["why"], shown["by"], shown["reasons"]) == (words, "kube-scheduler", {})
     leads.append(True)
-    assert viewer.look().pods["uid-w"]["by"] == "gpushare"
+    assert viewer.update().pods["uid-w"]["by"] == "gpushare"
 
 
-def test_gates_and_requests_that_cannot_be_met_are_said(bench, live):
-    bench.add(waiting("g", gates=("a.b/c",)), waiting("r", "8Gi"))
-    shown = Viewer(live).look().pods
+def test_scheduling_gates_and_invalid_requests_are_shown(bench, feed):
+    bench.add(pending("g", gates=("a.b/c",)), pending("r", "8Gi"))
+    shown = Viewer(feed).update().pods
     assert (shown["uid-g"]["state"], shown["uid-g"]["why"]) == ("gated", "scheduling gates: a.b/c")
     assert shown["uid-r"]["state"] == "refused"
     assert "not of bytes" in shown["uid-r"]["why"]
 
 
-def test_reserves_ill_and_cordoned_cards_and_unreadable_nodes_are_shown(bench, live):
+def test_unhealthy_and_cordoned_gpus_and_unreadable_nodes_are_shown(bench, feed):
     made = node("n", 16, 16, unhealthy=[1])
     made.annotations["gpushare.aliyun.com/cordoned-cards"] = "GPU-0"
-    viewer = Viewer(live).look()
+    viewer = Viewer(feed).update()
     bench.cluster.node_changed(made)
-    cards = viewer.look().nodes["n"]["devs"]
+    cards = viewer.update().nodes["n"]["devs"]
     assert [(c["health"], c["cordoned"]) for c in cards] == [
         ("healthy", True),
         ("unhealthy", False),
@@ -164,44 +164,44 @@ def test_reserves_ill_and_cordoned_cards_and_unreadable_nodes_are_shown(bench, l
     made = node("n", 16)
     made.annotations["gpushare.aliyun.com/inventory"] = "{"
     bench.cluster.node_changed(made)
-    assert "cannot be read" in viewer.look().nodes["n"]["problem"]
+    assert "cannot be read" in viewer.update().nodes["n"]["problem"]
 
 
-def test_no_event_is_long_however_many_nodes_there_are(bench, live):
+def test_no_event_is_long_with_many_nodes(bench, feed):
     for i in range(400):
         bench.cluster.node_changed(node(f"n{i}", *[16] * 8))
-    for _ in live.update():
+    for _ in feed.update():
         pass
-    events = list(live.events(NEVER))
+    events = list(feed.events(NEVER))
     assert len(events) > 10
     assert max(map(len, events)) < CHUNK_BYTES + 4096
 
 
-def test_each_step_looks_at_one_node_or_one_pod(bench, live):
+def test_each_step_takes_one_node_or_one_pod(bench, feed):
     for i in range(100):
         bench.cluster.node_changed(node(f"n{i}", 16))
-        bench.add(waiting(f"w{i}"))
-    assert sum(1 for _ in live.update()) == 101 + 100
+        bench.add(pending(f"w{i}"))
+    assert sum(1 for _ in feed.update()) == 101 + 100
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_what_a_look_that_was_given_up_did_not_come_to_is_seen_by_the_next(bench, live, steps):
-    viewer = Viewer(live).look()
+def test_an_update_takes_in_what_an_abandoned_one_left_out(bench, feed, steps):
+    viewer = Viewer(feed).update()
     for name in ("n1", "n2"):
         bench.cluster.node_changed(node(name, 16))
-    bench.add(bound("a"), waiting("w"))
-    given_up = live.update()
+    bench.add(bound("a"), pending("w"))
+    abandoned = feed.update()
     for _ in range(steps):
-        next(given_up, None)
-    given_up.close()  # as when who looked for all has left
-    viewer.look()
+        next(abandoned, None)
+    abandoned.close()  # as when the viewer that updated it disconnects
+    viewer.update()
     assert (set(viewer.nodes), set(viewer.pods)) == ({"n", "n1", "n2"}, {"uid-w"})
-    assert held(viewer) == [["a"], []]
+    assert pod_names(viewer) == [["a"], []]
 
 
 _steps = st.lists(
     st.tuples(
-        st.sampled_from(("bind", "wait", "delete", "ask", "node", "gone", "look", "late")),
+        st.sampled_from(("bind", "create", "delete", "ask", "node", "gone", "first", "second")),
         st.integers(0, 3),
         st.integers(0, 1),
     ),
@@ -210,17 +210,17 @@ _steps = st.lists(
 
 
 @given(_steps)
-def test_whoever_looks_when_and_how_often_sees_what_the_extender_knows(steps):
+def test_viewers_with_any_update_times_see_the_same_state(steps):
     bench = Bench(16, 16)
     cluster = bench.cluster
-    live = Feed(cluster, lambda: True)
-    first, second = Viewer(live), Viewer(live)
+    feed = Feed(cluster, lambda: True)
+    first, second = Viewer(feed), Viewer(feed)
     for what, which, place in steps:
         name = f"p{which}"
         if what == "bind":
             cluster.pod_changed(bound(name, 4, f"GPU-{place}"))
-        elif what == "wait":
-            cluster.pod_changed(waiting(name, 4))
+        elif what == "create":
+            cluster.pod_changed(pending(name, 4))
         elif what == "delete":
             cluster.pod_deleted(bound(name))
         elif what == "ask" and cluster.pod(f"uid-{name}"):
@@ -229,10 +229,10 @@ def test_whoever_looks_when_and_how_often_sees_what_the_extender_knows(steps):
             cluster.node_changed(node(f"n{which or ''}", 16, *[16] * place))
         elif what == "gone":
             cluster.node_deleted(node(f"n{which or ''}", 16))
-        elif what == "look":
-            first.look()
+        elif what == "first":
+            first.update()
         else:
-            second.look()
-    fresh = Viewer(Feed(cluster, lambda: True)).look()
-    for viewer in (first.look(), second.look()):
+            second.update()
+    fresh = Viewer(Feed(cluster, lambda: True)).update()
+    for viewer in (first.update(), second.update()):
         assert (viewer.nodes, viewer.pods) == (fresh.nodes, fresh.pods)

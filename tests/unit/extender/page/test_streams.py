@@ -1,4 +1,4 @@
-"""The stream of changes on real sockets: who is told, who is dropped, and how it ends."""
+"""The stream of changes on real sockets: what viewers receive, when they are dropped, the end."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def bench():
 
 
 async def event(answer, kind):
-    """The next event of a kind, within five seconds; others before it are passed over."""
+    """Return the next event of a kind, within five seconds; skip others before it."""
     async with asyncio.timeout(5):
         while True:
             line = (await answer.content.readline()).decode()
@@ -43,11 +43,17 @@ async def event(answer, kind):
                 return json.loads((await answer.content.readline()).decode()[6:])
 
 
-def watching():
+async def until(condition):
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - another task makes it true
+            await asyncio.sleep(0.01)
+
+
+def viewers():
     return REGISTRY.get_sample_value("gpushare_extender_viewers")
 
 
-async def test_a_viewer_is_told_all_at_first_and_then_what_changes(client, bench):
+async def test_a_viewer_receives_everything_and_then_changes(client, bench):
     async with client.get(CHANGES) as answer:
         assert answer.status == 200
         assert answer.headers["Cache-Control"] == "no-store"
@@ -62,7 +68,7 @@ async def test_a_viewer_is_told_all_at_first_and_then_what_changes(client, bench
         assert [each["name"] for each in changed["pods"]] == ["w"]
 
 
-async def test_where_nothing_changes_a_viewer_hears_that_he_is_still_served(client, monkeypatch):
+async def test_a_viewer_receives_heartbeats_while_nothing_changes(client, monkeypatch):
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.01)
     async with client.get(CHANGES) as answer:
         await event(answer, "whole")
@@ -71,45 +77,45 @@ async def test_where_nothing_changes_a_viewer_hears_that_he_is_still_served(clie
             assert await answer.content.readline() == b":\n"
 
 
-async def test_all_viewers_cost_one_look_and_nobody_leaves_nothing_behind(bench, monkeypatch):
-    looks = []
+async def test_viewers_share_one_feed_that_is_dropped_after_the_last(bench, monkeypatch):
+    updates = []
     real = streams.Feed.update
-    monkeypatch.setattr(streams.Feed, "update", lambda live: looks.append(live) or real(live))
+    monkeypatch.setattr(streams.Feed, "update", lambda feed: updates.append(feed) or real(feed))
     monkeypatch.setattr(streams, "UPDATE_SECONDS", 60.0)
     routes = Routes(bench.cluster, bench.binder, list)
     async with TestClient(TestServer(routes.app())) as client:
         answers = [await client.get(CHANGES) for _ in range(5)]
         for answer in answers:
             await event(answer, "whole")
-        assert (len(looks), watching()) == (1, 5)
+        assert (len(updates), viewers()) == (1, 5)
         monkeypatch.setattr(streams, "UPDATE_SECONDS", 0.01)
         for answer in answers:
             answer.close()
-    await until(lambda: watching() == 0)
+    await until(lambda: viewers() == 0)
     assert routes._streams._feed is None
 
 
-async def test_one_viewer_too_many_is_refused_with_a_text_until_another_goes(client):
+async def test_a_viewer_beyond_the_limit_is_rejected_until_another_leaves(client):
     answers = [await client.get(CHANGES) for _ in range(MAX_STREAMS)]
-    async with client.get(CHANGES) as refused:
-        assert refused.status == 429
-        assert "try again" in (await refused.json())["Error"]
+    async with client.get(CHANGES) as rejected:
+        assert rejected.status == 429
+        assert "try again" in (await rejected.json())["Error"]
     async with client.get("/gpushare-scheduler/inspect") as read:
         assert read.status == 200
     answers.pop().close()
 
-    async def is_let_in():
+    async def is_admitted():
         async with client.get(CHANGES) as answer:
             return answer.status == 200
 
     async with asyncio.timeout(5):
-        while not await is_let_in():  # noqa: ASYNC110 - asked over a socket
+        while not await is_admitted():  # noqa: ASYNC110 - asked over a socket
             await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
-async def guest_who_takes_nothing(port):
-    """A viewer whose machine takes a few bytes and then no more."""
+async def stalled_viewer(port):
+    """A viewer whose machine accepts a few bytes and then nothing."""
     with socket.socket() as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         made.setblocking(False)
@@ -120,27 +126,27 @@ async def guest_who_takes_nothing(port):
 
 
 def fill(bench):
-    """More than all buffers between two programs of one machine hold."""
+    """Add more nodes than all buffers between two local programs can store."""
     for i in range(3000):
         bench.cluster.node_changed(node(f"n{i}", *[16] * 16))
 
 
-async def test_a_viewer_who_takes_nothing_is_dropped_and_others_go_on(client, bench, monkeypatch):
+async def test_a_stalled_viewer_is_dropped_and_others_continue(client, bench, monkeypatch):
     monkeypatch.setattr(streams, "SEND_SECONDS", 1.0)
     fill(bench)
-    async with guest_who_takes_nothing(client.port):
-        await eventually(lambda: watching() == 1)
+    async with stalled_viewer(client.port):
+        await until(lambda: viewers() == 1)
         async with client.get(CHANGES) as answer:
             await event(answer, "whole")
-            await eventually(lambda: watching() == 1)
+            await until(lambda: viewers() == 1)
             bench.add(pod("w", 8))
             assert (await event(answer, "changes"))["pods"]
 
 
-async def test_what_is_kept_for_a_slow_viewer_does_not_grow(client, bench, monkeypatch):
+async def test_the_buffer_of_a_slow_viewer_is_bounded(client, bench, monkeypatch):
     fill(bench)
-    async with guest_who_takes_nothing(client.port):
-        await eventually(lambda: watching() == 1)
+    async with stalled_viewer(client.port):
+        await until(lambda: viewers() == 1)
         [transport] = (each for each in client.server.runner.server.connections)
         await eventually(lambda: transport.transport.get_write_buffer_size() > 64 * 1024)
         for i in range(20):
@@ -149,31 +155,35 @@ async def test_what_is_kept_for_a_slow_viewer_does_not_grow(client, bench, monke
         assert transport.transport.get_write_buffer_size() < 256 * 1024
 
 
-async def test_when_the_extender_ends_its_streams_end_at_once(bench, unused_tcp_port_factory):
+async def test_streams_end_at_once_at_shutdown(bench, unused_tcp_port_factory):
     fill(bench)
     routes = Routes(bench.cluster, bench.binder, list)
-    door = Listener("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=1.0)
-    async with AsyncExitStack() as guests, serve_app(door, routes.app()):
-        session = await guests.enter_async_context(aiohttp.ClientSession())
-        url = f"http://127.0.0.1:{door.port}{CHANGES}"
-        answer = await guests.enter_async_context(session.get(url))
-        await guests.enter_async_context(guest_who_takes_nothing(door.port))
+    listener = Listener(
+        "test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=1.0
+    )
+    async with AsyncExitStack() as stack, serve_app(listener, routes.app()):
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        url = f"http://127.0.0.1:{listener.port}{CHANGES}"
+        answer = await stack.enter_async_context(session.get(url))
+        await stack.enter_async_context(stalled_viewer(listener.port))
         await event(answer, "whole")
-        await eventually(lambda: watching() == 2)
+        await until(lambda: viewers() == 2)
         ended, began = asyncio.create_task(event(answer, "end")), time.monotonic()
     assert time.monotonic() - began < streams.STOP_SECONDS + 2
     assert "shutting down" in (await ended)["why"]
 
 
-async def test_a_stream_outlasts_the_time_that_an_idle_connection_has(
+async def test_a_stream_outlasts_the_idle_time_of_connections(
     bench, unused_tcp_port_factory, monkeypatch
 ):
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.3)
     routes = Routes(bench.cluster, bench.binder, list)
-    door = Listener("test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=0.1)
-    url = f"http://127.0.0.1:{door.port}{CHANGES}"
+    listener = Listener(
+        "test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=0.1
+    )
+    url = f"http://127.0.0.1:{listener.port}{CHANGES}"
     async with (
-        serve_app(door, routes.app()),
+        serve_app(listener, routes.app()),
         aiohttp.ClientSession() as session,
         session.get(url) as answer,
     ):
@@ -184,7 +194,7 @@ async def test_a_stream_outlasts_the_time_that_an_idle_connection_has(
         assert (await event(answer, "changes"))["pods"]
 
 
-async def test_until_all_is_listed_nobody_watches(client, bench):
+async def test_streams_are_503_until_the_cluster_is_listed(client, bench):
     bench.reasons = ["pods are not listed yet"]
     async with client.get(CHANGES) as answer:
         assert answer.status == 503
@@ -194,7 +204,7 @@ async def test_until_all_is_listed_nobody_watches(client, bench):
 
 
 class Reviews:
-    """An API server that knows one token, and lets it list pods while ``may``."""
+    """An API server that accepts one token, which may list pods while ``may``."""
 
     may = True
 
@@ -220,22 +230,21 @@ async def reading(bench):
         yield made
 
 
-async def test_under_review_the_page_is_everybodys_and_the_cluster_is_not(reading):
+async def test_under_review_the_page_is_public_and_the_cluster_is_not(reading):
     for path in ("/gpushare-scheduler/page", "/gpushare-scheduler/page/main.js"):
         assert (await reading.get(path)).status == 200
     for headers, status in (({}, 401), ({"Authorization": "Bearer bad"}, 401), (GOOD, 200)):
         async with reading.get(CHANGES, headers=headers) as answer:
             assert answer.status == status
-    reading.reviews.may = False
 
 
-async def test_a_stream_ends_when_the_right_to_it_is_gone(reading, bench, monkeypatch):
+async def test_a_stream_ends_when_its_right_is_revoked(reading, bench, monkeypatch):
     monkeypatch.setattr(streams, "REVIEW_SECONDS", 0.05)
     async with reading.get(CHANGES, headers=GOOD) as answer:
         await event(answer, "whole")
         reading.reviews.may = False
         bench.add(pod("w", 8))
-        assert (await event(answer, "changes"))["pods"]  # remembered for a minute
+        assert (await event(answer, "changes"))["pods"]  # the right is cached for a minute
         bench.time.now += ALLOWED_SECONDS
         assert "may not list pods" in (await event(answer, "end"))["why"]
         assert await answer.content.read() in (b"", b"\n")

@@ -1,4 +1,4 @@
-"""Who may read: remembered for a while, asked once, and never let by for want of an answer."""
+"""Authorization of readers: cached, reviewed once, denied without an answer."""
 
 import asyncio
 
@@ -31,25 +31,25 @@ ALL, OWN = Question("list"), Question("get", "default", "p")
 
 
 class Reviews:
-    """The two reviews of an API server: who the tokens are, and what each may."""
+    """An API server's token reviews and access reviews."""
 
     def __init__(self):
         self.users = {"good": "alice"}
         self.may = {("alice", "list", "")}
         self.asked = []
-        self.trouble = None
+        self.error = None
         self.go = asyncio.Event()
         self.go.set()
-        self.go_strangers = asyncio.Event()
-        self.go_strangers.set()
+        self.go_unknown = asyncio.Event()
+        self.go_unknown.set()
 
     async def request(self, method, path, *, body, seconds):
         self.asked.append((path.rpartition("/")[2], body["spec"]))
         await self.go.wait()
         if body["spec"].get("token", "good") not in self.users:
-            await self.go_strangers.wait()
-        if self.trouble is not None:
-            raise self.trouble
+            await self.go_unknown.wait()
+        if self.error is not None:
+            raise self.error
         spec = body["spec"]
         if path.endswith("tokenreviews"):
             name = self.users.get(spec["token"], "")
@@ -85,7 +85,7 @@ async def status(authorizer, token, question=ALL):
     return 200
 
 
-async def test_who_may_is_let_by_and_who_may_not_is_told_what_is_missing(authorizer, reviews):
+async def test_callers_with_the_right_pass_and_others_get_its_name(authorizer, reviews):
     assert await status(authorizer, "good") == 200
     assert await status(authorizer, "bad") == 401
     assert await status(authorizer, "") == 401
@@ -96,12 +96,12 @@ async def test_who_may_is_let_by_and_who_may_not_is_told_what_is_missing(authori
 
 
 @pytest.mark.parametrize("token", ["", "\udcff", "\u00fc"])
-async def test_what_can_be_no_token_is_not_asked_about(authorizer, reviews, token):
+async def test_an_impossible_token_is_not_reviewed(authorizer, reviews, token):
     assert await status(authorizer, token) == 401
     assert reviews.asked == []
 
 
-async def test_an_answer_is_remembered_for_a_minute(authorizer, reviews, time):
+async def test_an_answer_is_cached_for_a_minute(authorizer, reviews, time):
     assert await status(authorizer, "good") == 200
     reviews.may.clear()
     time.now += ALLOWED_SECONDS - 1
@@ -111,7 +111,7 @@ async def test_an_answer_is_remembered_for_a_minute(authorizer, reviews, time):
     assert await status(authorizer, "good") == 403
 
 
-async def test_a_refusal_is_remembered_for_less(authorizer, reviews, time):
+async def test_a_denial_is_cached_for_less(authorizer, reviews, time):
     assert await status(authorizer, "good", OWN) == 403
     reviews.may.add(("alice", "get", "default"))
     assert await status(authorizer, "good", OWN) == 403
@@ -124,41 +124,41 @@ async def test_a_refusal_is_remembered_for_less(authorizer, reviews, time):
     assert await status(authorizer, "late") == 200
 
 
-async def test_whoever_tries_many_tokens_pushes_out_nobody_who_is_known(authorizer, reviews):
+async def test_many_invented_tokens_evict_no_valid_one(authorizer, reviews):
     assert await status(authorizer, "good") == 200
     for number in range(MAX_CACHED + 1):
         assert await status(authorizer, f"guess-{number}") == 401
-    reviews.trouble = Unreachable("gone")
+    reviews.error = Unreachable("gone")
     assert await status(authorizer, "good") == 200
 
 
-async def test_equal_questions_are_asked_once(authorizer, reviews):
+async def test_equal_reviews_share_one_call(authorizer, reviews):
     reviews.go.clear()
     tasks = [asyncio.create_task(status(authorizer, "good")) for _ in range(20)]
     gone = asyncio.create_task(status(authorizer, "good"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    gone.cancel()  # who hangs up takes the answer from nobody
+    gone.cancel()  # a caller that hangs up does not cancel it for others
     reviews.go.set()
     assert await asyncio.gather(*tasks) == [200] * 20
     assert [kind for kind, _ in reviews.asked] == ["tokenreviews", "subjectaccessreviews"]
 
 
 @pytest.mark.parametrize(
-    "trouble", [Unreachable("down"), OutcomeUnknown("slow"), TimeoutError(), None]
+    "error", [Unreachable("down"), OutcomeUnknown("slow"), TimeoutError(), None]
 )
-async def test_without_an_answer_nobody_is_let_by_and_nothing_is_remembered(
-    authorizer, reviews, trouble
+async def test_without_an_answer_callers_are_denied_and_nothing_is_cached(
+    authorizer, reviews, error
 ):
-    reviews.trouble = trouble or msgspec.DecodeError("rubbish")
+    reviews.error = error or msgspec.DecodeError("rubbish")
     assert await status(authorizer, "good") == 503
-    reviews.trouble = None
+    reviews.error = None
     assert await status(authorizer, "good") == 200
 
 
-async def test_what_is_remembered_outlasts_the_api_server(authorizer, reviews):
+async def test_cached_answers_work_while_the_api_server_is_down(authorizer, reviews):
     assert await status(authorizer, "good") == 200
-    reviews.trouble = Unreachable("down")
+    reviews.error = Unreachable("down")
     assert await status(authorizer, "good") == 200
     assert await status(authorizer, "good", OWN) == 503
 
@@ -170,7 +170,7 @@ async def test_what_is_remembered_outlasts_the_api_server(authorizer, reviews):
     ),
     st.integers(1, 20),
 )
-def test_nothing_is_remembered_past_its_time_nor_more_than_there_is_room_for(puts, most):
+def test_the_cache_returns_nothing_expired_and_is_bounded(puts, most):
     kept, now, wanted = Cache(most), 0.0, {}
     for key, wait, seconds in puts:
         now += wait
@@ -196,7 +196,7 @@ def test_nothing_is_remembered_past_its_time_nor_more_than_there_is_room_for(put
         ("/gpushare-scheduler/explain/default/p", {"namespace": "default", "pod": "p"}, OWN),
     ],
 )
-def test_a_page_is_shown_to_who_may_see_what_is_on_it(path, parts, wanted):
+def test_each_path_requires_the_right_to_what_it_shows(path, parts, wanted):
     assert question_of(path, parts) == wanted
 
 
@@ -208,7 +208,7 @@ def test_a_page_is_shown_to_who_may_see_what_is_on_it(path, parts, wanted):
          {("default", "mine"), ("secret", "theirs")}),
     ],
 )  # fmt: skip
-async def test_explain_names_pods_of_other_namespaces_to_those_alone_who_may_list_them(
+async def test_explain_names_pods_of_other_namespaces_only_to_callers_that_may_list_them(
     reviews, may, named
 ):
     reviews.may = may
@@ -244,30 +244,30 @@ async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
 
     async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
         assert await ask(client, "good") == (200, None)
-        reviews.go_strangers.clear()
+        reviews.go_unknown.clear()
         waiting = {
             asyncio.create_task(ask(client, f"invented-{number}"))
             for number in range(MAX_UNKNOWN_REVIEWS + 12)
         }
-        refused = []
+        rejected = []
         while len(waiting) > MAX_UNKNOWN_REVIEWS:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            refused += [task.result() for task in done]
-        assert refused == [(429, "1")] * 12
+            rejected += [task.result() for task in done]
+        assert rejected == [(429, "1")] * 12
         for page in ("/gpushare-scheduler/inspect", "/metrics"):
             assert await ask(client, "good", page) == (200, None)
-        bench.time.now += ALLOWED_SECONDS + 1  # he must be asked about anew, and was known before
+        bench.time.now += ALLOWED_SECONDS + 1  # expired, but known
         assert await ask(client, "good") == (200, None)
-        reviews.go_strangers.set()
+        reviews.go_unknown.set()
         assert {(await task)[0] for task in waiting} == {401}
 
 
-async def test_whoever_was_refused_and_whoever_was_answered_leaves_his_place_free(reviews):
+async def test_every_request_releases_its_slot(reviews):
     bench = Bench(16)
     routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
     app = routes.reading_app(authorize(Authorizer(reviews, bench.time)))
     async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
-        for _ in range(3):  # a place that is not given back would be the last
+        for _ in range(3):  # one that is not released would be the last
             for token, status in (("bad", 401), ("good", 200)):
                 headers = {"Authorization": f"Bearer {token}"}
                 answer = await client.get("/gpushare-scheduler/inspect", headers=headers)

@@ -1,4 +1,4 @@
-"""The page's files, and what a browser is refused that somebody else's page sends here."""
+"""The page's files, and the requests that browsers send for pages of other sites."""
 
 from contextlib import AsyncExitStack
 
@@ -34,7 +34,7 @@ def bench():
         ("page/icon.svg", "image/svg+xml"),
     ],
 )
-async def test_the_page_and_its_files_are_served_with_what_keeps_a_browser_safe(client, path, kind):
+async def test_the_page_and_its_files_have_security_headers(client, path, kind):
     async with client.get(f"{PREFIX}/{path}") as answer:
         assert (answer.status, answer.content_type) == (200, kind)
         policy = answer.headers["Content-Security-Policy"]
@@ -47,14 +47,14 @@ async def test_the_page_and_its_files_are_served_with_what_keeps_a_browser_safe(
     assert "<script>" not in text
 
 
-@pytest.mark.parametrize("name", ["nothing.js", "..%2Flive.py", "__init__.py", "%00"])
-async def test_nothing_else_is_served_from_there(client, name):
+@pytest.mark.parametrize("name", ["nothing.js", "..%2Ffeed.py", "__init__.py", "%00"])
+async def test_other_files_are_404(client, name):
     async with client.get(f"{PREFIX}/page/{name}") as answer:
         assert answer.status == 404
 
 
-async def test_no_page_of_a_browser_binds_a_pod(client, bench):
-    """A form or a fetch without CORS may be sent to 127.0.0.1 by any site; its answer is unread."""
+async def test_no_page_in_a_browser_can_bind_a_pod(client, bench):
+    """Any site can send a form or a no-cors fetch to 127.0.0.1, without seeing the response."""
     for headers in (
         {"Origin": "https://evil.example", "Content-Type": "text/plain"},
         {"Origin": "null", "Content-Type": "application/x-www-form-urlencoded"},
@@ -76,7 +76,7 @@ async def test_no_page_of_a_browser_binds_a_pod(client, bench):
 
 
 @pytest.mark.parametrize("path", [f"{PREFIX}/inspect", f"{PREFIX}/changes", "/metrics"])
-async def test_other_sites_pages_read_nothing_and_a_link_from_them_opens(client, path):
+async def test_pages_of_other_sites_read_nothing_and_their_links_work(client, path):
     async with client.get(path, headers=CROSS) as answer:
         assert answer.status == 403
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
@@ -98,7 +98,7 @@ async def test_other_sites_pages_read_nothing_and_a_link_from_them_opens(client,
         ("x y", 421),
     ],
 )
-async def test_loopback_is_not_a_site_whose_name_somebody_else_points_here(
+async def test_other_host_names_are_rejected_on_loopback(
     bench, unused_tcp_port_factory, host, status
 ):
     deciding, reading = unused_tcp_port_factory(), unused_tcp_port_factory()

@@ -1,4 +1,4 @@
-"""Strangers' handshakes keep nobody else from theirs."""
+"""Untrusted handshakes do not block those of other addresses."""
 
 from itertools import count
 
@@ -19,80 +19,80 @@ from extender.server.handshakes import (
 def trusting(*addresses: str) -> Handshakes[str]:
     made: Handshakes[str] = Handshakes()
     for address in addresses:
-        assert made.admit(address, "who").is_admitted
-        made.remove(address, "who", is_trusted=True)
+        assert made.admit(address, "first").is_admitted
+        made.remove(address, "first", is_trusted=True)
     return made
 
 
-def entered(handshakes: Handshakes[str], *addresses: str) -> int:
-    """Count how many came in and had nobody dropped."""
-    entries = [
+def admitted(handshakes: Handshakes[str], *addresses: str) -> int:
+    """Count the handshakes that were admitted without dropping another."""
+    admissions = [
         handshakes.admit(address, f"{address} {number}") for number, address in enumerate(addresses)
     ]
-    return sum(entry.is_admitted and entry.dropped is None for entry in entries)
+    return sum(entry.is_admitted and entry.dropped is None for entry in admissions)
 
 
 def full() -> Handshakes[str]:
-    """Strangers of as few addresses as can have every place."""
+    """Fill every slot from as few untrusted addresses as possible."""
     made: Handshakes[str] = Handshakes()
     for number in range(MAX_UNTRUSTED):
         address = f"full {number // MAX_PER_UNTRUSTED}"
-        assert made.admit(address, f"who {number}").is_admitted
-        made.queue(address, f"who {number}")
+        assert made.admit(address, f"handshake {number}").is_admitted
+        made.queue(address, f"handshake {number}")
     return made
 
 
-def test_one_address_has_few_handshakes_under_way_and_leaves_room_for_others():
+def test_one_address_has_few_handshakes_in_progress():
     handshakes: Handshakes[str] = Handshakes()
-    assert entered(handshakes, *["stranger"] * 1000) == MAX_PER_UNTRUSTED
-    assert handshakes.admit("another", "who").is_admitted
-    handshakes.remove("stranger", "stranger 0", is_trusted=False)
-    assert handshakes.admit("stranger", "one").is_admitted
-    assert not handshakes.admit("stranger", "one more").is_admitted
+    assert admitted(handshakes, *["untrusted"] * 1000) == MAX_PER_UNTRUSTED
+    assert handshakes.admit("another", "first").is_admitted
+    handshakes.remove("untrusted", "untrusted 0", is_trusted=False)
+    assert handshakes.admit("untrusted", "one").is_admitted
+    assert not handshakes.admit("untrusted", "one more").is_admitted
 
 
-def test_strangers_of_many_addresses_leave_room_for_who_is_trusted():
+def test_untrusted_of_many_addresses_leave_room_for_who_is_trusted():
     handshakes = trusting("replica")
-    assert entered(handshakes, *map(str, range(1000))) == MAX_UNTRUSTED
-    assert entered(handshakes, *["replica"] * 1000) == MAX_PER_TRUSTED
+    assert admitted(handshakes, *map(str, range(1000))) == MAX_UNTRUSTED
+    assert admitted(handshakes, *["replica"] * 1000) == MAX_PER_TRUSTED
 
 
-def test_a_newcomer_takes_the_place_of_the_oldest_where_one_address_has_the_most():
+def test_a_new_address_takes_the_oldest_slot_of_the_address_with_the_most():
     handshakes = full()
-    handshakes.remove("full 7", f"who {7 * MAX_PER_UNTRUSTED}", is_trusted=False)
-    handshakes.remove("full 0", "who 0", is_trusted=False)
-    assert entered(handshakes, "one", "two") == 2
+    handshakes.remove("full 7", f"handshake {7 * MAX_PER_UNTRUSTED}", is_trusted=False)
+    handshakes.remove("full 0", "handshake 0", is_trusted=False)
+    assert admitted(handshakes, "one", "two") == 2
     entry = handshakes.admit("three", "newcomer")
-    assert (entry.is_admitted, entry.dropped) == (True, f"who {MAX_PER_UNTRUSTED}")
+    assert (entry.is_admitted, entry.dropped) == (True, f"handshake {MAX_PER_UNTRUSTED}")
 
 
-def test_who_was_dropped_has_no_turn_any_more_and_leaves_once():
+def test_a_dropped_handshake_gets_no_turn_and_is_removed_once():
     handshakes = full()
     dropped = handshakes.admit("another", "newcomer").dropped
     turns = {handshakes.next() for _ in range(MAX_UNTRUSTED)}
-    assert dropped == "who 0"
+    assert dropped == "handshake 0"
     assert dropped not in turns
     handshakes.remove("full 0", dropped, is_trusted=False)
-    assert handshakes.admit("third", "one more").dropped is not None, "every place is taken still"
+    assert handshakes.admit("third", "one more").dropped is not None, "every slot is still used"
 
 
-def test_strangers_of_as_many_addresses_as_there_are_places_are_dropped_one_by_one():
+def test_with_one_handshake_per_address_the_oldest_is_dropped():
     handshakes: Handshakes[str] = Handshakes()
-    assert entered(handshakes, *map(str, range(MAX_UNTRUSTED))) == MAX_UNTRUSTED
+    assert admitted(handshakes, *map(str, range(MAX_UNTRUSTED))) == MAX_UNTRUSTED
     assert handshakes.admit("a", "first").dropped == "0 0"
-    assert not handshakes.admit("a", "second").is_admitted, "nobody has more than it"
+    assert not handshakes.admit("a", "second").is_admitted, "no address has more"
     assert handshakes.admit("b", "first").dropped == "1 1"
 
 
-def test_who_gives_up_waiting_has_no_turn_any_more():
+def test_a_removed_handshake_gets_no_turn():
     handshakes: Handshakes[str] = Handshakes()
-    handshakes.admit("a", "who")
-    handshakes.queue("a", "who")
-    handshakes.remove("a", "who", is_trusted=False)
+    handshakes.admit("a", "first")
+    handshakes.queue("a", "first")
+    handshakes.remove("a", "first", is_trusted=False)
     assert handshakes.next() is None
 
 
-def test_of_all_addresses_with_any_waiting_each_has_its_turn():
+def test_queued_addresses_take_turns():
     handshakes: Handshakes[str] = Handshakes()
     for n in range(10):
         handshakes.queue("many", f"many {n}")
@@ -102,15 +102,15 @@ def test_of_all_addresses_with_any_waiting_each_has_its_turn():
     assert [handshakes.next() for _ in range(2)] == ["many 3", "late 0"]
 
 
-def test_only_a_certificate_of_the_authority_makes_an_address_known():
+def test_only_a_certificate_of_the_authority_makes_an_address_trusted():
     handshakes: Handshakes[str] = Handshakes()
-    handshakes.admit("a", "who")
-    handshakes.remove("a", "who", is_trusted=False)
+    handshakes.admit("a", "first")
+    handshakes.remove("a", "first", is_trusted=False)
     assert not handshakes.is_trusted("a")
     assert trusting("a").is_trusted("a")
 
 
-def test_addresses_that_are_known_are_bounded():
+def test_trusted_addresses_are_bounded():
     handshakes = trusting(*map(str, range(MAX_TRUSTED_ADDRESSES + 5)))
     assert not handshakes.is_trusted("4")
     assert handshakes.is_trusted("5")
@@ -125,7 +125,7 @@ ADDRESSES = "abcdef"
         max_size=200,
     )
 )
-def test_whatever_happens_only_who_has_more_makes_room_and_what_has_left_takes_none(steps):
+def test_only_an_address_with_more_loses_a_slot_and_removed_ones_use_none(steps):
     handshakes: Handshakes[int] = Handshakes()
     inside: dict[str, list[int]] = {address: [] for address in ADDRESSES}
     numbers = count()
@@ -143,28 +143,21 @@ def test_whatever_happens_only_who_has_more_makes_room_and_what_has_left_takes_n
                     handshakes.remove(address, who, is_trusted=step == "trusted")
                 continue
             who = next(numbers)
-            strangers = {a: whose for a, whose in inside.items() if not handshakes.is_trusted(a)}
-            most = max(map(len, strangers.values()), default=0)
-            has, total = len(inside[address]), sum(map(len, strangers.values()))
+            untrusted = {a: theirs for a, theirs in inside.items() if not handshakes.is_trusted(a)}
+            most = max(map(len, untrusted.values()), default=0)
+            has, total = len(inside[address]), sum(map(len, untrusted.values()))
             may = handshakes.is_trusted(address) or (has < 3 and (total < 5 or has < most))
             entry = handshakes.admit(address, who)
             assert entry.is_admitted == may
-            assert (entry.dropped is not None) == (may and address in strangers and total >= 5)
+            assert (entry.dropped is not None) == (may and address in untrusted and total >= 5)
             if entry.dropped is not None:
-                [whose] = [each for each in strangers.values() if entry.dropped in each]
-                assert (len(whose), whose.index(entry.dropped)) == (most, 0)
-                whose.remove(entry.dropped)
+                [theirs] = [each for each in untrusted.values() if entry.dropped in each]
+                assert (len(theirs), theirs.index(entry.dropped)) == (most, 0)
+                theirs.remove(entry.dropped)
             if may:
                 inside[address].append(who)
-        for address, whose in inside.items():
-            for who in whose:
+        for address, theirs in inside.items():
+            for who in theirs:
                 handshakes.remove(address, who, is_trusted=False)
         entries = [handshakes.admit(f"new {n}", next(numbers)) for n in range(6)]
         assert [entry.dropped is None for entry in entries] == [True] * 5 + [False]
-
-
-@pytest.mark.parametrize("address", ["10.0.0.1", "fd00::1", ""])
-def test_nobody_waits_where_nobody_came(address):
-    handshakes: Handshakes[str] = Handshakes()
-    assert handshakes.next() is None
-    assert not handshakes.is_trusted(address)

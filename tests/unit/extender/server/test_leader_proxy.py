@@ -1,4 +1,4 @@
-"""Replicas over real sockets and real certificates: who decides, who hands on, and what is said."""
+"""Forwarding between replicas, over real sockets and with real certificates."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ class Leading:
 
 
 class Replica:
-    """One replica with its own cache; ``leader`` is what it knows of the Lease."""
+    """One replica with its own cache; ``leader`` is its view of the Lease."""
 
     def __init__(self, decides: bool) -> None:
         self.bench, self.leading = Bench(16, 16), Leading(decides)
@@ -79,14 +79,14 @@ def wire_pod(units="8"):
     return {"metadata": metadata, "spec": {"containers": containers}, "status": {}}
 
 
-async def test_a_follower_answers_a_filter_with_the_leaders_words(pair):
+async def test_a_follower_returns_the_leaders_response_to_a_filter(pair):
     leader, follower = pair
     leader.bench.add(pod("b", 16, node="n", annotations={"gpushare.aliyun.com/cards": "GPU-0"}))
     body = {"Pod": wire_pod(), "NodeNames": ["n", "nowhere"]}
     assert await follower.post("filter", body) == await leader.post("filter", body)
 
 
-async def test_a_follower_hands_a_bind_on_and_writes_nothing_itself(pair):
+async def test_a_follower_forwards_a_bind_and_writes_nothing_itself(pair):
     leader, follower = pair
     assert await follower.post("bind", BIND) == (200, {"Error": ""})
     assert [uid for uid, _, _ in leader.bench.kube.bindings] == ["uid-a"]
@@ -95,14 +95,14 @@ async def test_a_follower_hands_a_bind_on_and_writes_nothing_itself(pair):
 
 
 @pytest.mark.parametrize("body", [b"{", b"", b"\xff", b'{"PodName": 1}'])
-async def test_a_bad_body_gets_the_leaders_refusal_unchanged(pair, body):
+async def test_a_bad_body_gets_the_leaders_error_unchanged(pair, body):
     leader, follower = pair
     answers = [await each.client.post(f"{PREFIX}/bind", data=body) for each in (leader, follower)]
     assert [each.status for each in answers] == [400, 400]
     assert await answers[0].text() == await answers[1].text()
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for_on_a_follower_either(pair, monkeypatch):
+async def test_a_follower_limits_the_time_for_a_body_too(pair, monkeypatch):
     _, follower = pair
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.1)
     never = asyncio.Event()
@@ -132,10 +132,10 @@ async def test_without_a_leader_deciding_calls_are_503_with_a_reason(pair):
         assert (status, said["Error"]) == (503, "no replica is known to lead")
 
 
-async def test_what_was_handed_on_is_never_handed_on_again(pair):
+async def test_a_forwarded_call_is_never_forwarded_again(pair):
     leader, follower = pair
     leader.leading.decides = False
-    leader.knows(follower)  # each takes the other for the leader
+    leader.knows(follower)  # each believes that the other leads
     status, _ = await follower.post("bind", BIND)
     assert status == 503
     assert not leader.bench.kube.bindings
@@ -147,7 +147,7 @@ async def test_a_leader_that_does_not_answer_is_not_asked_again_until_it_renews(
     monkeypatch.setattr(leader_proxy, "SERIAL_SECONDS", 1.0)
     body = {"Pod": wire_pod(), "NodeNames": ["n"]}
     loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and no more
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and never responds
         follower.leader = Record("x", "1", 6.0, f"127.0.0.1:{silent.getsockname()[1]}")
         assert (await follower.post("filter", body))[0] == 503
         begun = loop.time()
@@ -164,18 +164,18 @@ async def test_a_filter_is_forwarded_while_more_binds_are_pending_than_connectio
     monkeypatch.setattr(leader_proxy, "CONNECT_SECONDS", 20.0)  # many handshakes at once
     monkeypatch.setitem(leader_proxy.SECONDS, "bind", 60.0)
     monkeypatch.setattr(leader_proxy, "SERIAL_SECONDS", 20.0)
-    go_on, inside, all_inside = asyncio.Event(), [], asyncio.Event()
+    go_on, inside, all_in_progress = asyncio.Event(), [], asyncio.Event()
 
     async def hold(args):
         inside.append(args)
         if len(inside) == leader_proxy.CONNECTIONS:
-            all_inside.set()
+            all_in_progress.set()
         await go_on.wait()
 
     monkeypatch.setattr(leader.bench.binder, "bind", hold)
     many = range(leader_proxy.CONNECTIONS + 8)
     binds = [asyncio.create_task(follower.post("bind", BIND)) for _ in many]
-    await all_inside.wait()
+    await all_in_progress.wait()
     try:
         status, _ = await follower.post("filter", {"Pod": wire_pod(), "NodeNames": ["n"]})
     finally:
@@ -184,10 +184,10 @@ async def test_a_filter_is_forwarded_while_more_binds_are_pending_than_connectio
     assert status == 200
 
 
-async def test_a_server_that_only_has_the_leaders_address_learns_nothing(tmp_path, pair):
+async def test_a_server_without_the_leaders_certificate_receives_nothing(tmp_path, pair):
     _, follower = pair
-    files = certificates.make((NAME, "somebody"), now=NOW)
-    other = write(tmp_path / "other", "somebody", files)
+    files = certificates.make((NAME, "other"), now=NOW)
+    other = write(tmp_path / "other", "other", files)
     async with Replica(True).serve(other) as impostor:
         follower.knows(impostor)
         assert (await follower.post("bind", BIND))[0] == 503
@@ -196,8 +196,8 @@ async def test_a_server_that_only_has_the_leaders_address_learns_nothing(tmp_pat
 
 async def test_only_replicas_get_in_where_replicas_are_answered(tmp_path, pair):
     leader, _ = pair
-    files = certificates.make((NAME, "somebody"), now=NOW)
-    stranger = write(tmp_path / "stranger", "somebody", files)
+    files = certificates.make((NAME, "other"), now=NOW)
+    stranger = write(tmp_path / "stranger", "other", files)
     mine = write(tmp_path / "mine")
     async with aiohttp.ClientSession() as session:
         for tls in (stranger, mine):  # of other authorities
@@ -211,10 +211,10 @@ async def test_only_replicas_get_in_where_replicas_are_answered(tmp_path, pair):
     assert not leader.bench.kube.bindings
 
 
-async def test_a_certificate_of_another_name_is_refused_though_its_authority_is_ours(tmp_path):
-    files = certificates.make((NAME, "somebody"), now=NOW)
+async def test_a_certificate_of_our_authority_with_another_name_is_rejected(tmp_path):
+    files = certificates.make((NAME, "other"), now=NOW)
     tls = write(tmp_path / "ours", NAME, files)
-    other = write(tmp_path / "other", "somebody", files)
+    other = write(tmp_path / "other", "other", files)
     async with Replica(True).serve(tls) as leader, aiohttp.ClientSession() as session:
         for path in ("bind", "filter", "inspect"):
             answer = await session.post(
@@ -227,7 +227,7 @@ async def test_a_certificate_of_another_name_is_refused_though_its_authority_is_
         assert not leader.bench.kube.bindings
 
 
-def test_a_bind_is_answered_in_time_to_be_handed_back_and_before_kube_scheduler_hangs_up():
+def test_a_forwarded_bind_returns_before_kube_scheduler_hangs_up():
     assert READ_SECONDS + WRITE_SECONDS + READ_SECONDS < ANSWER_SECONDS
     assert ANSWER_SECONDS + 0.2 < leader_proxy.SECONDS["bind"] < 5 - 0.1
     assert leader_proxy.SERIAL_SECONDS < 5

@@ -1,4 +1,4 @@
-"""Mutual TLS over real sockets: who gets in, by which name, and with which files."""
+"""Mutual TLS over real sockets: certificates, names and changing files."""
 
 import datetime as dt
 import ssl
@@ -18,7 +18,7 @@ NOW = dt.datetime.now(dt.UTC)
 
 
 def write(folder: Path, name: str = NAME, files: dict[str, bytes] | None = None) -> Tls:
-    """Put an authority and a certificate where a Secret would be mounted."""
+    """Write an authority and a certificate as a mounted Secret has them."""
     files = files or certificates.make((name,), now=NOW)
     folder.mkdir(exist_ok=True)
     for file, key in (("ca.crt", "ca.crt"), ("tls.crt", f"{name}.crt"), ("tls.key", f"{name}.key")):
@@ -73,28 +73,28 @@ class Server:
             return answer.status, await answer.json() if answer.status == 200 else []
 
 
-async def test_a_caller_of_the_authority_gets_in_and_its_name_is_known(tmp_path):
+async def test_a_certificate_of_the_authority_is_accepted_and_its_name_read(tmp_path):
     tls = write(tmp_path)
     async with Server(tls) as server:
         assert await server.get(client_contexts(tls).current()) == (200, [NAME])
 
 
-async def test_another_name_of_the_same_authority_is_not_ours(tmp_path):
-    files = certificates.make((NAME, "somebody"), now=NOW)
-    tls, other = write(tmp_path / "a", NAME, files), write(tmp_path / "b", "somebody", files)
+async def test_another_name_of_the_same_authority_is_rejected(tmp_path):
+    files = certificates.make((NAME, "other"), now=NOW)
+    tls, other = write(tmp_path / "a", NAME, files), write(tmp_path / "b", "other", files)
     async with Server(tls) as server:
         assert (await server.get(client_contexts(other).current()))[0] == 403
 
 
-async def test_a_server_of_another_name_is_not_spoken_to(tmp_path):
-    files = certificates.make((NAME, "somebody"), now=NOW)
-    tls, other = write(tmp_path / "a", NAME, files), write(tmp_path / "b", "somebody", files)
+async def test_a_client_rejects_a_server_with_another_name(tmp_path):
+    files = certificates.make((NAME, "other"), now=NOW)
+    tls, other = write(tmp_path / "a", NAME, files), write(tmp_path / "b", "other", files)
     async with Server(other) as server:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await server.get(client_contexts(tls).current())
 
 
-async def test_a_caller_of_another_authority_or_of_none_does_not_get_in(tmp_path):
+async def test_a_certificate_of_another_authority_and_none_are_rejected(tmp_path):
     tls, stranger = write(tmp_path / "a"), write(tmp_path / "b")
     mixed = Tls(stranger.certificate, stranger.key, tls.authority, (NAME,))
     bare = ssl.create_default_context(cafile=tls.authority)
@@ -134,7 +134,7 @@ async def test_files_caught_half_written_leave_the_last_good_ones_in_use(tmp_pat
         assert (await server.get(contexts.current()))[0] == 200
 
 
-def test_files_that_cannot_be_used_at_the_start_are_named(tmp_path):
+def test_unusable_files_at_the_start_are_named(tmp_path):
     tls = write(tmp_path)
     Path(tls.certificate).write_bytes(b"nonsense")
     with pytest.raises(SettingsError, match=r"tls\.crt"):
