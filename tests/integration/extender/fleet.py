@@ -1,4 +1,4 @@
-"""A fleet of nodes on paper behind the extender's real pages, for a browser to look at."""
+"""Simulated nodes behind the extender's real live page, for tests in a browser."""
 
 import asyncio
 import random
@@ -36,9 +36,9 @@ NAMESPACES: Final = ("serving", "research", "default")
 
 
 class Fleet:
-    """An extender's pages on a port of loopback, and the cluster behind them.
+    """An extender's endpoints on a loopback port, and the cluster behind them.
 
-    The pages are served by a loop in a thread: what changes the cluster goes through ``do``.
+    An event loop in a thread serves them: changes to the cluster must use ``do``.
     """
 
     def __init__(self, port: int) -> None:
@@ -59,11 +59,11 @@ class Fleet:
         self.cluster = Cluster(1, lambda *_: None, SystemClock())
 
     def open(self) -> None:
-        """Serve the pages, as an extender that has just started."""
+        """Serve the endpoints, like an extender that has just started."""
         self._wait(asyncio.run_coroutine_threadsafe(self._open(), self._loop))
 
     def close(self) -> None:
-        """End, as an extender that is told to stop."""
+        """Stop serving, like an extender that is shutting down."""
         self._wait(asyncio.run_coroutine_threadsafe(self._close(), self._loop))
 
     def stop(self) -> None:
@@ -73,7 +73,7 @@ class Fleet:
         self._loop.close()
 
     def do(self, change: Callable[..., T], *arguments: Any) -> T:
-        """Change the cluster where its pages are served; return once that is done."""
+        """Change the cluster in the event loop that serves it; return once that is done."""
 
         async def done() -> T:
             return change(*arguments)
@@ -81,11 +81,11 @@ class Fleet:
         return self._wait(asyncio.run_coroutine_threadsafe(done(), self._loop))
 
     def bind(self, name: str, on: str, card: int, units: int, namespace: str = "default") -> None:
-        """Have the API server tell of a pod that is bound to this card."""
+        """Report a pod that is bound to this GPU, as the API server does."""
         self.do(self.cluster.pod_changed, bound(name, on, card, units, namespace))
 
-    def let_wait(self, name: str, units: int, *reasons: str, minutes: float = 0) -> None:
-        """Have kube-scheduler be told of a pod why each node would not do."""
+    def add_pending(self, name: str, units: int, *reasons: str, minutes: float = 0) -> None:
+        """Add a pending pod with a reason for each node that was rejected."""
         created = datetime.now(UTC) - timedelta(minutes=minutes)
         made = pod(name, units)
         meta = msgspec.structs.replace(made.metadata, creation_timestamp=created.isoformat())
@@ -98,7 +98,7 @@ class Fleet:
         self.do(self.cluster.pod_deleted, pod(name))
 
     def populate(self, kind: str, count: int, fill: float = 0.7) -> None:
-        """Add nodes with pods that fill so much of their cards, give or take."""
+        """Add nodes with pods that use about this part of their GPUs."""
         cards, units, _ = MODELS[kind]
         names = [f"{kind}-{number:02}" for number in range(1, count + 1)]
         full = [
@@ -115,7 +115,7 @@ class Fleet:
         self.do(tell)
 
     def dress(self) -> None:
-        """Make it a fleet in which everything is to be seen that the page can show."""
+        """Add an example of everything that the page can show."""
         for kind, count, fill in (("a100", 4, 0.8), ("l4", 4, 0.6), ("t4", 6, 0.5)):
             self.populate(kind, count, fill)
         self.do(self.cluster.node_changed, gpus("l4-02", "l4", unhealthy=(3,)))
@@ -125,11 +125,11 @@ class Fleet:
         reserve = Reserve("uid-x", "default", "x", "t4-01", ("GPU-t4-01-1",), 6000, 1)
         self.do(self.cluster.ledger.reserve, reserve)
         self.do(self.cluster.pod_changed, pod("bound-by-hand", 2048, node="t4-03"))
-        self.let_wait("train-llama-0", 120_000, *[TOO_LARGE.text] * 14, minutes=50)
+        self.add_pending("train-llama-0", 120_000, *[TOO_LARGE.text] * 14, minutes=50)
         reasons = [*[NO_ROOM.text] * 4, *[TOO_LARGE.text] * 10]
-        self.let_wait("batch-render-7f9c", 81_000, *reasons, minutes=12)
-        self.let_wait("notebook-ines", 80_000, *reasons, minutes=3)
-        self.let_wait("embedder-5b7d", 2048)
+        self.add_pending("batch-render-7f9c", 81_000, *reasons, minutes=12)
+        self.add_pending("notebook-ines", 80_000, *reasons, minutes=3)
+        self.add_pending("embedder-5b7d", 2048)
 
     def _fill(self, on: str, card: int, units: int, fill: float) -> Iterator[Pod]:
         rest, pick = int(units * self._random.uniform(fill - 0.3, fill + 0.3)), self._random.choice
@@ -164,7 +164,7 @@ def fleet(port: int) -> Iterator[Fleet]:
 
 
 def gpus(name: str, kind: str, *, unhealthy: tuple[int, ...] = (), model: str = "") -> Node:
-    """A node with the cards of a kind."""
+    """Return a node with the GPUs of a kind."""
     cards, units, usual = MODELS[kind]
     made = node(name, *[units] * cards, unhealthy=unhealthy)
     stock = inventory.decode(made.annotations[ANNOTATION_INVENTORY])

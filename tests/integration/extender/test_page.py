@@ -1,4 +1,4 @@
-"""The live page in a real browser: what is seen, by eye, by key and by screen reader."""
+"""The live page in a real browser: what is visible, what keys do, what a screen reader gets."""
 
 import re
 import time
@@ -11,7 +11,7 @@ from tests.integration.extender.fleet import MODELS, fleet, gpus
 
 pytestmark = pytest.mark.integration
 
-# The contrast of every text in sight with what is behind it, as WCAG counts it.
+# The contrast of every visible text with its background, as WCAG defines it.
 CONTRASTS = """
 const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 const rgb = (...colours) => {
@@ -64,7 +64,7 @@ def stage(unused_tcp_port):
 
 @pytest.fixture
 def page(driver, stage):
-    """The page of a fleet in which everything is to be seen; it may complain of nothing."""
+    """The page with an example of everything; the browser's console must stay empty."""
     stage.dress()
     made = Page(driver, stage.origin)
     made.prefer(prefers_color_scheme="light")
@@ -72,20 +72,20 @@ def page(driver, stage):
     assert made.complaints() == []
 
 
-def test_shares_appear_move_and_vanish_and_a_pod_waits_until_it_is_bound(page, stage):
+def test_shares_appear_and_disappear_and_a_pod_is_pending_until_it_is_bound(page, stage):
     stage.bind("mine", "t4-01", 0, 1000)
     page.wait("the share", lambda: page.shares.get("default/mine") == ("t4-01", 0))
     stage.delete("mine")
     page.wait("no share", lambda: "default/mine" not in page.shares)
-    stage.let_wait("mine", 1000)
-    page.wait("the pod to wait", lambda: "mine" in page.waiting)
+    stage.add_pending("mine", 1000)
+    page.wait("the pending pod", lambda: "mine" in page.waiting)
     stage.bind("mine", "t4-02", 0, 1000)
     page.wait("the share", lambda: page.shares.get("default/mine") == ("t4-02", 0))
     assert "mine" not in page.waiting
     assert page.is_the_first
 
 
-def test_states_of_cards_and_reasons_of_pods_are_said_in_words(page):
+def test_states_of_gpus_and_reasons_of_pods_are_text(page):
     labels = {card["label"] for cards in page.nodes.values() for card in cards}
     assert any("unhealthy" in label for label in labels)
     assert any("cordoned" in label for label in labels)
@@ -150,11 +150,11 @@ def test_an_open_detail_follows_what_changes(page, stage):
     stage.bind("comes", "t4-01", 0, 100)
     page.wait("the pod", lambda: "comes" in page.detail)
     stage.do(stage.cluster.node_deleted, gpus("t4-01", "t4"))
-    # Its pods are bound to it still, and hold what no card is known of.
+    # Its pods are still bound to it, on GPUs that are unknown.
     page.wait("no GPUs", lambda: "0 GPUs" in page.detail)
 
 
-def test_a_screen_reader_is_told_what_is_seen_and_not_every_change(page, stage):
+def test_a_screen_reader_gets_what_is_visible_and_not_every_change(page, stage):
     found = page.accessible()
     roles = {role for role, _ in found}
     assert {"banner", "main", "contentinfo", "grid", "row", "rowheader", "gridcell"} <= roles
@@ -178,12 +178,12 @@ def test_a_screen_reader_is_told_what_is_seen_and_not_every_change(page, stage):
         stage.bind(f"p{i}", "t4-01", 0, 10)
     page.wait("the shares", lambda: "default/p4" in page.shares)
     page.filter("t4")
-    page.wait("what was found to be said", lambda: page.run("return said"))
+    page.wait("the announcement", lambda: page.run("return said"))
     assert page.run("return said") == ["6 nodes, 0 pending pods"]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_text_can_be_read_in_both_themes(page, theme):
+def test_every_text_has_enough_contrast_in_both_themes(page, theme):
     page.prefer(prefers_color_scheme=theme, prefers_reduced_motion="reduce")
     page.picture(f"page-{theme}.png")
     ratio, where, text = page.run(CONTRASTS)[0]
@@ -194,7 +194,7 @@ def test_every_text_can_be_read_in_both_themes(page, theme):
     assert ratio >= 4.5, (where, text)
 
 
-def test_the_system_chooses_the_theme_until_somebody_does(page):
+def test_the_system_chooses_the_theme_until_the_user_does(page):
     def is_dark():
         back = page.run("return getComputedStyle(document.body).backgroundColor")
         return sum(map(int, re.findall(r"\d+", back)[:3])) < 3 * 128
@@ -214,7 +214,7 @@ def test_the_system_chooses_the_theme_until_somebody_does(page):
     assert not is_dark()
 
 
-def test_who_wants_no_motion_sees_none(page):
+def test_there_is_no_motion_if_reduced_motion_is_preferred(page):
     moves = (
         "const style = getComputedStyle(document.querySelector('.cards .segment'));"
         "return [style.animationName, style.transitionDuration]"
@@ -224,30 +224,30 @@ def test_who_wants_no_motion_sees_none(page):
     assert page.run(moves) == ["none", "0s"]
 
 
-def test_names_are_text_whatever_they_say(page, stage):
+def test_names_are_never_parsed_as_html(page, stage):
     evil = "<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script>"
     stage.do(stage.cluster.node_changed, gpus("a0-evil", "t4", model=evil))
-    stage.let_wait("evil", 4, evil)
+    stage.add_pending("evil", 4, evil)
     page.wait("the pod", lambda: evil in page.waiting.get("evil", ""))
     page.press("/", "ARROW_DOWN", "HOME", "ENTER")
     page.wait("the model", lambda: evil in page.detail)
     assert page.run("return window.hacked") is None
 
 
-def test_when_the_extender_goes_the_page_says_so_and_goes_on_by_itself(page, stage):
+def test_a_lost_connection_is_shown_and_the_page_reconnects(page, stage):
     stage.close()
-    page.wait("the loss to be said", lambda: page.state == "not live")
+    page.wait("the loss of the connection", lambda: page.state == "not live")
     assert "the extender" in page.run("return document.getElementById('trouble').innerText")
     assert len(page.nodes) == 14
     stage.bind("meanwhile", "t4-01", 0, 10)
     stage.open()
     page.wait("the page to be live", lambda: page.state == "live")
-    page.wait("what came meanwhile", lambda: "default/meanwhile" in page.shares)
+    page.wait("the change in the meantime", lambda: "default/meanwhile" in page.shares)
     assert page.is_the_first
-    page.complaints()  # that nobody answered for a while
+    page.complaints()  # about the failed connections
 
 
-def test_a_tab_that_nobody_looks_at_leaves_its_place_to_others(page, stage):
+def test_a_hidden_tab_disconnects(page, stage):
     def viewers():
         return REGISTRY.get_sample_value("gpushare_extender_viewers")
 
@@ -258,14 +258,14 @@ def test_a_tab_that_nobody_looks_at_leaves_its_place_to_others(page, stage):
         "Object.defineProperty(document, 'hidden', {get: () => window.isAway, configurable: true});"
         "window.isAway = true; document.dispatchEvent(new Event('visibilitychange'));"
     )
-    page.wait("nobody to watch", lambda: viewers() == 0)
+    page.wait("no stream", lambda: viewers() == 0)
     stage.bind("meanwhile", "t4-01", 0, 10)
     page.run("window.isAway = false; document.dispatchEvent(new Event('visibilitychange'));")
     page.wait("the page to be live", lambda: page.state == "live")
-    page.wait("what came meanwhile", lambda: "default/meanwhile" in page.shares)
+    page.wait("the change in the meantime", lambda: "default/meanwhile" in page.shares)
 
 
-def test_a_thousand_nodes_are_as_easy_to_use_as_ten(driver, stage, capsys):
+def test_a_thousand_nodes_are_usable(driver, stage, capsys):
     cards = MODELS["a100"][0]
     stage.populate("a100", 1000, 0.4)
     page = Page(driver, stage.origin)
@@ -292,7 +292,7 @@ def test_a_thousand_nodes_are_as_easy_to_use_as_ten(driver, stage, capsys):
         page.wait("the share", lambda name=f"default/new-{i}": name in page.shares)
         shown.append(time.perf_counter() - begun)
     with capsys.disabled():
-        print(  # noqa: T201 - a figure is for people, no test depends on it
+        print(  # noqa: T201 - for information
             f"\nlive page, 1,000 nodes x {cards} cards: shown after {opened * 1000:.0f} ms, a page"
             f" further drawn in {max(times):.0f} ms at most, a change on the screen after"
             f" {1000 * sum(shown) / len(shown):.0f} ms ({in_sight} rows in the document)"

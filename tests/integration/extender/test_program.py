@@ -1,4 +1,4 @@
-"""The whole program with its file and its signals, with the API server away."""
+"""The whole program with its file and its signals, without an API server."""
 
 import ctypes
 import json
@@ -91,7 +91,7 @@ def program(tmp_path, unused_tcp_port_factory):
         made.process.wait()
 
 
-def test_its_file_is_read_again_at_sighup_and_it_ends_at_sigterm(program):
+def test_the_program_reloads_its_file_at_sighup_and_ends_at_sigterm(program):
     program.configure(logLevel="debug", limits={"bind": 3}, memoryUnit="MiB")
     assert program.reload("configuration reloaded")["changed"] == ["limits.bind", "logLevel"]
     assert program.said("these changes need a restart")[-1]["left"] == ["memoryUnit"]
@@ -101,7 +101,7 @@ def test_its_file_is_read_again_at_sighup_and_it_ends_at_sigterm(program):
     assert program.process.wait(timeout=20) == 0
 
 
-def test_without_the_api_server_health_is_shown_and_nothing_else(program):
+def test_without_the_api_server_only_health_is_served(program):
     for port in (program.deciding, program.reading):
         assert page(port, "/readyz")[0] == 503
         assert page(port, "/version")[0] == 200
@@ -109,27 +109,27 @@ def test_without_the_api_server_health_is_shown_and_nothing_else(program):
     assert page(program.deciding, inspect)[0] == 503
     assert page(program.reading, inspect, Authorization="Bearer x")[0] == 503
     assert page(program.reading, "/metrics")[0] == 401
-    # Nobody can say whose token it is, so nobody is let by.
+    # The token cannot be checked, so the request is denied.
     assert page(program.reading, "/metrics", Authorization="Bearer x")[0] == 503
 
 
-def test_the_table_of_metrics_has_what_a_running_extender_shows_and_nothing_else(program):
+def test_the_documented_metrics_are_those_of_a_running_extender(program):
     status, text = page(program.deciding, "/metrics")
     assert status == 200
     assert differences(text, rows("Extender")) == []
 
 
 def sockets_to(pid, port):
-    """Our own handles of a process's connections to a port."""
+    """Yield duplicates of a process's connections to a port."""
     process, take = os.pidfd_open(pid), ctypes.CDLL(None, use_errno=True).syscall
     try:
         for each in Path(f"/proc/{pid}/fd").iterdir():
             handle = take(PIDFD_GETFD, process, int(each.name), 0)
             if handle < 0:
-                continue  # it was closed just now
+                continue  # closed in the meantime
             try:
                 found = socket.socket(fileno=handle)
-            except OSError:  # no socket
+            except OSError:  # not a socket
                 os.close(handle)
                 continue
             with found:
@@ -146,7 +146,7 @@ def has_peer(found, port):
         return False
 
 
-def test_what_it_sends_the_api_server_is_not_delivered_after_a_writes_time(
+def test_requests_to_the_api_server_are_not_delivered_after_the_time_of_a_write(
     tmp_path, unused_tcp_port_factory
 ):
     with socket.create_server(("127.0.0.1", 0)) as server:

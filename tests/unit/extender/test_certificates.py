@@ -1,4 +1,4 @@
-"""The Secrets that are applied at install: what is in them is what replicas can use."""
+"""The Secrets for an installation have valid certificates."""
 
 import base64
 import datetime as dt
@@ -20,7 +20,7 @@ def printed(monkeypatch, capsys, *words: str) -> list[dict]:
     return [each for each in yaml.safe_load_all(capsys.readouterr().out) if each]
 
 
-def test_it_prints_secrets_that_can_be_applied(monkeypatch, capsys):
+def test_the_output_is_two_secrets_with_certificates_of_one_authority(monkeypatch, capsys):
     found = printed(monkeypatch, capsys, "--namespace", "elsewhere")
     names = {each["metadata"]["name"]: each for each in found}
     assert names.keys() == {"gpushare-extender-tls", "gpushare-scheduler-tls"}
@@ -38,7 +38,7 @@ def test_it_prints_secrets_that_can_be_applied(monkeypatch, capsys):
     assert one["tls.key"] != other["tls.key"]
 
 
-def test_the_key_of_the_authority_is_kept_nowhere():
+def test_the_key_of_the_authority_is_not_returned():
     files = certificates.make(("a",), now=NOW)
     assert files.keys() == {"ca.crt", "a.crt", "a.key"}
     authority = x509.load_pem_x509_certificate(files["ca.crt"])
@@ -46,20 +46,20 @@ def test_the_key_of_the_authority_is_kept_nowhere():
     assert authority.public_key() != own.public_key()
 
 
-def test_a_certificate_is_for_servers_and_callers_and_signs_nothing():
+def test_a_certificate_is_for_servers_and_clients_and_cannot_sign():
     own = x509.load_pem_x509_certificate(certificates.make(("a",), now=NOW)["a.crt"])
     uses = own.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert set(uses) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
     assert not own.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
-def test_it_holds_from_now_for_as_long_as_was_asked_whatever_clocks_say():
+def test_a_certificate_is_valid_for_the_requested_days_and_tolerates_clock_skew():
     own = x509.load_pem_x509_certificate(certificates.make(("a",), now=NOW, days=30)["a.crt"])
     assert own.not_valid_before_utc < NOW
     assert own.not_valid_after_utc == NOW + dt.timedelta(days=30)
 
 
-def test_no_days_are_refused(monkeypatch):
+def test_zero_days_are_rejected(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["certificates", "--days=0"])
     with pytest.raises(SystemExit) as ended:
         certificates.main()

@@ -1,4 +1,4 @@
-"""What a replica does when it begins to lead, and what it leaves behind when it ends."""
+"""What a replica does when it begins and stops leading."""
 
 import asyncio
 from contextlib import suppress
@@ -17,7 +17,7 @@ from gpushare.errors import SettingsError
 
 
 class Elector:
-    """Leads when the test says so, as the real one runs and cancels ``lead``."""
+    """Leads when the test wants, and runs and cancels ``lead`` as the real one does."""
 
     def __init__(self) -> None:
         self.leads, self.term = False, "1"
@@ -92,25 +92,25 @@ async def test_it_decides_only_once_it_has_seen_what_its_predecessor_left(replic
     await replica.elector.lose()
 
 
-async def test_the_lease_is_asked_at_every_call_and_not_its_memory(replica):
+async def test_the_lease_is_checked_at_every_call(replica):
     replica.listed.set()
     await replica.elector.take()
     assert replica.elected.decides
-    replica.elector.leads = False  # the clock alone said so; nothing was cancelled yet
+    replica.elector.leads = False  # by its clock; nothing was cancelled yet
     assert not replica.elected.decides
     await replica.elector.lose()
 
 
-async def test_what_was_settled_for_one_term_is_worth_nothing_in_the_next(replica):
+async def test_settling_counts_only_for_one_term(replica):
     replica.listed.set()
     await replica.elector.take()
     assert replica.elected.decides
-    replica.elector.term = "2"  # taken anew, after somebody else may have led
+    replica.elector.term = "2"  # acquired again, after another replica may have led
     assert not replica.elected.decides
     await replica.elector.lose()
 
 
-async def test_whoever_leads_no_more_stops_its_work_and_forgets_what_it_held(replica):
+async def test_a_replica_that_stops_leading_ends_its_duties_and_forgets_pending_decisions(replica):
     replica.listed.set()
     await replica.elector.take()
     await replica.elector.lose()
@@ -118,7 +118,7 @@ async def test_whoever_leads_no_more_stops_its_work_and_forgets_what_it_held(rep
     assert not replica.elected.decides
 
 
-async def test_who_leads_again_settles_again(replica):
+async def test_a_replica_that_leads_again_settles_again(replica):
     replica.listed.set()
     await replica.elector.take()
     await replica.elector.lose()
@@ -129,36 +129,36 @@ async def test_who_leads_again_settles_again(replica):
     await replica.elector.lose()
 
 
-async def test_who_loses_before_it_is_settled_never_decided(replica):
+async def test_a_replica_that_loses_the_lease_before_it_settled_never_decides(replica):
     await replica.elector.take()
     await replica.elector.lose()
     assert replica.did == ["settles", "forgot"]
 
 
-def test_two_processes_of_one_machine_have_two_names():
+def test_two_processes_of_one_machine_have_different_identities():
     assert identity() != identity()
 
 
 @pytest.mark.parametrize(
-    ("host", "told", "wanted"),
+    ("host", "variable", "wanted"),
     [
         ("10.0.0.1", "", "10.0.0.1:5"),
         ("0.0.0.0", "10.0.0.2", "10.0.0.2:5"),
         ("::", "fd00::1", "[fd00::1]:5"),
     ],
 )
-def test_a_replica_announces_where_it_can_be_reached(monkeypatch, host, told, wanted):
-    monkeypatch.setenv(ADDRESS_VARIABLE, told)
+def test_a_replica_announces_a_reachable_address(monkeypatch, host, variable, wanted):
+    monkeypatch.setenv(ADDRESS_VARIABLE, variable)
     assert announced(Address(host, 5)) == wanted
 
 
-def test_an_address_that_nobody_can_reach_is_refused(monkeypatch):
+def test_an_unreachable_address_is_rejected(monkeypatch):
     monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
     with pytest.raises(SettingsError, match=ADDRESS_VARIABLE):
         announced(Address("0.0.0.0", 5))
 
 
-def test_one_of_several_replicas_is_never_without_an_election(monkeypatch):
+def test_a_replica_of_several_requires_an_election(monkeypatch):
     require_single_replica()
     monkeypatch.setenv(ADDRESS_VARIABLE, "10.0.0.1")
     with pytest.raises(SettingsError, match="leaderElection is missing"):

@@ -139,25 +139,27 @@ def test_only_an_address_with_more_loses_a_slot_and_removed_ones_use_none(steps)
         for address, step in steps:
             if step != "enter":
                 if inside[address]:
-                    who = inside[address].pop()
-                    handshakes.remove(address, who, is_trusted=step == "trusted")
+                    handshake = inside[address].pop()
+                    handshakes.remove(address, handshake, is_trusted=step == "trusted")
                 continue
-            who = next(numbers)
-            untrusted = {a: theirs for a, theirs in inside.items() if not handshakes.is_trusted(a)}
+            handshake = next(numbers)
+            untrusted = {
+                a: present for a, present in inside.items() if not handshakes.is_trusted(a)
+            }
             most = max(map(len, untrusted.values()), default=0)
             has, total = len(inside[address]), sum(map(len, untrusted.values()))
             may = handshakes.is_trusted(address) or (has < 3 and (total < 5 or has < most))
-            entry = handshakes.admit(address, who)
-            assert entry.is_admitted == may
-            assert (entry.dropped is not None) == (may and address in untrusted and total >= 5)
-            if entry.dropped is not None:
-                [theirs] = [each for each in untrusted.values() if entry.dropped in each]
-                assert (len(theirs), theirs.index(entry.dropped)) == (most, 0)
-                theirs.remove(entry.dropped)
+            admission = handshakes.admit(address, handshake)
+            assert admission.is_admitted == may
+            assert (admission.dropped is not None) == (may and address in untrusted and total >= 5)
+            if admission.dropped is not None:
+                [present] = [each for each in untrusted.values() if admission.dropped in each]
+                assert (len(present), present.index(admission.dropped)) == (most, 0)
+                present.remove(admission.dropped)
             if may:
-                inside[address].append(who)
-        for address, theirs in inside.items():
-            for who in theirs:
-                handshakes.remove(address, who, is_trusted=False)
+                inside[address].append(handshake)
+        for address, present in inside.items():
+            for handshake in present:
+                handshakes.remove(address, handshake, is_trusted=False)
         entries = [handshakes.admit(f"new {n}", next(numbers)) for n in range(6)]
-        assert [entry.dropped is None for entry in entries] == [True] * 5 + [False]
+        assert [each.dropped is None for each in entries] == [True] * 5 + [False]

@@ -1,4 +1,4 @@
-"""Doors against bad guests: real sockets, and every way to keep one open or to fill it."""
+"""Listeners against misbehaving clients: real sockets, slow, large, invalid and too many."""
 
 import asyncio
 import socket
@@ -40,29 +40,29 @@ def free_port(unused_tcp_port_factory):
 
 @pytest.fixture
 async def port(bench, free_port):
-    """A listener of two connections and short patience, with the pages behind it."""
+    """The port of a listener for two connections with short time limits."""
     routes = Routes(bench.cluster, bench.binder, list, limits=Limits(body_mib=1))
     listener = Listener("test", "127.0.0.1", free_port(), connections=2, idle_seconds=1.0)
     async with serve_app(listener, routes.app()):
         yield listener.port
 
 
-class Guest:
-    """A connection on which a test says just what it likes."""
+class RawClient:
+    """A connection on which a test sends any bytes."""
 
     def __init__(self, reader, writer):
         self._reader, self._writer = reader, writer
 
-    def say(self, text, *more):
+    def send(self, text, *more):
         self._writer.write(b"".join(each.encode() for each in (text, *more)))
 
-    async def is_shown_out(self):
-        """Whether the other side ends it, in good time, and what it said before."""
+    async def until_closed(self):
+        """Return what the server sends until it closes the connection, within five seconds."""
         async with asyncio.timeout(5):
-            said = b""
+            received = b""
             with suppress(ConnectionError):
-                said = await self._reader.read(-1)
-            return said.decode()
+                received = await self._reader.read(-1)
+            return received.decode()
 
     async def status(self):
         async with asyncio.timeout(5):
@@ -70,10 +70,10 @@ class Guest:
 
 
 @asynccontextmanager
-async def guest(port, source="127.0.0.1"):
+async def raw(port, source="127.0.0.1"):
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
-        yield Guest(reader, writer)
+        yield RawClient(reader, writer)
     finally:
         writer.close()
         with suppress(ConnectionError):
@@ -85,39 +85,39 @@ def post(*headers):
     return "\r\n".join(lines)
 
 
-@pytest.mark.parametrize("said", ["", "POST /gp", "POST / HTTP/1.1\r\nHost: x\r\nX: "])
-async def test_whoever_does_not_finish_the_head_of_a_request_is_shown_out(port, said):
-    async with guest(port) as slow:
-        slow.say(said)
-        assert await slow.is_shown_out() == ""
+@pytest.mark.parametrize("sent", ["", "POST /gp", "POST / HTTP/1.1\r\nHost: x\r\nX: "])
+async def test_an_unfinished_request_head_ends_the_connection(port, sent):
+    async with raw(port) as slow:
+        slow.send(sent)
+        assert await slow.until_closed() == ""
 
 
-async def test_whoever_trickles_the_head_is_shown_out_all_the_same(port):
-    async with guest(port) as slow:
-        slow.say("POST / HTTP/1.1\r\n")
+async def test_a_slowly_sent_request_head_ends_the_connection(port):
+    async with raw(port) as slow:
+        slow.send("POST / HTTP/1.1\r\n")
 
         async def trickle():
             while True:
-                slow.say("X-A: b\r\n")
+                slow.send("X-A: b\r\n")
                 await asyncio.sleep(0.05)
 
         trickling = asyncio.create_task(trickle())
-        assert await slow.is_shown_out() == ""
+        assert await slow.until_closed() == ""
         trickling.cancel()
 
 
 @pytest.mark.parametrize(
     "headers", [["X: " + "a" * 9000], [f"X-{n}: b" for n in range(200)], ["no colon"]]
 )
-async def test_a_head_that_is_too_large_or_none_is_refused_without_a_trace(port, headers, caplog):
-    async with guest(port) as rude:
-        rude.say(post(*headers))
-        assert " 400 " in (await rude.is_shown_out()).splitlines()[0]
+async def test_a_large_or_invalid_head_is_rejected_without_a_log_line(port, headers, caplog):
+    async with raw(port) as invalid:
+        invalid.send(post(*headers))
+        assert " 400 " in (await invalid.until_closed()).splitlines()[0]
     assert caplog.text == ""
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         "GET / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nxyz",
         "GET /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz",
@@ -126,52 +126,52 @@ async def test_a_head_that_is_too_large_or_none_is_refused_without_a_trace(port,
         "\r\n\0\r\n\r\n",
     ],
 )
-async def test_whatever_is_sent_leaves_no_trace_in_the_log(port, caplog, said):
-    async with guest(port) as rude:
-        rude.say(said)
-        assert "500" not in (await rude.is_shown_out()).partition("\r\n")[0]
+async def test_invalid_http_logs_nothing(port, caplog, sent):
+    async with raw(port) as invalid:
+        invalid.send(sent)
+        assert "500" not in (await invalid.until_closed()).partition("\r\n")[0]
     assert caplog.text == ""
 
 
-async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(port):
-    async with guest(port) as large:
-        large.say(post(f"Content-Length: {65 * 2**20}"))
+async def test_a_body_with_a_too_large_content_length_is_rejected_before_it_arrives(port):
+    async with raw(port) as large:
+        large.send(post(f"Content-Length: {65 * 2**20}"))
         assert await large.status() == 413
 
 
-async def test_a_body_that_grows_too_large_is_refused(port):
-    async with guest(port) as large:
-        large.say(post("Transfer-Encoding: chunked"))
+async def test_a_chunked_body_beyond_the_limit_is_rejected(port):
+    async with raw(port) as large:
+        large.send(post("Transfer-Encoding: chunked"))
         for _ in range(20):
-            large.say("10000\r\n", "x" * 0x10000, "\r\n")
+            large.send("10000\r\n", "x" * 0x10000, "\r\n")
         assert await large.status() == 413
 
 
 @pytest.mark.parametrize(
     "body", ["zz\r\n", "-5\r\nabc", "5\r\nab\r\n0\r\n\r\n", "ffffffffffffffffff\r\n"]
 )
-async def test_chunks_that_are_none_are_refused(port, body, monkeypatch):
+async def test_invalid_chunks_are_rejected(port, body, monkeypatch):
     monkeypatch.setattr(limiting, "BODY_SECONDS", 0.3)
-    async with guest(port) as rude:
-        rude.say(post("Transfer-Encoding: chunked"), body)
-        assert await rude.status() in {400, 408}
+    async with raw(port) as invalid:
+        invalid.send(post("Transfer-Encoding: chunked"), body)
+        assert await invalid.status() in {400, 408}
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(port, monkeypatch):
     monkeypatch.setattr(limiting, "BODY_SECONDS", 0.2)
-    async with guest(port) as slow:
-        slow.say(post("Content-Length: 100"), "{")
+    async with raw(port) as slow:
+        slow.send(post("Content-Length: 100"), "{")
         assert await slow.status() == 408
 
 
-async def test_one_more_connection_than_there_is_room_for_is_closed_at_once(port):
-    async with guest(port) as first, guest(port), guest(port) as third:
-        assert await third.is_shown_out() == ""
-        first.say("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+async def test_a_connection_beyond_the_limit_is_closed_at_once(port):
+    async with raw(port) as first, raw(port), raw(port) as third:
+        assert await third.until_closed() == ""
+        first.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert await first.status() == 200
 
 
-async def test_an_address_that_is_taken_is_named(port, bench):
+async def test_an_address_in_use_is_named(port, bench):
     listener = Listener("test", "127.0.0.1", port, connections=2, idle_seconds=1)
     routes = Routes(bench.cluster, bench.binder, list)
     with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}"):
@@ -181,7 +181,7 @@ async def test_an_address_that_is_taken_is_named(port, bench):
 
 @pytest.fixture
 async def held(free_port):
-    """Verbs that answer when they are let, two at a time; and one that answers much."""
+    """Verbs that wait for an event, two at a time, and one with a large response."""
     limit, go = ConcurrencyLimit(Limits(filter=2, reading=1)), asyncio.Event()
     app = web.Application(middlewares=[respond(list, limit), limit_concurrency(limit)])
 
@@ -204,33 +204,33 @@ async def test_a_verb_that_has_no_room_is_refused_and_takes_none_of_anothers(hel
     port, go, _ = held
     url = f"http://127.0.0.1:{port}{PREFIX}"
     async with aiohttp.ClientSession() as session:
-        waiting = [asyncio.create_task(session.post(f"{url}/filter")) for _ in range(2)]
-        first_refused = None
+        calls = [asyncio.create_task(session.post(f"{url}/filter")) for _ in range(2)]
+        rejected = None
         async with asyncio.timeout(5):
-            while first_refused is None:
-                # Refused as soon as both are inside; a third that comes first is one of the two.
+            while rejected is None:
+                # Rejected once both are in progress; a third one can arrive before them.
                 task = asyncio.create_task(session.post(f"{url}/filter"))
                 done, _ = await asyncio.wait([task], timeout=0.2)
                 if done:
-                    first_refused = await task
+                    rejected = await task
                 else:
-                    waiting.append(task)
-        assert first_refused.status == 429
-        assert "limits" in (await first_refused.json())["Error"]
-        assert first_refused.headers["Retry-After"] == "1"
-        waiting.append(asyncio.create_task(session.post(f"{url}/bind")))
+                    calls.append(task)
+        assert rejected.status == 429
+        assert "limits" in (await rejected.json())["Error"]
+        assert rejected.headers["Retry-After"] == "1"
+        calls.append(asyncio.create_task(session.post(f"{url}/bind")))
         go.set()
-        answers = await asyncio.gather(*waiting)
+        answers = await asyncio.gather(*calls)
         assert answers[-1].status == 200
         assert (await session.post(f"{url}/filter")).status == 200
 
 
-def test_limits_may_change_while_calls_are_inside():
+def test_limits_can_change_while_calls_are_in_progress():
     limit = ConcurrencyLimit(Limits(bind=2))
-    inside = [limit.acquire("bind"), limit.acquire("bind")]
+    acquired = [limit.acquire("bind"), limit.acquire("bind")]
     limit.limits = Limits(bind=1)
     assert limit.acquire("bind") is None
-    for each in inside:
+    for each in acquired:
         limit.release(each)
     assert limit.acquire("bind")
     assert limit.acquire("bind") is None
@@ -238,7 +238,7 @@ def test_limits_may_change_while_calls_are_inside():
     assert limit.acquire("bind")
 
 
-def test_what_only_reads_shares_its_room_and_takes_none_of_who_decides():
+def test_reading_verbs_share_one_limit_that_deciding_verbs_do_not_use():
     limit = ConcurrencyLimit(Limits(reading=2, filter=1, prioritize=1, preempt=1, bind=1))
     assert limit.acquire("inspect")
     assert limit.acquire("what_if")
@@ -251,21 +251,21 @@ def test_what_only_reads_shares_its_room_and_takes_none_of_who_decides():
 async def test_whoever_does_not_take_his_answer_loses_it_and_makes_room(held, monkeypatch):
     port, _, limit = held
     monkeypatch.setattr(limiting, "SEND_SECONDS", 0.3)
-    async with guest(port) as slow:
-        slow.say(f"GET {PREFIX}/inspect HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with raw(port) as slow:
+        slow.send(f"GET {PREFIX}/inspect HTTP/1.1\r\nHost: x\r\n\r\n")
         async with asyncio.timeout(5):
-            while limit.acquire("inspect") is not None:  # until he is inside
+            while limit.acquire("inspect") is not None:  # until it is in progress
                 limit.release("reading")
                 await asyncio.sleep(0)
-            while limit.acquire("inspect") is None:  # noqa: ASYNC110 - and until he is out
+            while limit.acquire("inspect") is None:  # noqa: ASYNC110 - and until it is released
                 await asyncio.sleep(0)
-        assert len(await slow.is_shown_out()) < LARGE
+        assert len(await slow.until_closed()) < LARGE
 
 
 @pytest.fixture
 def pki(tmp_path):
     authority = certificate(tmp_path, "authority")
-    for name in ("server", "kube-scheduler", "stranger"):
+    for name in ("server", "kube-scheduler", "other"):
         certificate(tmp_path, name, signed_by=authority)
     certificate(tmp_path, "impostor")
     return tmp_path
@@ -301,11 +301,11 @@ async def get(address, path, context=None):
         return response.status, await response.text()
 
 
-async def test_only_a_certificate_with_an_allowed_name_decides_from_elsewhere(all_three, pki):
+async def test_only_a_certificate_with_an_allowed_name_decides_from_other_machines(all_three, pki):
     listener = all_three.deciding_tls
     assert (await get(listener, f"{PREFIX}/inspect", trusting(pki, "kube-scheduler")))[0] == 200
-    status, text = await get(listener, f"{PREFIX}/inspect", trusting(pki, "stranger"))
-    assert (status, "stranger" in text) == (403, True)
+    status, text = await get(listener, f"{PREFIX}/inspect", trusting(pki, "other"))
+    assert (status, "other" in text) == (403, True)
     for name in ("", "impostor"):
         with pytest.raises(aiohttp.ClientError):
             await get(listener, f"{PREFIX}/inspect", trusting(pki, name))
@@ -313,23 +313,25 @@ async def test_only_a_certificate_with_an_allowed_name_decides_from_elsewhere(al
         await get(listener, f"{PREFIX}/inspect")
 
 
-async def test_a_handshake_that_is_not_finished_counts_as_a_connection_until_it_ends(
-    bench, pki, free_port
-):
+async def test_an_unfinished_handshake_counts_as_a_connection_until_it_ends(bench, pki, free_port):
     files = Certificate(str(pki / "server.crt"), str(pki / "server.key"))
     context = certificate_context(files)
     listener = Listener("test", "127.0.0.1", free_port(), 2, 5.0, context)
     async with serve_app(listener, Routes(bench.cluster, bench.binder, list).app()):
-        async with guest(listener.port), guest(listener.port), guest(listener.port) as third:
-            assert await third.is_shown_out() == ""
-        async with guest(listener.port) as stranger:
-            stranger.say("no TLS at all")
-            await stranger.is_shown_out()
-        for _ in range(3):  # each leaves room behind
+        async with (
+            raw(listener.port),
+            raw(listener.port),
+            raw(listener.port) as third,
+        ):
+            assert await third.until_closed() == ""
+        async with raw(listener.port) as invalid:
+            invalid.send("not TLS")
+            await invalid.until_closed()
+        for _ in range(3):  # each releases its slot
             assert (await get(listener, "/healthz", trusting(pki)))[0] == 200
 
 
-async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(all_three, pki):
+async def test_a_request_sent_with_the_end_of_the_handshake_is_answered(all_three, pki):
     port, context = all_three.reading.port, trusting(pki)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     theirs, ours = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -353,7 +355,7 @@ async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(al
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
-async def test_the_reading_listener_decides_nothing_and_shows_health_to_all(all_three, pki):
+async def test_the_reading_listener_has_no_deciding_verbs_and_public_health(all_three, pki):
     listener, context = all_three.reading, trusting(pki)
     for page in ("/healthz", "/readyz", "/version"):
         assert (await get(listener, page, context))[0] == 200
@@ -362,24 +364,24 @@ async def test_the_reading_listener_decides_nothing_and_shows_health_to_all(all_
         assert (status, "Bearer" in text) == (401, True)
 
 
-async def test_a_certificate_that_was_renewed_is_shown_without_a_restart(all_three, pki):
+async def test_a_renewed_certificate_is_used_without_a_restart(all_three, pki):
     listener, old = all_three.reading, trusting(pki)
     assert (await get(listener, "/healthz", old))[0] == 200
-    certificate(pki, "server")  # signed by itself from now on
+    certificate(pki, "server")  # self-signed from now on
     with pytest.raises(aiohttp.ClientError):
         await get(listener, "/healthz", old)
     renewed = ssl.create_default_context(cafile=str(pki / "server.crt"))
     assert (await get(listener, "/healthz", renewed))[0] == 200
-    (pki / "server.key").write_text("half a fi")  # changes nothing until it is whole
+    (pki / "server.key").write_text("half a fi")  # changes nothing until it is complete
     assert (await get(listener, "/healthz", renewed))[0] == 200
 
 
-async def test_loopback_has_every_page_in_the_clear(all_three):
+async def test_loopback_has_every_endpoint_without_tls(all_three):
     for page in ("/healthz", "/readyz", "/version", "/metrics", f"{PREFIX}/inspect"):
         assert (await get(all_three.deciding, page))[0] == 200
 
 
-async def test_open_reading_asks_nobody_and_still_decides_nothing(bench, free_port):
+async def test_open_reading_needs_no_token_and_has_no_deciding_verbs(bench, free_port):
     reading = Reading("127.0.0.1", free_port(), "open")
     listen = Listen(Address("127.0.0.1", free_port()), None, reading)
     async with serve(
@@ -391,7 +393,7 @@ async def test_open_reading_asks_nobody_and_still_decides_nothing(bench, free_po
 
 @pytest.fixture
 async def strict(bench, pki, free_port):
-    """A listener that wants a certificate of the authority."""
+    """A listener that requires a certificate of the authority."""
     files = [str(pki / name) for name in ("server.crt", "server.key", "authority.crt")]
     context = server_context(Tls(*files, ("kube-scheduler",)))
     listener = Listener("test", "127.0.0.1", free_port(), 1000, 5.0, context)
@@ -400,7 +402,7 @@ async def strict(bench, pki, free_port):
 
 
 async def healthz(listener, pki, source):
-    """Ask from ``source`` with a certificate of the authority."""
+    """Request /healthz from ``source`` with a certificate of the authority."""
     context = trusting(pki, "kube-scheduler")
     async with (
         aiohttp.ClientSession(
@@ -424,7 +426,7 @@ def refused_at(listener):
 
 
 def is_closed(connection):
-    """Whether the other side has ended a connection on which it said nothing."""
+    """Return whether the server has closed a connection without sending anything."""
     try:
         return connection.recv(1) == b""
     except BlockingIOError:
@@ -433,42 +435,43 @@ def is_closed(connection):
         return True
 
 
-async def test_whoever_leaves_handshakes_open_keeps_no_other_address_from_its_own(strict, pki):
+async def test_unfinished_handshakes_do_not_block_other_addresses(strict, pki):
     async with AsyncExitStack() as stack:
         for _ in range(MAX_PER_UNTRUSTED):
-            await stack.enter_async_context(guest(strict.port))
-        async with guest(strict.port) as one_more:
-            assert await one_more.is_shown_out() == ""
+            await stack.enter_async_context(raw(strict.port))
+        async with raw(strict.port) as one_more:
+            assert await one_more.until_closed() == ""
         assert await healthz(strict, pki, "127.0.0.2") == 200
 
 
-async def test_strangers_of_many_addresses_keep_no_other_address_from_its_handshake(strict, pki):
+async def test_unfinished_handshakes_from_many_addresses_do_not_block_others(strict, pki):
     before, addresses = refused_at(strict), MAX_UNTRUSTED // MAX_PER_UNTRUSTED + 1
     with ExitStack() as stack:
-        # They all come before the listener looks: it drops some whose handshake has not begun.
+        # All arrive before the listener runs: it drops some whose handshake has not begun.
         half_open = [
             stack.enter_context(connected(strict.port, f"127.0.1.{1 + number % addresses}"))
             for number in range(MAX_PER_UNTRUSTED * addresses)
         ]
         assert await healthz(strict, pki, "127.0.0.2") == 200
         closed = [each for each in half_open if is_closed(each)]
-    assert len(closed) == MAX_PER_UNTRUSTED + 1, "one each for who came after the last place"
+    assert len(closed) == MAX_PER_UNTRUSTED + 1, "one for each that arrived after the last slot"
     assert refused_at(strict) - before == len(closed)
 
 
-async def test_only_who_is_known_has_long_for_a_handshake(strict, pki, monkeypatch):
+async def test_only_trusted_addresses_have_long_for_a_handshake(strict, pki, monkeypatch):
     monkeypatch.setattr(listeners, "UNTRUSTED_SECONDS", 0.2)
     assert await healthz(strict, pki, "127.0.0.2") == 200
-    async with guest(strict.port, "127.0.0.2") as known, guest(strict.port) as stranger:
-        leaving = asyncio.create_task(known.is_shown_out())
-        assert await stranger.is_shown_out() == ""
+    async with (
+        raw(strict.port, "127.0.0.2") as trusted,
+        raw(strict.port) as untrusted,
+    ):
+        leaving = asyncio.create_task(trusted.until_closed())
+        assert await untrusted.until_closed() == ""
         assert not leaving.done()
         leaving.cancel()
 
 
-async def test_who_asks_at_the_former_port_is_answered_and_one_that_is_taken_stops_nothing(
-    bench, free_port, monkeypatch, caplog
-):
+async def test_the_former_port_is_served_unless_it_is_in_use(bench, free_port, monkeypatch, caplog):
     port, former = free_port(), free_port()
     monkeypatch.setattr("extender.settings.configuration.EXTENDER_PORT", port)
     listen = Listen(Address("127.0.0.1", port), former_port=former)

@@ -1,4 +1,4 @@
-"""The configuration file: understood whole, or refused with every line that is wrong."""
+"""The configuration file: read completely, or rejected with every wrong line."""
 
 import subprocess
 import sys
@@ -34,13 +34,13 @@ ELECTION = (
 
 
 def problems(text: str) -> list[str]:
-    """What a file with this text is refused for, a line each."""
-    with pytest.raises(SettingsError) as refused:
+    """Return the problems of a file with this text."""
+    with pytest.raises(SettingsError) as rejected:
         parse(text.encode())
-    return [line.strip() for line in str(refused.value).strip().splitlines()]
+    return [line.strip() for line in str(rejected.value).strip().splitlines()]
 
 
-def test_an_empty_file_stands_where_existing_configurations_look_for_it():
+def test_an_empty_file_has_the_defaults_of_existing_installations():
     found = parse(b"")
     assert found == parse(b"{}") == Configuration()
     assert (found.listen.deciding.host, found.listen.deciding.port) == ("127.0.0.1", 29766)
@@ -86,7 +86,7 @@ def test_every_section_is_read():
     assert (found.limits.bind, found.limits.filter) == (5, 32)
 
 
-def test_all_that_is_wrong_is_said_at_once_with_line_and_place():
+def test_all_problems_are_reported_at_once_with_line_and_place():
     text = "listn: {}\nlogLevel: loud\npolicy:\n  candidates: '8'\nlimits: [1]\n"
     assert problems(text) == [
         "listn (line 1): unknown key: did you mean listen",
@@ -145,12 +145,12 @@ def test_all_that_is_wrong_is_said_at_once_with_line_and_place():
         ("a: &x [*x]", "a[0]"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_named_by_its_place(text, place):
+def test_an_invalid_value_is_named_by_its_place(text, place):
     assert problems(text)[0].startswith(place)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "node-1", "128.0.0.1"])
-def test_deciding_in_the_clear_is_on_loopback_alone_and_what_to_do_instead_is_said(host):
+def test_deciding_without_tls_is_only_on_loopback_and_the_error_names_the_alternative(host):
     (said,) = problems(f"listen: {{deciding: {{host: '{host}', port: 29766}}}}")
     assert said.startswith("listen.deciding.host (line 1)")
     assert "write 127.0.0.1" in said
@@ -158,12 +158,12 @@ def test_deciding_in_the_clear_is_on_loopback_alone_and_what_to_do_instead_is_sa
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_every_form_of_loopback_is_one(host):
+def test_every_form_of_loopback_is_accepted(host):
     found = parse(f"listen: {{deciding: {{host: '{host}', port: 1}}}}".encode())
     assert found.listen.deciding.host == host
 
 
-def test_tokens_never_cross_a_network_in_the_clear():
+def test_tokens_never_cross_a_network_without_tls():
     (said,) = problems("listen: {reading: {host: 10.0.0.1}}")
     assert said.startswith("listen.reading.tls")
     parse(b"listen: {reading: {host: 127.0.0.1}}")
@@ -173,29 +173,29 @@ def test_tokens_never_cross_a_network_in_the_clear():
 @pytest.mark.parametrize(
     "text", ["a: [", "\x00", "- 1\n---\n- 2", "a: !!python/name:os.system", "\t"]
 )
-def test_what_is_no_yaml_is_refused_in_one_line(text):
+def test_invalid_yaml_is_rejected_in_one_line(text):
     (said,) = problems(text)
     assert said.startswith(("not YAML", "a (line 1)"))
 
 
 @pytest.mark.parametrize("text", ["a: !!bool maybe", "a: !!timestamp never", 'a: !!int ""'])
-def test_a_value_that_is_not_what_its_tag_says_is_no_yaml(text):
+def test_a_value_that_contradicts_its_tag_is_invalid_yaml(text):
     assert "not YAML" in problems(text)[0]
 
 
-def test_aliases_that_stand_for_billions_of_values_are_refused_at_once():
+def test_aliases_for_billions_of_values_are_rejected_at_once():
     text = "a: &a [x]\n" + "".join(
         f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdefghijk")
     )
     assert "more than 10000 values" in problems(text)[0]
 
 
-def test_no_section_can_be_made_that_the_file_could_not_say():
+def test_no_section_with_a_problem_can_be_constructed():
     with pytest.raises(ValueError, match="not loopback"):
         Listen(deciding=Address("0.0.0.0", 1))
 
 
-def test_the_file_is_named_where_it_cannot_be_read(tmp_path):
+def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(SettingsError, match=r"none\.yaml cannot be read: No such file"):
         load(tmp_path / "none.yaml")
     large = tmp_path / "large.yaml"
@@ -205,12 +205,12 @@ def test_the_file_is_named_where_it_cannot_be_read(tmp_path):
 
 
 @pytest.mark.parametrize("flags", [[], ["--config"], ["--config=x", "--port=5"], ["x"]])
-def test_flags_other_than_the_files_are_refused(flags):
+def test_flags_other_than_config_are_rejected(flags):
     with pytest.raises(SettingsError):
         parse_flags(flags)
 
 
-def test_a_file_that_cannot_be_used_ends_the_program_with_just_these_lines(tmp_path):
+def test_an_invalid_file_ends_the_program_with_its_problems(tmp_path):
     path = tmp_path / "extender.yaml"
     path.write_text("memoryUnit: lots\n")
     done = subprocess.run(
@@ -239,7 +239,7 @@ SCALARS = st.one_of(
 
 
 def tree(section: msgspec.inspect.Type) -> st.SearchStrategy:
-    """Files that are nearly right: the keys that a section has, with values of any kind."""
+    """Generate nearly valid files: the keys of a section with values of any type."""
     if isinstance(section, msgspec.inspect.UnionType):
         return st.one_of(*map(tree, section.types), SCALARS)
     if isinstance(section, msgspec.inspect.VarTupleType):
@@ -251,20 +251,20 @@ def tree(section: msgspec.inspect.Type) -> st.SearchStrategy:
 
 
 @given(tree(msgspec.inspect.type_info(Configuration)))
-def test_any_file_that_is_nearly_right_is_understood_or_refused(value):
+def test_any_nearly_valid_file_is_read_or_rejected(value):
     with suppress(SettingsError):
         parse(yaml.safe_dump(value).encode())
 
 
 @given(st.one_of(st.binary(max_size=200), st.text("{}[]:-&*!?'\"\n ab1.,|<>#%@", max_size=60)))
-def test_any_text_is_understood_or_refused(content):
+def test_any_text_is_read_or_rejected(content):
     with suppress(SettingsError):
         parse(content if isinstance(content, bytes) else content.encode())
 
 
 @given(lease=st.floats(0.1, 300), renew=st.floats(0.01, 300), retry=st.floats(0.01, 100))
-def test_with_whatever_lease_is_taken_a_binding_may_always_be_begun(lease, renew, retry):
-    """However late in its turn the last renewal was asked for; and no other part refuses it."""
+def test_every_accepted_lease_leaves_time_for_a_binding(lease, renew, retry):
+    """Even if the last renewal was requested as late as possible."""
     try:
         made = LeaderElection(
             lease_seconds=lease,
@@ -280,7 +280,7 @@ def test_with_whatever_lease_is_taken_a_binding_may_always_be_begun(lease, renew
     assert election.ends_at >= 1.2 * made.retry_seconds + WRITE_SECONDS
 
 
-def test_the_former_port_is_served_beside_the_default_one_until_it_is_turned_off():
+def test_the_former_port_is_served_with_the_default_port_until_it_is_turned_off():
     def former(text: str) -> int | None:
         found = parse(text.encode()).listen.former
         return found and found.port

@@ -1,4 +1,4 @@
-"""SIGHUP: what can change does, what cannot is named, and a bad file changes nothing."""
+"""Reloading at SIGHUP: live changes, changes that need a restart, and bad files."""
 
 import logging
 
@@ -44,7 +44,7 @@ def test_log_level_and_limits_change_at_once(program, caplog):
     assert "restart" not in caplog.text
 
 
-def test_what_needs_a_restart_is_named_and_stays(program, caplog):
+def test_changes_that_need_a_restart_are_named_and_not_applied(program, caplog):
     program.read(
         "memoryUnit: MiB\nlogLevel: error\nlimits: {bind: 5, bodyMib: 9}\n"
         "listen: {reading: {access: open}}\n"
@@ -56,13 +56,13 @@ def test_what_needs_a_restart_is_named_and_stays(program, caplog):
 
 
 @pytest.mark.parametrize("text", ["logLevel: loud", "[", "nothing: 1"])
-def test_a_file_with_anything_wrong_changes_nothing(program, caplog, text):
+def test_an_invalid_file_changes_nothing(program, caplog, text):
     program.read(text)
     assert program.applied == []
     assert str(program.path) in last(caplog, "configuration not reloaded").why
 
 
-def test_a_file_that_is_gone_changes_nothing(program, caplog):
+def test_a_deleted_file_changes_nothing(program, caplog):
     program.path.unlink()
     program.reload()
     assert program.applied == []
