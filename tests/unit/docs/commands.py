@@ -76,7 +76,7 @@ RUN_BY: Final = tuple(
         ),
         (
             r"kubectl .* exec POD -c extender -- sh -c 'kill -HUP 1'",
-            "test_its_file_is_read_again_at_sighup_and_it_ends_at_sigterm",
+            "test_the_program_reloads_its_file_at_sighup_and_ends_at_sigterm",
         ),
     )
 )

@@ -122,7 +122,7 @@ async def test_when_an_extender_goes_the_next_one_is_looked_for(stage):
         await whole(answer)
         await stage.server.close()
         async with asyncio.timeout(5):
-            assert b"ends" in await answer.content.read()
+            assert b"shutting down" in await answer.content.read()
     stage.way.base, statuses = None, []
     for _ in range(2):
         async with stage.ask(f"{PREFIX}/changes") as answer:
