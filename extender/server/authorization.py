@@ -78,25 +78,19 @@ class User(msgspec.Struct, frozen=True):
     extra: dict[str, tuple[str, ...]] = {}
 
 
-class _TokenStatus(msgspec.Struct):
+class _Status(msgspec.Struct):
+    """The status of both kinds of reviews."""
+
     authenticated: bool = False
     user: User = User()
-
-
-class _TokenReview(msgspec.Struct):
-    status: _TokenStatus
-
-
-class _AccessStatus(msgspec.Struct):
     allowed: bool = False
 
 
-class _AccessReview(msgspec.Struct):
-    status: _AccessStatus
+class _Review(msgspec.Struct):
+    status: _Status
 
 
-_read_token_review = msgspec.json.Decoder(_TokenReview).decode
-_read_access_review = msgspec.json.Decoder(_AccessReview).decode
+_decode_review = msgspec.json.Decoder(_Review).decode
 
 
 @dataclass(slots=True)
@@ -213,8 +207,7 @@ class Authorizer:
 
     async def _authenticate(self, token: str) -> User:
         spec = {"token": token}
-        answer = await self._review(_TOKEN_REVIEWS, "authentication", "TokenReview", spec)
-        status = _read_token_review(answer).status
+        status = await self._review(_TOKEN_REVIEWS, "authentication", "TokenReview", spec)
         return status.user if status.authenticated else User()
 
     async def _authorize(self, user: User, question: Question) -> bool:
@@ -225,12 +218,13 @@ class Authorizer:
             "extra": {name: list(values) for name, values in user.extra.items()},
             **question.attributes(),
         }
-        answer = await self._review(_ACCESS_REVIEWS, "authorization", "SubjectAccessReview", spec)
-        return _read_access_review(answer).status.allowed
+        status = await self._review(_ACCESS_REVIEWS, "authorization", "SubjectAccessReview", spec)
+        return status.allowed
 
-    async def _review(self, path: str, group: str, kind: str, spec: Mapping[str, Any]) -> bytes:
+    async def _review(self, path: str, group: str, kind: str, spec: Mapping[str, Any]) -> _Status:
         body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
-        return await self._kube.request("POST", path, body=body, seconds=REVIEW_SECONDS)
+        answer = await self._kube.request("POST", path, body=body, seconds=REVIEW_SECONDS)
+        return _decode_review(answer).status
 
 
 @dataclass(frozen=True, slots=True)
