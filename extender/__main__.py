@@ -15,7 +15,7 @@ try:
     from gpushare.telemetry import logs
     from gpushare.telemetry.health import version
 except ModuleNotFoundError as err:  # installed only for the command line
-    sys.exit(f"gpushare-extender: {err.name} is missing: install it with pip install '.[extender]'")
+    sys.exit(f"gpushare-extender: {err.name} is not installed: run `make setup`, or use the image")
 
 
 class _Parser(argparse.ArgumentParser):

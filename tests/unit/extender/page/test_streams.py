@@ -43,12 +43,6 @@ async def event(answer, kind):
                 return json.loads((await answer.content.readline()).decode()[6:])
 
 
-async def until(condition):
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - another task makes it true
-            await asyncio.sleep(0.01)
-
-
 def viewers():
     return REGISTRY.get_sample_value("gpushare_extender_viewers")
 
@@ -91,7 +85,7 @@ async def test_viewers_share_one_feed_that_is_dropped_after_the_last(bench, monk
         monkeypatch.setattr(streams, "UPDATE_SECONDS", 0.01)
         for answer in answers:
             answer.close()
-    await until(lambda: viewers() == 0)
+    await eventually(lambda: viewers() == 0)
     assert routes._streams._feed is None
 
 
@@ -135,10 +129,10 @@ async def test_a_stalled_viewer_is_dropped_and_others_continue(client, bench, mo
     monkeypatch.setattr(streams, "SEND_SECONDS", 1.0)
     fill(bench)
     async with stalled_viewer(client.port):
-        await until(lambda: viewers() == 1)
+        await eventually(lambda: viewers() == 1)
         async with client.get(CHANGES) as answer:
             await event(answer, "whole")
-            await until(lambda: viewers() == 1)
+            await eventually(lambda: viewers() == 1)
             bench.add(pod("w", 8))
             assert (await event(answer, "changes"))["pods"]
 
@@ -146,7 +140,7 @@ async def test_a_stalled_viewer_is_dropped_and_others_continue(client, bench, mo
 async def test_the_buffer_of_a_slow_viewer_is_bounded(client, bench, monkeypatch):
     fill(bench)
     async with stalled_viewer(client.port):
-        await until(lambda: viewers() == 1)
+        await eventually(lambda: viewers() == 1)
         [transport] = (each for each in client.server.runner.server.connections)
         await eventually(lambda: transport.transport.get_write_buffer_size() > 64 * 1024)
         for i in range(20):
@@ -167,7 +161,7 @@ async def test_streams_end_at_once_at_shutdown(bench, unused_tcp_port_factory):
         answer = await stack.enter_async_context(session.get(url))
         await stack.enter_async_context(stalled_viewer(listener.port))
         await event(answer, "whole")
-        await until(lambda: viewers() == 2)
+        await eventually(lambda: viewers() == 2)
         ended, began = asyncio.create_task(event(answer, "end")), time.monotonic()
     assert time.monotonic() - began < streams.STOP_SECONDS + 2
     assert "shutting down" in (await ended)["why"]
