@@ -82,12 +82,16 @@ async def test_of_many_nodes_the_best_few_are_returned_by_name_or_in_full(client
     assert answer["Nodes"]["items"] == nodes[:8]
 
 
-@pytest.mark.parametrize("units", ["0", "-8", "1.5", "8Gi", "1e99"])
-async def test_an_invalid_amount_fails_on_every_node_with_a_text(client, units):
-    answer = await filter_call(client, "n", "full", units=units)
+@pytest.mark.parametrize(
+    "units",
+    ["0", "-8", "1.5", "0.5", "8Gi", "8 GiB", "1e99", "1e400", "99999999999999999999", ""],
+)
+async def test_an_invalid_amount_fails_on_every_node_with_a_text(client, bench, units):
+    answer = await filter_call(client, "n", "full", "nowhere", units=units)
     assert answer["NodeNames"] == []
-    assert set(answer["FailedAndUnresolvableNodes"]) == {"n", "full"}
+    assert set(answer["FailedAndUnresolvableNodes"]) == {"n", "full", "nowhere"}
     assert all("gpu-mem" in text for text in answer["FailedAndUnresolvableNodes"].values())
+    assert bench.held == [(0, 0), (0, 0)]
 
 
 async def test_prioritize_returns_a_list_of_distinct_scores(client, bench):
