@@ -26,6 +26,7 @@ from bench.figures import note, note_ratio
 from bench.replicas import handing_on
 from extender import wire
 from extender.binding.binder import Binder
+from extender.decisions.scheduling import Placement
 from extender.routes import Routes
 from extender.server.limits import answer, decoded
 from extender.settings.configuration import Policy
@@ -78,7 +79,7 @@ class Bench:
         self.case, self.cluster = case, filled(case)
         self.names = [f"n{i}" for i in range(case.nodes)]
         kube: Kube | None = None  # nothing is bound here
-        binder = Binder(self.cluster, kube, SystemClock())  # type: ignore[arg-type]
+        binder = Binder(self.cluster.scheduling, kube, SystemClock())  # type: ignore[arg-type]
         self.routes = Routes(self.cluster, binder, list)
         app = self.routes.app()
         app.router.add_post(f"{EXTENDER_PREFIX}/floor", self._floor, name="floor")
@@ -121,7 +122,7 @@ class Bench:
                 between(call)
             else:
                 # As if it had been bound elsewhere: its place is expected no more.
-                self.cluster.choices.forget(wanted(call - 1).uid)
+                self.cluster.pods.drop_attempts(wanted(call - 1).uid)
             # Whoever comes second finds caches warm.
             if call % 2:
                 floor.append((await self._post("floor", body))[0])
@@ -161,9 +162,9 @@ def decision(case: Case, cluster: Cluster) -> list[float]:
         asked = pod(f"alone{call}", 40)
         fresh = msgspec.json.decode(msgspec.json.encode(names))  # as strings come from the wire
         began = time.perf_counter()
-        cluster.filter(asked, fresh)
+        cluster.scheduling.filter(asked, fresh)
         took.append((time.perf_counter() - began) * 1000)
-        cluster.choices.forget(asked.uid)
+        cluster.pods.drop_attempts(asked.uid)
     return took
 
 
@@ -226,9 +227,9 @@ async def changing(bench: Bench) -> tuple[list[float], list[float]]:
         if not call:
             return
         before, name = pod(f"b{call - 1}", units[call - 1]), bench.offered
-        cards = bench.cluster.choices.choose(before.uid, name, request_of(before))
-        assert cards is not None
-        annotations = {ANNOTATION_CARDS: cards[0].uuid}
+        found = bench.cluster.scheduling.place(before, name, request_of(before))
+        assert isinstance(found, Placement), found
+        annotations = {ANNOTATION_CARDS: found.cards[0].uuid}
         bound = pod(f"b{call - 1}", units[call - 1], node=name, annotations=annotations)
         bench.cluster.pod_changed(bound)
 

@@ -47,7 +47,7 @@ URL: Final = f"http://127.0.0.1:{PORT}{EXTENDER_PREFIX}"
 async def main() -> None:
     cluster = filled(NODES)
     kube: Kube | None = None  # nothing is bound here
-    binder = Binder(cluster, kube, cluster.clock)  # type: ignore[arg-type]
+    binder = Binder(cluster.scheduling, kube, cluster.state.clock)  # type: ignore[arg-type]
     runner = web.AppRunner(Routes(cluster, binder, list).app(), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", PORT).start()

@@ -73,12 +73,12 @@ async def measure(nodes: int) -> None:
     began, slices, rounds = time.perf_counter(), 0, cluster.audit.rounds
     async with Lateness() as late:
         while cluster.audit.rounds == rounds:
-            cluster.compare_some()
+            assert not cluster.audit.step()
             slices += 1
             await asyncio.sleep(0)
     took = (time.perf_counter() - began) * 1000
     rows.append(("audit of the whole ledger", took, late.most, f"{slices} slices"))
-    pods = [cluster.pod(uid) for uid in cluster.pod_uids()]
+    pods = [cluster.pods.pod(uid) for uid in cluster.pods.uids()]
     began = time.perf_counter()
     async with Lateness() as late:
         await in_slices(cluster.replacing_pods([pod for pod in pods if pod is not None]))
@@ -88,7 +88,7 @@ async def measure(nodes: int) -> None:
     print(f"{'':<36} {'took':>11}  {'worst pause':>11}  {'to floor':>8}")
     for what, took, most, more in rows:
         print(f"{what:<36} {took:8.0f} ms  {most:8.2f} ms  {most / floor.most:6.1f} x  {more}")
-    assert not cluster.notices.differences
+    assert not cluster.differences
     if nodes == max(SIZES):
         _, first, _, audit, listed = rows
         for key, (_, _, most, _) in (

@@ -53,8 +53,9 @@ class Routes:
         more_metrics: MoreMetrics = nothing,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._verbs, self._reading = Verbs(cluster, binder), Reading(cluster)
-        self._streams = ChangeStreams(cluster, leads)
+        self._verbs = Verbs(cluster.scheduling, cluster.grace, binder)
+        self._reading = Reading(cluster.state)
+        self._streams = ChangeStreams(cluster.state, leads)
         self._why_not_ready, self._more_metrics = why_not_ready, more_metrics
         self._limits = limits or Limits()
         self._concurrency: list[ConcurrencyLimit] = []

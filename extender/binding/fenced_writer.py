@@ -1,12 +1,13 @@
-"""The one way in which the extender writes: nothing is begun that might end after its lease."""
+"""All writes of the extender: none begins that might end after the lease."""
 
 import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
+from extender.binding.timing import SIDE_SECONDS
 from extender.metrics.counters import WRITES_HELD_BACK
 from gpushare.clock import Clock
 from gpushare.errors import NotLeading, OutcomeUnknown
@@ -15,14 +16,12 @@ from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)
 
-SIDE_SECONDS: Final = 2.0  # evictions and events
-
 
 class Writer:
-    """Stands where ``Kube`` stands for what reads and writes; raises NotLeading in its place.
+    """Reads and writes like ``Kube``, but raises NotLeading instead of writing too late.
 
-    ``ends_at``: by ``clock``, when every write of this process must have ended. It is asked when a
-    write begins, never remembered: the process may have slept since.
+    ``ends_at``: when, by ``clock``, every write of this process must have ended. It is called when
+    a write begins and never cached: the process may have slept since.
     """
 
     def __init__(self, kube: Kube, clock: Clock, ends_at: Callable[[], float]) -> None:
@@ -33,7 +32,7 @@ class Writer:
         self._may_land_until = -math.inf
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
-        """A consistent read, whoever leads."""
+        """Read consistently, whichever replica leads."""
         return await self._kube.get_pod(namespace, name)
 
     async def bind_pod(
@@ -41,7 +40,7 @@ class Writer:
     ) -> None:
         what = f"binding of {pod.key}"
         async with self._write(seconds, what):
-            # Between here and the socket there are tasks and handshakes, and the process may sleep.
+            # Before the first byte there are tasks and handshakes, and the process may sleep.
             await self._kube.bind_pod(
                 pod,
                 node,
@@ -61,18 +60,18 @@ class Writer:
     async def quiet(self) -> None:
         """Return once no write is under way and none may land any more.
 
-        To be called when no new one can begin: no lease, or about to be let go of.
+        Call it when no new write can begin: without a lease, or just before releasing it.
         """
         await self._idle.wait()
         await asyncio.sleep(max(0.0, self._may_land_until - self._clock.monotonic()))
 
     def _check(self, seconds: float, what: str) -> float:
-        """Return what time it is; raise NotLeading where a write would be begun too late."""
+        """Return the time; raise NotLeading if it is too late to begin a write."""
         now = self._clock.monotonic()
         if now + seconds > self._ends_at():
             WRITES_HELD_BACK.inc()
             raise NotLeading(
-                f"{what} was not begun: it may last {seconds:g} s, and this replica's lease ends "
+                f"{what} was not begun: it may take {seconds:g} s, and this replica's lease ends "
                 "before that"
             )
         return now
@@ -92,5 +91,5 @@ class Writer:
             if not self._under_way:
                 self._idle.set()
             if (late := self._clock.monotonic() - begun - seconds) > 1:
-                # Asleep in the middle of it: what was sent on waking may have come too late.
+                # The process slept during the write: what it sent on waking may have come too late.
                 log.warning("a write took longer than it may", extra={"what": what, "late": late})

@@ -1,14 +1,14 @@
-"""filter: the nodes on which the pod's card set fits, and why not for the others (pure).
+"""filter: the nodes on which the pod's GPUs fit, and why not for the others (pure).
 
-kube-scheduler encodes, decodes and scores every node that it is told of, one pod after the other.
-So where many fit it is offered the few best of them. The rest are withheld: they are in no part of
-the answer, as if kube-scheduler had not asked about them.
+kube-scheduler encodes, decodes and scores every node that it gets, one pod after the other. So if
+many nodes fit it is offered the best few. The rest are withheld: they are in no part of the answer,
+as if kube-scheduler had not asked about them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from extender.decisions.attempts import NOWHERE
+from extender.decisions.attempts import NONE_TRIED
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import COOLING, NO_CARDS
 from gpushare.placement.verdict_cache import Verdicts
@@ -16,10 +16,10 @@ from gpushare.placement.verdict_cache import Verdicts
 
 @dataclass(slots=True)
 class Filtered:
-    """``final`` are nodes that could not take the pod whoever went away there.
+    """``final`` are nodes that could not take the pod even if they were empty.
 
-    ``best`` is where the pod is expected to go. Where nodes are withheld, so are the reasons of
-    those that were refused: kube-scheduler reads them only where no node is left.
+    ``best`` is where the pod is expected to go. If nodes are withheld (``is_short``), so are the
+    reasons of the rejected ones: kube-scheduler reads them only if no node is left.
     """
 
     fitting: list[str] = field(default_factory=list)
@@ -29,8 +29,8 @@ class Filtered:
     is_short: bool = False
 
 
-def refuse_all(nodes: Sequence[str], why: str) -> Filtered:
-    """What a request that can be granted nowhere is answered with.
+def reject_all(nodes: Sequence[str], why: str) -> Filtered:
+    """Answer for a request that no node can ever grant.
 
     In ``Error`` kube-scheduler would treat it as a broken extender and retry at once.
     """
@@ -42,21 +42,21 @@ def filter_nodes(
     verdicts: Verdicts,
     *,
     few: int,
-    last: Mapping[str, int] = NOWHERE,
+    last: Mapping[str, int] = NONE_TRIED,
     cooling: Collection[str] = (),
 ) -> Filtered:
-    """Sort ``nodes`` into those that fit, the best ``few`` of them, and the others.
+    """Sort ``nodes`` into the best ``few`` of those that fit, and the others.
 
-    ``few`` of 0 offers all. Nodes in ``last`` count as worse than all others, the more the
-    higher the number, and those in ``cooling`` fit only where no other does.
+    A ``few`` of 0 offers all. Nodes in ``last`` come after all others, in the order of their
+    numbers. Nodes in ``cooling`` fit only if no other node does.
     """
     asked = set(nodes)
     resting = [name for name in cooling if name in asked and name in verdicts.fits]
     well = asked.difference(resting) if resting else asked
     best, is_all = best_of(verdicts, well, few or 1, last)
     if not best and resting:
-        # kube-scheduler would look again only when something in the cluster changes, or after five
-        # minutes. It repeats a refused bind by itself, within ten seconds: so bind refuses these.
+        # kube-scheduler would retry only when something in the cluster changes, or after five
+        # minutes. It repeats a failed bind by itself, within ten seconds: so bind rejects these.
         best, is_all = best_of(verdicts, set(resting), few or 1, last)
         resting = []
     if few and not is_all:
@@ -75,10 +75,10 @@ def filter_nodes(
 def best_of(
     verdicts: Verdicts, asked: Collection[str], most: int, last: Mapping[str, int]
 ) -> tuple[list[str], bool]:
-    """The best ``most`` of the nodes in ``asked`` that fit, best first, and whether that is all.
+    """Return the best ``most`` fitting nodes of ``asked``, best first, and whether that is all.
 
-    A node that fits only while others do not go where they are expected is taken where no other
-    is; so is one in ``last``, before those.
+    A node in ``last`` is taken only if the others are not enough, and after those a node that fits
+    only if other pods do not go where they are expected.
     """
     found: list[str] = []
     later: list[str] = []
@@ -95,8 +95,8 @@ def best_of(
     return found[:most], is_all and len(found) <= most
 
 
-def minds_other_nodes(pod: Pod) -> bool:
-    """Whether the pod has preferences that kube-scheduler can weigh only between many nodes."""
+def prefers_some_nodes(pod: Pod) -> bool:
+    """Return whether kube-scheduler needs many nodes to weigh the pod's preferences."""
     spec = pod.spec
     affinity = spec.affinity
     if affinity is not None:

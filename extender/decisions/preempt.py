@@ -1,7 +1,7 @@
-"""preempt: which of kube-scheduler's proposals would make room on the pod's cards (pure).
+"""preempt: which of kube-scheduler's proposals would free the GPUs that the pod needs (pure).
 
-Its own dry run knows a node's sum of units alone. A proposal that would not make the card set fit
-is left out, so that nobody dies for nothing; none is ever widened, and no victims are added.
+kube-scheduler's own dry run knows only the sum of a node's units. A proposal after which the pod
+would still not fit is left out, so that no pod is evicted in vain. No victims are ever added.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from gpushare.placement.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """``kept`` are nodes whose victims make room; ``vetoed`` the others, each with its reason."""
+    """``kept`` are nodes on which the pod then fits; ``vetoed`` the others with their reasons."""
 
     kept: list[str] = field(default_factory=list)
     vetoed: dict[str, str] = field(default_factory=dict)
@@ -34,8 +34,8 @@ def judge(
 ) -> Proposals:
     """Sort proposed nodes, with the uids of their victims, by whether the pod would fit then.
 
-    Without victims a node is left out: kube-scheduler takes such an answer for an error, and for
-    the whole attempt. For a pod whose request cannot be granted anywhere nobody is to die.
+    A node without victims is left out: kube-scheduler takes it for an error of the whole attempt.
+    No pod is evicted for a request that no node can grant.
     """
     found = Proposals()
     try:

@@ -1,9 +1,9 @@
 """prioritize: the order of the nodes that filter has left, as scores (pure).
 
-kube-scheduler adds ``score * weight * 10`` to what its own plugins say, with the weight of its
-configuration, which is 1 as shipped. It does not clamp what an extender says, and picks among equal
-totals by chance (schedule_one.go, prioritizeNodes and selectHost). So how much our order counts is
-chosen here, for each pod: docs/scheduling.md.
+kube-scheduler adds ``score * weight * 10`` to the scores of its own plugins; the configured weight
+is 1 as shipped. It does not clamp an extender's scores, and picks at random among equal totals
+(schedule_one.go, prioritizeNodes and selectHost). So this module chooses for each pod how much our
+order counts: docs/scheduling.md.
 """
 
 from bisect import bisect_right
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from extender.decisions.attempts import NOWHERE
+from extender.decisions.attempts import NONE_TRIED
 from gpushare.placement.verdict_cache import Verdicts
 
-FEW: Final = 8  # sorting so much less than all is cheaper than looking through all
+FEW: Final = 8  # below 1 / FEW of all nodes, sorting them is cheaper than a pass over all
 STEP: Final = 150  # 1500 points: all of kube-scheduler's own scores together are 1400 at most
 FOR_THE_BEST: Final = 1
 
@@ -28,11 +28,11 @@ class Prioritized:
 
 
 def in_order(
-    nodes: Sequence[str], verdicts: Verdicts, last: Mapping[str, int] = NOWHERE
+    nodes: Sequence[str], verdicts: Verdicts, last: Mapping[str, int] = NONE_TRIED
 ) -> list[str]:
-    """``nodes``, each once, best first: then those in ``last``, then those that do not fit.
+    """Return each of ``nodes`` once, best first, then those in ``last``, then the unfit ones.
 
-    The higher the number in ``last``, the later is the node's turn.
+    Nodes with a higher number in ``last`` come later.
     """
     fits, asked = verdicts.fits, set(nodes)
     if len(asked) * FEW < len(fits):
@@ -49,20 +49,20 @@ def in_order(
 
 
 def deciding(count: int) -> range:
-    """The scores of so many nodes in their order, which then decides: no two are near each other.
+    """Return scores for so many nodes in order, so far apart that the order decides.
 
-    Packing would be undone by chance among equals, and by kube-scheduler's liking for empty nodes.
+    Random picks among equals and kube-scheduler's preference for empty nodes would undo packing.
     """
     return range((count - 1) * STEP, -1, -STEP)
 
 
 def weighing(
-    order: Sequence[str], verdicts: Verdicts, last: Mapping[str, int] = NOWHERE
+    order: Sequence[str], verdicts: Verdicts, last: Mapping[str, int] = NONE_TRIED
 ) -> list[int]:
-    """The scores of nodes ``in_order`` as those of one plugin among others, 0 to 10.
+    """Return scores from 0 to 10 for nodes ``in_order``, like those of one plugin among others.
 
-    It is what the node's policy gives the utilisation of the pod's cards, and for the best node one
-    more. Equal nodes have equal scores: kube-scheduler is to choose between them.
+    A score is what the node policy gives for the utilization of the pod's GPUs, plus one for the
+    best node. Equal nodes have equal scores, so that kube-scheduler chooses between them.
     """
 
     def below_zero(name: str) -> int:
@@ -71,7 +71,7 @@ def weighing(
             return 0
         return -int(0.5 - rank[1])
 
-    # They only fall along the order: its steps are looked for, not every node.
+    # Scores only fall along the order, so a binary search finds each step.
     found: list[int] = []
     while len(found) < len(order):
         score = below_zero(order[len(found)])

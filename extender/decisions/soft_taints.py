@@ -1,4 +1,4 @@
-"""Which nodes kube-scheduler should rather avoid, and for whom that makes a difference (pure)."""
+"""Which nodes have ``PreferNoSchedule`` taints, and for which pods that matters (pure)."""
 
 from collections.abc import Iterable, KeysView
 from typing import Final
@@ -11,14 +11,14 @@ EFFECT: Final = "PreferNoSchedule"
 
 
 class SoftTaints:
-    """Nodes by the ``PreferNoSchedule`` taints that they have together."""
+    """Nodes grouped by their set of ``PreferNoSchedule`` taints."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[Taint, ...], set[str]] = {}
         self._of: dict[str, tuple[Taint, ...]] = {}
 
     def put(self, node: Node) -> None:
-        """Take a node as it is now."""
+        """Take the current version of a node."""
         taints = tuple(taint for taint in node.taints if taint.effect == EFFECT)
         if self._of.get(node.name, ()) == taints:
             return
@@ -28,7 +28,7 @@ class SoftTaints:
             self._nodes.setdefault(taints, set()).add(node.name)
 
     def drop(self, node: str) -> None:
-        """The node is gone."""
+        """Forget a deleted node."""
         taints = self._of.pop(node, ())
         if taints:
             nodes = self._nodes[taints]
@@ -37,10 +37,10 @@ class SoftTaints:
                 del self._nodes[taints]
 
     def differ(self, pod: Pod, asked: Iterable[str], fitting: KeysView[str]) -> bool:
-        """Whether some of the nodes that are asked about and fit suit a pod better than others.
+        """Return whether the asked nodes that fit differ in taints that the pod does not tolerate.
 
-        kube-scheduler counts the taints that the pod does not tolerate (tainttoleration,
-        NormalizeScore): where all nodes have as many it has no preference.
+        kube-scheduler scores by the number of such taints (tainttoleration, NormalizeScore): if all
+        nodes have the same number it has no preference.
         """
         tolerations = pod.spec.tolerations or ()
         counts = {

@@ -1,45 +1,48 @@
-"""Looks for cards that were given away twice, and mends them one pod at a time."""
+"""Finds overbooked GPUs and evicts one pod at a time until each fits again."""
 
 import asyncio
 import logging
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
-from extender.eviction.overbooked import Holder, to_evict
+from extender.decisions.cluster_state import ClusterState
+from extender.eviction.rules import Holder, to_evict
 from extender.eviction.stuck_pods import EVENT, Evictions
 from extender.metrics.counters import EVICTIONS
-from extender.watch.cluster import Cluster
-from extender.watch.notices import Notice
+from extender.watch.events import Notice
 from gpushare.clock import Clock
 from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 1.0
-SURE_SECONDS: Final = 2.0  # the end of another pod may be just behind in the watch
+SURE_SECONDS: Final = 2.0  # the watch may be about to show the end of another pod
 REASON: Final = "CardOverbooked"
-EVICTIONS.labels(REASON)  # from 0: what begins at 1 is no increase to Prometheus
+EVICTIONS.labels(REASON)  # starts at 0: Prometheus misses an increase from nothing to 1
 
 
-class Mender:
-    """Only nodes are looked at on which a pod's share has changed since they were last in order."""
+class OverbookedEvictor:
+    """Checks the nodes that have changed since the last check, and those with a pod to evict."""
 
-    def __init__(self, cluster: Cluster, kube: Writer, notice: Notice, clock: Clock) -> None:
-        self._cluster, self._notice, self._clock = cluster, notice, clock
+    def __init__(self, state: ClusterState, kube: Writer, notice: Notice, clock: Clock) -> None:
+        self._state, self._notice, self._clock = state, notice, clock
+        self._checked_at = 0
         self._over_since: dict[str, float] = {}
         self._evictions = Evictions(kube, clock)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check every second, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
-            await self.look()
+            await self.check()
 
-    async def look(self) -> None:
-        """Evict one pod at most; the next look sees what that has changed."""
-        now = self._clock.monotonic()
-        nodes = self._over_since.keys() | self._cluster.touched_nodes
-        self._cluster.touched_nodes.clear()
+    async def check(self) -> None:
+        """Evict one pod at most; the next check sees what that has changed."""
+        now, ledger = self._clock.monotonic(), self._state.ledger
+        changed = ledger.changes.since(self._checked_at)
+        self._checked_at = ledger.changes.now
+        nodes = dict.fromkeys(self._over_since)
+        nodes |= dict.fromkeys(ledger.nodes() if changed is None else changed)
         due = {node: pod for node in nodes if (pod := self._due(node)) is not None}
         self._over_since = {node: self._over_since.get(node, now) for node in due}
         self._evictions.keep_only({pod.uid for pod in due.values()})
@@ -50,12 +53,12 @@ class Mender:
                 return
 
     def _due(self, node: str) -> Pod | None:
-        account = self._cluster.ledger.account(node)
+        account = self._state.ledger.account(node)
         for entry in account.cards if account is not None else ():
             if entry.used <= entry.card.units:
                 continue
-            shares = [s for s in self._cluster.ledger.shares(node) if entry.card.uuid in s.cards]
-            pods = ((self._cluster.pod(share.pod_uid), share.units) for share in shares)
+            shares = [s for s in self._state.ledger.shares(node) if entry.card.uuid in s.cards]
+            pods = ((self._state.pod(share.pod_uid), share.units) for share in shares)
             holders = [Holder(pod, units) for pod, units in pods if pod is not None]
             if (pod := to_evict(entry.card.uuid, entry.card.units, holders)) is not None:
                 return pod

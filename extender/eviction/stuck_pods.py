@@ -1,14 +1,14 @@
-"""Evicts pods whose decision cannot be kept, so that their owners' next ones get another."""
+"""Evicts pods whose decision cannot be kept, so that their successors get another one."""
 
 import asyncio
 import logging
 from typing import Final
 
 from extender.binding.fenced_writer import Writer
-from extender.eviction.stuck import Patience
+from extender.decisions.pod_records import PodRecords
+from extender.eviction.rules import StuckPods
 from extender.metrics.counters import EVICTIONS
-from extender.watch.cluster import Cluster
-from extender.watch.notices import Notice
+from extender.watch.events import Notice
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import ApiError, NotFound
@@ -22,7 +22,7 @@ EVERY_SECONDS: Final = 1.0
 
 
 class Evictions:
-    """Asks for the end of pods, each until the API server grants it or the pod is gone."""
+    """Asks the API server to evict pods, each until it agrees or the pod is deleted."""
 
     def __init__(self, kube: Writer, clock: Clock) -> None:
         self._kube = kube
@@ -30,16 +30,16 @@ class Evictions:
         self._asked: set[str] = set()
 
     def keep_only(self, uids: set[str]) -> None:
-        """Forget all pods but these: no others are to go any more."""
+        """Forget all pods but these: no others are to be evicted."""
         self._asked &= uids
         self._retries.keep_only(uids)
 
     def may_ask(self, pod: Pod) -> bool:
-        """Whether nothing was reached yet for this pod, and it was not tried just now."""
+        """Return whether the pod is not evicted yet, and no attempt failed just now."""
         return pod.uid not in self._asked and self._retries.is_ready(pod.uid)
 
     async def ask(self, pod: Pod, why: str) -> bool:
-        """Whether it was evicted by this: just this pod as it was seen, not one that runs."""
+        """Evict this version of the pod, so not one that runs by now; return whether it was."""
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         is_evicted = False
         try:
@@ -47,8 +47,8 @@ class Evictions:
         except NotFound:
             log.info("pod is gone already", extra=about)
         except ApiError as err:
-            # 429: a PodDisruptionBudget; 409: it is not what the watch has shown any more, and may
-            # run by now.
+            # 429: a PodDisruptionBudget; 409: the pod has changed since the watch showed it, and
+            # may run by now.
             log.warning("pod not evicted yet", extra={**about, "why": str(err)})
             self._retries.tried(pod.uid, landed=False)
             return False
@@ -60,31 +60,33 @@ class Evictions:
         return is_evicted
 
 
-class Evictor:
-    """One eviction a round at most: a node whose cards all die must be no stampede.
+class StuckEvictor:
+    """Evicts one pod per round at most, also if all GPUs of a node fail at once.
 
-    ``after_seconds``: how long a reason that may pass is waited for; 0 means never to evict.
+    ``after_seconds``: how long a reason that may pass must last; 0 means never to evict.
     """
 
     def __init__(
-        self, cluster: Cluster, kube: Writer, notice: Notice, clock: Clock, *, after_seconds: float
+        self, pods: PodRecords, kube: Writer, notice: Notice, clock: Clock, *, after_seconds: float
     ) -> None:
-        self._cluster, self._notice, self._clock = cluster, notice, clock
+        self._pods, self._notice, self._clock = pods, notice, clock
         self._is_allowed = after_seconds > 0
-        self._patience = Patience(after_seconds)
+        self._stuck = StuckPods(after_seconds)
         self._evictions = Evictions(kube, clock)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check every second, until cancelled."""
         while self._is_allowed:
             await asyncio.sleep(EVERY_SECONDS)
-            await self.look()
+            await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Evict the first pod that is due and was not tried just now."""
         if not self._is_allowed:
             return
-        due = self._patience.due(self._cluster.in_trouble.values(), self._clock.monotonic())
+        found = (record.pod for record in self._pods.with_trouble.values())
+        pods = [pod for pod in found if pod is not None]
+        due = self._stuck.due(pods, self._clock.monotonic())
         self._evictions.keep_only({pod.uid for pod, _ in due})
         for pod, why in due:
             if self._evictions.may_ask(pod):
@@ -98,6 +100,4 @@ class Evictor:
         log.warning("pod evicted", extra={**about, "why": why})
         condition = pod.condition(CONDITION_CARD_USABLE)
         said = condition.message if condition is not None else ""
-        self._notice(
-            pod, EVENT, f"evicted, so that a new pod gets a GPU that can be used: {why}: {said}"
-        )
+        self._notice(pod, EVENT, f"evicted, so that a new pod gets a usable GPU: {why}: {said}")

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
-from extender.binding.binder import WRITE_SECONDS
+from extender.binding.timing import WRITE_SECONDS
 from extender.settings.configuration import Address
 from gpushare.errors import SettingsError
 from gpushare.kube.lease import DRIFT, Elector

@@ -1,4 +1,4 @@
-"""When the certificates of the configuration end, by the files as they are now."""
+"""Reads when the certificates of the configuration end."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from extender.settings.configuration import Configuration
 
 
 def files_of(configuration: Configuration) -> dict[str, bool]:
-    """Every certificate that the configuration names, and whether it is an authority's."""
+    """Return every certificate file in the configuration, and whether it is an authority's."""
     listen, election = configuration.listen, configuration.leader_election
     mutual = [section.tls for section in (listen.deciding_tls, election) if section is not None]
     own = listen.reading.tls if listen.reading is not None else None
@@ -18,9 +18,9 @@ def files_of(configuration: Configuration) -> dict[str, bool]:
 
 
 def ends(files: dict[str, bool]) -> Iterator[tuple[str, float]]:
-    """Path and end of each, in seconds since 1970; none of a file that cannot be read.
+    """Yield path and end, in seconds since 1970, of each file that can be read.
 
-    Of an authority's file the last end counts: it has the old and the new one while they change.
+    For an authority's file it is the last end: the file has the old and the new one at a change.
     """
     for path, is_authority in files.items():
         try:

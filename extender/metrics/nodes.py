@@ -1,7 +1,7 @@
-"""The sums of every node as Prometheus reads them, rendered in slices of time.
+"""The sums of every node for Prometheus, rendered in slices of time.
 
-Thousands of nodes are rendered between other answers: what has not changed since the last time is
-kept as text, and whoever waits for a filter waits for one slice at most.
+Thousands of nodes are rendered between other answers: unchanged nodes are kept as text, and a
+filter call waits for one slice at most.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from gpushare.ledger.ledger import Ledger, NodeAccount
 from gpushare.placement.fragmentation import fragmentation
 
 SLICE_SECONDS: Final = 0.002
-# Nodes of one family between two looks at the clock.
+# Nodes of one family between two checks of the clock.
 _JOINED_AT_ONCE: Final = 500
 
 OF_NODES: Final = {
-    "gpushare_node_units": "Units of all cards of a node.",
-    "gpushare_node_used_units": "Units held by the pods of a node.",
-    "gpushare_node_reserved_units": "Units of a node held for what is not yet on the API server.",
-    "gpushare_node_free_units": "Free units on healthy cards of a node.",
-    "gpushare_node_over_units": "Units held beyond what the cards of a node have.",
-    "gpushare_node_largest_request_units": "The most that a pod on one card of a node can get now.",
+    "gpushare_node_units": "Units of all GPUs of a node.",
+    "gpushare_node_used_units": "Units used by the pods of a node.",
+    "gpushare_node_reserved_units": "Units reserved for decisions not yet on the API server.",
+    "gpushare_node_free_units": "Free units on healthy GPUs of a node.",
+    "gpushare_node_over_units": "Units used beyond what the GPUs of a node have.",
+    "gpushare_node_largest_request_units": "The most that a pod on one GPU of a node can get now.",
 }
 OF_ALL: Final = {
-    "gpushare_cluster_largest_request_units": "The most that a pod on one card can get now.",
+    "gpushare_cluster_largest_request_units": "The most that a pod on one GPU can get now.",
     "gpushare_cluster_fragmentation_ratio": (
-        "Share of free units that lie where a pod like those that run would not fit."
+        "Part of the free units that no pod like the running ones could use."
     ),
 }
 
@@ -42,7 +42,7 @@ class _Entry:
 
 
 class NodeMetrics:
-    """``longest_pause``: seconds for which rendering has held up everything else so far."""
+    """``longest_pause``: seconds for which rendering has blocked everything else so far."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -54,20 +54,20 @@ class NodeMetrics:
         self.longest_pause = 0.0
 
     async def render(self) -> bytes:
-        """All series of nodes and of the cluster, each node's as it was in the meantime."""
+        """Return all series of nodes and of the cluster; each node is read at its own moment."""
         async with self._one_at_a_time:
             self._slice_began = time.perf_counter()
             names = sorted(self._ledger.nodes())
             for gone in self._entries.keys() - set(names):
                 self._forget(gone)
             for name in names:
-                self._look_at(name)
+                self._update(name)
                 await self._pause()
             text = await self._join()
             self._note_pause()
             return text
 
-    def _look_at(self, name: str) -> None:
+    def _update(self, name: str) -> None:
         account = self._ledger.account(name)
         if account is None:
             self._forget(name)
@@ -121,7 +121,7 @@ def _head(name: str, text: str) -> str:
 
 
 def _lines(node: str, account: NodeAccount) -> tuple[str, ...]:
-    """One line for each of OF_NODES. The API server takes no node whose name must be escaped."""
+    """Return a line for each of OF_NODES. Names of nodes never need escaping."""
     cards = account.cards
     values = (
         sum(entry.card.units for entry in cards),

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from extender.watch.cluster import Cluster
+from extender.decisions.cluster_state import ClusterState
 from gpushare.answers import inspect
 from gpushare.answers.explain import said
 from gpushare.errors import RequestError
@@ -49,8 +49,8 @@ class Feed:
     the latest.
     """
 
-    def __init__(self, cluster: Cluster, leads: Callable[[], bool]) -> None:
-        self._cluster, self._leads = cluster, leads
+    def __init__(self, state: ClusterState, leads: Callable[[], bool]) -> None:
+        self._state, self._leads = state, leads
         self._did_lead = leads()
         self._changes = Changes()
         self._texts: dict[str, bytes] = {}
@@ -66,19 +66,19 @@ class Feed:
 
         The next update takes in what an abandoned one left out.
         """
-        cluster, leads = self._cluster, self._leads()
-        ledger, now = cluster.ledger, cluster.ledger.changes.now
+        state, leads = self._state, self._leads()
+        ledger, now = state.ledger, state.ledger.changes.now
         names: Iterable[str] | None = ledger.changes.since(self._nodes_seen)
         if names is None:
             with_shares = {share.node for share in ledger.shares()}
-            names = {*ledger.nodes(), *cluster.unreadable, *with_shares, *self._keys(_NODE)}
+            names = {*ledger.nodes(), *state.unreadable, *with_shares, *self._keys(_NODE)}
         for name in names:
             yield
             self._put(_NODE + name, self._node(name))
-        self._nodes_seen, now = now, cluster.queue.now
-        uids: Iterable[str] | None = cluster.queue.since(self._pods_seen)
+        self._nodes_seen, now = now, state.pods.changes.now
+        uids: Iterable[str] | None = state.pods.changes.since(self._pods_seen)
         if uids is None:
-            uids = [*cluster.pod_uids(), *self._keys(_POD)]
+            uids = [*state.pods.uids(), *self._keys(_POD)]
         elif leads != self._did_lead:
             uids = {*uids, *self._keys(_POD)}
         for uid in uids:
@@ -128,12 +128,12 @@ class Feed:
         self._changes.add(key)
 
     def _node(self, name: str) -> bytes | None:
-        cluster = self._cluster
-        view = inspect.view_node(cluster.ledger, name, cluster.unreadable.get(name, ""))
+        state = self._state
+        view = inspect.view_node(state.ledger, name, state.unreadable.get(name, ""))
         return None if view is None else msgspec.json.encode(view)
 
     def _pod(self, uid: str, leads: bool) -> bytes | None:
-        pod = self._cluster.pod(uid)
+        pod = self._state.pod(uid)
         if pod is None or pod.node:
             return None
         meta = pod.metadata
@@ -145,7 +145,7 @@ class Feed:
 
     def _add_state(self, pod: Pod, view: PendingPod, leads: bool) -> None:
         try:
-            request = self._cluster.request_of(pod)
+            request = self._state.request_of(pod)
         except RequestError as err:
             view.state, view.why, view.by = "refused", str(err), "gpushare"
             return
@@ -156,7 +156,8 @@ class Feed:
         if gates := [gate.name for gate in pod.spec.scheduling_gates or ()]:
             view.state, view.why = "gated", f"scheduling gates: {', '.join(gates)}"
             return
-        asked = self._cluster.waiting.of(pod.uid) if leads else None
+        record = self._state.pods.get(pod.uid) if leads else None
+        asked = record.asked if record is not None else None
         condition = pod.condition("PodScheduled")
         if asked is not None and asked.reasons:
             view.why, view.by = said(asked.offered, asked.reasons, None), "gpushare"

@@ -16,7 +16,7 @@ from extender.metrics.counters import VIEWERS
 from extender.page.feed import HEARTBEAT, NEVER, Feed, last_event
 from extender.server.authorization import PERMIT, Denied
 from extender.server.paths import CHANGES
-from extender.watch.cluster import Cluster
+from extender.decisions.cluster_state import ClusterState
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.process.time_slices import in_slices
 
@@ -39,8 +39,8 @@ _HEADERS: Final = {
 class ChangeStreams:
     """Updates one feed for all viewers, and only while there are any."""
 
-    def __init__(self, cluster: Cluster, leads: Callable[[], bool]) -> None:
-        self._cluster, self._leads = cluster, leads
+    def __init__(self, state: ClusterState, leads: Callable[[], bool]) -> None:
+        self._state, self._leads = state, leads
         self._feed: Feed | None = None
         self._updated_at = 0.0
         self._updating, self._sending = asyncio.Lock(), asyncio.Lock()
@@ -109,7 +109,7 @@ class ChangeStreams:
         loop = asyncio.get_running_loop()
         async with self._updating:
             if self._feed is None:
-                self._feed, self._updated_at = Feed(self._cluster, self._leads), -UPDATE_SECONDS
+                self._feed, self._updated_at = Feed(self._state, self._leads), -UPDATE_SECONDS
             if loop.time() - self._updated_at >= UPDATE_SECONDS:
                 await in_slices(self._feed.update())
                 self._updated_at = loop.time()

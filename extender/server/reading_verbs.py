@@ -9,7 +9,7 @@ from aiohttp import web
 
 from extender.server.authorization import NAMED_ONLY
 from extender.server.limits import BadRequest, answer, decoded, problem
-from extender.watch.cluster import Cluster
+from extender.decisions.cluster_state import ClusterState
 from gpushare.answers import explain, inspect, what_if
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from gpushare.process.time_slices import run_in_turns
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class Reading:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._turn = asyncio.Lock()
 
     def add_to(self, app: web.Application) -> None:
@@ -36,13 +36,13 @@ class Reading:
         return await run_in_turns(steps, self._turn)
 
     async def _inspect(self, _: web.Request) -> web.Response:
-        cluster = self._cluster
-        return answer(await self._found(inspect.view_cluster(cluster.ledger, cluster.unreadable)))
+        state = self._state
+        return answer(await self._found(inspect.view_cluster(state.ledger, state.unreadable)))
 
     async def _inspect_node(self, request: web.Request) -> web.Response:
         name = request.match_info["node"]
-        unread = self._cluster.unreadable.get(name, "")
-        view = inspect.view_node(self._cluster.ledger, name, unread)
+        unread = self._state.unreadable.get(name, "")
+        view = inspect.view_node(self._state.ledger, name, unread)
         if view is None:
             return problem(404, f"node {name[:253]!r} has no GPUs shared by memory")
         return answer(inspect.ClusterView([msgspec.Raw(msgspec.json.encode(view))]))
@@ -50,14 +50,18 @@ class Reading:
     async def _explain(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["pod"]
         shown = _nodes_shown(request)
-        pod = self._cluster.pod_named(namespace, name)
+        state = self._state
+        pod = state.pods.named(namespace, name)
         if pod is None:
             return problem(
                 404,
                 f"no live pod {namespace[:_SHOWN]}/{name[:_SHOWN]} requests {RESOURCE_MEMORY}: "
                 "it does not exist, has ended, or does not request it",
             )
-        view = await self._found(self._cluster.explain(pod, shown))
+        record = state.pods.get(pod.uid)
+        asked = record.asked if record is not None else None
+        now = state.clock.monotonic()
+        view = await self._found(explain.explain(state, pod, asked, now=now, shown=shown))
         only = request.get(NAMED_ONLY)
         return answer(view if only is None else explain.without_names_of_others(view, only))
 
@@ -70,7 +74,7 @@ class Reading:
             raise BadRequest(f"pod is a {kind!r}: send a Pod; for a workload, its pod template")
         if not question.pod.containers:
             raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
-        return answer(await self._found(what_if.answer(self._cluster, question, extras)))
+        return answer(await self._found(what_if.answer(self._state, question, extras)))
 
 
 def _nodes_shown(request: web.Request) -> int:

@@ -2,16 +2,15 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
 from extender.binding.binder import Binder, BindRefused
-from extender.decisions.preempt import Proposals, judge
+from extender.decisions.scheduling import Scheduling
 from extender.server.limits import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
-from extender.watch.cluster import Cluster
+from extender.watch.grace import Grace
 from extender.wire import (
     BindingResult,
     ExtenderArgs,
@@ -35,8 +34,8 @@ MAX_NAME: Final = 253
 class Verbs:
     """Decodes each call, has it decided and encodes the response."""
 
-    def __init__(self, cluster: Cluster, binder: Binder) -> None:
-        self._cluster, self._binder = cluster, binder
+    def __init__(self, scheduling: Scheduling, grace: Grace, binder: Binder) -> None:
+        self._scheduling, self._grace, self._binder = scheduling, grace, binder
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post(f"{EXTENDER_PREFIX}/filter", self._filter, name="filter")
@@ -48,17 +47,12 @@ class Verbs:
         args = await decoded(decode_args, request)
         names, full = _nodes(args)
         pod = _pod(args.pod)
-        found = self._cluster.filter(pod, names)
-        if not found.fitting and self._cluster.waiting.of(pod.uid) is not None:
-            await self._cluster.hearing.hear()
-            found = self._cluster.filter(pod, names)
+        found = await self._grace.filter(pod, names)
         result = FilterResult(failed_nodes=found.failed, failed_and_unresolvable_nodes=found.final)
         if full is None:
             result.node_names = found.fitting
         else:
             result.nodes = {"items": [full[name] for name in found.fitting]}
-        why = () if found.fitting else (*found.failed.values(), *found.final.values())
-        self._cluster.pod_asked(pod, len(names), why)
         request[OUTCOME] = "some" if found.fitting else "none"
         log.debug(
             "filtered",
@@ -77,7 +71,7 @@ class Verbs:
         names, _ = _nodes(args)
         pod = _pod(args.pod)
         try:
-            found = self._cluster.prioritize(pod, names)
+            found = self._scheduling.prioritize(pod, names)
         except RequestError as err:
             raise BadRequest(str(err)) from err  # filter has rejected every node for it
         log.debug(
@@ -123,10 +117,7 @@ class Verbs:
             raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is given")
         uids = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
         pod = _pod(args.pod)
-        found = self._judged(pod, uids)
-        if not found.kept:
-            await self._cluster.hearing.hear()
-            found = self._judged(pod, uids)
+        found = await self._grace.preempt(pod, uids)
         request[OUTCOME] = "some" if found.kept else "none"
         log.info(
             "preemption judged",
@@ -138,14 +129,6 @@ class Verbs:
             },
         )
         return answer(PreemptionResult({node: proposed[node] for node in found.kept}))
-
-    def _judged(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
-        return judge(
-            pod,
-            proposed,
-            self._cluster.request_of,
-            lambda node, wanted, gone: self._cluster.why_not_without(node, wanted, gone, pod),
-        )
 
 
 def _outcome(err: GpushareError) -> str:

@@ -1,23 +1,28 @@
-"""Compares what the ledger holds with a fresh count from the pods, a slice of time after the other.
+"""Compares the ledger with a fresh count from the pods, in slices of time, and counts overbooking.
 
-Nothing is repaired here: a difference is a defect of ours, and its two sides are what finds it.
+Nothing is repaired here: a difference is a defect of this program, and its two sides show where.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Share
 from gpushare.clock import Clock
 from gpushare.ledger.ledger import Ledger
+from gpushare.objects.model import Pod
 
-SLICE_SECONDS: Final = 0.002  # filter may have to wait for one
-EVERY_SECONDS: Final = 60.0  # from the end of a round to the next one's beginning
+log = logging.getLogger(__name__)
+
+SLICE_SECONDS: Final = 0.002  # a filter call may have to wait for one slice
+EVERY_SECONDS: Final = 60.0  # from the end of a round to the start of the next
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of one pod, or, where ``pod_uid`` is empty, of the sums that ``node`` is decided by."""
+    """A difference for one pod, or, if ``pod_uid`` is empty, in the sums of ``node``."""
 
     pod_uid: str
     node: str
@@ -26,41 +31,39 @@ class Difference:
 
 
 class Pods(Protocol):
-    """What a fresh count is made from."""
+    """The pods that a fresh count is made from."""
 
-    def pod_uids(self) -> list[str]: ...
+    def uids(self) -> list[str]: ...
 
-    def fresh_share(self, uid: str) -> Share | None:
-        """What the pod with this uid holds by what was last seen of it; None: nothing."""
-        ...
+    def pod(self, uid: str) -> Pod | None: ...
 
 
 class Audit:
-    """One round looks at every pod, every share and every node's sums, each at one moment.
+    """A round compares every pod, every share and every node's sums, each at one moment.
 
-    ``longest_pause``: seconds for which the longest slice has held up everything else so far.
+    ``longest_pause``: seconds for which the longest slice so far has blocked everything else.
     """
 
     def __init__(self, ledger: Ledger, pods: Pods, clock: Clock) -> None:
         self._ledger, self._pods, self._clock = ledger, pods, clock
-        # Keys alone: tens of thousands of new tuples would have Python look for garbage.
+        # Only keys: tens of thousands of new tuples would trigger garbage collection.
         self._due: list[str] = []
         self._compare: Callable[[str], Difference | None] = self._pod
         self._next: list[Callable[[], None]] = []
-        self._told: dict[str, Difference] = {}
+        self._returned: dict[str, Difference] = {}
         self._ended_at = clock.monotonic()
         self.rounds = 0
         self.longest_pause = 0.0
 
     def begin(self) -> None:
-        """Begin a round now, in place of one that may be under way: all was just listed anew."""
+        """Begin a round now, and drop one that is under way."""
         self._due = []
         self._next = [self._list_nodes, self._list_shares, self._list_pods]
 
     def step(self, seconds: float = SLICE_SECONDS) -> list[Difference]:
-        """Go on for ``seconds``; return differences that were not returned before.
+        """Continue for ``seconds``; return differences that were not returned before.
 
-        Begins a round by itself a while after the last one has ended.
+        Begins a round by itself EVERY_SECONDS after the last one has ended.
         """
         began = self._clock.monotonic()
         if not (self._due or self._next):
@@ -71,7 +74,7 @@ class Audit:
         while self._due or self._next:
             if not self._due:
                 self._next.pop()()
-            elif (difference := self._look(self._compare, self._due.pop())) is not None:
+            elif (difference := self._new(self._compare, self._due.pop())) is not None:
                 found.append(difference)
             if self._clock.monotonic() - began >= seconds:
                 break
@@ -82,27 +85,26 @@ class Audit:
         return found
 
     def whole(self) -> list[Difference]:
-        """A whole round at once, for tests: as ``step``, without its limit of time."""
+        """Run a whole round at once, for tests: like ``step``, without its time limit."""
         self.begin()
         return self.step(float("inf"))
 
-    def look_at(self, uid: str) -> list[Difference]:
+    def compare(self, uid: str) -> Difference | None:
         """Compare one pod now; return a difference that was not returned before."""
-        found = self._look(self._pod, uid)
-        return [found] if found is not None else []
+        return self._new(self._pod, uid)
 
-    def _look(self, compare: Callable[[str], Difference | None], key: str) -> Difference | None:
+    def _new(self, compare: Callable[[str], Difference | None], key: str) -> Difference | None:
         found = compare(key)
         if found is None:
-            self._told.pop(key, None)
+            self._returned.pop(key, None)
             return None
-        if self._told.get(key) == found:
+        if self._returned.get(key) == found:
             return None
-        self._told[key] = found
+        self._returned[key] = found
         return found
 
     def _list_pods(self) -> None:
-        self._due, self._compare = self._pods.pod_uids(), self._pod
+        self._due, self._compare = self._pods.uids(), self._pod
 
     def _list_shares(self) -> None:
         self._due, self._compare = self._ledger.bound_pods(), self._pod
@@ -111,11 +113,14 @@ class Audit:
         self._due, self._compare = list(self._ledger.nodes()), self._node
 
     def _pod(self, uid: str) -> Difference | None:
-        held, counted = self._ledger.share(uid), self._pods.fresh_share(uid)
+        held, pod = self._ledger.share(uid), self._pods.pod(uid)
+        counted = None
+        if pod is not None:
+            counted = pod_annotations.share_of(pod, self._ledger.inventory(pod.node))
         if held == counted:
             return None
         node = held.node if held is not None else counted.node if counted is not None else ""
-        return Difference(uid, node, said(held), said(counted))
+        return Difference(uid, node, _text(held), _text(counted))
 
     def _node(self, node: str) -> Difference | None:
         account = self._ledger.account(node)
@@ -132,10 +137,43 @@ class Audit:
         return None if held == counted else Difference("", node, str(held), str(counted))
 
 
-def said(share: Share | None) -> str:
-    """A share in a line of a log."""
+def _text(share: Share | None) -> str:
     if share is None:
         return "nothing"
     if share.is_unplaced:
-        return f"{share.units} units of every card of {share.node}: {share.why_unplaced}"
+        return f"{share.units} units of every GPU of {share.node}: {share.why_unplaced}"
     return f"{share.units} units of each of {', '.join(share.cards)} of {share.node}"
+
+
+class Overbooking:
+    """Counts and logs each time that a GPU comes to have more units used than it has."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._checked_at = 0
+        self._overbooked: dict[str, frozenset[str]] = {}  # UUIDs by node
+        self.times = 0
+
+    def check(self) -> None:
+        """Check the nodes that have changed since the last call."""
+        changes = self._ledger.changes
+        changed = changes.since(self._checked_at)
+        self._checked_at = changes.now
+        for node in {*self._ledger.nodes(), *self._overbooked} if changed is None else changed:
+            account = self._ledger.account(node)
+            found = (
+                {e.card.uuid: e for e in account.cards if e.overcommitted}
+                if account is not None
+                else {}
+            )
+            for uuid in found.keys() - self._overbooked.get(node, frozenset()):
+                self.times += 1
+                held = found[uuid].used + found[uuid].reserved
+                log.error(
+                    "card holds more than it has",
+                    extra={"node": node, "card": uuid, "has": found[uuid].card.units, "held": held},
+                )
+            if found:
+                self._overbooked[node] = frozenset(found)
+            else:
+                self._overbooked.pop(node, None)

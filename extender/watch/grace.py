@@ -1,36 +1,60 @@
-"""Gives the watch a moment before a pod that waits is refused once more.
+"""Gives the watch a moment before a pending pod is rejected again.
 
-A pod that was refused is tried again because of an event: kube-scheduler has just seen a pod end,
-say. Our own watch may be a moment behind, and a refusal by what was before that would be the last
-word for minutes: nothing else happens to the pod then.
+kube-scheduler retries a rejected pod because of an event: it has just seen another pod end, for
+example. Our own watch may be a moment behind, and a rejection based on the state before that event
+would leave the pod pending for minutes, because nothing else happens to it then.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpushare.clock import Clock
+from extender.decisions.filter import Filtered
+from extender.decisions.preempt import Proposals
+from extender.decisions.scheduling import Scheduling
+from gpushare.objects.model import Pod
 
-TURNS: Final = 5  # of the event loop: what has arrived already is taken in by then
+TURNS: Final = 5  # of the event loop: it handles what has arrived already within these
 SECONDS: Final = 0.01
 MOST: Final = 20
 WITHIN_SECONDS: Final = 4.0  # kube-scheduler waits meanwhile, with all its pods: 5 % of its time
 
 
-class Hearing:
-    """Waits ``MOST`` times in ``WITHIN_SECONDS`` at most, and else only reads what has come.
+class Grace:
+    """Decides a second time, after a moment for the watch, where the first answer is a rejection.
 
-    Several in a row, because a pod's end is several updates within some 150 ms, kube-scheduler
-    tries again at each (eventhandlers.go), and the last of them is the one that counts.
+    It waits ``MOST`` times in ``WITHIN_SECONDS`` at most, and otherwise only handles what has
+    arrived. It may wait several times in a row: a pod's end is several updates within some 150 ms,
+    kube-scheduler retries at each (eventhandlers.go), and only the last one frees the units.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, scheduling: Scheduling) -> None:
+        self._scheduling = scheduling
         self._waits: deque[float] = deque(maxlen=MOST)
 
-    async def hear(self) -> None:
-        """Return once what the watch has brought is known."""
-        now = self._clock.monotonic()
+    async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
+        """Return the nodes to offer to a pod, and note the answer."""
+        scheduling, state, uid = self._scheduling, self._scheduling.state, pod.metadata.uid
+        found = scheduling.filter(pod, nodes)
+        if not found.fitting and state.pods.was_rejected(uid):
+            await self.wait()
+            found = scheduling.filter(pod, nodes)
+        why = () if found.fitting else (*found.failed.values(), *found.final.values())
+        state.pods.answer(uid, len(nodes), why, state.clock.monotonic())
+        return found
+
+    async def preempt(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
+        """Sort proposed nodes, with the uids of their victims, by whether the pod would fit."""
+        found = self._scheduling.preempt(pod, proposed)
+        if not found.kept:
+            await self.wait()
+            found = self._scheduling.preempt(pod, proposed)
+        return found
+
+    async def wait(self) -> None:
+        """Return once the watch has handled what has arrived."""
+        now = self._scheduling.state.clock.monotonic()
         if len(self._waits) < MOST or now - self._waits[0] >= WITHIN_SECONDS:
             self._waits.append(now)
             await asyncio.sleep(SECONDS)

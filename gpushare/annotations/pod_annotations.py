@@ -26,7 +26,14 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.errors import QuantityError, RecordError, RequestError
-from gpushare.objects.model import Container, ContainerStatus, Pod, kind_opened_by, names_memory
+from gpushare.objects.model import (
+    TERMINAL_PHASES,
+    Container,
+    ContainerStatus,
+    Pod,
+    kind_opened_by,
+    names_memory,
+)
 from gpushare.objects.pod_reader import MOST_CONTAINERS
 from gpushare.objects.quantity import MAX_UNITS, parse_units
 
@@ -40,9 +47,28 @@ _decode_running_on = msgspec.json.Decoder(dict[str, dict[str, int]]).decode
 
 def asks_for_share(pod: Pod) -> bool:
     """Whether the pod names one of our resources at all: the pods this product is about."""
+    spec = pod.spec
     return any(
         names_memory(container) or RESOURCE_COUNT in container.limits
-        for container in (*pod.init_containers, *pod.containers)
+        for container in (*(spec.init_containers or ()), *(spec.containers or ()))
+    )
+
+
+def has_same_amounts(pod: Pod, other: Pod) -> bool:
+    """Return whether both pods have the same containers."""
+    one, two = pod.spec, other.spec
+    return one.containers == two.containers and one.init_containers == two.init_containers
+
+
+def asks_the_same(pod: Pod, other: Pod) -> bool:
+    """Return whether ``request_of`` reads the same from both pods."""
+    one, two = pod.metadata, other.metadata
+    return (
+        has_same_amounts(pod, other)
+        and one.annotations == two.annotations
+        and one.labels == two.labels
+        and pod.spec.runtime_class_name == other.spec.runtime_class_name
+        and pod.excess == other.excess
     )
 
 
@@ -124,28 +150,36 @@ def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
     return (*inits, *apps)
 
 
-def share_of(pod: Pod, inventory: Inventory | None) -> Share | None:
-    """The share that a bound pod holds; None if it holds none (unbound, ended, asks for nothing).
+def units_of(pod: Pod) -> int:
+    """Return what the containers ask for in all, by their limits; RequestError if unreadable."""
+    return Request(containers_of(pod)).units
 
-    Where it runs is read from the decision's UUIDs. The ecosystem's older extender leaves none: its
-    IDX is the driver's minor number, and ``running-on`` of as many cards is believed before it.
-    Amounts come from limits alone. If no card can be told, or one that the node does not have, the
-    share is unplaced.
+
+def share_of(pod: Pod, inventory: Inventory | None, units: int | None = None) -> Share | None:
+    """Return the share of a bound pod; None if it has none (unbound, ended, asks for nothing).
+
+    ``units`` is what ``units_of`` returns for the pod, where that is known. The cards are read from
+    the decision's UUIDs. Aliyun gpushare's extender writes none: its IDX is the driver's minor
+    number, and ``running-on`` with as many cards is believed before it. If no card can be read, or
+    one that the node does not have, the share is unplaced.
     """
-    if not pod.node or pod.is_terminal or not asks_for_share(pod):
+    if not pod.spec.node_name or pod.status.phase in TERMINAL_PHASES:
         return None
-    try:
-        request = Request(containers_of(pod))
-    except RequestError as err:
-        # Bound by somebody who did not ask us: until it is gone its node takes no more.
-        return _share(pod, MAX_UNITS, (), f"amount cannot be read: {err}")
-    if not request.units:
+    if units is None:
+        if not asks_for_share(pod):
+            return None
+        try:
+            units = units_of(pod)
+        except RequestError as err:
+            # Bound by another program than this extender: the node takes no more until it ends.
+            return _share(pod, MAX_UNITS, (), f"amount cannot be read: {err}")
+    if not units:
         return None
     try:
         cards = _cards_of(pod, inventory)
     except RecordError as err:
-        return _share(pod, request.units, (), str(err))
-    return _share(pod, -(-request.units // len(cards)), cards)
+        return _share(pod, units, (), str(err))
+    return _share(pod, -(-units // len(cards)), cards)
 
 
 def decision_annotations(
@@ -170,6 +204,17 @@ def decision_annotations(
         ANNOTATION_ASSIGN_TIME: "",
         ANNOTATION_RUNNING_ON: "",
     }
+
+
+def counted_as(before: Pod | None, pod: Pod, *, is_legacy: bool) -> tuple[Pod, bool]:
+    """Return the pod with the decision that counts, and whether somebody edited the decision."""
+    kept = None
+    if before is not None and pod.spec.node_name:
+        if before.spec.node_name:
+            kept = keep_decision(before, pod)
+        else:
+            kept = not_from_a_binding(before, pod, is_legacy=is_legacy)
+    return kept or pod, kept is not None or contradicts_decision(pod)
 
 
 def keep_decision(before: Pod, after: Pod) -> Pod | None:
@@ -219,8 +264,8 @@ def contradicts_decision(pod: Pod) -> bool:
 
     Our plugin starts a container on the decided cards or not at all, so somebody else wrote it.
     """
-    decided = pod.annotations.get(ANNOTATION_CARDS)
-    if not (pod.node and decided):
+    decided = (pod.metadata.annotations or {}).get(ANNOTATION_CARDS)
+    if not (pod.spec.node_name and decided):
         return False
     running_on = _running_on(pod)
     return bool(running_on) and set(running_on) != {uuid.strip() for uuid in decided.split(",")}
@@ -238,8 +283,8 @@ def encode_running_on(request: Request, cards: Sequence[str]) -> str:
 
 
 def _share(pod: Pod, units: int, cards: tuple[str, ...], why: str = "") -> Share:
-    meta = pod.metadata
-    return Share(meta.uid, meta.namespace, meta.name, pod.node, units, cards, why)
+    meta, node = pod.metadata, pod.spec.node_name or ""
+    return Share(meta.uid, meta.namespace, meta.name, node, units, cards, why)
 
 
 def check_annotations(pod: Pod) -> None:
@@ -330,8 +375,11 @@ def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
 
 def _running_on(pod: Pod) -> tuple[str, ...]:
     """The cards that ``running-on`` names; none where it is absent or cannot be read."""
+    written = (pod.metadata.annotations or {}).get(ANNOTATION_RUNNING_ON)
+    if not written:
+        return ()
     try:
-        containers = _decode_running_on(pod.annotations.get(ANNOTATION_RUNNING_ON) or "{}")
+        containers = _decode_running_on(written)
     except (msgspec.DecodeError, RecursionError):
         return ()
     return tuple(sorted({uuid for amounts in containers.values() for uuid in amounts}))

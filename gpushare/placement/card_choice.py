@@ -52,11 +52,12 @@ class FreeCards:
     def __init__(self, account: NodeAccount, expected: Mapping[str, int] = NOTHING) -> None:
         self.account = account
         self.places = sorted(
-            FreeCard(
-                max(0, each.free - expected.get(each.card.uuid, 0)), each.card.index, each.card
-            )
-            for each in account.cards
-            if each.card.takes_new
+            [
+                FreeCard(
+                    max(0, each.free - expected.get(each.card.uuid, 0)), each.card.index, each.card
+                )
+                for each in account.open
+            ]
         )
         self.free = [place.free for place in self.places]
         self.sizes = [place.card.units for place in self.places]

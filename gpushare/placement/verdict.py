@@ -1,6 +1,6 @@
-"""What one node is for one pod: how good it is, or why it takes it not (pure).
+"""Judges one node for one pod: its rank, or why it is rejected (pure).
 
-Filter, bind, explain and the simulator all ask here.
+The extender's decisions, explain and the simulator use it.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ Verdict = Rank | Reason
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What of a node is the same for all requests.
+    """What is the same on a node for all requests.
 
-    ``closed`` is why it takes none, else ``room`` is there, less what is expected, and ``bare``
-    without that. ``is_plain``: the node's setup serves every pod.
+    ``closed`` is why it takes no pods; else ``cards`` is set, without the units that are expected
+    to be used (``is_less`` if there are any). ``is_plain``: the node's setup serves every pod.
     """
 
     closed: Reason | None
-    room: FreeCards | None = None
-    bare: FreeCards | None = None
+    cards: FreeCards | None = None
+    is_less: bool = False
     is_plain: bool = False
 
 
@@ -45,40 +45,42 @@ def look(
     account: NodeAccount | None,
     closed: Reason | None,
     unit_mib: int,
-    taken: Mapping[str, int] = NOTHING,
+    expected: Mapping[str, int] = NOTHING,
 ) -> Look:
-    """Look at a node that takes nothing if it is ``closed``; ``taken`` is as in FreeCards."""
+    """Look at a node that takes no pods if it is ``closed``; ``expected`` is as in FreeCards."""
     if closed is not None or account is None:
         return Look(closed or NO_CARDS)
-    bare = FreeCards(account)
-    room = FreeCards(account, taken) if taken else bare
-    is_plain = account.inventory.unit_mib == unit_mib
-    is_plain = is_plain and account.inventory.binding != EARLY_BINDING
-    is_plain = is_plain and not account.inventory.injection
-    return Look(None, room, bare, is_plain)
+    inventory = account.inventory
+    is_plain = (
+        inventory.unit_mib == unit_mib
+        and inventory.binding != EARLY_BINDING
+        and not inventory.injection
+    )
+    return Look(None, FreeCards(account, expected), bool(expected), is_plain)
 
 
 def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node: str) -> Verdict:
-    """The rank of the node for such a pod, or why it does not fit there."""
-    room, bare = look.room, look.bare
-    if room is None or bare is None:
+    """Return the rank of the node for such a pod, or why the pod does not fit there."""
+    cards = look.cards
+    if cards is None:
         return look.closed or NO_CARDS
+    account = cards.account
     if not look.is_plain:
-        reason = card_choice.why_unserved(bare.account.inventory, request, unit_mib)
+        reason = card_choice.why_unserved(account.inventory, request, unit_mib)
         if reason is not None:
             return reason
-    found = rank(room, request, policies, node)
-    if found is None and room is not bare:
-        found = rank(bare, request, policies, node)
-        if found is not None:
-            return (1, *found[1:])
+    found = rank(cards, request, policies, node)
     if found is not None:
         return found
-    return card_choice.why_no_set(bare.account, request)
+    if look.is_less:
+        found = rank(FreeCards(account), request, policies, node)
+        if found is not None:
+            return (1, *found[1:])
+    return card_choice.why_no_set(account, request)
 
 
 def request_of(pod: Pod, policies: Policies) -> Request:
-    """What the pod asks for; RequestError for what this configuration can grant nowhere."""
+    """Return what the pod asks for; RequestError if this configuration can never grant it."""
     request = pod_annotations.request_of(pod)
     if request.policy.node_policy is NodePolicy.SHAPE and not policies.shape:
         raise RequestError(
@@ -89,7 +91,7 @@ def request_of(pod: Pod, policies: Policies) -> Request:
 
 
 def cards_of(node: Node, unit_mib: int) -> tuple[Inventory | None, str, Reason | None]:
-    """The node's cards, what is wrong with its annotations, and why it takes no pods then."""
+    """Return the node's cards, what is wrong with its annotations, and why it takes no pods."""
     try:
         found = inventory.of_node(node, unit_mib)
     except RecordError as err:

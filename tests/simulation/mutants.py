@@ -12,13 +12,14 @@ from extender.binding import unknown_outcomes
 from extender.binding.binder import Binder
 from extender.binding.fenced_writer import Writer
 from extender.binding.unknown_outcomes import Reconciler
-from extender.decisions.scheduling import Choices
+from extender.decisions.scheduling import Placement, Scheduling
 from extender.leadership.election import Elected
 from extender.watch.cluster import Cluster
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card
 from gpushare.kube.fencing import FencedBody
 from gpushare.kube.lease import Election
+from gpushare.placement.reasons import NO_CARDS
 from tests.simulation.run import simulate
 
 MOST_RUNS: Final = 300
@@ -44,7 +45,7 @@ def caught(mutant: str, most: int = MOST_RUNS) -> Caught | None:
 
 def _release_after_unknown() -> AbstractContextManager[object]:
     def keep(self, reserve):
-        self._cluster.ledger.release(reserve.pod_uid, reserve.node)
+        self._ledger.release(reserve.pod_uid, reserve.node)
 
     return patch.object(Binder, "_keep", keep)
 
@@ -79,24 +80,22 @@ def _lead_at_once() -> Iterator[None]:
 def _forget_unplaced() -> AbstractContextManager[object]:
     real = pod_annotations.share_of
 
-    def share_of(pod, inventory):
-        share = real(pod, inventory)
+    def share_of(pod, inventory, units=None):
+        share = real(pod, inventory, units)
         return None if share is not None and share.is_unplaced else share
 
     return patch.object(pod_annotations, "share_of", share_of)
 
 
-@contextmanager
-def _bind_without_looking() -> Iterator[None]:
-    def choose(self, uid, node, request, priority=None):
+def _bind_without_looking() -> AbstractContextManager[object]:
+    def place(self, pod, node, request):
         account = self._ledger.account(node)
-        return account and tuple(each.card for each in account.cards[: request.card_count])
+        if account is None:
+            return NO_CARDS
+        cards = tuple(each.card for each in account.cards[: request.card_count])
+        return Placement(cards, account.inventory.is_legacy)
 
-    with (
-        patch.object(Cluster, "why_not", lambda *_: None),
-        patch.object(Choices, "choose", choose),
-    ):
-        yield
+    return patch.object(Scheduling, "place", place)
 
 
 @contextmanager

@@ -17,14 +17,14 @@ from yarl import URL
 from extender.app import FAILED_PODS, LIVE_PODS
 from extender.binding.binder import Binder
 from extender.binding.fenced_writer import Writer
-from extender.binding.unknown_outcomes import OVERDUE_SECONDS, Reconciler
-from extender.eviction.overbooked_cards import Mender
-from extender.eviction.stuck_pods import Evictor
+from extender.binding.timing import OVERDUE_SECONDS
+from extender.binding.unknown_outcomes import Reconciler
+from extender.eviction.overbooked_cards import OverbookedEvictor
+from extender.eviction.stuck_pods import StuckEvictor
 from extender.leadership.election import Elected
 from extender.routes import Routes
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
 from extender.settings.configuration import Policy
-from extender.upkeep import Upkeep
 from extender.watch.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
 from gpushare.contract import EXTENDER_PREFIX, RESOURCES_BEGIN
 from gpushare.kube import paths
@@ -109,13 +109,13 @@ class Replica:
         address = f"{self.machine.name}:{PORT}"
         self._elector = elector = Elector(lease, self.machine.name, address, Timing(), clock)
         self._writer = writer = Writer(kube, clock, self._ends_at)
-        binder = Binder(cluster, writer, clock)
-        self._evictor = Evictor(
-            cluster, writer, lambda *_: None, clock, after_seconds=EVICT_AFTER_SECONDS
+        binder = Binder(cluster.scheduling, writer, clock)
+        self._stuck = StuckEvictor(
+            cluster.pods, writer, lambda *_: None, clock, after_seconds=EVICT_AFTER_SECONDS
         )
-        self._mender = Mender(cluster, writer, lambda *_: None, clock)
+        self._overbooked = OverbookedEvictor(cluster.state, writer, lambda *_: None, clock)
         self._reconciler = Reconciler(
-            cluster,
+            cluster.state,
             binder,
             writer,
             clock,
@@ -139,8 +139,7 @@ class Replica:
             for part in (
                 self._nodes.run(),
                 self._failed.run(),
-                self._reconciler.audit(),
-                Upkeep(self.cluster).run(),
+                self.cluster.run(),
                 self._pods.run(),
                 self._elected.run(self._writer.quiet),
             ):
@@ -158,7 +157,7 @@ class Replica:
         await asyncio.gather(self._pods.relist(), self._nodes.relist())
 
     def _duties(self) -> list[Coroutine[Any, Any, None]]:
-        return [self._evictor.run(), self._reconciler.run(), self._mender.run()]
+        return [self._stuck.run(), self._reconciler.run(), self._overbooked.run()]
 
     def _forget(self) -> None:
         for reserve in list(self.cluster.ledger.reserves()):

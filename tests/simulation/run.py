@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-from extender.binding import unknown_outcomes
 from extender.settings.configuration import Policy
+from extender.watch import cluster as watch
 from tests.simulation.apiserver import ApiServer
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
@@ -50,7 +50,7 @@ def simulate(seed: int, *, traced: bool = False) -> Result:
     logs, level = TraceLogs(trace), logging.root.manager.disable
     names = ("extender", "gpushare", "asyncio")
     try:
-        with virtual_time(loop), patch.object(unknown_outcomes, "AUDIT_SECONDS", AUDIT_SECONDS):
+        with virtual_time(loop), patch.object(watch, "AUDIT_SECONDS", AUDIT_SECONDS):
             logging.disable(logging.NOTSET if traced else logging.CRITICAL)
             for name in names if traced else ():
                 logging.getLogger(name).addHandler(logs)

@@ -92,7 +92,8 @@ class Fleet:
         made = msgspec.structs.replace(made, metadata=meta)
         self.do(self.cluster.pod_changed, made)
         if reasons:
-            self.do(self.cluster.pod_asked, made, len(reasons), reasons)
+            now = self.cluster.state.clock.monotonic()
+            self.do(self.cluster.pods.answer, made.uid, len(reasons), reasons, now)
 
     def delete(self, name: str) -> None:
         self.do(self.cluster.pod_deleted, pod(name))
@@ -139,7 +140,7 @@ class Fleet:
             yield bound(f"{pick(APPS)}-{self._count}", on, card, wanted, pick(NAMESPACES))
 
     async def _open(self) -> None:
-        binder: Any = Binder(self.cluster, None, self.cluster.clock)  # type: ignore[arg-type]
+        binder: Any = Binder(self.cluster.scheduling, None, self.cluster.state.clock)  # type: ignore[arg-type]
         self._runner = web.AppRunner(Routes(self.cluster, binder, list).app(), access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()

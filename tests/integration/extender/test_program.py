@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.binding.binder import WRITE_SECONDS
+from extender.binding.timing import WRITE_SECONDS
 from localcluster.wait import wait_until
 from tests.metrics_table import differences, rows
 

@@ -12,7 +12,7 @@ import deviceplugin.settings
 from deviceplugin.lifecycle.departure import LEAVE_SECONDS
 from extender import certificates, probe
 from extender.__main__ import parse as parse_extender
-from extender.binding.binder import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
+from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.leadership import election as leadership
 from extender.routes import Routes
 from extender.server.listeners import STOP_SECONDS
@@ -44,6 +44,7 @@ from tests.unit.daemonset.kustomizations import (
     own,
     unlabelled,
 )
+from tests.unit.extender.scripted import Bench
 
 PLUGIN, EXTENDER = "gpushare-deviceplugin", "gpushare-extender"
 NAMESPACE = "gpushare-system"
@@ -260,7 +261,8 @@ def test_kube_scheduler_may_write_as_fast_as_pods_are_bound_and_sees_every_node(
 def test_kube_scheduler_calls_verbs_that_the_extender_has_and_waits_long_enough():
     (asked,) = scheduler_config()["extenders"]
     verbs = {value for key, value in asked.items() if key.endswith("Verb")}
-    app = Routes(None, None, list).app()
+    bench = Bench()
+    app = Routes(bench.cluster, bench.binder, list).app()
     served = {resource.canonical for resource in app.router.resources()}
     assert {f"{EXTENDER_PREFIX}/{verb}" for verb in verbs} <= served
     assert float(asked["httpTimeout"].removesuffix("s")) > WRITE_SECONDS + READ_SECONDS

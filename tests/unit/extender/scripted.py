@@ -78,7 +78,7 @@ class Bench:
         self.told: list[tuple[str, str, str]] = []
         self.cluster = Cluster(1, self.notice, self.time, Policy(candidates=8))
         self.cluster.node_changed(node("n", *sizes))
-        self.binder = Binder(self.cluster, self.kube, self.time)
+        self.binder = Binder(self.cluster.scheduling, self.kube, self.time)
 
     def notice(self, about, reason, message) -> None:
         self.told.append((about.metadata.name, reason, message))

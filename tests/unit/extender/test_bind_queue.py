@@ -4,14 +4,8 @@ import asyncio
 
 import pytest
 
-from extender.binding.binder import (
-    ANSWER_SECONDS,
-    LEAST_WRITE_SECONDS,
-    READ_SECONDS,
-    WRITES_AT_ONCE,
-    BindRefused,
-    TooManyBinds,
-)
+from extender.binding.binder import WRITES_AT_ONCE, BindRefused, TooManyBinds
+from extender.binding.timing import ANSWER_SECONDS, LEAST_WRITE_SECONDS, READ_SECONDS
 from gpushare.errors import NoRoom
 from tests.builders import pod
 from tests.unit.extender.scripted import Bench

@@ -171,7 +171,7 @@ async def test_a_pod_whose_binding_is_under_way_says_which_cards_are_reserved(cl
     bench.add(pod("new", 4))
     bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("lost")], False
     with pytest.raises(Exception, match="not known yet"):
-        await bench.bind(bench.cluster.pod("uid-new"))
+        await bench.bind(bench.cluster.pods.pod("uid-new"))
     found = await explain(client, "new")
     assert found["state"] == "binding"
     assert [(each["node"], each["certain"]) for each in found["places"]] == [("n", False)]
@@ -200,7 +200,7 @@ async def test_an_amount_that_cannot_be_granted_is_said_with_its_text(client, be
 
 async def test_a_policy_that_the_configuration_lacks_is_a_refusal_here_too(client, bench):
     bench.add(pod("shaped", 1, annotations={ANNOTATION_NODE_POLICY: "shape"}))
-    assert not bench.cluster.filter(bench.cluster.pod("uid-shaped"), ["n"]).fitting
+    assert not bench.cluster.scheduling.filter(bench.cluster.pods.pod("uid-shaped"), ["n"]).fitting
     found = await explain(client, "shaped")
     assert found["state"] == "refused"
     assert "has none: write binpack or spread" in found["says"]
@@ -277,11 +277,11 @@ async def test_until_the_cluster_is_known_nothing_is_explained(client, bench):
 
 async def test_a_pod_is_told_once_why_it_waits_and_again_when_the_reasons_change(client, bench):
     await filtered(client, "waits", "n", "n", "cpu")
-    bench.cluster.tell_waiting()
+    bench.cluster.report_pending()
     assert bench.told == []
     bench.time.now += 3
     for _ in range(3):
-        bench.cluster.tell_waiting()
+        bench.cluster.report_pending()
         await filtered(client, "waits", "n", "cpu")
     [(name, reason, text)] = bench.told
     assert (name, reason) == ("waits", "GpushareWaiting")
@@ -289,7 +289,7 @@ async def test_a_pod_is_told_once_why_it_waits_and_again_when_the_reasons_change
     assert "did not ask about" in text
     await filtered(client, "waits", "n", "small")
     bench.time.now += 61
-    bench.cluster.tell_waiting()
+    bench.cluster.report_pending()
     assert len(bench.told) == 2
     assert reasons.TOO_LARGE.text in bench.told[1][2]
 
@@ -298,21 +298,21 @@ async def test_a_pod_that_is_bound_or_gone_meanwhile_is_told_nothing(client, ben
     for name in ("a", "b"):
         bench.add(pod(name, 8))
         await filtered(client, name, "n")
-    assert len(bench.cluster.waiting) == 2
+    assert bench.cluster.pods.rejected == 2
     bench.cluster.pod_changed(pod("a", 8, node="n"))
     bench.cluster.pod_deleted(pod("b", 8))
     bench.time.now += 9
-    bench.cluster.tell_waiting()
+    bench.cluster.report_pending()
     assert [reason for _, reason, _ in bench.told] == ["GpushareUnplaced"]
-    assert len(bench.cluster.waiting) == 0
+    assert bench.cluster.pods.rejected == 0
 
 
 async def test_a_pod_that_was_asked_about_as_it_went_is_not_kept(client, bench):
     await filtered(client, "gone", "n")
-    assert len(bench.cluster.waiting) == 1
+    assert bench.cluster.pods.rejected == 1
     bench.time.now += 3
-    bench.cluster.tell_waiting()
-    assert len(bench.cluster.waiting) == 0
+    bench.cluster.report_pending()
+    assert bench.cluster.pods.rejected == 0
     assert bench.told == []
 
 
@@ -321,7 +321,7 @@ async def test_what_the_watch_brings_with_the_call_is_heard_before_a_pod_is_refu
 ):
     """kube-scheduler has seen a pod end, and asks at once: this would be its last question."""
     await filtered(client, "waits", "n")
-    loop, gone = asyncio.get_running_loop(), bench.cluster.pod("uid-stays")
+    loop, gone = asyncio.get_running_loop(), bench.cluster.pods.pod("uid-stays")
     loop.call_later(0.005, bench.cluster.pod_deleted, gone)
     assert (await filtered(client, "waits", "n"))["NodeNames"] == ["n"]
 
@@ -337,7 +337,7 @@ async def test_each_update_of_a_pod_that_ends_is_heard_before_a_refusal(client, 
     for _ in range(3):
         assert (await filtered(client, "waits", "n"))["NodeNames"] == []
         bench.time.now += 0.1
-    loop, gone = asyncio.get_running_loop(), bench.cluster.pod("uid-stays")
+    loop, gone = asyncio.get_running_loop(), bench.cluster.pods.pod("uid-stays")
     loop.call_later(0.005, bench.cluster.pod_deleted, gone)
     assert (await filtered(client, "waits", "n"))["NodeNames"] == ["n"]
 
@@ -347,24 +347,24 @@ async def test_units_that_become_free_without_a_pod_event_are_counted(bench):
     cluster.ledger.keep(Hold("gang", (Slot("n", ("GPU-0",), 1),), bench.time.now + 5))
     cluster.ledger.keep(Claim("pod", (Slot("n", ("GPU-0",), 1),), bench.time.now + 9, 1))
     cluster.expire_plans()
-    assert sum(cluster.freed.values()) == 0
+    assert sum(cluster.state.freed.values()) == 0
     bench.time.now += 5
     cluster.expire_plans()
     bench.time.now += 5
     cluster.expire_plans()
-    assert dict(cluster.freed) == {"hold": 1, "claim": 1}
+    assert dict(cluster.state.freed) == {"hold": 1, "claim": 1}
 
 
 async def test_a_reserve_that_is_let_go_of_is_counted_as_such(bench):
     bench.add(pod("new", 4))
     bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("lost")], False
     with pytest.raises(Exception, match="not known yet"):
-        await bench.bind(bench.cluster.pod("uid-new"))
-    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+        await bench.bind(bench.cluster.pods.pod("uid-new"))
+    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
     for _ in range(4):
         await reconciler.settle()
         bench.time.now += 6
-    assert dict(bench.cluster.freed) == {"reserve": 1}
+    assert dict(bench.cluster.state.freed) == {"reserve": 1}
 
 
 async def test_however_many_ask_one_node_is_looked_at_between_two_turns_of_others(
@@ -374,13 +374,13 @@ async def test_however_many_ask_one_node_is_looked_at_between_two_turns_of_other
     for number in range(30):
         bench.cluster.node_changed(node(f"n{number}", 16))
     looked_at = []
-    why_not = bench.cluster.why_not
+    why_not = bench.cluster.state.why_not
 
     def counted(name, *rest):
         looked_at.append(name)
         return why_not(name, *rest)
 
-    monkeypatch.setattr(bench.cluster, "why_not", counted)
+    monkeypatch.setattr(bench.cluster.state, "why_not", counted)
     most = 0
     async with asyncio.TaskGroup() as tasks:
         asked = [tasks.create_task(explain(client, "waits")) for _ in range(16)]

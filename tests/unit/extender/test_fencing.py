@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.binding.binder import WRITE_SECONDS
+from extender.binding.timing import WRITE_SECONDS
 from extender.leadership.election import SETTLE_SECONDS
 from gpushare.kube.lease import DRIFT, Election, Record, Timing
 

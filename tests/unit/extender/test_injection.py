@@ -67,7 +67,7 @@ def bench() -> Bench:
 
 
 def refused(bench: Bench, wanted: Pod) -> dict[str, str]:
-    found = bench.cluster.filter(wanted, [*NODES])
+    found = bench.cluster.scheduling.filter(wanted, [*NODES])
     assert not found.failed
     assert {*found.fitting} == {*NODES} - {*found.final}
     return found.final

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from extender.binding.binder import WRITE_SECONDS
+from extender.binding.timing import WRITE_SECONDS
 from extender.binding.unknown_outcomes import Reconciler
 from gpushare.contract import ANNOTATION_CARDS
 from gpushare.errors import ApiError, Conflict, GpushareError, OutcomeUnknown
@@ -30,7 +30,9 @@ class Outcomes(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.bench = Bench(*SIZES)
         self.kube, self.cluster = self.bench.kube, self.bench.cluster
-        self.reconciler = Reconciler(self.cluster, self.bench.binder, self.kube, self.bench.time)
+        self.reconciler = Reconciler(
+            self.cluster.state, self.bench.binder, self.kube, self.bench.time
+        )
         self.late = []
         self.count = 0
 

@@ -45,7 +45,7 @@ def bench() -> Bench:
 
 
 def fitting(bench: Bench, wanted: Pod) -> tuple[list[str], dict[str, str]]:
-    found = bench.cluster.filter(wanted, ["n", "early", "older"])
+    found = bench.cluster.scheduling.filter(wanted, ["n", "early", "older"])
     assert not found.failed
     return found.fitting, found.final
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpushare.annotations.pod_annotations import request_of
+from gpushare.answers.explain import explain
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
 from gpushare.placement import reasons
 from gpushare.placement.trial import look
@@ -24,9 +24,9 @@ def test_a_pod_that_wishes_to_be_spread_is_foretold_so():
         "gpushare.aliyun.com/node-policy": "spread",
         "gpushare.aliyun.com/card-policy": "spread",
     }
-    found = run(look(bench.cluster, pod("new", 4, annotations=policy), 4))
+    found = run(look(bench.cluster.state, pod("new", 4, annotations=policy), 4))
     assert len({(place.node, place.cards) for place in found.places}) == 4
-    packed = run(look(bench.cluster, pod("new", 4), 4))
+    packed = run(look(bench.cluster.state, pod("new", 4), 4))
     assert len({(place.node, place.cards) for place in packed.places}) == 1
 
 
@@ -35,10 +35,10 @@ def test_nobody_dies_for_a_cordoned_card_and_explain_says_that_it_is():
     bench.cluster.node_changed(cordoned(node("n", 16), "GPU-0"))
     bench.add(pod("low", 16, node="n", annotations={ANNOTATION_CARDS: "GPU-0"}))
     high = pod("high", 16)
-    found = bench.cluster.why_not_without("n", request_of(high), ["uid-low"], high)
-    assert found is reasons.CORDONED
+    found = bench.cluster.scheduling.preempt(high, {"n": ["uid-low"]})
+    assert found.vetoed == {"n": reasons.CORDONED.text}
     bench.add(high)
-    [shown] = run(bench.cluster.explain(high, 20)).nodes
+    [shown] = run(explain(bench.cluster.state, high, None, now=0.0)).nodes
     assert shown.cards[0].why == reasons.CORDONED.text
 
 
@@ -46,7 +46,7 @@ def test_a_node_whose_cordons_cannot_be_read_takes_nobody_whoever_dies():
     bench = Bench()
     bench.cluster.node_changed(cordoned(large("n", 16), "no card"))
     high = pod("high", 16)
-    found = bench.cluster.why_not_without("n", request_of(high), [], high)
-    assert found is reasons.UNREADABLE_CORDON
-    outlook = run(look(bench.cluster, high, 1))
+    found = bench.cluster.scheduling.preempt(high, {"n": ["uid-low"]})
+    assert found.vetoed == {"n": reasons.UNREADABLE_CORDON.text}
+    outlook = run(look(bench.cluster.state, high, 1))
     assert outlook.reasons == {reasons.UNREADABLE_CORDON.text: 1}

@@ -313,7 +313,7 @@ def test_what_is_foretold_is_what_binding_one_by_one_would_give(data):
     new = pod("new", units * count, labels={"aliyun.com/gpu-count": str(count)})
     request = pod_annotations.request_of(new)
     before = {name: cluster.ledger.account(name) for name in cluster.ledger.nodes()}
-    found = run(look(cluster, new, asked))
+    found = run(look(cluster.state, new, asked))
     assert {name: cluster.ledger.account(name) for name in cluster.ledger.nodes()} == before
 
     trial, possible = cluster.ledger.overlay(), 0

@@ -5,7 +5,7 @@ import re
 from prometheus_client import REGISTRY
 
 import deviceplugin.metrics
-from extender.metrics import counters
+from extender.metrics import collectors as extender_collectors
 from extender.metrics import nodes as node_metrics
 from extender.watch.cluster import Cluster
 from gpushare.clock import SystemClock
@@ -18,9 +18,9 @@ def declared():
     nodes = node_metrics.NodeMetrics(cluster.ledger)
     collectors = [
         *{id(each): each for each in REGISTRY._names_to_collectors.values()}.values(),
-        counters.LedgerCollector(cluster),
-        counters.StateCollector({}, lambda: 0, lambda: True, nodes),
-        counters.CertificateCollector({}),
+        extender_collectors.LedgerCollector(cluster.figures),
+        extender_collectors.StateCollector({}, lambda: 0, lambda: True, nodes),
+        extender_collectors.CertificateCollector({}),
     ]
     found = {}
     for collector in collectors:

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from extender.binding.binder import WRITE_SECONDS, BindRefused
-from extender.binding.unknown_outcomes import OVERDUE_SECONDS, Reconciler
+from extender.binding.binder import BindRefused
+from extender.binding.timing import OVERDUE_SECONDS, WRITE_SECONDS
+from extender.binding.unknown_outcomes import Reconciler
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
     ANNOTATION_CARDS,
@@ -116,7 +117,7 @@ async def test_an_unknown_outcome_keeps_the_room_until_it_is_known(landed):
     with pytest.raises(NoRoom):
         await bench.bind(pod("b", 10))
 
-    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
     await reconciler.settle()
     assert bench.held == [(0, 10)]
     bench.time.now += OVERDUE_SECONDS + WRITE_SECONDS
@@ -180,7 +181,7 @@ async def unknown(bench, name="a"):
 async def test_what_was_read_before_another_attempt_says_nothing_about_it():
     bench = Bench(16)
     bench.add(pod("a", 10))
-    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
     await unknown(bench)
     await reconciler.settle()
     bench.time.now += OVERDUE_SECONDS
@@ -196,7 +197,7 @@ async def test_what_was_read_before_another_attempt_says_nothing_about_it():
 async def test_a_read_that_was_on_its_way_while_a_retry_succeeded_frees_nothing():
     bench = Bench(16)
     bench.add(pod("a", 10), pod("b", 10))
-    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
     await unknown(bench)
     await reconciler.settle()
     bench.time.now += OVERDUE_SECONDS
@@ -219,7 +220,7 @@ async def test_a_pod_that_ended_unseen_gives_its_room_back():
     bench.add(pod("a", 10))
     await bench.bind(pod("a", 10))
     bench.kube.pods["a"] = pod("a", 10, node="n", phase="Succeeded")  # the watch leaves it out
-    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
     await reconciler.settle()
     bench.time.now += OVERDUE_SECONDS
     await reconciler.settle()
@@ -252,7 +253,7 @@ async def test_while_the_api_server_is_away_an_unknown_outcome_stays_unknown():
     with pytest.raises(BindRefused):
         await bench.bind(pod("a", 10))
     bench.kube.read_error = Unreachable("away")
-    reconciler = Reconciler(bench.cluster, bench.binder, bench.kube, bench.time)
+    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
     for _ in range(5):
         bench.time.now += 60
         await reconciler.settle()
@@ -286,7 +287,7 @@ async def test_a_refusal_after_an_unknown_outcome_does_not_free_what_may_still_l
 async def test_a_name_that_means_another_pod_by_now_is_refused():
     bench = Bench(16)
     bench.kube.pods["a"] = pod("a", 10, uid="new")
-    with pytest.raises(BindRefused, match="means another"):
+    with pytest.raises(BindRefused, match="another pod has the name"):
         await bench.binder.bind(args(pod("a", 10), uid="old"))
     assert not bench.kube.bindings
 
@@ -330,6 +331,6 @@ async def test_a_pod_that_is_gone_when_its_write_conflicts_holds_nothing():
     bench = Bench(16)
     bench.cluster.pod_changed(pod("a", 10))
     bench.kube.outcomes, bench.kube.lands = [Conflict("precondition", code=409)], False
-    with pytest.raises(BindRefused, match="gone"):
+    with pytest.raises(BindRefused, match="is deleted"):
         await bench.bind(pod("a", 10))
     assert bench.held == [(0, 0)]

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from extender.binding.fenced_writer import SIDE_SECONDS, Writer
+from extender.binding.fenced_writer import Writer
+from extender.binding.timing import SIDE_SECONDS
 from gpushare.errors import NotLeading, OutcomeUnknown
 from tests.builders import pod
 from tests.fakes.clock import FakeClock

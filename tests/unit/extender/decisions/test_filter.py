@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.decisions.filter import filter_nodes, refuse_all
+from extender.decisions.filter import filter_nodes, reject_all
 from extender.decisions.prioritize import in_order
 from gpushare.placement.reasons import COOLING, NO_CARDS, NO_ROOM, TOO_LARGE
 from gpushare.placement.verdict_cache import Verdicts
@@ -82,4 +82,4 @@ def test_the_order_has_every_node_once_those_that_fit_first(pairs, asked):
 
 
 def test_a_request_that_is_refused_is_refused_everywhere():
-    assert refuse_all(["a", "b"], "why").final == {"a": "why", "b": "why"}
+    assert reject_all(["a", "b"], "why").final == {"a": "why", "b": "why"}

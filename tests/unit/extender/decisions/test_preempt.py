@@ -108,14 +108,14 @@ async def test_a_victim_of_another_node_makes_no_room_here(client):
 
 async def test_what_the_watch_brings_with_the_call_is_heard_before_a_veto(client, bench):
     loop = asyncio.get_running_loop()
-    loop.call_later(0.005, bench.cluster.pod_deleted, bench.cluster.pod("uid-a1"))
+    loop.call_later(0.005, bench.cluster.pod_deleted, bench.cluster.pods.pod("uid-a1"))
     answer = await ask(client, {"n": meta("a2")})
     assert answer == {"NodeNameToMetaVictims": {"n": meta("a2")}}
 
 
 async def test_nodes_without_victims_are_left_out(client, bench):
     """kube-scheduler takes an empty list for an error of the whole attempt."""
-    bench.cluster.pod_deleted(bench.cluster.pod("uid-whole"))
+    bench.cluster.pod_deleted(bench.cluster.pods.pod("uid-whole"))
     for nothing in ({"Pods": [], "NumPDBViolations": 0}, {"Pods": None}, {}):
         assert await ask(client, {"m": nothing}) == {"NodeNameToMetaVictims": {}}
 
@@ -160,9 +160,9 @@ async def test_a_node_that_takes_no_pods_for_a_while_is_no_obstacle(client, benc
                 pod("f").status, phase="Failed", reason="UnexpectedAdmissionError"
             ),
         )
-        bench.cluster.cooldown.bound(failed.uid, "n", bench.time.now)
+        bench.cluster.state.failing_nodes.bound(failed.uid, "n", bench.time.now)
         bench.cluster.pod_failed(failed)
-    assert bench.cluster.cooling_nodes() == 1
+    assert bench.cluster.figures().cooling_nodes == 1
     answer = await ask(client, {"n": meta("a1", "a2")})
     assert answer == {"NodeNameToMetaVictims": {"n": meta("a1", "a2")}}
 

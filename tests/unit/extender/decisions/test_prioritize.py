@@ -54,8 +54,8 @@ class Scheduled:
 
     def totals(self, asked, own, weight=SHIPPED):
         """The points of each offered node, as prioritizeNodes in schedule_one.go adds them up."""
-        offered = self.cluster.filter(asked, self.names).fitting
-        found = self.cluster.prioritize(asked, offered)
+        offered = self.cluster.scheduling.filter(asked, self.names).fitting
+        found = self.cluster.scheduling.prioritize(asked, offered)
         assert sorted(found.order) == sorted(offered)
         pairs = zip(found.order, found.scores, strict=True)
         return {name: own.get(name, 0) + score * weight * 10 for name, score in pairs}

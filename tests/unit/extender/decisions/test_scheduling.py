@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from extender.decisions.scheduling import Choices
+from extender.decisions.pod_records import EXPECTED_SECONDS
+from extender.decisions.scheduling import Placement
 from extender.settings.configuration import Policy, ShapePoint
 from extender.watch.cluster import Cluster
 from gpushare.annotations import inventory, pod_annotations
@@ -35,7 +36,6 @@ from gpushare.objects.scheduling import (
     Toleration,
 )
 from gpushare.placement import reasons
-from gpushare.placement.expected_binds import EXPECTED_SECONDS
 from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict_cache import Verdicts
 from tests.builders import node, pod
@@ -54,17 +54,17 @@ class Nodes:
 
     def filter(self, name, units=4, **more):
         asked = pod(name, units, **more)
-        return self.cluster.filter(asked, self.names)
+        return self.cluster.scheduling.filter(asked, self.names)
 
     def prioritize(self, name, nodes, units=4):
-        return self.cluster.prioritize(pod(name, units), nodes).order
+        return self.cluster.scheduling.prioritize(pod(name, units), nodes).order
 
     def bound(self, name, units, where, **more):
         """Choose cards as bind does, and let the watch show the pod."""
         asked = pod(name, units, **more)
-        cards = self.cluster.choices.choose(asked.uid, where, pod_annotations.request_of(asked))
-        assert cards is not None
-        uuids = ",".join(card.uuid for card in cards)
+        found = self.cluster.scheduling.place(asked, where, pod_annotations.request_of(asked))
+        assert isinstance(found, Placement), found
+        uuids = ",".join(card.uuid for card in found.cards)
         self.cluster.pod_changed(
             pod(name, units, node=where, annotations={ANNOTATION_CARDS: uuids})
         )
@@ -102,7 +102,7 @@ def test_all_are_offered_where_the_configuration_says_so():
 
 def test_names_that_nobody_knows_are_refused_not_offered():
     made = Nodes(3, 16)
-    found = made.cluster.filter(pod("a", 4), ["n000", "stranger"])
+    found = made.cluster.scheduling.filter(pod("a", 4), ["n000", "stranger"])
     assert found.fitting == ["n000"]
     assert found.final == {"stranger": reasons.NO_CARDS.text}
 
@@ -128,14 +128,14 @@ def with_spec(asked, **fields):
 @pytest.mark.parametrize("fields", MINDFUL.values(), ids=MINDFUL)
 def test_a_pod_with_preferences_among_nodes_is_offered_all(fields):
     made = Nodes(50, 16)
-    found = made.cluster.filter(with_spec(pod("a", 4), **fields), made.names)
+    found = made.cluster.scheduling.filter(with_spec(pod("a", 4), **fields), made.names)
     assert found.fitting == made.names
 
 
 @pytest.mark.parametrize("fields", HARD.values(), ids=HARD)
 def test_hard_rules_are_kube_schedulers_filters_and_few_nodes_are_enough(fields):
     made = Nodes(50, 16)
-    found = made.cluster.filter(with_spec(pod("a", 4), **fields), made.names)
+    found = made.cluster.scheduling.filter(with_spec(pod("a", 4), **fields), made.names)
     assert len(found.fitting) == 8
 
 
@@ -159,7 +159,7 @@ def test_few_are_enough_where_no_node_should_be_avoided_more_than_another():
     made.cluster.node_changed(node("n007", 16))
     assert made.filter("b").fitting == made.names
     tolerant = with_spec(pod("c", 4), tolerations=(Toleration("slow", "Exists"),))
-    assert len(made.cluster.filter(tolerant, made.names).fitting) == 8
+    assert len(made.cluster.scheduling.filter(tolerant, made.names).fitting) == 8
     for name in made.names:
         made.cluster.node_deleted(node(name, 16))
     made.cluster.nodes_replaced([node(name, 16) for name in made.names])
@@ -349,9 +349,11 @@ def test_the_pods_own_reserve_is_no_obstacle_and_others_are():
     made = Nodes(12, 16)
     made.cluster.ledger.reserve(Reserve("uid-a", "default", "a", "n005", ("GPU-0",), 16, 1))
     assert made.filter("a", 16, uid="uid-a").best == "n000"
-    found = made.cluster.filter(pod("a", 16, uid="uid-a"), ["n005"])
+    found = made.cluster.scheduling.filter(pod("a", 16, uid="uid-a"), ["n005"])
     assert found.fitting == ["n005"]
-    assert made.cluster.filter(pod("b", 16), ["n005"]).failed == {"n005": reasons.NO_ROOM.text}
+    assert made.cluster.scheduling.filter(pod("b", 16), ["n005"]).failed == {
+        "n005": reasons.NO_ROOM.text
+    }
 
 
 CORDONS = st.sampled_from(["", "GPU-0", "GPU-0,GPU-1", "nonsense"])
@@ -377,7 +379,7 @@ class Remembering(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.made = Nodes(0)
-        self.cluster, self.choices = self.made.cluster, self.made.cluster.choices
+        self.cluster, self.scheduling = self.made.cluster, self.made.cluster.scheduling
         self.count = 0
 
     @rule(
@@ -419,20 +421,21 @@ class Remembering(RuleBasedStateMachine):
     @rule(units=st.integers(1, 9), number=st.integers(0, 5), seconds=st.sampled_from([0, 0, 1, 3]))
     def filtered(self, units, number, seconds):
         self.made.time.now += seconds
-        self.cluster.filter(pod(f"f{number}", units), NAMES)
+        self.cluster.scheduling.filter(pod(f"f{number}", units), NAMES)
 
     @rule(which=st.sampled_from(REQUESTS))
     def looked_at(self, which):
         self.remembered(which)
 
     def remembered(self, which):
-        return self.choices._verdicts(which, pod("nobody"), self.made.time.now)
+        self.cluster.pods.expire_expectations("uid-nobody", self.made.time.now)
+        return self.scheduling._verdicts(which, pod("nobody"))
 
     @invariant()
     def what_is_remembered_is_what_is_true(self):
         which = REQUESTS[self.count % len(REQUESTS)]
         verdicts = self.remembered(which)
-        fresh = Verdicts(0, [(name, self.choices.verdict(name, which)) for name in NAMES])
+        fresh = Verdicts(0, [(name, self.cluster.state.verdict(name, which)) for name in NAMES])
         assert verdicts.fits == fresh.fits
         assert verdicts.ranks == fresh.ranks
         assert verdicts.refused == fresh.refused
@@ -442,8 +445,8 @@ class Remembering(RuleBasedStateMachine):
         """Of those that fit, some are withheld: others are expected there, and one is better."""
         which = REQUESTS[self.count % 2]
         asked = pod("fresh", which.units, uid="")
-        found = self.cluster.filter(asked, NAMES)
-        wanted = {name for name in NAMES if self.cluster.why_not(name, which, asked) is None}
+        found = self.cluster.scheduling.filter(asked, NAMES)
+        wanted = {name for name in NAMES if self.cluster.state.why_not(name, which, asked) is None}
         assert set(found.fitting) <= wanted
         assert bool(found.fitting) == bool(wanted)
         if not found.is_short:
@@ -460,7 +463,7 @@ def test_the_number_of_remembered_classes_is_bounded(monkeypatch):
     made = Nodes(10, 64)
     for units in range(1, 40):
         made.filter(f"p{units}", units)
-    assert len(made.cluster.choices._index._classes) <= 9
+    assert len(made.cluster.scheduling._cache._classes) <= 9
 
 
 def test_the_bytes_of_remembered_wishes_are_bounded(monkeypatch):
@@ -471,19 +474,18 @@ def test_the_bytes_of_remembered_wishes_are_bounded(monkeypatch):
     for number in range(400):
         wish = ",".join(f"{number:05}-{card:05}-{'x' * 15}" for card in range(256))
         asked = pod("p", 100, annotations={ANNOTATION_CARDS_NOT: wish})
-        assert made.cluster.filter(asked, ["n000"]).final
+        assert made.cluster.scheduling.filter(asked, ["n000"]).final
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(made.cluster.choices._index._classes) > 8
+    assert len(made.cluster.scheduling._cache._classes) > 8
     assert size < 2 * most
 
 
 def test_a_verdict_is_a_reason_or_a_rank():
     made = Nodes(1, 16)
     asked = pod_annotations.request_of(pod(units=4))
-    assert isinstance(made.cluster.choices, Choices)
-    assert isinstance(made.cluster.choices.verdict("stranger", asked), Reason)
-    assert made.cluster.choices.verdict("n000", asked)[3] == "n000"
+    assert isinstance(made.cluster.state.verdict("stranger", asked), Reason)
+    assert made.cluster.state.verdict("n000", asked)[3] == "n000"
 
 
 async def test_a_claim_stands_in_the_way_of_its_own_priority_and_lower_ones_alone():
@@ -495,7 +497,7 @@ async def test_a_claim_stands_in_the_way_of_its_own_priority_and_lower_ones_alon
             made, spec=msgspec.structs.replace(made.spec, priority=priority)
         )
         bench.add(made)
-        found = bench.cluster.filter(made, ["n"])
+        found = bench.cluster.scheduling.filter(made, ["n"])
         assert found.fitting == (["n"] if may else [])
         if may:
             await bench.bind(made)

@@ -4,8 +4,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.eviction.overbooked import Holder, to_evict
-from extender.eviction.overbooked_cards import SURE_SECONDS, Mender
+from extender.eviction.overbooked_cards import SURE_SECONDS, OverbookedEvictor
+from extender.eviction.rules import Holder, to_evict
 from gpushare.contract import (
     ANNOTATION_ASSUME_TIME,
     ANNOTATION_CARD_UNITS,
@@ -119,19 +119,19 @@ def test_evicting_until_nobody_is_due_mends_the_card_and_spares_whoever_ran(foun
     assert sum(h.units for h in left) <= 16 or all(h.pod.has_started for h in left)
 
 
-class Mending(Bench):
+class Overbooked(Bench):
     def __init__(self) -> None:
         super().__init__(16, 16)
-        self.mender = Mender(self.cluster, self.kube, self.notice, self.time)
+        self.evictor = OverbookedEvictor(self.cluster.state, self.kube, self.notice, self.time)
 
     async def rounds(self, count: int) -> None:
         for _ in range(count):
             self.time.now += 1
-            await self.mender.look()
+            await self.evictor.check()
 
 
 async def test_a_card_given_away_twice_loses_its_newest_pod_and_it_is_told():
-    bench = Mending()
+    bench = Overbooked()
     bench.add(bound("a", 16, 1), bound("b", 16, 2))
     await bench.rounds(int(SURE_SECONDS) + 2)
     assert bench.kube.evicted == [("b", "uid-b")]
@@ -141,7 +141,7 @@ async def test_a_card_given_away_twice_loses_its_newest_pod_and_it_is_told():
 
 
 async def test_a_pod_that_names_a_card_without_a_decision_of_ours_evicts_nobody():
-    bench = Mending()
+    bench = Overbooked()
     forged = pod("forged", 16, node="n", annotations={ANNOTATION_INDEX: "0"})
     bench.add(bound("good", 16, 1), forged)
     assert bench.held[0][0] == 32
@@ -150,7 +150,7 @@ async def test_a_pod_that_names_a_card_without_a_decision_of_ours_evicts_nobody(
 
 
 async def test_it_is_asked_once_while_the_pod_leaves():
-    bench = Mending()
+    bench = Overbooked()
     bench.add(bound("a", 16, 1), bound("b", 16, 2))
     await bench.rounds(int(SURE_SECONDS) + 1)
     bench.add(bound("b", 16, 2, leaving=True))
@@ -159,7 +159,7 @@ async def test_it_is_asked_once_while_the_pod_leaves():
 
 
 async def test_what_another_pods_end_mends_in_a_moment_is_left_alone():
-    bench = Mending()
+    bench = Overbooked()
     bench.add(bound("a", 16, 1), bound("b", 16, 2))
     await bench.rounds(1)
     bench.cluster.pod_deleted(bench.kube.pods["a"])
@@ -168,7 +168,7 @@ async def test_what_another_pods_end_mends_in_a_moment_is_left_alone():
 
 
 async def test_a_pod_that_has_begun_to_run_meanwhile_stays():
-    bench = Mending()
+    bench = Overbooked()
     bench.add(bound("a", 16, 1), bound("b", 16, 2))
     bench.kube.outcomes = [Conflict("it has changed", code=409)]
     await bench.rounds(int(SURE_SECONDS) + 1)
@@ -178,7 +178,7 @@ async def test_a_pod_that_has_begun_to_run_meanwhile_stays():
 
 
 async def test_a_smaller_card_evicts_nobody():
-    bench = Mending()
+    bench = Overbooked()
     bench.add(bound("a", 16, 1))
     bench.cluster.node_changed(node("n", 8, 16))
     await bench.rounds(20)
@@ -186,7 +186,7 @@ async def test_a_smaller_card_evicts_nobody():
 
 
 async def test_a_card_is_mended_too_whose_node_was_away_for_a_while():
-    bench = Mending()
+    bench = Overbooked()
     bench.add(bound("a", 16, 1), bound("b", 16, 2))
     bench.cluster.node_deleted(node("n", 16, 16))
     await bench.rounds(10)

@@ -1,4 +1,4 @@
-"""Only a pod that waits in vain, and that somebody makes anew, is ever due to be evicted."""
+"""Only a stuck pod with a controller is ever due to be evicted."""
 
 import msgspec
 import pytest
@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deviceplugin.errors
-from extender.eviction import stuck
-from extender.eviction.stuck import Patience, why_stuck
+from extender.eviction.rules import AFTER_A_WHILE, AT_ONCE, StuckPods, why_stuck
 from gpushare.contract import ANNOTATION_CARDS, CONDITION_CARD_USABLE
 from gpushare.objects.model import (
     ContainerState,
@@ -32,8 +31,8 @@ def waiting(name="a", reason="CardUnhealthy", *, status="False", runs=False, own
 
 def test_the_reasons_are_those_that_the_plugin_gives():
     given_by_plugin = {reason.value for reason in deviceplugin.errors.Reason}
-    assert given_by_plugin >= stuck.AT_ONCE | stuck.PATIENTLY
-    rest = given_by_plugin - stuck.AT_ONCE - stuck.PATIENTLY
+    assert given_by_plugin >= AT_ONCE | AFTER_A_WHILE
+    rest = given_by_plugin - AT_ONCE - AFTER_A_WHILE
     same = {"NoDecision", "DecisionUnreadable", "SetsVisibleDevices"}
     assert rest == same | {"NeedsNvidiaRuntime", "ExposesCards"}, "a new pod would be the same"
 
@@ -65,30 +64,30 @@ def test_an_unbound_pod_or_one_that_has_ended_is_not_stuck():
 
 
 def test_what_cannot_pass_is_due_at_once_and_what_may_only_later():
-    patience = Patience(60)
-    pods = [waiting(reason, reason) for reason in (*stuck.AT_ONCE, *stuck.PATIENTLY)]
-    assert {why for _, why in patience.due(pods, 100.0)} == stuck.AT_ONCE
-    assert {why for _, why in patience.due(pods, 159.9)} == stuck.AT_ONCE
-    assert {why for _, why in patience.due(pods, 160.0)} == stuck.AT_ONCE | stuck.PATIENTLY
+    stuck = StuckPods(60)
+    pods = [waiting(reason, reason) for reason in (*AT_ONCE, *AFTER_A_WHILE)]
+    assert {why for _, why in stuck.due(pods, 100.0)} == AT_ONCE
+    assert {why for _, why in stuck.due(pods, 159.9)} == AT_ONCE
+    assert {why for _, why in stuck.due(pods, 160.0)} == AT_ONCE | AFTER_A_WHILE
 
 
 def test_a_card_that_was_usable_in_between_starts_the_waiting_anew():
-    patience = Patience(60)
-    patience.due([waiting()], 0.0)
-    patience.due([waiting(status="True")], 50.0)
-    assert not patience.due([waiting()], 70.0)
-    assert not patience.due([waiting()], 129.0)
-    assert patience.due([waiting()], 130.0)
+    stuck = StuckPods(60)
+    stuck.due([waiting()], 0.0)
+    stuck.due([waiting(status="True")], 50.0)
+    assert not stuck.due([waiting()], 70.0)
+    assert not stuck.due([waiting()], 129.0)
+    assert stuck.due([waiting()], 130.0)
 
 
 @given(
     st.lists(st.tuples(st.floats(0, 40), st.booleans(), st.booleans()), max_size=20),
 )
 def test_no_pod_is_due_before_it_has_waited_in_one_piece(steps):
-    patience, now, since = Patience(60), 0.0, None
+    stuck, now, since = StuckPods(60), 0.0, None
     for passed, is_stuck, runs in steps:
         now += passed
         stands = is_stuck and not runs
         since = (now if since is None else since) if stands else None
         shown = waiting(status="False" if is_stuck else "True", runs=runs)
-        assert bool(patience.due([shown], now)) == (since is not None and now - since >= 60)
+        assert bool(stuck.due([shown], now)) == (since is not None and now - since >= 60)

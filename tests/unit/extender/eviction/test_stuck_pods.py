@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.eviction.stuck_pods import Evictor
+from extender.eviction.stuck_pods import StuckEvictor
 from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
 from tests.unit.extender.eviction.test_stuck import waiting
 from tests.unit.extender.scripted import Bench
@@ -11,14 +11,14 @@ from tests.unit.extender.scripted import Bench
 class Evictions(Bench):
     def __init__(self, after_seconds=60.0):
         super().__init__(16)
-        self.evictor = Evictor(
-            self.cluster, self.kube, self.notice, self.time, after_seconds=after_seconds
+        self.evictor = StuckEvictor(
+            self.cluster.pods, self.kube, self.notice, self.time, after_seconds=after_seconds
         )
 
     async def rounds(self, count, seconds=1.0):
         for _ in range(count):
             self.time.now += seconds
-            await self.evictor.look()
+            await self.evictor.check()
 
     @property
     def names(self):

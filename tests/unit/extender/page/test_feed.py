@@ -60,7 +60,7 @@ def leads():
 
 @pytest.fixture
 def feed(bench, leads):
-    return Feed(bench.cluster, lambda: leads[-1])
+    return Feed(bench.cluster.state, lambda: leads[-1])
 
 
 def bound(name, units=8, card="GPU-0", **more):
@@ -113,7 +113,7 @@ def test_a_pending_pod_is_shown_with_its_reason_until_it_is_bound(bench, feed):
     bench.add(pending("w", 30))
     viewer = Viewer(feed).update()
     assert (viewer.pods["uid-w"]["why"], viewer.pods["uid-w"]["by"]) == ("", "")
-    bench.cluster.pod_asked(bench.cluster.pod("uid-w"), 2, [NO_ROOM, NO_ROOM])
+    bench.cluster.pods.answer("uid-w", 2, [NO_ROOM, NO_ROOM], bench.time.now)
     shown = viewer.update().pods["uid-w"]
     assert (shown["reasons"], shown["by"], shown["units"]) == ({NO_ROOM: 2}, "gpushare", 30)
     assert NO_ROOM in shown["why"]
@@ -133,7 +133,7 @@ def test_a_deleted_pending_pod_disappears(bench, feed):
 def test_a_replica_that_does_not_lead_shows_kube_schedulers_message(bench, feed, leads):
     words = "0/2 nodes are available: 2 Insufficient cpu."
     bench.add(pending("w", message=words))
-    bench.cluster.pod_asked(bench.cluster.pod("uid-w"), 2, [NO_ROOM])
+    bench.cluster.pods.answer("uid-w", 2, [NO_ROOM], bench.time.now)
     viewer = Viewer(feed).update()
     assert viewer.pods["uid-w"]["by"] == "gpushare"
     leads.append(False)
@@ -213,7 +213,7 @@ _steps = st.lists(
 def test_viewers_with_any_update_times_see_the_same_state(steps):
     bench = Bench(16, 16)
     cluster = bench.cluster
-    feed = Feed(cluster, lambda: True)
+    feed = Feed(cluster.state, lambda: True)
     first, second = Viewer(feed), Viewer(feed)
     for what, which, place in steps:
         name = f"p{which}"
@@ -223,8 +223,8 @@ def test_viewers_with_any_update_times_see_the_same_state(steps):
             cluster.pod_changed(pending(name, 4))
         elif what == "delete":
             cluster.pod_deleted(bound(name))
-        elif what == "ask" and cluster.pod(f"uid-{name}"):
-            cluster.pod_asked(cluster.pod(f"uid-{name}"), 1, [NO_ROOM][place:])
+        elif what == "ask" and cluster.pods.pod(f"uid-{name}"):
+            cluster.pods.answer(f"uid-{name}", 1, [NO_ROOM][place:], 0.0)
         elif what == "node":
             cluster.node_changed(node(f"n{which or ''}", 16, *[16] * place))
         elif what == "gone":
@@ -233,6 +233,6 @@ def test_viewers_with_any_update_times_see_the_same_state(steps):
             first.update()
         else:
             second.update()
-    fresh = Viewer(Feed(cluster, lambda: True)).update()
+    fresh = Viewer(Feed(cluster.state, lambda: True)).update()
     for viewer in (first.update(), second.update()):
         assert (viewer.nodes, viewer.pods) == (fresh.nodes, fresh.pods)

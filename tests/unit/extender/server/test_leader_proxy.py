@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from extender import certificates
-from extender.binding.binder import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
+from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.routes import Routes
 from extender.server import leader_proxy, limits
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward

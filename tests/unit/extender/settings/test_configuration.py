@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.__main__ import parse as parse_flags
-from extender.binding.binder import WRITE_SECONDS
+from extender.binding.timing import WRITE_SECONDS
 from extender.settings.configuration import (
     Address,
     Configuration,

@@ -69,7 +69,7 @@ def test_sums_that_are_not_those_of_the_shares_are_a_difference(bench):
     assert ledger.account("n").cards[0].used == 8
     stale = ledger.account("n")
     ledger.remove_share("uid-b")
-    bench.cluster._pods.pop("uid-b")
+    bench.cluster.pods.forget("uid-b")
     ledger._nodes["n"].account = stale
     assert bench.cluster.compare() == 1
     assert bench.told[0][0] == "n"
@@ -79,7 +79,7 @@ def test_a_list_that_tells_a_pod_again_repairs_no_difference_in_silence(bench):
     corrupt(bench)
     bench.cluster.pods_replaced([bound("a", 8, "GPU-0", "7"), bound("b", 4, "GPU-1")])
     assert bench.cluster.ledger.share("uid-a").cards == ("GPU-0",)
-    assert bench.cluster.notices.differences == 1
+    assert bench.cluster.differences == 1
     assert bench.cluster.compare() == 1
 
 
@@ -87,12 +87,12 @@ class Slow:
     """Pods of which each takes a millisecond to count."""
 
     def __init__(self, time, count):
-        self.time, self.uids, self.asked = time, [f"u{i}" for i in range(count)], []
+        self.time, self.names, self.asked = time, [f"u{i}" for i in range(count)], []
 
-    def pod_uids(self):
-        return list(self.uids)
+    def uids(self):
+        return list(self.names)
 
-    def fresh_share(self, uid):
+    def pod(self, uid):
         self.asked.append(uid)
         self.time.now += 0.001
 
@@ -107,7 +107,7 @@ def test_a_slice_ends_after_its_time_however_many_pods_a_node_has(bench):
         audit.step(0.005)
         assert len(pods.asked) - before <= 6
         slices += 1
-    assert sorted(pods.asked) == sorted(pods.uids)
+    assert sorted(pods.asked) == sorted(pods.names)
     assert slices >= 1000 // 6
     assert 0.005 <= audit.longest_pause <= 0.007
 
@@ -131,13 +131,13 @@ def test_a_card_that_comes_to_hold_more_than_it_has_is_counted_once_each_time(be
     cluster = bench.cluster
     for _ in range(2):
         cluster.pod_changed(bound("late", 12, "GPU-0"))
-        cluster.over.look()
-        cluster.over.look()
+        cluster.overbooking.check()
+        cluster.overbooking.check()
         cluster.pod_deleted(bound("late", 12, "GPU-0"))
-        cluster.over.look()
-    assert cluster.over.times == 2
+        cluster.overbooking.check()
+    assert cluster.overbooking.times == 2
     said = [r for r in caplog.records if r.message == "card holds more than it has"]
     assert [(r.card, r.has, r.held) for r in said] == [("GPU-0", 16, 20)] * 2
     cluster.node_changed(node("n", 6, 16))
-    cluster.over.look()
-    assert cluster.over.times == 3, "a card that shrank under its pods"
+    cluster.overbooking.check()
+    assert cluster.overbooking.times == 3, "a card that shrank under its pods"

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from extender.watch.grace import MOST, SECONDS, WITHIN_SECONDS, Hearing
-from tests.fakes.clock import FakeClock
+from extender.watch.grace import MOST, SECONDS, WITHIN_SECONDS
+from tests.unit.extender.scripted import Bench
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_a_burst_of_refusals_costs_kube_scheduler_a_twentieth_of_its_time(
     waits: list[float],
 ) -> None:
-    time = FakeClock()
-    hearing = Hearing(time)
+    bench = Bench()
+    time, grace = bench.time, bench.cluster.grace
     for _ in range(5 * MOST):
-        await hearing.hear()
+        await grace.wait()
     assert waits == [SECONDS] * MOST
     time.now += WITHIN_SECONDS
-    await hearing.hear()
+    await grace.wait()
     assert len(waits) == MOST + 1
     assert MOST * SECONDS <= WITHIN_SECONDS / 20

@@ -44,16 +44,16 @@ def test_lists_say_of_every_card_what_the_extender_says(lists):
     cluster.pods_replaced(pods)
     views = [
         inspect.view_node(known.ledger, name, known.unreadable.get(name, ""))
-        for known in (seen, cluster)
+        for known in (seen, cluster.state)
         for name in NAMES
     ]
     assert views[: len(NAMES)] == views[len(NAMES) :]
     asks = pods[-1]
     mine = ended(explain.explain(seen, asks, None, now=0.0))
-    assert mine == ended(explain.explain(cluster, asks, None, now=0.0))
+    assert mine == ended(explain.explain(cluster.state, asks, None, now=0.0))
     question = what_if.Question(asks, 3)
     extras = msgspec.convert({"pod": {}}, what_if.Extras)
-    told = [ended(what_if.answer(known, question, extras)) for known in (seen, cluster)]
+    told = [ended(what_if.answer(known, question, extras)) for known in (seen, cluster.state)]
     assert told[0] == told[1]
 
 

@@ -164,13 +164,13 @@ def test_nodes_and_cards_are_those_that_the_extender_would_choose(stocks, steps,
             ours.remove(gone)
             theirs.pod_deleted(gone)
         asks = pod(f"p{number}", units * count, labels={"aliyun.com/gpu-count": str(count)})
-        offered = theirs.filter(asks, names)
+        offered = theirs.scheduling.filter(asks, names)
         placed = ours.place(asks)
         assert (placed.node if placed else "") == offered.best
         if placed is None:
             continue
-        chosen = theirs.choices.choose(asks.uid, placed.node, theirs.request_of(asks))
-        assert tuple(card.index for card in chosen) == ours.cards_of(placed)
+        chosen = theirs.scheduling.place(asks, placed.node, theirs.state.request_of(asks))
+        assert tuple(card.index for card in chosen.cards) == ours.cards_of(placed)
         theirs.pod_changed(placed)
         bound[number] = placed
     for name in names:

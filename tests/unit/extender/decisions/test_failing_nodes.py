@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.decisions.failing_nodes import (
+    FIRST_SECONDS,
+    MOST_SECONDS,
+    WITHIN_SECONDS,
+    FailingNodes,
+)
 from extender.watch.cluster import FailedPodHandler
-from extender.watch.failing_nodes import FIRST_SECONDS, MOST_SECONDS, WITHIN_SECONDS, Cooldown
 from gpushare.errors import NoRoom
 from gpushare.objects.model import ContainerStatus, PodStatus
 from gpushare.placement import reasons
@@ -29,7 +34,7 @@ def fail(cooldown, now, count=1, *, reason=REJECTED, name="n"):
 
 @pytest.mark.parametrize("reason", [REJECTED, "OutOfcpu", "OutOfaliyun.com/gpu-mem"])
 def test_two_rejected_pods_close_a_node_for_a_while(reason):
-    cooldown = Cooldown()
+    cooldown = FailingNodes()
     fail(cooldown, 100.0, reason=reason)
     assert not cooldown.is_cooling("n", 100.0)
     fail(cooldown, 105.0, reason=reason)
@@ -48,14 +53,14 @@ def test_two_rejected_pods_close_a_node_for_a_while(reason):
     ],
 )
 def test_one_pod_that_no_plugin_answered_for_closes_its_node(why):
-    cooldown = Cooldown()
+    cooldown = FailingNodes()
     cooldown.bound("uid-a", "n", 100.0)
     cooldown.failed(ended("a", message=f"Pod was rejected: Allocate failed due to {why}"), 100.1)
     assert cooldown.is_cooling("n", 100.1)
 
 
 def test_one_pod_that_the_plugin_refused_closes_nothing():
-    cooldown = Cooldown()
+    cooldown = FailingNodes()
     cooldown.bound("uid-a", "n", 100.0)
     why = "device plugin Allocate rpc failed with err: rpc error: code = FailedPrecondition"
     cooldown.failed(ended("a", message=why), 100.1)
@@ -64,27 +69,27 @@ def test_one_pod_that_the_plugin_refused_closes_nothing():
 
 @pytest.mark.parametrize("reason", ["", "Evicted", "NodeAffinity", "Error"])
 def test_pods_that_ended_otherwise_close_nothing(reason):
-    cooldown = Cooldown()
+    cooldown = FailingNodes()
     fail(cooldown, 100.0, 5, reason=reason)
     assert not cooldown.is_cooling("n", 100.0)
 
 
 def test_pods_that_we_have_not_bound_close_nothing():
-    cooldown = Cooldown()
+    cooldown = FailingNodes()
     for number in range(10):
         cooldown.failed(ended(f"stranger-{number}"), 100.0)
     assert not cooldown.is_cooling("n", 100.0)
 
 
 def test_failures_far_apart_close_nothing():
-    cooldown = Cooldown()
+    cooldown = FailingNodes()
     for number in range(10):
         fail(cooldown, number * (WITHIN_SECONDS + 1))
         assert not cooldown.count(number * (WITHIN_SECONDS + 1))
 
 
 def test_while_it_goes_on_each_pause_is_twice_as_long_up_to_a_minute():
-    cooldown, now, pauses = Cooldown(), 100.0, []
+    cooldown, now, pauses = FailingNodes(), 100.0, []
     fail(cooldown, now)
     for _ in range(6):
         fail(cooldown, now := now + 0.1, 3)  # those bound before the pause lengthen it no more
@@ -96,7 +101,7 @@ def test_while_it_goes_on_each_pause_is_twice_as_long_up_to_a_minute():
 
 
 def test_a_pod_that_starts_ends_it_all():
-    cooldown = Cooldown()
+    cooldown = FailingNodes()
     fail(cooldown, 100.0, 2)
     cooldown.bound("uid-good", "n", 101.0)
     cooldown.started("uid-good", 102.0)
@@ -107,7 +112,7 @@ def test_a_pod_that_starts_ends_it_all():
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=40))
 def test_no_node_is_ever_closed_for_longer_than_a_minute(steps):
-    cooldown, now = Cooldown(), 0.0
+    cooldown, now = FailingNodes(), 0.0
     for passed, fails in steps:
         now += passed
         if fails:
@@ -125,12 +130,12 @@ async def cooling_bench():
         await bench.bind(pod(name, 4))
         bench.cluster.pod_failed(ended(name))
         bench.cluster.pod_deleted(pod(name, 4))
-    assert bench.cluster.cooling_nodes() == 1
+    assert bench.cluster.figures().cooling_nodes == 1
     return bench
 
 
 def asked(bench, *nodes):
-    return bench.cluster.filter(pod("next", 4), nodes)
+    return bench.cluster.scheduling.filter(pod("next", 4), nodes)
 
 
 async def test_a_pod_goes_to_another_node_meanwhile():
@@ -163,10 +168,10 @@ async def test_pods_that_had_failed_before_they_were_listed_close_nothing():
         await bench.bind(pod(name, 4))
     watch = FailedPodHandler(bench.cluster)
     watch.replaced([ended("a"), ended("b")])
-    assert bench.cluster.cooling_nodes() == 0
+    assert bench.cluster.figures().cooling_nodes == 0
     for name in "ab":
         watch.changed(ended(name))
-    assert bench.cluster.cooling_nodes() == 1
+    assert bench.cluster.figures().cooling_nodes == 1
 
 
 async def test_a_node_that_is_named_twice_is_answered_all_the_same():
@@ -185,11 +190,11 @@ async def test_a_container_that_starts_opens_its_node_again():
     bench.add(pod("bad", 4))
     await bench.bind(pod("bad", 4))
     bench.cluster.pod_failed(ended("bad"))
-    assert bench.cluster.cooling_nodes() == 0
+    assert bench.cluster.figures().cooling_nodes == 0
 
 
 def test_nodes_that_come_and_go_are_not_remembered_for_ever():
-    cooldown = Cooldown()
+    cooldown = FailingNodes()
     for number in range(100):
         fail(cooldown, 1000.0 * number, 2, name=f"n{number}")
     assert len(cooldown._nodes) == 1

@@ -1,10 +1,10 @@
-"""Nodes that have just failed pods of ours at admission take none for a while (pure).
+"""Which nodes take no pods for a while because they just failed some at admission (pure).
 
-A pod that the kubelet rejects is Failed for good, and its owner makes another at once. Where the
-plugin has died, the kubelet's status offers the node's units for up to 10 s more: ten failed pods
-a second. Only pods that this extender has bound itself count: nobody can close a node by pods that
-were made to fail. One failure is enough if it shows that no plugin answered; any other may be the
-pod's own fault, so it takes two.
+A pod that the kubelet rejects is Failed for good, and its controller creates another at once. If
+the device plugin has died, the kubelet's status offers the node's units for up to 10 s more: ten
+failed pods per second. Only pods that this extender has bound itself count, so that no user can
+close a node with pods made to fail. One failure is enough if it shows that no plugin answered; any
+other may be the pod's own fault, so it takes two.
 """
 
 from collections import deque
@@ -18,10 +18,10 @@ FAILURES: Final = 2
 WITHIN_SECONDS: Final = 10.0
 FIRST_SECONDS: Final = 5.0
 MOST_SECONDS: Final = 60.0
-REMEMBERED_SECONDS: Final = 60.0  # how long after its binding a pod's fate says something
+REMEMBERED_SECONDS: Final = 60.0  # a pod that ends later than this after its binding does not count
 FORGOTTEN_SECONDS: Final = 600.0
-# What the kubelet says of a resource without a plugin (pkg/kubelet/cm/devicemanager/manager.go),
-# and gRPC of a plugin that ends while it is asked, whose resource is not told.
+# The kubelet's message for a resource without a plugin (pkg/kubelet/cm/devicemanager/manager.go),
+# and gRPC's for a plugin that ends during a call, which does not name the resource.
 _NO_PLUGIN: Final = (
     f"no healthy devices present; cannot allocate unhealthy devices {RESOURCE_MEMORY}",
     "code = Unavailable",
@@ -36,22 +36,26 @@ class _Node:
     until: float = 0.0
 
 
-class Cooldown:
-    """Every ``now`` is in seconds of the same monotonic clock."""
+class FailingNodes:
+    """Every ``now`` is in seconds of one monotonic clock.
+
+    A binding is remembered here, not in the pod's record: the watch of live pods may drop a Failed
+    pod before the watch of failed pods shows why.
+    """
 
     def __init__(self) -> None:
         self._bound: dict[str, tuple[str, float]] = {}  # pod uid to node and time, oldest first
         self._nodes: dict[str, _Node] = {}
 
     def bound(self, pod_uid: str, node: str, now: float) -> None:
-        """We bind this pod now."""
+        """Note that this extender binds the pod now."""
         self._bound.pop(pod_uid, None)
         self._bound[pod_uid] = node, now
         while now - next(iter(self._bound.values()))[1] > REMEMBERED_SECONDS:
             del self._bound[next(iter(self._bound))]
 
     def failed(self, pod: Pod, now: float) -> None:
-        """This pod has phase Failed: whether the node's admission did it is told by its reason."""
+        """Note that a pod is Failed; its reason says whether the node's admission rejected it."""
         node = self._take(pod.uid, now) if _was_rejected(pod) else None
         if node is None:
             return
@@ -66,28 +70,29 @@ class Cooldown:
         entry.failed_at.append(now)
         first = entry.failed_at[0]
         are_enough = len(entry.failed_at) == FAILURES and now - first <= WITHIN_SECONDS
-        # After a pause one failure is enough: nothing has run there since.
+        # After a pause one failure is enough: no pod has run there since.
         if are_enough or entry.seconds or _was_unanswered(pod):
             entry.seconds = min(MOST_SECONDS, entry.seconds * 2 or FIRST_SECONDS)
             entry.until = now + entry.seconds
             entry.failed_at.clear()
 
     def started(self, pod_uid: str, now: float) -> None:
-        """A container of this pod has started: its node's admission works."""
+        """Note that a container of the pod has started: its node's admission works."""
         node = self._take(pod_uid, now)
         if node is not None:
             self._nodes.pop(node, None)
 
     def is_cooling(self, node: str, now: float) -> bool:
+        """Return whether the node takes no pods now."""
         entry = self._nodes.get(node)
         return entry is not None and now < entry.until
 
     def cooling(self, now: float) -> set[str]:
-        """The nodes that take no pods now."""
+        """Return the nodes that take no pods now."""
         return {name for name, entry in self._nodes.items() if now < entry.until}
 
     def count(self, now: float) -> int:
-        """How many nodes take no pods now."""
+        """Return how many nodes take no pods now."""
         return sum(now < entry.until for entry in self._nodes.values())
 
     def _take(self, pod_uid: str, now: float) -> str | None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from types import SimpleNamespace
 
-from extender.metrics.counters import OWN_REQUEST, LedgerCollector, StateCollector
+from extender.metrics.collectors import OWN_REQUEST, LedgerCollector, StateCollector
 from extender.metrics.nodes import NodeMetrics
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement import reasons
@@ -40,7 +40,7 @@ def test_watches_leadership_and_unknown_outcomes_are_shown_as_they_are_now():
 
 def test_a_pod_is_unplaced_until_it_is_gone_or_its_card_can_be_told():
     bench = Bench(16)
-    collector = LedgerCollector(bench.cluster)
+    collector = LedgerCollector(bench.cluster.figures)
     bench.add(pod("odd", 3, node="n"), pod("lost", 3, node="n"))
     assert shown(collector)["gpushare_unplaced_pods",] == 2
     bench.cluster.pod_deleted(pod("lost", 3, node="n"))
@@ -53,11 +53,11 @@ def test_a_pod_is_unplaced_until_it_is_gone_or_its_card_can_be_told():
 
 def test_pods_are_counted_under_the_reasons_they_wait_for_whatever_they_ask_for_themselves():
     bench = Bench(16)
-    collector = LedgerCollector(bench.cluster)
+    collector = LedgerCollector(bench.cluster.figures)
     waiting = pod("a", 9)
     bench.add(waiting)
     for number, text in enumerate((reasons.NO_ROOM.text, "container 'x' asks for -1", "for -2")):
-        bench.cluster.pod_asked(pod(f"p{number}"), 1, [text])
+        bench.cluster.pods.answer(f"uid-p{number}", 1, [text], bench.time.now)
     found = shown(collector)
     name = "gpushare_extender_waiting_pods_by_reason"
     assert found[name, reasons.NO_ROOM.text] == 1

@@ -1,0 +1,77 @@
+"""What the extender knows about the cluster: the ledger, pods and nodes (pure)."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from extender.decisions.failing_nodes import FailingNodes
+from extender.decisions.pod_records import PodRecords
+from extender.decisions.soft_taints import SoftTaints
+from gpushare.cards.model import Request
+from gpushare.clock import Clock
+from gpushare.ledger.ledger import Ledger
+from gpushare.objects.model import Node, Pod
+from gpushare.placement import verdict
+from gpushare.placement.rank import Policies
+from gpushare.placement.reasons import COOLING, Reason
+from gpushare.placement.verdict import Look, Verdict
+
+
+class ClusterState:
+    """The watch writes it, a binding reserves in its ledger, and everything else reads it.
+
+    ``closed`` says why a node takes no new pods, ``unreadable`` what is wrong with its annotations.
+    ``freed`` counts how often units became free that no pod event shows, by what used them.
+    """
+
+    def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
+        self.unit_mib, self.policies, self.clock = unit_mib, policies, clock
+        self.ledger = Ledger()
+        self.pods = PodRecords(policies, self.ledger.changes.add)
+        self.nodes: dict[str, Node] = {}
+        self.closed: dict[str, Reason] = {}
+        self.unreadable: dict[str, str] = {}
+        self.soft_taints = SoftTaints()
+        self.failing_nodes = FailingNodes()
+        self.freed: Counter[str] = Counter()
+        self.request_of = self.pods.request_of
+        self.pod = self.pods.pod
+
+    def pods_of(self, node: str) -> Iterator[Pod]:
+        """Return the live pods bound to a node that name our resources."""
+        return (each.pod for each in self.pods.on_node(node) if each.pod is not None)
+
+    def node(self, name: str) -> Node | None:
+        """Return a node as last seen."""
+        return self.nodes.get(name)
+
+    def node_names(self) -> set[str]:
+        """Return the nodes that share GPUs, or try to."""
+        return {*self.ledger.nodes(), *self.closed}
+
+    def why_closed(self, node: str) -> Reason | None:
+        """Return why a node takes no new pods, whatever its GPUs have free."""
+        return self.closed.get(node)
+
+    def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
+        """Return why the pod does not fit on a node now; its own reservations do not count."""
+        found = self.verdict(node, request, pod.uid, pod.priority)
+        if isinstance(found, Reason):
+            return found
+        is_cooling = self.failing_nodes.is_cooling(node, self.clock.monotonic())
+        return COOLING if is_cooling else None
+
+    def verdict(
+        self, node: str, request: Request, pod_uid: str = "", priority: int | None = None
+    ) -> Verdict:
+        """Judge one node now, without any cache.
+
+        A pod's own reservations do not count, nor claims below its ``priority``; None counts all.
+        """
+        look = self.look(node, pod_uid, priority)
+        return verdict.decide(look, request, self.policies, self.unit_mib, node)
+
+    def look(self, node: str, pod_uid: str = "", priority: int | None = None) -> Look:
+        """Return what is the same for all requests on one node."""
+        account = self.ledger.account(node, besides=pod_uid, priority=priority)
+        expected = self.pods.expected_units(node)
+        return verdict.look(account, self.closed.get(node), self.unit_mib, expected)

@@ -1,0 +1,382 @@
+"""What the extender knows about each pod: one record, and indexes over the records (pure)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from extender.decisions.attempts import REMEMBERED_SECONDS, Attempts
+from gpushare.annotations import pod_annotations
+from gpushare.answers.explain import Asked
+from gpushare.cards.model import Card, Request
+from gpushare.cards.placement_policy import PlacementPolicy
+from gpushare.contract import CONDITION_CARD_USABLE
+from gpushare.errors import RequestError
+from gpushare.ledger.changes import Changes
+from gpushare.objects.model import Pod
+from gpushare.placement import verdict
+from gpushare.placement.card_choice import NOTHING
+from gpushare.placement.rank import Policies
+
+MAX_OFFERED: Final = 5000  # pods whose attempts are kept
+MAX_ASKED: Final = 10_000  # pods whose last answer is kept
+EXPECTED_SECONDS: Final = 2.0
+SETTLED_SECONDS: Final = 2.0  # a pod that is pending for less gets no Event
+AGAIN_SECONDS: Final = 60.0  # between two Events of one pod
+_EXAMINED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Where a pod will probably go: ``units`` of each of ``cards`` (UUIDs), chosen by ``policy``.
+
+    kube-scheduler asks about the next pod before it binds the last one. What was ranked best for
+    the last one counts when nodes are *ranked* for others, so that two pods are not both sent to
+    one gap. It never rejects a node: it may not come true.
+    """
+
+    node: str
+    cards: tuple[str, ...]
+    units: int
+    policy: PlacementPolicy
+    until: float
+
+
+@dataclass(slots=True, eq=False)
+class PodRecord:
+    """What the extender knows about one pod.
+
+    ``pod`` is the pod as the watch last showed it; None if only kube-scheduler has named it.
+    ``units`` are what it asks for in all, where that is known. ``request`` is parsed once per
+    version while the pod has no node; ``refusal`` says why no node could ever grant it.
+    ``asked`` is the last answer to kube-scheduler, ``reported`` the reasons in the last Event.
+    """
+
+    uid: str
+    pod: Pod | None = None
+    units: int | None = None
+    request: Request | None = None
+    refusal: str = ""
+    attempts: Attempts | None = None
+    asked: Asked | None = None
+    reported: frozenset[str] = frozenset()
+    reported_at: float = float("-inf")
+    expectation: Expectation | None = None
+
+
+class PodRecords:
+    """All records by uid. Every ``now`` is in seconds of one monotonic clock.
+
+    A pod that the watch has not shown has a record only while there is an attempt, an answer or an
+    expectation to keep, and each of these has a limit. ``expectation_changed`` is called with the
+    node of every expectation that comes or goes.
+
+    ``changes`` has the uids of pods without a node that came, changed or went. ``pending`` are the
+    pods that kube-scheduler should ask about: without a node and without a scheduling gate.
+    ``with_trouble`` report that their GPU cannot be used, ``unplaced`` have a node and no known
+    GPU, ``unplaced_reported`` had an Event for it, somebody edited the decision of ``edited``.
+    ``reasons`` counts the pods for which each reason holds on some node.
+    """
+
+    def __init__(self, policies: Policies, expectation_changed: Callable[[str], None]) -> None:
+        self.changes = Changes()
+        self.pending: dict[str, PodRecord] = {}
+        self.with_trouble: dict[str, PodRecord] = {}
+        self.unplaced: dict[str, PodRecord] = {}
+        self.unplaced_reported: dict[str, PodRecord] = {}
+        self.edited: dict[str, PodRecord] = {}
+        self.reasons: Counter[str] = Counter()
+        self._policies, self._expectation_changed = policies, expectation_changed
+        self._records: dict[str, PodRecord] = {}
+        self._uids: dict[str, str] = {}  # by namespace and name
+        self._on_node: dict[str, dict[str, PodRecord]] = {}
+        self._offered: dict[str, PodRecord] = {}  # oldest first, like all that follow
+        self._asked: dict[str, PodRecord] = {}
+        self._unreported: dict[str, PodRecord] = {}
+        self._expected: dict[str, PodRecord] = {}
+        self._expected_on: dict[str, dict[str, Expectation]] = {}
+        self._indexes = (
+            self.pending,
+            self.with_trouble,
+            self.unplaced,
+            self.unplaced_reported,
+            self.edited,
+            self._offered,
+            self._asked,
+            self._unreported,
+        )
+
+    def get(self, uid: str) -> PodRecord | None:
+        """Return the record of a pod that the watch or kube-scheduler has named."""
+        return self._records.get(uid)
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a live pod that names our resources, as last seen."""
+        record = self._records.get(uid)
+        return record.pod if record is not None else None
+
+    def named(self, namespace: str, name: str) -> Pod | None:
+        """Return the live pod with this name, the last one that came."""
+        return self.pod(self._uids.get(f"{namespace}/{name}", ""))
+
+    def on_node(self, node: str) -> Iterable[PodRecord]:
+        """Return the live pods bound to a node that name our resources."""
+        return self._on_node.get(node, {}).values()
+
+    def uids(self) -> list[str]:
+        """Return the uids of all records."""
+        return list(self._records)
+
+    def update(self, pod: Pod) -> PodRecord:
+        """Take a new version of a pod from the watch."""
+        meta, spec = pod.metadata, pod.spec
+        uid, node = meta.uid, spec.node_name or ""
+        record = self._record(uid)
+        before, record.pod = record.pod, pod
+        if before is None or not pod_annotations.has_same_amounts(before, pod):
+            record.units = None
+        if before is None or node or not pod_annotations.asks_the_same(before, pod):
+            record.request, record.refusal = None, ""
+        self._uids[f"{meta.namespace}/{meta.name}"] = uid
+        if not (before or pod).spec.node_name:
+            self.changes.add(uid)
+        if node:
+            if record.units is None:
+                with suppress(RequestError):
+                    record.units = pod_annotations.units_of(pod)
+            self._on_node.setdefault(node, {})[uid] = record
+            self.pending.pop(uid, None)
+            self.drop_attempts(uid)
+            self._drop_answer(record)
+        else:
+            if record.request is None and not record.refusal:
+                self._parse(record, pod)
+            if spec.scheduling_gates:
+                self.pending.pop(uid, None)
+            else:
+                self.pending[uid] = record
+        condition = pod.condition(CONDITION_CARD_USABLE) if pod.status.conditions else None
+        if condition is not None and condition.status == "False":
+            self.with_trouble[uid] = record
+        else:
+            self.with_trouble.pop(uid, None)
+        return record
+
+    def forget(self, uid: str) -> Pod | None:
+        """Delete the record of a pod that is gone; return the pod if the watch had shown it."""
+        record = self._records.get(uid)
+        if record is None:
+            return None
+        self.drop_expectation(uid)
+        self._drop_answer(record)
+        self._records.pop(uid, None)
+        for index in self._indexes:
+            index.pop(uid, None)
+        pod = record.pod
+        if pod is None:
+            return None
+        if self._uids.get(pod.key) == uid:
+            del self._uids[pod.key]
+        if not pod.node:
+            self.changes.add(uid)
+            return pod
+        others = self._on_node[pod.node]
+        del others[uid]
+        if not others:
+            del self._on_node[pod.node]
+        return pod
+
+    def request_of(self, pod: Pod) -> Request:
+        """Return what the pod asks for; RequestError if no node can ever grant it.
+
+        Parsed only where the record has not parsed the same.
+        """
+        record = self._records.get(pod.metadata.uid)
+        if record is None or record.pod is None or not (record.request or record.refusal):
+            return verdict.request_of(pod, self._policies)
+        if record.pod is not pod and not pod_annotations.asks_the_same(record.pod, pod):
+            return verdict.request_of(pod, self._policies)
+        if record.request is None:
+            raise RequestError(record.refusal)
+        return record.request
+
+    @property
+    def least_pending_units(self) -> int:
+        """The least that a pending pod asks for in all; 0 without any."""
+        found = (record.units for record in self.pending.values())
+        return min((units for units in found if units is not None), default=0)
+
+    def begin_attempt(self, uid: str, now: float) -> Attempts:
+        """Begin a new attempt of this pod; return its failed attempts."""
+        self.expire_expectations(uid, now)
+        while self._offered:
+            oldest = next(iter(self._offered.values()))
+            is_old = oldest.attempts is None or now - oldest.attempts.at > REMEMBERED_SECONDS
+            if len(self._offered) <= MAX_OFFERED and not is_old:
+                break
+            del self._offered[oldest.uid]
+            oldest.attempts = None
+            self._drop_if_unknown(oldest)
+        attempts = self.attempts(uid)
+        if attempts.last:
+            attempts.begin()
+        return attempts
+
+    def offer(self, uid: str, nodes: Sequence[str], now: float) -> None:
+        """Note the nodes that the current attempt of this pod was offered, the best first."""
+        record = self._record(uid)
+        self._offered.pop(uid, None)
+        self._offered[uid] = record
+        attempts = record.attempts = record.attempts or Attempts()
+        attempts.last, attempts.at = tuple(nodes), now
+        attempts.count += 1
+
+    def attempts(self, uid: str) -> Attempts:
+        """Return the attempts of a pod; without any an empty one, which is not kept."""
+        record = self._records.get(uid)
+        return (record.attempts if record is not None else None) or Attempts()
+
+    def drop_attempts(self, uid: str) -> None:
+        """Forget the attempts and the expectation of a pod: it is bound."""
+        self.drop_expectation(uid)
+        record = self._offered.pop(uid, None)
+        if record is not None:
+            record.attempts = None
+            self._drop_if_unknown(record)
+
+    def answer(self, uid: str, offered: int, texts: Iterable[str], now: float) -> None:
+        """Note an answer to kube-scheduler; ``texts`` say why no node fits, one per node.
+
+        There are none if a node fits. Only time, number of nodes and counts per reason are kept:
+        explain computes the rest.
+        """
+        self.changes.add(uid)
+        reasons = dict(Counter(texts))
+        before = self._asked.pop(uid, None)
+        if before is None and not reasons:
+            return  # the usual case leaves nothing behind
+        record = self._record(uid)
+        asked = record.asked
+        since = now
+        if asked is not None:
+            since = asked.since if asked.reasons or not reasons else now
+            self._count(asked.reasons, -1)
+        self._count(reasons, 1)
+        record.asked = Asked(since, now, offered, reasons)
+        self._asked[uid] = record
+        if reasons and reasons.keys() != record.reported:
+            self._unreported[uid] = record
+        else:
+            self._unreported.pop(uid, None)
+        if len(self._asked) > MAX_ASKED:
+            self._drop_answer(next(iter(self._asked.values())))
+
+    def was_rejected(self, uid: str) -> bool:
+        """Return whether an earlier answer about this pod was that no node fits."""
+        return uid in self._asked
+
+    @property
+    def rejected(self) -> int:
+        """The number of pods that fitted no offered node when kube-scheduler last asked."""
+        return sum(bool(each.asked and each.asked.reasons) for each in self._asked.values())
+
+    def take_unreported(self, now: float, most: int) -> Iterator[tuple[PodRecord, Asked]]:
+        """Yield at most so many records whose reasons no Event has, and count them as reported."""
+        left = most
+        for uid, record in list(self._unreported.items())[:_EXAMINED]:
+            asked = record.asked
+            del self._unreported[uid]
+            if asked is None:
+                continue
+            is_settled = now - asked.since >= SETTLED_SECONDS
+            if not is_settled or now - record.reported_at < AGAIN_SECONDS:
+                self._unreported[uid] = record  # to the end: none is ahead of the others
+                continue
+            record.reported, record.reported_at = frozenset(asked.reasons), now
+            yield record, asked
+            left -= 1
+            if not left:
+                return
+
+    def expect(
+        self, uid: str, node: str, cards: Iterable[Card], request: Request, now: float
+    ) -> None:
+        """Expect this pod on these cards of ``node``, and nowhere else."""
+        self.drop_expectation(uid)
+        units, until = request.units_per_card, now + EXPECTED_SECONDS
+        uuids = tuple([card.uuid for card in cards])
+        record = self._record(uid)
+        record.expectation = Expectation(node, uuids, units, request.policy, until)
+        self._expected[uid] = record
+        self._expected_on.setdefault(node, {})[uid] = record.expectation
+        self._expectation_changed(node)
+
+    def drop_expectation(self, uid: str) -> Expectation | None:
+        """Expect this pod nowhere; return what was expected until now."""
+        record = self._expected.pop(uid, None)
+        if record is None or record.expectation is None:
+            return None
+        found, record.expectation = record.expectation, None
+        here = self._expected_on[found.node]
+        del here[uid]
+        if not here:
+            del self._expected_on[found.node]
+        self._expectation_changed(found.node)
+        self._drop_if_unknown(record)
+        return found
+
+    def expire_expectations(self, uid: str, now: float) -> None:
+        """Drop what is expected no longer, and what is expected of the pod ``uid`` itself."""
+        while self._expected:
+            oldest = next(iter(self._expected.values()))
+            if oldest.expectation is not None and oldest.expectation.until > now:
+                break
+            self.drop_expectation(oldest.uid)
+        if uid in self._expected:
+            self.drop_expectation(uid)
+
+    def expected_units(self, node: str) -> Mapping[str, int]:
+        """Return the units by UUID that are expected to be used on a node."""
+        here = self._expected_on.get(node)
+        if here is None:
+            return NOTHING
+        units: dict[str, int] = {}
+        for each in here.values():
+            for uuid in each.cards:
+                units[uuid] = units.get(uuid, 0) + each.units
+        return units
+
+    def _record(self, uid: str) -> PodRecord:
+        record = self._records.get(uid)
+        if record is None:
+            record = self._records[uid] = PodRecord(uid)
+        return record
+
+    def _parse(self, record: PodRecord, pod: Pod) -> None:
+        try:
+            record.request = verdict.request_of(pod, self._policies)
+            record.units = record.request.units
+        except RequestError as err:
+            record.refusal = str(err)
+            with suppress(RequestError):
+                record.units = pod_annotations.amounts_of(pod).units
+
+    def _drop_answer(self, record: PodRecord) -> None:
+        if record.asked is None:
+            return
+        self._count(record.asked.reasons, -1)
+        record.asked, record.reported, record.reported_at = None, frozenset(), float("-inf")
+        self._asked.pop(record.uid, None)
+        self._unreported.pop(record.uid, None)
+        self._drop_if_unknown(record)
+
+    def _drop_if_unknown(self, record: PodRecord) -> None:
+        if record.pod is None and not (record.attempts or record.asked or record.expectation):
+            self._records.pop(record.uid, None)
+
+    def _count(self, reasons: Iterable[str], by: int) -> None:
+        for reason in reasons:
+            self.reasons[reason] += by
+            if not self.reasons[reason]:
+                del self.reasons[reason]  # texts about a pod's own request are unlimited
