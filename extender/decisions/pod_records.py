@@ -9,14 +9,14 @@ from typing import Final
 from extender.decisions.attempts import REMEMBERED_SECONDS, Attempts
 from gpushare.annotations import pod_annotations
 from gpushare.answers.explain import Asked
-from gpushare.cards.model import Card, Request
+from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import PlacementPolicy
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import RequestError
 from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Pod
 from gpushare.placement import verdict
-from gpushare.placement.card_choice import NOTHING
+from gpushare.placement.card_choice import NOTHING, FreeCard
 from gpushare.placement.rank import Policies
 
 MAX_OFFERED: Final = 5000  # pods whose attempts are kept
@@ -300,12 +300,12 @@ class PodRecords:
                 return
 
     def expect(
-        self, uid: str, node: str, cards: Iterable[Card], request: Request, now: float
+        self, uid: str, node: str, chosen: Iterable[FreeCard], request: Request, now: float
     ) -> None:
-        """Expect this pod on these cards of ``node``, and nowhere else."""
+        """Expect this pod on the ``chosen`` cards of ``node``, and nowhere else."""
         self.drop_expectation(uid)
         units, until = request.units_per_card, now + EXPECTED_SECONDS
-        uuids = tuple([card.uuid for card in cards])
+        uuids = tuple([each.card.uuid for each in chosen])
         record = self._record(uid)
         record.expectation = Expectation(node, uuids, units, request.policy, until)
         self._expected[uid] = record

@@ -19,6 +19,7 @@ from gpushare.errors import RequestError
 from gpushare.ledger.ledger import NodeAccount
 from gpushare.objects.model import Pod
 from gpushare.placement import card_choice, verdict
+from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, NO_CARDS, Reason
 from gpushare.placement.verdict import Look, Verdict
@@ -185,10 +186,13 @@ class Scheduling:
         account = self._ledger.account(node, priority=pod.spec.priority or 0)
         if account is None:
             return
-        others, policy = self._pods.expected_units(node), self.state.policies.card
-        cards = card_choice.choose(account, request, policy, others)
-        if cards is not None:
-            self._pods.expect(uid, node, cards, request, now)
+        look = self._looks.get(node)
+        cards = look.cards if look is not None else None
+        if cards is None or cards.account is not account:
+            cards = FreeCards(account, self._pods.expected_units(node))
+        chosen = card_choice.select(cards, request, self.state.policies.card)
+        if chosen is not None:
+            self._pods.expect(uid, node, chosen, request, now)
 
     def _has_preferences(self, pod: Pod, nodes: Sequence[str], verdicts: Verdicts) -> bool:
         return prefers_some_nodes(pod) or self.state.soft_taints.differ(

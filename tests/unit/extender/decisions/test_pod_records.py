@@ -17,6 +17,7 @@ from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CARDS_NOT, LABEL_CARD
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod, SchedulingGate
 from gpushare.placement import verdict
+from gpushare.placement.card_choice import FreeCard
 from gpushare.placement.rank import Policies
 from tests.builders import cards, pod
 
@@ -317,6 +318,7 @@ def tables(kept: PodRecords) -> dict[str, int]:
 
 def test_a_forgotten_pod_leaves_nothing_in_any_table() -> None:
     changed: list[str] = []
+    chosen = [FreeCard(8, 0, cards(8)[0])]
     kept = PodRecords(Policies(), changed.append)
     for of in (pod("a", 6), pod("a", 6, node="n")):
         for uid in ("uid-a", "unknown"):
@@ -324,7 +326,7 @@ def test_a_forgotten_pod_leaves_nothing_in_any_table() -> None:
             kept.begin_attempt(uid, 0.0)
             kept.offer(uid, ["n"], 0.0)
             kept.answer(uid, 1, [FULL], 0.0)
-            kept.expect(uid, "n", cards(1), kept.request_of(pod("a", 6)), 0.0)
+            kept.expect(uid, "n", chosen, kept.request_of(pod("a", 6)), 0.0)
         assert kept.expected_units("n") == {"GPU-0": 12}
         record = kept.update(of)
         for table in (kept.unplaced, kept.unplaced_reported, kept.edited):
