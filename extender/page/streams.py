@@ -12,11 +12,11 @@ from typing import Final
 
 from aiohttp import web
 
+from extender.decisions.cluster_state import ClusterState
 from extender.metrics.counters import VIEWERS
 from extender.page.feed import HEARTBEAT, NEVER, Feed, last_event
 from extender.server.authorization import PERMIT, Denied
 from extender.server.paths import CHANGES
-from extender.decisions.cluster_state import ClusterState
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.process.time_slices import in_slices
 

@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import web
 
+from extender.decisions.cluster_state import ClusterState
 from extender.server.authorization import NAMED_ONLY
 from extender.server.limits import BadRequest, answer, decoded, problem
-from extender.decisions.cluster_state import ClusterState
 from gpushare.answers import explain, inspect, what_if
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from gpushare.process.time_slices import run_in_turns
