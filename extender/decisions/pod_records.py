@@ -164,7 +164,7 @@ class PodRecords:
         return record
 
     def forget(self, uid: str) -> Pod | None:
-        """Delete the record of a pod that is gone; return the pod if the watch had shown it."""
+        """Delete the record of a deleted pod; return the pod if the watch had shown it."""
         record = self._records.get(uid)
         if record is None:
             return None

@@ -97,7 +97,7 @@ class Scheduling:
     def preempt(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
         """Sort proposed nodes, with the uids of their victims, by whether the pod would fit then.
 
-        A failing node is no obstacle: it may take pods again once the victims are gone.
+        A failing node is no obstacle: it may take pods again once the victims are deleted.
         """
 
         def why_not(node: str, request: Request, victims: Sequence[str]) -> Reason | None:
@@ -157,7 +157,7 @@ class Scheduling:
         look = self._looks.get(node)
         if look is None:
             look = self.state.look(node)
-            if look.cards is not None:  # otherwise the node may be gone for good
+            if look.cards is not None:  # otherwise the node may be deleted for good
                 self._looks[node] = look
         return verdict.decide(look, request, self.state.policies, self.state.unit_mib, node)
 

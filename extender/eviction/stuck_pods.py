@@ -99,5 +99,5 @@ class StuckEvictor:
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         log.warning("pod evicted", extra={**about, "why": why})
         condition = pod.condition(CONDITION_CARD_USABLE)
-        said = condition.message if condition is not None else ""
-        self._notice(pod, EVENT, f"evicted, so that a new pod gets a usable GPU: {why}: {said}")
+        detail = condition.message if condition is not None else ""
+        self._notice(pod, EVENT, f"evicted, so that a new pod gets a usable GPU: {why}: {detail}")

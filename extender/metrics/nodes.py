@@ -58,8 +58,8 @@ class NodeMetrics:
         async with self._one_at_a_time:
             self._slice_began = time.perf_counter()
             names = sorted(self._ledger.nodes())
-            for gone in self._entries.keys() - set(names):
-                self._forget(gone)
+            for name in self._entries.keys() - set(names):
+                self._forget(name)
             for name in names:
                 self._update(name)
                 await self._pause()

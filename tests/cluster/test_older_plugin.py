@@ -62,7 +62,7 @@ def test_its_pods_are_counted_and_one_that_cannot_be_told_is_named(
 
     def untold() -> str | None:
         found = pods.events("odd")
-        return None if any("cannot be told" in each for each in found) else str(found)
+        return None if any("it is unknown which GPU" in each for each in found) else str(found)
 
     wait_until("the event on the pod that cannot be placed", untold, seconds=15)
 
