@@ -66,7 +66,7 @@ def filter_nodes(
     found.fitting = [name for name in nodes if name in fits and name not in resting]
     refused = asked.difference(fits) if len(found.fitting) < len(nodes) else ()
     for name in refused:
-        reason = verdicts.refused.get(name, NO_CARDS)
+        reason = verdicts.rejected.get(name, NO_CARDS)
         (found.final if reason.is_final else found.failed)[name] = reason.text
     found.failed |= dict.fromkeys(resting, COOLING.text)
     return found

@@ -1,7 +1,7 @@
 """Encode and decode a node's inventory annotation, which the device plugin writes (pure)."""
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -28,9 +28,9 @@ class _Card(msgspec.Struct, rename="camel"):
     tag: str
     minor: int
     model: str
-    mem_mib: int = msgspec.field(name="memMiB")
+    memory_mib: int = msgspec.field(name="memMiB")
     units: int
-    health: Literal["healthy", "unhealthy"]
+    health: Health
 
 
 class _Inventory(msgspec.Struct, omit_defaults=True):
@@ -52,19 +52,7 @@ def encode(inventory: Inventory) -> str:
             unit_mib=inventory.unit_mib,
             plugin=inventory.plugin,
             binding=inventory.binding,
-            cards=[
-                _Card(
-                    index=card.index,
-                    uuid=card.uuid,
-                    tag=card.tag,
-                    minor=card.minor,
-                    model=card.model,
-                    mem_mib=card.memory_mib,
-                    units=card.units,
-                    health=card.health.value,
-                )
-                for card in inventory.cards
-            ],
+            cards=[msgspec.convert(card, _Card, from_attributes=True) for card in inventory.cards],
             injection=inventory.injection,
             runtime_classes=sorted(inventory.runtime_classes),
             leaving=inventory.is_leaving,
@@ -90,21 +78,10 @@ def decode(text: str) -> Inventory:
             f"annotation {ANNOTATION_INVENTORY} has numbers that are impossible for a card"
         )
     cards = tuple(
-        Card(
-            index=card.index,
-            uuid=card.uuid,
-            units=card.units,
-            health=Health(card.health),
-            tag=card.tag,
-            minor=card.minor,
-            model=card.model,
-            memory_mib=card.mem_mib,
-        )
+        Card(**msgspec.structs.asdict(card))
         for card in sorted(wire.cards, key=lambda card: card.index)
     )
-    if len({card.index for card in cards}) < len(cards) or len({c.uuid for c in cards}) < len(
-        cards
-    ):
+    if len(cards) > min(len({card.index for card in cards}), len({card.uuid for card in cards})):
         raise RecordError(f"annotation {ANNOTATION_INVENTORY} lists a card twice")
     return Inventory(
         wire.unit_mib,

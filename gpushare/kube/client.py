@@ -48,8 +48,6 @@ LINE_BYTES: Final = 32 * 2**20  # of a watch
 _BUFFER_BYTES: Final = 2**18  # per connection, received and not yet read
 
 _decode_node = msgspec.json.Decoder(Node).decode
-
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -314,9 +312,8 @@ class Kube:
         limit = aiohttp.ClientTimeout(total=seconds)
         limited = [*query, ("timeout", f"{int(seconds * 1000)}ms")]
         try:
-            async with await self._send(
-                method, path, limited, body, limit, patch=patch
-            ) as response:
+            response = await self._send(method, path, limited, body, limit, patch=patch)
+            async with response:
                 answer = await responses.whole(response.content, most_bytes)
         except aiohttp.ClientConnectorError as err:
             raise Unreachable(f"{method} {path}: the API server cannot be reached: {err}") from err

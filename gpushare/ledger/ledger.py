@@ -7,7 +7,7 @@ node until something there changes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, TypeVar
 
 from gpushare.cards.model import Card, Inventory, Share
@@ -98,13 +98,8 @@ class _Node:
         return self.inventory is None and not (self.shares or self.reserves or self.kept)
 
     def copy(self) -> "_Node":
-        return _Node(
-            self.inventory,
-            dict(self.shares),
-            dict(self.reserves),
-            dict(self.kept),
-            self.account,
-        )
+        own = dict(self.shares), dict(self.reserves), dict(self.kept)
+        return _Node(self.inventory, *own, self.account)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +132,7 @@ class Ledger:
         is invalid once this ledger has changed.
         """
         maps = self._maps
-        return Ledger(
-            _over=_Maps(
-                Overlay(maps.nodes),
-                Overlay(maps.node_of_share),
-                Overlay(maps.nodes_of_reserve),
-                Overlay(maps.kept),
-                Overlay(maps.pins),
-            )
-        )
+        return Ledger(_over=_Maps(*(Overlay(getattr(maps, each.name)) for each in fields(maps))))
 
     def set_inventory(self, node: str, inventory: Inventory | None) -> None:
         """Set the cards of a node; None removes them and keeps the shares and reserves there."""

@@ -26,22 +26,22 @@ _Class = tuple[int, int, bool, bool, str, PlacementPolicy]
 
 
 class Verdicts:
-    """The ranks of nodes that fit (``fits``) and the reasons of rejected ones (``refused``).
+    """The ranks of nodes that fit (``fits``) and the reasons of the others (``rejected``).
 
     ``ranks`` are the values of ``fits``, best first. A node in neither has no cards.
     """
 
-    __slots__ = ("fits", "ranks", "refused", "seen")
+    __slots__ = ("fits", "ranks", "rejected", "seen")
 
     def __init__(self, seen: int, verdicts: Iterable[tuple[str, Verdict]]) -> None:
         self.seen = seen
         self.fits: dict[str, Rank] = {}
-        self.refused: dict[str, Reason] = {}
+        self.rejected: dict[str, Reason] = {}
         for name, verdict in verdicts:
             if isinstance(verdict, tuple):
                 self.fits[name] = verdict
             elif verdict is not NO_CARDS:
-                self.refused[name] = verdict
+                self.rejected[name] = verdict
         self.ranks = sorted(self.fits.values())
 
     def put(self, name: str, verdict: Verdict) -> None:
@@ -51,17 +51,17 @@ class Verdicts:
             return
         if before is not None:
             del self.ranks[bisect_left(self.ranks, before)], self.fits[name]
-        self.refused.pop(name, None)
+        self.rejected.pop(name, None)
         if isinstance(verdict, tuple):
             self.fits[name] = verdict
             insort(self.ranks, verdict)
         elif verdict is not NO_CARDS:
-            self.refused[name] = verdict
+            self.rejected[name] = verdict
 
     def besides(self, others: Mapping[str, Verdict]) -> "Verdicts":
         """Return a copy with the verdicts ``others``."""
         made = Verdicts(self.seen, ())
-        made.fits, made.refused = dict(self.fits), dict(self.refused)
+        made.fits, made.rejected = dict(self.fits), dict(self.rejected)
         made.ranks = list(self.ranks)
         for name, verdict in others.items():
             made.put(name, verdict)
@@ -99,7 +99,7 @@ class VerdictCache:
                 verdicts.put(name, self._judge(name, request))
             verdicts.seen = now
         self._classes[which] = verdicts
-        self._drop_longest_unused(len(verdicts.fits) + len(verdicts.refused) + 1)
+        self._drop_longest_unused(len(verdicts.fits) + len(verdicts.rejected) + 1)
         return verdicts
 
     def _drop_longest_unused(self, verdicts: int) -> None:

@@ -183,7 +183,7 @@ class Cluster:
                 continue
             kept_off = self._why_kept_off(pod, asked, name)
             largest = account.largest_free[0] if account and account.largest_free else 0
-            found = "" if name in verdicts.fits else verdicts.refused.get(name, NO_CARDS).text
+            found = "" if name in verdicts.fits else verdicts.rejected.get(name, NO_CARDS).text
             before.nodes[name] = _Why(bool(kept_off), -largest, name, kept_off or found)
         before.seen = changes.now
 

@@ -438,7 +438,7 @@ class Remembering(RuleBasedStateMachine):
         fresh = Verdicts(0, [(name, self.cluster.state.verdict(name, which)) for name in NAMES])
         assert verdicts.fits == fresh.fits
         assert verdicts.ranks == fresh.ranks
-        assert verdicts.refused == fresh.refused
+        assert verdicts.rejected == fresh.rejected
 
     @invariant()
     def what_is_offered_fits_and_what_is_refused_does_not(self):

@@ -1,4 +1,4 @@
-"""A node's cards: our annotation read back whole, an older plugin's totals, rubbish refused."""
+"""Inventories: our annotation, the totals of Aliyun gpushare's device plugin, invalid values."""
 
 import pytest
 from hypothesis import given
@@ -61,7 +61,7 @@ def test_an_inventory_with_impossible_values_is_an_error(old, new):
         inventory.decode(text.replace(old, new))
 
 
-def test_an_older_plugins_node_has_equal_cards_by_minor():
+def test_a_node_of_aliyun_gpushare_has_equal_cards_by_minor():
     found = inventory.of_node(legacy_node("n", "32552", "2"), 1)
     assert found is not None
     assert found.is_legacy
@@ -69,16 +69,16 @@ def test_an_older_plugins_node_has_equal_cards_by_minor():
 
 
 @pytest.mark.parametrize(("total", "count"), [("0", "2"), ("16", "0")])
-def test_a_node_that_has_not_reported_all_yet_has_no_cards(total, count):
+def test_a_node_with_incomplete_totals_has_no_cards(total, count):
     assert inventory.of_node(legacy_node("n", total, count), 1) is None
 
 
 @pytest.mark.parametrize(("total", "count"), [("lots", "2"), ("16", "-2"), ("16", "1M")])
-def test_totals_that_cannot_be_are_an_error(total, count):
+def test_impossible_totals_are_an_error(total, count):
     with pytest.raises(RecordError, match="node status"):
         inventory.of_node(legacy_node("n", total, count), 1)
 
 
-def test_our_annotation_wins_over_totals_and_a_plain_node_has_none():
+def test_our_annotation_takes_precedence_and_an_ordinary_node_has_no_cards():
     assert inventory.of_node(node("n", 16, 24), 1) == stock(16, 24)
     assert inventory.of_node(Node(ObjectMeta(name="cpu")), 1) is None

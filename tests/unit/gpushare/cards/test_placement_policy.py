@@ -22,7 +22,7 @@ from tests.builders import node, pod, stock
 ONLY, NOT = ANNOTATION_CARDS_ONLY, ANNOTATION_CARDS_NOT
 
 
-def test_a_pod_without_a_policy_leaves_everything_to_the_configuration():
+def test_a_pod_without_annotations_has_the_default_policy():
     assert (
         pod_annotations.request_of(pod(annotations={"other": "x"})).policy
         is placement_policy.DEFAULT_POLICY
@@ -38,20 +38,20 @@ def test_policies_are_read():
 
 @pytest.mark.parametrize("key", [ANNOTATION_NODE_POLICY, ANNOTATION_CARD_POLICY])
 @pytest.mark.parametrize("value", ["", "Binpack", "binpack ", "random", "binpack,spread"])
-def test_a_policy_that_there_is_not_is_refused_with_those_that_there_are(key, value):
+def test_an_unknown_policy_is_rejected_with_the_known_ones(key, value):
     with pytest.raises(RequestError, match=f"{key}.*write binpack or spread"):
         pod_annotations.request_of(pod(annotations={key: value}))
 
 
 @pytest.mark.parametrize("value", ["x" * 1000, "\U0010fffe" * 1000, "\n" * 1000, "満" * 1000])
-def test_the_text_about_a_policy_is_short_whatever_was_written(value):
+def test_the_error_about_a_policy_is_short(value):
     with pytest.raises(RequestError) as refused:
         placement_policy.read({ANNOTATION_NODE_POLICY: value})
     assert len(str(refused.value).encode()) < 200
     assert str(refused.value).endswith("write binpack or spread or shape")
 
 
-def test_a_card_has_no_shape():
+def test_shape_is_no_card_policy():
     assert placement_policy.read({ANNOTATION_NODE_POLICY: "shape"}).node_policy is NodePolicy.SHAPE
     with pytest.raises(RequestError, match=ANNOTATION_CARD_POLICY):
         placement_policy.read({ANNOTATION_CARD_POLICY: "shape"})
@@ -66,14 +66,14 @@ def test_a_card_has_no_shape():
         (" , ,", set()),
     ],
 )
-def test_blank_entries_of_a_list_count_for_nothing(text, named):
+def test_blank_entries_of_a_list_are_ignored(text, named):
     assert placement_policy.parse_names(text) == named
     assert placement_policy.read({ONLY: text}).only == named
     assert placement_policy.read({ANNOTATION_CARD_MODELS: text}).models == named
 
 
 @given(st.dictionaries(st.sampled_from([ONLY, NOT, ANNOTATION_CARD_MODELS]), st.text()))
-def test_any_list_can_be_read_and_an_empty_one_limits_nothing(annotations):
+def test_any_list_can_be_read_and_an_empty_one_allows_all_cards(annotations):
     found = placement_policy.read(annotations)
     if not any(placement_policy.parse_names(text) for text in annotations.values()):
         assert found == PlacementPolicy()
@@ -97,12 +97,12 @@ def cordoned(text, *units):
     ("text", "marked"),
     [("", []), ("GPU-1", [1]), (" GPU-0 ,GPU-1,,", [0, 1])],
 )
-def test_cards_that_an_operator_names_are_cordoned(text, marked):
+def test_cards_in_the_annotation_are_cordoned(text, marked):
     found = cordoned(text, 16, 16)
     assert [card.index for card in found.cards if card.is_cordoned] == marked
     assert [card.index for card in found.cards if not card.takes_new] == marked
 
 
-def test_a_cordon_of_a_card_that_is_not_there_is_not_believed():
+def test_a_cordon_of_an_unknown_card_is_an_error():
     with pytest.raises(RecordError, match="names 'GPU-7', which is no GPU"):
         cordoned("GPU-0,GPU-7", 16, 16)

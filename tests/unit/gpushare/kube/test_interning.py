@@ -1,4 +1,4 @@
-"""A pod with shared parts is the same pod."""
+"""Sharing parts does not change a pod."""
 
 import msgspec
 from hypothesis import given
@@ -37,7 +37,7 @@ def decoded(found: dict[str, object]) -> Pod:
 
 
 @given(st.lists(pods, max_size=6))
-def test_sharing_changes_nothing_that_can_be_read(found):
+def test_sharing_does_not_change_a_pod(found):
     known = Parts()
     for each in found:
         pod = decoded(each)
@@ -45,7 +45,7 @@ def test_sharing_changes_nothing_that_can_be_read(found):
         assert msgspec.json.encode(pod) == msgspec.json.encode(decoded(each))
 
 
-def test_equal_parts_of_two_pods_are_one():
+def test_equal_parts_of_two_pods_are_shared():
     text = {
         "metadata": {"name": "a", "labels": {"app": "x"}, "annotations": {"some/key": "false"}},
         "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]},
@@ -60,7 +60,7 @@ def test_equal_parts_of_two_pods_are_one():
     assert first.metadata.annotations is not second.metadata.annotations
 
 
-def test_parts_that_nobody_has_any_more_do_not_pile_up(monkeypatch):
+def test_unused_parts_do_not_accumulate(monkeypatch):
     monkeypatch.setattr(interning, "MOST_BYTES", 10_000)
     known = Parts()
     for number in range(2000):

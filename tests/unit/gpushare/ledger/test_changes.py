@@ -1,4 +1,4 @@
-"""Who looks again sees every name that has changed since, or is told to look at all."""
+"""A reader sees every name that changed since its last read, or learns that it must read all."""
 
 from hypothesis import given
 from hypothesis import strategies as st

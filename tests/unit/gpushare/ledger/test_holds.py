@@ -1,4 +1,4 @@
-"""Holds and claims under random events: room is kept for whom it should be, and counted once."""
+"""Holds and claims under random events: units are kept for the right pods and counted once."""
 
 import copy
 
@@ -26,7 +26,7 @@ class Planning(FixedCards):
         super().__init__()
 
     def slot(self, name, uid, units):
-        """A slot on the card that has most room for who asks."""
+        """Return a slot on the card with the most free units for the pod."""
         # A slot of another plan for the same pod is not this plan's to use.
         is_planned = any(slot.pod_uid == uid for kept in self.kept.values() for slot in kept.slots)
         account = self.ledger.account(name, besides="" if is_planned else uid)
@@ -42,7 +42,7 @@ class Planning(FixedCards):
         units=st.integers(1, 9),
     )
     def hold(self, owner, names, uid, pinned, units):
-        """Plan on an overlay, slot by slot, then take them all at once."""
+        """Plan on an overlay, slot by slot, then keep all slots at once."""
         self.ledger.drop(Hold, owner)
         self.kept.pop((Hold, owner), None)
         planned, lasts = [], 1 + units % 3
@@ -67,7 +67,7 @@ class Planning(FixedCards):
         priority=st.integers(0, 2),
     )
     def claim(self, owner, name, uid, units, priority):
-        """Whatever runs there now: its users are about to go."""
+        """Claim a card regardless of the pods on it."""
         wanted = Claim(owner, (Slot(name, ("GPU-0",), units, pod_uid=uid),), 2, priority)
         self.ledger.keep(wanted)
         self.note(wanted)
@@ -116,7 +116,7 @@ class Planning(FixedCards):
         uid=st.one_of(st.just(""), FixedCards.pods),
     )
     def somebody_looks(self, name, priority, uid):
-        """A claim counts for those of lower or equal priority, and no one else; no hold varies."""
+        """Check that a claim counts only against lower or equal priorities, a hold against all."""
         found = self.ledger.account(name, besides=uid, priority=priority)
         bare = Ledger()
         bare.set_inventory(name, self.sizes[name])
@@ -133,7 +133,7 @@ class Planning(FixedCards):
 
     @rule(data=st.data())
     def something_is_tried(self, data):
-        """What is done to an overlay is what would come of it, and none of it has happened."""
+        """Check that changes to an overlay have their effect there and none on its base."""
         before = copy.deepcopy(self.ledger)
         trial, real = self.ledger.overlay(), copy.deepcopy(self.ledger)
         uids = [*self.shares, *(uid for uid, _ in self.reserves), "uid-new"]
@@ -200,7 +200,7 @@ def hold(*slots, owner="g"):
     return Hold(owner, slots, 10.0)
 
 
-def test_a_hold_is_replaced_whole():
+def test_a_hold_is_replaced_as_a_whole():
     ledger = made()
     ledger.keep(hold(Slot("n", ("GPU-0",), 8), Slot("n", ("GPU-1",), 8)))
     ledger.keep(hold(Slot("n", ("GPU-1",), 4)))
@@ -210,7 +210,7 @@ def test_a_hold_is_replaced_whole():
     assert free(ledger) == [16, 16]
 
 
-def test_a_slot_never_stands_in_the_way_of_the_pod_that_it_is_for():
+def test_a_slot_does_not_count_against_its_own_pod():
     ledger = made()
     ledger.keep(hold(Slot("n", ("GPU-0",), 8, pod_uid="a"), Slot("n", ("GPU-0",), 4)))
     assert ledger.has_reserve("a")
@@ -231,7 +231,7 @@ def test_a_pod_with_a_slot_and_a_reserve_is_counted_once_and_keeps_its_slot_if_i
     assert free(ledger) == [8, 8]
 
 
-def test_a_slot_ends_when_its_pod_is_seen_bound_wherever_that_is():
+def test_a_slot_ends_when_its_pod_is_bound_to_any_node():
     ledger = made()
     ledger.keep(hold(Slot("n", ("GPU-0",), 8, pod_uid="a"), Slot("n", ("GPU-1",), 8)))
     ledger.put_share(Share("a", "default", "a", "m", 8, ("GPU-7",)))
@@ -241,7 +241,7 @@ def test_a_slot_ends_when_its_pod_is_seen_bound_wherever_that_is():
     assert free(ledger) == [16, 16]
 
 
-def test_what_expires_is_named_once():
+def test_expired_holds_and_claims_are_returned_once():
     ledger = made()
     ledger.keep(hold(Slot("n", ("GPU-0",), 8)))
     ledger.keep(Claim("g", (Slot("n", ("GPU-0",), 8),), 20.0, 5))
@@ -253,8 +253,8 @@ def test_what_expires_is_named_once():
     assert free(ledger) == [16, 16]
 
 
-def test_a_claim_keeps_out_lower_and_equal_priorities_and_lets_higher_ones_pass():
-    """P22: the preemptor's card is freed; who comes in between must not take it."""
+def test_a_claim_counts_against_lower_and_equal_priorities_only():
+    """The preemptor's card is freed; a pod that arrives in between does not get it."""
     ledger = made()
     ledger.put_share(Share("low", "default", "low", "n", 16, ("GPU-0",)))
     ledger.keep(Claim("high", (Slot("n", ("GPU-0",), 16, pod_uid="high"),), 10.0, 50))
@@ -267,7 +267,7 @@ def test_a_claim_keeps_out_lower_and_equal_priorities_and_lets_higher_ones_pass(
     assert free(ledger) == [0, 16]
 
 
-def test_a_claim_says_nothing_about_what_runs():
+def test_a_claim_does_not_make_a_card_overcommitted():
     ledger = made()
     ledger.keep(Claim("high", (Slot("n", ("GPU-0",), 16),), 10.0, 50))
     ledger.put_share(Share("a", "default", "a", "n", 16, ("GPU-0",)))
@@ -275,7 +275,7 @@ def test_a_claim_says_nothing_about_what_runs():
     assert (entry.used, entry.claimed, entry.free, entry.overcommitted) == (16, 16, 0, 0)
 
 
-def test_room_for_cpu_and_memory_is_kept_too():
+def test_cpu_and_memory_are_kept_too():
     ledger = made()
     ledger.keep(hold(Slot("n", ("GPU-0",), 1, 500, 2**30, "a"), Slot("n", ("GPU-0",), 1, 250)))
     ledger.keep(Claim("h", (Slot("n", (), 0, 100, 7),), 10.0, 5))
@@ -285,7 +285,7 @@ def test_room_for_cpu_and_memory_is_kept_too():
     assert ledger.kept_resources("m") == NodeResources()
 
 
-def test_a_plan_for_a_node_without_cards_waits_for_them():
+def test_a_hold_on_a_node_without_cards_counts_once_it_has_cards():
     ledger = Ledger()
     ledger.keep(hold(Slot("n", ("GPU-0",), 4)))
     assert ledger.account("n") is None
@@ -299,7 +299,7 @@ def test_a_hold_for_a_card_that_the_node_does_not_have_counts_on_every_card():
     assert free(ledger) == [12, 12]
 
 
-def test_an_overlay_of_a_node_that_is_not_touched_shares_its_account():
+def test_an_overlay_shares_the_account_of_an_unchanged_node():
     ledger = made()
     trial = ledger.overlay()
     assert trial.account("n") is ledger.account("n")

@@ -1,4 +1,4 @@
-"""The ledger under random events: never above a card's size, always equal to a fresh count."""
+"""The ledger under random events: never above a card's size, always equal to a recount."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ NODES = ("n1", "n2")
 
 
 class Scheduling(RuleBasedStateMachine):
-    """Decides as the extender does, then lets bindings land, fail, be seen and end in any order."""
+    """Decide like the extender; bindings succeed, fail, are seen and end in any order."""
 
     pods = Bundle("pods")
 
@@ -80,7 +80,7 @@ class Scheduling(RuleBasedStateMachine):
 
     @rule(uid=pods, name=st.sampled_from(NODES), units=st.integers(1, 5))
     def a_stranger_binds(self, uid, name, units):
-        """Somebody bound it without us, and nobody can tell to which card."""
+        """Bind a pod without the extender, to unknown cards."""
         if uid in self.shares:
             return
         share = Share(uid, "default", uid, name, units, (), "no decision")
@@ -125,7 +125,7 @@ TestScheduling.settings = settings(max_examples=60, stateful_step_count=40, dead
 
 
 class FixedCards(Scheduling):
-    """With cards that keep their size, no card ever holds more than it has."""
+    """Check that no card is overcommitted while cards keep their size."""
 
     def resize(self, name, sizes, unhealthy):
         super().resize(name, sizes, unhealthy)
@@ -174,7 +174,7 @@ def test_a_pod_that_was_recreated_under_its_name_leaves_nothing_behind():
     assert [entry.used for entry in ledger.account("n").cards] == [0, 0]
 
 
-def test_an_impossible_amount_never_wraps_into_free_room():
+def test_an_impossible_amount_never_makes_units_free():
     ledger = Ledger()
     ledger.set_inventory("n", stock(16))
     ledger.put_share(share("a", 8000, "GPU-0"))
@@ -184,7 +184,7 @@ def test_an_impossible_amount_never_wraps_into_free_room():
     assert placement.why_not(account, wanted, 1) is not None
 
 
-def test_a_node_that_grows_has_the_new_room_at_once():
+def test_a_node_that_grows_has_the_new_units_at_once():
     ledger = Ledger()
     ledger.set_inventory("n", stock(16, 16))
     assert ledger.account("n").largest_free == (16, 16)
@@ -192,14 +192,14 @@ def test_a_node_that_grows_has_the_new_room_at_once():
     assert ledger.account("n").largest_free == (80, 80)
 
 
-def test_units_of_an_unplaced_pod_are_taken_from_every_card():
+def test_units_of_an_unplaced_pod_count_as_used_on_every_card():
     ledger = Ledger()
     ledger.set_inventory("n", stock(16, 8))
     ledger.put_share(Share("a", "default", "a", "n", 4, (), "no decision"))
     assert ledger.account("n").largest_free == (12, 4)
 
 
-def test_the_cards_of_a_node_are_told_whatever_is_held_there():
+def test_the_inventory_of_a_node_does_not_depend_on_shares():
     ledger = Ledger()
     ledger.set_inventory("n", stock(16))
     ledger.put_share(share("a", 8, "GPU-0"))

@@ -1,4 +1,4 @@
-"""A layer is a dict of its own over one that stays as it is."""
+"""An overlay behaves like a copy and leaves its base unchanged."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(["set", "pop", "default"]), KEYS, s
 
 
 @given(base=st.dictionaries(KEYS, st.integers()), changes=CHANGES)
-def test_a_layer_is_what_a_copy_would_be(base, changes):
+def test_an_overlay_behaves_like_a_copy(base, changes):
     before, copy = dict(base), dict(base)
     layer = Overlay(base)
     for what, key, value in changes:
@@ -28,7 +28,7 @@ def test_a_layer_is_what_a_copy_would_be(base, changes):
     assert base == before
 
 
-def test_what_is_not_there_cannot_be_taken_out():
+def test_deleting_an_absent_key_is_an_error():
     layer = Overlay({1: 2})
     del layer[1]
     for key in (1, 3):

@@ -1,4 +1,4 @@
-"""A pod of any size is read within bounds, and what it holds is counted all the same."""
+"""A pod of any size is read within bounds, and its share is counted regardless."""
 
 import tracemalloc
 
@@ -65,7 +65,7 @@ SHARE = {"name": "main", "resources": LIMITS}
 
 
 def with_zeros(name: str, count: int) -> dict:
-    """A container with as many extended resources that nobody has, which cost a pod nothing."""
+    """Return a container with many extended resources of amount 0, which the API server accepts."""
     return {
         "name": name,
         "resources": {"limits": {f"{name}.io/{each}": "0" for each in many(count)}},
@@ -108,18 +108,18 @@ READ = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_pod_with_more_than_is_read_is_refused_and_says_what_is_too_large(name):
+def test_a_pod_that_exceeds_a_limit_is_rejected_with_the_reason(name):
     with pytest.raises(RequestError, match=name):
         pod_annotations.request_of(read(REFUSED[name]))
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_is_not_read_may_be_as_large_as_it_likes(name):
+def test_parts_that_are_not_read_may_have_any_size(name):
     assert pod_annotations.request_of(read(READ[name])).units == 4
 
 
 @pytest.mark.parametrize("name", REFUSED | READ)
-def test_what_is_kept_of_a_pod_is_bounded(name):
+def test_the_memory_of_a_pod_is_bounded(name):
     large = msgspec.json.encode((REFUSED | READ)[name])
     read_pod(large)
     tracemalloc.start()
@@ -131,7 +131,7 @@ def test_what_is_kept_of_a_pod_is_bounded(name):
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED.keys() - {"containers"}))
-def test_a_bound_pod_counts_with_its_amount_whatever_else_it_has(name):
+def test_a_bound_pod_counts_with_its_amount_regardless_of_other_parts(name):
     found = REFUSED[name]
     found["metadata"]["annotations"] = {ANNOTATION_CARDS: "GPU-0", ANNOTATION_INDEX: "0"}
     found["spec"]["nodeName"] = "n"
@@ -148,7 +148,7 @@ def test_a_bound_pod_with_more_containers_than_are_read_takes_the_whole_node(cou
 
 
 @pytest.mark.parametrize("name", [f"{RESOURCE_MEMORY}x", f"x{RESOURCE_MEMORY}"])
-def test_a_name_that_contains_ours_hides_no_container_that_asks(name):
+def test_a_resource_name_that_contains_ours_hides_no_request(name):
     decoy = {"name": "decoy", "resources": {"limits": {name: "0"}}}
     containers = [decoy, *({"name": each} for each in many(300)), SHARE]
     share = pod_annotations.share_of(read(body(containers=containers, nodeName="n")), stock(16, 16))
@@ -163,7 +163,7 @@ def test_a_pod_that_sets_its_cards_is_known_among_many_variables():
     assert pod_annotations.request_of(read(sets)).sets_cards
 
 
-def test_what_opens_cards_to_a_pod_is_known_whatever_its_size():
+def test_an_annotation_that_adds_cards_is_found_in_a_pod_of_any_size():
     key, others = OPENING, dict.fromkeys(many(10_000), "x")
     opening = {key: "vendor.com/nic=0," * 10_000 + "nvidia.com/gpu=all"}
     for annotations in (opening, others | opening):
@@ -174,7 +174,7 @@ def test_what_opens_cards_to_a_pod_is_known_whatever_its_size():
             pod_annotations.request_of(found)
 
 
-def test_a_wish_for_more_cards_than_are_read_is_refused():
+def test_a_policy_with_too_many_cards_is_rejected():
     for wish in (",".join(many(300)), "x" * 200_000):
         found = read(body(metadata={"annotations": {ANNOTATION_CARDS_NOT: wish}}))
         with pytest.raises(RequestError, match="card-uuids-not"):
@@ -194,7 +194,7 @@ def test_the_most_containers_that_are_read_are_read():
     )
 
 
-def test_no_more_of_a_message_is_kept_than_is_read():
+def test_messages_are_cut_to_the_limit():
     condition = {"type": "a", "status": "True", "message": "x" * MOST_MESSAGE * 2}
     status = {"phase": "Failed", "message": "y" * MOST_MESSAGE * 2, "conditions": [condition]}
     found = read({**body(), "status": status}).status
@@ -267,12 +267,12 @@ pods = st.fixed_dictionaries(
 
 
 @given(pods)
-def test_a_large_pod_is_read_as_a_small_one(found):
+def test_a_large_pod_is_read_like_a_small_one(found):
     small = msgspec.json.encode(found)
     large = msgspec.json.encode(found | {"padding": "x" * MOST_AT_ONCE})
     assert read_pod(large) == read_pod(small)
 
 
-def test_every_name_of_ours_is_found_by_how_it_begins():
+def test_all_our_resource_names_have_the_prefix():
     assert RESOURCES_BEGIN in RESOURCE_MEMORY.encode()
     assert RESOURCES_BEGIN in pod_annotations.RESOURCE_COUNT.encode()

@@ -1,4 +1,4 @@
-"""Amounts are what Kubernetes means by them, or an error; never zero by mistake."""
+"""Amounts have the value that Kubernetes defines, or are an error; never zero by mistake."""
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ RUBBISH = (
 
 
 @pytest.mark.parametrize("text", [*RUBBISH.split(), "", "8 ", " 8", "8\n", "1" * 65])
-def test_what_is_no_whole_number_of_units_is_an_error(text):
+def test_anything_but_a_whole_number_of_units_is_an_error(text):
     with pytest.raises(QuantityError):
         parse_units(text)
 

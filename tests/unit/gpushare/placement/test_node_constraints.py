@@ -65,13 +65,13 @@ def with_affinity(*terms):
         ("zone", "", None, False),
     ],
 )
-def test_each_operator_says_what_the_documentation_says(key, operator, values, met):
+def test_each_operator_behaves_as_documented(key, operator, values, met):
     assert node_constraints.is_met(LABELS, Requirement(key, operator, values)) is met
     chosen = with_affinity(NodeSelectorTerm((Requirement(key, operator, values),)))
     assert (node_constraints.why_not(chosen, node()) == []) is met
 
 
-def test_terms_are_alternatives_and_their_requirements_are_not():
+def test_one_term_must_match_with_all_its_requirements():
     yes, no = Requirement("zone", "In", ("a",)), Requirement("zone", "In", ("b",))
     assert node_constraints.why_not(with_affinity(NodeSelectorTerm((yes, no))), node()) != []
     terms = NodeSelectorTerm((no,)), NodeSelectorTerm((yes,))
@@ -95,7 +95,7 @@ def test_a_term_that_requires_nothing_matches_no_node(terms):
         ("zone", "In", ("a",), False),
     ],
 )
-def test_of_fields_only_the_name_is_matched(key, operator, values, met):
+def test_only_the_field_name_is_matched(key, operator, values, met):
     chosen = with_affinity(NodeSelectorTerm(None, (Requirement(key, operator, values),)))
     assert (node_constraints.why_not(chosen, node()) == []) is met
 
@@ -136,7 +136,7 @@ def test_a_taint_without_a_value_is_equal_to_none():
     assert node_constraints.is_tolerated(Taint("k", "NoExecute"), [Toleration("k", "Equal", "")])
 
 
-def test_a_taint_that_only_prefers_keeps_nobody_off():
+def test_prefer_no_schedule_rejects_no_pod():
     assert node_constraints.why_not(pod("p"), node(Taint("k", "PreferNoSchedule"))) == []
     repelled = node_constraints.why_not(
         pod("p"), node(Taint("k", "NoExecute"), Taint("l", "NoSchedule"))
@@ -144,13 +144,13 @@ def test_a_taint_that_only_prefers_keeps_nobody_off():
     assert len(repelled) == 2
 
 
-def test_an_unschedulable_node_takes_who_tolerates_that():
+def test_an_unschedulable_node_takes_pods_that_tolerate_it():
     closed = node(node_constraints.UNSCHEDULABLE, unschedulable=True)
     assert node_constraints.why_not(pod("p"), closed) == ["node is unschedulable"]
     tolerant = with_spec(tolerations=(Toleration(node_constraints.UNSCHEDULABLE.key, "Exists"),))
     assert node_constraints.why_not(tolerant, closed) == []
 
 
-def test_a_pod_with_a_node_name_may_be_there_alone():
+def test_a_pod_with_a_node_name_fits_only_on_that_node():
     assert node_constraints.why_not(pod("p", node="n"), node()) == []
     assert node_constraints.why_not(pod("p", node="m"), node()) != []

@@ -1,4 +1,4 @@
-"""What a pod requests by Kubernetes' own rule, and what is left of a node."""
+"""A pod's effective requests, and the free resources of a node."""
 
 import pytest
 
@@ -34,11 +34,11 @@ def pod(*apps, inits=(), overhead=None):
         (pod(container()), 0),
     ],
 )
-def test_requests_are_counted_as_kubernetes_counts_them(made, cpu):
+def test_effective_requests_are_those_of_kubernetes(made, cpu):
     assert requests_of(made).get("cpu", 0) == cpu
 
 
-def test_each_resource_has_its_own_largest_moment():
+def test_each_resource_has_its_own_peak():
     made = pod(container("1", "4Gi"), inits=(container("2", "1Gi"),))
     assert requests_of(made) == {"cpu": 2000, "memory": 4 * 2**30 * 1000, "pods": 1000}
 
@@ -49,7 +49,7 @@ def test_an_amount_that_cannot_be_read_is_named_with_its_container(amount):
         requests_of(pod(container(amount)))
 
 
-def test_room_is_allocatable_without_pods_and_plans():
+def test_free_resources_are_allocatable_less_pods_and_holds():
     status = NodeStatus(allocatable={"cpu": "4", "memory": "8Gi", "pods": "3"})
     node = Node(ObjectMeta(name="n"), status)
     room = free_resources(
@@ -64,5 +64,5 @@ def test_room_is_allocatable_without_pods_and_plans():
         )
 
 
-def test_who_asks_for_none_of_it_may_be_where_there_is_too_little_already():
+def test_a_request_of_nothing_fits_on_an_overcommitted_node():
     assert insufficient({"cpu": -5}, {"cpu": 0}) == []

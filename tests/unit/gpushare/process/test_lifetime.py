@@ -1,4 +1,4 @@
-"""How a program ends: with a code that says why, and one line where there is something to do."""
+"""A program ends with an exit code for its reason, and one line if there is something to do."""
 
 import asyncio
 

@@ -1,11 +1,11 @@
-"""Long work is done in slices, and others go on in between."""
+"""Long computations run in slices, and other tasks run in between."""
 
 import asyncio
 
 from gpushare.process import time_slices
 
 
-async def test_others_go_on_between_slices(monkeypatch):
+async def test_other_tasks_run_between_slices(monkeypatch):
     monkeypatch.setattr(time_slices, "SLICE_SECONDS", 0.0)
     steps = iter([None] * 50)
     turns = 0
@@ -18,7 +18,7 @@ async def test_others_go_on_between_slices(monkeypatch):
     assert not list(steps)
 
 
-async def test_what_the_steps_come_to_is_returned():
+async def test_the_result_of_the_steps_is_returned():
     def steps():
         yield
         yield
@@ -27,7 +27,7 @@ async def test_what_the_steps_come_to_is_returned():
     assert await time_slices.run_in_turns(steps(), asyncio.Lock()) == 7
 
 
-async def test_of_all_who_share_a_turn_one_goes_on_between_two_turns_of_others(monkeypatch):
+async def test_callers_that_share_a_turn_run_one_slice_at_a_time(monkeypatch):
     monkeypatch.setattr(time_slices, "SLICE_SECONDS", 1e-9)
     taken = []
 

@@ -1,4 +1,4 @@
-"""A kubeconfig of a wrong form is an error that says what is wrong with it, and repeats nothing."""
+"""An invalid kubeconfig is an error that states the problem and repeats no contents."""
 
 import pytest
 import yaml
@@ -49,7 +49,7 @@ def refused(content, context=None):
         (whole(users=[{"name": "u", "user": {"exec": {"args": []}}}]), "required field `command`"),
     ],
 )
-def test_what_is_wrong_is_said(content, says):
+def test_an_error_states_the_problem(content, says):
     assert says in refused(content)
 
 
@@ -65,11 +65,11 @@ def test_what_is_wrong_is_said(content, says):
         ({"server": "https://a", "insecure-skip-tls-verify": "no"}, "Expected `bool | null`"),
     ],
 )
-def test_what_is_wrong_with_a_cluster_is_said(cluster, says):
+def test_an_error_about_a_cluster_states_the_problem(cluster, says):
     assert says in refused(whole(clusters=[{"name": "c", "cluster": cluster}]))
 
 
-def test_another_context_than_the_current_one_can_be_named():
+def test_a_context_can_be_named():
     both = [*whole()["contexts"], {"name": "z", "context": {"cluster": "c", "namespace": "n"}}]
     content = yaml.safe_dump(whole(contexts=both)).encode()
     found = choose([("here", content)], "z")
@@ -78,7 +78,7 @@ def test_another_context_than_the_current_one_can_be_named():
     assert "no context 'w'; existing: x, z" in refused(content, "w")
 
 
-def test_a_name_that_looks_like_a_date_is_a_name():
+def test_a_name_that_looks_like_a_date_stays_a_string():
     content = b"""\
 clusters: [{name: c, cluster: {server: "https://a"}}]
 contexts: [{name: 2026-02-30, context: {cluster: c}}]

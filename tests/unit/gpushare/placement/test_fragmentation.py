@@ -1,4 +1,4 @@
-"""Fragmentation is 0 where nothing is stranded, 1 where all is, and nowhere beyond."""
+"""Fragmentation is 0 if no free unit is stranded, 1 if all are."""
 
 from collections import Counter
 
@@ -26,12 +26,12 @@ FREE = st.dictionaries(st.integers(0, 40), st.integers(1, 5), max_size=6)
         ({16: 1}, {4: 0}, 0.0),
     ],
 )
-def test_it_is_the_share_of_free_units_that_pods_like_these_could_not_use(free, wanted, share):
+def test_it_is_the_part_of_free_units_that_such_pods_could_not_use(free, wanted, share):
     assert fragmentation(free, wanted) == pytest.approx(share)
 
 
 @given(FREE, SIZES)
-def test_it_is_the_mean_over_pods_of_what_each_could_not_use(free, wanted):
+def test_it_is_the_mean_over_all_pods(free, wanted):
     total = sum(units * cards for units, cards in free.items())
     pods = list(Counter(wanted).elements())
     if not total or not pods:
@@ -42,7 +42,7 @@ def test_it_is_the_mean_over_pods_of_what_each_could_not_use(free, wanted):
 
 
 @given(FREE, SIZES)
-def test_it_is_0_just_where_nothing_is_stranded_and_1_just_where_all_is(free, wanted):
+def test_it_is_0_only_if_nothing_is_stranded_and_1_only_if_all_is(free, wanted):
     found = fragmentation(free, wanted)
     assert 0 <= found <= 1
     pieces = [units for units in free if units]
@@ -52,6 +52,6 @@ def test_it_is_0_just_where_nothing_is_stranded_and_1_just_where_all_is(free, wa
 
 
 @given(FREE, SIZES, st.integers(1, 1000))
-def test_it_does_not_depend_on_how_large_the_cluster_is(free, wanted, times):
+def test_it_does_not_depend_on_the_size_of_the_cluster(free, wanted, times):
     many = {units: cards * times for units, cards in free.items()}
     assert fragmentation(many, wanted) == pytest.approx(fragmentation(free, wanted))

@@ -1,4 +1,4 @@
-"""Who may take the Lease, when, and what is written: a table of its states."""
+"""When a candidate may take the Lease, and what it writes: a table of its states."""
 
 import re
 

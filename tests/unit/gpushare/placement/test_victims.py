@@ -1,4 +1,4 @@
-"""Who would have to go: the fewest, by a plain rule, and only for what it really opens."""
+"""Victims are the fewest pods whose eviction really makes the pod fit."""
 
 from itertools import combinations
 
@@ -38,7 +38,7 @@ class World:
 
 
 def test_victims_are_on_one_card_and_as_few_as_can_be():
-    """P17: 8 + 8 on one card, 16 on the other, and a pod asks for 16."""
+    """8 + 8 on one card, 16 on the other, and a pod requests 16."""
     world = World(16, 16)
     world.add("a1", 8, 0)
     world.add("a2", 8, 0)
@@ -47,16 +47,16 @@ def test_victims_are_on_one_card_and_as_few_as_can_be():
     assert [card.index for card in world.ask(16).cards] == [1]
 
 
-def test_a_shortage_that_a_sum_does_not_show_is_seen():
-    """P5: 6 free on each of two cards, and a pod asks for 10."""
+def test_a_shortage_on_single_cards_is_found_when_the_total_is_enough():
+    """6 units are free on each of two cards, and a pod requests 10."""
     world = World(16, 16)
     world.add("a", 10, 0)
     world.add("b", 10, 1)
     assert world.names(10) == ["a"]
 
 
-def test_the_last_one_is_the_smallest_that_is_enough():
-    """P6, P7: half a card is enough."""
+def test_the_last_victim_is_the_smallest_that_suffices():
+    """Half a card is enough."""
     world = World(100)
     world.add("large", 60, 0)
     world.add("small", 40, 0)
@@ -65,28 +65,28 @@ def test_the_last_one_is_the_smallest_that_is_enough():
     assert world.names(61) == ["large", "small"]
 
 
-def test_nobody_of_the_same_or_a_higher_priority_is_named():
+def test_pods_of_equal_or_higher_priority_are_never_victims():
     world = World(16)
     world.add("a", 16, 0, priority=50)
     assert world.names(16, priority=50) is None
     assert world.names(16, priority=51) == ["a"]
 
 
-def test_lower_priorities_go_first_among_as_many():
+def test_of_equally_many_victims_the_lowest_priorities_are_chosen():
     world = World(16, 16)
     world.add("a", 16, 0, priority=50)
     world.add("b", 16, 1, priority=10)
     assert world.names(16) == ["b"]
 
 
-def test_exactly_the_preemptible_pod_goes():
-    """T75: a card that one pod fills."""
+def test_exactly_the_preemptible_pod_is_evicted():
+    """One pod fills the card."""
     world = World(100)
     world.add("a", 100, 0)
     assert world.names(100) == ["a"]
 
 
-def test_nobody_goes_where_it_would_not_help():
+def test_no_pod_is_evicted_if_it_does_not_help():
     world = World(16, 16, unhealthy=[0, 1])
     world.add("a", 16, 0)
     assert world.ask(16) is None
@@ -103,18 +103,18 @@ def test_nobody_goes_where_it_would_not_help():
     assert world.names(16, priority=101) == ["a"]
 
 
-def test_whose_card_cannot_be_told_is_not_named():
+def test_an_unplaced_pod_is_never_a_victim():
     world = World(16)
     world.add("odd", 8)
     assert world.ask(16) is None
     assert world.ledger.share("uid-odd").is_unplaced
 
 
-def test_where_there_is_room_nobody_goes():
+def test_no_pod_is_evicted_if_the_pod_fits():
     assert World(16).names(16) == []
 
 
-def test_a_pod_over_two_cards_is_named_once_and_one_that_need_not_go_stays():
+def test_a_pod_on_two_cards_is_one_victim_and_makes_another_one_unnecessary():
     world = World(8, 16)
     world.add("both", 8, 0, 1)
     world.add("b", 8, 1)
@@ -123,7 +123,7 @@ def test_a_pod_over_two_cards_is_named_once_and_one_that_need_not_go_stays():
     assert world.names(9, count=2) is None
 
 
-def test_a_node_without_cards_has_nobody_to_go():
+def test_a_node_without_cards_has_no_victims():
     world = World(16)
     world.ledger.set_inventory("n", None)
     assert world.ask(1) is None
@@ -133,7 +133,7 @@ HOLDERS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.integers(0
 
 
 @given(sizes=st.lists(st.integers(4, 16), min_size=1, max_size=3), holders=HOLDERS, data=st.data())
-def test_no_fewer_would_do_on_one_card(sizes, holders, data):
+def test_no_smaller_set_of_victims_suffices_on_one_card(sizes, holders, data):
     """Against every set of pods of lower priority."""
     world = World(*sizes)
     for number, (card, units, priority) in enumerate(holders):
@@ -160,7 +160,7 @@ def test_no_fewer_would_do_on_one_card(sizes, holders, data):
 
 
 @given(sizes=st.lists(st.integers(4, 16), min_size=2, max_size=3), holders=HOLDERS, data=st.data())
-def test_over_several_cards_who_goes_is_needed_and_enough(sizes, holders, data):
+def test_victims_on_several_cards_are_necessary_and_sufficient(sizes, holders, data):
     world = World(*sizes)
     for number, (card, units, priority) in enumerate(holders):
         cards = (0, 1) if card == 2 else (card % len(sizes),)

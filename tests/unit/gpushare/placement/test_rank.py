@@ -1,4 +1,4 @@
-"""Which node is better: judged by the cards that the pod would get, in an order without ties."""
+"""Nodes are ranked by the cards that the pod would get, in an order without ties."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +34,7 @@ def order(rooms, asked, policies=None):
     return [found[3] for found in sorted(each for each in ranks if each is not None)]
 
 
-def test_binpack_takes_the_node_with_the_card_that_gets_fullest_not_the_fullest_node():
+def test_binpack_prefers_the_node_with_the_fullest_card_not_the_fullest_node():
     rooms = {
         "half-each": room([16, 16], [8, 8]),  # 16 used in all
         "one-almost-full": room([16, 16], [12, 0]),  # 12 used, and 4 fill a card
@@ -44,17 +44,17 @@ def test_binpack_takes_the_node_with_the_card_that_gets_fullest_not_the_fullest_
     assert order(rooms, request(4, policy=SPREAD)) == ["empty", "half-each", "one-almost-full"]
 
 
-def test_equal_cards_are_told_apart_by_the_whole_node():
+def test_nodes_with_equal_cards_are_ranked_by_the_whole_node():
     rooms = {"a": room([16, 16], [8, 0]), "b": room([16, 16], [8, 12])}
     assert order(rooms, request(8)) == ["b", "a"]
 
 
-def test_equal_nodes_have_distinct_ranks_always_in_the_same_order():
+def test_equal_nodes_have_distinct_ranks_in_a_stable_order():
     rooms = {name: room([16], [0]) for name in ("n3", "n1", "n2")}
     assert order(rooms, request(4)) == ["n1", "n2", "n3"]
 
 
-def test_cards_of_different_size_are_compared_by_how_full_they_get():
+def test_cards_of_different_size_are_compared_by_utilization():
     rooms = {"small": room([16], [0]), "large": room([80], [40])}
     assert order(rooms, request(8)) == ["large", "small"]
     assert order(rooms, request(12)) == ["small", "large"]
@@ -69,7 +69,7 @@ def test_cards_of_different_size_are_compared_by_how_full_they_get():
         ("spread", "spread", "a"),
     ],
 )
-def test_node_and_card_policy_are_chosen_apart(node, card, best):
+def test_node_and_card_policy_are_independent(node, card, best):
     rooms = {"a": room([16, 16], [12, 0]), "b": room([16, 16], [4, 4])}
     policies = Policies(NodePolicy(node), CardPolicy(card))
     assert order(rooms, request(4), policies)[0] == best
@@ -77,7 +77,7 @@ def test_node_and_card_policy_are_chosen_apart(node, card, best):
     assert order(rooms, request(4, policy=policy))[0] == best
 
 
-def test_what_is_expected_elsewhere_makes_a_node_fuller():
+def test_expected_binds_count_as_used():
     rooms = {"a": room([16], [8]), "b": room([16], [4])}
     assert order(rooms, request(4)) == ["a", "b"]
     assert rank(room([16], [8], {"GPU-0": 8}), request(4), Policies(), "a") is None
@@ -98,8 +98,8 @@ def test_a_shape_is_linear_between_its_points_and_constant_outside(shape, points
     assert {at: score(at) for at in points} == points
 
 
-def test_a_shape_decides_which_utilisation_is_best():
-    """Best at 50 percent: neither the emptiest nor the fullest."""
+def test_a_shape_decides_which_utilization_is_best():
+    """The best utilization is 50 percent."""
     policies = Policies(NodePolicy.SHAPE, shape=((0, 0), (50, 10), (100, 0)))
     rooms = {name: room([16], [used]) for name, used in (("a", 0), ("b", 4), ("c", 12))}
     assert order(rooms, request(4), policies) == ["b", "a", "c"]
@@ -116,7 +116,7 @@ def test_a_shape_decides_which_utilisation_is_best():
     st.sampled_from(NodePolicy),
     st.sampled_from(CardPolicy),
 )
-def test_every_node_that_fits_has_a_rank_of_its_own(nodes, units, cards, node, card):
+def test_every_node_that_fits_has_a_unique_rank(nodes, units, cards, node, card):
     policies = Policies(node, card, ((0, 0), (70, 10), (100, 10)))
     asked = request(units, cards)
     ranks = [
@@ -130,7 +130,7 @@ def test_every_node_that_fits_has_a_rank_of_its_own(nodes, units, cards, node, c
 
 
 @given(st.lists(st.integers(0, 16), min_size=1, max_size=5), st.integers(1, 16), st.integers(1, 3))
-def test_the_short_way_ranks_by_the_cards_that_are_picked(used, units, cards):
+def test_the_fast_path_ranks_by_the_selected_cards(used, units, cards):
     every = frozenset(f"GPU-{i}" for i in range(len(used)))
     found, policies = room([16] * len(used), used), Policies()
     long_way = request(units, cards, PlacementPolicy(only=every))

@@ -1,4 +1,4 @@
-"""Which card: the tables of the ecosystem's own design documents and of its users' complaints."""
+"""The choice of cards: tables from Aliyun gpushare's design documents and its users' issues."""
 
 from dataclasses import replace
 
@@ -71,11 +71,11 @@ def test_several_cards_are_the_tightest_ones_in_index_order():
         ([16, 16], [0, 8], [], request(8, cards=2), None),
     ],
 )
-def test_a_node_is_refused_for_the_reason_that_is_true(sizes, used, unhealthy, wanted, reason):
+def test_a_node_is_rejected_for_the_right_reason(sizes, used, unhealthy, wanted, reason):
     assert placement.why_not(account(sizes, used, unhealthy), wanted, 1) is reason
 
 
-def test_a_node_that_counts_in_another_unit_is_refused():
+def test_a_node_with_another_unit_is_rejected():
     assert placement.why_not(account([16]), request(1), 1024) is reasons.WRONG_UNIT
 
 
@@ -91,7 +91,7 @@ def test_a_node_that_counts_in_another_unit_is_refused():
         ([16276] * 4, [4069, 8138, 12207, 0], 4069, [2], [3]),
     ],
 )
-def test_binpack_takes_the_tightest_card_and_spread_the_one_used_least(
+def test_binpack_takes_the_fullest_card_that_fits_and_spread_the_least_used(
     sizes, used, wanted, binpack, spread
 ):
     found = account(sizes, used)
@@ -101,7 +101,7 @@ def test_binpack_takes_the_tightest_card_and_spread_the_one_used_least(
     assert indexes(found, request(wanted, policy=policy), CardPolicy.BINPACK) == spread
 
 
-def test_several_cards_are_spread_over_those_used_least():
+def test_spread_takes_the_least_used_cards():
     found = account([16] * 4, used=[2, 1, 8, 0])
     assert indexes(found, request(4, cards=2), CardPolicy.SPREAD) == [1, 3]
     assert indexes(found, request(4, cards=2)) == [0, 2]
@@ -127,7 +127,7 @@ def test_four_parts_of_a_large_pod_fit_on_nine_idle_cards():
         (policy_of(models=["NVIDIA A10"], never=["GPU-0"]), reasons.UNWANTED),
     ],
 )
-def test_policies_for_cards_are_exact_and_deny_wins(policy, found):
+def test_card_lists_match_exactly_and_exclusion_takes_precedence(policy, found):
     cards = account([16, 16], models=["NVIDIA A10", "NVIDIA A100"])
     wanted = request(8, policy=policy)
     reason = found if isinstance(found, reasons.Reason) else None
@@ -135,7 +135,7 @@ def test_policies_for_cards_are_exact_and_deny_wins(policy, found):
     assert indexes(cards, wanted) == (None if reason else found)
 
 
-def test_a_wished_card_that_is_full_may_become_free():
+def test_a_full_card_of_the_policy_may_become_free():
     wanted = request(8, policy=policy_of(only=["GPU-0"]))
     assert placement.why_not(account([16, 16], [12]), wanted, 1) is reasons.NO_ROOM
 
@@ -150,12 +150,12 @@ def test_a_wished_card_that_is_full_may_become_free():
         ([], [0, 1], 1, reasons.UNHEALTHY),
     ],
 )
-def test_a_cordoned_card_takes_nothing_new(cordoned, unhealthy, cards, reason):
+def test_a_cordoned_card_takes_no_new_pods(cordoned, unhealthy, cards, reason):
     found = account([16, 16], unhealthy=unhealthy, cordoned=cordoned)
     assert placement.why_not(found, request(8, cards=cards), 1) is reason
 
 
-def test_a_cordoned_card_keeps_what_runs_on_it():
+def test_a_cordoned_card_keeps_its_pods():
     entry = account([16, 16], [8], cordoned=[0]).cards[0]
     assert (entry.used, entry.free) == (8, 8)
 
@@ -175,9 +175,7 @@ NAMES = st.sets(st.sampled_from(["GPU-0", "GPU-1", "GPU-2"]))
     st.tuples(NAMES, NAMES),
     st.sampled_from(CardPolicy),
 )
-def test_what_is_refused_has_a_reason_and_what_is_not_gets_cards_with_room(
-    cards, units, count, names, policy
-):
+def test_a_pod_gets_cards_that_fit_or_a_reason(cards, units, count, names, policy):
     only, never = names
     sizes, used, ill, cordoned = (list(each) for each in zip(*cards, strict=True))
     unhealthy = [i for i, each in enumerate(ill) if each]
@@ -197,7 +195,7 @@ def test_what_is_refused_has_a_reason_and_what_is_not_gets_cards_with_room(
         assert list(chosen) == sorted(chosen, key=lambda card: card.index)
 
 
-def test_what_no_pods_end_could_cure_is_final():
+def test_a_reason_that_no_eviction_resolves_is_final():
     final = {r for r in vars(reasons).values() if isinstance(r, reasons.Reason) and r.is_final}
     assert {reasons.CORDONED, reasons.UNWANTED, reasons.WRONG_MODEL} <= final
     assert {reasons.UNREADABLE_CORDON, reasons.UNHEALTHY, reasons.TOO_LARGE} <= final
@@ -205,7 +203,7 @@ def test_what_no_pods_end_could_cure_is_final():
 
 
 def test_reasons_are_fixed_texts():
-    """A number in a text changes the pod's condition, and kube-scheduler then retries for ever."""
+    """A changing text would change the pod's condition, and kube-scheduler would retry forever."""
     texts = [r.text for r in vars(reasons).values() if isinstance(r, reasons.Reason)]
     assert len(texts) == len(set(texts)) == 17
     assert not any(character.isdigit() for text in texts for character in text)

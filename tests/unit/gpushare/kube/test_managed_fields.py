@@ -1,4 +1,4 @@
-"""A pod whose managed fields are nested too deep is read as any other."""
+"""A pod with deeply nested managed fields is read like any other."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ def nested(depth: int) -> str:
 
 
 def pod(name: str, fields: str) -> bytes:
-    """A pod as the API server writes it: managed fields last in metadata, and no spaces."""
+    """Return a pod as the API server writes it: managed fields last in metadata, no spaces."""
     managed = f'[{{"manager":"m","operation":"Update","fieldsV1":{fields}}}]'
     meta = f'{{"name":"{name}","namespace":"d","uid":"u","managedFields":{managed}}}'
     return f'{{"metadata":{meta},"spec":{{"nodeName":"n"}},"status":{{}}}}'.encode()

@@ -1,4 +1,4 @@
-"""An event that the API server takes, whatever its pod is called and however long its text."""
+"""The API server accepts an Event of a pod with any name and a text of any length."""
 
 import re
 
