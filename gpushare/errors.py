@@ -1,21 +1,4 @@
-"""Define the core's errors. Their texts say what was wanted and found, and what to do.
-
-GpushareError
-├── QuantityError        an invalid Kubernetes quantity, or not a whole number of units
-├── RequestError         a pod requests something that no node can satisfy
-├── RecordError          an annotation that cannot be read
-├── NoRoom               the chosen node has too few cards with enough free units
-├── SettingsError        a flag, variable or file that cannot be used
-├── RestartNeeded        only a new process can continue
-└── ApiError             a request to the API server or kubelet failed
-    ├── NotFound         404
-    ├── Conflict         409
-    ├── Gone             410: list again
-    ├── NotLeading       nothing was sent: the write could outlast the lease
-    ├── TooLarge         the response, or a line of it, exceeds the limit
-    ├── Unreachable      nothing was sent: there is no connection
-    └── OutcomeUnknown   it is unknown whether the write happened
-"""
+"""Define the core's errors. Their texts say what was wanted and found, and what to do."""
 
 from typing import Final
 
@@ -35,32 +18,33 @@ class GpushareError(Exception):
 
 
 class QuantityError(GpushareError):
-    pass
+    """An amount is not a Kubernetes quantity, or not a whole number of units."""
 
 
 class RequestError(GpushareError):
-    pass
+    """A pod requests something that no node can satisfy."""
 
 
 class RecordError(GpushareError):
-    pass
+    """An annotation cannot be read."""
 
 
 class NoRoom(GpushareError):
-    pass
+    """The chosen node has too few cards with enough free units."""
 
 
 class SettingsError(GpushareError):
-    pass
+    """A flag, an environment variable or a configuration file cannot be used."""
 
 
 class RestartNeeded(GpushareError):
-    pass
+    """Only a new process can continue."""
 
 
 class ApiError(GpushareError):
-    """``code`` is the HTTP status, 0 without a response; ``reason`` is that of Kubernetes.
+    """A request to the API server or the kubelet failed.
 
+    ``code`` is the HTTP status, 0 without a response; ``reason`` is that of Kubernetes.
     ``retry_after``: the seconds that the server demands before the next request.
     """
 
@@ -74,28 +58,28 @@ class ApiError(GpushareError):
 
 
 class NotFound(ApiError):
-    pass
+    """The object does not exist (404)."""
 
 
 class Conflict(ApiError):
-    pass
+    """The object is in another state than the write requires (409)."""
 
 
 class Gone(ApiError):
-    pass
+    """The list or watch has expired: list again (410)."""
 
 
 class NotLeading(ApiError):
-    pass
+    """Nothing was sent, because the write could outlast the lease."""
 
 
 class TooLarge(ApiError):
-    pass
+    """The response, or a line of it, exceeds the limit."""
 
 
 class Unreachable(ApiError):
-    pass
+    """There is no connection, and no write was sent."""
 
 
 class OutcomeUnknown(ApiError):
-    pass
+    """It is unknown whether the write happened."""

@@ -83,7 +83,7 @@ def _list(annotations: Mapping[str, str], key: str) -> frozenset[str]:
         )
     found = parse_names(text)
     if len(found) > MOST_NAMES:
-        raise RequestError(f"annotation {key} has {len(found)} names: {MOST_NAMES} are read")
+        raise RequestError(f"annotation {key} has {len(found)} names: use at most {MOST_NAMES}")
     return found
 
 

@@ -183,7 +183,7 @@ def pod_of(parts: Parts) -> Pod:
         if _is_null(raw):
             return None
         if len(raw) > left:
-            excess.append(f"{name} has {len(raw)} bytes, and {left} are read")
+            excess.append(f"{name} has {len(raw)} bytes: use at most {left}")
             return None
         left -= len(raw)
         return msgspec.json.decode(raw, type=kind)
@@ -194,7 +194,7 @@ def pod_of(parts: Parts) -> Pod:
     if size > MOST_RESOURCES_BYTES:
         resources = _our_resources
         excess.append(
-            f"containers have {size} bytes of resources, and {MOST_RESOURCES_BYTES} are read"
+            f"containers have {size} bytes of resources: use at most {MOST_RESOURCES_BYTES}"
         )
     metadata = ObjectMeta(
         name=meta.name,
@@ -323,7 +323,7 @@ def _drop_what_is_not_read(pod: Pod) -> None:
     spec, status = pod.spec, pod.status
     tolerations = spec.tolerations or ()
     if len(tolerations) > MOST_TOLERATIONS:
-        found = f"spec.tolerations has {len(tolerations)}, and {MOST_TOLERATIONS} are read"
+        found = f"spec.tolerations has {len(tolerations)} entries: use at most {MOST_TOLERATIONS}"
         force_setattr(pod, "excess", pod.excess or found)
         force_setattr(spec, "tolerations", None)
     for name in ("containers", "init_containers"):

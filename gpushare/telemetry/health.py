@@ -23,8 +23,7 @@ BACKLOG: Final = 1024
 # Prometheus detects counter resets without a _created series for each counter.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-WhyNotReady = Callable[[], Sequence[str]]
-Remarks = Callable[[], Sequence[str]]
+Reasons = Callable[[], Sequence[str]]
 MoreMetrics = Callable[[], Awaitable[bytes]]
 
 
@@ -36,15 +35,11 @@ async def nothing() -> bytes:
     return b""
 
 
-def no_remarks() -> Sequence[str]:
-    return ()
-
-
 def add_pages(
     app: web.Application,
-    why_not_ready: WhyNotReady,
+    why_not_ready: Reasons,
     more_metrics: MoreMetrics = nothing,
-    remarks: Remarks = no_remarks,
+    remarks: Reasons = tuple,
 ) -> None:
     """Add the four pages; ``why_not_ready`` returns reasons, and no reason means ready.
 

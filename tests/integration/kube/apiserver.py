@@ -1,7 +1,7 @@
-"""An API server's front door over a real socket, for the faults that a real one does not produce.
+"""A double of the API server over a real socket, for faults that a real one does not produce.
 
-A test states how each request is answered; what is asked is kept. Rules of list and watch are those
-of the API concepts page: a list has a version, a watch begins after one, 410 means list again.
+A test states the response to each request, and the double keeps the requests. Lists and watches
+follow the API concepts page: a list has a version, a watch starts after one, 410 means list again.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ def body(found: object) -> Answer:
 
 
 def text(found: bytes, code: int = 200) -> Answer:
-    """What somebody between us and the API server may say, in whatever form."""
+    """Return a raw response, as a proxy before the API server may send it."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=found, status=code)
@@ -79,13 +79,13 @@ def text(found: bytes, code: int = 200) -> Answer:
 
 
 async def hang(_: web.Request) -> web.Response:
-    """Take the request and never answer it."""
+    """Accept the request and never respond."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 async def reset(request: web.Request) -> web.Response:
-    """Take the request and cut the connection."""
+    """Accept the request and close the connection."""
     assert request.transport is not None
     request.transport.close()
     return web.Response()

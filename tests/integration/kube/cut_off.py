@@ -1,9 +1,9 @@
-"""A binding is sent into a network that has just been cut, and then the network comes back.
+"""Send a binding into a network that was just cut, then restore the network.
 
     unshare --net python -m tests.integration.kube.cut_off [UNACKNOWLEDGED_SECONDS]
 
-Prints as JSON what the API server was asked, and after how many seconds no socket could send any
-more what it had not taken; None if that was waited for in vain.
+Print as JSON the requests that the API server received, and after how many seconds no socket could
+send unacknowledged data any longer; null if one still could at the end.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ TIME_WAIT = "06"  # as /proc/net/tcp has it
 
 
 def is_held(port: int) -> bool:
-    """Whether a socket to ``port`` may still send."""
+    """Return whether a socket to ``port`` may still send."""
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return any(row[2].endswith(f":{port:04X}") and row[3] != TIME_WAIT for row in rows)
 

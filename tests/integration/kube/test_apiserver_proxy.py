@@ -1,4 +1,4 @@
-"""The proxy of the fault trials makes the faults that it says, and passes on all else as it was."""
+"""The proxy of the fault trials makes exactly the requested faults."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Each answer of the API server, and each way to get none, is the error that says what is known."""
+"""Every response of the API server, and every failure to get one, is the right error."""
 
 import asyncio
 import sys
@@ -76,7 +76,7 @@ async def test_a_write_that_was_not_confirmed_is_refused_or_unknown(door, tmp_pa
 
 
 class Slept:
-    """A clock of a process that is stopped after it was first asked."""
+    """A clock of a process that is suspended after the first reading."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -187,7 +187,7 @@ async def test_a_connection_that_never_came_about_is_known_to_have_sent_nothing(
 
 
 class Lines:
-    """An answer whose lines come when they are put."""
+    """A response whose lines arrive when they are put."""
 
     status = 200
 

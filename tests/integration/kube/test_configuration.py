@@ -1,4 +1,4 @@
-"""Which cluster is meant: a kubeconfig's as kubectl takes it, or the pod's own."""
+"""The cluster is that of a kubeconfig, chosen as kubectl does, or the pod's own."""
 
 import shutil
 
@@ -19,7 +19,7 @@ EXEC = "client.authentication.k8s.io/v1"
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A home without a kubeconfig, and no pod around it."""
+    """Provide a home directory without a kubeconfig, outside of a pod."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "POD_NAMESPACE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -29,7 +29,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def in_pod(home, monkeypatch):
-    """What a pod finds of its own ServiceAccount."""
+    """Provide the files of a pod's ServiceAccount."""
     (home / "token").write_text("of-the-pod\n")
     (home / "namespace").write_text("pods-own")
     shutil.copy(certifi.where(), home / "ca.crt")
@@ -41,7 +41,7 @@ def in_pod(home, monkeypatch):
 
 
 def write(path, token, *, namespace="", **user):
-    """A kubeconfig whose user and context have their names from its token."""
+    """Return a kubeconfig with a user and a context named after its token."""
     whole = kubeconfig("http://127.0.0.1:1")
     whole["users"] = [{"name": token, "user": {"token": token, **user}}]
     context = {"cluster": "c", "user": token, "namespace": namespace}
@@ -52,7 +52,7 @@ def write(path, token, *, namespace="", **user):
 
 
 async def who(*given, **more):
-    """Who the API server would see, and in which namespace."""
+    """Return the Authorization header and the namespace."""
     async with Kube.connect(*given, **more) as kube:
         return kube.bearer(), kube.namespace
 

@@ -1,4 +1,4 @@
-"""Tokens and certificates are renewed under a running program, and are used from then on."""
+"""A running program uses renewed tokens and certificates."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ printf '{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": 
 
 
 class Guarded(FrontDoor):
-    """Answers those who have the token of the moment."""
+    """Accepts requests with the current token."""
 
     token = "first"
 

@@ -1,4 +1,4 @@
-"""The elector over real sockets: an API server that refuses, hangs or loses answers."""
+"""The elector over real sockets: an API server that rejects, hangs or loses responses."""
 
 import asyncio
 import signal
@@ -21,7 +21,7 @@ PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 
 
 class Leases:
-    """One Lease with a real API server's rules; ``fault`` is what becomes of the next requests."""
+    """One Lease with the rules of a real API server; ``fault`` affects the next requests."""
 
     def __init__(self) -> None:
         self.lease: dict | None = None

@@ -1,4 +1,4 @@
-"""What the API server has reaches the handler, through every way in which a watch can break."""
+"""The handler gets the state of the API server, however lists and watches fail."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 
 class Seen:
-    """Keeps the names that the handler would have, and tells when they change."""
+    """Keep the names that the handler knows, and notify on changes."""
 
     informer: Informer[Pod]
 
@@ -140,7 +140,7 @@ async def test_a_line_that_cannot_be_read_is_no_end(tmp_path):
 
 
 def deep(name: str, version: str) -> dict[str, object]:
-    """A pod whose managed fields have as many levels as the API server takes."""
+    """Return a pod whose managed fields have as many levels as the API server accepts."""
     fields = msgspec.Raw(b'{"f:y":' * 9_990 + b"{}" + b"}" * 9_990)
     managed = [{"manager": "m", "fieldsV1": fields}]
     meta = {"name": name, "uid": name, "resourceVersion": version, "managedFields": managed}
@@ -165,7 +165,7 @@ async def test_a_pod_that_is_nested_as_deep_as_can_be_is_in_a_list_like_others(t
 
 
 def escaped(name: str, version: str, characters: int) -> dict[str, object]:
-    """A pod with one large variable, as the API server writes it: ``<`` has six bytes."""
+    """Return a pod with one large variable, as the API server writes it: ``<`` has six bytes."""
     found = item(name, version)
     large = msgspec.Raw(b'"' + rb"\u003c" * characters + b'"')
     found["spec"] = {"containers": [{"name": "c", "env": [{"name": "X", "value": large}]}]}
@@ -215,7 +215,7 @@ async def test_pages_of_large_objects_are_asked_for_in_smaller_numbers(tmp_path,
 
 
 async def test_a_list_holds_no_more_than_a_page_at_a_time(tmp_path):
-    """36 pods have 100 MiB together, and there are never more than two pages of them."""
+    """36 pods have 100 MiB, and at most two pages are in memory at a time."""
     pods_a_list = 36
     large = [msgspec.json.encode(escaped(f"p{number}", "1", 500_000)) for number in range(4)]
 
@@ -312,7 +312,7 @@ async def test_an_object_that_cannot_be_read_does_not_lose_the_others(tmp_path):
 
 
 async def most_at_once(events: int, tmp_path) -> int:
-    """Return how many of so many events the store has seen between two turns of others, at most."""
+    """Return the most events that the store handles between two turns of other tasks."""
     names = [f"p{number}" for number in range(events)]
     told = [event("ADDED", name, str(6 + number)) for number, name in enumerate(names)]
     sizes = [0]
@@ -334,7 +334,7 @@ async def test_after_an_event_that_took_long_others_have_their_turn(tmp_path, mo
 
 
 class Opened:
-    """A watch that is open and says nothing; a test can wait for it."""
+    """A watch that is open and silent; a test can wait for it."""
 
     def __init__(self) -> None:
         self.there = asyncio.Event()
