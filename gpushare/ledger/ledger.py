@@ -159,7 +159,7 @@ class Ledger:
             self._drop_if_empty(node_name)
 
     def reserve(self, reserve: Reserve) -> None:
-        """Reserve units for one pod on one node; replaces an earlier reserve of the pod there."""
+        """Reserve units for one pod on one node, and replace its earlier reserve there."""
         uid = reserve.pod_uid
         self._touch(reserve.node).reserves[uid] = reserve
         self._nodes_of_reserve[uid] = self._nodes_of_reserve.get(uid, _NONE) | {reserve.node}
@@ -174,7 +174,7 @@ class Ledger:
         self._drop_if_empty(node)
 
     def keep(self, kept: Kept) -> None:
-        """Keep all slots of a hold or claim; replaces the owner's earlier one of the same kind.
+        """Keep all slots of a hold or claim, and replace the owner's earlier one of the same kind.
 
         The caller checks that the resources are free. A slot that is pinned to a pod with a share
         is left out: that pod is bound already.

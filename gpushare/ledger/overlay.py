@@ -17,18 +17,18 @@ class Overlay(MutableMapping[K, V]):
     def __init__(self, base: Mapping[K, V]) -> None:
         self._base = base
         self._own: dict[K, V] = {}
-        self._gone: set[K] = set()
+        self._deleted: set[K] = set()
 
     def __getitem__(self, key: K) -> V:
         if key in self._own:
             return self._own[key]
-        if key in self._gone:
+        if key in self._deleted:
             raise KeyError(key)
         return self._base[key]
 
     def __setitem__(self, key: K, value: V) -> None:
         self._own[key] = value
-        self._gone.discard(key)
+        self._deleted.discard(key)
 
     def __delitem__(self, key: K) -> None:
         was_there = key in self
@@ -36,15 +36,15 @@ class Overlay(MutableMapping[K, V]):
         if not was_there:
             raise KeyError(key)
         if key in self._base:
-            self._gone.add(key)
+            self._deleted.add(key)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._own or (key not in self._gone and key in self._base)
+        return key in self._own or (key not in self._deleted and key in self._base)
 
     def __iter__(self) -> Iterator[K]:
-        yield from (key for key in self._base if key not in self._gone and key not in self._own)
+        yield from (key for key in self._base if key not in self._deleted and key not in self._own)
         yield from self._own
 
     def __len__(self) -> int:
         added = sum(key not in self._base for key in self._own)
-        return len(self._base) - len(self._gone) + added
+        return len(self._base) - len(self._deleted) + added

@@ -110,10 +110,10 @@ def why_not_injected(
     """
     if not injection:
         return None  # older versions of the plugin do not state the setup
-    is_nvidias = request.runtime_class in runtime_classes
-    if injection != BY_CDI and not is_nvidias:
+    has_nvidia_runtime = request.runtime_class in runtime_classes
+    if injection != BY_CDI and not has_nvidia_runtime:
         return NEEDS_RUNTIME
-    return EXPOSES_CARDS if is_nvidias and request.exposes_cards else None
+    return EXPOSES_CARDS if has_nvidia_runtime and request.exposes_cards else None
 
 
 def choose(

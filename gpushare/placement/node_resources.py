@@ -39,8 +39,8 @@ def requests_of(pod: Pod) -> Amounts:
             _add(sidecars, asked)
             continue
         for name, amount in asked.items():
-            beside = sidecars.get(name, 0) + amount
-            at_start[name] = max(at_start.get(name, 0), beside)
+            total = sidecars.get(name, 0) + amount
+            at_start[name] = max(at_start.get(name, 0), total)
     _add(apps, sidecars)
     found = {name: max(apps.get(name, 0), at_start.get(name, 0)) for name in apps | at_start}
     _add(found, _read(pod.spec.overhead or {}, "overhead"))
@@ -55,13 +55,13 @@ def free_resources(node: Node, pods: Iterable[Pod], kept: NodeResources) -> Amou
     if an amount of the node cannot be read.
     """
     left = _read(node.allocatable, f"allocatable of node {node.name}")
-    taken = {CPU: kept.cpu_milli, MEMORY: kept.memory_bytes * MILLI}
+    used = {CPU: kept.cpu_milli, MEMORY: kept.memory_bytes * MILLI}
     for pod in pods:
         try:
-            _add(taken, requests_of(pod))
+            _add(used, requests_of(pod))
         except RequestError:
-            _add(taken, {PODS: MILLI})
-    return {name: amount - taken.get(name, 0) for name, amount in left.items()}
+            _add(used, {PODS: MILLI})
+    return {name: amount - used.get(name, 0) for name, amount in left.items()}
 
 
 def insufficient(free: Mapping[str, int], asked: Mapping[str, int]) -> list[str]:

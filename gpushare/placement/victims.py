@@ -63,12 +63,12 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
-class _Emptied:
-    """A card, and the shares (``gone``) to evict from it; ``cost`` sorts the best first."""
+class _EmptiedCard:
+    """A card, and the shares (``evicted``) to evict from it; ``cost`` sorts the best first."""
 
     cost: tuple[int, int, int, int]
     card: Card
-    gone: list[Share]
+    evicted: list[Share]
 
 
 def find_eviction(
@@ -93,24 +93,26 @@ def find_eviction(
     account = ledger.account(node, priority=priority)
     if account is None:
         return None
-    found: list[_Emptied] = []
+    found: list[_EmptiedCard] = []
     for entry in account.cards:
         here = [share for uid, share in shares.items() if uid in lower]
         here = [share for share in here if entry.card.uuid in share.cards]
         here.sort(key=lambda each: (-each.units, lower[each.pod_uid].priority, each.pod_key))
-        gone = _enough(entry, here, request.units_per_card)
-        if gone is None:
+        evicted = _enough(entry, here, request.units_per_card)
+        if evicted is None:
             continue
-        units = sum(share.units for share in gone)
+        units = sum(share.units for share in evicted)
         emptied = replace(entry, used=entry.used - units)
         if card_verdicts.why_not_card(account, emptied, request, unit_mib) is None:
-            highest = max((lower[share.pod_uid].priority for share in gone), default=LOWEST)
-            found.append(_Emptied((len(gone), highest, units, entry.card.index), entry.card, gone))
+            highest = max((lower[share.pod_uid].priority for share in evicted), default=LOWEST)
+            found.append(
+                _EmptiedCard((len(evicted), highest, units, entry.card.index), entry.card, evicted)
+            )
     if len(found) < request.card_count:
         return None
     chosen = sorted(found, key=lambda each: each.cost)[: request.card_count]
     cards_in_order = tuple(sorted((each.card for each in chosen), key=lambda card: card.index))
-    uids = list(dict.fromkeys(share.pod_uid for each in chosen for share in each.gone))
+    uids = list(dict.fromkeys(share.pod_uid for each in chosen for share in each.evicted))
     # A pod on two of these cards may be a victim of one and already gone from the other.
     spare = {entry.card.uuid: entry.card.units - entry.committed for entry in account.cards}
     spare = {card.uuid: spare[card.uuid] - request.units_per_card for card in cards_in_order}
@@ -133,7 +135,7 @@ def _add(units: dict[str, int], share: Share, times: int) -> None:
 def _enough(entry: CardAccount, here: list[Share], wanted: int) -> list[Share] | None:
     """Return the shares to evict, most units first, so that ``wanted`` units are free."""
     missing = wanted - (entry.card.units - entry.committed)
-    gone: list[Share] = []
+    evicted: list[Share] = []
     for place, share in enumerate(here):
         if missing <= 0:
             break
@@ -141,6 +143,6 @@ def _enough(entry: CardAccount, here: list[Share], wanted: int) -> list[Share] |
             # The last one: the smallest that suffices, and of equals the first by name.
             enough = [each for each in here[place:] if each.units >= missing]
             share = min(enough, key=lambda each: each.units)  # noqa: PLW2901
-        gone.append(share)
+        evicted.append(share)
         missing -= share.units
-    return gone if missing <= 0 else None
+    return evicted if missing <= 0 else None

@@ -23,7 +23,8 @@ BACKLOG: Final = 1024
 # Prometheus detects counter resets without a _created series for each counter.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-Reasons = Callable[[], Sequence[str]]
+WhyNotReady = Callable[[], Sequence[str]]
+Remarks = Callable[[], Sequence[str]]
 MoreMetrics = Callable[[], Awaitable[bytes]]
 
 
@@ -37,9 +38,9 @@ async def nothing() -> bytes:
 
 def add_pages(
     app: web.Application,
-    why_not_ready: Reasons,
+    why_not_ready: WhyNotReady,
     more_metrics: MoreMetrics = nothing,
-    remarks: Reasons = tuple,
+    remarks: Remarks = tuple,
 ) -> None:
     """Add the four pages; ``why_not_ready`` returns reasons, and no reason means ready.
 

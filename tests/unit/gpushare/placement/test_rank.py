@@ -14,7 +14,7 @@ from tests.builders import stock
 SPREAD = PlacementPolicy(node_policy=NodePolicy.SPREAD)
 
 
-def room(sizes, used, taken=None):
+def free_cards(sizes, used, taken=None):
     ledger = Ledger()
     ledger.set_inventory("n", stock(*sizes))
     for index, units in enumerate(used):
@@ -29,35 +29,35 @@ def request(units, cards=1, policy=None):
     return Request((ContainerRequest("main", units * cards),), cards, policy or PlacementPolicy())
 
 
-def order(rooms, asked, policies=None):
-    ranks = [rank(each, asked, policies or Policies(), name) for name, each in rooms.items()]
+def order(nodes, asked, policies=None):
+    ranks = [rank(each, asked, policies or Policies(), name) for name, each in nodes.items()]
     return [found[3] for found in sorted(each for each in ranks if each is not None)]
 
 
 def test_binpack_prefers_the_node_with_the_fullest_card_not_the_fullest_node():
-    rooms = {
-        "half-each": room([16, 16], [8, 8]),  # 16 used in all
-        "one-almost-full": room([16, 16], [12, 0]),  # 12 used, and 4 fill a card
-        "empty": room([16, 16], [0, 0]),
+    nodes = {
+        "half-each": free_cards([16, 16], [8, 8]),  # 16 used in all
+        "one-almost-full": free_cards([16, 16], [12, 0]),  # 12 used, and 4 fill a card
+        "empty": free_cards([16, 16], [0, 0]),
     }
-    assert order(rooms, request(4)) == ["one-almost-full", "half-each", "empty"]
-    assert order(rooms, request(4, policy=SPREAD)) == ["empty", "half-each", "one-almost-full"]
+    assert order(nodes, request(4)) == ["one-almost-full", "half-each", "empty"]
+    assert order(nodes, request(4, policy=SPREAD)) == ["empty", "half-each", "one-almost-full"]
 
 
 def test_nodes_with_equal_cards_are_ranked_by_the_whole_node():
-    rooms = {"a": room([16, 16], [8, 0]), "b": room([16, 16], [8, 12])}
-    assert order(rooms, request(8)) == ["b", "a"]
+    nodes = {"a": free_cards([16, 16], [8, 0]), "b": free_cards([16, 16], [8, 12])}
+    assert order(nodes, request(8)) == ["b", "a"]
 
 
 def test_equal_nodes_have_distinct_ranks_in_a_stable_order():
-    rooms = {name: room([16], [0]) for name in ("n3", "n1", "n2")}
-    assert order(rooms, request(4)) == ["n1", "n2", "n3"]
+    nodes = {name: free_cards([16], [0]) for name in ("n3", "n1", "n2")}
+    assert order(nodes, request(4)) == ["n1", "n2", "n3"]
 
 
 def test_cards_of_different_size_are_compared_by_utilization():
-    rooms = {"small": room([16], [0]), "large": room([80], [40])}
-    assert order(rooms, request(8)) == ["large", "small"]
-    assert order(rooms, request(12)) == ["small", "large"]
+    nodes = {"small": free_cards([16], [0]), "large": free_cards([80], [40])}
+    assert order(nodes, request(8)) == ["large", "small"]
+    assert order(nodes, request(12)) == ["small", "large"]
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_cards_of_different_size_are_compared_by_utilization():
     ],
 )
 def test_node_and_card_policy_are_independent(node, card, best):
-    rooms = {"a": room([16, 16], [12, 0]), "b": room([16, 16], [4, 4])}
+    nodes = {"a": free_cards([16, 16], [12, 0]), "b": free_cards([16, 16], [4, 4])}
     policies = Policies(NodePolicy(node), CardPolicy(card))
-    assert order(rooms, request(4), policies)[0] == best
+    assert order(nodes, request(4), policies)[0] == best
     policy = PlacementPolicy(NodePolicy(node), CardPolicy(card))
-    assert order(rooms, request(4, policy=policy))[0] == best
+    assert order(nodes, request(4, policy=policy))[0] == best
 
 
 def test_expected_binds_count_as_used():
-    rooms = {"a": room([16], [8]), "b": room([16], [4])}
-    assert order(rooms, request(4)) == ["a", "b"]
-    assert rank(room([16], [8], {"GPU-0": 8}), request(4), Policies(), "a") is None
+    nodes = {"a": free_cards([16], [8]), "b": free_cards([16], [4])}
+    assert order(nodes, request(4)) == ["a", "b"]
+    assert rank(free_cards([16], [8], {"GPU-0": 8}), request(4), Policies(), "a") is None
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_shape_is_linear_between_its_points_and_constant_outside(shape, points
 def test_a_shape_decides_which_utilization_is_best():
     """The best utilization is 50 percent."""
     policies = Policies(NodePolicy.SHAPE, shape=((0, 0), (50, 10), (100, 0)))
-    rooms = {name: room([16], [used]) for name, used in (("a", 0), ("b", 4), ("c", 12))}
-    assert order(rooms, request(4), policies) == ["b", "a", "c"]
+    nodes = {name: free_cards([16], [used]) for name, used in (("a", 0), ("b", 4), ("c", 12))}
+    assert order(nodes, request(4), policies) == ["b", "a", "c"]
 
 
 @given(
@@ -120,7 +120,7 @@ def test_every_node_that_fits_has_a_unique_rank(nodes, units, cards, node, card)
     policies = Policies(node, card, ((0, 0), (70, 10), (100, 10)))
     asked = request(units, cards)
     ranks = [
-        rank(room([16] * len(used), used), asked, policies, f"n{i}")
+        rank(free_cards([16] * len(used), used), asked, policies, f"n{i}")
         for i, (used, _) in enumerate(nodes)
     ]
     fit = [sum(16 - each >= units for each in used) >= cards for used, _ in nodes]
@@ -132,6 +132,6 @@ def test_every_node_that_fits_has_a_unique_rank(nodes, units, cards, node, card)
 @given(st.lists(st.integers(0, 16), min_size=1, max_size=5), st.integers(1, 16), st.integers(1, 3))
 def test_the_fast_path_ranks_by_the_selected_cards(used, units, cards):
     every = frozenset(f"GPU-{i}" for i in range(len(used)))
-    found, policies = room([16] * len(used), used), Policies()
+    found, policies = free_cards([16] * len(used), used), Policies()
     long_way = request(units, cards, PlacementPolicy(only=every))
     assert rank(found, request(units, cards), policies, "n") == rank(found, long_way, policies, "n")
