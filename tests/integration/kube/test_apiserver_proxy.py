@@ -48,7 +48,7 @@ async def bind(kube: Kube) -> None:
     await kube.bind_pod(pod("a", 8), "n1", {"key": "value"}, seconds=SECONDS)
 
 
-async def test_without_a_fault_everything_is_passed_on(behind):
+async def test_without_a_fault_everything_is_forwarded(behind):
     kube, _, door = behind
     await bind(kube)
     [(method, path, query, sent)] = door.asked
@@ -69,9 +69,7 @@ async def test_without_a_fault_everything_is_passed_on(behind):
         (Kind.LOST, OutcomeUnknown, True),
     ],
 )
-async def test_a_fault_is_met_as_often_as_it_was_made_and_does_what_it_says(
-    behind, kind, error, reaches
-):
+async def test_a_fault_happens_as_often_as_requested(behind, kind, error, reaches):
     kube, proxy, door = behind
     fault = proxy.fault(kind, binds)
     with pytest.raises(ApiError) as caught:
@@ -92,7 +90,7 @@ async def test_a_late_write_arrives_after_its_sender_has_given_up(behind):
 
 
 @pytest.mark.parametrize("kind", [Kind.WATCH_ERROR, Kind.WATCH_CUT, Kind.WATCH_SILENT])
-async def test_an_open_watch_breaks_at_the_line_that_meets_the_fault(behind, kind):
+async def test_an_open_watch_breaks_at_the_line_of_the_fault(behind, kind):
     kube, proxy, door = behind
     lines = [{"type": "ADDED", "object": {"metadata": {"name": name}}} for name in "abc"]
     door.answers = [watch(*lines, then=hang)]

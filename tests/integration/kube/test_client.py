@@ -67,7 +67,7 @@ async def test_a_binding_is_one_request_with_uid_annotations_and_time_limit(door
         (text(b'{"x":' + b"[" * 9999, 403), ApiError),
     ],
 )
-async def test_a_write_that_was_not_confirmed_is_refused_or_unknown(door, tmp_path, answer, error):
+async def test_an_unconfirmed_write_is_rejected_or_unknown(door, tmp_path, answer, error):
     door.answers = [answer]
     async with door.connect(tmp_path) as kube:
         with pytest.raises(ApiError) as caught:
@@ -86,7 +86,7 @@ class Slept:
         return 0.0 if self.asked == 1 else 60.0
 
 
-async def test_a_process_that_slept_between_deciding_and_sending_does_not_send(door, tmp_path):
+async def test_a_process_suspended_before_sending_does_not_send(door, tmp_path):
     door.answers = [status(201, "Created")]
     async with door.connect(tmp_path) as kube:
         with pytest.raises(NotLeading, match="default/a was not begun"):
@@ -96,7 +96,7 @@ async def test_a_process_that_slept_between_deciding_and_sending_does_not_send(d
     assert len(door.asked) == 1
 
 
-async def test_a_write_that_was_told_to_come_again_later_does_in_its_time(door, tmp_path):
+async def test_a_write_is_repeated_after_retry_after(door, tmp_path):
     door.answers = [status(429, "TooManyRequests", retry_after="1"), status(201, "Created")]
     async with door.connect(tmp_path) as kube:
         await kube.bind_pod(pod("a", 8), "n1", {}, seconds=3)
@@ -106,7 +106,7 @@ async def test_a_write_that_was_told_to_come_again_later_does_in_its_time(door, 
 
 
 @pytest.mark.parametrize("retry_after", ["1", "30", "99999", "-1", "soon", "Wed, 21 Oct 2026"])
-async def test_a_time_to_come_again_that_is_too_far_off_or_none_is_a_refusal(
+async def test_a_retry_after_that_is_too_long_or_invalid_is_a_rejection(
     door, tmp_path, retry_after
 ):
     door.answers = [status(429, "TooManyRequests", retry_after=retry_after)]
@@ -116,7 +116,7 @@ async def test_a_time_to_come_again_that_is_too_far_off_or_none_is_a_refusal(
     assert (caught.value.code, len(door.asked)) == (429, 1)
 
 
-async def test_a_write_that_waits_to_come_again_is_given_up_if_the_process_slept(door, tmp_path):
+async def test_a_write_that_waits_is_given_up_after_a_suspension(door, tmp_path):
     class Sleeper:
         slept = 0.0
 
@@ -140,7 +140,7 @@ async def test_a_write_that_waits_to_come_again_is_given_up_if_the_process_slept
     assert len(door.asked) == 1, "by now another may lead"
 
 
-async def test_a_condition_is_set_beside_the_others_on_just_this_pod(door, tmp_path):
+async def test_a_condition_is_added_to_exactly_this_pod(door, tmp_path):
     door.answers = [body({})]
     condition = PodCondition("x/Usable", "False", "Why", "because")
     async with door.connect(tmp_path) as kube:
@@ -164,7 +164,7 @@ async def test_a_condition_is_set_beside_the_others_on_just_this_pod(door, tmp_p
     }
 
 
-async def test_an_eviction_is_of_just_this_pod_as_it_was_seen(door, tmp_path):
+async def test_an_eviction_names_uid_and_resource_version(door, tmp_path):
     door.answers = [status(201, "Created")]
     seen = pod("a", 8)
     meta = msgspec.structs.replace(seen.metadata, uid="uid-a", resource_version="7")
@@ -177,7 +177,7 @@ async def test_an_eviction_is_of_just_this_pod_as_it_was_seen(door, tmp_path):
     assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-a", "resourceVersion": "7"}}
 
 
-async def test_a_connection_that_never_came_about_is_known_to_have_sent_nothing(door, tmp_path):
+async def test_without_a_connection_nothing_was_sent(door, tmp_path):
     door.answers = [hang]
     async with door.connect(tmp_path) as kube:
         pass
@@ -205,9 +205,7 @@ class Lines:
 
 
 @pytest.mark.parametrize("steps", range(5))
-async def test_a_watch_ends_when_it_is_told_to_in_whatever_moment_a_line_comes(
-    door, tmp_path, steps
-):
+async def test_a_watch_can_be_cancelled_at_any_line(door, tmp_path, steps):
     async with door.connect(tmp_path) as kube:
         lines = Lines()
 
@@ -233,7 +231,7 @@ async def test_a_watch_ends_when_it_is_told_to_in_whatever_moment_a_line_comes(
 
 
 @pytest.mark.parametrize("answer", [body([1, 2]), text(b'{"metadata":{"name":"\xff"}}')])
-async def test_an_answer_that_is_no_pod_is_an_error(door, tmp_path, answer):
+async def test_a_response_that_is_not_a_pod_is_an_error(door, tmp_path, answer):
     door.answers = [answer]
     async with door.connect(tmp_path) as kube:
         with pytest.raises(ApiError, match="cannot be read"):
@@ -251,7 +249,7 @@ async def a_watch(kube):
 
 @pytest.mark.parametrize("code", [200, 403])
 @pytest.mark.parametrize("ask", [a_pod, a_watch])
-async def test_an_answer_that_is_larger_than_is_read_is_an_error_of_its_request_and_is_not_kept(
+async def test_a_response_over_the_limit_is_an_error_and_is_not_kept(
     door, tmp_path, monkeypatch, code, ask
 ):
     most = 2**20
@@ -289,7 +287,7 @@ async def test_a_name_cannot_reach_another_resource(door, tmp_path, name):
     assert not door.asked
 
 
-async def test_a_name_with_slashes_stays_one_name(door, tmp_path):
+async def test_a_name_with_slashes_stays_one_segment(door, tmp_path):
     door.answers = [status(404, "NotFound")]
     async with door.connect(tmp_path) as kube:
         with pytest.raises(NotFound):
@@ -299,7 +297,7 @@ async def test_a_name_with_slashes_stays_one_name(door, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "clusters: 7"])
-async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text):
+async def test_an_invalid_kubeconfig_is_named(tmp_path, text):
     path = tmp_path / "broken"
     path.write_text(text)
     with pytest.raises(SettingsError, match="broken"):
@@ -308,7 +306,7 @@ async def test_a_kubeconfig_that_is_none_is_named(tmp_path, text):
 
 
 @pytest.mark.parametrize("excepted", [True, False])
-async def test_the_environments_proxy_is_used_but_for_what_it_excepts(
+async def test_the_proxy_of_the_environment_is_used_except_for_no_proxy(
     door, tmp_path, monkeypatch, excepted
 ):
     door.answers = [body({"metadata": {"name": "a"}})]
@@ -325,7 +323,7 @@ async def test_the_environments_proxy_is_used_but_for_what_it_excepts(
     )
 
 
-def test_what_was_sent_into_a_cut_network_is_not_delivered_when_it_comes_back():
+def test_data_sent_into_a_cut_network_is_not_delivered_later():
     argv = [sys.executable, "-m", "tests.integration.kube.cut_off", "0.5"]
     found = msgspec.json.decode(run(["unshare", "--net", *argv], seconds=60))
     assert found["asked"] == ["GET", "GET"]

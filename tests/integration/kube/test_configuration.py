@@ -61,7 +61,7 @@ async def people(kubeconfig=None, context=None):
     return await who(kubeconfig, context=context, as_kubectl=True)
 
 
-async def test_in_a_pod_people_mean_the_kubeconfig_that_they_have_and_the_halves_the_pods_own(
+async def test_in_a_pod_the_command_line_prefers_the_kubeconfig_and_programs_the_service_account(
     home, in_pod, monkeypatch
 ):
     assert await people() == ("bearer of-the-pod", "pods-own")
@@ -77,9 +77,7 @@ async def test_in_a_pod_people_mean_the_kubeconfig_that_they_have_and_the_halves
 
 
 @pytest.mark.parametrize("content", [None, "", "kind: Config\ncontexts: null\n"])
-async def test_a_kubeconfig_that_is_named_and_says_nothing_never_means_the_pods_own_cluster(
-    home, in_pod, monkeypatch, content
-):
+async def test_an_empty_named_kubeconfig_is_an_error(home, in_pod, monkeypatch, content):
     named = home / "named"
     if content is not None:
         named.write_text(content)
@@ -94,7 +92,7 @@ async def test_a_kubeconfig_that_is_named_and_says_nothing_never_means_the_pods_
         await people(context="other")
 
 
-async def test_of_several_kubeconfigs_the_first_word_counts_and_paths_are_beside_their_file(
+async def test_of_several_kubeconfigs_the_first_entry_counts_and_paths_are_relative_to_their_file(
     home, monkeypatch
 ):
     folder = home / "folder"
@@ -110,7 +108,7 @@ async def test_of_several_kubeconfigs_the_first_word_counts_and_paths_are_beside
     assert await people(context="two") == ("Bearer from-file", "default")
 
 
-async def test_without_any_kubeconfig_and_outside_a_pod_it_says_how_to_name_one(home):
+async def test_without_a_kubeconfig_outside_a_pod_the_error_says_how_to_name_one(home):
     with pytest.raises(SettingsError, match=r"no kubeconfig in ~/\.kube/config: name a kubeconfig"):
         await people()
 
@@ -128,9 +126,7 @@ async def test_without_any_kubeconfig_and_outside_a_pod_it_says_how_to_name_one(
         ),
     ],
 )
-async def test_a_program_that_does_not_say_who_one_is_is_named_and_nobody_is_asked(
-    home, printed, says
-):
+async def test_a_failing_credential_plugin_is_named_and_no_request_is_sent(home, printed, says):
     program = {"command": "echo", "args": [printed]} if printed else {"command": "missing-program"}
     path = write(home / "kubeconfig", "u", exec={**program, "apiVersion": EXEC})
     with pytest.raises((SettingsError, Unreachable), match=says):

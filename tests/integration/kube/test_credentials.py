@@ -95,9 +95,7 @@ async def test_a_kubeconfigs_token_file_is_read_again_each_minute(tmp_path, cloc
 
 
 @pytest.mark.parametrize("kind", ["file", "program"])
-async def test_a_token_that_is_refused_is_asked_for_again_and_the_request_is_made_with_the_new_one(
-    tmp_path, clock, kind
-):
+async def test_after_a_401_the_request_is_repeated_with_a_new_token(tmp_path, clock, kind):
     (tmp_path / "token").write_text("first")
     users = {"file": {"tokenFile": str(tmp_path / "token")}, "program": {"exec": program(tmp_path)}}
     async with connected(tmp_path, clock, **users[kind]) as (door, kube):
@@ -110,7 +108,7 @@ async def test_a_token_that_is_refused_is_asked_for_again_and_the_request_is_mad
         assert (tmp_path / "runs").read_text() == "\n\n"  # once at the start, once for all five
 
 
-async def test_a_refusal_that_stays_is_told_and_runs_no_program_for_each_request(tmp_path, clock):
+async def test_repeated_401s_are_errors_and_do_not_run_the_plugin_each_time(tmp_path, clock):
     (tmp_path / "token").write_text("first")
     async with connected(tmp_path, clock, exec=program(tmp_path)) as (door, kube):
         clock.now = 3600.0  # time is no reason to run it again
@@ -123,9 +121,7 @@ async def test_a_refusal_that_stays_is_told_and_runs_no_program_for_each_request
     assert (tmp_path / "runs").read_text() == "\n\n"
 
 
-async def test_a_token_file_that_cannot_be_read_again_or_blocks_leaves_the_last_token_in_use(
-    tmp_path, clock, caplog
-):
+async def test_if_a_token_file_cannot_be_read_the_last_token_stays_in_use(tmp_path, clock, caplog):
     token = tmp_path / "token"
     token.write_text("first")
     async with connected(tmp_path, clock, tokenFile=str(token)) as (_, kube):
@@ -139,7 +135,7 @@ async def test_a_token_file_that_cannot_be_read_again_or_blocks_leaves_the_last_
             await kube.get_pod("default", "a")
 
 
-async def test_a_client_certificate_that_was_renewed_is_shown_without_a_restart(tmp_path, clock):
+async def test_a_renewed_client_certificate_is_used_without_a_restart(tmp_path, clock):
     authority = certificate(tmp_path, "authority")
     certificate(tmp_path, "server", signed_by=authority)
     certificate(tmp_path, "client", signed_by=authority)
@@ -176,9 +172,7 @@ async def test_a_client_certificate_that_was_renewed_is_shown_without_a_restart(
     assert len(set(shown)) == 2
 
 
-async def test_a_program_that_does_not_end_is_ended_once_it_is_asked_again(
-    tmp_path, clock, monkeypatch, caplog
-):
+async def test_a_credential_plugin_that_hangs_is_killed(tmp_path, clock, monkeypatch, caplog):
     (tmp_path / "token").write_text("first")
     monkeypatch.setattr("gpushare.kube.connection.configuration._AGAIN_SECONDS", 0.2)
     async with connected(tmp_path, clock, exec=program(tmp_path)) as (door, kube):
@@ -191,7 +185,7 @@ async def test_a_program_that_does_not_end_is_ended_once_it_is_asked_again(
     assert "within 0.2 s" in told.why
 
 
-async def test_a_log_of_every_detail_keeps_no_kubeconfig_from_being_used(tmp_path, clock, caplog):
+async def test_debug_logs_do_not_prevent_the_use_of_a_kubeconfig(tmp_path, clock, caplog):
     caplog.set_level(logging.DEBUG)
     async with connected(
         tmp_path,
@@ -201,7 +195,7 @@ async def test_a_log_of_every_detail_keeps_no_kubeconfig_from_being_used(tmp_pat
         await kube.get_pod("default", "a")
 
 
-async def test_certificates_that_cannot_be_used_are_told_at_the_start(tmp_path, clock):
+async def test_unusable_certificates_are_an_error_at_the_start(tmp_path, clock):
     certificate(tmp_path, "a")
     certificate(tmp_path, "b")
     files = {"client-certificate": "a.crt", "client-key": "b.key"}

@@ -121,7 +121,7 @@ async def leases(tmp_path):
         yield api, kube
 
 
-async def test_it_leads_renews_and_lets_go_when_it_is_asked_to_end(tmp_path):
+async def test_it_leads_renews_and_releases_at_the_end(tmp_path):
     async with leases(tmp_path) as (api, kube):
         async with Candidate(kube, "a").runs() as a:
             await a.led.wait()
@@ -132,7 +132,7 @@ async def test_it_leads_renews_and_lets_go_when_it_is_asked_to_end(tmp_path):
         assert not a.elector.leads
 
 
-async def test_it_lets_go_only_once_nothing_of_it_can_land(tmp_path):
+async def test_it_releases_only_after_its_last_write(tmp_path):
     async with leases(tmp_path) as (api, kube):
         a = Candidate(kube, "a")
         a.quiet.clear()
@@ -148,7 +148,7 @@ async def test_it_lets_go_only_once_nothing_of_it_can_land(tmp_path):
         assert api.spec["holderIdentity"] == ""
 
 
-async def test_of_two_one_leads_and_the_other_knows_where_it_is(tmp_path):
+async def test_of_two_replicas_one_leads_and_the_other_knows_its_address(tmp_path):
     async with leases(tmp_path) as (_, kube), Candidate(kube, "a").runs() as a:
         await a.led.wait()
         async with Candidate(kube, "b").runs() as b:
@@ -159,9 +159,7 @@ async def test_of_two_one_leads_and_the_other_knows_where_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["hang", "refuse"])
-async def test_an_api_server_that_does_not_renew_ends_leading_before_the_lease_ends(
-    tmp_path, fault
-):
+async def test_without_renewal_it_stops_leading_before_the_lease_ends(tmp_path, fault):
     async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
         await a.led.wait()
         api.fault = fault
@@ -174,7 +172,7 @@ async def test_an_api_server_that_does_not_renew_ends_leading_before_the_lease_e
         await a.led.wait()
 
 
-async def test_a_lost_answer_is_a_lease_that_is_ours_and_led_by_once_it_is_renewed(tmp_path):
+async def test_after_a_lost_response_it_leads_once_it_renews(tmp_path):
     async with leases(tmp_path) as (api, kube):
         api.fault = "lose"
         async with Candidate(kube, "a").runs() as a:
@@ -184,7 +182,7 @@ async def test_a_lost_answer_is_a_lease_that_is_ours_and_led_by_once_it_is_renew
             await a.led.wait()
 
 
-async def test_a_lease_that_somebody_else_wrote_ends_leading_at_once(tmp_path):
+async def test_another_holder_ends_leading_at_once(tmp_path):
     async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
         await a.led.wait()
         stolen = {**api.spec, "holderIdentity": "thief", "leaseDurationSeconds": 1}
@@ -195,7 +193,7 @@ async def test_a_lease_that_somebody_else_wrote_ends_leading_at_once(tmp_path):
         await a.led.wait()  # it was never renewed
 
 
-async def test_who_takes_it_again_after_it_was_free_leads_anew(tmp_path):
+async def test_taking_a_lease_that_was_free_begins_a_new_term(tmp_path):
     async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
         await a.led.wait()
         term = a.elector.term
@@ -209,7 +207,7 @@ async def test_who_takes_it_again_after_it_was_free_leads_anew(tmp_path):
         assert a.elector.term != term
 
 
-async def test_what_breaks_while_leading_ends_the_run(tmp_path):
+async def test_an_error_while_leading_ends_the_run(tmp_path):
     async def broken() -> None:
         raise RuntimeError("broken")
 
@@ -219,7 +217,7 @@ async def test_what_breaks_while_leading_ends_the_run(tmp_path):
             await a.elector.run(broken, a.quiet.wait)
 
 
-async def test_a_process_that_was_stopped_for_longer_does_not_lead_for_a_moment(tmp_path):
+async def test_a_process_that_was_suspended_past_the_lease_never_leads(tmp_path):
     async with leases(tmp_path) as (_, kube):
         words = (sys.executable, "-c", STOPPABLE, str(tmp_path / "kubeconfig"))
         process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
@@ -242,7 +240,7 @@ async def test_a_process_that_was_stopped_for_longer_does_not_lead_for_a_moment(
             await process.wait()
 
 
-async def test_a_lease_that_cannot_be_read_or_taken_is_asked_for_no_more_often_than_told():
+async def test_an_unavailable_lease_is_requested_no_more_often_than_configured():
     clock, tries = BootClock(), []
 
     class Refusing:
@@ -264,9 +262,7 @@ async def test_a_lease_that_cannot_be_read_or_taken_is_asked_for_no_more_often_t
 
 
 @pytest.mark.parametrize("holder", ["", "b"])
-async def test_a_holder_that_somebody_else_changes_is_led_by_only_once_the_last_one_has_ended(
-    tmp_path, holder
-):
+async def test_a_lease_with_a_changed_holder_is_taken_only_after_the_last_term(tmp_path, holder):
     async with leases(tmp_path) as (api, kube), Candidate(kube, "a").runs() as a:
         await a.led.wait()
         async with Candidate(kube, "b").runs() as b:

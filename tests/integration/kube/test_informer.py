@@ -83,7 +83,7 @@ def watches(door: FrontDoor) -> list[str]:
     return [query["resourceVersion"] for _, _, query, _ in door.asked if "watch" in query]
 
 
-async def test_a_list_comes_in_pages_and_then_changes_follow(tmp_path):
+async def test_a_list_in_pages_is_followed_by_changes(tmp_path):
     answers = [
         listed("5", "a", more="next"),
         listed("5", "b"),
@@ -96,7 +96,7 @@ async def test_a_list_comes_in_pages_and_then_changes_follow(tmp_path):
 
 
 @pytest.mark.parametrize("end", [None, reset], ids=["ended", "cut"])
-async def test_a_watch_that_ends_goes_on_from_the_last_version(tmp_path, end):
+async def test_a_watch_that_ends_resumes_from_the_last_version(tmp_path, end):
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
     answers = [
         listed("5", "a"),
@@ -111,7 +111,7 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version(tmp_path, end):
 
 
 @pytest.mark.parametrize("gone", [status(410, "Expired"), watch(EXPIRED)])
-async def test_a_version_that_is_too_old_lists_again_and_forgets_what_is_gone(tmp_path, gone):
+async def test_an_expired_version_lists_again_and_forgets_deleted_objects(tmp_path, gone):
     answers = [listed("5", "a"), gone, listed("50", "b"), watch(then=hang)]
     async with informed(answers, tmp_path) as (door, seen):
         await seen.until("b", lists=2)
@@ -123,14 +123,14 @@ async def test_a_version_that_is_too_old_lists_again_and_forgets_what_is_gone(tm
     "broken",
     [status(500, "InternalError"), status(403, "Forbidden"), reset, body("rubbish"), text(DEEP)],
 )
-async def test_a_list_that_fails_is_tried_again_but_not_in_a_storm(tmp_path, broken):
+async def test_a_failed_list_is_retried_with_backoff(tmp_path, broken):
     answers = [broken, broken, broken, listed("5", "a"), watch(then=hang)]
     async with informed(answers, tmp_path) as (door, seen):
         await seen.until("a")
     assert len(door.asked) <= 5
 
 
-async def test_a_line_that_cannot_be_read_is_no_end(tmp_path):
+async def test_an_unreadable_line_does_not_stop_the_informer(tmp_path):
     broken = watch({"type": "MODIFIED", "object": msgspec.Raw(DEEP)})
     answers = [listed("5", "a"), broken, watch(event("ADDED", "b", "6"), then=hang)]
     async with informed(answers, tmp_path) as (door, seen):
@@ -147,7 +147,7 @@ def deep(name: str, version: str) -> dict[str, object]:
     return {"metadata": meta, "spec": {}}
 
 
-async def test_a_pod_that_is_nested_as_deep_as_can_be_is_an_event_like_others(tmp_path):
+async def test_an_event_with_the_deepest_possible_pod_is_handled(tmp_path):
     events = watch({"type": "ADDED", "object": deep("b", "6")}, event("ADDED", "c", "7"), then=hang)
     async with informed([listed("5", "a"), events], tmp_path) as (door, seen):
         await seen.until("a", "b", "c")
@@ -155,7 +155,7 @@ async def test_a_pod_that_is_nested_as_deep_as_can_be_is_an_event_like_others(tm
     assert watches(door) == ["5"]
 
 
-async def test_a_pod_that_is_nested_as_deep_as_can_be_is_in_a_list_like_others(tmp_path):
+async def test_a_list_with_the_deepest_possible_pod_is_handled(tmp_path):
     items = [deep("a", "3"), item("b", "4")]
     listing = {"metadata": {"resourceVersion": "5"}, "items": items}
     first = text(msgspec.json.encode(listing))
@@ -172,7 +172,7 @@ def escaped(name: str, version: str, characters: int) -> dict[str, object]:
     return found
 
 
-async def test_the_largest_object_that_an_api_server_takes_is_an_event_like_others(tmp_path):
+async def test_an_event_with_the_largest_possible_object_is_handled(tmp_path):
     large = {"type": "ADDED", "object": escaped("large", "6", 1_500_000)}
     events = watch(large, event("ADDED", "b", "7"), then=hang)
     async with informed([listed("5", "a"), events], tmp_path) as (door, seen):
@@ -181,7 +181,7 @@ async def test_the_largest_object_that_an_api_server_takes_is_an_event_like_othe
     assert watches(door) == ["5"]
 
 
-async def test_a_line_that_is_longer_than_is_read_is_followed_by_a_list(tmp_path, monkeypatch):
+async def test_a_line_over_the_limit_is_followed_by_a_list(tmp_path, monkeypatch):
     monkeypatch.setattr(client, "LINE_BYTES", 10_000)
     large = {"type": "ADDED", "object": escaped("large", "6", 10_000)}
     answers = [
@@ -195,7 +195,7 @@ async def test_a_line_that_is_longer_than_is_read_is_followed_by_a_list(tmp_path
     assert watches(door) == ["5", "7"]
 
 
-async def test_pages_of_large_objects_are_asked_for_in_smaller_numbers(tmp_path, monkeypatch):
+async def test_pages_of_large_objects_have_fewer_objects(tmp_path, monkeypatch):
     monkeypatch.setattr(client, "PAGE_BYTES", 20_000)
     names = [f"p{number:02}" for number in range(40)]
 
@@ -214,7 +214,7 @@ async def test_pages_of_large_objects_are_asked_for_in_smaller_numbers(tmp_path,
         await seen.until(*names)
 
 
-async def test_a_list_holds_no_more_than_a_page_at_a_time(tmp_path):
+async def test_a_list_keeps_at_most_two_pages_in_memory(tmp_path):
     """36 pods have 100 MiB, and at most two pages are in memory at a time."""
     pods_a_list = 36
     large = [msgspec.json.encode(escaped(f"p{number}", "1", 500_000)) for number in range(4)]
@@ -244,7 +244,7 @@ async def test_a_list_holds_no_more_than_a_page_at_a_time(tmp_path):
     assert most < 4 * client.PAGE_BYTES
 
 
-async def test_objects_that_name_nothing_of_ours_are_not_told(tmp_path):
+async def test_objects_without_our_resources_are_skipped(tmp_path):
     ours = item("ours", "6") | {"spec": {"nodeSelector": {"x": "aliyun.com/gpu-mem"}}}
     answers = [
         listed("5", "a"),
@@ -265,7 +265,7 @@ async def test_objects_that_name_nothing_of_ours_are_not_told(tmp_path):
     assert watches(door) == ["5", "8"]
 
 
-async def test_a_connection_that_went_silent_is_cut(tmp_path, monkeypatch):
+async def test_a_silent_connection_is_closed(tmp_path, monkeypatch):
     monkeypatch.setattr(informer, "IDLE_SECONDS", 0.2)
     answers = [listed("5", "a"), watch(then=hang), watch(event("ADDED", "b", "6"), then=hang)]
     async with informed(answers, tmp_path) as (door, seen):
@@ -274,7 +274,7 @@ async def test_a_connection_that_went_silent_is_cut(tmp_path, monkeypatch):
     assert watches(door)[:2] == ["5", "5"]
 
 
-async def test_a_watch_that_was_seen_to_be_behind_is_cut_and_goes_on_from_its_version(tmp_path):
+async def test_a_watch_that_is_behind_is_cut_and_resumes_from_its_version(tmp_path):
     answers = [listed("5", "a"), watch(then=hang), watch(event("ADDED", "b", "6"), then=hang)]
     async with informed(answers, tmp_path) as (door, seen):
         async with asyncio.timeout(10):
@@ -288,7 +288,7 @@ async def test_a_watch_that_was_seen_to_be_behind_is_cut_and_goes_on_from_its_ve
     assert watches(door) == ["5", "5"]
 
 
-async def test_a_server_that_asks_for_time_is_given_it(tmp_path):
+async def test_retry_after_is_respected(tmp_path):
     busy = status(429, "TooManyRequests", retry_after="1")
     answers = [listed("5", "a"), busy, watch(event("ADDED", "b", "6"), then=hang)]
     async with informed(answers, tmp_path) as (_, seen):
@@ -299,7 +299,7 @@ async def test_a_server_that_asks_for_time_is_given_it(tmp_path):
         assert seen.informer.restarts == {"refused": 1}
 
 
-async def test_an_object_that_cannot_be_read_does_not_lose_the_others(tmp_path):
+async def test_an_unreadable_object_does_not_lose_the_others(tmp_path):
     broken = {"type": "ADDED", "object": {"metadata": 7}}
     answers = [
         listed("5", "a"),
@@ -324,11 +324,11 @@ async def most_at_once(events: int, tmp_path) -> int:
     return max(now - before for before, now in pairwise(sizes))
 
 
-async def test_while_many_events_come_at_once_others_have_their_turn(tmp_path):
+async def test_other_tasks_run_during_many_events(tmp_path):
     assert await most_at_once(2000, tmp_path) <= 2 * informer.EVENTS_AT_ONCE
 
 
-async def test_after_an_event_that_took_long_others_have_their_turn(tmp_path, monkeypatch):
+async def test_other_tasks_run_after_a_long_event(tmp_path, monkeypatch):
     monkeypatch.setattr(informer, "LONG_SECONDS", 0.0)
     assert await most_at_once(200, tmp_path) == 1
 
@@ -344,7 +344,7 @@ class Opened:
         return await hang(request)
 
 
-async def test_a_list_that_is_asked_for_ends_a_watch_and_goes_on_from_there(
+async def test_relist_ends_a_watch_which_resumes_from_the_list(
     tmp_path,
 ):
     opened = Opened()
@@ -363,7 +363,7 @@ async def test_a_list_that_is_asked_for_ends_a_watch_and_goes_on_from_there(
         assert watches(door) == ["1", "5"]
 
 
-async def test_a_list_that_is_asked_for_waits_for_one_that_began_afterwards(tmp_path):
+async def test_relist_waits_for_a_list_that_began_afterwards(tmp_path):
     begun, release = asyncio.Event(), asyncio.Event()
 
     async def late(request):
@@ -382,7 +382,7 @@ async def test_a_list_that_is_asked_for_waits_for_one_that_began_afterwards(tmp_
         assert seen.names == {"b"}
 
 
-async def test_a_list_that_is_asked_for_outlasts_a_server_that_fails(tmp_path):
+async def test_relist_survives_a_failing_server(tmp_path):
     opened = Opened()
     answers = [
         listed("1", "a"),

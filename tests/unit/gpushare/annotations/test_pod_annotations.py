@@ -41,26 +41,26 @@ def request(*containers, cards=1):
         ([(5, INIT), (3, SIDECAR), (4,)], 7),
     ],
 )
-def test_the_effective_request_is_kubernetes_own(containers, units):
+def test_the_effective_request_is_that_of_kubernetes(containers, units):
     assert request(*containers).units == units
 
 
-def test_an_amount_that_the_api_server_rewrote_is_read_back():
+def test_an_amount_in_canonical_form_is_read():
     assert pod_annotations.request_of(pod(units="8k")).units == 8000
 
 
-def test_bytes_written_where_units_are_wanted_are_refused_with_the_cure():
+def test_bytes_instead_of_units_are_rejected_with_the_fix():
     with pytest.raises(RequestError, match="number of units, not of bytes"):
         pod_annotations.request_of(pod(units="8Gi"))
 
 
 @pytest.mark.parametrize("units", ["0", "-8", "1500m", "lots"])
-def test_an_amount_that_is_none_is_refused_with_a_text(units):
+def test_an_invalid_amount_is_rejected_with_a_text(units):
     with pytest.raises(RequestError, match="gpu-mem"):
         pod_annotations.request_of(pod(units=units))
 
 
-def test_gpu_count_alone_is_refused_with_the_cure():
+def test_gpu_count_without_memory_is_rejected_with_the_fix():
     asks = Container("main", Resources({RESOURCE_COUNT: "1"}))
     assert pod_annotations.asks_for_share(pod(containers=[asks]))
     with pytest.raises(RequestError, match=r"ask for aliyun\.com/gpu-mem"):
@@ -71,7 +71,7 @@ AMOUNT = st.text(max_size=12) | st.sampled_from(["0", "00", "8", "8k", "0.0", "-
 
 
 @given(st.lists(AMOUNT, max_size=4), st.lists(AMOUNT, max_size=2))
-def test_a_request_is_refused_or_asks_for_something_it_never_counts_as_zero(apps, inits):
+def test_a_request_is_rejected_or_more_than_zero(apps, inits):
     asked = pod(
         containers=[container(f"a{i}", units) for i, units in enumerate(apps)],
         inits=[container(f"i{i}", units) for i, units in enumerate(inits)],
@@ -88,12 +88,12 @@ def test_a_request_is_refused_or_asks_for_something_it_never_counts_as_zero(apps
 
 
 @pytest.mark.parametrize("label", ["0", "-1", "x", "65", "1.0", "", "9" * 40, "²"])
-def test_a_number_of_cards_that_is_none_is_refused(label):
+def test_an_invalid_number_of_cards_is_rejected(label):
     with pytest.raises(RequestError, match=LABEL_CARD_COUNT):
         pod_annotations.request_of(pod(units=8, labels={LABEL_CARD_COUNT: label}))
 
 
-def test_an_amount_that_cannot_be_split_evenly_is_refused():
+def test_an_amount_that_cannot_be_split_evenly_is_rejected():
     with pytest.raises(RequestError, match="3 equal parts"):
         pod_annotations.request_of(pod(units=8, labels={LABEL_CARD_COUNT: "3"}))
 
@@ -103,7 +103,7 @@ def decided(inventory, asked, *indexes):
     return pod_annotations.decision_annotations(asked, chosen, is_legacy=False, assume_time_ns=7)
 
 
-def test_the_decision_is_written_as_the_ecosystem_reads_it():
+def test_the_decision_is_written_in_the_format_of_aliyun_gpushare():
     asked = pod_annotations.request_of(
         pod(
             containers=[container("a", 2), container("b", None), container("c", 4)],
@@ -122,7 +122,7 @@ def test_the_decision_is_written_as_the_ecosystem_reads_it():
     assert written[ANNOTATION_CARDS] == "GPU-0,GPU-2"
 
 
-def test_every_key_is_written_so_that_nothing_preset_survives():
+def test_all_keys_are_written_and_replace_preset_values():
     written = decided(stock(16), Request((ContainerRequest("main", 8),)), 0)
     assert written[ANNOTATION_RUNNING_ON] == ""
     preset = {ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":8}}', ANNOTATION_CARDS: "GPU-1"}
@@ -132,7 +132,7 @@ def test_every_key_is_written_so_that_nothing_preset_survives():
     assert share.cards == ("GPU-0",)
 
 
-def test_running_on_is_believed_before_a_minor_number_and_never_before_a_decided_uuid():
+def test_running_on_takes_precedence_over_a_minor_number_but_not_over_a_decided_uuid():
     running_on = {ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":9999}}', ANNOTATION_INDEX: "0"}
     by_minor = pod(units=8, node="n", annotations=running_on)
     share = pod_annotations.share_of(by_minor, stock(16, 16))
@@ -161,7 +161,7 @@ def test_running_on_is_believed_before_a_minor_number_and_never_before_a_decided
         {ANNOTATION_INDEX: "0", ANNOTATION_RUNNING_ON: '{"main":{"GPU-9":8}}'},
     ],
 )
-def test_a_bound_pod_whose_card_cannot_be_told_is_unplaced_with_its_whole_amount(annotations):
+def test_a_bound_pod_on_unknown_cards_is_unplaced_with_its_whole_amount(annotations):
     share = pod_annotations.share_of(pod(units=8, node="n", annotations=annotations), stock(16, 16))
     assert share is not None
     assert share.is_unplaced
@@ -172,14 +172,14 @@ def test_a_bound_pod_whose_card_cannot_be_told_is_unplaced_with_its_whole_amount
 @pytest.mark.parametrize(
     "text", ["{", "[" * 5000, "{}", "null", '{"main":{"GPU-0":1,"GPU-1":1}}', '{"main":{}}']
 )
-def test_a_running_on_that_cannot_be_leaves_the_decision(text):
+def test_an_impossible_running_on_is_ignored(text):
     annotations = {ANNOTATION_CARDS: "GPU-1", ANNOTATION_RUNNING_ON: text}
     share = pod_annotations.share_of(pod(units=8, node="n", annotations=annotations), stock(16, 16))
     assert share is not None
     assert (share.cards, share.units) == (("GPU-1",), 8)
 
 
-def test_an_older_extenders_index_is_the_drivers_minor_number():
+def test_the_index_of_aliyun_gpushare_is_the_drivers_minor_number():
     inventory = stock(16, 16)
     share = pod_annotations.share_of(
         pod(units=8, node="n", annotations={ANNOTATION_INDEX: "1"}), inventory
@@ -191,7 +191,7 @@ def test_an_older_extenders_index_is_the_drivers_minor_number():
 @pytest.mark.parametrize(
     "ended", [pod(units=8), pod(units=8, node="n", phase="Succeeded"), pod(units=None, node="n")]
 )
-def test_a_pod_that_is_not_bound_or_has_ended_or_asks_nothing_holds_nothing(ended):
+def test_a_pod_that_is_unbound_or_ended_or_requests_nothing_has_no_share(ended):
     assert pod_annotations.share_of(ended, stock(16)) is None
 
 
@@ -209,12 +209,12 @@ KEYS = st.sampled_from(
 
 
 @given(st.dictionaries(KEYS, TEXT))
-def test_no_annotation_on_an_unbound_pod_moves_anything(annotations):
+def test_annotations_on_an_unbound_pod_have_no_effect(annotations):
     assert pod_annotations.share_of(pod(units=8, annotations=annotations), stock(16, 16)) is None
 
 
 @given(st.dictionaries(KEYS, TEXT))
-def test_no_annotation_on_a_bound_pod_makes_its_amount_smaller(annotations):
+def test_annotations_on_a_bound_pod_cannot_reduce_its_amount(annotations):
     share = pod_annotations.share_of(
         pod(units=8, node="n", annotations=annotations), stock(16, 16, 16)
     )
@@ -223,7 +223,7 @@ def test_no_annotation_on_a_bound_pod_makes_its_amount_smaller(annotations):
 
 
 @given(st.dictionaries(KEYS, TEXT))
-def test_no_later_annotation_changes_what_a_decided_pod_holds_of_each_card(annotations):
+def test_later_annotations_do_not_change_the_share_of_a_decided_pod(annotations):
     decided_first = pod(units=8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
     later = pod(units=8, node="n", annotations=annotations)
     share = pod_annotations.share_of(
@@ -234,7 +234,7 @@ def test_no_later_annotation_changes_what_a_decided_pod_holds_of_each_card(annot
 
 
 @given(st.dictionaries(KEYS, TEXT), st.dictionaries(KEYS, TEXT))
-def test_a_decision_that_changes_on_a_bound_pod_is_not_believed(first, second):
+def test_a_changed_decision_on_a_bound_pod_is_ignored(first, second):
     before = pod(units=8, node="n", annotations=first)
     after = pod(units=8, node="n", annotations=second)
     kept = pod_annotations.keep_decision(before, after) or after
@@ -248,7 +248,7 @@ def test_a_decision_that_changes_on_a_bound_pod_is_not_believed(first, second):
     st.lists(st.tuples(st.integers(0, 50), st.sampled_from(ContainerKind)), min_size=1, max_size=6),
     st.integers(1, 4),
 )
-def test_what_is_decided_is_what_is_read_back(containers, count):
+def test_a_decision_is_read_back_unchanged(containers, count):
     made = [(c, kind) for units, kind in containers if (c := units * count)]
     if not made:
         return

@@ -12,7 +12,7 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 253, "a-" * 100 + "b" * 53, "a." * 100 + "b" * 53])
-def test_the_name_is_one_and_the_text_fits(name):
+def test_the_name_is_unique_and_the_text_fits(name):
     made = events.made(pod(name), "Why", "because " * 1000, component="c", clock=SystemClock())
     assert SUBDOMAIN.fullmatch(made["metadata"]["name"])
     assert len(made["metadata"]["name"]) <= 253

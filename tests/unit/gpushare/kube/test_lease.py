@@ -29,7 +29,7 @@ def test_another_holder_keeps_what_it_renews():
         assert found.leader(now).holder == OTHER
 
 
-def test_what_is_not_renewed_for_its_whole_length_may_be_taken_and_not_a_moment_before():
+def test_a_lease_may_be_taken_exactly_after_its_duration():
     found = election()
     found.observed(record(), 10.0)
     found.observed(record(), 15.99)
@@ -38,13 +38,13 @@ def test_what_is_not_renewed_for_its_whole_length_may_be_taken_and_not_a_moment_
     assert found.leader(16.0) is None
 
 
-def test_the_length_that_counts_is_the_one_that_the_holder_wrote():
+def test_the_duration_is_the_one_that_the_holder_wrote():
     found = election()
     found.observed(record(seconds=60.0), 0.0)
     assert found.step(59.9) == "wait"
 
 
-def test_what_was_let_go_of_is_taken_at_once():
+def test_a_released_lease_is_taken_at_once():
     found = election()
     found.observed(Record("", "1", 1.0, is_released=True), 10.0)
     assert found.step(10.0) == "take"
@@ -52,7 +52,7 @@ def test_what_was_let_go_of_is_taken_at_once():
 
 @pytest.mark.parametrize("holder", ["", ME])
 @pytest.mark.parametrize("seconds", [1.0, 6.0, 60.0])
-def test_a_lease_whose_holder_somebody_else_changed_is_waited_for_like_a_held_one(holder, seconds):
+def test_a_lease_with_a_changed_holder_counts_as_held(holder, seconds):
     leader, candidate = Election(OTHER, TIMING), election()
     leader.wrote(record(), 9.0, 9.1)
     candidate.observed(record(), 9.5)
@@ -63,7 +63,7 @@ def test_a_lease_whose_holder_somebody_else_changed_is_waited_for_like_a_held_on
     assert candidate.step(10.0 + max(seconds, 6.0)) == "take"
 
 
-def test_a_holder_whom_somebody_else_made_the_holder_again_goes_on_in_its_own_term():
+def test_a_holder_that_is_restored_continues_in_its_own_term():
     found = election()
     mine = Record(ME, "1", 6.0, term="3 then")
     found.wrote(mine, 10.0, 10.1)
@@ -79,7 +79,7 @@ def test_a_holder_whom_somebody_else_made_the_holder_again_goes_on_in_its_own_te
     ("holder", "address", "is_released"),
     [("", "", True), ("", "h:1", False), ("", None, False), ("a", "", False)],
 )
-def test_only_a_lease_that_its_holder_let_go_of_counts_as_released(holder, address, is_released):
+def test_only_a_lease_that_its_holder_released_counts_as_released(holder, address, is_released):
     annotations = {} if address is None else {"gpushare.aliyun.com/address": address}
     lease = {
         "metadata": {"resourceVersion": "1", "annotations": annotations},
@@ -88,7 +88,7 @@ def test_only_a_lease_that_its_holder_let_go_of_counts_as_released(holder, addre
     assert record_of(lease).is_released is is_released
 
 
-def test_a_lease_that_is_not_there_may_have_been_deleted_under_its_holder():
+def test_a_missing_lease_may_be_held():
     found = election()
     found.observed(None, 10.0)
     assert found.step(15.9) == "wait"
@@ -96,14 +96,14 @@ def test_a_lease_that_is_not_there_may_have_been_deleted_under_its_holder():
     assert found.step(16.0) == "take"
 
 
-def test_a_lease_deleted_while_it_was_held_is_waited_for_from_then_on():
+def test_a_lease_deleted_while_held_is_taken_after_its_duration():
     found = election()
     found.observed(record(), 0.0)
     found.observed(None, 5.0)
     assert found.step(7.0) == "wait"
 
 
-def test_a_write_whose_answer_was_lost_is_seen_as_our_own_and_leads_only_once_it_is_renewed():
+def test_a_write_with_a_lost_response_is_recognized_and_leads_once_renewed():
     found = election()
     found.sending("")
     found.observed(record(holder=ME), 10.0)
@@ -113,7 +113,7 @@ def test_a_write_whose_answer_was_lost_is_seen_as_our_own_and_leads_only_once_it
     assert found.leads(10.5)
 
 
-def test_it_leads_from_before_the_renewal_was_sent_not_from_its_answer():
+def test_leading_counts_from_the_sending_of_the_renewal():
     found = election()
     found.wrote(record(holder=ME), 10.0, 13.0)
     assert found.leads(13.9)
@@ -121,14 +121,14 @@ def test_it_leads_from_before_the_renewal_was_sent_not_from_its_answer():
     assert found.ends_at < 10.0 + TIMING.lease
 
 
-def test_a_process_that_slept_longer_than_the_lease_does_not_lead_when_it_wakes():
+def test_a_process_suspended_past_the_lease_does_not_lead():
     found = election()
     found.wrote(record(holder=ME), 10.0, 10.1)
     assert not found.leads(1000.0)
     assert found.ends_at < 1000.0
 
 
-def test_a_lease_that_somebody_took_is_no_longer_led_by():
+def test_a_process_whose_lease_was_taken_does_not_lead():
     found = election()
     found.wrote(record(holder=ME), 10.0, 10.1)
     found.observed(record(version="7"), 10.5)
@@ -136,7 +136,7 @@ def test_a_lease_that_somebody_took_is_no_longer_led_by():
     assert found.ends_at == NEVER
 
 
-def test_who_steps_down_leads_no_more_and_begins_nothing():
+def test_after_stepping_down_it_does_not_lead():
     found = election()
     found.wrote(record(holder=ME), 10.0, 10.1)
     found.step_down()
@@ -147,7 +147,7 @@ def test_who_steps_down_leads_no_more_and_begins_nothing():
 @pytest.mark.parametrize(
     ("lease", "renew", "retry"), [(6, 6, 1), (6, 4, 4), (6, 5.9, 1), (0, 0, 0), (6, 4, 0)]
 )
-def test_times_that_cannot_work_are_refused(lease, renew, retry):
+def test_impossible_durations_are_rejected(lease, renew, retry):
     with pytest.raises(SettingsError, match="shorter than the one before"):
         Timing(lease, renew, retry)
 
@@ -163,7 +163,7 @@ def test_a_candidate_never_takes_before_the_holder_has_ended(lease, sent_at, del
     assert candidate.step(holder.ends_at) == "wait"
 
 
-def test_what_others_wrote_on_the_lease_stays():
+def test_fields_of_others_on_the_lease_stay():
     before = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -192,20 +192,20 @@ def test_what_others_wrote_on_the_lease_stays():
 
 
 @pytest.mark.parametrize("lease", [{}, {"metadata": None}, {"metadata": {"name": "x"}}, {"a": 1}])
-def test_an_answer_that_is_no_lease_is_an_error_and_not_a_free_one(lease):
+def test_a_response_that_is_not_a_lease_is_an_error(lease):
     with pytest.raises(ApiError, match="not a Lease"):
         record_of(lease)
 
 
 @pytest.mark.parametrize("seconds", [None, 0])
-def test_a_lease_without_a_length_is_read(seconds):
+def test_a_lease_without_a_duration_is_read(seconds):
     lease = {"metadata": {"resourceVersion": "1"}, "spec": {"leaseDurationSeconds": seconds}}
     for found in (lease, {"metadata": {"resourceVersion": "1"}, "spec": None}):
         record = record_of(found)
         assert (record.holder, record.version, record.seconds) == ("", "1", 1.0)
 
 
-def test_moments_are_written_in_utc_with_all_six_digits():
+def test_times_are_written_in_utc_with_six_digits():
     from gpushare.kube.lease import _micro_time  # noqa: PLC0415 - beside its only test
 
     assert re.fullmatch(r"2026-11-21T10:00:00\.000001Z", _micro_time(1795255200_000001_999))

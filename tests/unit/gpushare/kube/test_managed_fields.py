@@ -23,12 +23,12 @@ def pod(name: str, fields: str) -> bytes:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 1_100, DEPTH])
-def test_a_pod_is_read_however_deep_its_managed_fields_are(depth):
+def test_a_pod_with_managed_fields_of_any_depth_is_read(depth):
     found = decoded(read_pod, pod("deep", nested(depth)))
     assert (found.metadata.name, found.spec.node_name) == ("deep", "n")
 
 
-def test_of_a_list_every_pod_is_read():
+def test_every_pod_of_a_list_is_read():
     pods = [pod("a", nested(1)), pod("b", nested(DEPTH)), pod("c", nested(DEPTH))]
     found = without_managed_fields(b'{"items":[' + b",".join(pods) + b"]}")
     names = [each["metadata"]["name"] for each in msgspec.json.decode(found)["items"]]
@@ -39,7 +39,7 @@ texts = st.text(st.sampled_from('"managedFields:[]{},spec\\ ü'), max_size=30)
 
 
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4))
-def test_nothing_but_managed_fields_is_taken_out(written):
+def test_only_managed_fields_are_removed(written):
     pods = [
         {
             "metadata": {
