@@ -250,10 +250,10 @@ class Elector:
         return self._election.leads_until - self._clock.monotonic()
 
     def _pause(self) -> float:
-        """Return the seconds until the next attempt: a candidate's end with the Lease.
+        """Return the seconds until the next attempt.
 
-        If the Lease has ended already and could not be taken or read, wait as usual, to spare an
-        API server in trouble.
+        A candidate tries again at the latest when the Lease ends. If it has ended already and could
+        not be taken or read, the delay is the usual one, to spare an API server in trouble.
         """
         seconds = self._timing.retry * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
         left = self._election.free_at - self._clock.monotonic()

@@ -7,7 +7,7 @@ node until something there changes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from gpushare.cards.model import Card, Inventory, Share
@@ -132,7 +132,15 @@ class Ledger:
         is invalid once this ledger has changed.
         """
         maps = self._maps
-        return Ledger(_over=_Maps(*(Overlay(getattr(maps, each.name)) for each in fields(maps))))
+        return Ledger(
+            _over=_Maps(
+                Overlay(maps.nodes),
+                Overlay(maps.node_of_share),
+                Overlay(maps.nodes_of_reserve),
+                Overlay(maps.kept),
+                Overlay(maps.pins),
+            )
+        )
 
     def set_inventory(self, node: str, inventory: Inventory | None) -> None:
         """Set the cards of a node; None removes them and keeps the shares and reserves there."""
