@@ -108,7 +108,7 @@ class Kubelet:
     def fill(self, count: int) -> list[Pod]:
         """Running pods, spread over the cards."""
         cards = (self.uuids[n % len(self.uuids)] for n in range(count))
-        made = [
+        made: list[Pod] = [
             pod(f"p{n}", self.units, cards=(uuid,), started=True) for n, uuid in enumerate(cards)
         ]
         self.bodies = [json.dumps(whole_pod(each)).encode() for each in made]

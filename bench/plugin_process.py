@@ -23,7 +23,7 @@ from deviceplugin.cdi.binding import Binding
 from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
 from deviceplugin.cdi.rules import BindingName, Probe
 from deviceplugin.cdi.spec_files import Specs
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.pods_endpoint import KubeletPods
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.report.refusals import TroubleReport
@@ -87,7 +87,6 @@ class Served:
             specs=specs,
             injections=injections,
             started=lambda *_: None,
-            was_let_start=lambda _: False,
             clock=clock,
         )
         service = Service(

@@ -1,262 +1,51 @@
-"""Builds the device plugin out of its parts and runs it until it is told to stop."""
+"""Runs the device plugin: as a process that is started again, and as the one that serves."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+import gc
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
 
 from aiohttp import web
+from prometheus_client import REGISTRY
 
 from deviceplugin import metrics
-from deviceplugin.allocation.allocate import Allocations
-from deviceplugin.allocation.injection import Injections
-from deviceplugin.allocation.older_plugin import Inheritance
-from deviceplugin.allocation.pre_start import Starts
-from deviceplugin.cards.driver_watch import DriverWatch
-from deviceplugin.cards.node_cards import NodeCards
-from deviceplugin.cards.state_file import StateFile
 from deviceplugin.cards.survey import Terms
-from deviceplugin.cards.unit_change import UnitHold
-from deviceplugin.cdi.binding import Binding
-from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
-from deviceplugin.cdi.probe import probe
-from deviceplugin.cdi.rules import BINDINGS
-from deviceplugin.cdi.spec_files import Specs
-from deviceplugin.check.self_check import SelfCheck
 from deviceplugin.driver.interface import Backend, ProcessSource
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.driver.nvml import Nvml, NvmlProcesses
 from deviceplugin.kubelet.pods_endpoint import KubeletPods
-from deviceplugin.kubelet.watched_pods import NodePods
-from deviceplugin.lifecycle.departure import Departure
-from deviceplugin.lifecycle.handover import Predecessor, Standby, Successors
+from deviceplugin.lifecycle.clean import clean
+from deviceplugin.lifecycle.handover import Standby, Successors
 from deviceplugin.lifecycle.instance_lock import InstanceLock
 from deviceplugin.lifecycle.preflight import Preflight
-from deviceplugin.lifecycle.startup_taint import StartupTaint
-from deviceplugin.lifecycle.supervisor import ask_for_another
-from deviceplugin.report.node import NodeReport
-from deviceplugin.report.refusals import TroubleReport
-from deviceplugin.report.running_on import PodReport
-from deviceplugin.server.grpc_server import Endpoint, Service
-from deviceplugin.server.kubelet_outage import KubeletOutage
-from deviceplugin.server.registration import Registrar
-from deviceplugin.settings import Settings
-from deviceplugin.usage.card_metrics import CARD_DETAIL
-from deviceplugin.usage.watch import UsageWatch
-from gpushare.clock import SystemClock
-from gpushare.contract import BY_CDI, RESOURCES_BEGIN
-from gpushare.errors import RestartNeeded, SettingsError
-from gpushare.kube import client, paths
-from gpushare.kube.informer import Informer
-from gpushare.objects.model import Node, Pod
-from gpushare.process.lifetime import cancel, stop_on_signals, unwrap_restart
+from deviceplugin.lifecycle.supervisor import supervise
+from deviceplugin.parts import Plugin
+from deviceplugin.settings import NAME, Settings
+from gpushare.errors import SettingsError
+from gpushare.kube import client
+from gpushare.process import lifetime
 from gpushare.telemetry import health
 
-log = logging.getLogger(__name__)
-
-CHECKPOINT = "kubelet_internal_checkpoint"
 PAGE_SECONDS = 0.2  # for a page at the end: the node has no units until the next plugin starts
-_LOCK_SECONDS = 0.03  # between two looks whether another plugin has the lock
-_PORT_SECONDS = 0.1  # between two attempts to get the port of the process before
-
-Part = Callable[[], Coroutine[Any, Any, None]]
+_LOCK_SECONDS = 0.03  # between two checks whether another plugin has the lock
+_PORT_SECONDS = 0.1  # between two attempts to get the port of the previous process
 
 
-class _NodeHalf:
-    """All parts, put together once this is the only device plugin of ours on the node."""
+def start(settings: Settings) -> int:
+    """Run the program to its exit code."""
+    if settings.cleans:
+        return lifetime.run(partial(clean, settings), NAME)
 
-    def __init__(
-        self,
-        settings: Settings,
-        backend: Backend,
-        processes: ProcessSource,
-        kube: client.Kube,
-        *,
-        kubelet: KubeletPods,
-        preflight: Preflight,
-    ) -> None:
-        clock = SystemClock()
-        state = StateFile(settings.state_dir)
-        before = state.read()
-        last = before.inventory.binding if before is not None else ""
-        needs_cdi = settings.inject == "cdi"
-        binding = Binding(
-            forced=None if settings.binding == "auto" else settings.binding,
-            needs_cdi=needs_cdi,
-            last=next((name for name in BINDINGS if name == last), None),
-            last_needed_edits=before is not None and before.inventory.injection == BY_CDI,
-            probe=partial(probe, settings.cdi_dir),
-            has_edits=lambda: injections.has_edits(cards.inventory),
-        )
-        injections = Injections(
-            settings.inject,
-            specs=NvidiaSpecs(settings.nvidia_cdi_dirs),
-            own_variable=settings.visible_devices,
-            runtime_classes=settings.runtime_classes,
-            binding=binding,
-        )
-        terms = Terms(
-            settings.unit_mib,
-            settings.reserved_mib,
-            binding.now.binding,
-            health.version(),
-            injections.first(before.inventory.injection if before is not None else ""),
-            settings.runtime_classes,
-        )
-        cards = NodeCards(terms, before, clock=clock, recover_seconds=settings.recover_seconds)
-        binding.on_change(cards.set_binding)
-        checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
-        specs = Specs(settings.cdi_dir)
-        watch = NodePods()
-        CARD_DETAIL.node, CARD_DETAIL.pods = settings.node_name, watch
-        reports = PodReport(
-            kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
-        )
-        troubles = TroubleReport(kube=kube, pods=watch, clock=clock)
-        outage = KubeletOutage(cards, kubelet, binding, clock)
+    def work(before: int) -> int:
+        plugin = partial(run, settings, Nvml(), NvmlProcesses(), before=before)
+        return lifetime.run(plugin, NAME)
 
-        def started(pod_uid: str, uuids: Sequence[str]) -> None:
-            reports.started(pod_uid, uuids)
-            troubles.may_start(pod_uid)
-
-        node_report = NodeReport(
-            kube, settings.node_name, cards, state, clock, seen=binding.node_seen
-        )
-        allocations = Allocations(
-            binding,
-            cards,
-            kubelet,
-            watch,
-            checkpoint=checkpoint,
-            specs=specs,
-            injections=injections,
-        )
-        starts = Starts(
-            cards=cards,
-            kubelet=kubelet,
-            watch=watch,
-            checkpoint=checkpoint,
-            specs=specs,
-            injections=injections,
-            started=started,
-            was_let_start=reports.has_started,
-            clock=clock,
-        )
-        service = Service(
-            cards=cards,
-            allocations=allocations,
-            starts=starts,
-            troubles=troubles,
-            outage=outage,
-            clock=clock,
-        )
-        endpoint = Endpoint(settings.device_plugin_dir, service)
-        registrar = Registrar(settings.device_plugin_dir, endpoint, service, cards)
-        driver = DriverWatch(
-            backend,
-            cards,
-            settings.health_seconds,
-            look=preflight.look,
-            has_answered=preflight.has_answered,
-        )
-        checks = SelfCheck(
-            kube=kube,
-            folder=settings.device_plugin_dir,
-            node=lambda: node_report.node,
-            registrar=registrar,
-            pods=watch,
-            checkpoint=checkpoint,
-            clock=clock,
-        )
-        own_pods = paths.pods(field_selector=f"spec.nodeName={settings.node_name}")
-        own_node = paths.nodes(field_selector=f"metadata.name={settings.node_name}")
-
-        def why_not_ready() -> list[str]:
-            reasons = (
-                cards.refusal,
-                cards.why_blocked,
-                registrar.why_not,
-                driver.why_silent,
-                binding.why_not,
-                injections.why_not,
-                *checks.why_not_ready,
-            )
-            return [why for why in reasons if why]
-
-        self.why_not_ready = why_not_ready
-        self._checks = checks
-        self._endpoint = endpoint
-        self._departure = Departure(
-            registrar=registrar,
-            service=service,
-            report=node_report,
-            pods=watch,
-            checkpoint=checkpoint,
-            confirmed=driver.has_looked,
-            clock=clock,
-        )
-        # What two plugins must not do at the same time beside registering, and the rest.
-        self._exclusive: list[Part] = [node_report.run]
-        self._parts: list[Part] = [
-            Inheritance(cards, watch, checkpoint).run,
-            driver.run,
-            UnitHold(cards, watch, checkpoint).run,
-            binding.run,
-            partial(injections.run, cards),
-            reports.run,
-            troubles.run,
-            outage.run,
-            checks.run,
-            Informer(kube, own_pods, Pod, watch, naming=RESOURCES_BEGIN).run,
-            Informer(kube, own_node, Node, node_report).run,
-        ]
-        if settings.removes_startup_taint:
-            taint = StartupTaint(kube, lambda: node_report.node, why_not_ready)
-            self._parts.append(taint.run)
-        if settings.reads_process_memory:
-            usage = UsageWatch(source=processes, cards=cards, pods=watch, kube=kube, clock=clock)
-            self._parts.append(usage.run)
-
-    def remarks(self) -> list[str]:
-        return self._checks.remarks
-
-    async def run(
-        self,
-        predecessor: Predecessor | None,
-        successors: Successors,
-        *,
-        stopped: asyncio.Event,
-        handed_over: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Take over; leave in order once ``stopped`` is set or a part fails, whose error is raised.
-
-        ``handed_over`` is awaited if another plugin has taken over.
-        """
-        exclusive = [asyncio.create_task(part()) for part in self._exclusive]
-        exclusive.append(asyncio.create_task(self._departure.register(predecessor)))
-        tasks = [*exclusive, *(asyncio.create_task(part()) for part in self._parts)]
-        tasks.append(asyncio.create_task(self._departure.arrive(predecessor)))
-        try:
-            async with successors.listening():
-                error = await _first_error(tasks, stopped)
-                is_one_coming = error is not None and not isinstance(error, RestartNeeded)
-                if is_one_coming:
-                    log.error("a part has failed, leaving", exc_info=error)
-                    ask_for_another()
-                await cancel(exclusive)
-                await self._departure.leave(
-                    successors, is_one_coming=is_one_coming, handed_over=handed_over
-                )
-        finally:
-            await cancel(tasks)
-            await self._endpoint.close()
-        if error is not None:
-            raise error
+    gc.freeze()  # imported modules stay shared between the processes
+    return supervise(work)
 
 
 class _Pages:
-    """The pages of ``add_pages``; a process of the same container may still have their port."""
+    """The pages of ``add_pages``; another process of the container may still use their port."""
 
     def __init__(self, settings: Settings, add_pages: Callable[[web.Application], None]) -> None:
         self._settings = settings
@@ -264,7 +53,7 @@ class _Pages:
         self._stack = AsyncExitStack()
 
     async def open(self) -> None:
-        """Serve from now on; SettingsError if the address cannot be used."""
+        """Start to serve; SettingsError if the address cannot be used."""
         app = web.Application()
         self._add_pages(app)
         host, port = self._settings.http_host, self._settings.http_port
@@ -288,27 +77,27 @@ async def run(
 ) -> None:
     """Run until SIGTERM or SIGINT. SettingsError if the API or the port cannot be used.
 
-    /healthz says that the program answers: a part that fails ends it all. /readyz gives reasons; a
-    plugin that stands by for another has one until its ``Preflight`` has succeeded. ``before``: how
-    many processes of the same container were begun before; one of them may still run.
+    /healthz reports that the program answers: a part that fails ends it. /readyz reports reasons; a
+    plugin that stands by for another has one until its ``Preflight`` has succeeded. ``before`` is
+    the number of processes of this container that were started earlier; one of them may still run.
     """
-    halves: list[_NodeHalf] = []
+    plugins: list[Plugin] = []
     metrics.CRASHES.set(before)
     async with AsyncExitStack() as stack:
-        stopped = stack.enter_context(stop_on_signals())
-        stack.enter_context(unwrap_restart())
+        stopped = stack.enter_context(lifetime.stop_on_signals())
+        stack.enter_context(lifetime.unwrap_restart())
         lock = await stack.enter_async_context(InstanceLock(settings.state_dir))
         preflight = Preflight(backend, Terms(settings.unit_mib, settings.reserved_mib))
 
         def why_not_ready() -> list[str]:
-            if halves:
-                return halves[0].why_not_ready()
+            if plugins:
+                return plugins[0].why_not_ready()
             if not lock.why_waiting:
                 return ["starting"]
             return [preflight.why_not] if preflight.why_not else []
 
         def remarks() -> list[str]:
-            return halves[0].remarks() if halves else []
+            return plugins[0].checks.remarks if plugins else []
 
         def add_pages(app: web.Application) -> None:
             health.add_pages(app, why_not_ready, remarks=remarks)
@@ -327,20 +116,26 @@ async def run(
         stack.push_async_callback(pages.close)
         if before:
             opening = asyncio.create_task(pages.open_when_free())
-            stack.push_async_callback(cancel, [opening])
+            stack.push_async_callback(lifetime.cancel, [opening])
         else:
             await pages.open()
         turn = asyncio.create_task(Standby(settings.state_dir, lock).its_turn())
-        stack.push_async_callback(cancel, [turn])
         checking = asyncio.create_task(_check_while_standing_by(preflight, lock))
         stop = asyncio.create_task(stopped.wait())
-        await asyncio.wait({turn, stop}, return_when=asyncio.FIRST_COMPLETED)
-        await cancel([stop, checking])
+        stack.push_async_callback(lifetime.cancel, [turn, checking, stop])
+        pending = {turn, stop, checking}
+        while {turn, stop} <= pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            if checking in done:
+                checking.result()  # raises what nobody expects
+        await lifetime.cancel([stop, checking])
         if not turn.done():
             return
-        half = _NodeHalf(settings, backend, processes, kube, kubelet=kubelet, preflight=preflight)
-        halves.append(half)
-        await half.run(
+        plugin = Plugin(settings, backend, processes, kube, kubelet=kubelet, preflight=preflight)
+        plugins.append(plugin)
+        REGISTRY.register(plugin.collector)
+        stack.callback(REGISTRY.unregister, plugin.collector)
+        await plugin.run(
             turn.result(),
             Successors(settings.state_dir),
             stopped=stopped,
@@ -349,23 +144,6 @@ async def run(
 
 
 async def _check_while_standing_by(preflight: Preflight, lock: InstanceLock) -> None:
-    while not lock.why_waiting:  # noqa: ASYNC110 - a plugin that is alone is not to wait for this
+    while not lock.why_waiting:  # noqa: ASYNC110 - the only plugin of a node must not wait for this
         await asyncio.sleep(_LOCK_SECONDS)
     await preflight.run()
-
-
-async def _first_error(
-    tasks: Collection[asyncio.Task[Any]], stopped: asyncio.Event
-) -> BaseException | None:
-    """Return the error of the first task that fails; None once ``stopped`` is set."""
-    stop = asyncio.create_task(stopped.wait())
-    pending = {stop, *tasks}
-    try:
-        while stop in pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if (error := task.exception()) is not None:
-                    return error
-    finally:
-        stop.cancel()
-    return None

@@ -1,14 +1,15 @@
 """Flags and environment variables of the device plugin, read once into one frozen value."""
 
-import argparse
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
-from deviceplugin.allocation.injection import InjectFlag
-from deviceplugin.cards.survey import BY_DRIVER
+import click
+
 from gpushare.contract import (
     CLASS_NVIDIA,
     CLASS_NVIDIA_CDI,
@@ -19,9 +20,12 @@ from gpushare.contract import (
 from gpushare.errors import SettingsError
 from gpushare.process.flags import parse_port, parse_unit
 from gpushare.telemetry import logs
-from gpushare.telemetry.health import version
+
+NAME: Final = "gpushare-deviceplugin"  # of the program, and of the component in its Events
+BY_DRIVER: Final = -1  # of ``reserved_mib``: the amount that the driver reports
 
 BindingFlag = Literal["auto", "late", "early"]
+InjectFlag = Literal["auto", "cdi", "runtime", "runtime-cdi"]
 KubeletTls = Literal["pin", "ca"]
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -61,48 +65,40 @@ class Settings:
 
 
 def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings that flags state, else the environment, else the defaults.
+    """Return the settings from flags, else from the environment, else the defaults.
 
-    Raises SettingsError for what cannot be used; argparse itself ends the program for a flag that
-    does not exist.
+    ``--help`` and ``--version`` end the program. Raises SettingsError for anything unusable.
     """
     env = os.environ if environ is None else environ
-    flags = _parser(env).parse_args(argv)
-    if not flags.node_name:
+    defaults = {
+        name: env[name.upper()] for name in ("node_name", "node_address") if name.upper() in env
+    }
+    try:
+        found = _command.main(
+            list(argv), prog_name=NAME, standalone_mode=False, default_map=defaults
+        )
+    except click.ClickException as err:
+        raise SettingsError(f"{err.format_message()} See {NAME} --help.") from err
+    if not isinstance(found, dict):
+        sys.exit(found)  # after --help or --version
+    if not found["node_name"]:
         raise SettingsError(
-            "which node is this? Set --node-name, or NODE_NAME from the downward API's "
-            "spec.nodeName"
+            "the name of this node is missing: set --node-name, or NODE_NAME from the downward "
+            "API's spec.nodeName"
         )
     return Settings(
-        node_name=flags.node_name,
-        kubeconfig=flags.kubeconfig or None,
-        unit_mib=parse_unit(flags.memory_unit),
-        reserved_mib=_reserved(flags.reserved),
-        binding=flags.binding,
-        inject=flags.inject,
-        visible_devices=env.get(ENV_VISIBLE_DEVICES, ""),
-        runtime_classes=frozenset(name.strip() for name in flags.runtime_classes.split(",")),
-        device_plugin_dir=Path(flags.device_plugin_dir),
-        cdi_dir=Path(flags.cdi_dir),
-        nvidia_cdi_dirs=tuple(Path(each) for each in flags.nvidia_cdi_dirs.split(",") if each),
-        state_dir=Path(flags.state_dir),
-        node_address=flags.node_address,
-        kubelet_port=parse_port("--kubelet-port", flags.kubelet_port),
-        kubelet_tls=flags.kubelet_tls,
-        kubelet_certificate=Path(flags.kubelet_certificate or _CERTIFICATES[flags.kubelet_tls]),
-        kubelet_token=Path(flags.kubelet_token),
-        health_seconds=_seconds("--health-interval", flags.health_interval),
-        recover_seconds=_seconds("--recover-after", flags.recover_after),
-        reads_process_memory=flags.process_memory,
-        removes_startup_taint=flags.startup_taint,
-        http_host=flags.http_host,
-        http_port=parse_port("--http-port", flags.http_port, least=0),
-        log_level=flags.log_level,
-        cleans=flags.clean,
+        **found
+        | {
+            "kubeconfig": found["kubeconfig"] or None,
+            "visible_devices": env.get(ENV_VISIBLE_DEVICES, ""),
+            "kubelet_certificate": Path(
+                found["kubelet_certificate"] or _CERTIFICATES[found["kubelet_tls"]]
+            ),
+        }
     )
 
 
-def _reserved(text: str) -> int:
+def _reserved(_: str, text: str) -> int:
     named = {"driver": BY_DRIVER, "none": 0}
     if text in named:
         return named[text]
@@ -116,96 +112,161 @@ def _seconds(flag: str, text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0.1 <= seconds <= 3600:  # noqa: PLR2004 - said in the text
+    if not 0.1 <= seconds <= 3600:  # noqa: PLR2004 - stated in the text
         raise SettingsError(f"{flag}={text}: write seconds from 0.1 to 3600")
     return seconds
 
 
-def _parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gpushare-deviceplugin",
-        description="Offers a node's GPU memory to Kubernetes, and gives each container its card.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
+def _option(
+    flag: str,
+    default: str,
+    help_text: str,
+    *,
+    field: str = "",
+    choices: Sequence[str] = (),
+    parse: Callable[[str, str], object] | None = None,
+) -> Callable[[Any], Any]:
+    """Make an option; ``field`` is its name in Settings where that is not the flag's."""
+    return click.option(
+        flag,
+        field or flag.removeprefix("--").replace("-", "_"),
+        default=default,
+        show_default=bool(default),
+        help=help_text,
+        type=click.Choice(choices) if choices else click.STRING,
+        metavar=None if choices else "VALUE",
+        callback=(lambda _, __, text: parse(flag, text)) if parse is not None else None,
     )
-    add = parser.add_argument
-    add("--node-name", default=env.get("NODE_NAME", ""), help="this node; also NODE_NAME")
-    add("--kubeconfig", default="", help="file to reach the API server by, outside a pod")
-    add("--memory-unit", default="GiB", help="what one gpu-mem is: GiB, MiB or <n>MiB")
-    add("--reserved", default="driver", help="MiB of each card kept back: driver, none or <MiB>")
-    add(
-        "--binding",
-        default="auto",
-        choices=get_args(BindingFlag),
-        help="when a container gets its card: at its start (late, needs a runtime with CDI) or at "
-        "its pod's admission (early)",
-    )
-    add(
-        "--inject",
-        default="auto",
-        choices=get_args(InjectFlag),
-        help="how: by the CDI edits of NVIDIA's own files (cdi; needs late binding and these "
-        "files), or through NVIDIA's runtime, which is given UUIDs (runtime) or the names of CDI "
-        "devices that it makes itself (runtime-cdi); auto takes what the node has",
-    )
-    add(
-        "--runtime-classes",
-        default=f",{CLASS_NVIDIA},{CLASS_NVIDIA_CDI},{CLASS_NVIDIA_LEGACY}",
-        help="RuntimeClasses of NVIDIA's runtime; an empty name stands for pods that name none, "
-        "and belongs there where NVIDIA's runtime is the default one",
-    )
-    add("--device-plugin-dir", default="/var/lib/kubelet/device-plugins", help="kubelet's sockets")
-    add("--cdi-dir", default="/var/run/cdi", help="where the runtime looks for CDI files")
-    add(
-        "--nvidia-cdi-dirs",
-        default="/etc/cdi,/var/run/cdi",
-        help="where NVIDIA's own CDI files are",
-    )
-    add("--state-dir", default="/var/lib/gpushare", help="indexes and tags of the cards")
-    add(
-        "--node-address",
-        default=env.get("NODE_ADDRESS", "127.0.0.1"),
-        help="the kubelet's address; also NODE_ADDRESS, from the downward API's status.hostIP",
-    )
-    add("--kubelet-port", default="10250", help="the kubelet's HTTPS port")
-    add(
-        "--kubelet-tls",
-        default="pin",
-        choices=get_args(KubeletTls),
-        help="know the kubelet by its own certificate, or by the authority that has signed it",
-    )
-    add(
-        "--kubelet-certificate",
-        default="",
-        help="that certificate, or that authority; by default "
-        + " or ".join(str(path) for path in _CERTIFICATES.values()),
-    )
-    token = str(_ACCOUNT / "token")
-    add("--kubelet-token", default=token, help="file with the token for the kubelet")
-    add("--health-interval", default="5", help="seconds between two looks at the cards")
-    add(
-        "--recover-after",
-        default="60",
-        help="seconds for which a card must be well again before it is offered; twice as many "
-        "each time it falls ill again",
-    )
-    add(
-        "--process-memory",
-        action="store_true",
-        help="measure what each pod really uses; needs the host's process IDs",
-    )
-    add(
-        "--startup-taint",
-        action="store_true",
-        help=f"take the taint {TAINT_NOT_READY} off the node once the plugin serves",
-    )
-    add("--http-host", default="0.0.0.0", help="where to serve health and metrics")  # noqa: S104
-    add("--http-port", default="29767", help="port of /healthz, /readyz, /metrics and /version")
-    add("--log-level", default="info", choices=logs.LEVELS, help="least level to log")
-    add(
-        "--clean",
-        action="store_true",
-        help="wait until no plugin runs on this node, delete its files and end",
-    )
-    add("--version", action="version", version=version())
-    return parser
+
+
+def _path(_: str, text: str) -> Path:
+    return Path(text)
+
+
+def _paths(_: str, text: str) -> tuple[Path, ...]:
+    return tuple(Path(each) for each in text.split(",") if each)
+
+
+@click.command(context_settings={"help_option_names": ["--help"], "max_content_width": 100})
+@_option("--node-name", "", "Name of this node. Also NODE_NAME.")
+@_option("--kubeconfig", "", "File with access to the API server, for use outside a pod.")
+@_option(
+    "--memory-unit",
+    "GiB",
+    "Size of one aliyun.com/gpu-mem: GiB, MiB or <n>MiB.",
+    field="unit_mib",
+    parse=lambda _, text: parse_unit(text),
+)
+@_option(
+    "--reserved",
+    "driver",
+    "Memory of each GPU that is not shared: driver (what the driver reserves), none or <MiB>.",
+    field="reserved_mib",
+    parse=_reserved,
+)
+@_option(
+    "--binding",
+    "auto",
+    "When a container is assigned its GPU: when it starts (late; needs a runtime with CDI), or "
+    "when its pod is admitted (early).",
+    choices=get_args(BindingFlag),
+)
+@_option(
+    "--inject",
+    "auto",
+    "How containers get access to GPUs: with the CDI edits of NVIDIA's own files (cdi; needs late "
+    "binding and these files), or through NVIDIA's runtime, by UUID (runtime) or by the names of "
+    "CDI devices that it generates itself (runtime-cdi). auto uses what the node has.",
+    choices=get_args(InjectFlag),
+)
+@_option(
+    "--runtime-classes",
+    f",{CLASS_NVIDIA},{CLASS_NVIDIA_CDI},{CLASS_NVIDIA_LEGACY}",
+    "RuntimeClasses of NVIDIA's runtime. An empty name stands for pods without a RuntimeClass: "
+    "include it where NVIDIA's runtime is the default runtime.",
+    parse=lambda _, text: frozenset(name.strip() for name in text.split(",")),
+)
+@_option(
+    "--device-plugin-dir",
+    "/var/lib/kubelet/device-plugins",
+    "Folder of the kubelet's sockets.",
+    parse=_path,
+)
+@_option("--cdi-dir", "/var/run/cdi", "Folder in which the runtime finds CDI files.", parse=_path)
+@_option(
+    "--nvidia-cdi-dirs",
+    "/etc/cdi,/var/run/cdi",
+    "Folders with NVIDIA's own CDI files.",
+    parse=_paths,
+)
+@_option(
+    "--state-dir", "/var/lib/gpushare", "Folder for the indexes and tags of GPUs.", parse=_path
+)
+@_option(
+    "--node-address",
+    "127.0.0.1",
+    "Address of the kubelet. Also NODE_ADDRESS, from the downward API's status.hostIP.",
+)
+@_option("--kubelet-port", "10250", "HTTPS port of the kubelet.", parse=parse_port)
+@_option(
+    "--kubelet-tls",
+    "pin",
+    "How the kubelet is verified: by its own certificate (pin), or by the authority that signed "
+    "it (ca).",
+    choices=get_args(KubeletTls),
+)
+@_option(
+    "--kubelet-certificate",
+    "",
+    "That certificate or authority; by default "
+    + " or ".join(str(path) for path in _CERTIFICATES.values())
+    + ".",
+)
+@_option(
+    "--kubelet-token", str(_ACCOUNT / "token"), "File with the token for the kubelet.", parse=_path
+)
+@_option(
+    "--health-interval",
+    "5",
+    "Seconds between two health checks of the GPUs.",
+    field="health_seconds",
+    parse=_seconds,
+)
+@_option(
+    "--recover-after",
+    "60",
+    "Seconds for which a GPU must be healthy again before it is offered; doubled each time it "
+    "becomes unhealthy again.",
+    field="recover_seconds",
+    parse=_seconds,
+)
+@click.option(
+    "--process-memory",
+    "reads_process_memory",
+    is_flag=True,
+    help="Measure the memory that each pod really uses; needs the host's process IDs.",
+)
+@click.option(
+    "--startup-taint",
+    "removes_startup_taint",
+    is_flag=True,
+    help=f"Remove the taint {TAINT_NOT_READY} from the node once the plugin serves.",
+)
+@_option("--http-host", "0.0.0.0", "Address to serve health and metrics on.")  # noqa: S104
+@_option(
+    "--http-port",
+    "29767",
+    "Port of /healthz, /readyz, /metrics and /version.",
+    parse=lambda flag, text: parse_port(flag, text, least=0),
+)
+@_option("--log-level", "info", "Lowest level to log.", choices=logs.LEVELS)
+@click.option(
+    "--clean",
+    "cleans",
+    is_flag=True,
+    help="Wait until no plugin runs on this node, delete its files and end.",
+)
+@click.version_option(metadata.version("gpushare"), message="%(version)s")
+def _command(**found: object) -> dict[str, object]:
+    """Offer a node's GPU memory to Kubernetes, and assign each container its GPU."""
+    return found

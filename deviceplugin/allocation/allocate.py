@@ -1,8 +1,8 @@
-"""GetPreferredAllocation and Allocate: whom the kubelet means, and what that one gets.
+"""GetPreferredAllocation and Allocate: find the container that is meant, and answer for it.
 
-Early binding must know now, for the answer is final. Late binding answers with a name for the
-device IDs and leaves the card to the container's start; it looks at the kubelet's pods only to
-refuse, at once and with a reason, a pod that nobody has decided on.
+Early binding must decide now, because the answer is final. Late binding answers with a name for the
+device IDs and leaves the GPU to the container's start; it reads the kubelet's pods only to refuse a
+pod without a decision at once and with a reason.
 """
 
 import asyncio
@@ -12,15 +12,9 @@ from typing import Final
 
 from deviceplugin import metrics
 from deviceplugin.allocation import allocate_response
-from deviceplugin.allocation.grant import (
-    Grant,
-    check_own_variable,
-    grant_of,
-    has_decision,
-    without_decision,
-)
+from deviceplugin.allocation.admission import Admission, Candidate, Match, find
 from deviceplugin.allocation.injection import Injections
-from deviceplugin.allocation.which_pod import Admission, Candidate, Match, find
+from deviceplugin.allocation.rules import Grant, check_own_variable, grant_of
 from deviceplugin.cards import device_list
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi import spec_files
@@ -31,26 +25,27 @@ from deviceplugin.errors import (
     KubeletError,
     NoMatch,
     PluginError,
+    Reason,
     Refused,
 )
-from deviceplugin.kubelet.checkpoint import Entry
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.checkpoint import CheckpointFile, Entry
+from deviceplugin.kubelet.node_pod import NodePod
 from deviceplugin.kubelet.pods_endpoint import PodSource
 from deviceplugin.kubelet.watched_pods import NodePods
-from gpushare.objects.model import Pod
+from gpushare.cards.model import Inventory
 from protos.deviceplugin.v1beta1 import api_pb2
 
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 1.5  # with the kubelet's second well below what one answer may take
 
-_LOOK_AGAIN_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 
 
 class Allocations:
-    """The kubelet admits one pod at a time, so one Allocate leads to the next.
+    """The state between calls: the kubelet admits one pod at a time.
 
-    ``binding`` is asked at each call.
+    ``binding`` is read at each call.
     """
 
     def __init__(
@@ -73,42 +68,44 @@ class Allocations:
         self._specs = specs
         self._admission: Admission | None = None
         self._preferred: tuple[frozenset[str], Match] | None = None
+        self._last_grant: tuple[NodePod, Inventory | None, Grant] | None = None
         self._known_to_watch: frozenset[str] = frozenset()
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-        """Units of the cards on the pod's record, then others; empty where no pod can be told.
+        """Return units of the chosen GPUs, then others; nothing where the pod is not known.
 
-        A wish is never worth a failed pod, so this raises nothing of ours.
+        A preference is never worth a failed pod, so no PluginError is raised.
         """
         self._preferred = None
-        is_sure = True
+        is_certain = True
         try:
             try:
                 match = await self._find(size)
             except KubeletError:
-                # A wrong guess costs device IDs of another card, which are counted.
-                match, is_sure = find(list(self._watch), self._holders(), size, None), False
-            grant = grant_of(match.pod, self._cards.inventory)
+                # A wrong guess costs device IDs of another GPU, which are counted.
+                match, is_certain = find(list(self._watch), self._holders(), size, None), False
+            grant = self._grant(match.pod)
         except PluginError as err:
             log.info("no preference among devices", extra={"units": size, "why": str(err)})
             return []
-        chosen = device_list.choose(available, must, size, grant.tags)
-        if is_sure:
+        tags = [card.tag for card in grant.cards]
+        chosen = device_list.choose(available, must, size, tags)
+        if is_certain:
             self._preferred = frozenset(chosen), match
         return chosen
 
     async def allocate(self, device_ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:
-        """The answer for one container; an error here fails its pod for good.
+        """Return the answer for one container; an error here fails its pod for good.
 
         Raises InvalidRequest, NoMatch, Refused or KubeletError.
         """
         ids = frozenset(device_ids)
         if not ids:
-            raise InvalidRequest("Allocate names no devices: nothing is asked for")
+            raise InvalidRequest("Allocate names no devices, so there is nothing to allocate")
         if len(ids) < len(device_ids):
             raise InvalidRequest(
-                f"Allocate names {len(device_ids)} devices and only {len(ids)} different ones: how "
-                f"much is asked for cannot be told"
+                f"Allocate names {len(device_ids)} devices, of which only {len(ids)} are "
+                f"different: the requested amount is not known"
             )
         if self._binding.why_not:
             raise Refused(self._binding.why_not)
@@ -129,10 +126,11 @@ class Allocations:
         return allocate_response.early(environment, share)
 
     async def _holder_of_unknown(self, ids: frozenset[str]) -> Candidate | None:
-        """The holder of devices that are not ours; None where all are ours.
+        """Return the holder of devices that are not ours; None where all are ours.
 
-        They are an older plugin's: a pod keeps them for as long as it lives. When it has just ended
-        the kubelet may give them to the next, before it reads that they are listed no more.
+        They belong to Aliyun gpushare's device plugin: a pod keeps them for its lifetime. When it
+        has just ended the kubelet may give them to the next pod, before it reads that they are no
+        longer listed.
         """
         inventory = self._cards.inventory
         unknown = device_list.unknown(ids, inventory) if inventory is not None else []
@@ -141,51 +139,41 @@ class Allocations:
         holder = await self._holder(ids)
         if holder is None and not self._cards.once_inherited.issuperset(unknown):
             raise Refused(
-                f"{len(unknown)} of {len(ids)} devices are of no card of this node "
-                f"({unknown[0][:63]!r} is one), and no live pod holds them in the kubelet's "
-                f"checkpoint"
+                f"{len(unknown)} of {len(ids)} devices belong to no GPU of this node (for example "
+                f"{unknown[0][:63]!r}), and no running pod holds them in the kubelet's checkpoint"
             )
         return holder
 
     async def _holder(self, ids: frozenset[str]) -> Candidate | None:
-        """The one live pod that holds just these devices, and its container; None if none does."""
+        """Return the one live pod that holds exactly these devices, and its container."""
         entries = [entry for entry in self._entries() if entry.device_ids == ids]
         if not entries:
             return None
         try:
-            pods: Iterable[Pod] = await self._kubelet.fetch()
+            pods: Iterable[NodePod] = await self._kubelet.fetch()
         except KubeletError as err:
-            log.info("the watch says which pods live", extra={"why": str(err)})
+            log.info("using the watch to see which pods live", extra={"why": str(err)})
             pods = self._watch
         live = {pod.uid: pod for pod in pods if not pod.is_terminal}
         holders = {entry.pod_uid: entry.container for entry in entries if entry.pod_uid in live}
         if len(holders) != 1:
             return None
         ((uid, container),) = holders.items()
-        return Candidate(live[uid], container)
+        return Candidate(live[uid], container, (uid, ""))
 
     async def _check_decision(self, ids: frozenset[str]) -> None:
+        """Refuse the pod now if all pods that may be meant have to be."""
         try:
             match = await self._match(ids)
         except (NoMatch, KubeletError) as err:
             metrics.FOUND.labels("later").inc()
-            log.info("pod not known yet, its start will tell", extra={"why": str(err)})
+            log.info("pod not known yet, checked at its start", extra={"why": str(err)})
             return
-        if not any(has_decision(candidate.pod) for candidate in match.candidates):
-            raise without_decision(match.pod)
-        faults = [self._fault(candidate.pod) for candidate in match.candidates]
-        if faults[0] is not None and all(faults):
-            raise faults[0]
-        log.info(
-            "allocated, its start will tell the card",
-            extra={
-                "pod": match.pod.key,
-                "container": match.container,
-                "units": len(ids),
-                "how": match.how.value,
-                "candidates": len(match.candidates),
-            },
-        )
+        faults = {each.pod.uid: self._fault(each.pod) for each in match.candidates}
+        fault = faults[match.pod.uid]
+        if fault is not None and all(faults.values()):
+            raise fault
+        self._log("allocated, GPU assigned at its start", match, len(ids))
 
     async def _environment(self, ids: frozenset[str]) -> dict[str, str]:
         try:
@@ -198,26 +186,18 @@ class Allocations:
             if holder is None:
                 raise
             return self._environment_again(holder)
-        grant = self._early_grant(match.pod)
-        log.info(
-            "allocated",
-            extra={
-                "pod": match.pod.key,
-                "container": match.container,
-                "units": len(ids),
-                "cards": grant.uuids,
-                "how": match.how.value,
-                "candidates": len(match.candidates),
-            },
-        )
-        return self._given(grant, match.container)
+        environment = self._environment_of(match)
+        self._log("allocated", match, len(ids), cards=self._grant(match.pod).uuids)
+        return environment
 
-    def _fault(self, pod: Pod) -> Refused | None:
-        """What is wrong with the pod and must be said before any of it starts; else None."""
+    def _fault(self, pod: NodePod) -> Refused | None:
+        """Return what must be reported before any container of the pod starts, if anything."""
         try:
-            grant = grant_of(pod, self._cards.inventory)
+            grant = self._grant(pod)
         except Refused as err:
-            log.info("its start will tell", extra={"pod": pod.key, "why": str(err)})
+            if err.reason is Reason.NO_DECISION:
+                return err
+            log.info("refused at its start", extra={"pod": pod.key, "why": str(err)})
             return None
         try:
             self._injections.check_admission(grant)
@@ -225,44 +205,41 @@ class Allocations:
             return err
         return None
 
-    def _given(self, grant: Grant, container: str) -> dict[str, str]:
-        return grant.environment(container, self._injections.by_runtime(grant))
-
     def _environment_again(self, holder: Candidate) -> dict[str, str]:
         metrics.FOUND.labels("checkpoint").inc()
         log.info("allocated again", extra={"pod": holder.pod.key, "container": holder.container})
-        return self._given(self._early_grant(holder.pod), holder.container)
+        return self._environment_of(holder)
 
     async def _environment_without_kubelet(
         self, ids: frozenset[str], why: KubeletError
     ) -> dict[str, str]:
-        """From our own watch, which may lag: only where all that could be meant get the same."""
+        """Use our own watch, which may lag: only where all pods that may be meant get the same."""
         match = await self._from_watch(len(ids))
         found = [self._environment_if_any(candidate) for candidate in match.candidates]
         if any(environment != found[0] for environment in found):
             names = ", ".join(candidate.pod.key for candidate in match.candidates[:5])
             raise NoMatch(
-                f"{len(ids)} units could be for any of {len(found)} pods on different cards "
-                f"({names}), and the kubelet does not say which it admits: {why}"
+                f"{len(ids)} units may be for any of {len(found)} pods on different GPUs "
+                f"({names}), and the kubelet does not report which pod it is admitting: {why}"
             ) from why
-        environment = self._given(self._early_grant(match.pod), match.container)
+        environment = self._environment_of(match)
         metrics.FOUND.labels("watch").inc()
         log.warning("pod taken from the watch", extra={"pod": match.pod.key, "why": str(why)})
         return environment
 
     def _environment_if_any(self, candidate: Candidate) -> dict[str, str] | None:
-        """None for a pod that would be refused: what is wrong with it is not said of another."""
+        """Return None for a pod to refuse: its fault is not reported of another pod."""
         try:
-            return self._given(self._early_grant(candidate.pod), candidate.container)
+            return self._environment_of(candidate)
         except Refused:
             return None
 
     async def _from_watch(self, units: int) -> Match:
         """Find the pod in our own watch, which sees one pod in three later than the kubelet.
 
-        A pod that was not there at the Allocate before is taken at once. One that was may have been
-        rejected since, while the one that is meant is still on its way: it is taken only when
-        WATCH_SECONDS have passed. Raises NoMatch then.
+        A pod that was not there at the previous Allocate is returned at once. One that was may have
+        been rejected since, while the right one is still missing: it is returned only after
+        WATCH_SECONDS. Raises NoMatch then.
         """
         known, clock = self._known_to_watch, asyncio.get_running_loop()
         deadline = clock.time() + WATCH_SECONDS
@@ -277,7 +254,7 @@ class Allocations:
                 if is_late or match.pod.uid not in known:
                     self._known_to_watch = frozenset(pod.uid for pod in self._watch)
                     return match
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _match(self, ids: frozenset[str]) -> Match:
         preferred, self._preferred = self._preferred, None
@@ -302,20 +279,33 @@ class Allocations:
         try:
             return self._checkpoint.read()
         except CheckpointError as err:
-            # The kubelet's own list still tells pods apart, and the start is checked exactly.
+            # The kubelet's own list still distinguishes pods, and the start is checked exactly.
             log.warning("going on without the checkpoint", extra={"why": str(err)})
             return ()
 
-    def _early_grant(self, pod: Pod) -> Grant:
-        grant = grant_of(pod, self._cards.inventory)
+    def _grant(self, pod: NodePod) -> Grant:
+        """Return the pod's grant, which is the same at Allocate as at GetPreferredAllocation."""
+        inventory, last = self._cards.inventory, self._last_grant
+        if last is None or last[0] is not pod or last[1] is not inventory:
+            self._last_grant = last = pod, inventory, grant_of(pod, inventory)
+        return last[2]
+
+    def _environment_of(self, found: Match | Candidate) -> dict[str, str]:
+        """Return the environment of an early answer; Refused if the container must not start."""
+        grant = self._grant(found.pod)
         for card in grant.cards:
             if trouble := self._cards.trouble(card):
                 reason, why = trouble
                 raise Refused(
-                    f"pod {pod.key}: its card {card.uuid} is unhealthy: {why}",
-                    pod=pod,
+                    f"pod {found.pod.key}: its GPU {card.uuid} is unhealthy: {why}",
+                    pod=found.pod,
                     reason=reason,
                 )
-        check_own_variable(grant.request, pod)
+        check_own_variable(grant)
         self._injections.check_admission(grant)
-        return grant
+        return grant.environment(found.container, self._injections.by_runtime(grant))
+
+    def _log(self, message: str, match: Match, units: int, **more: object) -> None:
+        fields = {"pod": match.pod.key, "container": match.container, "units": units}
+        fields |= {"how": match.how.value, "candidates": len(match.candidates)}
+        log.info(message, extra=fields | more)

@@ -1,14 +1,14 @@
-"""Answers to Allocate, and reading them back out of the kubelet's checkpoint (pure).
+"""Answers to Allocate, and reading them back from the kubelet's checkpoint (pure).
 
 The kubelet gives a container the same answer at each of its starts, for as long as its pod lives:
-over restarts of this program, and over a change from one binding to the other.
+across restarts of this program, and across a change of the binding.
 """
 
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from deviceplugin.allocation.grant import visible_cards
+from deviceplugin.allocation.rules import visible_cards
 from deviceplugin.cdi import spec_files
 from deviceplugin.errors import Refused
 from gpushare.cards.model import Inventory
@@ -18,10 +18,9 @@ from protos.deviceplugin.v1beta1 import api_pb2
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What Allocate has answered: the share behind a CDI name, cards, or both.
+    """What Allocate answered: the share behind a CDI name, GPUs, or both.
 
-    Where both are there, a runtime that resolves the name goes by its file and any other by the
-    cards.
+    With both, a runtime that resolves the name uses its file, and any other runtime the GPUs.
     """
 
     share: str
@@ -29,7 +28,7 @@ class Answered:
 
 
 def late(share: str) -> api_pb2.ContainerAllocateResponse:
-    """No card yet: the CDI name stands for it, and without CDI the container sees none at all."""
+    """Answer with no GPU yet: the CDI name stands for it, and without CDI none is visible."""
     return api_pb2.ContainerAllocateResponse(
         envs={ENV_VISIBLE_DEVICES: NO_CARD},
         cdi_devices=[api_pb2.CDIDevice(name=spec_files.device_name(share))],
@@ -37,7 +36,7 @@ def late(share: str) -> api_pb2.ContainerAllocateResponse:
 
 
 def early(environment: dict[str, str], share: str = "") -> api_pb2.ContainerAllocateResponse:
-    """The card itself; with ``share`` also the CDI name, whose file says the same."""
+    """Answer with the GPU; with ``share`` also with the CDI name, whose file says the same."""
     response = api_pb2.ContainerAllocateResponse(envs=environment)
     if share:
         response.cdi_devices.add(name=spec_files.device_name(share))
@@ -45,11 +44,11 @@ def early(environment: dict[str, str], share: str = "") -> api_pb2.ContainerAllo
 
 
 def read(answer: bytes, inventory: Inventory | None) -> Answered:
-    """What a serialised answer said; Refused if it cannot be read."""
+    """Decode a serialized answer; Refused if it cannot be decoded."""
     try:
         response = api_pb2.ContainerAllocateResponse.FromString(answer)
     except DecodeError as err:
-        raise Refused(f"the answer in the kubelet's checkpoint cannot be read: {err}") from err
-    shares = [spec_files.share_of_device(device.name) for device in response.cdi_devices]
+        raise Refused(f"the answer in the kubelet's checkpoint cannot be decoded: {err}") from err
+    shares = (spec_files.share_of_device(device.name) for device in response.cdi_devices)
     share = next((share for share in shares if share), "")
     return Answered(share, visible_cards(response.envs, inventory))

@@ -1,22 +1,24 @@
-"""What opens a container's cards to it: NVIDIA's own CDI edits, or NVIDIA's runtime.
+"""How containers get access to their GPUs: NVIDIA's own CDI edits, or NVIDIA's runtime.
 
-CDI needs late binding and a specification that names the cards; it opens these cards and no others
-under every low-level runtime. NVIDIA's runtime opens what the container's environment names, so a
-pod must run under it, and its other containers must not ask it for cards.
+CDI needs late binding and a specification that names the GPUs; it gives access to these GPUs and no
+others under every low-level runtime. NVIDIA's runtime gives access to what the container's
+environment names, so a pod must run under it, and the pod's other containers must not ask it for
+GPUs.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 from deviceplugin import metrics
-from deviceplugin.allocation.grant import INJECTIONS, Grant, Injection, check_own_variable
+from deviceplugin.allocation.rules import INJECTIONS, Grant, Injection, check_own_variable
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi.binding import Binding
 from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
 from deviceplugin.cdi.spec_files import Edits
 from deviceplugin.errors import Reason, Refused
+from deviceplugin.settings import InjectFlag
 from gpushare.cards.model import Card, Inventory
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
@@ -32,28 +34,21 @@ from gpushare.placement.reasons import EXPOSES_CARDS
 
 log = logging.getLogger(__name__)
 
-InjectFlag = Literal["auto", "cdi", "runtime", "runtime-cdi"]
-
-LOOK_SECONDS: Final = 5.0
-
-
-def told_by(own_variable: str) -> Injection:
-    """The form of NVIDIA_VISIBLE_DEVICES that this node's NVIDIA runtime reads.
-
-    The runtime has started this very program, with ``own_variable`` in its environment. In the
-    modes that use CDI it leaves ``void`` there (pkg/nvcdi/common-nvml.go) and resolves names of its
-    own kind; a bare UUID is resolved only if the configured kind has it, which the GPU Operator's
-    has not. In mode legacy the variable stays as it was, and only bare UUIDs are known. Tried with
-    nvidia-container-toolkit 1.17.8 and 1.20.1. A form that is wrong fails the container.
-    """
-    return BY_RUNTIME_CDI if own_variable == NO_CARD else BY_RUNTIME
+CHECK_SECONDS: Final = 5.0
 
 
 class Injections:
     """``own_variable`` is NVIDIA_VISIBLE_DEVICES of this program.
 
     ``runtime_classes`` are the RuntimeClasses of NVIDIA's runtime, with an empty name where it is
-    the default runtime. ``binding`` is asked at each call.
+    the default runtime. ``binding`` is read at each call.
+
+    The runtime has started this very program, so ``own_variable`` shows which form of the variable
+    it reads. In the modes that use CDI it leaves ``void`` there (pkg/nvcdi/common-nvml.go) and
+    resolves names of its own kind; a bare UUID is resolved only if the configured kind has it,
+    which the GPU Operator's does not. In mode legacy the variable is unchanged, and only bare UUIDs
+    are known. Tried with nvidia-container-toolkit 1.17.8 and 1.20.1. A wrong form fails the
+    container.
     """
 
     def __init__(
@@ -69,18 +64,18 @@ class Injections:
         self._specs = specs
         self._runtime_classes = runtime_classes
         self._binding = binding
-        self._form: Injection = told_by(own_variable)
+        self._form: Injection = BY_RUNTIME_CDI if own_variable == NO_CARD else BY_RUNTIME
         if flag in {BY_RUNTIME, BY_RUNTIME_CDI}:
             self._form = BY_RUNTIME if flag == BY_RUNTIME else BY_RUNTIME_CDI
         self._why_not_cdi = ""
 
     @property
     def why_not(self) -> str:
-        """Why nothing can be given to containers though that was set; empty where it can."""
+        """Why containers can get no GPU with --inject=cdi; empty where they can."""
         return self._why_not_cdi if self._flag == BY_CDI else ""
 
     def by_runtime(self, grant: Grant) -> Injection:
-        """The form that the NVIDIA runtime of this pod's RuntimeClass reads."""
+        """Return the form that the NVIDIA runtime of this pod's RuntimeClass reads."""
         if grant.request.runtime_class == CLASS_NVIDIA_LEGACY:
             return BY_RUNTIME
         return BY_RUNTIME_CDI if grant.request.runtime_class == CLASS_NVIDIA_CDI else self._form
@@ -88,12 +83,12 @@ class Injections:
     def at_start(
         self, grant: Grant, *, has_share: bool, is_late: bool, was_let_start: bool
     ) -> tuple[Injection, Edits]:
-        """What the CDI file of a container that starts now says, beside its variables.
+        """Return what the CDI file of a starting container contains, apart from its variables.
 
-        ``has_share``: Allocate has answered with a CDI name; ``is_late``: with nothing else, so
-        the runtime resolves it for sure. ``was_let_start``: a container of the pod was let start
-        before, so those that ask for no card have run already. Raises Refused where the container
-        would see no card, or others of the pod would see all.
+        ``has_share``: Allocate answered with a CDI name; ``is_late``: with nothing else, so the
+        runtime certainly resolves it. ``was_let_start``: a container of the pod was let start
+        before, so those that ask for no GPU have run already. Raises Refused where the container
+        would see no GPU, or other containers of the pod would see all.
         """
         by_runtime = self.by_runtime(grant)
         injection, edits, why = by_runtime, Edits(), ""
@@ -104,41 +99,35 @@ class Injections:
                 if self._flag == BY_CDI:
                     raise
                 why = str(err)
-        if has_share and injection != BY_CDI and self._binding.needs_edits:
-            raise Refused(
-                f"pod {grant.pod.key}: CRI-O passes no variable of a CDI file on to NVIDIA's "
-                f"runtime, and so no card: set --binding=early or --inject=cdi"
-                f"{f'; {why}' if why else ''}"
-            )
-        if self._binding.needs_edits and grant.request.runtime_class in self._runtime_classes:
-            check_own_variable(grant.request, grant.pod)
+        if self._binding.needs_edits:
+            if has_share and injection != BY_CDI:
+                raise Refused(
+                    f"pod {grant.pod.key}: CRI-O passes no variable of a CDI file to NVIDIA's "
+                    f"runtime, and so no GPU: set --binding=early or --inject=cdi"
+                    f"{f'; {why}' if why else ''}"
+                )
+            if grant.request.runtime_class in self._runtime_classes:
+                check_own_variable(grant)
         self._check(grant, injection if is_late else by_runtime, has_run=was_let_start, why=why)
         return injection, edits
 
     def check_admission(self, grant: Grant) -> None:
-        """Refused if containers of the pod that ask for no card would see all of them.
+        """Refuse a pod of which containers that ask for no GPU would see all of them.
 
-        These start without another word to this program, so the whole pod must fail.
+        These start without another call of this program, so the whole pod must fail.
         """
         self._check(grant, BY_CDI)
 
     def first(self, last: str) -> Injection:
-        """What the inventory says until the cards are known; ``last`` is what it said before."""
+        """Return the inventory's value until the GPUs are known; ``last`` is the value before."""
         if self._flag == BY_CDI or (self._flag == "auto" and last == BY_CDI):
             return BY_CDI
         return self._form
 
     def has_edits(self, inventory: Inventory | None) -> bool:
-        """Whether NVIDIA's CDI files may be used, and name every card that is well."""
-        healthy = [card for card in inventory.cards if card.is_healthy] if inventory else []
+        """Whether NVIDIA's CDI files may be used, and name every healthy GPU."""
+        healthy = _healthy(inventory)
         return self._flag in {"auto", BY_CDI} and bool(healthy) and self._names(healthy)
-
-    def now(self, cards: Sequence[Card]) -> Injection:
-        """What opens these cards to the containers of new pods."""
-        if self._flag == BY_CDI:
-            return BY_CDI
-        is_free = self._flag == "auto" and self._binding.now.binding == "late"
-        return BY_CDI if is_free and self._names(cards) else self._form
 
     def _names(self, cards: Sequence[Card]) -> bool:
         why = ""
@@ -149,36 +138,47 @@ class Injections:
             why = str(err)
         if why != self._why_not_cdi:
             self._why_not_cdi = why
-            log.info("NVIDIA's CDI files", extra={"name the cards": not why, "why": why})
+            log.info("NVIDIA's CDI files", extra={"name all GPUs": not why, "why": why})
         return not why
 
     async def run(self, cards: NodeCards) -> None:
-        """Until cancelled: keep what the node's inventory says of this right."""
+        """Keep the injection in the node's inventory current, until cancelled."""
         version = -1
         while True:
-            inventory = cards.inventory
-            if inventory is not None and (healthy := [c for c in inventory.cards if c.is_healthy]):
-                now = self.now(healthy)
-                if self._flag == BY_CDI:
-                    self._names(healthy)
+            if healthy := _healthy(cards.inventory):
+                now = self._now(healthy)
                 cards.set_injection(now)
                 for name in INJECTIONS:
                     metrics.INJECTION.labels(name).set(name == now)
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(CHECK_SECONDS):
                     version = await cards.changed(version)
             except TimeoutError:
                 continue  # NVIDIA's files may have changed, or the binding
+
+    def _now(self, cards: Sequence[Card]) -> Injection:
+        """Return what gives the containers of new pods access to these GPUs."""
+        if self._flag == BY_CDI:
+            self._names(cards)  # for why_not
+            return BY_CDI
+        is_possible = self._flag == "auto" and self._binding.now.binding == "late"
+        return BY_CDI if is_possible and self._names(cards) else self._form
 
     def _check(
         self, grant: Grant, injection: Injection, *, has_run: bool = False, why: str = ""
     ) -> None:
         found = why_not_injected(injection, self._runtime_classes, grant.request)
+        if found is None:
+            return
         has_run |= grant.pod.annotations.get(ANNOTATION_ASSIGNED) == "true"
-        if found is None or (found is EXPOSES_CARDS and has_run):
+        if found is EXPOSES_CARDS and has_run:
             return
         raise Refused(
             f"pod {grant.pod.key}: {found.text}{f' ({why})' if why else ''}",
             pod=grant.pod,
             reason=Reason.EXPOSES_CARDS if found is EXPOSES_CARDS else Reason.NEEDS_RUNTIME,
         )
+
+
+def _healthy(inventory: Inventory | None) -> list[Card]:
+    return [card for card in inventory.cards if card.is_healthy] if inventory is not None else []

@@ -1,1 +1,1 @@
-"""This node's cards: survey, health, device list and state file."""
+"""This node's GPUs: survey, health, device list and state file."""

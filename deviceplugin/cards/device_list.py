@@ -1,8 +1,8 @@
-"""The kubelet's device list: one device a unit, as bytes made once for each card (pure).
+"""The kubelet's device list: one device a unit, as bytes built once for each GPU (pure).
 
-A device ID has five characters: two of the card's tag, three of the unit in base 62. The kubelet
+A device ID has five characters: two of the GPU's tag, three of the unit in base 62. The kubelet
 limits the length of the list (``gpushare.cards.device_list``). A list that fits only while every
-card is healthy would break the stream at the update that reports an unhealthy card, so the size is
+GPU is healthy would break the stream at the update that reports an unhealthy GPU, so the size is
 that of the largest list.
 """
 
@@ -40,13 +40,13 @@ _ID_HEAD: Final = b"\x0a" + bytes([ID_LENGTH])
 
 
 def device_id(tag: str, unit: int) -> str:
-    """The ID of one unit of the card with ``tag``."""
+    """Return the ID of one unit of the GPU with ``tag``."""
     high, low = divmod(unit, _BASE)
     return tag + DIGITS[high // _BASE] + DIGITS[high % _BASE] + DIGITS[low]
 
 
 def parse_device_id(text: str) -> tuple[str, int] | None:
-    """Tag and unit of an ID of ours; None for any other text."""
+    """Return tag and unit of a device ID; None for any other text."""
     if len(text) != ID_LENGTH or any(character not in _VALUES for character in text):
         return None
     first, second, third = (_VALUES[character] for character in text[TAG_LENGTH:])
@@ -54,7 +54,7 @@ def parse_device_id(text: str) -> tuple[str, int] | None:
 
 
 def unknown(device_ids: Iterable[str], inventory: Inventory) -> list[str]:
-    """The IDs that belong to no card of the inventory, in order."""
+    """Return the IDs that belong to no GPU of the inventory, in order."""
     tags = {card.tag for card in inventory.cards}
     return sorted(
         text for text in device_ids if len(text) != ID_LENGTH or text[:TAG_LENGTH] not in tags
@@ -62,28 +62,28 @@ def unknown(device_ids: Iterable[str], inventory: Inventory) -> list[str]:
 
 
 def is_tag(text: str) -> bool:
-    """Whether it can stand for a card in a device ID."""
+    """Whether it can stand for a GPU in a device ID."""
     return len(text) == TAG_LENGTH and all(character in _VALUES for character in text)
 
 
 def tag_of(uuid: str, taken: Collection[str]) -> str:
-    """A tag for a card, the same for the same UUID unless another card holds it already."""
+    """Return a tag for a GPU: always the same for a UUID, unless another GPU has it already."""
     start = int.from_bytes(hashlib.sha256(uuid.encode()).digest()[:8], "big")
     for step in range(_BASE**TAG_LENGTH):
         high, low = divmod((start + step) % _BASE**TAG_LENGTH, _BASE)
         tag = DIGITS[high] + DIGITS[low]
         if tag not in taken:
             return tag
-    raise ListTooLong(f"all {_BASE**TAG_LENGTH} card tags are taken: no machine has so many cards")
+    raise ListTooLong(f"all {_BASE**TAG_LENGTH} GPU tags are in use: no machine has so many GPUs")
 
 
 def message(inventory: Inventory) -> bytes:
-    """A serialised ListAndWatchResponse with every unit of every card."""
+    """Return a serialized ListAndWatchResponse with every unit of every GPU."""
     return b"".join(_block(card.tag, card.units, card.is_healthy) for card in inventory.cards)
 
 
 def one_by_one(ids: Iterable[str], *, is_healthy: bool) -> bytes:
-    """The part of a ListAndWatchResponse that names just these devices, of whatever form."""
+    """Return the part of a ListAndWatchResponse with exactly these devices, of any form."""
     health = HEALTHY if is_healthy else UNHEALTHY
     listed = [api_pb2.Device(ID=text, health=health) for text in ids]
     written: bytes = api_pb2.ListAndWatchResponse(devices=listed).SerializeToString()
@@ -91,9 +91,9 @@ def one_by_one(ids: Iterable[str], *, is_healthy: bool) -> bytes:
 
 
 def check_size(inventory: Inventory, card_mib: Sequence[int]) -> None:
-    """Nothing if the inventory's list fits at its worst; else ListTooLong.
+    """Raise ListTooLong if the inventory's list at its largest does not fit.
 
-    ``card_mib`` is what each card has to share; the text names the least unit that would fit.
+    ``card_mib`` is the memory that each GPU shares; the text names the smallest unit that fits.
     """
     units = sum(card.units for card in inventory.cards)
     size = worst_bytes(inventory)
@@ -102,35 +102,35 @@ def check_size(inventory: Inventory, card_mib: Sequence[int]) -> None:
         return
     raise ListTooLong(
         f"a unit of {inventory.unit_mib} MiB makes {units} devices, {size} bytes when all are "
-        f"unhealthy, and the kubelet takes {MAX_MESSAGE_BYTES} (and a card {MAX_CARD_UNITS} "
+        f"unhealthy, and the kubelet accepts {MAX_MESSAGE_BYTES} (and a GPU {MAX_CARD_UNITS} "
         f"units): set --memory-unit={least_unit_mib(card_mib)}MiB or larger, for all nodes and "
         f"the extender alike"
     )
 
 
 def worst_bytes(inventory: Inventory) -> int:
-    """The size of the list when every card is unhealthy."""
+    """Return the size of the list when every GPU is unhealthy."""
     return sum(card.units for card in inventory.cards) * WORST_DEVICE_BYTES
 
 
 def warnings(inventory: Inventory, card_mib: Sequence[int]) -> list[tuple[str, str]]:
-    """Reason and text of what goes badly with so many units, though it goes."""
+    """Return reason and text of each problem that so many units cause, though they work."""
     found = []
     units = sum(card.units for card in inventory.cards)
     if units > WARN_DEVICES:
         text = (
             f"a unit of {inventory.unit_mib} MiB makes {units} devices on this node: above "
             f"{WARN_DEVICES}, each large pod keeps the kubelet from admitting others for 0.1 s "
-            f"and more. {_advice(least_unit_mib(card_mib, WARN_DEVICES))}"
+            f"or more. {_advice(least_unit_mib(card_mib, WARN_DEVICES))}"
         )
         found.append(("DeviceListLarge", text))
     largest = max((card.units for card in inventory.cards), default=0)
     if largest > WARN_CARD_UNITS:
         least = least_unit_mib(card_mib, max_card_units=WARN_CARD_UNITS)
         text = (
-            f"a unit of {inventory.unit_mib} MiB makes {largest} units on one card: from "
-            f"Kubernetes 1.36 on a pod's status names each unit that it holds, and the API server "
-            f"refuses the status of a pod that holds more than about 74900. {_advice(least)}"
+            f"a unit of {inventory.unit_mib} MiB makes {largest} units on one GPU: since "
+            f"Kubernetes 1.36 a pod's status names each unit that it uses, and the API server "
+            f"rejects the status of a pod that uses more than about 74900. {_advice(least)}"
         )
         found.append(("CardUnitsMany", text))
     return found
@@ -145,7 +145,7 @@ def least_unit_mib(
     max_devices: int = MAX_DEVICES,
     max_card_units: int = MAX_CARD_UNITS,
 ) -> int:
-    """The finest unit, in MiB, with which these cards make no more devices and units a card."""
+    """Return the smallest unit, in MiB, that makes no more devices, and units of one GPU."""
 
     def fits(unit: int) -> bool:
         units = [mib // unit for mib in card_mib]
@@ -161,9 +161,9 @@ def least_unit_mib(
 def choose(
     available: Iterable[str], must: Sequence[str], size: int, tags: Sequence[str]
 ) -> list[str]:
-    """``size`` of the available IDs: ``must`` first, then equal parts of ``tags``, then others.
+    """Return ``size`` available IDs: ``must`` first, then equal parts of ``tags``, then others.
 
-    One pass over ``available``, which may hold 200,000. Fewer if there are no more.
+    One pass over ``available``, which may have 200,000 IDs. Fewer if there are no more.
     """
     chosen = dict.fromkeys(must)
     part = size // len(tags) if tags else 0

@@ -1,9 +1,10 @@
-"""Looks at the cards every few seconds, and at once when the driver tells that something happened.
+"""Checks the GPUs every few seconds, and at once when the driver reports an event.
 
-Threads of their own make all calls, because they block and a sick machine can hold one for ever:
-each card has one in a look, and waiting for events another. They are daemons: a call that never
-returns must not keep the program from ending. A card that hangs in the driver is ill by itself, and
-the others go on. No driver at all is a state like any other: it may be installed later.
+All calls are made in threads of their own, because they block and a broken machine can block one
+forever: each GPU has one in a check, and waiting for events has another. They are daemon threads: a
+call that never returns must not keep the program from ending. A GPU that hangs in the driver is
+unhealthy by itself, and the others go on. A missing driver is a normal state: it may be installed
+later.
 """
 
 import asyncio
@@ -23,23 +24,23 @@ from gpushare.kube.backoff import Backoff
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 10.0
-PATIENCE: Final = 3  # silent rounds after which no card counts as healthy any more
-QUICK_SECONDS: Final = 1.0  # between the looks at a card under suspicion
-LAST_WORDS_SECONDS: Final = 3.0  # in which the kubelet learns why, before the program ends
-_CALM_SECONDS: Final = 0.1  # between two looks, however many events there are
-_EVENT_SECONDS: Final = 0.5  # after which a card that has appeared is listened to
+PATIENCE: Final = 3  # rounds without an answer after which no GPU counts as healthy
+QUICK_SECONDS: Final = 1.0  # between checks while a GPU is suspect
+LAST_WORDS_SECONDS: Final = 3.0  # for the kubelet to get the list, before the program ends
+_CALM_SECONDS: Final = 0.1  # between two checks, however many events there are
+_EVENT_SECONDS: Final = 0.5  # until events of a new GPU are received
 _HANGS: Final = (
-    "the driver does not answer when it is asked for this card, and does for others: empty it and "
-    "reset the GPU, or reboot the node; the kernel's log may name an XID"
+    "the driver does not answer for this GPU, and does for others: drain and reset the GPU, or "
+    "reboot the node; the kernel log may name an XID"
 )
 
 
 class EventThread:
-    """Waits for events and hands each to ``heard`` on the loop; None where waiting has failed."""
+    """Waits for events and passes each to ``received`` on the loop; None where waiting failed."""
 
-    def __init__(self, backend: Backend, heard: Callable[[CardEvent | None], None]) -> None:
+    def __init__(self, backend: Backend, received: Callable[[CardEvent | None], None]) -> None:
         self._backend = backend
-        self._heard = heard
+        self._received = received
         self._stopped = threading.Event()
         self._logged = ""
 
@@ -49,7 +50,7 @@ class EventThread:
         threading.Thread(target=self._work, args=(loop,), name="events", daemon=True).start()
 
     def stop(self) -> None:
-        """Wait for no more than the event that is being waited for."""
+        """Stop after the wait that is in progress."""
         self._stopped.set()
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -59,7 +60,7 @@ class EventThread:
             pause = 0.0
             try:
                 event = self._backend.next_event(_EVENT_SECONDS)
-            except Exception as err:  # noqa: BLE001 - cards are polled meanwhile; it begins anew
+            except Exception as err:  # noqa: BLE001 - GPUs are polled meanwhile; waiting starts again
                 self._log(str(err) or repr(err))
                 pause = backoff.next()
             else:
@@ -67,24 +68,24 @@ class EventThread:
                 backoff.reset()
             try:
                 if event is not None or pause:
-                    loop.call_soon_threadsafe(self._heard, event)
+                    loop.call_soon_threadsafe(self._received, event)
             except RuntimeError:
                 return  # the loop has ended
             self._stopped.wait(pause)
 
     def _log(self, why: str) -> None:
         if why and why != self._logged:
-            log.warning("no events of the driver, cards are polled", extra={"why": why})
+            log.warning("no events from the driver, GPUs are polled", extra={"why": why})
         elif self._logged and not why:
-            log.info("the driver's events are heard again")
+            log.info("events from the driver are received again")
         self._logged = why
 
 
 class DriverWatch:
-    """``interval_seconds`` between looks; shorter, with jitter, until there is an answer.
+    """Checks every ``interval_seconds``; more often, with jitter, until there is an answer.
 
-    ``has_looked`` is set when the driver has shown the cards for the first time. ``look`` is what
-    this process has looked with before, and ``has_answered`` whether the driver answered then.
+    ``has_shown`` is set when the driver has shown the GPUs for the first time. ``calls`` was used
+    by this process before, and ``has_answered`` is whether the driver answered then.
     """
 
     def __init__(
@@ -93,52 +94,52 @@ class DriverWatch:
         cards: NodeCards,
         interval_seconds: float,
         *,
-        look: CardCalls[Seen] | None = None,
+        calls: CardCalls[Seen] | None = None,
         has_answered: bool = False,
     ) -> None:
         self._backend = backend
-        self._look_once = look or CardCalls(backend.count, backend.card, "driver")
-        self._uuids: dict[int, str] = {}  # by position, as last shown: a card that hangs tells none
-        self._events = EventThread(backend, self._heard)
+        self._calls = calls or CardCalls(backend.count, backend.card, "driver")
+        self._uuids: dict[int, str] = {}  # by position: a GPU that hangs reports none
+        self._events = EventThread(backend, self._receive)
         self._cards = cards
         self._interval = interval_seconds
-        self._news: list[CardEvent] = []
+        self._recent: list[CardEvent] = []
         self._stirred = asyncio.Event()
         self._has_answered = has_answered
-        self.has_looked = asyncio.Event()
+        self.has_shown = asyncio.Event()
         self._silent_rounds = 0
         self._silent_since = 0.0
         self.why_silent = "the driver has not been asked yet"
 
     async def run(self) -> None:
-        """Until cancelled. RestartNeeded once the driver was replaced under this program."""
+        """Watch until cancelled. RestartNeeded if the driver was replaced meanwhile."""
         backoff = Backoff(0.2, self._interval)
         self._events.start()
         try:
             while True:
-                if await self._look():
+                if await self._check():
                     backoff.reset()
                 await self._pause(self._seconds(backoff))
         finally:
             self._events.stop()
 
-    async def _look(self) -> bool:
-        # Only a look that has begun after an event says what came of it.
-        news, self._news = self._news, []
+    async def _check(self) -> bool:
+        # Only a check that starts after an event shows its effect.
+        events, self._recent = self._recent, []
         try:
-            found = await self._look_once.results(ANSWER_SECONDS, lambda: self._backend.answered)
+            found = await self._calls.results(ANSWER_SECONDS, lambda: self._backend.answered)
         except DriverError as err:
-            # The driver's advice cannot be had, and nobody knows when: its events must do.
-            self._news = [
-                event for event in news if not self._cards.take(event, alone=True)
-            ] + self._news
+            # The driver gives no advice: its events must do.
+            self._recent = [
+                event for event in events if not self._cards.take(event, alone=True)
+            ] + self._recent
             await self._failed(err)
             return False
         if self.why_silent:
             log.info("the driver answers", extra={"cards": len(found)})
         self._silent_rounds, self.why_silent, self._has_answered = 0, "", True
-        self._cards.seen(self._seen(found), news)
-        self.has_looked.set()
+        self._cards.seen(self._seen(found), events)
+        self.has_shown.set()
         return True
 
     def _seen(self, found: Sequence[Seen | None]) -> tuple[Seen, ...]:
@@ -147,7 +148,7 @@ class DriverWatch:
             for position, card in enumerate(found)
             if card is not None and card.uuid
         }
-        # After a driver was loaded anew its positions may be others.
+        # After a driver was reloaded its positions may differ.
         self._uuids = {
             position: uuid
             for position, uuid in self._uuids.items()
@@ -169,12 +170,12 @@ class DriverWatch:
             log.warning("no answer from the driver", extra={"why": str(err)})
         self.why_silent = str(err)
         is_replaced = isinstance(err, DriverReplaced)
-        # Events that fail as well make looks come sooner: that is no reason for less patience.
+        # Failing events cause earlier checks: that is no reason for less patience.
         is_long = now - self._silent_since >= (PATIENCE - 1) * self._interval
         if is_replaced or (is_long and self._silent_rounds >= PATIENCE):
             self._cards.driver_is_silent(self.why_silent)
         if is_replaced and self._has_answered:
-            # A library that was loaded stays loaded: only a new process can have the new one.
+            # A loaded library stays loaded: only a new process can load the new one.
             await asyncio.sleep(LAST_WORDS_SECONDS)
             raise RestartNeeded(f"the driver was replaced while this program ran: {err}")
 
@@ -184,7 +185,7 @@ class DriverWatch:
         return min(QUICK_SECONDS, self._interval) if self._cards.is_suspicious else self._interval
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but no longer than until there is news."""
+        """Wait, but no longer than until there is an event."""
         await asyncio.sleep(min(_CALM_SECONDS, seconds))
         try:
             async with asyncio.timeout(seconds):
@@ -193,12 +194,12 @@ class DriverWatch:
             return
         self._stirred.clear()
 
-    def _heard(self, event: CardEvent | None) -> None:
+    def _receive(self, event: CardEvent | None) -> None:
         if event is not None:
             if event.xid:
                 metrics.XIDS.labels(event.uuid, str(event.xid)).inc()
-            if event not in self._news and not self._cards.take(event):
-                # Once until the next look: a program's own fault can come by the thousand.
-                self._news.append(event)
+            if event not in self._recent and not self._cards.take(event):
+                # Once until the next check: a program's own fault can cause thousands of events.
+                self._recent.append(event)
                 log.warning("event", extra={"card": event.uuid, "xid": event.xid})
         self._stirred.set()

@@ -1,4 +1,4 @@
-"""The health of each card of this node, as what is found out about it goes in and comes out."""
+"""Tracks the health of each GPU of this node from checks and events."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from dataclasses import replace
 from deviceplugin import metrics
 from deviceplugin.cards.rules import (
     FELL_OFF_THE_BUS,
-    WELL,
+    NO_FAULT,
     CardHealth,
     Finding,
     HealthReason,
@@ -25,10 +25,10 @@ from gpushare.clock import Clock
 log = logging.getLogger(__name__)
 
 
-class CardStates:
-    """By UUID. ``confirmed`` are the cards that the driver has shown, and well, at the last look.
+class HealthTracker:
+    """GPUs are named by UUID. ``confirmed`` are those that were healthy at the last check.
 
-    A card that is not known here is well: it was, when it was last heard of.
+    A GPU that is not known here counts as healthy.
     """
 
     def __init__(self, clock: Clock, recover_seconds: float) -> None:
@@ -40,12 +40,12 @@ class CardStates:
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether a card should be looked at again quickly."""
+        """Whether a GPU should be checked again soon."""
         return any(health.state is State.SUSPECT for health in self._healths.values())
 
     @property
-    def ill(self) -> dict[str, str]:
-        """Why, of each card that is ill or not over it yet."""
+    def unhealthy(self) -> dict[str, str]:
+        """The reason for each GPU that is unhealthy or recovering."""
         return {u: h.why for u, h in self._healths.items() if not h.is_offered}
 
     def is_offered(self, uuid: str) -> bool:
@@ -55,45 +55,45 @@ class CardStates:
         return self._of(uuid).is_gone
 
     def shown(self, uuid: str) -> str:
-        """The word for its state, as metrics have it."""
+        """Return the name of its state for metrics."""
         if uuid in self._mig:
             return "mig"
         health = self._of(uuid)
         return "gone" if health.is_gone else health.state.value
 
     def reason(self, uuid: str) -> str:
-        """The word for why it is not well, as metrics have it; empty if it is, or in MIG mode."""
+        """Return the reason why it is not healthy for metrics; empty if it is, or in MIG mode."""
         return "" if uuid in self._mig else self._of(uuid).reason.value
 
     def trouble(self, uuid: str, *, at_start: bool) -> tuple[Reason, str] | None:
-        """Why the card must not be given away now; ``at_start``: not even be started on."""
+        """Return why the GPU must not be assigned, or with ``at_start`` not be started on."""
         health = self._of(uuid)
         if uuid in self._mig:
             return Reason.CARD_UNHEALTHY, f"it {MIG}"
         if health.is_gone:
             return Reason.CARD_GONE, health.why
         if health.state is State.RECOVERING:
-            wait = wait_seconds(health.illnesses, self._recover_seconds)
+            wait = wait_seconds(health.failures, self._recover_seconds)
             return Reason.CARD_UNHEALTHY, (
-                f"it answers again, and is offered once it has been well for {wait:g} s; before "
+                f"it answers again, and is offered once it has been healthy for {wait:g} s; before "
                 f"that: {health.why}"
             )
         if health.state is State.UNHEALTHY or (at_start and health.state is State.SUSPECT):
             return Reason.CARD_UNHEALTHY, health.why
         if at_start and uuid not in self.confirmed:
-            why = "the driver has not confirmed it since the plugin started, or last fell silent"
+            why = "the driver has not confirmed it since the plugin started or lost the driver"
             return Reason.CARD_UNHEALTHY, why
         return None
 
     def noticeable(self) -> object:
-        """Differs from before if anything has changed that someone could notice."""
-        states = {u: (h.state, h.is_gone, h.why, h.illnesses) for u, h in self._healths.items()}
+        """Return a value that differs from before if anything has changed that readers see."""
+        states = {u: (h.state, h.is_gone, h.why, h.failures) for u, h in self._healths.items()}
         return states, self._mig, self.confirmed
 
-    def look(self, found: Survey, seen: Iterable[Seen], events: Iterable[CardEvent]) -> None:
+    def update(self, found: Survey, seen: Iterable[Seen], events: Iterable[CardEvent]) -> None:
         """Judge what the driver has shown after ``events`` had come."""
         advice = {c.uuid: c.recovery_action for c in seen if isinstance(c, PhysicalCard)}
-        mig = found.mig | {u for u in self._mig if _may_pass(found.findings.get(u, WELL))}
+        mig = found.mig | {u for u in self._mig if _may_pass(found.findings.get(u, NO_FAULT))}
         for uuid in sorted(mig - self._mig):
             _log_change(uuid, self.shown(uuid), "mig", f"it {MIG}")
         for uuid in sorted(self._mig - mig):
@@ -103,20 +103,22 @@ class CardStates:
             self._healths[uuid] = CardHealth(since=self._clock.monotonic())
         for event in events:
             if event.xid and event.uuid in found.findings.keys() - mig:
-                looked = found.findings[event.uuid]
-                told = finding_of_xid(event.xid, advice.get(event.uuid))
-                if told.why and looked.reason is HealthReason.SILENT:
-                    told = replace(told, why=f"XID {event.xid}, and {looked.why}")
-                self._judge(event.uuid, told)
+                checked = found.findings[event.uuid]
+                by_xid = finding_of_xid(event.xid, advice.get(event.uuid))
+                if by_xid.why and checked.reason is HealthReason.SILENT:
+                    by_xid = replace(by_xid, why=f"XID {event.xid}, and {checked.why}")
+                self._judge(event.uuid, by_xid)
         for uuid, finding in found.findings.items():
             if uuid not in mig:
                 self._judge(uuid, finding)
-        self.confirmed = frozenset(u for u, finding in found.findings.items() if finding == WELL)
+        self.confirmed = frozenset(
+            u for u, finding in found.findings.items() if finding == NO_FAULT
+        )
 
     def take(self, event: CardEvent, *, alone: bool) -> bool:
-        """Judge an event of a known card by itself if no look can make it better: if it was.
+        """Judge an event of a known GPU by itself if no check can help; return whether it was.
 
-        ``alone``: a look was tried, and says nothing of it.
+        ``alone``: a check was tried and does not show the event's effect.
         """
         is_enough = alone or event.xid == FELL_OFF_THE_BUS
         if is_enough and event.xid and event.uuid not in self._mig:
@@ -124,18 +126,18 @@ class CardStates:
         return is_enough
 
     def kept(self, *, exactly: bool) -> dict[str, Kept]:
-        """What a later program should know of cards that are not simply well."""
+        """Return what a later program should know of GPUs that are or were unhealthy."""
         now = self._clock.monotonic()
         return {
             uuid: Kept.of(
                 health, health.owes(now) if exactly else health.owed, is_mig=uuid in self._mig
             )
             for uuid, health in sorted(self._healths.items())
-            if health.illnesses or not self.is_offered(uuid)
+            if health.failures or not self.is_offered(uuid)
         }
 
     def revive(self, kept: Mapping[str, Kept]) -> None:
-        """Go on where an earlier program stopped; what was seen since says more."""
+        """Continue where an earlier program stopped; what was seen since has precedence."""
         now = self._clock.monotonic()
         self._mig |= {u for u, each in kept.items() if each.is_mig and u not in self._healths}
         revived = {uuid: each.revived(now) for uuid, each in kept.items()}
@@ -161,10 +163,10 @@ class CardStates:
 
 
 def _may_pass(finding: Finding) -> bool:
-    """Whether it leaves open what the card is: it may be in MIG mode still."""
+    """Whether the GPU may still be in MIG mode: the finding does not tell."""
     return bool(finding.why) and not finding.is_definite
 
 
 def _log_change(uuid: str, was: str, now: str, why: str) -> None:
     level = logging.INFO if now == State.HEALTHY else logging.WARNING
-    log.log(level, "card changed", extra={"card": uuid, "was": was, "now": now, "why": why})
+    log.log(level, "GPU changed", extra={"card": uuid, "was": was, "now": now, "why": why})

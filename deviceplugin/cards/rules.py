@@ -1,8 +1,8 @@
-"""When a card is ill and when it is well again: one state machine for each card (pure).
+"""When a GPU becomes unhealthy and healthy again: one state machine for each GPU (pure).
 
-HEALTHY -> SUSPECT at a failed probe, -> UNHEALTHY after three more or at once where the driver is
-sure, -> RECOVERING at the first good probe, -> HEALTHY after a time of nothing but good ones. That
-time doubles with each illness and is forgotten again with health. Seconds are monotonic.
+HEALTHY -> SUSPECT at a failed check, -> UNHEALTHY after three more or at once where the driver is
+certain, -> RECOVERING at the first good check, -> HEALTHY after a time of only good ones. That time
+doubles with each failure, which a healthy time makes forgotten. Seconds are monotonic.
 """
 
 from dataclasses import dataclass, replace
@@ -11,15 +11,15 @@ from typing import Final
 
 from deviceplugin.driver.interface import PhysicalCard, UnreadableCard
 
-QUICK_PROBES: Final = 3  # failed ones, after the first, that make a suspect unhealthy
+QUICK_CHECKS: Final = 3  # failed checks, after the first, that make a suspect GPU unhealthy
 MAX_WAIT_SECONDS: Final = 3600.0
-FORGET_SECONDS: Final = 3600.0  # of health, for each illness that is forgotten
+FORGET_SECONDS: Final = 3600.0  # of health, for each failure that is forgotten
 
 FELL_OFF_THE_BUS: Final = 79
-# The card goes on: by NVIDIA's XID catalogue these are an application's own fault (13, 31, 43, 45,
-# 68, 94) or a record of what the card has repaired itself (63: memory remapped or retired, 92: many
-# corrected errors). 109 is a context that was switched too late; NVIDIA's own device plugin goes on
-# after it, as after 13, 31, 43, 45 and 68 (k8s-device-plugin, internal/rm/health.go).
+# The GPU stays healthy: by NVIDIA's XID catalog these are an application's own fault (13, 31, 43,
+# 45, 68, 94) or report what the GPU has repaired itself (63: memory remapped or retired, 92: many
+# corrected errors). 109 is a context switch timeout; NVIDIA's own device plugin ignores it, as it
+# does 13, 31, 43, 45 and 68 (k8s-device-plugin, internal/rm/health.go).
 HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 63, 68, 92, 94, 109})
 # nvml.h, nvmlDeviceGpuRecoveryAction_t.
 ACTIONS: Final = {
@@ -41,25 +41,25 @@ class State(StrEnum):
 
 
 class HealthReason(StrEnum):
-    """Why a card is not well, in a word for metrics."""
+    """Why a GPU is not healthy, as a label for metrics."""
 
     NONE = ""
-    XID = "xid"  # the driver has told of it by itself
-    ADVICE = "advice"  # the driver advises to do something with the card
-    ROWS = "rows"  # of memory, which could not be remapped
-    LOST = "lost"  # the driver says so, or that it must be reset
+    XID = "xid"  # the driver has reported it by itself
+    ADVICE = "advice"  # the driver advises an action
+    ROWS = "rows"  # memory rows could not be remapped
+    LOST = "lost"  # the driver reports it as lost, or that it must be reset
     GONE = "gone"  # the driver does not show it
     UNREADABLE = "unreadable"  # any other error
-    DUPLICATE = "duplicate"  # the driver shows several cards with its UUID
-    SILENT = "silent"  # no answer, while there are some about other cards
+    DUPLICATE = "duplicate"  # the driver shows several GPUs with its UUID
+    SILENT = "silent"  # no answer, while there are answers about other GPUs
     EARLIER = "earlier"  # it was so before the plugin started
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one probe found; empty ``why`` if all is well.
+    """The result of one check; ``why`` is empty if there is no fault.
 
-    ``is_definite``: asking again will not help. ``is_gone``: the driver does not show the card.
+    ``is_definite``: checking again will not help. ``is_gone``: the driver does not show the GPU.
     """
 
     why: str = ""
@@ -68,15 +68,15 @@ class Finding:
     reason: HealthReason = HealthReason.NONE
 
 
-WELL: Final = Finding()
+NO_FAULT: Final = Finding()
 
 
 @dataclass(frozen=True, slots=True)
 class CardHealth:
-    """``why`` is empty while healthy; ``since`` when the present state began.
+    """``why`` is empty while healthy; ``since`` is when the current state began.
 
-    ``illnesses`` are those not yet forgotten. ``owed`` are the seconds of good probes that a card
-    which is ill or recovering still owed when its state began.
+    ``failures`` are those not yet forgotten. ``owed`` are the seconds of good checks that were
+    missing until the GPU is healthy when its state began.
     """
 
     state: State = State.HEALTHY
@@ -84,62 +84,62 @@ class CardHealth:
     is_gone: bool = False
     is_definite: bool = False
     reason: HealthReason = HealthReason.NONE
-    bad_probes: int = 0
-    illnesses: int = 0
+    bad_checks: int = 0
+    failures: int = 0
     since: float = 0.0
     owed: float = 0.0
 
     @property
     def is_offered(self) -> bool:
-        """Whether the kubelet is told that the card's devices are healthy."""
+        """Whether the GPU's devices are reported to the kubelet as healthy."""
         return self.state in {State.HEALTHY, State.SUSPECT}
 
     def owes(self, now: float) -> float:
-        """Seconds of good probes until the card is healthy."""
+        """Return the seconds of good checks until the GPU is healthy."""
         done = now - self.since if self.state is State.RECOVERING else 0.0
         return max(0.0, self.owed - done)
 
 
 def after(before: CardHealth, found: Finding, now: float, recover_seconds: float) -> CardHealth:
-    """The card's health after a probe, or another finding, at ``now``."""
+    """Return the GPU's health after a check, or another finding, at ``now``."""
     if not found.why:
         return _after_good(before, now)
     if not before.is_offered:
-        # It owes the whole time again, also where a program before this one had seen some of it.
-        illnesses = max(1, before.illnesses)
-        ill = replace(before, illnesses=illnesses, owed=wait_seconds(illnesses, recover_seconds))
+        # The whole time starts again, even if an earlier program has seen a part of it.
+        failures = max(1, before.failures)
+        unhealthy = replace(before, failures=failures, owed=wait_seconds(failures, recover_seconds))
         if before.state is State.RECOVERING:
-            return _because(replace(ill, state=State.UNHEALTHY, since=now), found)
-        # The first definite reason stays, but for an XID, which says more than the errors that a
-        # look may have found before it came.
+            return _because(replace(unhealthy, state=State.UNHEALTHY, since=now), found)
+        # The first definite reason stays, except for an XID, which says more than the errors that a
+        # check may have found before it.
         is_known = before.is_definite and before.is_gone == found.is_gone
         if is_known and (before.reason is HealthReason.XID or found.reason is not HealthReason.XID):
-            return ill
-        return _because(ill, found)
-    bad_probes = before.bad_probes + 1
-    if not found.is_definite and bad_probes <= QUICK_PROBES:
-        # Since when it is well stays: it may be nothing.
-        suspect = replace(before, state=State.SUSPECT, bad_probes=bad_probes)
+            return unhealthy
+        return _because(unhealthy, found)
+    bad_checks = before.bad_checks + 1
+    if not found.is_definite and bad_checks <= QUICK_CHECKS:
+        # ``since`` stays: the GPU may turn out healthy.
+        suspect = replace(before, state=State.SUSPECT, bad_checks=bad_checks)
         return replace(suspect, why=found.why, reason=found.reason)
     forgotten = int((now - before.since) / FORGET_SECONDS)
-    illnesses = max(0, before.illnesses - forgotten) + 1
-    ill = CardHealth(
+    failures = max(0, before.failures - forgotten) + 1
+    unhealthy = CardHealth(
         state=State.UNHEALTHY,
-        illnesses=illnesses,
+        failures=failures,
         since=now,
-        owed=wait_seconds(illnesses, recover_seconds),
+        owed=wait_seconds(failures, recover_seconds),
     )
-    return _because(ill, found)
+    return _because(unhealthy, found)
 
 
-def wait_seconds(illnesses: int, recover_seconds: float) -> float:
-    """How long a card must be well after so many illnesses before it is offered again."""
-    doublings = min(max(0, illnesses - 1), 32)
+def wait_seconds(failures: int, recover_seconds: float) -> float:
+    """Return how long a GPU must be healthy after so many failures to be offered again."""
+    doublings = min(max(0, failures - 1), 32)
     return max(recover_seconds, min(MAX_WAIT_SECONDS, recover_seconds * 2.0**doublings))
 
 
 def finding_of(card: PhysicalCard | UnreadableCard) -> Finding:
-    """What a look at the card says about its health."""
+    """Judge the GPU's health by one check."""
     if isinstance(card, UnreadableCard):
         return Finding(card.why, card.is_definite, reason=_reason(card))
     if card.recovery_action:
@@ -147,22 +147,22 @@ def finding_of(card: PhysicalCard | UnreadableCard) -> Finding:
         return Finding(advice, is_definite=True, reason=HealthReason.ADVICE)
     if card.rows_failed:
         return Finding(
-            "rows of its memory are broken and could not be remapped: have it replaced",
+            "rows of its memory are broken and could not be remapped: replace the GPU",
             is_definite=True,
             reason=HealthReason.ROWS,
         )
-    return WELL
+    return NO_FAULT
 
 
 def finding_of_xid(xid: int, recovery_action: int | None) -> Finding:
-    """What an XID says: the driver's advice decides, a catalogue where it gives none."""
+    """Judge an XID: by the driver's advice, or by a catalog where it gives none."""
     if xid == FELL_OFF_THE_BUS:
         return _by_xid(f"XID {xid}: the GPU has fallen off the bus")
     if recovery_action:
         return _by_xid(f"XID {xid}: the driver advises to {_action(recovery_action)}")
     if recovery_action is None and xid not in HARMLESS_XIDS:
-        return _by_xid(f"XID {xid}: see NVIDIA's catalogue of XIDs")
-    return WELL
+        return _by_xid(f"XID {xid}: see NVIDIA's catalog of XIDs")
+    return NO_FAULT
 
 
 def _by_xid(why: str) -> Finding:
@@ -181,9 +181,9 @@ def _action(number: int) -> str:
     return ACTIONS.get(number, f"take recovery action {number}")
 
 
-def _because(ill: CardHealth, found: Finding) -> CardHealth:
+def _because(unhealthy: CardHealth, found: Finding) -> CardHealth:
     return replace(
-        ill,
+        unhealthy,
         why=found.why,
         is_gone=found.is_gone,
         is_definite=found.is_definite,
@@ -195,11 +195,11 @@ def _after_good(before: CardHealth, now: float) -> CardHealth:
     if before.state is State.HEALTHY:
         return before
     if before.state is State.SUSPECT:
-        well = replace(before, state=State.HEALTHY, bad_probes=0)
-        return replace(well, why="", reason=HealthReason.NONE)
+        healthy = replace(before, state=State.HEALTHY, bad_checks=0)
+        return replace(healthy, why="", reason=HealthReason.NONE)
     recovering = before
     if before.state is State.UNHEALTHY:
         recovering = replace(before, state=State.RECOVERING, is_gone=False, since=now)
     if recovering.owes(now) > 0:
         return recovering
-    return CardHealth(illnesses=recovering.illnesses, since=now)
+    return CardHealth(failures=recovering.failures, since=now)

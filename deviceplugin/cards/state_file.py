@@ -1,8 +1,8 @@
-"""What outlives the program, in one file: the node's cards, and which of them have been ill.
+"""The state that outlives the program, in one file: the node's GPUs and their failures.
 
-Registration cannot wait for the API server, where the same inventory stands as the node's
-annotation. The file is replaced in one step, and a checksum tells whether it is whole. Without it,
-or where it cannot be written, the plugin goes on: the annotation is the second source.
+Registration cannot wait for the API server, where the same inventory is the node's annotation. The
+file is replaced in one step, and a checksum shows whether it is complete. Without it, or where it
+cannot be written, the plugin goes on: the annotation is the second source.
 """
 
 import asyncio
@@ -32,15 +32,16 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = 1
 FILE: Final = "state.json"
-MAX_BYTES: Final = 16 << 20  # far more than the cards of any node make of it
-WRITE_SECONDS: Final = 1.0  # a disk that takes longer is not waited for
+MAX_BYTES: Final = 16 << 20  # far more than the GPUs of any node need
+WRITE_SECONDS: Final = 1.0  # a slower disk is not waited for
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept of a card that was ill. ``owed`` are seconds, for a clock is another each boot.
+    """What is kept of a GPU that was unhealthy, in the file's format.
 
-    By itself: a card of which nothing is known but that it was not healthy.
+    ``illnesses`` are the failures not yet forgotten. ``owed`` are seconds, because each boot has
+    another clock. The defaults are for a GPU that is only known to have been unhealthy.
     """
 
     state: State = State.UNHEALTHY
@@ -57,23 +58,23 @@ class Kept:
             health.state,
             health.why,
             health.is_gone,
-            health.illnesses,
+            health.failures,
             owed,
             is_mig,
             health.reason,
         )
 
     def revived(self, now: float) -> CardHealth:
-        """The card's health at the start of another program, before the first probe."""
+        """Return the GPU's health when another program starts, before the first check."""
         if self.state in {State.HEALTHY, State.SUSPECT}:
-            return CardHealth(illnesses=self.illnesses, since=now)
+            return CardHealth(failures=self.illnesses, since=now)
         return CardHealth(
             state=State.UNHEALTHY,
             why=self.why,
             is_gone=self.is_gone,
-            is_definite=bool(self.illnesses),  # else nothing was ever found out about it
+            is_definite=bool(self.illnesses),  # else its reason was never known
             reason=self.reason,
-            illnesses=self.illnesses,
+            failures=self.illnesses,
             since=now,
             owed=self.owed,
         )
@@ -103,7 +104,7 @@ def encode(saved: Saved) -> bytes:
 
 
 def decode(content: bytes) -> Saved:
-    """What ``encode`` wrote; StateError for anything else."""
+    """Return what ``encode`` wrote; StateError for anything else."""
     try:
         envelope = msgspec.json.decode(content, type=_Envelope)
         if envelope.version != VERSION:
@@ -112,16 +113,16 @@ def decode(content: bytes) -> Saved:
                 f"it has version {envelope.version}, of {writer}: this one reads {VERSION}"
             )
         if envelope.checksum != _checksum(bytes(envelope.data)):
-            raise StateError("its checksum does not fit: it was damaged, or changed by hand")
+            raise StateError("its checksum does not match: it was damaged, or changed by hand")
         data = msgspec.json.decode(envelope.data, type=_Data)
         cards = inventory.decode(bytes(data.inventory).decode())
     except (msgspec.DecodeError, RecordError, RecursionError, UnicodeDecodeError) as err:
-        raise StateError(f"it is not whole: {err}") from err
+        raise StateError(f"it is incomplete or damaged: {err}") from err
     if any(
         not 0 <= kept.owed <= MAX_WAIT_SECONDS or not 0 <= kept.illnesses < MAX_UNITS
         for kept in data.healths.values()
     ):
-        raise StateError("it has numbers that no card can have")
+        raise StateError("it has numbers that no GPU can have")
     return Saved(cards, data.healths)
 
 
@@ -129,32 +130,32 @@ class StateFile:
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
         self._kept: Saved | None = None
-        self._complaint = ""
+        self._logged = ""
         self._one_writer = asyncio.Lock()
         self._writing: tuple[Saved, asyncio.Future[None]] | None = None
 
     def read(self) -> Saved | None:
-        """What was written last; None, with a log line, where nothing usable is there."""
+        """Return what was written last; None, with a log line, where nothing usable is there."""
         try:
             self._kept = decode(read_bytes(self._path, MAX_BYTES))
         except FileNotFoundError:
-            log.info("nothing kept from before", extra={"file": str(self._path)})
+            log.info("no state file yet", extra={"file": str(self._path)})
         except (OSError, StateError) as err:
             metrics.STATE_ERRORS.labels("read").inc()
             log.warning(
-                "what was kept cannot be used, the node's annotation will do",
+                "the state file cannot be used, the node's annotation is used",
                 extra={"file": str(self._path), "why": str(err)},
             )
         return self._kept
 
     async def keep(self, saved: Saved | None) -> None:
-        """Have ``saved`` on disk, unless it is there already; a failure is told and no more."""
+        """Write ``saved``, unless it is on disk already; a failure is only logged."""
         if saved is None:
             return
         async with self._one_writer:
             try:
                 async with asyncio.timeout(WRITE_SECONDS):
-                    with contextlib.suppress(OSError):  # told when it took too long
+                    with contextlib.suppress(OSError):  # reported when it took too long
                         await self._written()
                     if saved == self._kept:
                         return
@@ -166,10 +167,10 @@ class StateFile:
             except OSError as err:  # TimeoutError is one, and has no text
                 self._failed(str(err) or f"not written within {WRITE_SECONDS:g} s")
             else:
-                self._complaint = ""
+                self._logged = ""
 
     async def _written(self) -> None:
-        """Wait for the write that is out, if there is one. Raises OSError if it has failed."""
+        """Wait for the write in progress, if there is one. Raises OSError if it has failed."""
         if self._writing is None:
             return
         saved, writing = self._writing
@@ -180,9 +181,9 @@ class StateFile:
 
     def _failed(self, why: str) -> None:
         metrics.STATE_ERRORS.labels("write").inc()
-        if self._complaint != why:
-            log.warning("state not kept on disk", extra={"why": why})
-        self._complaint = why
+        if self._logged != why:
+            log.warning("state file not written", extra={"why": why})
+        self._logged = why
 
     def _write(self, content: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +195,7 @@ class StateFile:
                 os.fsync(file.fileno())
             fresh.replace(self._path)
         except OSError:
-            fresh.unlink(missing_ok=True)  # the disk may be full because of less
+            fresh.unlink(missing_ok=True)  # the disk may be full
             raise
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

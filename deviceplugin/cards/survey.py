@@ -1,7 +1,7 @@
-"""From what the driver shows to the node's inventory (pure).
+"""Derives the node's inventory from what the driver shows (pure).
 
-Index and tag belong to a UUID for ever: a card that was seen once keeps its place when it is gone,
-and its index is never given to another. What a look found is judged in ``health``.
+Index and tag belong to a UUID forever: a GPU that was seen once keeps its place when it is gone,
+and its index is never given to another. What a check found is judged in ``rules``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,16 +11,16 @@ from typing import Final
 from deviceplugin.cards.device_list import is_tag, tag_of
 from deviceplugin.cards.rules import Finding, HealthReason, finding_of
 from deviceplugin.driver.interface import PhysicalCard, Seen, UnreadableCard
+from deviceplugin.settings import BY_DRIVER
 from gpushare.cards.model import Card, Health, Inventory
 
-MIG: Final = "is in MIG mode, and such cards are not shared"
-BY_DRIVER: Final = -1  # of ``reserved_mib``: what the driver says it keeps for itself
-FLUTTER_MIB: Final = 16  # a driver's other version or setting changes what it keeps by far more
+MIG: Final = "is in MIG mode, and such GPUs are not shared"
+FLUTTER_MIB: Final = 16  # another driver version or setting changes the reserved memory by far more
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the operator set: MiB of a unit, MiB kept back on each card, and who publishes."""
+    """The settings that the inventory depends on or states."""
 
     unit_mib: int
     reserved_mib: int = BY_DRIVER
@@ -30,18 +30,18 @@ class Terms:
     runtime_classes: frozenset[str] = frozenset()
 
     def usable_mib(self, card: PhysicalCard) -> int:
-        """What there is to share; a driver that does not tell what it keeps is taken to keep 0."""
+        """Return the memory to share; a driver that reports no reserved memory reserves 0."""
         reserved = card.reserved_mib or 0 if self.reserved_mib == BY_DRIVER else self.reserved_mib
         return max(0, card.memory_mib - reserved)
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The node's cards, in index order, and what a look at them found.
+    """The node's GPUs, in index order, and what a check of them found.
 
-    ``inventory`` says nothing of health; ``findings`` are about its cards, those in MIG mode left
-    aside. ``usable_mib`` is what each has to share. ``unlisted`` are cards that have no place in it
-    because they have never answered. ``remarks`` are for an operator to know.
+    ``inventory`` says nothing about health; ``findings`` are about its GPUs, except those in MIG
+    mode. ``usable_mib`` is the memory that each shares. ``unlisted`` are GPUs that have no place in
+    it because they have never answered. ``remarks`` are for the operator.
     """
 
     inventory: Inventory
@@ -53,7 +53,7 @@ class Survey:
 
 
 def restored(before: Inventory, terms: Terms) -> Survey:
-    """The inventory as last known, in the unit that holds now."""
+    """Return the inventory as last known, in the unit now in force."""
     usable = tuple(card.units * before.unit_mib for card in before.cards)
     cards = tuple(
         replace(card, units=mib // terms.unit_mib, health=Health.HEALTHY)
@@ -63,7 +63,7 @@ def restored(before: Inventory, terms: Terms) -> Survey:
 
 
 def _tagged(before: Sequence[Card]) -> tuple[Card, ...]:
-    """The cards with tags that tell them apart in device IDs: anybody may edit an annotation."""
+    """Return the GPUs with unique valid tags: an annotation may have been edited."""
     cards: list[Card] = []
     for card in before:
         taken = {other.tag for other in cards}
@@ -76,9 +76,9 @@ def _tagged(before: Sequence[Card]) -> tuple[Card, ...]:
 
 
 def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Survey:
-    """The inventory after the driver has shown ``seen``.
+    """Return the inventory after the driver has shown ``seen``.
 
-    Known cards keep index and tag. New cards get the next free indexes in the driver's order; one
+    Known GPUs keep index and tag. New GPUs get the next free indexes in the driver's order; one
     that is in MIG mode from the start has no units.
     """
     known = restored(before, terms) if before is not None else Survey(_inventory((), terms))
@@ -124,11 +124,11 @@ def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Surv
 
 
 def steadied(before: Mapping[str, int], seen: Sequence[Seen]) -> tuple[Seen, ...]:
-    """The cards, where the driver keeps up to FLUTTER_MIB less than ``before`` as if it had not.
+    """Return the GPUs with decreases of reserved memory below FLUTTER_MIB ignored.
 
-    ``before`` is MiB by UUID. What the driver keeps goes up and down by a MiB on some cards, and
-    each change would be another inventory and another device list. More is taken at once, because
-    that memory is not there to share.
+    ``before`` is MiB by UUID. The memory that the driver reserves goes up and down by a MiB on some
+    GPUs, and each change would be another inventory and another device list. An increase counts at
+    once, because that memory is not there to share.
     """
     return tuple(_steady(before.get(card.uuid), card) for card in seen)
 
@@ -141,9 +141,9 @@ def _steady(before: int | None, card: Seen) -> Seen:
 
 
 def _without_duplicates(seen: Sequence[Seen]) -> tuple[Seen, ...]:
-    """What the driver has shown, with one unreadable card where several have the same UUID.
+    """Replace several GPUs with the same UUID by one unreadable GPU.
 
-    A container asks for its card by UUID, so none of them can be given to one.
+    A container asks for its GPU by UUID, so none of them can be assigned.
     """
     by_uuid: dict[str, list[PhysicalCard]] = {}
     for card in seen:
@@ -160,14 +160,14 @@ def _without_duplicates(seen: Sequence[Seen]) -> tuple[Seen, ...]:
 def _same_uuid(cards: Sequence[PhysicalCard]) -> str:
     minors = ", ".join(str(card.minor) for card in cards)
     return (
-        f"the driver shows {len(cards)} cards with this UUID (minor numbers {minors}), and a "
-        f"container that asks for it could get any of them: see nvidia-smi -L, and take all but "
-        f"one out of the machine"
+        f"the driver shows {len(cards)} GPUs with this UUID (minor numbers {minors}), and a "
+        f"container that asks for it could get any of them: see nvidia-smi -L, and remove all but "
+        f"one from the machine"
     )
 
 
 def _absent(broken: UnreadableCard | None, nameless: Sequence[UnreadableCard]) -> Finding:
-    """Why a known card is not shown; one that cannot tell its UUID may be any of those."""
+    """Return why a known GPU is not shown; one without a readable UUID may be any of these."""
     if broken is not None:
         return finding_of(broken)
     if not nameless:
@@ -186,11 +186,11 @@ def _remarks(shown: Iterable[PhysicalCard], terms: Terms) -> tuple[str, ...]:
     remarks = []
     for card in shown:
         if card.is_mig:
-            remarks.append(f"card {card.uuid} {MIG}")
+            remarks.append(f"GPU {card.uuid} {MIG}")
         elif card.reserved_mib is None and terms.reserved_mib == BY_DRIVER:
             remarks.append(
-                f"the driver does not tell what it keeps of card {card.uuid} for itself, which "
-                f"counts as nothing: set --reserved to a number of MiB"
+                f"the driver does not report the memory that it reserves of GPU {card.uuid}, which "
+                f"counts as none: set --reserved to a number of MiB"
             )
     return tuple(remarks)
 

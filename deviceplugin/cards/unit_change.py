@@ -1,7 +1,7 @@
-"""Keeps the old memory unit while pods of this node still count in it.
+"""Keeps the old memory unit while pods of this node still use it.
 
-A pod's amount is a number of units. Under another unit the same number is another amount of
-memory, so the two must not meet on one node: nothing new comes until the last such pod is gone.
+A pod's amount is a number of units. With another unit the same number is another amount of memory,
+so the two must not meet on one node: no new pods are accepted until the last such pod has ended.
 """
 
 import asyncio
@@ -11,9 +11,8 @@ from typing import Final
 
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.errors import CheckpointError
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
-from gpushare.annotations.pod_annotations import asks_for_share
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +21,7 @@ ROUND_SECONDS: Final = 0.5
 _NAMED: Final = 5
 
 
-class UnitHold:
+class UnitChange:
     def __init__(self, cards: NodeCards, pods: NodePods, checkpoint: CheckpointFile) -> None:
         self._cards = cards
         self._pods = pods
@@ -30,7 +29,7 @@ class UnitHold:
         self._why_unread = ""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Apply a changed unit as soon as possible, until cancelled."""
         clock = asyncio.get_running_loop()
         version = -1
         while True:
@@ -45,13 +44,13 @@ class UnitHold:
                 await asyncio.sleep(ROUND_SECONDS)
 
     def _holders(self, *, is_api_late: bool) -> Sequence[str] | None:
-        """The pods that hold units of this node; None while that cannot be told."""
+        """Return the pods that use units of this node; None while they are not known."""
         if self._pods.is_listed:
-            return sorted(p.key for p in self._pods if asks_for_share(p) and not p.is_terminal)
+            return sorted(p.key for p in self._pods if p.asks and not p.is_terminal)
         if not is_api_late:
             return None
         try:
-            # Those of deleted pods stay in it for a while, and hold the unit as long.
+            # Entries of deleted pods stay in it for a while, and keep the unit as long.
             return sorted({f"with uid {entry.pod_uid}" for entry in self._checkpoint.read()})
         except CheckpointError as err:
             if self._why_unread != str(err):
@@ -64,7 +63,7 @@ def _text(units: tuple[int, int], holders: Sequence[str]) -> str:
     old, new = units
     more = f" and {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
     return (
-        f"the memory unit was changed from {old} to {new} MiB, and pods of this node still count "
-        f"in the old one ({len(holders)}: {', '.join(holders[:_NAMED])}{more}): nothing new is "
-        f"taken until they are gone, so delete them, or set --memory-unit={old}MiB again"
+        f"the memory unit was changed from {old} to {new} MiB, and pods of this node still use "
+        f"the old one ({len(holders)}: {', '.join(holders[:_NAMED])}{more}): no new pods are "
+        f"accepted until they end, so delete them, or set --memory-unit={old}MiB again"
     )

@@ -1,26 +1,32 @@
-"""Reads the kubelet's device checkpoint: which container holds which device IDs (pure).
+"""Reads the kubelet's device checkpoint: which container holds which device IDs.
 
-``kubelet_internal_checkpoint`` is the kubelet's own format and no promise to anyone
-(kubernetes/pkg/kubelet/cm/devicemanager/checkpoint), so nothing is assumed beyond what is looked
-at, and whatever does not read as expected is an error, not an empty node. The kubelet replaces the
-file after each Allocate, before the next. Entries of deleted pods stay in it for a while: an entry
-does not say that its pod is alive.
+``kubelet_internal_checkpoint`` is the kubelet's own format and not a stable API
+(kubernetes/pkg/kubelet/cm/devicemanager/checkpoint), so nothing is assumed beyond the fields read
+here, and any other content is an error, not an empty node. The kubelet replaces the file after each
+Allocate, before the next. Entries of deleted pods stay in it for a while: an entry does not prove
+that its pod is alive.
 """
 
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
 from deviceplugin.errors import CheckpointError
+from deviceplugin.foreign_files import read_bytes
 from gpushare.contract import RESOURCE_MEMORY
+
+# Ten times the size for the longest device list. The file is read between two calls of the kubelet,
+# so an endless one must not be read.
+MAX_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one container of one pod holds; ``answer`` is the serialised ContainerAllocateResponse.
+    """The devices of one container, and ``answer``, the serialized ContainerAllocateResponse.
 
     The kubelet gives the container that answer at each of its starts.
     """
@@ -51,14 +57,14 @@ _decoder = msgspec.json.Decoder(_Checkpoint)
 
 
 def parse(content: bytes) -> tuple[Entry, ...]:
-    """The entries of our resource; CheckpointError if the content is no checkpoint we know."""
+    """Return the entries of our resource; CheckpointError for content of another format."""
     try:
         entries = _decoder.decode(content).data.pod_device_entries or ()
         return tuple(_entry(entry) for entry in entries if entry.resource_name == RESOURCE_MEMORY)
     except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError) as err:
         raise CheckpointError(
-            f"the kubelet's device checkpoint cannot be read: {err}; it may be half written, or of "
-            f"a kubelet newer than this plugin"
+            f"the kubelet's device checkpoint cannot be read: {err}; it may be half written, or "
+            f"written by a kubelet newer than this plugin"
         ) from err
 
 
@@ -76,3 +82,29 @@ def _ids(written: Any) -> frozenset[str]:
             raise ValueError("DeviceIDs is neither lists by NUMA node nor a list")
         ids.update(group)
     return frozenset(ids)
+
+
+class CheckpointFile:
+    """The checkpoint on disk, parsed again only when the kubelet has replaced it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._version: tuple[int, int, int] | None = None
+        self._entries: tuple[Entry, ...] = ()
+
+    def read(self) -> tuple[Entry, ...]:
+        """Return the current entries of our resource; none where there is no checkpoint yet.
+
+        Raises CheckpointError if the file cannot be read, is not a regular file, or is too long.
+        """
+        try:
+            status = self._path.stat()
+            version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if version != self._version:
+                self._entries = parse(read_bytes(self._path, MAX_BYTES))
+                self._version = version
+        except FileNotFoundError:
+            self._version, self._entries = None, ()
+        except OSError as err:
+            raise CheckpointError(f"the kubelet's device checkpoint: {err}") from err
+        return self._entries

@@ -18,10 +18,10 @@ import aiohttp
 import msgspec
 
 from deviceplugin.errors import KubeletError
+from deviceplugin.kubelet.node_pod import NodePod
 from deviceplugin.settings import KubeletTls
 from gpushare.errors import UNDECODABLE
 from gpushare.kube.managed_fields import decoded
-from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import read_pod
 from gpushare.process.time_slices import in_slices
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class PodSource(Protocol):
-    async def fetch(self) -> list[Pod]:
+    async def fetch(self) -> list[NodePod]:
         """All pods that the kubelet knows now; KubeletError, soon, if it does not say."""
         ...
 
@@ -99,7 +99,7 @@ class KubeletPods:
         if self._session is not None:
             await self._session.close()
 
-    async def fetch(self) -> list[Pod]:
+    async def fetch(self) -> list[NodePod]:
         """All pods that the kubelet knows now, in ANSWER_SECONDS at most; else KubeletError."""
         if self._session is None:
             raise KubeletError("the kubelet is asked before the session is open")
@@ -112,7 +112,7 @@ class KubeletPods:
                 body = await _body(response)
             if response.status != HTTPStatus.OK:
                 raise KubeletError(self._refused(response.status, body))
-            pods: list[Pod] = []
+            pods: list[NodePod] = []
             await in_slices(_decoded(body, pods))
         except (aiohttp.ClientError, OSError, ValueError, *UNDECODABLE) as err:
             raise KubeletError(f"GET {self._url}: {self._why(err)}") from err
@@ -155,9 +155,9 @@ class KubeletPods:
         return f"{type(err).__name__} {err}"
 
 
-def _decoded(body: bytes, pods: list[Pod]) -> Iterator[None]:
+def _decoded(body: bytes, pods: list[NodePod]) -> Iterator[None]:
     for item in decoded(_decode_list, body).items or ():
-        pods.append(read_pod(item))
+        pods.append(NodePod.of(read_pod(item)))
         yield
 
 

@@ -1,4 +1,4 @@
-"""Takes everything off a node that a plugin has put there: its last act, ``--clean``."""
+"""Removes everything from a node that a plugin has written there (``--clean``)."""
 
 import errno
 import logging
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 
 async def clean(settings: Settings) -> None:
-    """Return when nothing of ours is left; SettingsError for a file that cannot be deleted.
+    """Return when no file is left; SettingsError for a file that cannot be deleted.
 
-    Waits for a plugin that still runs. Folders that others use too stay, and so does every file of
-    another name: the folder for our own state may have been set to one that is shared.
+    Waits for a plugin that still runs. Folders that other programs also use stay, and so does every
+    file of another name: the state folder may have been set to one that is shared.
     """
     try:
         async with InstanceLock(settings.state_dir) as lock:
@@ -36,11 +36,11 @@ async def clean(settings: Settings) -> None:
                     log.info("deleted", extra={"file": str(path)})
             _remove(settings.state_dir)
     except OSError as err:
-        raise SettingsError(f"the node is not clean: {err}") from err
+        raise SettingsError(f"the plugin's files were not all deleted: {err}") from err
 
 
 def _remove(folder: Path) -> None:
-    """Delete an empty folder; one that others use, or a file system of its own, stays."""
+    """Delete an empty folder; one with other files, or a mount point, stays."""
     try:
         folder.rmdir()
     except FileNotFoundError:
@@ -48,6 +48,6 @@ def _remove(folder: Path) -> None:
     except OSError as err:
         if err.errno not in {errno.EBUSY, errno.ENOTEMPTY}:
             raise
-        log.info("left", extra={"folder": str(folder), "why": err.strerror})
+        log.info("kept", extra={"folder": str(folder), "why": err.strerror})
         return
     log.info("deleted", extra={"folder": str(folder)})

@@ -1,4 +1,4 @@
-"""How this plugin takes over from another, and how it leaves so that no pod fails by it."""
+"""Takes over from another plugin, and leaves in a way that fails no pod."""
 
 import asyncio
 import logging
@@ -6,31 +6,30 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from deviceplugin.errors import CheckpointError
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.checkpoint import CheckpointFile
+from deviceplugin.kubelet.node_pod import NodePod
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.lifecycle.handover import Predecessor, Successor, Successors
 from deviceplugin.report.node import NodeReport
 from deviceplugin.server.grpc_server import Service
 from deviceplugin.server.registration import Registrar
-from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.clock import Clock
 from gpushare.errors import ApiError
-from gpushare.objects.model import Pod
 from gpushare.process.lifetime import cancel
 
 log = logging.getLogger(__name__)
 
-LEAVE_SECONDS: Final = 25.0  # of the 30 s that the pod has to end
-CONFIRM_SECONDS: Final = 5.0  # for the driver to show the cards before we take over
+LEAVE_SECONDS: Final = 25.0  # of the pod's grace period of 30 s
+CONFIRM_SECONDS: Final = 5.0  # for the driver to show the GPUs before taking over
 STANDBY_SECONDS: Final = 3.0  # for a process of the same container to stand by
 QUIET_SECONDS: Final = 1.0  # from the decision to bind a pod to its admission by the kubelet
-LINGER_SECONDS: Final = 0.5  # for calls that the kubelet began before the other had registered
-_LOOK_SECONDS: Final = 0.05
+LINGER_SECONDS: Final = 0.5  # for calls from before the other plugin had registered
+_POLL_SECONDS: Final = 0.05
 _SHOWN: Final = 5
 
 
 class Departure:
-    """``confirmed`` is set once the driver has shown the cards."""
+    """``confirmed`` is set once the driver has shown the GPUs."""
 
     def __init__(
         self,
@@ -52,17 +51,17 @@ class Departure:
         self._clock = clock
 
     async def register(self, predecessor: Predecessor | None) -> None:
-        """Register with the kubelet, and again whenever it has forgotten us. Until cancelled.
+        """Register with the kubelet, and again whenever it has lost the plugin, until cancelled.
 
-        No container may start before the driver has confirmed its card, and the kubelet tries a
-        start that was refused 10 s later: as long as another plugin can answer, it does.
+        No container may start before the driver has confirmed its GPU, and the kubelet retries a
+        refused start after 10 s: as long as another plugin can answer, it does.
         """
         if predecessor is not None:
             await _first_of(self._confirmed.wait(), predecessor.ends(), seconds=CONFIRM_SECONDS)
         await self._registrar.run()
 
     async def arrive(self, predecessor: Predecessor | None) -> None:
-        """Return when the kubelet reads our list, and no other plugin is left."""
+        """Return once the kubelet reads our list, and no other plugin is left."""
         await self._registrar.is_read_once.wait()
         self._report.serves()
         if predecessor is not None:
@@ -78,7 +77,7 @@ class Departure:
     ) -> None:
         """Hand over to a plugin that stands by; without one, wait until no pod is on its way.
 
-        The parts that only one plugin may run have ended, calls are still answered.
+        The parts that only one plugin may run have ended; calls are still answered.
         ``handed_over`` is awaited as soon as another plugin serves.
         """
         try:
@@ -92,7 +91,9 @@ class Departure:
                 await asyncio.sleep(LINGER_SECONDS)
         except TimeoutError:
             waiting = [pod.key for pod in self._on_their_way()]
-            log.warning("leaving too early", extra={"not_admitted_yet": waiting[:_SHOWN]})
+            log.warning(
+                "leaving before all pods are admitted", extra={"not_admitted_yet": waiting[:_SHOWN]}
+            )
 
     async def _successor(self, successors: Successors, *, is_one_coming: bool) -> Successor | None:
         if not self._registrar.is_read_once.is_set():
@@ -105,47 +106,52 @@ class Departure:
                 if found is not None:
                     return found
                 await self._registrar.take_back()
-            await _first_of(successors.come(), self._leave_alone())
+            await _first_of(successors.come(), self._drain())
             if not successors.are_waiting:
                 return None
 
-    async def _leave_alone(self) -> None:
-        """Have nothing new sent to this node; return once all that was sent is admitted."""
+    async def _drain(self) -> None:
+        """Stop new pods from coming to this node; return once all that were sent are admitted."""
         try:
             if not await self._report.announce_leaving():
                 return
         except ApiError as err:
-            log.warning("the node goes on to be offered", extra={"why": str(err)})
+            log.warning("the node is still offered", extra={"why": str(err)})
             return
         announced = self._clock.monotonic()
-        log.info("leaving: nothing new is sent to this node")
-        while not self._is_quiet(announced):  # noqa: ASYNC110 - the kubelet's file tells nobody
-            await asyncio.sleep(_LOOK_SECONDS)
+        log.info("leaving: no new pods are sent to this node")
+        while not self._is_quiet(announced):  # noqa: ASYNC110 - the kubelet's file sends no notification
+            await asyncio.sleep(_POLL_SECONDS)
 
     def _is_quiet(self, announced: float) -> bool:
         since = max(announced, self._service.admitted_at)
         return self._clock.monotonic() - since >= QUIET_SECONDS and not self._on_their_way()
 
-    def _on_their_way(self) -> list[Pod]:
-        """The pods that were bound to this node and that the kubelet has not admitted yet."""
+    def _on_their_way(self) -> list[NodePod]:
+        """Return the pods bound to this node that the kubelet has not admitted yet."""
         try:
             admitted = {entry.pod_uid for entry in self._checkpoint.read()}
         except CheckpointError as err:
-            log.warning("it is not known which pods are admitted", extra={"why": str(err)})
+            log.warning("the admitted pods are not known", extra={"why": str(err)})
             return []
         return [
             pod
             for pod in self._pods
-            if asks_for_share(pod)
+            if pod.asks
             and not (pod.is_terminal or pod.metadata.deletion_timestamp or pod.status.start_time)
             and pod.uid not in admitted
         ]
 
 
 async def _first_of(*waits: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
-    """Return when one of ``waits`` has ended, or after ``seconds``; cancel the others."""
+    """Return when one of ``waits`` has ended, or after ``seconds``; cancel the others.
+
+    Raises the error of one that has failed.
+    """
     tasks = [asyncio.create_task(each) for each in waits]
     try:
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
         await cancel(tasks)

@@ -1,10 +1,10 @@
-"""Lets the plugin that stands by take the kubelet over from the one that serves.
+"""Lets a plugin that stands by take over from the one that serves.
 
 The kubelet rejects a pod for good if it admits it while no plugin is registered, so the next plugin
-registers while the old one still answers. Both talk over a socket in the folder for our state, one
-word a line: the old one says TAKE_OVER, the new one REGISTERED, the old one LEFT. A connection that
-ends means that its process has ended. Where no socket can be made the lock alone decides, and the
-next plugin registers when the old one is gone.
+registers while the old one still answers. They communicate over a socket in the state folder, one
+message a line: the old plugin sends TAKE_OVER, the new one REGISTERED, the old one LEFT. A closed
+connection means that its process has ended. Where no socket can be created only the lock decides,
+and the next plugin registers after the old one has ended.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ FILE: Final = "handover.sock"
 TAKE_OVER: Final = b"take over\n"
 REGISTERED: Final = b"registered\n"
 LEFT: Final = b"left\n"
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 
 
 class Predecessor:
-    """The plugin that has told this one to take over, until it has left."""
+    """The plugin that this one takes over from, until it has left."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def ends(self) -> None:
-        """Return once the old plugin has ended; it says nothing before we have registered."""
+        """Return once the old plugin has ended; it sends nothing before this one has registered."""
         with contextlib.suppress(OSError, ValueError):
             await self._reader.readline()
 
     async def leaves(self) -> None:
-        """Say that the kubelet reads our list; return once the old plugin has let go of it."""
+        """Report that the kubelet reads our list; return once the old plugin has left."""
         with contextlib.suppress(OSError, ValueError):
             self._writer.write(REGISTERED)
             await self._writer.drain()
@@ -51,30 +51,30 @@ class Predecessor:
 
 
 class Standby:
-    """A plugin that waits until it is the one that serves."""
+    """A plugin that waits until it may serve."""
 
     def __init__(self, folder: Path, lock: InstanceLock) -> None:
         self._path = folder / FILE
         self._lock = lock
 
     async def its_turn(self) -> Predecessor | None:
-        """Return when this plugin may serve: the one that told it so, None where none is left."""
-        told = asyncio.create_task(self._told())
+        """Return when this plugin may serve: its predecessor, or None where none is left."""
+        asked = asyncio.create_task(self._asked())
         try:
             while True:
                 held = asyncio.create_task(self._lock.held())
-                await asyncio.wait({held, told}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({held, asked}, return_when=asyncio.FIRST_COMPLETED)
                 held.cancel()
-                if told.done():
-                    return told.result()
+                if asked.done():
+                    return asked.result()
                 if not is_served(self._path):
                     return None
-                # One that was told to take over is to have the lock, and has not got it yet.
+                # Another plugin was asked to take over, and is about to get the lock.
                 await self._lock.try_again()
         finally:
-            await cancel([told])
+            await cancel([asked])
 
-    async def _told(self) -> Predecessor:
+    async def _asked(self) -> Predecessor:
         while True:
             with contextlib.suppress(OSError, ValueError):
                 reader, writer = await asyncio.open_unix_connection(str(self._path))
@@ -85,11 +85,11 @@ class Standby:
                     writer.close()
                     raise
                 writer.close()
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 class Successors:
-    """The plugins that stand by for this one, in the order in which they came."""
+    """The plugins that stand by for this one, in the order of their arrival."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -98,7 +98,7 @@ class Successors:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Let plugins stand by while the context lasts."""
+        """Accept plugins that stand by while the context lasts."""
         try:
             server = await self._listen()
         except (OSError, ValueError) as err:
@@ -122,10 +122,10 @@ class Successors:
         await self._came.wait()
 
     async def take_over(self) -> "Successor | None":
-        """Have the first that can register with the kubelet; None where none is left that does.
+        """Return the first plugin that has registered with the kubelet; None where none does.
 
-        However long that takes: one that was told to take over goes on to try, and no other may
-        serve meanwhile. If it ends, so does its connection.
+        This may take long: a plugin that was asked to take over keeps trying, and no other may
+        serve meanwhile. If it ends, its connection closes.
         """
         while self._waiting:
             reader, writer = self._waiting[0]
@@ -145,8 +145,8 @@ class Successors:
         return None
 
     async def _listen(self) -> asyncio.Server:
-        # The socket of a plugin that was killed is still there, and that of one that has told us
-        # to take over: it has all the successors that it needs.
+        # The socket of a killed plugin still exists, and so does that of the predecessor, which
+        # needs no more successors.
         fresh = self._path.with_name(f"{FILE}.{os.urandom(4).hex()}")
         mask = os.umask(0o077)
         try:
@@ -173,7 +173,7 @@ class Successor:
         self._writer = writer
 
     async def let_go(self) -> None:
-        """Tell it that the kubelet has forgotten this plugin."""
+        """Report that the kubelet has dropped this plugin."""
         with contextlib.suppress(OSError):
             self._writer.write(LEFT)
             await self._writer.drain()

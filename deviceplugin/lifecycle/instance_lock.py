@@ -1,7 +1,7 @@
-"""One device plugin a node: the second of ours waits for the first to end, or to hand over.
+"""One gpushare device plugin a node: a second one waits for the first to end or hand over.
 
-Two would take the kubelet's socket name from each other without end, and each would answer calls
-by what it alone has seen. The kernel lets go of the lock with its process, however that ends.
+Two would replace each other's socket forever, and each would answer calls by only what it has seen
+itself. The kernel releases the lock when its process ends, however that ends.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from typing import Final, Self
 log = logging.getLogger(__name__)
 
 FILE: Final = "lock"
-_POLL_SECONDS: Final = 0.03  # a pod that is admitted while nobody serves has failed for good
+_POLL_SECONDS: Final = 0.03  # a pod that is admitted while no plugin serves fails for good
 
 
 class InstanceLock:
-    """Use as an async context manager, which tries to get the lock as long as it lasts.
+    """Use as an async context manager, which tries to get the lock while it lasts.
 
-    ``why_waiting`` is empty unless another holds the lock.
+    ``why_waiting`` is empty unless another process holds the lock.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,12 +44,12 @@ class InstanceLock:
         await self._end()
 
     async def held(self) -> None:
-        """Return once this process has the lock; at once where none can be made."""
+        """Return once this process has the lock; at once where none can be created."""
         if self._getting is not None:
             await asyncio.shield(self._getting)
 
     async def try_again(self) -> None:
-        """Let go of the lock, and try to get it again from now on."""
+        """Release the lock, and try to get it again."""
         await self._end()
         self._getting = asyncio.create_task(self._get(after=_POLL_SECONDS * 3))
 
@@ -61,7 +61,7 @@ class InstanceLock:
         self._close()
 
     async def _get(self, after: float = 0.0) -> None:
-        """Where no lock can be made, go on without: a lone plugin needs none."""
+        """Go on without a lock where none can be created: a single plugin needs none."""
         await asyncio.sleep(after)
         try:
             await self._acquire()
@@ -108,9 +108,9 @@ def _holder(file: int) -> str:
 
 
 def _write(file: int, text: str) -> None:
-    # Only for whoever waits; a full disk must not keep a plugin from its work.
+    # For the plugin that waits; a full disk must not stop the plugin.
     try:
         os.ftruncate(file, 0)
         os.pwrite(file, text.encode(), 0)
     except OSError as err:
-        log.warning("the lock does not name its holder", extra={"why": str(err)})
+        log.warning("the lock file does not name its holder", extra={"why": str(err)})

@@ -1,6 +1,6 @@
-"""What a plugin that stands by has tried before it says that it is ready.
+"""Checks that a plugin standing by could serve, before it reports that it is ready.
 
-An update that cannot work is to stop at its first node, where the plugin of before still serves.
+An update that cannot work must stop at its first node, where the previous plugin still serves.
 """
 
 import asyncio
@@ -16,39 +16,40 @@ from deviceplugin.errors import DriverError, ListTooLong
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS: Final = 2.0
+RETRY_SECONDS: Final = 2.0
 
 
 class Preflight:
-    """``why_not`` is empty once the driver has shown cards whose list the kubelet would take.
+    """``why_not`` is empty once the driver has shown GPUs whose list the kubelet would accept.
 
-    ``has_answered``: the driver has. ``look`` may have calls out, so it is to be looked with later.
+    ``has_answered``: the driver has. ``calls`` may have pending calls, so the driver watch goes on
+    with it.
     """
 
     def __init__(self, backend: Backend, terms: Terms) -> None:
         self._backend = backend
         self._terms = terms
-        self.look: CardCalls[Seen] = CardCalls(backend.count, backend.card, "driver")
+        self.calls: CardCalls[Seen] = CardCalls(backend.count, backend.card, "driver")
         self.has_answered = False
         self.why_not = "standing by: the driver has not been asked yet"
 
     async def run(self) -> None:
-        """Return once there is no reason left."""
+        """Return once the plugin could serve."""
         while True:
             why = await self._try()
             if why and why != self.why_not:
-                log.warning("not fit to take over", extra={"why": why})
+                log.warning("not ready to take over", extra={"why": why})
             self.why_not = why
             if not why:
                 return
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _try(self) -> str:
         try:
-            found = await self.look.results(ANSWER_SECONDS, lambda: self._backend.answered)
+            found = await self.calls.results(ANSWER_SECONDS, lambda: self._backend.answered)
             self.has_answered = True
             shown = survey(None, [card for card in found if card is not None], self._terms)
             device_list.check_size(shown.inventory, shown.usable_mib)
         except (DriverError, ListTooLong) as err:
-            return f"standing by, and not fit to take over: {err}"
+            return f"standing by, and not ready to take over: {err}"
         return ""

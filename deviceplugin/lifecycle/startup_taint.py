@@ -1,7 +1,7 @@
-"""Takes the startup taint off this node once the plugin serves.
+"""Removes the startup taint from this node once the plugin serves.
 
-Whoever makes nodes sets it, so that no pod comes before the plugin. A pod that comes earlier is
-rejected for good, or started without a card where the kubelet knows of no plugin at all.
+The taint is set where nodes are created, so that no pod arrives before the plugin. A pod that
+arrives earlier is rejected for good, or started without a GPU where the kubelet knows no plugin.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from gpushare.objects.model import Node
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 
 
 class NodeWriter(Protocol):
@@ -24,7 +24,7 @@ class NodeWriter(Protocol):
 
 
 class StartupTaint:
-    """``node`` gives the Node as the watch shows it, ``why_not_ready`` why the plugin is not."""
+    """``node`` returns the Node as the watch shows it, ``why_not_ready`` why the plugin is not."""
 
     def __init__(
         self,
@@ -38,20 +38,20 @@ class StartupTaint:
         self._removed_at = ""  # the Node's resourceVersion, until the watch shows another
 
     async def run(self) -> None:
-        """Until cancelled: the taint may be set again, and the Node made anew."""
-        backoff = Backoff(LOOK_SECONDS, 30.0)
+        """Check until cancelled: the taint may be set again, and the Node recreated."""
+        backoff = Backoff(CHECK_SECONDS, 30.0)
         while True:
             try:
-                await self.look()
+                await self.check()
             except ApiError as err:
                 log.warning("the startup taint stays", extra={"why": str(err)})
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(CHECK_SECONDS)
 
-    async def look(self) -> None:
-        """Take the taint off if it is there and the plugin serves. Raises ApiError."""
+    async def check(self) -> None:
+        """Remove the taint if it is set and the plugin serves. Raises ApiError."""
         node = self._node()
         if node is None or node.metadata.resource_version == self._removed_at:
             return
@@ -64,9 +64,9 @@ class StartupTaint:
 
 
 def removal(node: Node) -> list[dict[str, Any]]:
-    """Return the JSON patch that takes the taint off, with whatever effects; empty if it has none.
+    """Return the JSON patch that removes the taint with any effect; empty if it is not set.
 
-    A patch by place fails where the list has changed since, and keeps what is not read of others.
+    A patch by index fails where the list has changed since, and keeps all fields of other taints.
     """
     places = [place for place, taint in enumerate(node.taints) if taint.key == TAINT_NOT_READY]
     operations: list[dict[str, Any]] = []

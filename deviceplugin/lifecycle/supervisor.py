@@ -1,9 +1,8 @@
-"""The container's first process: it starts the plugin again at once, whatever ends it.
+"""The container's first process: it restarts the plugin at once after any crash.
 
-A container that has ended comes back after two seconds and more, and the kubelet rejects the pods
-that it admits meanwhile. A fork of a process that has imported everything serves 0.1 s after a
-kill. The first process itself never starts a thread, or an event loop, or gRPC: none of them
-survives a fork.
+An ended container is restarted after two seconds or more, and the kubelet rejects the pods that it
+admits meanwhile. A fork of a process that has imported everything serves 0.1 s after a kill. The
+first process itself never starts a thread, an event loop or gRPC: none of them survives a fork.
 """
 
 import ctypes
@@ -19,9 +18,9 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-MOST_AGAIN: Final = 5
+MAX_RESTARTS: Final = 5
 WITHIN_SECONDS: Final = 60.0
-"""Above MOST_AGAIN within this time the container ends, for the kubelet to show and to delay it."""
+"""After more than MAX_RESTARTS in this time the container ends, and the kubelet restarts it."""
 
 REPLACE: Final = signal.SIGUSR1
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, REPLACE)
@@ -33,15 +32,15 @@ _SIGNALLED: Final = 128  # added to a signal's number, as shells do
 def supervise(work: Callable[[int], int]) -> int:
     """Run ``work`` in a process of its own until it ends in order; return its exit code.
 
-    ``work`` is told how many processes of it were begun before, and returns an exit code. Of these
-    only 1 is a crash. SIGTERM and SIGINT are handed on. A process that calls ``ask_for_another``
-    gets a second one beside it.
+    ``work`` gets the number of its processes that were started earlier, and returns an exit code.
+    Only 1 is a crash. SIGTERM and SIGINT are passed on. When a process calls ``ask_for_another``, a
+    second one is started next to it.
     """
     return _Supervisor(work).run()
 
 
 def ask_for_another() -> None:
-    """Have another process started beside this one, which is about to end."""
+    """Have another process started next to this one, which is about to end."""
     os.kill(os.getppid(), REPLACE)
 
 
@@ -50,7 +49,7 @@ class _Supervisor:
         self._work = work
         self._begun = 0
         self._processes: set[int] = set()
-        self._began: deque[float] = deque(maxlen=MOST_AGAIN)
+        self._began: deque[float] = deque(maxlen=MAX_RESTARTS)
         self._is_stopping = False
 
     def run(self) -> int:
@@ -70,13 +69,13 @@ class _Supervisor:
         return code
 
     def _reap(self, code: int) -> int:
-        """Take note of every process that has ended; return the exit code of the last."""
+        """Reap every process that has ended; return the exit code of the last."""
         while self._processes:
             process, status = os.waitpid(-1, os.WNOHANG)
             if not process:
                 break
             if process not in self._processes:
-                continue  # a grandchild that was left to the container's first process
+                continue  # an orphan that was reparented to the container's first process
             self._processes.discard(process)
             code = os.waitstatus_to_exitcode(status)
             is_crash = code == _FAILED or code < 0
@@ -88,7 +87,7 @@ class _Supervisor:
 
     def _start_again(self, why: str) -> None:
         now = time.monotonic()
-        is_too_often = len(self._began) == MOST_AGAIN and now - self._began[0] < WITHIN_SECONDS
+        is_too_often = len(self._began) == MAX_RESTARTS and now - self._began[0] < WITHIN_SECONDS
         if self._is_stopping or is_too_often:
             return
         self._began.append(now)
@@ -116,7 +115,7 @@ class _Supervisor:
 
 
 def _die_with(parent: int) -> None:
-    """End this process when ``parent`` ends, which is not the end of a container by hand."""
+    """End this process when ``parent`` ends, unless the whole container is stopped anyway."""
     ctypes.CDLL(None, use_errno=True).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(_FAILED)

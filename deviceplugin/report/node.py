@@ -9,10 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.state_file import StateFile
+from deviceplugin.settings import NAME
 from gpushare.annotations import inventory
 from gpushare.cards.model import Inventory
 from gpushare.clock import Clock
@@ -25,8 +26,6 @@ from gpushare.objects.model import Node
 from gpushare.objects.quantity import parse_units
 
 log = logging.getLogger(__name__)
-
-COMPONENT: Final = "gpushare-deviceplugin"
 
 
 class NodeReport:
@@ -170,9 +169,7 @@ class NodeReport:
         for about in notices.keys() - self._told:
             self._told.add(about)
             reason, text = notices[about]
-            await events.record(
-                self._kube, node, reason, text, component=COMPONENT, clock=self._clock
-            )
+            await events.record(self._kube, node, reason, text, component=NAME, clock=self._clock)
 
 
 def difference(node: Node, wanted: Inventory) -> dict[str, Any]:

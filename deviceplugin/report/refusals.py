@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from deviceplugin import metrics
 from deviceplugin.errors import Reason, Refused
 from deviceplugin.kubelet.watched_pods import NodePods
-from deviceplugin.report.node import COMPONENT
 from deviceplugin.report.rules import Verdict, condition_due, is_told
+from deviceplugin.settings import NAME
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import ApiError, Conflict, NotFound
@@ -110,7 +110,7 @@ class TroubleReport:
         if key in self._told or is_told(seen.condition(CONDITION_CARD_USABLE), reason):
             return
         self._told.add(key)
-        self._events[key] = events.made(pod, EVENT, text, component=COMPONENT, clock=self._clock)
+        self._events[key] = events.made(pod, EVENT, text, component=NAME, clock=self._clock)
 
     def _forget(self) -> None:
         """Drop what was kept for pods that are gone."""

@@ -14,24 +14,18 @@ from typing import Protocol
 
 from deviceplugin import metrics
 from deviceplugin.allocation import allocate_response
-from deviceplugin.allocation.grant import visible_cards
+from deviceplugin.allocation.rules import visible_cards
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi.spec_files import Specs
 from deviceplugin.errors import CheckpointError, PluginError
-from deviceplugin.kubelet.checkpoint import Entry
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.checkpoint import CheckpointFile, Entry
+from deviceplugin.kubelet.node_pod import NodePod
 from deviceplugin.kubelet.watched_pods import NodePods
-from gpushare.annotations.pod_annotations import (
-    amounts_of,
-    encode_running_on,
-    has_run,
-    share_statuses,
-)
+from gpushare.annotations.pod_annotations import encode_running_on
 from gpushare.clock import Clock
 from gpushare.contract import ANNOTATION_ASSIGN_TIME, ANNOTATION_ASSIGNED, ANNOTATION_RUNNING_ON
-from gpushare.errors import ApiError, RequestError
+from gpushare.errors import ApiError
 from gpushare.kube.backoff import Retries
-from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +66,6 @@ class PodReport:
         self._started[pod_uid] = tuple(uuids)
         self._stirred.set()
 
-    def has_started(self, pod_uid: str) -> bool:
-        """Whether a container of this pod was let start in this program's life."""
-        return pod_uid in self._started
-
     async def run(self) -> None:
         """Until cancelled: patch what is due, again until it has landed or the pod is gone."""
         async with asyncio.TaskGroup() as tasks:
@@ -101,7 +91,7 @@ class PodReport:
             if len(ready) <= _AT_ONCE:
                 await self._wait()
 
-    async def _report(self, pod: Pod, uuids: tuple[str, ...]) -> None:
+    async def _report(self, pod: NodePod, uuids: tuple[str, ...]) -> None:
         self._retries.tried(pod.uid, landed=await self._write(pod, uuids))
 
     async def _wait(self) -> None:
@@ -112,12 +102,12 @@ class PodReport:
         except TimeoutError:
             log.debug("looking again whether a report is due")
 
-    def _due(self) -> Iterator[tuple[Pod, tuple[str, ...]]]:
+    def _due(self) -> Iterator[tuple[NodePod, tuple[str, ...]]]:
         entries: dict[str, list[Entry]] | None = None
         alive = {pod.uid for pod in self._pods}
         self._done = {u: version for u, version in self._done.items() if u in alive}
         for pod in self._pods:
-            if not has_run(pod) or _is_reported(pod):
+            if not pod.has_run or _is_reported(pod):
                 continue
             if pod.is_terminal and pod.uid not in self._started:
                 continue  # the checkpoint names what an ended pod held only for a while
@@ -142,9 +132,9 @@ class PodReport:
             log.warning("reports wait for the checkpoint", extra={"why": str(err)})
         return found
 
-    def _given(self, pod: Pod, entries: Sequence[Entry]) -> tuple[str, ...]:
+    def _given(self, pod: NodePod, entries: Sequence[Entry]) -> tuple[str, ...]:
         """The cards that a container which has started was given; none if none has."""
-        started = {status.name for status in share_statuses(pod) if status.has_run}
+        started = {status.name for status in pod.share_statuses if status.has_run}
         for entry in entries:
             if entry.container in started and (cards := self._cards_of(entry)):
                 return tuple(sorted(cards))
@@ -168,17 +158,16 @@ class PodReport:
             return frozenset()
         return visible_cards(given.environment, self._cards.inventory)
 
-    async def _write(self, pod: Pod, uuids: tuple[str, ...]) -> bool:
-        try:
-            annotations = {
-                ANNOTATION_ASSIGNED: "true",
-                ANNOTATION_ASSIGN_TIME: str(self._clock.wall_ns()),
-                ANNOTATION_RUNNING_ON: encode_running_on(amounts_of(pod), uuids),
-            }
-        except RequestError as err:
-            log.warning("a running pod's request is unreadable", extra={"why": str(err)})
+    async def _write(self, pod: NodePod, uuids: tuple[str, ...]) -> bool:
+        if pod.request is None:
+            log.warning("a running pod's request is invalid", extra={"why": pod.fault})
             self._done[pod.uid] = pod.metadata.resource_version
             return True
+        annotations = {
+            ANNOTATION_ASSIGNED: "true",
+            ANNOTATION_ASSIGN_TIME: str(self._clock.wall_ns()),
+            ANNOTATION_RUNNING_ON: encode_running_on(pod.request, uuids),
+        }
         meta = pod.metadata
         try:
             await self._kube.annotate_pod(meta.namespace, meta.name, meta.uid, annotations)
@@ -191,7 +180,7 @@ class PodReport:
         return True
 
 
-def _is_reported(pod: Pod) -> bool:
+def _is_reported(pod: NodePod) -> bool:
     return pod.annotations.get(ANNOTATION_ASSIGNED) == "true" and bool(
         pod.annotations.get(ANNOTATION_RUNNING_ON)
     )

@@ -1,50 +1,63 @@
-"""This node's cards and who holds them, read when Prometheus asks: the extender has sums only."""
+"""Metrics of this node's GPUs and of their use, which the extender has only as sums."""
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gpushare.annotations.pod_annotations import share_of
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.kubelet.node_pod import NodePod
+from deviceplugin.metrics import OTHERS_USED, POD_ASKED, POD_USED
+from deviceplugin.usage.rules import Usage
 from gpushare.cards.model import Inventory
-from gpushare.objects.model import Pod
 
 _LABELS = ("node", "card", "uuid")
 
 
 class CardCollector(Collector):
-    """Shows nothing before ``node``, ``inventory`` and ``pods`` are known."""
+    """Reads the GPUs and the pods when Prometheus asks."""
 
-    def __init__(self) -> None:
-        self.node = ""
-        self.inventory: Inventory | None = None
-        self.pods: Iterable[Pod] = ()
+    def __init__(self, node: str, cards: NodeCards, pods: Iterable[NodePod]) -> None:
+        self._node = node
+        self._cards = cards
+        self._pods = pods
 
     def collect(self) -> Iterator[Metric]:
-        units = GaugeMetricFamily("gpushare_card_units", "Units of a card.", labels=_LABELS)
+        units = GaugeMetricFamily("gpushare_card_units", "Units of a GPU.", labels=_LABELS)
         used = GaugeMetricFamily(
             "gpushare_card_used_units",
-            "Units held by the pods of this node, by what is written on them.",
+            "Units used by the pods of this node, according to their annotations.",
             labels=_LABELS,
         )
         healthy = GaugeMetricFamily("gpushare_card_healthy", "1 if usable.", labels=_LABELS)
-        held = self._held()
-        for card in self.inventory.cards if self.inventory is not None else ():
-            labels = (self.node, str(card.index), card.uuid)
+        inventory = self._cards.inventory
+        amounts: dict[str, int] = {}
+        for pod in self._pods:
+            if (share := pod.share(inventory)) is not None:
+                for uuid in share.cards:
+                    amounts[uuid] = amounts.get(uuid, 0) + share.units
+        for card in inventory.cards if inventory is not None else ():
+            labels = (self._node, str(card.index), card.uuid)
             units.add_metric(labels, card.units)
-            used.add_metric(labels, held.get(card.uuid, 0))
+            used.add_metric(labels, amounts.get(card.uuid, 0))
             healthy.add_metric(labels, card.is_healthy)
         yield from (units, used, healthy)
 
-    def _held(self) -> dict[str, int]:
-        held: dict[str, int] = {}
-        for pod in self.pods:
-            share = share_of(pod, self.inventory)
-            for uuid in share.cards if share is not None else ():
-                held[uuid] = held.get(uuid, 0) + (share.units if share is not None else 0)
-        return held
 
+def show_usage(usage: Usage, inventory: Inventory | None) -> None:
+    """Replace all series. The index of a GPU that is not in the inventory is empty.
 
-CARD_DETAIL = CardCollector()
-REGISTRY.register(CARD_DETAIL)
+    Nothing is awaited in between, so no scrape sees half of it.
+    """
+    index = {card.uuid: str(card.index) for card in inventory.cards} if inventory else {}
+    for gauge in (POD_USED, POD_ASKED, OTHERS_USED):
+        gauge.clear()
+    for use in usage.pods:
+        meta = use.pod.metadata
+        labels = (meta.namespace, meta.name, index.get(use.uuid, ""), use.uuid)
+        POD_ASKED.labels(*labels).set(use.asked_mib)
+        if use.used_mib is not None:
+            POD_USED.labels(*labels).set(use.used_mib)
+    for (uuid, by), used_mib in usage.others.items():
+        if used_mib is not None:
+            OTHERS_USED.labels(index.get(uuid, ""), uuid, by).set(used_mib)

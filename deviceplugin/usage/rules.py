@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from deviceplugin.driver.interface import ProcessMemory
-from gpushare.annotations.pod_annotations import share_of
+from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.cards.model import Inventory
-from gpushare.objects.model import Pod
 
 HOST: Final = "host"
 ENDED_POD: Final = "ended-pod"
@@ -23,7 +22,7 @@ _MIB: Final = 1 << 20
 class PodUse:
     """One pod on one card; ``used_mib`` is None where the driver does not tell."""
 
-    pod: Pod
+    pod: NodePod
     uuid: str
     used_mib: int | None
     asked_mib: int
@@ -47,7 +46,7 @@ class Usage:
 def tally(
     processes: Mapping[str, Sequence[ProcessMemory] | None],
     pod_of: Mapping[int, str | None],
-    pods: Iterable[Pod],
+    pods: Iterable[NodePod],
     inventory: Inventory | None,
 ) -> Usage:
     """Add up what the processes of each pod use of each card.
@@ -86,11 +85,11 @@ def tally(
     )
 
 
-def _asked(pods: Iterable[Pod], inventory: Inventory | None) -> dict[tuple[str, str], int]:
+def _asked(pods: Iterable[NodePod], inventory: Inventory | None) -> dict[tuple[str, str], int]:
     """MiB by pod uid and UUID."""
     asked = {}
     for pod in pods:
-        share = share_of(pod, inventory)
+        share = pod.share(inventory)
         for uuid in share.cards if share is not None else ():
             if share is not None and inventory is not None:
                 asked[pod.uid, uuid] = share.units * inventory.unit_mib

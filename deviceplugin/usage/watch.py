@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deviceplugin import metrics
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.driver.calls import CardCalls
 from deviceplugin.driver.interface import ProcessMemory, ProcessSource
 from deviceplugin.errors import DriverError
 from deviceplugin.kubelet.watched_pods import NodePods
-from deviceplugin.report.node import COMPONENT
+from deviceplugin.settings import NAME
+from deviceplugin.usage.card_metrics import show_usage
 from deviceplugin.usage.cgroups import pod_uid
 from deviceplugin.usage.rules import Overuse, PodUse, Usage, tally
 from gpushare.clock import Clock
@@ -69,7 +69,7 @@ class UsageWatch:
             version = await self._cards.changed(version)
         while True:
             usage = await self._measure()
-            metrics.show_usage(usage, self._cards.inventory)
+            show_usage(usage, self._cards.inventory)
             for use in self._overuse.look(usage.pods, self._clock.monotonic()):
                 await self._tell(use)
             await asyncio.sleep(self._interval)
@@ -114,5 +114,5 @@ class UsageWatch:
         )
         log.warning("pod uses more than it asked for", extra={"pod": use.pod.key, "why": text})
         await events.record(
-            self._kube, use.pod, "MemoryOveruse", text, component=COMPONENT, clock=self._clock
+            self._kube, use.pod, "MemoryOveruse", text, component=NAME, clock=self._clock
         )

@@ -11,9 +11,9 @@ import os
 import sys
 
 if "deviceplugin" in " ".join(sys.orig_argv):
-    from deviceplugin.cards.unit_change import UnitHold
+    from deviceplugin.cards.unit_change import UnitChange
 
-    whole = UnitHold.run
+    whole = UnitChange.run
 
     async def look():
         while True:
@@ -29,7 +29,7 @@ if "deviceplugin" in " ".join(sys.orig_argv):
             tasks.create_task(whole(self))
             tasks.create_task(look())
 
-    UnitHold.run = run
+    UnitChange.run = run
 """
 
 

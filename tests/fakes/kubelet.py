@@ -24,9 +24,8 @@ from typing import Literal
 
 import grpc
 
-from gpushare.annotations.pod_annotations import containers_of
+from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.contract import RESOURCE_MEMORY
-from gpushare.objects.model import Pod
 from protos.deviceplugin.v1beta1 import api_pb2
 
 MAX_MESSAGE_BYTES = 4_194_304
@@ -40,7 +39,7 @@ class Rejected(Exception):
 class FakeKubelet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.pods: list[Pod] = []
+        self.pods: list[NodePod] = []
         self.pods_fail: Exception | None = None
         self.devices: dict[str, str] = {}
         self.lists: list[int] = []
@@ -60,7 +59,7 @@ class FakeKubelet:
 
     # What its HTTPS port answers.
 
-    async def fetch(self) -> list[Pod]:
+    async def fetch(self) -> list[NodePod]:
         if self.pods_fail is not None:
             raise self.pods_fail
         return list(self.pods)
@@ -183,13 +182,11 @@ class FakeKubelet:
 
     # Admission and start of containers.
 
-    async def admit(self, pod: Pod) -> None:
+    async def admit(self, pod: NodePod) -> None:
         """Add the pod, then ask for its devices, container by container; Rejected if refused."""
         self.pods.append(pod)
         reusable: set[str] = set()
-        for container in containers_of(pod):
-            if not container.units:
-                continue
+        for container in pod.asked or ():
             ids = await self._choose(container.units, reusable)
             request = api_pb2.AllocateRequest(
                 container_requests=[{"devices_ids": sorted(ids, key=hash)}]
@@ -234,18 +231,18 @@ class FakeKubelet:
             chosen.add(other)
         return chosen
 
-    async def pre_start(self, pod: Pod, container: str) -> None:
+    async def pre_start(self, pod: NodePod, container: str) -> None:
         """What comes before each start; AioRpcError with the plugin's text if it must wait."""
         ids, _ = self.held[pod.uid, container]
         await self.call(
             "PreStartContainer", api_pb2.PreStartContainerRequest(devices_ids=ids), seconds=30
         )
 
-    def answer(self, pod: Pod, container: str) -> api_pb2.ContainerAllocateResponse:
+    def answer(self, pod: NodePod, container: str) -> api_pb2.ContainerAllocateResponse:
         """What the kubelet gives to the container at each start."""
         return api_pb2.ContainerAllocateResponse.FromString(self.held[pod.uid, container][1])
 
-    def forget(self, pod: Pod) -> None:
+    def forget(self, pod: NodePod) -> None:
         """The pod is gone: its devices are free again."""
         self.pods = [other for other in self.pods if other.uid != pod.uid]
         self.held = {key: value for key, value in self.held.items() if key[0] != pod.uid}

@@ -4,6 +4,7 @@ import itertools
 
 import msgspec
 
+from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.contract import (
     ANNOTATION_ASSIGNED,
     ANNOTATION_ASSUME_TIME,
@@ -45,7 +46,7 @@ def pod(
     resource_version: str = "1",
     runtime_class: str | None = None,
     others: tuple[Container, ...] = (),
-) -> Pod:
+) -> NodePod:
     """A bound pod; ``cards`` are what was decided on, none meaning that nobody has decided.
 
     ``others`` are containers beside those that ask for ``units``.
@@ -84,11 +85,12 @@ def pod(
         ),
         status=PodStatus(phase="Pending"),
     )
-    return as_running(made) if started else made
+    owner = NodePod.of(made)
+    return as_running(owner) if started else owner
 
 
-def as_running(owner: Pod) -> Pod:
-    """The pod as it is shown once all its containers run."""
+def as_running(owner: NodePod) -> NodePod:
+    """Return the pod as it is shown once all its containers run."""
     status = PodStatus(
         phase="Running",
         start_time="2026-11-21T10:00:01Z",

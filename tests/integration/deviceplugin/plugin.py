@@ -1,4 +1,4 @@
-"""A device plugin put together as in ``deviceplugin.app``, beside a double of the kubelet."""
+"""A device plugin put together as in ``deviceplugin.parts``, beside a double of the kubelet."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,25 +6,26 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from deviceplugin.allocation.allocate import Allocations
-from deviceplugin.allocation.injection import InjectFlag, Injections
+from deviceplugin.allocation.injection import Injections
 from deviceplugin.allocation.pre_start import Starts
-from deviceplugin.app import CHECKPOINT
 from deviceplugin.cards.driver_watch import DriverWatch
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.state_file import Saved
 from deviceplugin.cards.survey import Terms
-from deviceplugin.cards.unit_change import UnitHold
+from deviceplugin.cards.unit_change import UnitChange
 from deviceplugin.cdi.binding import Binding
 from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
 from deviceplugin.cdi.rules import BindingName, Probe
 from deviceplugin.cdi.spec_files import Specs
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
+from deviceplugin.parts import CHECKPOINT
 from deviceplugin.report.refusals import TroubleReport
 from deviceplugin.report.running_on import PodReport
 from deviceplugin.server.grpc_server import Endpoint, Service
 from deviceplugin.server.kubelet_outage import KubeletOutage
 from deviceplugin.server.registration import Registrar
+from deviceplugin.settings import InjectFlag
 from gpushare.clock import SystemClock
 from gpushare.objects.model import PodCondition
 from tests.fakes.driver import FakeDriver
@@ -139,7 +140,6 @@ class Plugin:
             specs=self.specs,
             injections=self.injections,
             started=started,
-            was_let_start=self.reports.has_started,
             clock=clock,
         )
         self.service = Service(
@@ -153,7 +153,7 @@ class Plugin:
         self.endpoint = Endpoint(kubelet.folder, self.service)
         self.registrar = Registrar(kubelet.folder, self.endpoint, self.service, self.cards)
         self.driver_watch = DriverWatch(driver, self.cards, 0.05)
-        self.unit_hold = UnitHold(self.cards, self.watch, self.checkpoint)
+        self.unit_hold = UnitChange(self.cards, self.watch, self.checkpoint)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

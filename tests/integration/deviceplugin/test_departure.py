@@ -44,7 +44,7 @@ class Leaving:
             report=self,
             pods=plugin.watch,
             checkpoint=plugin.checkpoint,
-            confirmed=plugin.driver_watch.has_looked,
+            confirmed=plugin.driver_watch.has_shown,
             clock=SystemClock(),
         )
 

@@ -82,7 +82,7 @@ async def test_a_form_that_is_set_counts_whatever_the_plugin_sees_itself(
 
 
 async def test_the_inventory_follows_nvidias_cdi_files(start, kubelet, folder, monkeypatch) -> None:
-    monkeypatch.setattr("deviceplugin.allocation.injection.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("deviceplugin.allocation.injection.CHECK_SECONDS", 0.01)
     nvidia = NvidiaSpecs([folder])
     plugin = await start(inject="auto", nvidia=nvidia, own_variable="void", runtime_classes=CLASSES)
     assert plugin.cards.inventory.injection == "runtime-cdi"
@@ -247,7 +247,7 @@ async def test_on_cri_o_no_variable_of_the_pods_own_reaches_nvidias_runtime(
 async def test_a_node_that_must_use_cdi_and_has_no_files_says_so(
     start, folder, monkeypatch
 ) -> None:
-    monkeypatch.setattr("deviceplugin.allocation.injection.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("deviceplugin.allocation.injection.CHECK_SECONDS", 0.01)
     plugin = await start(inject="cdi", nvidia=NvidiaSpecs([folder]))
     await eventually(lambda: COMMAND in plugin.injections.why_not)
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))

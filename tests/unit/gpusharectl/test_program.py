@@ -53,7 +53,7 @@ def test_no_command_needs_the_libraries_of_either_half(tmp_path):
 def test_a_half_without_its_libraries_says_what_brings_them(tmp_path, half):
     (tmp_path / "sitecustomize.py").write_text(HOOK)
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    argv = [sys.executable, "-m", half]
+    argv = [sys.executable, "-m", half, "--node-name=n"]
     found = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert "is not installed: run `make setup`, or use the image" in found.stderr
     assert (found.returncode, "Traceback" in found.stderr) == (1, False)

@@ -1,10 +1,12 @@
 """Every metric stands in the one table, with the type and the labels that it has."""
 
 import re
+from types import SimpleNamespace
 
 from prometheus_client import REGISTRY
 
 import deviceplugin.metrics
+from deviceplugin.usage.card_metrics import CardCollector
 from extender.metrics import collectors as extender_collectors
 from extender.metrics import nodes as node_metrics
 from extender.watch.cluster import Cluster
@@ -21,6 +23,7 @@ def declared():
         extender_collectors.LedgerCollector(cluster.figures),
         extender_collectors.StateCollector({}, lambda: 0, lambda: True, nodes),
         extender_collectors.CertificateCollector({}),
+        CardCollector("", SimpleNamespace(inventory=None), []),
     ]
     found = {}
     for collector in collectors:

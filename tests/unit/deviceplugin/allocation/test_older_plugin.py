@@ -12,7 +12,7 @@ from deviceplugin.cards.device_list import device_id
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.survey import Terms
 from deviceplugin.driver.interface import UnreadableCard
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
@@ -60,10 +60,10 @@ def node(tmp_path: Path) -> Node:
 
 def test_they_are_listed_before_any_pod_is_known_and_while_theirs_lives(node: Node) -> None:
     node.holds("uid-1")
-    node.inheritance.look()
+    node.inheritance.check()
     assert set(OLDER) <= node.listed
     node.pods.replaced([pod("a", 3, uid="uid-1", started=True)])
-    node.inheritance.look()
+    node.inheritance.check()
     assert set(OLDER) <= node.listed
     assert len(node.listed) == node.total
 
@@ -71,19 +71,19 @@ def test_they_are_listed_before_any_pod_is_known_and_while_theirs_lives(node: No
 def test_when_their_pod_is_gone_its_card_has_its_own_units_back(node: Node) -> None:
     own = node.listed
     node.holds("uid-1")
-    node.inheritance.look()
+    node.inheritance.check()
     node.pods.replaced([])
-    node.inheritance.look()
+    node.inheritance.check()
     assert node.listed == own
     assert node.cards.once_inherited == set(OLDER), "the kubelet may be giving them away just now"
 
 
 def test_a_checkpoint_that_cannot_be_read_changes_nothing(node: Node) -> None:
     node.holds("uid-1")
-    node.inheritance.look()
+    node.inheritance.check()
     before = node.listed
     node.checkpoint.write_text("{")
-    node.inheritance.look()
+    node.inheritance.check()
     assert node.listed == before
 
 
@@ -100,13 +100,13 @@ def test_a_blocked_node_keeps_what_living_pods_hold_healthy_and_nothing_else(
     held = OLDER if older else own_ids(node, 3)
     node.holds("uid-1", held)
     node.pods.replaced([pod("a", 3, uid="uid-1", started=True)])
-    node.inheritance.look()
+    node.inheritance.check()
     node.cards.hold_unit("default/a counts in the old unit")
     assert node.healthy == set(held)
     assert len(node.listed) == node.total
     assert not node.cards.inventory.cards[0].is_healthy, "the extender places nothing there"
     node.pods.replaced([])
-    node.inheritance.look()
+    node.inheritance.check()
     assert node.healthy == set()
     node.cards.set_block("unit", "")
     assert len(node.healthy) == node.total
@@ -114,7 +114,7 @@ def test_a_blocked_node_keeps_what_living_pods_hold_healthy_and_nothing_else(
 
 def test_devices_of_a_card_that_is_ill_itself_are_not_healthy_under_a_block(node: Node) -> None:
     node.holds("uid-1", own_ids(node, 3))
-    node.inheritance.look()
+    node.inheritance.check()
     node.cards.hold_unit("default/a counts in the old unit")
     assert len(node.healthy) == 3
     node.cards.seen([UnreadableCard(0, card(0).uuid, "GPU is lost", is_definite=True)])
@@ -127,6 +127,6 @@ def test_a_plugin_that_starts_with_another_unit_never_lists_held_devices_as_unhe
     held = own_ids(node, 3)
     node.holds("uid-1", held)
     later = NodeCards(Terms(256), node.cards.saved())
-    Inheritance(later, NodePods(), CheckpointFile(node.checkpoint)).look()
+    Inheritance(later, NodePods(), CheckpointFile(node.checkpoint)).check()
     node.cards = later
     assert node.healthy == set(held)

@@ -69,7 +69,7 @@ async def test_an_xid_is_judged_by_a_look_that_began_after_it() -> None:
         await eventually(lambda: watched.offered == [True, True] and driver.begun == 2)
         driver.shown = [FIRST, replace(SECOND, recovery_action=1)]
         driver.happens(SECOND.uuid, 48)
-        await eventually(lambda: watched.watch._news)
+        await eventually(lambda: watched.watch._recent)
         driver.looks.release()
         await eventually(lambda: driver.begun == 3)
         assert watched.offered == [True, True], "that look knew nothing of it"
@@ -141,7 +141,7 @@ async def test_while_a_card_hangs_the_others_are_looked_at_as_ever(hangs: FakeDr
         await eventually(lambda: watched.offered == [True, False])
         hangs.shown = [replace(FIRST, recovery_action=0), SECOND]
         hangs.happens(FIRST.uuid, 109)
-        await eventually(lambda: not watched.watch._news)
+        await eventually(lambda: not watched.watch._recent)
         assert watched.offered == [True, False], "the driver advises nothing"
         hangs.shown = [replace(FIRST, recovery_action=1), SECOND]
         await eventually(lambda: watched.offered == [False, False])
@@ -182,7 +182,7 @@ async def test_a_storm_of_events_makes_few_looks() -> None:
         answered = driver.answered
         for _ in range(500):
             driver.happens(SECOND.uuid, 31)
-        await eventually(lambda: driver._events.empty() and not watched.watch._news)
+        await eventually(lambda: driver._events.empty() and not watched.watch._recent)
         assert driver.answered - answered < 300, "three for a look"
         assert watched.offered == [True, True]
 
@@ -276,7 +276,7 @@ async def test_a_driver_that_was_replaced_while_it_stood_by_ends_the_program(
     driver.is_replaced = True
     cards = NodeCards(Terms(1024), None)
     watch = DriverWatch(
-        driver, cards, 0.02, look=preflight.look, has_answered=preflight.has_answered
+        driver, cards, 0.02, calls=preflight.calls, has_answered=preflight.has_answered
     )
     with pytest.raises(RestartNeeded, match="replaced while this program ran"):
         await watch.run()

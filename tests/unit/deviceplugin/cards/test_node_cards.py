@@ -10,9 +10,10 @@ from prometheus_client.samples import Sample
 
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.state_file import Saved
-from deviceplugin.cards.survey import BY_DRIVER, FLUTTER_MIB, Terms, survey
+from deviceplugin.cards.survey import FLUTTER_MIB, Terms, survey
 from deviceplugin.driver.interface import CardEvent, PhysicalCard, Seen, UnreadableCard
 from deviceplugin.errors import Reason
+from deviceplugin.settings import BY_DRIVER
 from gpushare.cards.model import Health, Inventory
 from tests.fakes.clock import FakeClock
 from tests.fakes.driver import card
@@ -151,7 +152,7 @@ def test_a_card_that_has_never_answered_is_told(node: Node) -> None:
     node.show(FIRST, SECOND, UnreadableCard(2, "GPU-odd", "no memory of its own"))
     assert node.cards.notices["GPU-odd"] == (
         "CardUnreadable",
-        "card GPU-odd cannot be shared: no memory of its own",
+        "GPU GPU-odd cannot be shared: no memory of its own",
     )
     assert node.offered == [True, True]
 
@@ -167,7 +168,7 @@ def test_each_change_of_a_card_is_one_line(node: Node, caplog) -> None:
     caplog.set_level("INFO")
     for seen in (lost(), lost(), SECOND, SECOND, replace(SECOND, is_mig=True), SECOND):
         node.show(FIRST, seen)
-    lines = [(r.card, r.was, r.now) for r in caplog.records if r.message == "card changed"]
+    lines = [(r.card, r.was, r.now) for r in caplog.records if r.message == "GPU changed"]
     assert lines == [
         (SECOND.uuid, "healthy", "unhealthy"),
         (SECOND.uuid, "unhealthy", "recovering"),
@@ -200,7 +201,7 @@ def test_a_card_that_is_well_again_is_offered_after_its_time(node: Node) -> None
     node.show(FIRST, SECOND, after=5)
     reason, why = node.trouble(SECOND.uuid)
     assert reason is Reason.CARD_UNHEALTHY
-    assert "well for 60 s" in why
+    assert "healthy for 60 s" in why
     assert "GPU is lost" in why
     node.show(FIRST, SECOND, after=WAIT - 1)
     assert node.offered == [True, False]
@@ -255,7 +256,7 @@ def test_an_xid_that_comes_after_the_advice_was_seen_is_told_all_the_same(
     node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 48))
     why = "XID 119: the driver advises to reset the GPU"
     assert node.trouble(SECOND.uuid)[1] == why
-    assert [r.why for r in caplog.records if r.message == "card changed"][1:] == [why]
+    assert [r.why for r in caplog.records if r.message == "GPU changed"][1:] == [why]
 
 
 def test_a_card_that_fell_off_the_bus_needs_no_look(node: Node) -> None:
@@ -276,7 +277,7 @@ def test_a_card_that_fell_off_the_bus_before_the_first_look_ended_needs_none(nod
 
 def test_broken_memory_rows_make_a_card_unhealthy(node: Node) -> None:
     node.show(FIRST, replace(SECOND, rows_failed=True))
-    assert "replaced" in node.trouble(SECOND.uuid)[1]
+    assert "replace the GPU" in node.trouble(SECOND.uuid)[1]
 
 
 def test_a_card_in_mig_mode_is_not_offered_and_is_back_at_once(node: Node) -> None:

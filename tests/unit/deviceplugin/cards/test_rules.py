@@ -8,8 +8,8 @@ from deviceplugin.cards.rules import (
     ACTIONS,
     HARMLESS_XIDS,
     MAX_WAIT_SECONDS,
-    QUICK_PROBES,
-    WELL,
+    NO_FAULT,
+    QUICK_CHECKS,
     CardHealth,
     Finding,
     HealthReason,
@@ -25,7 +25,7 @@ RECOVER = 60.0
 DEFINITE = Finding("GPU is lost", is_definite=True, reason=HealthReason.LOST)
 HICCUP = Finding("Unknown Error", reason=HealthReason.UNREADABLE)
 GONE = Finding("no longer shown", is_definite=True, is_gone=True)
-findings = st.sampled_from([WELL, WELL, HICCUP, DEFINITE, GONE])
+findings = st.sampled_from([NO_FAULT, NO_FAULT, HICCUP, DEFINITE, GONE])
 histories = st.lists(st.tuples(findings, st.floats(0.0, 200.0)), max_size=60)
 
 
@@ -46,7 +46,7 @@ def test_an_ill_card_is_never_offered_before_its_time(history) -> None:
         health = after(health, found, now, RECOVER)
         bad_in_a_row = bad_in_a_row + 1 if found.why else 0
         if found.why:
-            is_ill = is_ill or found.is_definite or bad_in_a_row > QUICK_PROBES
+            is_ill = is_ill or found.is_definite or bad_in_a_row > QUICK_CHECKS
             good_since = None
         elif good_since is None:
             good_since = now
@@ -66,8 +66,8 @@ def test_a_card_whose_probes_stay_good_is_always_well_in_the_end(history) -> Non
     for found, seconds in history:
         now += seconds
         health = after(health, found, now, RECOVER)
-    health = after(health, WELL, now, RECOVER)
-    assert after(health, WELL, now + MAX_WAIT_SECONDS, RECOVER).state is State.HEALTHY
+    health = after(health, NO_FAULT, now, RECOVER)
+    assert after(health, NO_FAULT, now + MAX_WAIT_SECONDS, RECOVER).state is State.HEALTHY
 
 
 @settings(deadline=None)
@@ -83,41 +83,41 @@ def test_what_a_card_owes_never_exceeds_an_hour_nor_falls_below_the_setting(hist
 
 
 @given(st.integers(0, 100), st.floats(0.1, 3600))
-def test_each_further_illness_costs_at_least_as_long(illnesses: int, seconds: float) -> None:
-    assert wait_seconds(illnesses, seconds) <= wait_seconds(illnesses + 1, seconds)
-    assert wait_seconds(illnesses, seconds) <= MAX_WAIT_SECONDS
+def test_each_further_illness_costs_at_least_as_long(failures: int, seconds: float) -> None:
+    assert wait_seconds(failures, seconds) <= wait_seconds(failures + 1, seconds)
+    assert wait_seconds(failures, seconds) <= MAX_WAIT_SECONDS
 
 
 def test_a_card_that_falls_ill_again_and_again_waits_twice_as_long_each_time() -> None:
     health, now, waits = CardHealth(), 0.0, []
     for _ in range(8):
         health = after(health, DEFINITE, now, RECOVER)
-        health = after(health, WELL, now, RECOVER)
+        health = after(health, NO_FAULT, now, RECOVER)
         began = now
         while not health.is_offered:
             now += 1.0
-            health = after(health, WELL, now, RECOVER)
+            health = after(health, NO_FAULT, now, RECOVER)
         waits.append(now - began)
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
 
 def test_each_hour_of_health_lets_one_illness_be_forgotten() -> None:
-    ill = CardHealth(illnesses=3, since=0.0)
-    assert after(ill, DEFINITE, 3599.0, RECOVER).illnesses == 4
-    assert after(ill, DEFINITE, 3600.0, RECOVER).illnesses == 3
-    assert after(ill, DEFINITE, 1e9, RECOVER).illnesses == 1
+    ill = CardHealth(failures=3, since=0.0)
+    assert after(ill, DEFINITE, 3599.0, RECOVER).failures == 4
+    assert after(ill, DEFINITE, 3600.0, RECOVER).failures == 3
+    assert after(ill, DEFINITE, 1e9, RECOVER).failures == 1
 
 
 def test_an_error_that_may_pass_makes_a_suspect_and_three_more_an_ill_card() -> None:
     health = run(CardHealth(), HICCUP)
     assert (health.state, health.is_offered) == (State.SUSPECT, True)
-    assert run(health, WELL) == CardHealth()
+    assert run(health, NO_FAULT) == CardHealth()
     assert run(health, HICCUP, HICCUP).state is State.SUSPECT
     assert run(health, HICCUP, HICCUP, HICCUP).state is State.UNHEALTHY
 
 
 def test_errors_with_good_probes_between_them_are_no_illness() -> None:
-    assert run(CardHealth(), *([HICCUP, HICCUP, WELL] * 10)).state is State.HEALTHY
+    assert run(CardHealth(), *([HICCUP, HICCUP, NO_FAULT] * 10)).state is State.HEALTHY
 
 
 @pytest.mark.parametrize("found", [DEFINITE, GONE])
@@ -128,12 +128,12 @@ def test_where_the_driver_is_sure_the_card_is_ill_at_once(found: Finding) -> Non
 
 
 def test_a_relapse_while_recovering_starts_the_time_anew_and_is_no_further_illness() -> None:
-    health = run(CardHealth(), DEFINITE, WELL)
+    health = run(CardHealth(), DEFINITE, NO_FAULT)
     relapsed = after(health, HICCUP, 50.0, RECOVER)
-    assert (relapsed.state, relapsed.illnesses) == (State.UNHEALTHY, 1)
-    good = after(relapsed, WELL, 51.0, RECOVER)
-    assert after(good, WELL, 110.9, RECOVER).state is State.RECOVERING
-    assert after(good, WELL, 111.0, RECOVER).state is State.HEALTHY
+    assert (relapsed.state, relapsed.failures) == (State.UNHEALTHY, 1)
+    good = after(relapsed, NO_FAULT, 51.0, RECOVER)
+    assert after(good, NO_FAULT, 110.9, RECOVER).state is State.RECOVERING
+    assert after(good, NO_FAULT, 111.0, RECOVER).state is State.HEALTHY
 
 
 def test_the_first_definite_reason_stays_until_the_card_is_gone() -> None:
@@ -152,8 +152,8 @@ def test_what_nvidias_own_plugin_ignores_is_ignored_and_so_is_what_a_card_has_re
 
 @pytest.mark.parametrize("xid", sorted(HARMLESS_XIDS))
 def test_an_applications_fault_is_not_the_cards(xid: int) -> None:
-    assert finding_of_xid(xid, None) == WELL
-    assert finding_of_xid(xid, 0) == WELL
+    assert finding_of_xid(xid, None) == NO_FAULT
+    assert finding_of_xid(xid, 0) == NO_FAULT
 
 
 @pytest.mark.parametrize("action", [*ACTIONS, 99])

@@ -109,7 +109,7 @@ async def test_a_broken_file_is_told_and_written_over(tmp_path: Path, caplog, co
     errors = counted("read")
     file = StateFile(tmp_path)
     assert file.read() is None
-    assert "annotation will do" in caplog.text
+    assert "annotation is used" in caplog.text
     assert counted("read") == errors + 1
     await file.keep(SAVED)
     assert StateFile(tmp_path).read() == SAVED
@@ -129,7 +129,7 @@ async def test_a_full_disk_is_told_once_and_leaves_the_old_file(
         patched.setattr(os, "fsync", full)
         await file.keep(Saved(INVENTORY))
         await file.keep(Saved(INVENTORY))
-    assert caplog.text.count("state not kept on disk") == 1
+    assert caplog.text.count("state file not written") == 1
     assert counted("write") == errors + 2
     assert StateFile(tmp_path).read() == SAVED
     assert not (tmp_path / "state.json.new").exists()
@@ -164,22 +164,22 @@ async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, caplog) -
     file = StateFile(tmp_path / "in-the-way")
     assert file.read() is None
     await file.keep(SAVED)
-    assert "state not kept on disk" in caplog.text
+    assert "state file not written" in caplog.text
 
 
 def test_illness_goes_on_from_its_seconds_on_another_clock() -> None:
     before = CardHealth(
-        State.RECOVERING, "XID 48", illnesses=3, since=5000.0, owed=240.0, is_definite=True
+        State.RECOVERING, "XID 48", failures=3, since=5000.0, owed=240.0, is_definite=True
     )
     revived = Kept.of(before, before.owes(5100.0)).revived(now=7.0)
     assert revived.state is State.UNHEALTHY
-    assert (revived.owes(1e6), revived.illnesses, revived.why) == (140.0, 3, "XID 48")
+    assert (revived.owes(1e6), revived.failures, revived.why) == (140.0, 3, "XID 48")
 
 
 @pytest.mark.parametrize("was", [State.HEALTHY, State.SUSPECT])
 def test_a_card_that_was_well_is_well_at_once(was: State) -> None:
-    revived = Kept.of(CardHealth(was, illnesses=2), 0.0).revived(now=7.0)
-    assert revived == CardHealth(illnesses=2, since=7.0)
+    revived = Kept.of(CardHealth(was, failures=2), 0.0).revived(now=7.0)
+    assert revived == CardHealth(failures=2, since=7.0)
 
 
 def test_the_checksum_is_over_what_is_in_it() -> None:

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.cards.device_list import device_id, parse_device_id
-from deviceplugin.cards.rules import WELL, Finding, HealthReason
-from deviceplugin.cards.survey import BY_DRIVER, Terms, restored, survey
+from deviceplugin.cards.rules import NO_FAULT, Finding, HealthReason
+from deviceplugin.cards.survey import Terms, restored, survey
 from deviceplugin.driver.interface import PhysicalCard, UnreadableCard
+from deviceplugin.settings import BY_DRIVER
 from gpushare.cards.model import Inventory
 from tests.fakes.driver import card
 
@@ -46,7 +47,7 @@ def test_a_card_that_is_gone_keeps_its_place_and_others_are_untouched() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     gone = survey(before, [card(0)], TERMS)
     assert gone.inventory == before
-    assert gone.findings[card(0).uuid] == WELL
+    assert gone.findings[card(0).uuid] == NO_FAULT
     assert gone.findings[card(1).uuid] == Finding(
         "the driver no longer shows it", is_definite=True, is_gone=True, reason=HealthReason.GONE
     )
@@ -75,14 +76,14 @@ def test_cards_with_one_uuid_are_told_of_and_given_to_nobody() -> None:
     twin = replace(card(0), minor=7)
     anew = survey(None, [card(0), twin, card(1)], TERMS)
     assert [each.uuid for each in anew.inventory.cards] == [card(1).uuid]
-    assert "2 cards with this UUID (minor numbers 0, 7)" in anew.unlisted[card(0).uuid]
+    assert "2 GPUs with this UUID (minor numbers 0, 7)" in anew.unlisted[card(0).uuid]
     before = survey(None, [card(0), card(1)], TERMS).inventory
     after = survey(before, [card(1), card(0), twin], TERMS)
     assert after.inventory == before
     found = after.findings[card(0).uuid]
     assert (found.is_definite, found.is_gone) == (True, False)
     assert found.reason is HealthReason.DUPLICATE
-    assert after.findings[card(1).uuid] == WELL
+    assert after.findings[card(1).uuid] == NO_FAULT
 
 
 def test_a_card_that_was_swapped_gets_a_new_index_and_tag() -> None:
@@ -143,7 +144,7 @@ def test_a_card_in_mig_mode_is_seen_and_has_nothing_to_share() -> None:
         (card(1).uuid, 0),
     ]
     assert found.mig == {card(1).uuid}
-    assert found.remarks == (f"card {card(1).uuid} is in MIG mode, and such cards are not shared",)
+    assert found.remarks == (f"GPU {card(1).uuid} is in MIG mode, and such GPUs are not shared",)
 
 
 def test_a_card_that_goes_into_mig_mode_keeps_its_units_for_those_who_hold_them() -> None:

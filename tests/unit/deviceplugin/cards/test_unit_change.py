@@ -10,8 +10,8 @@ from deviceplugin.cards import unit_change
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.state_file import Saved
 from deviceplugin.cards.survey import Terms, survey
-from deviceplugin.cards.unit_change import UnitHold
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.cards.unit_change import UnitChange
+from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
 from tests.fakes.driver import card
 from tests.fakes.pods import pod
@@ -26,7 +26,7 @@ class Held:
         self.cards.seen([card(0)])
         self.pods = NodePods()
         self.checkpoint = folder / "checkpoint"
-        self.hold = UnitHold(self.cards, self.pods, CheckpointFile(self.checkpoint))
+        self.hold = UnitChange(self.cards, self.pods, CheckpointFile(self.checkpoint))
 
     @property
     def unit(self) -> int:

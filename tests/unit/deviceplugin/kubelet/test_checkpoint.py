@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.errors import CheckpointError
-from deviceplugin.kubelet.checkpoint import Entry, parse
-from deviceplugin.kubelet.checkpoint_file import CheckpointFile
+from deviceplugin.kubelet.checkpoint import CheckpointFile, Entry, parse
 
 ENTRY = {
     "PodUID": "uid-1",

@@ -70,13 +70,13 @@ def test_all_of_ours_go_and_all_others_stay(taints: list[Taint]) -> None:
 
 
 async def test_it_stays_until_the_plugin_serves_and_goes_then(watched: Watched) -> None:
-    await watched.taint.look()
+    await watched.taint.check()
     watched.show(OTHER, OURS)
     watched.why_not_ready = ["the kubelet does not read the device list"]
-    await watched.taint.look()
+    await watched.taint.check()
     assert watched.api.patches == []
     watched.why_not_ready = []
-    await watched.taint.look()
+    await watched.taint.check()
     ((name, operations),) = watched.api.patches
     assert name == "n"
     assert applied(operations, [OTHER, OURS]) == [OTHER]
@@ -84,13 +84,13 @@ async def test_it_stays_until_the_plugin_serves_and_goes_then(watched: Watched) 
 
 async def test_it_is_taken_off_once_and_again_if_somebody_sets_it_again(watched: Watched) -> None:
     watched.show(OURS)
-    await watched.taint.look()
-    await watched.taint.look()
+    await watched.taint.check()
+    await watched.taint.check()
     assert len(watched.api.patches) == 1, "the watch has not shown it yet"
     watched.show(version="2")
-    await watched.taint.look()
+    await watched.taint.check()
     watched.show(OURS, version="3")
-    await watched.taint.look()
+    await watched.taint.check()
     assert len(watched.api.patches) == 2
 
 
@@ -98,7 +98,7 @@ async def test_a_patch_that_is_refused_is_sent_again(watched: Watched) -> None:
     watched.show(OURS)
     watched.api.fails = ApiError("the list has changed", code=422)
     with pytest.raises(ApiError):
-        await watched.taint.look()
+        await watched.taint.check()
     watched.api.fails = None
-    await watched.taint.look()
+    await watched.taint.check()
     assert len(watched.api.patches) == 1

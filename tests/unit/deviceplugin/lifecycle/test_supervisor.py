@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.lifecycle.supervisor import MOST_AGAIN
+from deviceplugin.lifecycle.supervisor import MAX_RESTARTS
 
 PROGRAM = """
 import os, signal, sys, time
@@ -48,7 +48,7 @@ def test_a_process_that_crashes_is_followed_by_another(tmp_path, crash) -> None:
     ("crash", "code"), [("return 1", 1), ("os.kill(os.getpid(), signal.SIGKILL)", 137)]
 )
 def test_one_that_crashes_again_and_again_ends_the_program(tmp_path, crash, code) -> None:
-    assert run(tmp_path, crash) == (code, [str(number) for number in range(MOST_AGAIN + 1)])
+    assert run(tmp_path, crash) == (code, [str(number) for number in range(MAX_RESTARTS + 1)])
 
 
 def test_a_process_can_ask_for_another_beside_it_and_end_after_that(tmp_path) -> None:

@@ -1,5 +1,8 @@
 """A node's own page shows each card's units, health and what its pods hold of it."""
 
+from types import SimpleNamespace
+
+from deviceplugin.kubelet.node_pod import NodePod
 from deviceplugin.usage.card_metrics import CardCollector
 from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import pod, stock
@@ -18,15 +21,16 @@ def bound(name, units, cards, **more):
 
 
 def test_each_card_is_shown_with_what_its_live_pods_hold():
-    made = CardCollector()
-    assert shown(made) == {}
-    made.node, made.inventory = "n", stock(16, 8, unhealthy=[1])
-    made.pods = [
+    cards = SimpleNamespace(inventory=None)
+    pods = [
         bound("a", 6, "GPU-0"),
         bound("b", 4, "GPU-0,GPU-1"),
         bound("over", 9, "GPU-1", phase="Succeeded"),
         pod("waits", 5),
     ]
+    made = CardCollector("n", cards, [NodePod.of(each) for each in pods])
+    assert shown(made) == {}
+    cards.inventory = stock(16, 8, unhealthy=[1])
     assert shown(made) == {
         ("gpushare_card_units", "0"): 16,
         ("gpushare_card_used_units", "0"): 8,

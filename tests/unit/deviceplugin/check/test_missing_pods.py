@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.check.forgotten import PATIENCE_SECONDS, Forgotten, Missing
+from deviceplugin.check.rules import PATIENCE_SECONDS, Missing, MissingPods
 from gpushare.contract import ANNOTATION_ASSIGNED
 from gpushare.objects.model import Pod
 from tests.fakes.pods import pod
@@ -22,9 +22,9 @@ def holds(*pods: Pod) -> set[tuple[str, str]]:
 
 def twice(wanted: Pod, held: set[tuple[str, str]]) -> Missing:
     """What is named after it has been so for long enough."""
-    forgotten = Forgotten()
-    assert forgotten.look([wanted], held, 0) == Missing(), "never at the first look"
-    return forgotten.look([wanted], held, LATER)
+    forgotten = MissingPods()
+    assert forgotten.check([wanted], held, 0) == Missing(), "never at the first look"
+    return forgotten.check([wanted], held, LATER)
 
 
 def test_a_running_pod_that_the_checkpoint_lacks_is_named() -> None:
@@ -40,13 +40,13 @@ def test_a_running_pod_that_the_plugin_was_never_asked_about_is_named_as_such() 
 
 
 def test_it_stays_so_when_another_container_of_it_is_served_later() -> None:
-    silent, forgotten = pod("silent", [4, 4], started=True), Forgotten()
-    forgotten.look([silent], set(), 0)
-    assert forgotten.look([silent], set(), LATER) == Missing(never_asked_for=[silent])
+    silent, forgotten = pod("silent", [4, 4], started=True), MissingPods()
+    forgotten.check([silent], set(), 0)
+    assert forgotten.check([silent], set(), LATER) == Missing(never_asked_for=[silent])
     silent.annotations[ANNOTATION_ASSIGNED] = "true"
     only_second = {(silent.uid, "app-1")}
-    assert forgotten.look([silent], only_second, LATER) == Missing(never_asked_for=[silent])
-    assert forgotten.look([silent], holds(silent), LATER) == Missing()
+    assert forgotten.check([silent], only_second, LATER) == Missing(never_asked_for=[silent])
+    assert forgotten.check([silent], holds(silent), LATER) == Missing()
 
 
 def test_a_pod_that_is_not_running_with_a_share_is_none() -> None:
@@ -66,27 +66,27 @@ def test_a_pod_that_is_not_running_with_a_share_is_none() -> None:
 
 
 def test_a_moment_is_not_enough_and_neither_are_two() -> None:
-    wanted, forgotten = running(), Forgotten()
-    assert forgotten.look([wanted], set(), 0) == Missing()
-    assert forgotten.look([wanted], holds(wanted), LATER) == Missing()
-    assert forgotten.look([wanted], set(), LATER + 1) == Missing()
-    assert forgotten.look([wanted], set(), LATER + 2) == Missing()
+    wanted, forgotten = running(), MissingPods()
+    assert forgotten.check([wanted], set(), 0) == Missing()
+    assert forgotten.check([wanted], holds(wanted), LATER) == Missing()
+    assert forgotten.check([wanted], set(), LATER + 1) == Missing()
+    assert forgotten.check([wanted], set(), LATER + 2) == Missing()
 
 
 def test_while_the_checkpoint_cannot_be_read_nothing_is_missing() -> None:
-    wanted, forgotten = running(), Forgotten()
-    forgotten.look([wanted], set(), 0)
-    forgotten.cannot_tell()
-    assert forgotten.look([wanted], set(), LATER) == Missing()
-    assert forgotten.look([wanted], set(), 2 * LATER) == Missing(forgotten=[wanted])
+    wanted, forgotten = running(), MissingPods()
+    forgotten.check([wanted], set(), 0)
+    forgotten.reset()
+    assert forgotten.check([wanted], set(), LATER) == Missing()
+    assert forgotten.check([wanted], set(), 2 * LATER) == Missing(forgotten=[wanted])
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.booleans()), max_size=30))
 def test_it_is_named_exactly_when_it_was_missing_all_the_time(steps) -> None:
-    wanted, forgotten, now, since = running(), Forgotten(), 0.0, None
+    wanted, forgotten, now, since = running(), MissingPods(), 0.0, None
     for step, is_held in steps:
         now += step
-        named = forgotten.look([wanted], holds(wanted) if is_held else set(), now)
+        named = forgotten.check([wanted], holds(wanted) if is_held else set(), now)
         since = None if is_held else now if since is None else since
         is_due = since is not None and now - since >= LATER
         assert named == Missing(forgotten=[wanted] if is_due else [])

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.allocation import last_check
-from deviceplugin.allocation.grant import grant_of
+from deviceplugin.allocation.rules import check_capacity, grant_of
 from deviceplugin.errors import Reason, Refused
 from gpushare.contract import ANNOTATION_ASSIGNED
 from gpushare.objects.model import ContainerStatus, PodStatus
@@ -19,12 +18,12 @@ UUIDS = ("GPU-0", "GPU-1")
 
 def check(wanted, others, let_start=()) -> None:
     grant = grant_of(wanted, INVENTORY)
-    last_check.check(grant, [*others, wanted], INVENTORY, lambda uid: uid in let_start)
+    check_capacity(grant, [*others, wanted], INVENTORY, let_start)
 
 
 def test_a_start_that_would_overfill_its_card_is_refused_with_the_amounts() -> None:
     wanted = pod("new", 6, cards=("GPU-1",))
-    with pytest.raises(Refused, match=r"wants 6 .* GPU-1, which has 16, .* hold 11") as refused:
+    with pytest.raises(Refused, match=r"needs 6 .* GPU-1, which has 16, .* use 11") as refused:
         check(wanted, [pod("old", 11, cards=("GPU-1",), started=True)])
     assert refused.value.reason is Reason.CARD_TOO_FULL
     assert refused.value.pod is wanted

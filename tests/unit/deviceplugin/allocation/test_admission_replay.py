@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin.allocation.which_pod import Admission, Match, find
+from deviceplugin.allocation.admission import Admission, Match, find
 from deviceplugin.errors import NoMatch
 from gpushare.annotations.pod_annotations import containers_of
 from gpushare.contract import ANNOTATION_ASSUME_TIME, ANNOTATION_SEEN
 from gpushare.objects.model import Pod, PodStatus
 from tests.fakes.pods import pod
-from tests.unit.deviceplugin.allocation.test_which_pod import created, seen
+from tests.unit.deviceplugin.allocation.test_admission import created, seen
 
 AMOUNTS = st.integers(1, 2)  # few, so that most pods look alike
 

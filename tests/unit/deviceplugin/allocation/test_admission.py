@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin.allocation.which_pod import Admission, How, find
+from deviceplugin.allocation.admission import Admission, How, find
 from deviceplugin.errors import NoMatch
-from gpushare.annotations.pod_annotations import containers_of
+from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.contract import ANNOTATION_ASSUME_TIME
-from gpushare.objects.model import Pod
 from tests.fakes.pods import pod
 
-Rule = Callable[[Sequence[Pod], dict[str, set[str]], int, Admission | None], Pod]
+Rule = Callable[[Sequence[NodePod], dict[str, set[str]], int, Admission | None], NodePod]
 
 
 def seen(milliseconds: float) -> str:
@@ -25,7 +24,7 @@ def created(seconds: int) -> str:
     return f"2026-11-21T09:{seconds // 60:02d}:{seconds % 60:02d}Z"
 
 
-def batch(count: int, seed: int, units: int = 4) -> list[Pod]:
+def batch(count: int, seed: int, units: int = 4) -> list[NodePod]:
     """Pods bound in a shuffled order while the kubelet was away, in the order of admission."""
     order = random.Random(seed)
     binds = order.sample(range(count), count)
@@ -38,19 +37,19 @@ def batch(count: int, seed: int, units: int = 4) -> list[Pod]:
     ]
 
 
-def wrong(pods: Sequence[Pod], rule: Rule, rejected: frozenset[int] = frozenset()) -> int:
+def wrong(pods: Sequence[NodePod], rule: Rule, rejected: frozenset[int] = frozenset()) -> int:
     """How many Allocates the rule gives to another pod, in the kubelet's own order of things.
 
     The kubelet adds a pod and admits it before it adds the next. Those in ``rejected`` fail at
     the container after their first, and stay listed as if they waited.
     """
-    listed: list[Pod] = []
+    listed: list[NodePod] = []
     holders: dict[str, set[str]] = {}
     before: Admission | None = None
     mistakes = 0
     for place, admitted in enumerate(pods):
         listed.append(admitted)
-        for number, container in enumerate(containers_of(admitted)):
+        for number, container in enumerate(admitted.asked):
             if place in rejected and number:
                 holders.pop(admitted.uid)  # the kubelet takes the devices back
                 break
@@ -64,11 +63,11 @@ def wrong(pods: Sequence[Pod], rule: Rule, rejected: frozenset[int] = frozenset(
     return mistakes
 
 
-def ours(pods, holders, units, before) -> Pod:
+def ours(pods, holders, units, before) -> NodePod:
     return find(pods, holders, units, before).pod
 
 
-def earliest_assumed(pods, holders, units, before) -> Pod:
+def earliest_assumed(pods, holders, units, before) -> NodePod:
     """The existing ecosystem's rule, over all pods that are bound by then."""
     del before
     waiting = [each for each in BATCH if each.uid not in holders]
@@ -184,10 +183,11 @@ def test_no_match_names_what_was_looked_for_and_the_nearest_misses() -> None:
     served, other, broken = pod("served", 4), pod("other", 5), pod("broken", 4)
     limits = broken.spec.containers[0].resources.limits
     limits["aliyun.com/gpu-mem"] = "4.5"
+    broken = NodePod.of(broken)
     with pytest.raises(NoMatch) as missed:
         find([served, other, broken, pod("none", 0)], {served.uid: {"app-0"}}, 4, None)
     text = str(missed.value)
-    assert "waits for 4 units of aliyun.com/gpu-mem" in text
+    assert "waiting for 4 units of aliyun.com/gpu-mem" in text
     assert "default/served has all its devices" in text
     assert "default/other waits for 5 in container app-0" in text
-    assert "default/broken cannot be read" in text
+    assert "default/broken is invalid: container app-0" in text

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.allocation import allocate_response
+from deviceplugin.allocation.older_plugin import inherited
 from deviceplugin.cards import device_list
-from deviceplugin.cards.foreign_ids import Inherited, all_ids, inherited, message
+from deviceplugin.cards.held_devices import Inherited, message
 from deviceplugin.kubelet.checkpoint import Entry
 from gpushare.cards.model import Card, Health, Inventory
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -36,7 +37,7 @@ def listed(found: dict[str, Inherited]) -> dict[str, str]:
 
 def test_they_stand_for_units_of_the_card_that_their_container_was_given() -> None:
     found = inherited([older("p", "0", range(5))], NODE, {})
-    assert all_ids(found) == {f"GPU-0-_-{number}" for number in range(5)}
+    assert found["GPU-1"].ids == {f"GPU-0-_-{number}" for number in range(5)}
     assert list(found) == ["GPU-1"], "minor 0 is this card, whatever the ID says"
     shown = listed(found)
     assert shown["GPU-0-_-3"] == "Unhealthy", "as the card is"

@@ -1,0 +1,260 @@
+"""Builds the parts of the device plugin from its settings, and runs them together."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+from deviceplugin.allocation.allocate import Allocations
+from deviceplugin.allocation.injection import Injections
+from deviceplugin.allocation.older_plugin import Inheritance
+from deviceplugin.allocation.pre_start import Starts
+from deviceplugin.cards.driver_watch import DriverWatch
+from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin.cards.state_file import StateFile
+from deviceplugin.cards.survey import Terms
+from deviceplugin.cards.unit_change import UnitChange
+from deviceplugin.cdi.binding import Binding
+from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
+from deviceplugin.cdi.probe import probe
+from deviceplugin.cdi.rules import BINDINGS
+from deviceplugin.cdi.spec_files import Specs
+from deviceplugin.check.self_check import SelfCheck
+from deviceplugin.driver.interface import Backend, ProcessSource
+from deviceplugin.kubelet.checkpoint import CheckpointFile
+from deviceplugin.kubelet.pods_endpoint import KubeletPods
+from deviceplugin.kubelet.watched_pods import NodePods
+from deviceplugin.lifecycle.departure import Departure
+from deviceplugin.lifecycle.handover import Predecessor, Successors
+from deviceplugin.lifecycle.preflight import Preflight
+from deviceplugin.lifecycle.startup_taint import StartupTaint
+from deviceplugin.lifecycle.supervisor import ask_for_another
+from deviceplugin.report.node import NodeReport
+from deviceplugin.report.refusals import TroubleReport
+from deviceplugin.report.running_on import PodReport
+from deviceplugin.server.grpc_server import Endpoint, Service
+from deviceplugin.server.kubelet_outage import KubeletOutage
+from deviceplugin.server.registration import Registrar
+from deviceplugin.settings import Settings
+from deviceplugin.usage.card_metrics import CardCollector
+from deviceplugin.usage.watch import UsageWatch
+from gpushare.clock import SystemClock
+from gpushare.contract import BY_CDI, RESOURCES_BEGIN
+from gpushare.errors import RestartNeeded
+from gpushare.kube import client, paths
+from gpushare.kube.informer import Informer
+from gpushare.objects.model import Node, Pod
+from gpushare.process.lifetime import cancel
+from gpushare.telemetry import health
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT = "kubelet_internal_checkpoint"
+
+Part = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Plugin:
+    """All parts, built once this is the only gpushare device plugin on the node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        backend: Backend,
+        processes: ProcessSource,
+        kube: client.Kube,
+        *,
+        kubelet: KubeletPods,
+        preflight: Preflight,
+    ) -> None:
+        clock = SystemClock()
+        state = StateFile(settings.state_dir)
+        before = state.read()
+        last = before.inventory.binding if before is not None else ""
+        needs_cdi = settings.inject == "cdi"
+        binding = Binding(
+            forced=None if settings.binding == "auto" else settings.binding,
+            needs_cdi=needs_cdi,
+            last=next((name for name in BINDINGS if name == last), None),
+            last_needed_edits=before is not None and before.inventory.injection == BY_CDI,
+            probe=partial(probe, settings.cdi_dir),
+            has_edits=lambda: injections.has_edits(cards.inventory),
+        )
+        injections = Injections(
+            settings.inject,
+            specs=NvidiaSpecs(settings.nvidia_cdi_dirs),
+            own_variable=settings.visible_devices,
+            runtime_classes=settings.runtime_classes,
+            binding=binding,
+        )
+        terms = Terms(
+            settings.unit_mib,
+            settings.reserved_mib,
+            binding.now.binding,
+            health.version(),
+            injections.first(before.inventory.injection if before is not None else ""),
+            settings.runtime_classes,
+        )
+        cards = NodeCards(terms, before, clock=clock, recover_seconds=settings.recover_seconds)
+        binding.on_change(cards.set_binding)
+        checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
+        specs = Specs(settings.cdi_dir)
+        watch = NodePods()
+        self.collector = CardCollector(settings.node_name, cards, watch)
+        reports = PodReport(
+            kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
+        )
+        troubles = TroubleReport(kube=kube, pods=watch, clock=clock)
+        outage = KubeletOutage(cards, kubelet, binding, clock)
+
+        def started(pod_uid: str, uuids: Sequence[str]) -> None:
+            reports.started(pod_uid, uuids)
+            troubles.may_start(pod_uid)
+
+        node_report = NodeReport(
+            kube, settings.node_name, cards, state, clock, seen=binding.node_seen
+        )
+        allocations = Allocations(
+            binding,
+            cards,
+            kubelet,
+            watch,
+            checkpoint=checkpoint,
+            specs=specs,
+            injections=injections,
+        )
+        starts = Starts(
+            cards=cards,
+            kubelet=kubelet,
+            watch=watch,
+            checkpoint=checkpoint,
+            specs=specs,
+            injections=injections,
+            started=started,
+            clock=clock,
+        )
+        service = Service(
+            cards=cards,
+            allocations=allocations,
+            starts=starts,
+            troubles=troubles,
+            outage=outage,
+            clock=clock,
+        )
+        endpoint = Endpoint(settings.device_plugin_dir, service)
+        registrar = Registrar(settings.device_plugin_dir, endpoint, service, cards)
+        driver = DriverWatch(
+            backend,
+            cards,
+            settings.health_seconds,
+            calls=preflight.calls,
+            has_answered=preflight.has_answered,
+        )
+        checks = SelfCheck(
+            kube=kube,
+            folder=settings.device_plugin_dir,
+            node=lambda: node_report.node,
+            registrar=registrar,
+            pods=watch,
+            checkpoint=checkpoint,
+            clock=clock,
+        )
+        own_pods = paths.pods(field_selector=f"spec.nodeName={settings.node_name}")
+        own_node = paths.nodes(field_selector=f"metadata.name={settings.node_name}")
+
+        def why_not_ready() -> list[str]:
+            reasons = (
+                cards.refusal,
+                cards.why_blocked,
+                registrar.why_not,
+                driver.why_silent,
+                binding.why_not,
+                injections.why_not,
+                *checks.why_not_ready,
+            )
+            return [why for why in reasons if why]
+
+        self.why_not_ready = why_not_ready
+        self.checks = checks
+        self._endpoint = endpoint
+        self._departure = Departure(
+            registrar=registrar,
+            service=service,
+            report=node_report,
+            pods=watch,
+            checkpoint=checkpoint,
+            confirmed=driver.has_shown,
+            clock=clock,
+        )
+        # Two plugins must not do this at the same time, nor register; all other parts they may.
+        self._exclusive: list[Part] = [node_report.run]
+        self._parts: list[Part] = [
+            Inheritance(cards, watch, checkpoint).run,
+            driver.run,
+            UnitChange(cards, watch, checkpoint).run,
+            binding.run,
+            partial(injections.run, cards),
+            reports.run,
+            troubles.run,
+            outage.run,
+            checks.run,
+            Informer(kube, own_pods, Pod, watch, naming=RESOURCES_BEGIN).run,
+            Informer(kube, own_node, Node, node_report).run,
+        ]
+        if settings.removes_startup_taint:
+            taint = StartupTaint(kube, lambda: node_report.node, why_not_ready)
+            self._parts.append(taint.run)
+        if settings.reads_process_memory:
+            usage = UsageWatch(source=processes, cards=cards, pods=watch, kube=kube, clock=clock)
+            self._parts.append(usage.run)
+
+    async def run(
+        self,
+        predecessor: Predecessor | None,
+        successors: Successors,
+        *,
+        stopped: asyncio.Event,
+        handed_over: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Take over, and leave in order once ``stopped`` is set or a part fails.
+
+        ``handed_over`` is awaited if another plugin has taken over. Raises a failed part's error.
+        """
+        exclusive = [asyncio.create_task(part()) for part in self._exclusive]
+        exclusive.append(asyncio.create_task(self._departure.register(predecessor)))
+        tasks = [*exclusive, *(asyncio.create_task(part()) for part in self._parts)]
+        tasks.append(asyncio.create_task(self._departure.arrive(predecessor)))
+        try:
+            async with successors.listening():
+                error = await _first_error(tasks, stopped)
+                is_one_coming = error is not None and not isinstance(error, RestartNeeded)
+                if is_one_coming:
+                    log.error("a part has failed, leaving", exc_info=error)
+                    ask_for_another()
+                await cancel(exclusive)
+                await self._departure.leave(
+                    successors, is_one_coming=is_one_coming, handed_over=handed_over
+                )
+        finally:
+            await cancel(tasks)
+            await self._endpoint.close()
+        if error is not None:
+            raise error
+
+
+async def _first_error(
+    tasks: Collection[asyncio.Task[Any]], stopped: asyncio.Event
+) -> BaseException | None:
+    """Return the error of the first task that fails; None once ``stopped`` is set."""
+    stop = asyncio.create_task(stopped.wait())
+    pending = {stop, *tasks}
+    try:
+        while stop in pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if (error := task.exception()) is not None:
+                    return error
+    finally:
+        stop.cancel()
+    return None
