@@ -26,7 +26,7 @@ from deviceplugin.cdi.spec_files import Specs
 from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.pods_endpoint import KubeletPods
 from deviceplugin.kubelet.watched_pods import NodePods
-from deviceplugin.report.refusals import TroubleReport
+from deviceplugin.report.refusals import RefusalReport
 from deviceplugin.server.grpc_server import Service
 from deviceplugin.server.kubelet_outage import KubeletOutage
 from gpushare.clock import SystemClock
@@ -101,7 +101,7 @@ class Served:
                 injections=injections,
             ),
             starts=starts,
-            troubles=TroubleReport(kube=no_api, pods=self.watch, clock=clock),
+            troubles=RefusalReport(kube=no_api, pods=self.watch, clock=clock),
             outage=KubeletOutage(cards, kubelet, binding, clock),
             clock=clock,
         )

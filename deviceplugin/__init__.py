@@ -1,1 +1,1 @@
-"""The device plugin: what a GPU node tells the kubelet, and which card a container gets."""
+"""The device plugin: offers a node's GPU memory to the kubelet, and assigns GPUs to containers."""

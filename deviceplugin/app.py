@@ -127,7 +127,7 @@ async def run(
         while {turn, stop} <= pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             if checking in done:
-                checking.result()  # raises what nobody expects
+                checking.result()  # raises an unexpected error
         await lifetime.cancel([stop, checking])
         if not turn.done():
             return

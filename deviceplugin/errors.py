@@ -1,17 +1,17 @@
-"""Errors of the node half. Each text says what was wanted, what was found and what to do.
+"""Errors of the device plugin. Each text says what was expected, what was found and what to do.
 
 GpushareError
 └── PluginError
-    ├── DriverError       NVML gives no answer about any card
-    │   └── DriverReplaced   the library in this process is not the loaded driver's any more
-    ├── StateError        what was kept on disk is not what was written
-    ├── ListTooLong       the node has more units than the kubelet takes in one message
-    ├── CheckpointError   the kubelet's checkpoint is not there or cannot be read
+    ├── DriverError       NVML does not answer about any GPU
+    │   └── DriverReplaced   the library in this process does not belong to the loaded driver
+    ├── StateError        the state file is not what was written
+    ├── ListTooLong       the node has more units than the kubelet accepts in one message
+    ├── CheckpointError   the kubelet's checkpoint is missing or cannot be read
     ├── KubeletError      the kubelet's /pods gave no usable answer
-    ├── FolderGone        the kubelet's folder was deleted under its mount
-    ├── NoMatch           no pod, or no single one, is meant by a call of the kubelet
-    ├── InvalidRequest    a call that asks for nothing, or that cannot be understood
-    └── Refused           a container must not start, or not on these cards
+    ├── FolderDeleted     the kubelet's folder was deleted under its mount
+    ├── NoMatch           no pod, or no single one, matches a call of the kubelet
+    ├── InvalidRequest    a call asks for nothing, or is invalid
+    └── Refused           a container must not start, or not on these GPUs
 """
 
 from enum import StrEnum
@@ -21,7 +21,7 @@ from gpushare.objects.model import Pod
 
 
 class Reason(StrEnum):
-    """Why a decision cannot be kept; what a pod's condition and Event say."""
+    """Why the chosen GPU cannot be used; the reason in a pod's condition."""
 
     NO_DECISION = "NoDecision"
     DECISION_UNREADABLE = "DecisionUnreadable"
@@ -62,7 +62,7 @@ class KubeletError(PluginError):
     pass
 
 
-class FolderGone(PluginError, RestartNeeded):
+class FolderDeleted(PluginError, RestartNeeded):
     pass
 
 
@@ -75,7 +75,7 @@ class InvalidRequest(PluginError):
 
 
 class Refused(PluginError):
-    """``pod`` and ``reason`` are None where the fault is not one of a pod's decision."""
+    """``pod`` and ``reason`` are None where the fault is not that of one pod."""
 
     def __init__(
         self, message: str, *, pod: Pod | None = None, reason: Reason | None = None

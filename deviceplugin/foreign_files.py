@@ -1,7 +1,7 @@
-"""Files that others may have put where ours are: what each is must be known before it is read.
+"""Safe reading of files that other programs may have written.
 
-All of it happens between two answers to the kubelet, and a pipe that nobody writes to, or a file
-without end, would be read for ever.
+Files are read between two answers to the kubelet, and reading a pipe without a writer, or an
+endless file, would block forever.
 """
 
 import errno
@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most ``most`` bytes; OSError, which names it, if not."""
+    """Return a regular file's content of at most ``most`` bytes; else OSError with its path."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         with os.fdopen(file, "rb", closefd=False) as opened:
             content = opened.read(most + 1)
     finally:
@@ -26,5 +26,5 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def shown(name: str | Path) -> str:
-    """A name as it can be sent and written: a file's need not be UTF-8, and all texts are."""
+    """Return a file's name as valid text: file names need not be UTF-8."""
     return os.fsencode(name).decode(errors="replace")

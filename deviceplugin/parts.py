@@ -31,7 +31,7 @@ from deviceplugin.lifecycle.preflight import Preflight
 from deviceplugin.lifecycle.startup_taint import StartupTaint
 from deviceplugin.lifecycle.supervisor import ask_for_another
 from deviceplugin.report.node import NodeReport
-from deviceplugin.report.refusals import TroubleReport
+from deviceplugin.report.refusals import RefusalReport
 from deviceplugin.report.running_on import PodReport
 from deviceplugin.server.grpc_server import Endpoint, Service
 from deviceplugin.server.kubelet_outage import KubeletOutage
@@ -105,7 +105,7 @@ class Plugin:
         reports = PodReport(
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
-        troubles = TroubleReport(kube=kube, pods=watch, clock=clock)
+        troubles = RefusalReport(kube=kube, pods=watch, clock=clock)
         outage = KubeletOutage(cards, kubelet, binding, clock)
 
         def started(pod_uid: str, uuids: Sequence[str]) -> None:

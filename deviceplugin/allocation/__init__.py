@@ -1,1 +1,1 @@
-"""GetPreferredAllocation, Allocate and PreStartContainer: which container gets which card."""
+"""GetPreferredAllocation, Allocate and PreStartContainer: which container gets which GPU."""

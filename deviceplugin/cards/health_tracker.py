@@ -163,7 +163,7 @@ class HealthTracker:
 
 
 def _may_pass(finding: Finding) -> bool:
-    """Whether the GPU may still be in MIG mode: the finding does not tell."""
+    """Whether the GPU may still be in MIG mode after this finding."""
     return bool(finding.why) and not finding.is_definite
 
 

@@ -1,7 +1,7 @@
-"""The binding in force, chosen again when the Node's runtime changes or CDI files begin to be read.
+"""The binding in force, chosen again when the Node's runtime changes or CDI files start to be read.
 
-Choosing changes only what is answered from then on. A container that was answered before is served
-by that answer for as long as its pod lives.
+A change affects only later answers. A container that was answered before keeps that answer for its
+pod's lifetime.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ PROBE_SECONDS: Final = 60.0
 
 
 class Binding:
-    """``probe`` blocks and is called in a thread; ``has_edits`` says whether NVIDIA's CDI files
-    name the node's cards.
+    """``probe`` blocks and is called in a thread; ``has_edits`` is whether NVIDIA's CDI files name
+    the node's GPUs.
 
-    ``last`` is what the node had before this program started; until the Node is read and the probe
-    has answered, it stays so. ``last_needed_edits``: cards came by NVIDIA's CDI edits then, which
-    on CRI-O is the one way with late binding; until the Node is read it may be CRI-O.
+    ``last`` is the node's binding before this program started; it stays until the Node is read and
+    the probe has answered. ``last_needed_edits``: containers got GPUs by NVIDIA's CDI edits then,
+    which is the only way with late binding on CRI-O; until the Node is read it may be CRI-O.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Binding:
         self._probe_seconds = probe_seconds
         self._node: NodeSystemInfo | None = None
         self._stirred = asyncio.Event()
-        self._tell: Callable[[BindingName], None] = lambda _: None
+        self._changed: Callable[[BindingName], None] = lambda _: None
         self.now = self._chosen(None, Probe.UNKNOWN)
         self._show()
 
     @property
     def why_not(self) -> str:
-        """Why nothing can be given to containers at all; empty where it can."""
+        """Why containers cannot get any GPU; empty where they can."""
         if not self._needs_cdi or self.now.binding == "late":
             return ""
         return (
@@ -65,12 +65,12 @@ class Binding:
 
     @property
     def needs_edits(self) -> bool:
-        """Whether late binding gives a container its card only by NVIDIA's own CDI edits."""
+        """Whether late binding gives a container its GPU only by NVIDIA's own CDI edits."""
         return self._last_needed_edits if self._node is None else late_needs_edits(self._node)
 
-    def on_change(self, tell: Callable[[BindingName], None]) -> None:
-        """Call ``tell`` at each change from now on."""
-        self._tell = tell
+    def on_change(self, changed: Callable[[BindingName], None]) -> None:
+        """Call ``changed`` at each change from now on."""
+        self._changed = changed
 
     def node_seen(self, node: Node) -> None:
         info = node.status.node_info
@@ -79,7 +79,7 @@ class Binding:
             self._stirred.set()
 
     async def run(self) -> None:
-        """Choose anew at each change of the Node's runtime; while in doubt, every minute."""
+        """Choose again at each change of the Node's runtime; while uncertain, every minute."""
         while self._forced is None:
             self._stirred.clear()
             probe = await daemon_thread.call(self._probe, "probe")
@@ -107,7 +107,7 @@ class Binding:
         self._last = choice.binding
         self._show()
         if is_new:
-            self._tell(choice.binding)
+            self._changed(choice.binding)
 
     def _show(self) -> None:
         log.info("binding", extra={"binding": self.now.binding, "why": self.now.why})

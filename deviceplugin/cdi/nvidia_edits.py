@@ -1,8 +1,8 @@
-"""The container edits of a card from NVIDIA's own CDI files on this node.
+"""Reads the container edits of a GPU from NVIDIA's own CDI files on this node.
 
-``nvidia-ctk cdi generate`` writes them: device nodes, libraries and hooks of this driver. What a
-container of ours needs of them is copied into the file of its share, so that no second CDI name
-has to be known when Allocate answers.
+``nvidia-ctk cdi generate`` writes them: device nodes, libraries and hooks of this driver. The edits
+that a container needs are copied into the file of its share, so that no second CDI name has to be
+known when Allocate answers.
 """
 
 import logging
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 KIND: Final = "nvidia.com/gpu"
 COMMAND: Final = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
-_MOST_BYTES: Final = 2**19  # a second of parsing, in which nothing is answered; NVIDIA writes 50 KB
-_MOST_CHARACTERS: Final = 2**14  # of one value: PyYAML takes 1:59:59:... for a number, ever slower
+_MOST_BYTES: Final = 2**19  # a second of parsing without answers; NVIDIA's have 50 KB
+_MOST_CHARACTERS: Final = 2**14  # of one value: PyYAML parses 1:59:59:... as a number, ever slower
 _SHOWN_PROBLEMS: Final = 3
 _CARD_NODE: Final = re.compile(r"/dev/nvidia([0-9]{1,6})$")
-# The library that belongs to one version of the kernel module, and what that says of itself.
+# The library of one version of the kernel module, and the version that the module reports.
 _LIBRARY: Final = re.compile(r"/libcuda\.so\.([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})$")
 _MODULE: Final = re.compile(rb"Kernel Module(?: for \S+)?\s+([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})\s")
 MODULE_FILE: Final = Path("/proc/driver/nvidia/version")
@@ -42,7 +42,7 @@ class _Device(msgspec.Struct, rename="camel"):
 
 
 class _Checked(msgspec.Struct, rename="camel"):
-    """The edits that are looked into; of the others only the runtime knows the shape."""
+    """The edits that are read here; only the runtime knows the format of the others."""
 
     env: list[str] | None = None
     device_nodes: list[dict[str, Any]] | None = None
@@ -57,7 +57,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file as it was read: its edits by device name, or what is wrong with it."""
+    """A file as it was read: its edits by device name, or its problem."""
 
     version: tuple[int, ...] = ()
     common: Mapping[str, Any] | None = None
@@ -66,9 +66,9 @@ class _File:
 
 
 class NvidiaSpecs:
-    """Files are read again as they change. A later folder wins over an earlier, as CDI has it.
+    """Files are read again when they change. Later folders have precedence, as in CDI.
 
-    ``module`` is where the loaded driver says its version.
+    ``module`` is the file with the version of the loaded driver.
     """
 
     def __init__(self, folders: Sequence[Path], module: Path = MODULE_FILE) -> None:
@@ -77,33 +77,33 @@ class NvidiaSpecs:
         self._files: dict[Path, tuple[tuple[int, int, int], _File]] = {}
 
     def edits(self, cards: Sequence[Card]) -> Edits:
-        """What a container needs to use these cards: what all cards share once, then each card's.
+        """Return the edits to use these GPUs: the common ones once, then those of each GPU.
 
-        Raises Refused, naming what was found and the command that makes such a file. That is also
-        the answer where a file gives a card another number than the driver does now: it was made
-        before cards were added, taken out or numbered anew, and would open another card. Or it has
-        libraries of another driver than the one that is loaded, which are no longer there.
+        Raises Refused, which names what was found and the command that writes such a file. A file
+        is also refused if it gives a GPU another number than the driver does now, because it is
+        older than a change of the GPUs and would give access to another one; and if it has
+        libraries of another driver than the loaded one, which no longer exist.
         """
         files = list(self._read())
         merged: dict[str, Any] = {}
         version: tuple[int, ...] = ()
-        begun: list[_File] = []
+        merged_files: list[_File] = []
         for card in cards:
             uuid = card.uuid
             file = next((each for each in files if uuid in (each.devices or {})), None)
             if file is None:
                 raise Refused(self._missing(uuid, files))
             _check_number(card, (file.devices or {})[uuid])
-            if file not in begun:
+            if file not in merged_files:
                 self._check_driver(uuid, file.common or {})
-                begun.append(file)
+                merged_files.append(file)
                 _merge(merged, file.common or {})
             _merge(merged, (file.devices or {})[uuid])
             version = max(version, file.version)
         return Edits(version, merged)
 
     def _read(self) -> Iterator[_File]:
-        """Return NVIDIA's files, those that win first; what cannot be read says so."""
+        """Return NVIDIA's files by precedence; an unreadable one has a problem."""
         seen: dict[Path, tuple[tuple[int, int, int], _File]] = {}
         for path in self._paths():
             known = self._files.get(path)
@@ -118,7 +118,7 @@ class NvidiaSpecs:
                 seen[path] = (0, 0, 0), _File(problem=str(err))
             problem = seen[path][1].problem
             if problem and (known is None or known[1].problem != problem):
-                log.warning("a CDI file is passed over", extra={"why": problem})
+                log.warning("a CDI file is ignored", extra={"why": problem})
         self._files = seen
         return (file for _, file in seen.values())
 
@@ -142,12 +142,12 @@ class NvidiaSpecs:
         if loaded and made_for and loaded not in made_for:
             raise Refused(
                 f"--inject=cdi: the CDI file with {KIND}={uuid} was made for driver "
-                f"{', '.join(sorted(made_for))}, and {loaded} is loaded: make the file anew on the "
-                f"node with `{COMMAND}`"
+                f"{', '.join(sorted(made_for))}, and {loaded} is loaded: write the file again on "
+                f"the node with `{COMMAND}`"
             )
 
     def _loaded(self) -> str:
-        """The version of the loaded kernel module; empty where it cannot be told."""
+        """Return the version of the loaded kernel module; empty where it is not known."""
         try:
             found = _MODULE.search(read_bytes(self._module, _MODULE_BYTES))
         except OSError:
@@ -163,14 +163,14 @@ class NvidiaSpecs:
             f"--inject=cdi: no CDI device {KIND}={uuid} in "
             f"{', '.join(str(folder) for folder in self._folders)}: found {found}"
             f"{'; ' if problems else ''}{'; '.join(problems[:_SHOWN_PROBLEMS])}; "
-            f"make the file on the node with `{COMMAND}`"
+            f"write the file on the node with `{COMMAND}`"
         )
 
 
 def _parse(path: str, content: bytes) -> _File:
-    """One file; of any other kind than NVIDIA's nothing is said but what keeps it from being read.
+    """Parse one file; a file of another kind than NVIDIA's has no devices.
 
-    What is found can be compared, merged and written as JSON whatever it is.
+    Any edits that are returned can be compared, merged and written as JSON.
     """
     try:
         if path.endswith(".json"):
@@ -184,7 +184,7 @@ def _parse(path: str, content: bytes) -> _File:
             msgspec.convert(each, _Checked)
             _check_depth(each)
             msgspec.json.encode(each)
-    except Exception as err:  # noqa: BLE001 - PyYAML lets through whatever its types raise
+    except Exception as err:  # noqa: BLE001 - PyYAML passes on any error of its types
         return _File(problem=f"{path} cannot be read: {str(err)[:200]}")
     version = parse_version(spec.cdi_version)
     if version is None:
@@ -194,24 +194,24 @@ def _parse(path: str, content: bytes) -> _File:
 
 
 def _check_yaml(content: bytes) -> None:
-    """Refuse what would end the process or take hours where it is made a value of or written.
+    """Reject content that would crash or block the process when it is decoded or written.
 
-    A few lines of aliases stand for billions of values, and for one that is a part of itself.
+    A few lines of aliases expand to billions of values, or to a value that contains itself.
     NVIDIA's files have none.
     """
     for depth, event in with_depth(content):
         line = event.start_mark.line + 1 if event.start_mark is not None else 1
         if depth > MAX_DEPTH:
-            raise ValueError(f"line {line} is nested too deep")
+            raise ValueError(f"line {line} is nested too deeply")
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"line {line} has an alias, write out what it stands for")  # noqa: TRY004 - no matter of types
+            raise ValueError(f"line {line} has an alias: write its value instead")  # noqa: TRY004 - not a matter of types
         if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MOST_CHARACTERS:
             raise ValueError(f"line {line} has a value of {len(event.value)} characters")
 
 
 def _check_depth(value: object, depth: int = 0) -> None:
     if depth > MAX_DEPTH:
-        raise ValueError("it is nested too deep")
+        raise ValueError("it is nested too deeply")
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -227,7 +227,7 @@ def _check_number(card: Card, edits: Mapping[str, Any]) -> None:
         raise Refused(
             f"--inject=cdi: the CDI device {KIND}={card.uuid} opens "
             f"{', '.join(f'/dev/nvidia{number}' for number in sorted(numbers))}, and the driver "
-            f"says that the card is /dev/nvidia{card.minor}: make the file anew on the node with "
+            f"reports the GPU as /dev/nvidia{card.minor}: write the file again on the node with "
             f"`{COMMAND}`"
         )
 
@@ -240,4 +240,4 @@ def _merge(merged: dict[str, Any], edits: Mapping[str, Any]) -> None:
         if isinstance(known, list) and isinstance(value, list):
             known.extend(each for each in value if each not in known)
         elif known != value:
-            raise Refused(f"--inject=cdi: the cards' CDI edits differ in {key}: they cannot be one")
+            raise Refused(f"--inject=cdi: the GPUs' CDI edits differ in {key} and cannot be merged")

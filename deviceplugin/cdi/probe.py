@@ -1,9 +1,9 @@
-"""Sees whether somebody on this node reads the CDI files that we write.
+"""Detects whether CDI files are read on this node.
 
-A runtime that resolves CDI names watches its folders and reads a specification again as soon as one
-changes (github.com/cncf-tags/container-device-interface, pkg/cdi/cache.go). Reading moves a file's
-access time. What nobody reads is no proof of the contrary: a runtime begins to watch a folder that
-was not there at its own start only when a container asks it for a CDI device.
+A runtime that resolves CDI names watches its folders and reads a specification again as soon as it
+changes (github.com/cncf-tags/container-device-interface, pkg/cdi/cache.go). Reading changes a
+file's access time. An unread file is no proof of the contrary: a runtime starts to watch a folder
+that did not exist at its own start only when a container asks it for a CDI device.
 """
 
 import logging
@@ -18,8 +18,8 @@ from gpushare.contract import CDI_PROBE_KIND
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 1.0
-_LOOK_SECONDS: Final = 0.02
-_OLD_NS: Final = 86_400 * 2 * 10**9  # relatime moves an access time that is before the change
+_POLL_SECONDS: Final = 0.02
+_OLD_NS: Final = 86_400 * 2 * 10**9  # relatime updates an access time that is before the change
 _FILE: Final = "gpushare-probe.json"
 _SPEC: Final = (
     f'{{"cdiVersion":"0.6.0","kind":"{CDI_PROBE_KIND}","devices":[{{"name":"none",'
@@ -28,9 +28,9 @@ _SPEC: Final = (
 
 
 def probe(folder: Path, seconds: float = WAIT_SECONDS) -> Probe:
-    """Whether a file that is put into ``folder`` is read within ``seconds``; blocks that long.
+    """Return whether a new file in ``folder`` is read within ``seconds``; blocks that long.
 
-    UNKNOWN where the folder cannot be written or its file system keeps no access times.
+    UNKNOWN where the folder cannot be written or its file system has no access times.
     """
     path = folder / _FILE
     fresh = path.with_suffix(".new")  # not .json: no runtime reads it
@@ -40,7 +40,7 @@ def probe(folder: Path, seconds: float = WAIT_SECONDS) -> Probe:
             before = _write(fresh)
             fresh.read_bytes()
             if fresh.stat().st_atime_ns == before:
-                log.info("the CDI folder keeps no access times", extra={"folder": str(folder)})
+                log.info("the CDI folder has no access times", extra={"folder": str(folder)})
                 return Probe.UNKNOWN
             before = _write(fresh)
             fresh.replace(path)
@@ -49,12 +49,12 @@ def probe(folder: Path, seconds: float = WAIT_SECONDS) -> Probe:
             fresh.unlink(missing_ok=True)
             path.unlink(missing_ok=True)
     except OSError as err:
-        log.warning("whether CDI files are read cannot be seen", extra={"why": str(err)})
+        log.warning("cannot detect whether CDI files are read", extra={"why": str(err)})
         return Probe.UNKNOWN
 
 
 def _write(path: Path) -> int:
-    """Write the file and return the access time that it has until somebody reads it, in ns."""
+    """Write the file and return the access time that it has until it is read, in ns."""
     path.write_text(_SPEC)
     changed = path.stat().st_mtime_ns
     os.utime(path, ns=(changed - _OLD_NS, changed))
@@ -66,5 +66,5 @@ def _moves(path: Path, before: int, seconds: float) -> bool:
     while path.stat().st_atime_ns == before:
         if time.monotonic() >= deadline:
             return False
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return True

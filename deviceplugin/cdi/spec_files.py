@@ -1,7 +1,7 @@
 """The files behind late binding: one CDI specification for each set of device IDs.
 
-Allocate names a CDI device before anyone knows whose it is; the runtime looks the name up when it
-creates the container, which is after PreStartContainer has written the file. The format is
+Allocate names a CDI device before its pod is known; the runtime resolves the name when it creates
+the container, which is after PreStartContainer has written the file. The format is
 CDI 0.6.0 (github.com/cncf-tags/container-device-interface, SPEC.md).
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = "0.6.0"
 FILE_PREFIX: Final = "gpushare-"
-_MOST_BYTES: Final = 8 * 2**20  # some ten files of NVIDIA's in one, which are read for --inject=cdi
+_MOST_BYTES: Final = 8 * 2**20  # about ten files of NVIDIA's in one, with --inject=cdi
 _POD_UID: Final = "gpushare.aliyun.com/pod-uid"
 
 
@@ -48,7 +48,7 @@ _decoder = msgspec.json.Decoder(_Spec)
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """A CDI ``containerEdits`` object, and the least CDI version that knows all of it."""
+    """A CDI ``containerEdits`` object, and the lowest CDI version that supports all of it."""
 
     version: tuple[int, ...] = ()
     content: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Edits:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a file gives: to the pod ``pod_uid``, these variables; they win over ``edits``."""
+    """A file's content: variables for the pod ``pod_uid``, which override ``edits``."""
 
     pod_uid: str
     environment: Mapping[str, str]
@@ -64,23 +64,23 @@ class Given:
 
 
 def share_name(device_ids: Iterable[str]) -> str:
-    """The name of a set of device IDs: the same whatever their order, over all restarts."""
+    """Return the name of a set of device IDs: the same in any order, across restarts."""
     return hashlib.sha256(",".join(sorted(device_ids)).encode()).hexdigest()[:32]
 
 
 def device_name(share: str) -> str:
-    """The name by which a runtime asks for a share."""
+    """Return the CDI device name of a share."""
     return f"{CDI_KIND}={share}"
 
 
 def share_of_device(name: str) -> str:
-    """The share that a CDI device name of ours means; empty for any other name."""
+    """Return the share of a CDI device name; empty for names of other kinds."""
     kind, _, share = name.partition("=")
     return share if kind == CDI_KIND else ""
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
-    """A CDI version as numbers that compare; None for any other text."""
+    """Return a CDI version as comparable numbers; None for any other text."""
     is_version = re.fullmatch(r"v?[0-9]{1,6}(\.[0-9]{1,6}){1,2}", text) is not None
     return tuple(int(part) for part in text.removeprefix("v").split(".")) if is_version else None
 
@@ -92,12 +92,12 @@ class Specs:
         self._folder = folder
 
     def write(self, share: str, given: Given) -> None:
-        """Put the file in place in one step. Refused, so that it is tried again, if that fails."""
+        """Write the file in one step. Refused, so that it is tried again, if that fails."""
         content = msgspec.json.encode(_spec(share, given))
         if len(content) > _MOST_BYTES:
             raise Refused(
-                f"the CDI file for pod {given.pod_uid} would have {len(content)} bytes, and "
-                f"{_MOST_BYTES} is the most that is read: make NVIDIA's CDI files smaller"
+                f"the CDI file for pod {given.pod_uid} would have {len(content)} bytes, more than "
+                f"the limit of {_MOST_BYTES}: make NVIDIA's CDI files smaller"
             )
         path = self._path(share)
         # Not .json: the runtime must not read it half written.
@@ -112,11 +112,11 @@ class Specs:
             raise Refused(f"the CDI file for pod {given.pod_uid} cannot be written: {err}") from err
 
     def withdraw(self, share: str) -> None:
-        """Take the file away that devices had before they were given out anew.
+        """Delete the file that these devices had before they were allocated again.
 
-        A runtime notices a change of the folder on a thread of its own (pkg/cdi/cache.go), so a
-        container that is created right after ``write`` may still get what it read before. Without
-        the file it gets an error instead, and is tried again.
+        A runtime notices a change of the folder in a thread of its own (pkg/cdi/cache.go), so a
+        container that is created right after ``write`` may still get the previous content. Without
+        the file it gets an error instead, and is retried.
         """
         try:
             self._path(share).unlink(missing_ok=True)
@@ -124,7 +124,7 @@ class Specs:
             log.warning("an old CDI file stays until the start", extra={"why": str(err)})
 
     def read(self, share: str) -> Given | None:
-        """What the file of a share gives; None where there is none that can be read."""
+        """Return the content of a share's file; None where it cannot be read."""
         try:
             spec = _decoder.decode(read_bytes(self._path(share), _MOST_BYTES))
         except (OSError, *UNDECODABLE):
@@ -134,11 +134,11 @@ class Specs:
         return Given(spec.annotations.get(_POD_UID, ""), environment)
 
     def sweep(self, live: Container[str], before: float) -> int:
-        """Delete what was written before ``before`` and names no pod uid that is ``live``.
+        """Delete files written before ``before`` whose pod uid is not ``live``; return how many.
 
-        That is also what cannot be read, and what a killed predecessor had not yet put in place.
-        ``before`` is seconds since the epoch. The runtime reads every file of the folder again
-        whenever one changes, so what is left there makes every start slower. Returns how many went.
+        Unreadable files and temporary files of a killed predecessor are deleted, too. ``before`` is
+        seconds since the epoch. The runtime reads every file of the folder again whenever one
+        changes, so leftover files make every start slower.
         """
         gone = 0
         left: list[OSError] = []
@@ -154,7 +154,9 @@ class Specs:
             except OSError as err:
                 left.append(err)
         if left:
-            log.warning("CDI files are left over", extra={"why": str(left[0]), "of": len(left)})
+            log.warning(
+                "CDI files could not be deleted", extra={"why": str(left[0]), "of": len(left)}
+            )
         return gone
 
     def _uid_in(self, path: Path) -> str:

@@ -1,7 +1,7 @@
-"""Calls of the driver that are made again and again, and never while one of them is still out.
+"""Repeated calls of the driver, of which at most one of each kind is pending.
 
-A call may block for ever. One for the whole driver is waited for; those for the cards are apart, so
-that a card which hangs in the driver holds up no other.
+A call may block forever. Calls for different GPUs are independent, so a GPU that hangs in the
+driver delays no other.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from gpushare.process import daemon_thread
 
 T = TypeVar("T")
 
-_MOMENT_SECONDS: Final = 0.5  # for a card that has been silent
+_MOMENT_SECONDS: Final = 0.5  # for a GPU that did not answer before
 
 
 class DriverCall(Generic[T]):
-    """``function`` blocks, on a sick machine for ever; ``name`` is its thread's."""
+    """``function`` blocks, on a broken machine forever; ``name`` is its thread's."""
 
     def __init__(self, function: Callable[[], T], name: str) -> None:
         self._function = function
@@ -26,10 +26,10 @@ class DriverCall(Generic[T]):
         self._pending: asyncio.Future[T] | None = None
 
     async def result(self, seconds: float, answered: Callable[[], int] = lambda: 0) -> T:
-        """What it returns; DriverError if it fails, or is stuck.
+        """Return the call's result; DriverError if it fails, or is stuck.
 
-        Stuck is a driver for which ``answered`` has not risen for ``seconds``: a slow one takes its
-        time. A call that is still out is waited for again, so there is one call to answer.
+        A driver is stuck if ``answered`` has not risen for ``seconds``: a slow one may take longer.
+        A pending call is awaited again instead of making another.
         """
         if self._pending is None:
             self._pending = daemon_thread.call(self._function, self._name)
@@ -41,32 +41,32 @@ class DriverCall(Generic[T]):
 
 
 class CardCalls(Generic[T]):
-    """``count`` says how many cards there are, ``ask`` asks for the one at a position; both block.
+    """``count`` returns the number of GPUs, ``ask`` queries the one at a position; both block.
 
-    One call for a card is out at a time, so there are never more threads than cards and one.
+    At most one call for a GPU is pending, so there is at most one thread more than GPUs.
     """
 
     def __init__(self, count: Callable[[], int], ask: Callable[[int], T], name: str) -> None:
         self._count = DriverCall(count, name)
         self._ask = ask
         self._name = name
-        self._out: dict[int, asyncio.Future[T]] = {}
+        self._pending: dict[int, asyncio.Future[T]] = {}
         self._silent: frozenset[int] = frozenset()
 
     async def results(
         self, seconds: float, answered: Callable[[], int] = lambda: 0
     ) -> list[T | None]:
-        """What each returns, by position; None for a card that is stuck while others answer.
+        """Return the results by position; None for a GPU that is stuck while others answer.
 
-        A card that was stuck is not waited for until it has answered at once again. DriverError if
-        a call fails, or the whole driver is stuck; see DriverCall for what that is.
+        A GPU that was stuck is not awaited until it has answered promptly again. DriverError if a
+        call fails, or the whole driver is stuck as defined in DriverCall.
         """
         count = await self._count.result(seconds, answered)
-        late = set(self._out)
+        late = set(self._pending)
         for position in set(range(count)) - late:
             ask = partial(self._ask, position)
-            self._out[position] = daemon_thread.call(ask, f"{self._name} {position}")
-        asked = {position: self._out[position] for position in range(count)}
+            self._pending[position] = daemon_thread.call(ask, f"{self._name} {position}")
+        asked = {position: self._pending[position] for position in range(count)}
         prompt = {call for position, call in asked.items() if position not in self._silent}
         await _finished(prompt or set(asked.values()), seconds, answered)
         await _finished(set(asked.values()), min(_MOMENT_SECONDS, seconds), lambda: 0)
@@ -74,9 +74,11 @@ class CardCalls(Generic[T]):
         if asked and not done:
             raise _stuck(seconds)
         self._silent = frozenset((asked.keys() - done.keys()) | (self._silent & late & done.keys()))
-        self._out = {position: call for position, call in self._out.items() if not call.done()}
+        self._pending = {
+            position: call for position, call in self._pending.items() if not call.done()
+        }
         for call in done.values():
-            call.exception()  # one is raised, and asyncio would complain of the others
+            call.exception()  # one is raised, and asyncio would report the others
         return [_answer(done[p]) if p in done else None for p in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""What the node half wants of a GPU driver; ``nvml.py`` is the real one (pure)."""
+"""The interface to a GPU driver; ``nvml.py`` is the real one (pure)."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,11 +6,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class PhysicalCard:
-    """A card that answers.
+    """A GPU that answers.
 
-    ``reserved_mib`` is what the driver keeps for itself and ``recovery_action`` NVML's number for
-    what it advises to do with the card (0: nothing); None where the driver does not say.
-    ``rows_failed``: memory rows are broken that could not be remapped.
+    ``reserved_mib`` is the memory that the driver reserves and ``recovery_action`` NVML's number of
+    the action that it advises (0: none); None where the driver does not report it.
+    ``rows_failed``: broken memory rows could not be remapped.
     """
 
     uuid: str
@@ -25,11 +25,11 @@ class PhysicalCard:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableCard:
-    """A card that the driver counts and that does not answer; ``uuid`` may be empty.
+    """A GPU that the driver counts and that does not answer; ``uuid`` may be empty.
 
-    ``is_definite``: the driver says that it is lost or has to be reset, so it need not be asked
-    again. ``is_silent``: the driver has not even refused, it hangs when asked for this card.
-    ``is_duplicate``: it stands for several cards that answer and have the same UUID.
+    ``is_definite``: the driver reports that it is lost or must be reset, so another check will not
+    help. ``is_silent``: the call for this GPU hangs. ``is_duplicate``: it stands for several GPUs
+    that answer and have the same UUID.
     """
 
     position: int
@@ -45,64 +45,64 @@ Seen = PhysicalCard | UnreadableCard
 
 @dataclass(frozen=True, slots=True)
 class CardEvent:
-    """Something happened to a card: an XID (0 for another event), a reason to look at it."""
+    """An event of a GPU: an XID, or 0 for another event that is a reason to check the GPU."""
 
     uuid: str
     xid: int = 0
 
 
 class Backend(Protocol):
-    """All calls block. Those for different cards may be made at once, each in a thread of its own.
+    """All calls block. Calls for different GPUs may be made at once, each in its own thread.
 
-    ``answered`` rises with every answer of the driver, so that slow can be told from stuck.
+    ``answered`` rises with every answer of the driver, which distinguishes slow from stuck.
     """
 
     answered: int
 
     @property
     def heard(self) -> frozenset[str]:
-        """The UUIDs of the cards whose events the driver delivers."""
+        """The UUIDs of the GPUs whose events the driver delivers."""
         ...
 
     def count(self) -> int:
-        """How many cards the driver counts; their positions are from 0 on, in its order.
+        """Return the number of GPUs; their positions start at 0, in the driver's order.
 
-        Raises DriverReplaced where the library is not the driver's any more, DriverError where
+        Raises DriverReplaced where the library does not belong to the driver, DriverError where
         there is no answer.
         """
         ...
 
     def card(self, position: int) -> Seen:
-        """The card at ``position``. Raises DriverReplaced, and no error of this card alone."""
+        """Return the GPU at ``position``. Raises DriverReplaced, but no error of only this GPU."""
         ...
 
     def next_event(self, seconds: float) -> CardEvent | None:
-        """The next event of any card; None if there is none for ``seconds``.
+        """Return the next event of any GPU; None if there is none for ``seconds``.
 
-        Cards that ``card`` has shown are listened to from the next call on; no card is asked
-        anything while it is. Raises DriverError; the next call begins anew.
+        GPUs that ``card`` has returned are included from the next call on; no GPU is queried during
+        the wait. Raises DriverError; the next call starts again.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """What one process has of a card; ``used_bytes`` is None where the driver does not tell."""
+    """Memory of one process on a GPU; ``used_bytes`` is None where it is not reported."""
 
     pid: int
     used_bytes: int | None
 
 
 class ProcessSource(Protocol):
-    """As ``Backend``, for what uses the cards."""
+    """Like ``Backend``, for the processes on the GPUs."""
 
     def count(self) -> int:
-        """How many cards the driver counts. Raises DriverError."""
+        """Return the number of GPUs. Raises DriverError."""
         ...
 
     def processes(self, position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
-        """A card's UUID and the processes on it; None where the driver does not tell.
+        """Return a GPU's UUID and its processes; None where the driver does not report them.
 
-        Process IDs are those of the host. The UUID is empty where not even that is told.
+        Process IDs are those of the host. The UUID is empty where not even that is known.
         """
         ...

@@ -1,11 +1,11 @@
-"""The one place that talks to NVML: the cards as the driver sees them, and their events.
+"""The only module that calls NVML: the GPUs as the driver sees them, and their events.
 
-Calls block, and may block for long on a sick machine: keep them off the event loop. A load of the
-library that failed is tried again at the next call, so a driver installed later is found. The
-library's own count of users keeps looks and events apart: each opens and closes it for itself.
-A look asks for each card in a thread of its own, and hands those that answer to the one thread that
-waits for events: it asks a card for nothing but its registration, just after it has answered, so a
-card that hangs does not keep the events of the others away.
+Calls block, for long on a broken machine: keep them off the event loop. A failed load of the
+library is retried at the next call, so a driver installed later is found. The library's own count
+of users separates checks and events: each opens and closes it for itself. A check queries each GPU
+in a thread of its own, and passes those that answer to the one thread that waits for events. That
+thread only registers a GPU, right after it has answered, so a GPU that hangs does not block the
+events of the others.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _NO_SUCH_QUERY: Final = frozenset(
 )
 _NO_SUCH_FIELD: Final = _NO_SUCH_QUERY | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _DEFINITE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
-# Beside XIDs, what is a reason to look at once.
+# Events that are a reason to check at once.
 _EVENTS: Final = (
     pynvml.nvmlEventTypeXidCriticalError
     | pynvml.nvmlEventMigConfigChange
@@ -51,17 +51,17 @@ class Nvml:
         self._is_open = False
         self._is_listening = False
         self._events: Any = None
-        self._appeared: dict[int, tuple[Any, str]] = {}  # handle and UUID by position; not tried
+        self._appeared: dict[int, tuple[Any, str]] = {}  # handle, UUID; not registered
         self._has_appeared = threading.Event()
         self._handles: dict[int, int] = {}  # by position, of those that answer
         self._registered: set[int] = set()  # handles
-        self._deaf: set[int] = set()  # handles of cards without events
-        self._uuids: dict[int, str] = {}  # of all that were ever registered: a lost card tells none
-        self.answered = 0  # two threads may count one: it is enough that it moves
+        self._deaf: set[int] = set()  # handles of GPUs without events
+        self._uuids: dict[int, str] = {}  # of all ever registered: a lost GPU reports none
+        self.answered = 0  # two threads may lose an increment: it only has to change
 
     @property
     def heard(self) -> frozenset[str]:
-        uuids = self._uuids  # before those that are registered, of which it has each
+        uuids = self._uuids  # read before the registered ones, all of which it has
         return frozenset(uuids[address] for address in self._registered.copy())
 
     def count(self) -> int:
@@ -71,7 +71,7 @@ class Nvml:
                 self._is_open = True
             return int(self._ask(pynvml.nvmlDeviceGetCount))
         except pynvml.NVMLError as err:
-            with contextlib.suppress(DriverError):  # why it does not answer is the news
+            with contextlib.suppress(DriverError):  # why it does not answer matters more
                 self.close()
             raise _no_answer(err) from err
 
@@ -127,13 +127,13 @@ class Nvml:
                 self._registered.discard(away)
                 self._deaf.discard(away)
             return UnreadableCard(position, uuid, str(err), err.value in _DEFINITE)
-        except Exception as err:  # noqa: BLE001 - pynvml's own, for what it cannot decode
+        except Exception as err:  # noqa: BLE001 - pynvml's own decoding errors
             return UnreadableCard(position, uuid, str(err))
         self._answers(position, handle, uuid)
         return card
 
     def _memory(self, handle: Any) -> tuple[int, int | None]:
-        """Bytes in all, and those that the driver keeps; version 1 of the query does not tell."""
+        """Return all bytes, and the reserved ones, which version 1 of the query does not report."""
         query = pynvml.nvmlDeviceGetMemoryInfo
         newer = self._if_supported(query, handle, pynvml.nvmlMemory_v2)
         if newer is not None:
@@ -141,8 +141,8 @@ class Nvml:
         older = self._if_supported(query, handle)
         if older is None:
             raise DriverError(
-                "the driver does not tell how much memory it has of its own (it may use the "
-                "machine's), so there is nothing to share by memory"
+                "the driver reports no memory of the GPU's own (it may use the machine's), so "
+                "there is nothing to share by memory"
             )
         return older.total, None
 
@@ -156,14 +156,14 @@ class Nvml:
         return int(found[0].value.uiVal)
 
     def _answers(self, position: int, handle: Any, uuid: str) -> None:
-        """Have the events of a card registered that can be asked without hanging."""
+        """Queue the registration of events of a GPU that answers."""
         address = self._handles[position] = _address(handle)
         if address not in self._registered | self._deaf:
             self._appeared[position] = handle, uuid
             self._has_appeared.set()
 
     def _listen(self) -> None:
-        """Register the events of cards that were not, or not since they were away."""
+        """Register the events of new GPUs, and of those that were gone."""
         self._has_appeared.clear()
         while self._appeared:
             _, (handle, uuid) = self._appeared.popitem()
@@ -175,7 +175,7 @@ class Nvml:
                     continue
                 pynvml.nvmlDeviceRegisterEvents(handle, supported, self._events)
             except pynvml.NVMLError:
-                continue  # polled meanwhile, which tells what is wrong; tried when it answers again
+                continue  # polled meanwhile; retried when it answers again
             self._uuids[address] = uuid
             self._registered.add(address)
 
@@ -201,7 +201,7 @@ class Nvml:
         try:
             return _if_supported(query, *words)
         finally:
-            self.answered += 1  # a refusal is an answer too
+            self.answered += 1  # an error is an answer, too
 
 
 def _if_supported(query: Callable[..., Any], *words: Any) -> Any:
@@ -227,17 +227,16 @@ def _shut_down() -> None:
 def _no_answer(err: Exception) -> DriverError:
     if getattr(err, "value", 0) == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
         return DriverReplaced(
-            f"NVML does not answer: {err} The library in this program and the loaded driver are "
-            f"of different versions: restart this plugin's pod, or the node where that does not "
-            f"help"
+            f"NVML does not answer: {err} The library in this program and the loaded driver have "
+            f"different versions: restart this plugin's pod, or the node if that does not help"
         )
     return DriverError(f"NVML does not answer: {err}")
 
 
 class NvmlProcesses:
-    """Which processes use the cards: a ``driver.ProcessSource`` with a session of its own.
+    """The processes on the GPUs: a ``driver.ProcessSource`` with a session of its own.
 
-    The library counts its users, so a session that ends takes nothing from another thread's.
+    The library counts its users, so the end of a session does not affect another thread's.
     """
 
     def __init__(self) -> None:
@@ -252,9 +251,9 @@ class NvmlProcesses:
         except pynvml.NVMLError as err:
             if self._is_open:
                 self._is_open = False
-                with contextlib.suppress(pynvml.NVMLError):  # why it does not answer is the news
+                with contextlib.suppress(pynvml.NVMLError):  # why it does not answer matters more
                     pynvml.nvmlShutdown()
-            raise DriverError(f"NVML does not tell processes: {err}") from err
+            raise DriverError(f"NVML does not report processes: {err}") from err
 
     def processes(self, position: int) -> tuple[str, tuple[ProcessMemory, ...] | None]:
         uuid = ""
@@ -263,9 +262,9 @@ class NvmlProcesses:
             uuid = pynvml.nvmlDeviceGetUUID(handle)
             computing = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
             drawing = _if_supported(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle)
-            # A process that computes and draws is in both, each time with all that it has.
+            # A process that computes and draws is in both, each time with all its memory.
             used = {each.pid: each.usedGpuMemory for each in (*computing, *(drawing or ()))}
             return uuid, tuple(ProcessMemory(pid, amount) for pid, amount in used.items())
-        except Exception:  # noqa: BLE001 - NVML's errors, and pynvml's for what it cannot decode
-            # A lost card, or a driver that does not tell: the health watch says which.
+        except Exception:  # noqa: BLE001 - NVML's errors and pynvml's decoding errors
+            # A lost GPU, or a driver that does not report: the driver watch shows which.
             return uuid, None

@@ -1,1 +1,1 @@
-"""What the kubelet knows: its pods and its device checkpoint."""
+"""The kubelet's pods and its device checkpoint."""

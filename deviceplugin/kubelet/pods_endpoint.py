@@ -1,7 +1,7 @@
 """The kubelet's own list of pods: ``GET /pods`` on its HTTPS port.
 
-It holds a pod before the kubelet calls Allocate for it, which a watch of the API server does not.
-The right ``get nodes/pods`` is enough from Kubernetes 1.33 on.
+It has a pod before the kubelet calls Allocate for it, unlike a watch of the API server. The
+permission ``get nodes/pods`` is enough since Kubernetes 1.33.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from gpushare.objects.pod_reader import read_pod
 from gpushare.process.time_slices import in_slices
 
 ANSWER_SECONDS: Final = 1.0
-MOST_BYTES: Final = 64 * 2**20  # 250 pods of the largest size that the API server takes, by far
+MOST_BYTES: Final = 64 * 2**20  # far more than 250 pods of the API server's largest size
 _CERTIFICATE: Final = re.compile(
     "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
 )
@@ -43,12 +43,12 @@ T = TypeVar("T")
 
 class PodSource(Protocol):
     async def fetch(self) -> list[NodePod]:
-        """All pods that the kubelet knows now; KubeletError, soon, if it does not say."""
+        """Return all pods that the kubelet knows now; KubeletError, soon, if it does not answer."""
         ...
 
 
 class _Followed(Generic[T]):
-    """What a file means, read again when the file changes; OSError or ValueError if nothing."""
+    """A parsed file, read again when it changes; OSError or ValueError if it is invalid."""
 
     def __init__(self, path: Path, read: Callable[[Path], T]) -> None:
         self.path, self._read = path, read
@@ -63,12 +63,12 @@ class _Followed(Generic[T]):
 
 
 class KubeletPods:
-    """Use as a context manager. Certificate and token are read again as they change.
+    """Use as a context manager. Certificate and token are read again when they change.
 
     ``tls`` says what ``certificate`` is. ``pin``: its first certificate is the one that the kubelet
-    serves with; no other is accepted, and this one whoever has signed it and however old it is
-    (a kubelet does not renew one that it has signed itself). ``ca``: it has the authorities that
-    may have signed the kubelet's, which must be of ``address`` and in date.
+    serves with; no other is accepted, and this one whatever its issuer and age (a kubelet does not
+    renew a certificate that it has signed itself). ``ca``: it has the authorities that may have
+    signed the kubelet's certificate, which must be valid for ``address`` and not expired.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class KubeletPods:
             await self._session.close()
 
     async def fetch(self) -> list[NodePod]:
-        """All pods that the kubelet knows now, in ANSWER_SECONDS at most; else KubeletError."""
+        """Return all pods that the kubelet knows now, within ANSWER_SECONDS; else KubeletError."""
         if self._session is None:
-            raise KubeletError("the kubelet is asked before the session is open")
+            raise KubeletError("the kubelet is called before the session is open")
         try:
             headers = {"Authorization": f"Bearer {self._token.read_text().strip()}"}
             request = self._session.get(
@@ -119,39 +119,40 @@ class KubeletPods:
         return pods
 
     def _refused(self, status: int, body: bytes) -> str:
-        cures = {
+        fixes = {
             HTTPStatus.UNAUTHORIZED: f"the kubelet does not accept the token in {self._token}: it "
             f"needs authentication.webhook.enabled, or --kubelet-token another file",
             HTTPStatus.FORBIDDEN: "the plugin's ServiceAccount needs `get nodes/pods`, which "
-            "Kubernetes has from 1.33 on",
+            "Kubernetes supports since 1.33",
         }
-        cure = cures.get(HTTPStatus(status)) if status in set(HTTPStatus) else None
+        fix = fixes.get(HTTPStatus(status)) if status in set(HTTPStatus) else None
         text = body[:_SHOWN_BYTES].decode(errors="replace").strip()
-        return f"GET {self._url}: {status} {text}; {cure or 'is this the port of a kubelet?'}"
+        return f"GET {self._url}: {status} {text}; {fix or 'is this the port of a kubelet?'}"
 
     def _why(self, err: Exception) -> str:
         file = self._trust.path
         if isinstance(err, aiohttp.ServerFingerprintMismatch):
             return (
                 f"the kubelet serves with another certificate (SHA-256 {err.got.hex()}) than the "
-                f"first one in {file} ({err.expected.hex()}): point --kubelet-certificate at the "
-                f"one it serves with, or, where the cluster signs it, use --kubelet-tls=ca"
+                f"first one in {file} ({err.expected.hex()}): set --kubelet-certificate to the one "
+                f"it serves with, or, if the cluster signs it, use --kubelet-tls=ca"
             )
         if isinstance(err, aiohttp.ClientConnectorCertificateError):
             return (
-                f"{err.certificate_error}: --kubelet-certificate={file} must hold the authority "
-                f"that has signed the kubelet's certificate, and --node-address be one that the "
-                f"certificate names; where the kubelet has signed it itself use --kubelet-tls=pin"
+                f"{err.certificate_error}: --kubelet-certificate={file} must contain the authority "
+                f"that signed the kubelet's certificate, and --node-address must be an address "
+                f"that the certificate names; if the kubelet signed it itself, use "
+                f"--kubelet-tls=pin"
             )
         if isinstance(err, TimeoutError):
-            return f"Timeout: {self._where} has not answered within {ANSWER_SECONDS:g} s"
+            return f"Timeout: {self._where} did not answer within {ANSWER_SECONDS:g} s"
         if isinstance(err, aiohttp.ClientConnectorError):
             return (
-                f"nobody answers at {self._where} ({err.os_error}): see --node-address and "
+                f"no connection to {self._where} ({err.os_error}): check --node-address and "
                 f"--kubelet-port"
             )
         if isinstance(err, UNDECODABLE):
-            return f"the answer is no list of pods: {err}; is this the port of a kubelet?"
+            return f"the answer is not a list of pods: {err}; is this the port of a kubelet?"
         return f"{type(err).__name__} {err}"
 
 

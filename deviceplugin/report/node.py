@@ -1,8 +1,8 @@
-"""Publishes the node's cards: the inventory annotation and ``aliyun.com/gpu-count``.
+"""Publishes the node's GPUs: the inventory annotation and ``aliyun.com/gpu-count``.
 
-Both in one patch of the node's status, so that one right, ``patch nodes/status``, is enough. What
-stands on the Node is watched and put right only where it differs: a kubelet that registers its
-node anew sets resources that are not its own to zero.
+Both are in one patch of the node's status, so that one permission, ``patch nodes/status``, is
+enough. The Node is watched and corrected only where it differs: a kubelet that registers its node
+again sets resources of others to zero.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeReport:
-    """The handler of an informer on this very Node, and the loop that puts it right.
+    """The handler of an informer on this Node, and the loop that corrects it.
 
     ``seen`` is called with the Node whenever the informer shows it.
     """
@@ -53,19 +53,19 @@ class NodeReport:
         self._node: Node | None = None
         self._stirred = asyncio.Event()
         self._is_there = asyncio.Event()
-        self._told: set[str] = set()
-        self._is_leaving: bool | None = None  # None: as the node says
+        self._recorded: set[str] = set()
+        self._is_leaving: bool | None = None  # None: as on the Node
 
     @property
     def node(self) -> Node | None:
-        """The Node as it was seen last; None before that, and when it is gone."""
+        """The Node as it was last seen; None before that, and when it is deleted."""
         return self._node
 
     def replaced(self, items: list[Node]) -> None:
         if items:
             self.changed(items[0])
         else:
-            self._gone()
+            self._lost()
 
     def changed(self, item: Node) -> None:
         self._node = item
@@ -74,23 +74,23 @@ class NodeReport:
         self._stirred.set()
 
     def deleted(self, _: Node) -> None:
-        self._gone()
+        self._lost()
 
     def serves(self) -> None:
-        """Let the node take pods again after a plugin has left: the kubelet reads our list."""
+        """Let the node accept pods again after a plugin has left: the kubelet reads our list."""
         self._is_leaving = False
         self._stirred.set()
 
     async def announce_leaving(self) -> bool:
-        """Have the node take no pods until a plugin serves again; whether that could be written.
+        """Stop new pods until a plugin serves again; return whether that was written.
 
         ``run`` has ended. Raises ApiError.
         """
         self._is_leaving = True
-        return self._node is not None and await self._put_right()
+        return self._node is not None and await self._correct()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep the Node correct until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_cards())
@@ -112,7 +112,7 @@ class NodeReport:
             await self._stirred.wait()
             self._stirred.clear()
             try:
-                is_done = await self._put_right()
+                is_done = await self._correct()
             except ApiError as err:
                 log.warning("node not written yet", extra={"why": str(err)})
                 is_done = False
@@ -123,21 +123,21 @@ class NodeReport:
                 self._stirred.set()
 
     async def _follow_notices(self) -> None:
-        """Beside the Node's own writes: what the extender reads waits for no Event."""
+        """Record Events apart from the Node's patches, which must not wait for them."""
         version = -1
         while True:
             version = await self._cards.changed(version)
             await self._is_there.wait()
             if self._node is not None:
-                await self._tell(self._node)
+                await self._record_notices(self._node)
 
-    def _gone(self) -> None:
+    def _lost(self) -> None:
         self._node = None
         self._is_there.clear()
         self._stirred.set()
 
-    async def _put_right(self) -> bool:
-        """Whether nothing is left to do. Raises ApiError."""
+    async def _correct(self) -> bool:
+        """Correct the Node; return whether nothing is left to do. Raises ApiError."""
         node = self._node
         if node is None:
             return True
@@ -151,7 +151,7 @@ class NodeReport:
         else:
             is_leaving = self._is_leaving
         wanted = replace(wanted, is_leaving=is_leaving)
-        # Indexes and tags are remembered before anyone is told of them.
+        # Indexes and tags are saved before they are published.
         await self._state.keep(self._cards.saved())
         patch = difference(node, wanted)
         if not patch:
@@ -162,18 +162,18 @@ class NodeReport:
         log.info("node written", extra={"cards": len(wanted.cards)})
         return not difference(node, wanted)
 
-    async def _tell(self, node: Node) -> None:
-        """One Event for each notice, as long as it stands."""
+    async def _record_notices(self, node: Node) -> None:
+        """Record one Event for each notice while it lasts."""
         notices = dict(self._cards.notices)
-        self._told &= notices.keys()
-        for about in notices.keys() - self._told:
-            self._told.add(about)
+        self._recorded &= notices.keys()
+        for about in notices.keys() - self._recorded:
+            self._recorded.add(about)
             reason, text = notices[about]
             await events.record(self._kube, node, reason, text, component=NAME, clock=self._clock)
 
 
 def difference(node: Node, wanted: Inventory) -> dict[str, Any]:
-    """The patch that makes the node state ``wanted``; empty if it does."""
+    """Return the patch that makes the Node show ``wanted``; empty if it does."""
     patch: dict[str, Any] = {}
     text = inventory.encode(wanted)
     if node.annotations.get(ANNOTATION_INVENTORY) != text:
@@ -196,7 +196,7 @@ def _count(written: str | int | None) -> int | None:
     try:
         return parse_units(written)
     except QuantityError:
-        return None  # differs from any count, so it is written over
+        return None  # differs from any count, so it is overwritten
 
 
 def _published(node: Node) -> Inventory | None:
@@ -206,5 +206,5 @@ def _published(node: Node) -> Inventory | None:
     try:
         return inventory.decode(text)
     except RecordError as err:
-        log.warning("the node's inventory is unreadable, written anew", extra={"why": str(err)})
+        log.warning("the node's inventory is invalid, overwriting it", extra={"why": str(err)})
         return None

@@ -1,7 +1,7 @@
-"""Tells pods why they cannot start: an Event once, and a condition while it lasts.
+"""Reports on pods why they cannot start: an Event once, and a condition while it lasts.
 
-Off the path of every answer: a refusal is put down here and written later, again until it has
-landed or the pod is gone.
+Answers do not wait for it: a refusal is queued here and written later, with retries until it is
+written or the pod is deleted.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from deviceplugin import metrics
 from deviceplugin.errors import Reason, Refused
 from deviceplugin.kubelet.watched_pods import NodePods
-from deviceplugin.report.rules import Verdict, condition_due, is_told
+from deviceplugin.report.rules import Verdict, condition_due, is_reported
 from deviceplugin.settings import NAME
 from gpushare.clock import Clock
 from gpushare.contract import CONDITION_CARD_USABLE
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 EVENT: Final = "GpushareCannotStart"
 _ROUND_SECONDS: Final = 60.0
 _AT_ONCE: Final = 8
-# The watch may show a pod only after it was refused, and a rejected one may be gone soon.
+# The watch may show a pod only after it was refused, and a rejected pod may be deleted soon.
 _REMEMBERED_SECONDS: Final = 60.0
 
 _Key = tuple[str, str]  # pod uid, and the reason of an Event or nothing for the condition
 
 
-class TroubleWriter(Protocol):
+class RefusalWriter(Protocol):
     async def set_pod_condition(
         self, namespace: str, name: str, uid: str, condition: PodCondition, changed_at: str
     ) -> None: ...
@@ -50,8 +50,8 @@ class _Landed:
     condition: PodCondition
 
 
-class TroubleReport:
-    def __init__(self, *, kube: TroubleWriter, pods: NodePods, clock: Clock) -> None:
+class RefusalReport:
+    def __init__(self, *, kube: RefusalWriter, pods: NodePods, clock: Clock) -> None:
         self._kube = kube
         self._pods = pods
         self._clock = clock
@@ -60,14 +60,14 @@ class TroubleReport:
         self._verdicts: dict[str, Verdict] = {}
         self._refused_at: dict[str, float] = {}
         self._landed: dict[str, _Landed] = {}
-        self._told: set[_Key] = set()
+        self._recorded: set[_Key] = set()
         self._events: dict[_Key, dict[str, Any]] = {}
 
     def refused(self, err: Refused, *, is_tried_again: bool) -> None:
-        """A container of ``err.pod`` was refused.
+        """Report that a container of ``err.pod`` was refused.
 
-        ``is_tried_again``: at its start, which the kubelet repeats. A pod that was refused at its
-        admission has failed for good, so it gets the Event alone.
+        ``is_tried_again``: at its start, which the kubelet retries. A pod that was refused at its
+        admission has failed for good, so it gets only the Event.
         """
         if err.pod is None or err.reason is None:
             return
@@ -76,11 +76,11 @@ class TroubleReport:
         self._refused_at[pod.uid] = self._clock.monotonic()
         if is_tried_again:
             self._verdicts[pod.uid] = Verdict(pod, reason, str(err))
-        self._tell_once(pod, reason, str(err))
+        self._record_once(pod, reason, str(err))
         self._stirred.set()
 
     def may_start(self, pod_uid: str) -> None:
-        """A container of this pod starts now."""
+        """Report that a container of this pod starts now."""
         pod = self._pods.by_uid(pod_uid)
         before = self._verdicts.get(pod_uid)
         if before is not None:
@@ -104,23 +104,23 @@ class TroubleReport:
                 await asyncio.gather(*(write() for write in due[place : place + _AT_ONCE]))
             await self._wait()
 
-    def _tell_once(self, pod: Pod, reason: Reason, text: str) -> None:
+    def _record_once(self, pod: Pod, reason: Reason, text: str) -> None:
         key = (pod.uid, reason.value)
         seen = self._pods.by_uid(pod.uid) or pod
-        if key in self._told or is_told(seen.condition(CONDITION_CARD_USABLE), reason):
+        if key in self._recorded or is_reported(seen.condition(CONDITION_CARD_USABLE), reason):
             return
-        self._told.add(key)
+        self._recorded.add(key)
         self._events[key] = events.made(pod, EVENT, text, component=NAME, clock=self._clock)
 
     def _forget(self) -> None:
-        """Drop what was kept for pods that are gone."""
+        """Drop the state of deleted pods."""
         old = self._clock.monotonic() - _REMEMBERED_SECONDS
         known = {pod.uid for pod in self._pods}
         known |= {uid for uid, at in self._refused_at.items() if at > old}
         self._refused_at = {u: at for u, at in self._refused_at.items() if u in known}
         self._verdicts = {u: verdict for u, verdict in self._verdicts.items() if u in known}
         self._landed = {u: landed for u, landed in self._landed.items() if u in known}
-        self._told = {key for key in self._told if key[0] in known}
+        self._recorded = {key for key in self._recorded if key[0] in known}
         self._events = {key: event for key, event in self._events.items() if key[0] in known}
 
     def _conditions_due(self) -> dict[str, tuple[Pod, PodCondition]]:
@@ -151,8 +151,8 @@ class TroubleReport:
                 meta.namespace, meta.name, meta.uid, condition, changed_at=now
             )
         except (NotFound, Conflict) as err:
-            # It is gone, or its name means another pod: the watch will say so too.
-            log.info("pod is gone, its condition too", extra={"pod": pod.key, "why": str(err)})
+            # The pod was deleted, maybe recreated: the watch will show that.
+            log.info("pod is deleted, its condition too", extra={"pod": pod.key, "why": str(err)})
         except ApiError as err:
             log.warning("condition not written yet", extra={"pod": pod.key, "why": str(err)})
         else:
@@ -168,8 +168,8 @@ class TroubleReport:
         try:
             await self._kube.create_event(event["metadata"]["namespace"], event)
         except (NotFound, Conflict) as err:
-            # The namespace is gone; or an earlier try of just this event has landed.
-            log.info("event needs no more tries", extra={"why": str(err)})
+            # The namespace was deleted, or an earlier attempt was successful.
+            log.info("event needs no more attempts", extra={"why": str(err)})
         except ApiError as err:
             log.warning("event not written yet", extra={"why": str(err)})
             self._retries.tried(key, landed=False)
@@ -178,9 +178,9 @@ class TroubleReport:
         self._retries.tried(key, landed=True)
 
     async def _wait(self) -> None:
-        """Return at the next change, when something may be tried again, or after a round."""
+        """Return at the next change, when a retry is due, or after a round."""
         try:
             async with asyncio.timeout(self._retries.seconds(_ROUND_SECONDS)):
                 await self._stirred.wait()
         except TimeoutError:
-            log.debug("looking again whether a pod has to be told")
+            log.debug("checking again for reports to write")

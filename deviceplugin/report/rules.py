@@ -1,8 +1,8 @@
-"""What is said on a pod whose decision cannot be kept (pure).
+"""Decides the condition of a pod whose chosen GPU cannot be used (pure).
 
-The pod condition ``CardUsable`` is False while the kubelet tries the start of a container again and
-again; the extender evicts by it. It is derived: what this program has said in its life counts, and
-where it has said nothing, a container that runs proves that the cards could be used after all.
+The pod condition ``CardUsable`` is False while the kubelet retries the start of a container; the
+extender evicts by it. It is derived from this program's last answer, and where there is none, from
+a running container, which proves that the GPUs could be used after all.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MAX_MESSAGE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The last word on starts of ``pod``'s containers: they may, if ``reason`` is None."""
+    """The last answer to starts of ``pod``'s containers: they may start if ``reason`` is None."""
 
     pod: Pod
     reason: Reason | None = None
@@ -26,21 +26,21 @@ class Verdict:
 def condition_due(
     present: PodCondition | None, last: Verdict | None, *, runs: bool
 ) -> PodCondition | None:
-    """The condition that has to be written where ``present`` stands; None if that is right.
+    """Return the condition to write instead of ``present``; None if that is correct.
 
-    ``runs``: a container of the pod runs now. A pod that never had any trouble gets no condition.
+    ``runs``: a container of the pod runs now. A pod that was never refused gets no condition.
     """
     if last is not None and last.reason is not None:
         wanted = PodCondition(
             CONDITION_CARD_USABLE, "False", last.reason.value, last.text[:MAX_MESSAGE]
         )
         return None if present == wanted else wanted
-    is_cured = last is not None or runs
-    if present is None or present.status != "False" or not is_cured:
+    is_resolved = last is not None or runs
+    if present is None or present.status != "False" or not is_resolved:
         return None
     return PodCondition(CONDITION_CARD_USABLE, "True", "Started", "a container could start")
 
 
-def is_told(present: PodCondition | None, reason: Reason) -> bool:
-    """Whether the pod says so already: a program that was restarted need not repeat its Event."""
+def is_reported(present: PodCondition | None, reason: Reason) -> bool:
+    """Whether the pod shows this reason: a restarted program need not repeat its Event."""
     return present is not None and present.status == "False" and present.reason == reason.value

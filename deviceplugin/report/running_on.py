@@ -1,10 +1,10 @@
-"""Writes on each pod that it really runs, and where: ASSIGNED, ASSIGN_TIME and ``running-on``.
+"""Annotates each pod that runs with its GPUs: ASSIGNED, ASSIGN_TIME and ``running-on``.
 
-Off the path of every answer. That a container was let start is not enough: on a node that is set up
-wrong the runtime refuses it afterwards, at each of the kubelet's tries. So the kubelet must have
-said in the pod's status that a container which holds devices has run. What is due is derived afresh
-each time, from that status and the kubelet's checkpoint, so nothing is lost with this program's
-life: a container that a killed predecessor let start is reported by its successor.
+Answers do not wait for it. That a container was let start is not enough: on a misconfigured node
+the runtime rejects it afterwards, at each attempt of the kubelet. So the kubelet must have reported
+in the pod's status that a container with devices has run. The due reports are derived each time
+from that status and the kubelet's checkpoint, so nothing is lost when this program ends: a
+container that a killed predecessor let start is reported by its successor.
 """
 
 import asyncio
@@ -62,18 +62,18 @@ class PodReport:
         self._done: dict[str, str] = {}  # pod uid to the resourceVersion that was dealt with
 
     def started(self, pod_uid: str, uuids: Sequence[str]) -> None:
-        """A container of this pod may start now on these cards."""
+        """Remember that a container of this pod may start now on these GPUs."""
         self._started[pod_uid] = tuple(uuids)
         self._stirred.set()
 
     async def run(self) -> None:
-        """Until cancelled: patch what is due, again until it has landed or the pod is gone."""
+        """Annotate pods until cancelled, with retries until it is written or the pod deleted."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_cards())
             tasks.create_task(self._write_what_is_due())
 
     async def _follow_cards(self) -> None:
-        """Look again when a card may have come whose number has been in an answer."""
+        """Check again when a GPU may be known whose number was in an answer."""
         version = self._cards.version
         while True:
             version = await self._cards.changed(version)
@@ -95,12 +95,12 @@ class PodReport:
         self._retries.tried(pod.uid, landed=await self._write(pod, uuids))
 
     async def _wait(self) -> None:
-        """Return at the next change, when a refused report may be tried again, or after a round."""
+        """Return at the next change, when a retry is due, or after a round."""
         try:
             async with asyncio.timeout(self._retries.seconds(_ROUND_SECONDS)):
                 await self._stirred.wait()
         except TimeoutError:
-            log.debug("looking again whether a report is due")
+            log.debug("checking again for due reports")
 
     def _due(self) -> Iterator[tuple[NodePod, tuple[str, ...]]]:
         entries: dict[str, list[Entry]] | None = None
@@ -110,9 +110,9 @@ class PodReport:
             if not pod.has_run or _is_reported(pod):
                 continue
             if pod.is_terminal and pod.uid not in self._started:
-                continue  # the checkpoint names what an ended pod held only for a while
+                continue  # the checkpoint names the devices of an ended pod only for a while
             if self._done.get(pod.uid) == pod.metadata.resource_version:
-                continue  # unreadable, or written and the watch has not shown it yet
+                continue  # invalid, or written and not yet shown by the watch
             if entries is None:
                 entries = self._entries()
             uuids = self._started.get(pod.uid) or self._given(pod, entries.get(pod.uid, []))
@@ -133,7 +133,7 @@ class PodReport:
         return found
 
     def _given(self, pod: NodePod, entries: Sequence[Entry]) -> tuple[str, ...]:
-        """The cards that a container which has started was given; none if none has."""
+        """Return the GPUs of a container that has started; none if none has."""
         started = {status.name for status in pod.share_statuses if status.has_run}
         for entry in entries:
             if entry.container in started and (cards := self._cards_of(entry)):
@@ -141,7 +141,7 @@ class PodReport:
         return ()
 
     def _cards_of(self, entry: Entry) -> frozenset[str]:
-        """UUIDs; none while a number of the older plugin's is of no card that has been seen yet."""
+        """Return UUIDs; none while a number of Aliyun gpushare's plugin belongs to no known GPU."""
         found = self._named_by(entry)
         return frozenset() if any(name.isdigit() for name in found) else found
 
@@ -149,7 +149,7 @@ class PodReport:
         try:
             answered = allocate_response.read(entry.answer, self._cards.inventory)
         except PluginError as err:
-            log.warning("a running container's answer is unreadable", extra={"why": str(err)})
+            log.warning("a running container's answer is invalid", extra={"why": str(err)})
             return frozenset()
         if answered.cards or not answered.share:
             return answered.cards
@@ -172,7 +172,7 @@ class PodReport:
         try:
             await self._kube.annotate_pod(meta.namespace, meta.name, meta.uid, annotations)
         except ApiError as err:
-            # A pod that is gone leaves the watch too, and is not due any more then.
+            # A deleted pod leaves the watch, too, and is then no longer due.
             log.info("report not written yet", extra={"pod": pod.key, "why": str(err)})
             return False
         self._done[pod.uid] = meta.resource_version

@@ -1,7 +1,7 @@
-"""The gRPC service that the kubelet calls, on a socket that can be put back when it is deleted.
+"""The gRPC service that the kubelet calls, on a socket that can be restored when it is deleted.
 
 Each answer takes ANSWER_SECONDS at most: the kubelet admits one pod at a time and waits for
-Allocate without a deadline of its own. Device lists are sent as bytes that are ready-made.
+Allocate without a deadline of its own. Device lists are sent as prepared bytes.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from deviceplugin.allocation.allocate import Allocations
 from deviceplugin.allocation.pre_start import Starts
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.errors import InvalidRequest, KubeletError, NoMatch, Refused
-from deviceplugin.report.refusals import TroubleReport
+from deviceplugin.report.refusals import RefusalReport
 from deviceplugin.server.kubelet_outage import KubeletOutage
 from gpushare.clock import Clock
 from gpushare.errors import GpushareError
@@ -34,7 +34,7 @@ SOCKET_NAME: Final = "gpushare.sock"
 _NAMES: Final = (SOCKET_NAME, f"{SOCKET_NAME}.2")
 ANSWER_SECONDS: Final = 3.0
 _STOP_SECONDS: Final = 1.5
-_MOST_TEXT: Final = 2000  # gRPC drops an error whose text is above 8 KiB, and says so instead
+_MOST_TEXT: Final = 2000  # gRPC replaces an error whose text is above 8 KiB
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),  # GetPreferredAllocation names all free units
     ("grpc.so_reuseport", 0),
@@ -45,7 +45,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Service:
-    """Device lists that are read are numbered from 1; ``streams_opened`` is the last number.
+    """Device lists are numbered from 1; ``streams_opened`` is the last number.
 
     ``admitted_at`` is when, on ``clock``, the kubelet last made a call that admits a pod.
     """
@@ -56,7 +56,7 @@ class Service:
         cards: NodeCards,
         allocations: Allocations,
         starts: Starts,
-        troubles: TroubleReport,
+        troubles: RefusalReport,
         outage: KubeletOutage,
         clock: Clock,
     ) -> None:
@@ -85,7 +85,7 @@ class Service:
             name: grpc.unary_unary_rpc_method_handler(
                 self._answering(name, answer),
                 request_deserializer=request.FromString,
-                response_serializer=_serialised,
+                response_serializer=_serialized,
             )
             for name, (request, answer) in calls.items()
         }
@@ -97,11 +97,11 @@ class Service:
         return grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers)
 
     async def quiet(self) -> None:
-        """Return when no call is being answered (device lists, which never end, left aside)."""
+        """Return when no call is being answered, except device lists, which never end."""
         await self._quiet.wait()
 
     def end_lists(self) -> None:
-        """End every device list that is being read now; calls are answered as before."""
+        """End every device list that is being read; calls are still answered."""
         self._lists_end.set()
         self._lists_end = asyncio.Event()
 
@@ -137,7 +137,7 @@ class Service:
                     changed.cancel()
                 message = self._cards.message
                 if message is None:
-                    message = b""  # nothing can be offered any more
+                    message = b""  # nothing can be offered any longer
                 if message != sent:
                     sent = message
                     yield message
@@ -181,7 +181,7 @@ class Service:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     result = await answer(request)
-            except Exception as err:  # noqa: BLE001 - the last place: the kubelet gets a text
+            except Exception as err:  # noqa: BLE001 - the outermost place: the kubelet gets a text
                 metrics.CALLS.labels(call, "error").inc()
                 self._note(call, err)
                 await _abort(call, err, context)
@@ -198,7 +198,7 @@ class Service:
         return handle
 
     def _note(self, call: str, err: Exception) -> None:
-        """Leave to others what this error means beyond the answer."""
+        """Report the error where it matters beyond the answer."""
         if isinstance(err, Refused):
             self._troubles.refused(err, is_tried_again=call == "PreStartContainer")
         elif call == "Allocate":
@@ -206,9 +206,9 @@ class Service:
 
 
 class Endpoint:
-    """The socket of the service: one fixed name, taken over and put back as needed.
+    """The socket of the service: one fixed name, taken over and restored as needed.
 
-    ``path`` is another one from ``open`` on if a plugin that still answers has the first.
+    After ``open`` the ``path`` is another one if a plugin that still answers has the first.
     """
 
     def __init__(self, folder: Path, service: Service) -> None:
@@ -225,10 +225,10 @@ class Endpoint:
         return self._identity is not None and identity_of(self.path) == self._identity
 
     async def open(self) -> None:
-        """Serve on the socket; OSError if that cannot be done.
+        """Serve on the socket; OSError if that fails.
 
-        gRPC unlinks the path that it was given when a server stops, which would take a later
-        server's socket away. So each binds a name of its own and is then moved to the fixed one.
+        gRPC unlinks its path when a server stops, which would delete a later server's socket. So
+        each server binds a name of its own, which is then moved to the fixed one.
         """
         if not self._opened:
             paths = [self.path.with_name(name) for name in _NAMES]
@@ -242,7 +242,7 @@ class Endpoint:
         try:
             server.add_insecure_port(f"unix:{fresh}")
         except RuntimeError as err:
-            raise OSError(f"no socket can be made at {fresh}: {err}") from err
+            raise OSError(f"no socket can be created at {fresh}: {err}") from err
         finally:
             os.umask(mask)
         try:
@@ -257,7 +257,7 @@ class Endpoint:
         log.info("serving", extra={"socket": str(self.path)})
 
     async def close(self) -> None:
-        """Stop serving and take the socket away if it is still ours."""
+        """Stop serving and delete the socket if it is still ours."""
         if self.is_there:
             self.path.unlink(missing_ok=True)
         self._identity = None
@@ -265,7 +265,7 @@ class Endpoint:
         await asyncio.gather(*self._stopping)
 
     def _retire(self) -> None:
-        """Let the server end the calls that it has in hand, with no wait for it here."""
+        """Let the server finish its calls in the background."""
         if self._server is not None:
             task = asyncio.ensure_future(self._stop(self._server))
             self._stopping.add(task)
@@ -273,7 +273,7 @@ class Endpoint:
             self._server = None
 
     async def _stop(self, server: grpc.aio.Server) -> None:
-        # gRPC's own grace would always last in full: a device list never ends.
+        # gRPC's own grace period would always be used in full: a device list never ends.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._service.quiet()
@@ -287,7 +287,7 @@ def options() -> api_pb2.DevicePluginOptions:
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """What tells a socket from another that was put in its place; None if none can be reached."""
+    """Return what distinguishes a socket from its replacement; None if there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -296,7 +296,7 @@ def identity_of(path: Path) -> tuple[int, int] | None:
 
 
 def is_served(path: Path) -> bool:
-    """Whether somebody listens: a plugin that was killed leaves its socket behind."""
+    """Whether a process listens: a killed plugin leaves its socket behind."""
     with socket.socket(socket.AF_UNIX) as knock:
         knock.setblocking(False)
         try:
@@ -308,7 +308,7 @@ def is_served(path: Path) -> bool:
     return True
 
 
-def _serialised(message: Any) -> bytes:
+def _serialized(message: Any) -> bytes:
     written: bytes = message.SerializeToString()
     return written
 
@@ -325,7 +325,7 @@ async def _abort(call: str, err: Exception, context: Context) -> NoReturn:
     elif isinstance(err, GpushareError):
         code, text = grpc.StatusCode.FAILED_PRECONDITION, str(err)
     else:
-        code, text = grpc.StatusCode.INTERNAL, f"gpushare failed inside: {err!r}"
+        code, text = grpc.StatusCode.INTERNAL, f"internal error: {err!r}"
         log.error("unexpected error", extra={"call": call}, exc_info=err)
     text = text[:_MOST_TEXT]
     log.warning("refused", extra={"call": call, "why": text})

@@ -1,9 +1,9 @@
-"""Takes the node's units out of the scheduler's sight while no pod could be given a card.
+"""Blocks the node while no pod could be assigned a GPU because the kubelet does not answer.
 
-Early binding needs the kubelet's ``/pods``. Without it each pod that arrives is Failed for good and
-its owner makes another at once, for as long as the node offers anything. So after FAILURES of them
-the node is blocked until the kubelet says again which pods it has. Late binding never fails an
-Allocate for this, and so never blocks.
+Early binding needs the kubelet's ``/pods``. Without it each pod that arrives fails for good and its
+owner creates another at once, while the node offers anything. So after FAILURES of them the node is
+blocked until the kubelet lists its pods again. Late binding never fails an Allocate for this, and
+so never blocks.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PROBE_SECONDS: Final = 2.0
 
 
 class KubeletOutage:
-    """``binding`` is asked at each probe: it may have become late since."""
+    """``binding`` is read at each probe: it may have become late since."""
 
     def __init__(
         self, cards: NodeCards, kubelet: PodSource, binding: Binding, clock: Clock
@@ -40,7 +40,7 @@ class KubeletOutage:
         self._stirred = asyncio.Event()
 
     def allocate_failed(self, err: BaseException) -> None:
-        """An Allocate has failed; only what comes of the kubelet's silence counts."""
+        """Count a failed Allocate if the kubelet's ``/pods`` was the cause."""
         cause = _kubelet_error(err)
         if cause is None:
             return
@@ -51,7 +51,7 @@ class KubeletOutage:
             self._stirred.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Block and unblock the node until cancelled."""
         while True:
             await self._stirred.wait()
             while self._why:
@@ -69,9 +69,9 @@ class KubeletOutage:
         try:
             await self._kubelet.fetch()
         except KubeletError as err:
-            # The first text stays: one that changes would be an Event at each probe.
+            # The first text stays: a changed text would be an Event at each probe.
             log.info("the kubelet's pods cannot be read yet", extra={"why": str(err)})
-            text = f"{FAILURES} pods were refused because the kubelet does not say which it admits"
+            text = f"{FAILURES} pods were refused because the kubelet did not list its pods"
             self._cards.set_block(BLOCK, f"{text}: {self._why}")
         else:
             self._why = ""

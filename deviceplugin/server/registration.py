@@ -1,9 +1,10 @@
-"""Registers with the kubelet, at once when it appears and again whenever it has forgotten us.
+"""Registers with the kubelet as soon as it appears, and again whenever it has lost the plugin.
 
-The kubelet deletes every socket beside its own when it starts, and it never dials a plugin again
-by itself: not after a restart, and not after a broken device list. A pod that is admitted before
-we have registered has failed for good, so its socket is looked at every POLL_SECONDS. A look costs
-next to nothing and misses nothing, where inotify has a limit a user and loses events.
+The kubelet deletes every other socket in its folder when it starts, and it never connects to a
+plugin again by itself: not after a restart, and not after a broken device list. A pod that is
+admitted before the plugin has registered fails for good, so the kubelet's socket is polled every
+POLL_SECONDS. That costs almost nothing and misses nothing, whereas inotify has a limit per user and
+loses events.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import grpc
 
 from deviceplugin import metrics
 from deviceplugin.cards.node_cards import NodeCards
-from deviceplugin.errors import FolderGone
+from deviceplugin.errors import FolderDeleted
 from deviceplugin.server.grpc_server import Endpoint, Service, identity_of, options
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.kube.backoff import Backoff
@@ -28,16 +29,16 @@ from protos.deviceplugin.v1beta1 import api_pb2
 log = logging.getLogger(__name__)
 
 KUBELET_SOCKET: Final = "kubelet.sock"
-POLL_SECONDS: Final = 0.03  # a look costs 2 microseconds
-_REGISTER_SECONDS: Final = 10.0  # the kubelet dials back inside, and gives that 10 s
+POLL_SECONDS: Final = 0.03  # a check costs 2 microseconds
+_REGISTER_SECONDS: Final = 10.0  # the kubelet connects back within the call, with a timeout of 10 s
 _STREAM_SECONDS: Final = 5.0
-_AGAIN_SECONDS: Final = 1.0  # the same where a list is being read already
+_AGAIN_SECONDS: Final = 1.0  # the same where a list is already being read
 _STEADY_SECONDS: Final = 10.0
-_LEAVING: Final = ".leaving"  # after our socket's name: a name for the kubelet to forget us by
-_FORGOTTEN_SECONDS: Final = 0.2  # the kubelet needs a few ms from the end of a list on
+_LEAVING: Final = ".leaving"  # after the socket's name: makes the kubelet drop the plugin
+_FORGOTTEN_SECONDS: Final = 0.2  # the kubelet needs a few ms after the end of a list
 _ENDED_SECONDS: Final = 0.05  # the same while all devices are unhealthy
-# gRPC shares connections of one address among channels, and after a refused one it waits for a
-# second: a kubelet that had been down for a moment would get its plugin that much later.
+# gRPC shares connections to one address among channels, and waits for a second after a refused one:
+# a kubelet that was down for a moment would get its plugin that much later.
 _OPTIONS: Final = (("grpc.use_local_subchannel_pool", 1),)
 
 Identity = tuple[int, int]
@@ -46,9 +47,9 @@ Identity = tuple[int, int]
 class Registrar:
     """``why_not`` is empty while the kubelet reads our device list.
 
-    ``is_read_once`` is set when the kubelet has begun to read it for the first time.
-    ``ended_at`` is when, on the event loop's clock, the kubelet has lately ended the list though
-    our socket was there, and the same kubelet took another one later: it had not stopped itself.
+    ``is_read_once`` is set when the kubelet has started to read it for the first time.
+    ``ended_at`` is when, on the event loop's clock, the kubelet recently ended the list though our
+    socket existed, and the same kubelet read another one later: it had not stopped itself.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Registrar:
         self._is_settled = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled. FolderGone if the kubelet's folder has been deleted under us."""
+        """Stay registered until cancelled. FolderDeleted if the kubelet's folder was deleted."""
         backoff = Backoff(0.2, 5.0)
         while True:
             await self._wait_for_cards()
@@ -93,39 +94,39 @@ class Registrar:
                 backoff.reset()
             log.warning("registering again", extra={"why": self.why_not})
             if self._endpoint.is_there:
-                # A kubelet that drops the list at once must not be asked in a loop.
+                # A kubelet that drops the list at once must not be called in a loop.
                 await self._pause(kubelet, backoff.next())
 
     async def _end_lists(self, kubelet: Identity) -> None:
-        """End what is read by a socket that was lost: its end would take the next one with it."""
+        """End the lists of a lost socket: their end would also end the next registration."""
         if self._service.is_any_read:
             self._service.end_lists()
             await self._pause(kubelet, _ENDED_SECONDS)
 
     async def register_again(self) -> None:
-        """Register once more beside the present registration, as ``let_go`` of another demands.
+        """Register again during the current registration, as needed after ``let_go`` of another.
 
-        Return when it is known which list counts from now on.
+        Return once it is known which list counts from now on.
         """
         self._is_settled.clear()
         self._is_asked_again = True
         await self._is_settled.wait()
 
     async def take_back(self) -> None:
-        """Register once more, ``run`` having ended: another plugin was to take over and has not."""
+        """Register again after ``run`` has ended: another plugin should take over and has not."""
         try:
             await self._call_register(self._endpoint.path.name)
         except (OSError, grpc.aio.AioRpcError) as err:
-            log.warning("the kubelet was not taken back", extra={"why": repr(err)})
+            log.warning("registering again failed", extra={"why": repr(err)})
 
     async def let_go(self) -> None:
-        """Have the kubelet forget this plugin after another one has registered. ``run`` has ended.
+        """Make the kubelet drop this plugin after another one has registered. ``run`` has ended.
 
-        When a device list ends, a kubelet without kubernetes #135437 disconnects whatever plugin
-        it knows for the resource, and that is the other one by now (runClient in
-        plugin/v1beta1/handler.go: it looks up by name). A registration that fails takes the plugin
-        off its books and changes nothing else (connectClient there), so that the end of our list
-        finds nobody. The other one then registers again, to be on the books.
+        When a device list ends, a kubelet without kubernetes #135437 disconnects the plugin that it
+        knows for the resource, and that is now the other one (runClient in
+        plugin/v1beta1/handler.go looks it up by name). A registration that fails removes the plugin
+        from its records and changes nothing else (connectClient there), so the end of our list
+        disconnects no plugin. The other one then registers again, to be in the records.
         """
         path = self._endpoint.path.with_name(self._endpoint.path.name + _LEAVING)
         server = grpc.aio.server()
@@ -139,9 +140,9 @@ class Registrar:
                 await server.stop(None)
                 path.unlink(missing_ok=True)
         except grpc.aio.AioRpcError as err:
-            log.info("the kubelet forgets this plugin", extra={"answer": err.details()})
+            log.info("the kubelet drops this plugin", extra={"answer": err.details()})
         except (OSError, RuntimeError) as err:
-            log.warning("the kubelet cannot be told to forget", extra={"why": str(err)})
+            log.warning("the kubelet cannot be made to drop this plugin", extra={"why": str(err)})
         self._service.end_lists()
         await asyncio.sleep(_FORGOTTEN_SECONDS)
 
@@ -149,31 +150,31 @@ class Registrar:
         version = self._cards.version
         while self._cards.message is None:
             self.why_not = (
-                self._cards.refusal or "no card is known yet, so there is nothing to offer"
+                self._cards.refusal or "no GPU is known yet, so there is nothing to offer"
             )
             version = await self._cards.changed(version)
 
     async def _wait_for_kubelet(self) -> Identity:
         while (kubelet := identity_of(self._kubelet)) is None:
-            self.why_not = f"the kubelet's socket {self._kubelet} is not there"
+            self.why_not = f"the kubelet's socket {self._kubelet} does not exist"
             self._check_folder()
             await asyncio.sleep(POLL_SECONDS)
         return kubelet
 
     def _check_folder(self) -> None:
-        """A mount goes on showing a folder that was deleted; only a new mount shows the next one.
+        """Raise FolderDeleted if the mounted folder was deleted: only a new mount shows the next.
 
-        Raises FolderGone, so that the container is started again, and with it the mount made anew.
+        The container is then restarted, and the folder mounted again.
         """
         with contextlib.suppress(OSError):
             if not self._kubelet.parent.stat().st_nlink:
-                raise FolderGone(
-                    f"{self._kubelet.parent} was deleted while it was mounted here: ending, to be "
-                    f"started again with the folder that is there now"
+                raise FolderDeleted(
+                    f"{self._kubelet.parent} was deleted while it was mounted: ending, to be "
+                    f"restarted with the folder that exists now"
                 )
 
     async def _register_with(self, kubelet: Identity) -> None:
-        """Register, and give up at once when that kubelet is not there any more.
+        """Register, and give up at once when that kubelet is gone.
 
         Raises OSError or AioRpcError.
         """
@@ -209,7 +210,7 @@ class Registrar:
             await call(request, timeout=_REGISTER_SECONDS)
 
     def _failed(self, err: Exception) -> None:
-        why = _told(err)
+        why = _answer_of(err)
         metrics.REGISTRATIONS.labels("error").inc()
         self.why_not = f"registration failed: {why}"
         if self._logged != self.why_not:
@@ -217,7 +218,7 @@ class Registrar:
         self._logged = self.why_not
 
     async def _until_read(self, kubelet: Identity, stream: int) -> None:
-        """Wait, though not for ever, until the kubelet opens our list; it does so at once."""
+        """Wait a limited time until the kubelet opens our list; it normally does so at once."""
         await self._pause(
             kubelet, _STREAM_SECONDS, unless=lambda: self._service.streams_opened >= stream
         )
@@ -225,7 +226,7 @@ class Registrar:
     async def _while_read(self, kubelet: Identity, stream: int) -> None:
         """Return when there is a reason to register again.
 
-        ``stream`` is the list that this registration led to: others may still hang about.
+        ``stream`` is the list of this registration: older ones may still be open.
         """
         self.why_not = ""
         metrics.REGISTERED.set(1)
@@ -249,14 +250,14 @@ class Registrar:
     async def _once_more(self, kubelet: Identity, stream: int) -> int:
         """Register while the kubelet reads ``stream``; return the list that counts from now on.
 
-        A kubelet with kubernetes #135437 has our socket on its books already. It says no, or it
-        says yes and opens no other list: what it reads is as good as before.
+        A kubelet with kubernetes #135437 already knows our socket. It rejects the registration, or
+        accepts it and opens no other list: the one that it reads stays valid.
         """
         following = self._service.streams_opened + 1
         try:
             await self._register_with(kubelet)
         except (OSError, grpc.aio.AioRpcError) as err:
-            log.info("the kubelet goes on with the registration it has", extra={"why": _told(err)})
+            log.info("the kubelet keeps the existing registration", extra={"why": _answer_of(err)})
             return stream
         await self._pause(
             kubelet,
@@ -279,7 +280,7 @@ class Registrar:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         was_there = self._endpoint.is_there
-        while (  # noqa: ASYNC110 - a socket tells nobody that it has appeared
+        while (  # noqa: ASYNC110 - a new socket sends no notification
             loop.time() < end
             and identity_of(self._kubelet) == kubelet
             and self._endpoint.is_there == was_there
@@ -288,13 +289,13 @@ class Registrar:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _told(err: Exception) -> str | None:
-    """What the kubelet said, or why it could not be asked."""
+def _answer_of(err: Exception) -> str | None:
+    """Return the kubelet's answer, or why it could not be called."""
     return err.details() if isinstance(err, grpc.aio.AioRpcError) else str(err)
 
 
 def _refusing() -> grpc.GenericRpcHandler:
-    """A plugin that fails the one call that the kubelet makes before it takes a plugin on."""
+    """Return a service that fails the one call by which the kubelet accepts a plugin."""
 
     async def refuse(_: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         await context.abort(grpc.StatusCode.UNAVAILABLE, "gpushare: this plugin is leaving")

@@ -1,1 +1,1 @@
-"""Memory that processes really use, per pod."""
+"""Measured memory by pod, and metrics of GPUs."""

@@ -1,8 +1,8 @@
-"""From ``/proc/<pid>/cgroup`` to the pod whose process it is (pure).
+"""Finds the pod of a process from its ``/proc/<pid>/cgroup`` (pure).
 
 The kubelet gives each pod a control group whose name ends in ``pod<uid>``: with the driver cgroupfs
 as it is, with systemd as a slice, dashes of the uid as underscores. Runtimes put containers below
-it, and a reader in a control group namespace of its own sees ``..`` instead of what lies above
+it, and a reader in a control group namespace of its own sees ``..`` instead of the groups above
 (kubernetes/pkg/kubelet/cm, pod_container_manager_linux.go and cgroup_manager_linux.go).
 """
 
@@ -18,9 +18,9 @@ _POD: Final = re.compile(
 
 
 def pod_uid(content: str) -> str | None:
-    """The uid of the pod that the process belongs to; None for a process of no pod.
+    """Return the uid of the process's pod; None for a process outside of pods.
 
-    Of pods within pods it is the outer one: that is the pod which this node's kubelet knows.
+    For pods within pods it is the outer one, which is the pod that this node's kubelet knows.
     """
     for line in content.splitlines():
         _, _, rest = line.partition(":")

@@ -1,4 +1,4 @@
-"""Who really uses how much of which card, and who uses more than it asked for (pure)."""
+"""Computes the measured memory of each pod, and which pods exceed their request (pure)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ ENDED_POD: Final = "ended-pod"
 UNKNOWN: Final = "unknown"
 
 OVERUSE_READINGS: Final = 3
-TELL_AGAIN_SECONDS: Final = 3600.0
+REPEAT_SECONDS: Final = 3600.0
 
 _MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PodUse:
-    """One pod on one card; ``used_mib`` is None where the driver does not tell."""
+    """One pod on one GPU; ``used_mib`` is None where the driver does not report it."""
 
     pod: NodePod
     uuid: str
@@ -34,9 +34,9 @@ class PodUse:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """``others`` is MiB by UUID and by what uses it.
+    """``others`` is MiB by UUID and by user.
 
-    That is HOST, ENDED_POD for pods that are gone, or UNKNOWN for processes that nobody can see.
+    That is HOST, ENDED_POD for pods that have ended, or UNKNOWN for processes that are not visible.
     """
 
     pods: tuple[PodUse, ...]
@@ -49,12 +49,12 @@ def tally(
     pods: Iterable[NodePod],
     inventory: Inventory | None,
 ) -> Usage:
-    """Add up what the processes of each pod use of each card.
+    """Add up the memory that the processes of each pod use on each GPU.
 
-    ``processes`` are by UUID, None for a card that does not tell; ``pod_of`` is process ID to pod
-    uid, None for a process of no pod. A process that is not in it may be anybody's, so nothing is
-    said of the pods on its card. Each share has a row for each of its cards, also while it uses
-    nothing.
+    ``processes`` are by UUID, None for a GPU that does not report them; ``pod_of`` is pod uid by
+    process ID, None for a process outside of pods. A process that is not in it may belong to any
+    pod, so the pods on its GPU have no value. Each share has a row for each of its GPUs, even while
+    it uses nothing.
     """
     alive = {pod.uid: pod for pod in pods if not pod.is_terminal}
     asked = _asked(alive.values(), inventory)
@@ -86,7 +86,7 @@ def tally(
 
 
 def _asked(pods: Iterable[NodePod], inventory: Inventory | None) -> dict[tuple[str, str], int]:
-    """MiB by pod uid and UUID."""
+    """Return MiB by pod uid and UUID."""
     asked = {}
     for pod in pods:
         share = pod.share(inventory)
@@ -102,30 +102,30 @@ def _mib(amount: int | None) -> int | None:
 
 def _plus(amount: int | None, process: ProcessMemory) -> int | None:
     if amount is None or process.used_bytes is None:
-        return None  # part of the sum is not known, so neither is the sum
+        return None  # a part of the sum is not known, so neither is the sum
     return amount + process.used_bytes
 
 
 class Overuse:
-    """Tells a use that is over what was asked for OVERUSE_READINGS readings in a row."""
+    """Finds pods above their request for OVERUSE_READINGS readings in a row."""
 
     def __init__(self) -> None:
         self._streaks: dict[tuple[str, str], int] = {}
-        self._told_at: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
 
-    def look(self, uses: Iterable[PodUse], now: float) -> list[PodUse]:
-        """What is to be told now: a pod once in TELL_AGAIN_SECONDS at most.
+    def check(self, uses: Iterable[PodUse], now: float) -> list[PodUse]:
+        """Return what to report now: a pod at most once in REPEAT_SECONDS.
 
         ``now`` is seconds of a monotonic clock.
         """
         over = {(use.pod.uid, use.uuid): use for use in uses if use.is_over}
         self._streaks = {key: self._streaks.get(key, 0) + 1 for key in over}
-        self._told_at = {
-            uid: at for uid, at in self._told_at.items() if now - at < TELL_AGAIN_SECONDS
+        self._reported_at = {
+            uid: at for uid, at in self._reported_at.items() if now - at < REPEAT_SECONDS
         }
         due = []
         for key, use in over.items():
-            if self._streaks[key] >= OVERUSE_READINGS and key[0] not in self._told_at:
-                self._told_at[key[0]] = now
+            if self._streaks[key] >= OVERUSE_READINGS and key[0] not in self._reported_at:
+                self._reported_at[key[0]] = now
                 due.append(use)
         return due

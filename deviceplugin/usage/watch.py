@@ -1,7 +1,7 @@
-"""Measures every few seconds what each pod really uses, for metrics and Events.
+"""Measures the memory of each pod every few seconds, for metrics and Events.
 
-Off unless asked for: it needs the host's process IDs. Each card is asked in a thread of its own, a
-daemon, because the driver may block for ever; while one is out no other begins for that card.
+Off by default: it needs the host's process IDs. Each GPU is queried in a daemon thread of its own,
+because the driver may block forever; no other query starts for a GPU while one is pending.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ ANSWER_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One card; ``pod_of`` has the processes that are seen here, with None for one of no pod."""
+    """One GPU; ``pod_of`` has the visible processes, with None for those outside of pods."""
 
     uuid: str
     processes: tuple[ProcessMemory, ...] | None
@@ -63,15 +63,15 @@ class UsageWatch:
         self._why_silent = ""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measure until cancelled."""
         version = self._cards.version
         while self._cards.inventory is None:
             version = await self._cards.changed(version)
         while True:
             usage = await self._measure()
             show_usage(usage, self._cards.inventory)
-            for use in self._overuse.look(usage.pods, self._clock.monotonic()):
-                await self._tell(use)
+            for use in self._overuse.check(usage.pods, self._clock.monotonic()):
+                await self._report(use)
             await asyncio.sleep(self._interval)
 
     async def _measure(self) -> Usage:
@@ -79,7 +79,7 @@ class UsageWatch:
             found = await self._asked.results(ANSWER_SECONDS)
         except DriverError as err:
             if self._why_silent != str(err):
-                log.warning("used memory is not known", extra={"why": str(err)})
+                log.warning("the measured memory is not known", extra={"why": str(err)})
             self._why_silent = str(err)
             return tally({}, {}, (), None)
         self._why_silent = ""
@@ -87,7 +87,7 @@ class UsageWatch:
         processes = {card.uuid: card.processes for card in cards}
         pod_of = {pid: uid for card in cards for pid, uid in card.pod_of.items()}
         if any(processes.values()) and not pod_of:
-            log.warning("no process on the cards is seen here: the plugin needs hostPID: true")
+            log.warning("no process on the GPUs is visible: the plugin needs hostPID: true")
         return tally(processes, pod_of, self._pods, self._cards.inventory)
 
     def _read(self, position: int) -> _Reading:
@@ -100,17 +100,17 @@ class UsageWatch:
             try:
                 text = (self._proc / str(pid) / "cgroup").read_text(errors="replace")
             except OSError:
-                continue  # it has ended since, or it is in no process namespace that we see
+                continue  # it has ended since, or is not visible
             owners[pid] = pod_uid(text)
         return owners
 
-    async def _tell(self, use: PodUse) -> None:
+    async def _report(self, use: PodUse) -> None:
         card = self._cards.inventory.by_uuid(use.uuid) if self._cards.inventory else None
         text = (
-            f"uses {use.used_mib} MiB of card {use.uuid}"
-            f"{f' (index {card.index})' if card is not None else ''} and asked for "
-            f"{use.asked_mib} MiB of it: other pods of the card may find no memory. Raise its "
-            f"aliyun.com/gpu-mem, or make the program take less"
+            f"uses {use.used_mib} MiB of GPU {use.uuid}"
+            f"{f' (index {card.index})' if card is not None else ''} and requested only "
+            f"{use.asked_mib} MiB: other pods on this GPU may run out of memory. Raise its "
+            f"aliyun.com/gpu-mem, or limit the memory that the program uses"
         )
         log.warning("pod uses more than it asked for", extra={"pod": use.pod.key, "why": text})
         await events.record(

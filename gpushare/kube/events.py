@@ -37,7 +37,7 @@ def made(
         },
         "involvedObject": {
             "apiVersion": "v1",
-            "kind": type(about).__name__,
+            "kind": "Node" if isinstance(about, Node) else "Pod",
             "name": meta.name,
             "namespace": meta.namespace or None,
             # kubectl selects a node's Events by its name as the uid.

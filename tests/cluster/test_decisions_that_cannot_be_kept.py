@@ -221,8 +221,8 @@ def test_annotations_that_somebody_made_up_overfill_no_card(
     }
     pods.create(stranger("forged", 8000, made_up))
     wait_for_condition(pods, "forged", "False", "CardTooFull")
-    assert "wants 8000" in condition(pods, "forged")["message"]
-    assert "hold 12000" in condition(pods, "forged")["message"]
+    assert "needs 8000" in condition(pods, "forged")["message"]
+    assert "use 12000" in condition(pods, "forged")["message"]
     assert pods.get("forged")["status"]["phase"] == "Pending"
     [status] = pods.get("rightful")["status"]["containerStatuses"]
     assert status["restartCount"] == 0

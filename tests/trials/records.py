@@ -200,8 +200,8 @@ _CAUSES = (
     ("Available: ", "no units left at the kubelet"),
     ("no healthy devices present", "no plugin at admission"),
     ("code = Unavailable", "the plugin ended meanwhile"),
-    ("could be for any of", "refused: pods cannot be told apart"),
-    ("no pod of this node waits", "refused: no pod found"),
+    ("may be for any of", "refused: pods cannot be told apart"),
+    ("no pod of this node is waiting", "refused: no pod found"),
     ("refuses", "rejected midway, on purpose"),
     ("OutOfcpu", "beyond the node's capacity, on purpose"),
 )

@@ -20,7 +20,7 @@ from deviceplugin.cdi.spec_files import Specs
 from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.parts import CHECKPOINT
-from deviceplugin.report.refusals import TroubleReport
+from deviceplugin.report.refusals import RefusalReport
 from deviceplugin.report.running_on import PodReport
 from deviceplugin.server.grpc_server import Endpoint, Service
 from deviceplugin.server.kubelet_outage import KubeletOutage
@@ -116,7 +116,7 @@ class Plugin:
             specs=self.specs,
             clock=clock,
         )
-        self.troubles = TroubleReport(kube=self.writes, pods=self.watch, clock=clock)
+        self.troubles = RefusalReport(kube=self.writes, pods=self.watch, clock=clock)
 
         def started(pod_uid, uuids) -> None:
             self.reports.started(pod_uid, uuids)

@@ -98,7 +98,7 @@ async def test_cards_by_cdi_with_early_binding_say_so_and_offer_no_readiness(
     errors = program.kill()
     assert status == 503
     assert "--inject=cdi needs a runtime that resolves CDI names" in text
-    assert '"why":"--binding=early says so"' in errors
+    assert '"why":"--binding=early is set"' in errors
 
 
 async def test_what_processes_use_is_measured_when_asked_for(

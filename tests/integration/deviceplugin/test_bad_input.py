@@ -63,7 +63,9 @@ def units_of(plugin, uuid: str, count: int) -> list[str]:
 async def test_a_device_named_twice_is_an_error(plugin, kubelet) -> None:
     kubelet.pods.append(pod("a", 2, cards=(FIRST,)))
     first, second = units_of(plugin, FIRST, 2)
-    with pytest.raises(grpc.aio.AioRpcError, match="names 3 devices and only 2 different") as bad:
+    with pytest.raises(
+        grpc.aio.AioRpcError, match="names 3 devices, of which only 2 are different"
+    ) as bad:
         await kubelet.call("Allocate", allocate(first, second, second))
     assert bad.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     answer = await kubelet.call("Allocate", allocate(first, second))
@@ -78,7 +80,7 @@ async def test_devices_that_no_card_here_has_are_an_error_that_names_one(
     plugin, kubelet, ids: list[str]
 ) -> None:
     kubelet.pods.append(pod("a", 2, cards=(FIRST,)))
-    with pytest.raises(grpc.aio.AioRpcError, match="2 of 2 devices are of no card of this node"):
+    with pytest.raises(grpc.aio.AioRpcError, match="2 of 2 devices belong to no GPU of this node"):
         await kubelet.call("Allocate", allocate(*ids))
 
 
@@ -112,7 +114,7 @@ async def test_two_hundred_thousand_devices_at_once_are_answered_in_time(plugin,
     assert len(every) == 200_000
     wanted = pod("all", 200_000, cards=(FIRST,))
     kubelet.pods.append(wanted)
-    for ids, text in ((every, ""), ([*every, every[0]], "only 200000 different")):
+    for ids, text in ((every, ""), ([*every, every[0]], "only 200000 are different")):
         try:
             await kubelet.call("Allocate", allocate(*ids))
             assert not text

@@ -10,6 +10,7 @@ import pytest
 from deviceplugin.allocation.pre_start import Starts
 from deviceplugin.cdi.nvidia_edits import COMMAND, NvidiaSpecs
 from deviceplugin.cdi.rules import Choice
+from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.contract import ANNOTATION_RUNNING_ON
 from gpushare.objects.model import EnvVar
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -41,7 +42,7 @@ def setting_its_card(owner, place: int = 0, value: str | None = None):
     env = (EnvVar("PATH"), EnvVar("NVIDIA_VISIBLE_DEVICES", value))
     containers[place] = msgspec.structs.replace(containers[place], env=env)
     spec = msgspec.structs.replace(owner.spec, containers=tuple(containers))
-    return msgspec.structs.replace(owner, spec=spec)
+    return NodePod.of(msgspec.structs.replace(owner, spec=spec))
 
 
 # The binding that changes.
@@ -77,7 +78,7 @@ async def test_in_doubt_a_container_gets_its_card_whether_or_not_the_cdi_name_is
     await kubelet.pre_start(wanted, "app-0")
     assert with_cdi(plugin, kubelet, wanted) == SECOND
     kubelet.pods = [pod("a", 8, uid=wanted.uid, cards=(FIRST,))]
-    with pytest.raises(grpc.aio.AioRpcError, match=f"given {SECOND} by Allocate.*delete the pod"):
+    with pytest.raises(grpc.aio.AioRpcError, match=f"Allocate gave .* {SECOND}, .*delete the pod"):
         await kubelet.pre_start(wanted, "app-0")
     assert with_cdi(plugin, kubelet, wanted) == SECOND, "not another card behind the same answer"
 

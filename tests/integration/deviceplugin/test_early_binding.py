@@ -112,7 +112,7 @@ async def test_no_pod_that_waits_for_so_much_is_an_error_naming_the_nearest(
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await kubelet.call("Allocate", request)
     text = refused.value.details()
-    assert "waits for 2 units" in text
+    assert "waiting for 2 units" in text
     assert "default/a has all its devices" in text
     assert "default/b waits for 9 in container app-0" in text
 
@@ -125,7 +125,7 @@ async def test_a_pod_that_nobody_decided_on_is_refused_with_the_cause(plugin, ku
 async def test_an_unhealthy_card_is_an_error_never_another_card(plugin, kubelet) -> None:
     plugin.driver.shown = CARDS[:1]
     await kubelet.until(lambda: kubelet.allocatable == 63)
-    with pytest.raises(Rejected, match=f"card {SECOND} is unhealthy"):
+    with pytest.raises(Rejected, match=f"GPU {SECOND} is unhealthy"):
         await kubelet.admit(pod("a", 8, cards=(SECOND,)))
 
 
@@ -140,7 +140,7 @@ async def test_a_pod_that_its_card_has_no_room_for_waits_and_does_not_fail(plugi
     forged_again = pod("forged-2", 24, cards=(SECOND,))
     await kubelet.admit(forged_again)
     await kubelet.pre_start(forged, "app-0")
-    with pytest.raises(grpc.aio.AioRpcError, match=r"wants 24 .* which has 63, .* hold 63"):
+    with pytest.raises(grpc.aio.AioRpcError, match=r"needs 24 .* which has 63, .* use 63"):
         await kubelet.pre_start(forged_again, "app-0")
     await eventually(lambda: plugin.writes.conditions)
 
@@ -172,7 +172,7 @@ async def test_a_start_on_another_card_than_on_record_is_refused(plugin, kubelet
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     kubelet.pods = [pod("a", 8, uid=wanted.uid, cards=(FIRST,))]
-    with pytest.raises(grpc.aio.AioRpcError, match=f"given {SECOND} by Allocate.*delete the pod"):
+    with pytest.raises(grpc.aio.AioRpcError, match=f"Allocate gave .* {SECOND}, .*delete the pod"):
         await kubelet.pre_start(wanted, "app-0")
     await eventually(lambda: plugin.writes.conditions)
     [(uid, condition)] = plugin.writes.conditions
@@ -187,7 +187,7 @@ async def test_without_the_kubelets_pods_only_a_harmless_choice_is_made(plugin, 
     assert given(kubelet, same[1]) == SECOND
     apart = [pod("c", 5, cards=(FIRST,)), pod("d", 5, cards=(SECOND,))]
     plugin.watch.replaced(apart)
-    with pytest.raises(Rejected, match="any of 2 pods on different cards"):
+    with pytest.raises(Rejected, match="any of 2 pods on different GPUs"):
         await kubelet.admit(apart[0])
 
 
@@ -215,7 +215,7 @@ async def test_without_the_kubelets_pods_nobody_gets_the_card_of_one_that_was_th
     plugin.watch.replaced([stale, first])
     await kubelet.admit(first)
     asyncio.get_running_loop().call_later(0.2, plugin.watch.changed, meant)
-    with pytest.raises(Rejected, match="any of 2 pods on different cards"):
+    with pytest.raises(Rejected, match="any of 2 pods on different GPUs"):
         await kubelet.admit(meant)
     plugin.watch.deleted(stale)
     again = pod("again", 8, cards=(SECOND,))
@@ -265,7 +265,7 @@ async def test_a_container_that_is_asked_for_again_gets_the_same_answer(plugin, 
     await kubelet.admit(equal)
     assert given(kubelet, equal) == FIRST
     (kubelet.folder / "kubelet_internal_checkpoint").unlink()
-    with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits for 8 units"):
+    with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node is waiting for 8 units"):
         await kubelet.call("Allocate", request)
 
 

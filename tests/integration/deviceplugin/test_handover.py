@@ -95,7 +95,7 @@ async def test_one_that_stands_by_is_not_ready_before_its_driver_has_shown_the_c
     running = start_program()
     await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
     standing_by = start_program(library=None)
-    await standing_by.says(503, "not fit to take over: NVML does not answer")
+    await standing_by.says(503, "not ready to take over: NVML does not answer")
     await standing_by.says(200, "ok", "/healthz")
     await running.says(200, "ok")
     assert (kubelet.registrations, kubelet.allocatable) == (1, UNITS)

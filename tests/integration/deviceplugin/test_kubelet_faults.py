@@ -13,7 +13,7 @@ import grpc
 import pytest
 from prometheus_client import REGISTRY
 
-from deviceplugin.errors import FolderGone
+from deviceplugin.errors import FolderDeleted
 from deviceplugin.server.grpc_server import Endpoint
 from deviceplugin.server.registration import Registrar
 from gpushare.process.lifetime import cancel
@@ -193,7 +193,7 @@ async def test_a_folder_that_comes_later_or_anew_is_registered_in(folder: Path) 
     shutil.rmtree(sockets)
     async with plugin.running():
         for registrations in (1, 2):
-            await eventually(lambda: "is not there" in plugin.registrar.why_not)
+            await eventually(lambda: "does not exist" in plugin.registrar.why_not)
             sockets.mkdir()
             await kubelet.start()
             await kubelet.until(
@@ -217,10 +217,10 @@ async def test_a_folder_deleted_under_its_mount_ends_the_program(folder, kubelet
     registrar = Registrar(mounted, Endpoint(mounted, plugin.service), plugin.service, plugin.cards)
     running = asyncio.create_task(registrar.run())
     try:
-        await eventually(lambda: "is not there" in registrar.why_not)
+        await eventually(lambda: "does not exist" in registrar.why_not)
         assert not running.done()
         deleted.rmdir()
-        with pytest.raises(FolderGone, match="was deleted"):
+        with pytest.raises(FolderDeleted, match="was deleted"):
             await asyncio.wait_for(running, 10)
     finally:
         os.close(descriptor)

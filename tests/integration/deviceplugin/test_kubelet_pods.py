@@ -202,7 +202,7 @@ async def test_a_redirect_is_not_followed(kubelet: Kubelet) -> None:
 async def test_an_answer_that_is_no_list_of_pods_is_an_error(kubelet: Kubelet, body: str) -> None:
     kubelet.body = body
     async with kubelet.source() as source:
-        with pytest.raises(KubeletError, match="no list of pods"):
+        with pytest.raises(KubeletError, match="not a list of pods"):
             await source.fetch()
 
 
@@ -211,7 +211,7 @@ async def test_a_kubelet_that_does_not_answer_is_given_up_after_a_second(
 ) -> None:
     kubelet.hangs = True
     async with kubelet.source() as source, asyncio.timeout(2):
-        with pytest.raises(KubeletError, match=r"Timeout.*not answered within 1 s"):
+        with pytest.raises(KubeletError, match=r"Timeout.*did not answer within 1 s"):
             await source.fetch()
 
 

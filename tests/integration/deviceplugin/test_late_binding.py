@@ -183,7 +183,7 @@ async def test_a_record_that_contradicts_itself_starts_nothing(plugin, kubelet) 
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     plugin.watch.changed(changed_to_first(wanted))  # nothing was seen before that could be kept
-    with pytest.raises(grpc.aio.AioRpcError, match="somebody changed one of them"):
+    with pytest.raises(grpc.aio.AioRpcError, match="one of them was changed"):
         await kubelet.pre_start(wanted, "app-0")
 
 
@@ -270,7 +270,7 @@ async def test_a_pod_that_goes_by_the_extender_overfills_no_card(plugin, kubelet
     for each in (rightful, forged):
         await kubelet.admit(each)
     await kubelet.pre_start(rightful, "app-0")
-    with pytest.raises(grpc.aio.AioRpcError, match=r"wants 10 .* which has 15, .* hold 10"):
+    with pytest.raises(grpc.aio.AioRpcError, match=r"needs 10 .* which has 15, .* use 10"):
         await kubelet.pre_start(forged, "app-0")
     await kubelet.pre_start(rightful, "app-0")
     await eventually(lambda: plugin.writes.conditions)

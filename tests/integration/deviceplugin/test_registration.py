@@ -57,7 +57,7 @@ async def test_waits_for_a_kubelet_that_is_not_there_yet(folder, kubelet: FakeKu
     (kubelet.folder / "kubelet.sock").unlink(missing_ok=True)
     plugin = Plugin(folder, kubelet, FakeDriver(card(0)))
     async with plugin.running():
-        await eventually(lambda: "is not there" in plugin.registrar.why_not)
+        await eventually(lambda: "does not exist" in plugin.registrar.why_not)
         await kubelet.start()
         await kubelet.until(lambda: kubelet.allocatable == 15)
         await eventually(lambda: not plugin.registrar.why_not)

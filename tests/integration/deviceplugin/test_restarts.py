@@ -33,7 +33,7 @@ async def test_without_api_server_and_driver_it_registers_what_was_known_before(
     known = survey(None, [card(0), card(1)], Terms(1024)).inventory
     await StateFile(folder / "state").keep(Saved(known))
     program = start_program(library=library if driver == "stuck" else None)
-    await program.says(503, "kubelet.sock is not there")
+    await program.says(503, "kubelet.sock does not exist")
     await kubelet.start()
     await kubelet.until(lambda: kubelet.registrations == 1 and kubelet.allocatable == 30)
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import REGISTRY
 
-from deviceplugin.check import forgotten, self_check
+from deviceplugin.check import rules, self_check
 from deviceplugin.check.self_check import SelfCheck
 from deviceplugin.server.grpc_server import options
 from gpushare.clock import SystemClock
@@ -60,7 +60,7 @@ class Checked:
 @pytest.fixture
 async def checked(folder, kubelet, monkeypatch):
     monkeypatch.setattr(self_check, "INTERVAL_SECONDS", 0.02)
-    monkeypatch.setattr(forgotten, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(rules, "PATIENCE_SECONDS", 0.1)
     plugin = Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
     async with plugin.running():
         await kubelet.until(lambda: kubelet.allocatable == 30)
@@ -209,7 +209,7 @@ async def test_a_kubelet_that_stops_again_and_again_is_no_second_plugin(checked:
         await kubelet.restart()
         await kubelet.until(lambda: kubelet.allocatable == 30)
     await eventually(lambda: not checked.plugin.registrar.why_not)
-    await checked.checks._look_at_node()
+    await checked.checks._check_node()
     assert checked.checks.why_not_ready == []
     assert checked.events.told == []
 
@@ -226,7 +226,7 @@ async def test_a_running_pod_that_the_kubelet_forgot_is_told_once(checked: Check
     checked.plugin.watch.changed(runs)
     path = checked.kubelet.folder / "kubelet_internal_checkpoint"
     path.write_text("{")  # half written says nothing
-    await eventually(lambda: "cannot tell whose devices" in caplog.text)
+    await eventually(lambda: "devices are not known" in caplog.text)
     assert checked.events.told == []
     path.unlink()
     await eventually(lambda: checked.events.told)

@@ -134,7 +134,7 @@ async def test_more_than_was_asked_for_is_told_on_the_pod_once(measured: Measure
     ((reason, kind, name, text),) = measured.events.told
     assert (reason, kind, name) == ("MemoryOveruse", "Pod", "a")
     assert "uses 1025 MiB" in text
-    assert "asked for 1024 MiB" in text
+    assert "requested only 1024 MiB" in text
 
 
 async def test_without_the_hosts_process_ids_nothing_is_said_of_pods(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from deviceplugin.allocation.admission import Admission, Match, find
 from deviceplugin.errors import NoMatch
+from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.annotations.pod_annotations import containers_of
 from gpushare.contract import ANNOTATION_ASSUME_TIME, ANNOTATION_SEEN
 from gpushare.objects.model import Pod, PodStatus
@@ -70,7 +71,7 @@ def with_sidecars(made: Pod) -> Pod:
         msgspec.structs.replace(each, restart_policy="Always") for each in made.init_containers
     )
     spec = msgspec.structs.replace(made.spec, init_containers=inits)
-    return msgspec.structs.replace(made, spec=spec)
+    return NodePod.of(msgspec.structs.replace(made, spec=spec))
 
 
 @st.composite

@@ -109,5 +109,5 @@ async def test_cdi_without_late_binding_is_a_reason_not_to_be_ready() -> None:
     assert World(needs_cdi=True).binding.why_not == ""
     assert World(forced="early").binding.why_not == ""
     text = World(forced="early", needs_cdi=True).binding.why_not
-    assert "--binding=early says so" in text
+    assert "--binding=early is set" in text
     assert "--inject=runtime" in text

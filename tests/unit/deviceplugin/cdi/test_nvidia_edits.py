@@ -250,7 +250,7 @@ def test_a_file_from_before_the_cards_were_numbered_anew_opens_no_other_card(
     content = spec(FIRST)
     content["devices"][0]["containerEdits"]["deviceNodes"] = [other]
     write(tmp_path / "nvidia.yaml", content)
-    with pytest.raises(Refused, match=r"opens /dev/nvidia1, .* is /dev/nvidia0") as refused:
+    with pytest.raises(Refused, match=r"opens /dev/nvidia1, .* as /dev/nvidia0") as refused:
         NvidiaSpecs([tmp_path]).edits([FIRST])
     assert COMMAND in str(refused.value)
     found = NvidiaSpecs([tmp_path]).edits([replace(FIRST, minor=1)]).content

@@ -45,7 +45,7 @@ def test_a_runtime_gets_the_binding_that_it_can_serve(runtime, read, unread, unk
 def test_a_kubelet_that_passes_no_cdi_names_on_binds_early(kubelet) -> None:
     found = choose(info("containerd://2.2.9", kubelet), READ)
     assert found == Choice(
-        "early", f"kubelet {kubelet} passes no CDI names on, as 1.29 does", names_cdi_too=False
+        "early", f"kubelet {kubelet} passes no CDI names on; 1.29 does", names_cdi_too=False
     )
 
 
@@ -58,7 +58,7 @@ def test_until_the_node_is_read_it_stays_as_it_was() -> None:
         for last in ("late", "early"):
             found = choose(None, probe, last=last)
             assert (found.binding, found.names_cdi_too) == (last, False)
-            assert "stays as it was" in found.why
+            assert "stays unchanged" in found.why
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_cdi_files_are_written_for_no_containerd_that_cannot_read_them() -> None
 
 
 def test_what_cannot_be_read_is_named() -> None:
-    assert "kubelet version 'newest' is none" in choose(info("cri-o://1.30", "newest"), READ).why
+    assert "kubelet version 'newest' is invalid" in choose(info("cri-o://1.30", "newest"), READ).why
     assert "'containerd://latest'" in choose(info("containerd://latest"), READ).why
 
 

@@ -168,9 +168,9 @@ def test_a_pipe_or_a_device_in_its_place_is_an_error_and_is_never_waited_for(
     reader.start()
     reader.join(5)
     assert not reader.is_alive()
-    assert "no regular file" in told[0]
+    assert "not a regular file" in told[0]
 
 
 def test_a_folder_in_its_place_is_an_error(tmp_path) -> None:
-    with pytest.raises(CheckpointError, match="no regular file"):
+    with pytest.raises(CheckpointError, match="not a regular file"):
         CheckpointFile(tmp_path).read()

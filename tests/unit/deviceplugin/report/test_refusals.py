@@ -7,7 +7,7 @@ import pytest
 
 from deviceplugin.errors import Reason, Refused
 from deviceplugin.kubelet.watched_pods import NodePods
-from deviceplugin.report.refusals import TroubleReport
+from deviceplugin.report.refusals import RefusalReport
 from gpushare.clock import SystemClock
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
@@ -56,7 +56,7 @@ class Bench:
     def __init__(self) -> None:
         self.watch = NodePods()
         self.api = Api(self.watch)
-        self.report = TroubleReport(kube=self.api, pods=self.watch, clock=SystemClock())
+        self.report = RefusalReport(kube=self.api, pods=self.watch, clock=SystemClock())
 
     def refuse(self, owner, reason=Reason.CARD_UNHEALTHY, *, is_tried_again=True) -> None:
         err = Refused("what is wrong", pod=owner, reason=reason)

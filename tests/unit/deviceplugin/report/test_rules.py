@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.errors import Reason
-from deviceplugin.report.rules import MAX_MESSAGE, Verdict, condition_due, is_told
+from deviceplugin.report.rules import MAX_MESSAGE, Verdict, condition_due, is_reported
 from gpushare.contract import CONDITION_CARD_USABLE
 from gpushare.objects.model import PodCondition
 from tests.fakes.pods import pod
@@ -76,7 +76,7 @@ def test_false_is_only_ever_said_of_what_was_refused(present, last, runs) -> Non
 
 
 def test_an_event_is_repeated_only_for_another_reason() -> None:
-    assert is_told(unusable(), Reason.CARD_UNHEALTHY)
-    assert not is_told(unusable(), Reason.CARD_GONE)
-    assert not is_told(TRUE, Reason.CARD_UNHEALTHY)
-    assert not is_told(None, Reason.CARD_UNHEALTHY)
+    assert is_reported(unusable(), Reason.CARD_UNHEALTHY)
+    assert not is_reported(unusable(), Reason.CARD_GONE)
+    assert not is_reported(TRUE, Reason.CARD_UNHEALTHY)
+    assert not is_reported(None, Reason.CARD_UNHEALTHY)

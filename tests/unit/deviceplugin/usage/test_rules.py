@@ -9,7 +9,7 @@ from deviceplugin.usage.rules import (
     ENDED_POD,
     HOST,
     OVERUSE_READINGS,
-    TELL_AGAIN_SECONDS,
+    REPEAT_SECONDS,
     UNKNOWN,
     Overuse,
     PodUse,
@@ -111,23 +111,23 @@ def use(used_mib: int | None, uuid: str = FIRST) -> PodUse:
 def test_only_a_use_that_stays_over_is_told_and_once_an_hour() -> None:
     over, now = Overuse(), 0.0
     for _ in range(OVERUSE_READINGS - 1):
-        assert over.look([use(1025)], now) == []
-    assert over.look([use(1025)], now) == [use(1025)]
-    assert over.look([use(1025)], TELL_AGAIN_SECONDS - 1) == []
-    assert over.look([use(1025)], TELL_AGAIN_SECONDS) == [use(1025)]
+        assert over.check([use(1025)], now) == []
+    assert over.check([use(1025)], now) == [use(1025)]
+    assert over.check([use(1025)], REPEAT_SECONDS - 1) == []
+    assert over.check([use(1025)], REPEAT_SECONDS) == [use(1025)]
 
 
 def test_a_peak_is_not_told_and_neither_is_all_that_was_asked_for() -> None:
     over = Overuse()
     for _ in range(OVERUSE_READINGS):
-        assert over.look([use(9999)], 0) == []
-        assert over.look([use(1024)], 0) == []
-        assert over.look([use(9999)], 0) == []
-        assert over.look([use(None)], 0) == []
+        assert over.check([use(9999)], 0) == []
+        assert over.check([use(1024)], 0) == []
+        assert over.check([use(9999)], 0) == []
+        assert over.check([use(None)], 0) == []
 
 
 def test_a_pod_over_on_two_cards_is_told_once() -> None:
     over = Overuse()
     both = [use(2000), use(3000, SECOND)]
-    told = [each for _ in range(5) for each in over.look(both, 0)]
+    told = [each for _ in range(5) for each in over.check(both, 0)]
     assert told == [use(2000)]
