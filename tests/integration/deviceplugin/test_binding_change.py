@@ -124,7 +124,7 @@ async def test_early_binding_refuses_a_pod_that_sets_its_card_itself(
     await eventually(lambda: plugin.writes.events)
     (event,) = plugin.writes.events
     assert (event["reason"], event["involvedObject"]["name"]) == ("GpushareCannotStart", "a")
-    assert "take the variable out of the pod" in event["message"]
+    assert "remove the variable from the pod" in event["message"]
     assert not plugin.writes.conditions, "it has failed, and waits for nothing"
     asks_for_nothing = pod("b", [4, 0], cards=(SECOND,))
     await kubelet.admit(setting_its_card(asks_for_nothing, 1, "void"))
