@@ -94,7 +94,7 @@ def find(
     if not candidates:
         nearest = "; ".join(misses[:_SHOWN_MISSES]) or "none asks for any"
         raise NoMatch(
-            f"no pod of this node is waiting for {units} units of {RESOURCE_MEMORY}: "
+            f"no pod of this node waits for {units} units of {RESOURCE_MEMORY}: "
             f"{len(pods)} pods checked; nearest: {nearest}"
         )
     chosen, how = _choose(candidates, before)

@@ -219,7 +219,7 @@ class Allocations:
         if any(environment != found[0] for environment in found):
             names = ", ".join(candidate.pod.key for candidate in match.candidates[:5])
             raise NoMatch(
-                f"{len(ids)} units may be for any of {len(found)} pods on different GPUs "
+                f"{len(ids)} units could be for any of {len(found)} pods on different GPUs "
                 f"({names}), and the kubelet does not report which pod it is admitting: {why}"
             ) from why
         environment = self._environment_of(match)

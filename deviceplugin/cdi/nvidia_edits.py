@@ -118,7 +118,7 @@ class NvidiaSpecs:
                 seen[path] = (0, 0, 0), _File(problem=str(err))
             problem = seen[path][1].problem
             if problem and (known is None or known[1].problem != problem):
-                log.warning("a CDI file is ignored", extra={"why": problem})
+                log.warning("a CDI file is passed over", extra={"why": problem})
         self._files = seen
         return (file for _, file in seen.values())
 

@@ -200,7 +200,7 @@ _CAUSES = (
     ("Available: ", "no units left at the kubelet"),
     ("no healthy devices present", "no plugin at admission"),
     ("code = Unavailable", "the plugin ended meanwhile"),
-    ("may be for any of", "refused: pods cannot be told apart"),
+    ("could be for any of", "refused: pods cannot be told apart"),
     ("no pod of this node is waiting", "refused: no pod found"),
     ("refuses", "rejected midway, on purpose"),
     ("OutOfcpu", "beyond the node's capacity, on purpose"),

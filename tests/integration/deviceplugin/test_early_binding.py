@@ -112,7 +112,7 @@ async def test_no_pod_that_waits_for_so_much_is_an_error_naming_the_nearest(
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await kubelet.call("Allocate", request)
     text = refused.value.details()
-    assert "waiting for 2 units" in text
+    assert "waits for 2 units" in text
     assert "default/a has all its devices" in text
     assert "default/b waits for 9 in container app-0" in text
 
@@ -265,7 +265,7 @@ async def test_a_container_that_is_asked_for_again_gets_the_same_answer(plugin, 
     await kubelet.admit(equal)
     assert given(kubelet, equal) == FIRST
     (kubelet.folder / "kubelet_internal_checkpoint").unlink()
-    with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node is waiting for 8 units"):
+    with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits for 8 units"):
         await kubelet.call("Allocate", request)
 
 

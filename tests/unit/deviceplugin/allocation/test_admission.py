@@ -187,7 +187,7 @@ def test_no_match_names_what_was_looked_for_and_the_nearest_misses() -> None:
     with pytest.raises(NoMatch) as missed:
         find([served, other, broken, pod("none", 0)], {served.uid: {"app-0"}}, 4, None)
     text = str(missed.value)
-    assert "waiting for 4 units of aliyun.com/gpu-mem" in text
+    assert "waits for 4 units of aliyun.com/gpu-mem" in text
     assert "default/served has all its devices" in text
     assert "default/other waits for 5 in container app-0" in text
     assert "default/broken is invalid: container app-0" in text
