@@ -1,18 +1,4 @@
-"""Errors of the device plugin. Each text says what was expected, what was found and what to do.
-
-GpushareError
-└── PluginError
-    ├── DriverError       NVML does not answer about any GPU
-    │   └── DriverReplaced   the library in this process does not belong to the loaded driver
-    ├── StateError        the state file is not what was written
-    ├── ListTooLong       the node has more units than the kubelet accepts in one message
-    ├── CheckpointError   the kubelet's checkpoint is missing or cannot be read
-    ├── KubeletError      the kubelet's /pods gave no usable answer
-    ├── FolderDeleted     the kubelet's folder was deleted under its mount
-    ├── NoMatch           no pod, or no single one, matches a call of the kubelet
-    ├── InvalidRequest    a call asks for nothing, or is invalid
-    └── Refused           a container must not start, or not on these GPUs
-"""
+"""Errors of the device plugin. Each text says what was expected, what was found and what to do."""
 
 from enum import StrEnum
 
@@ -35,47 +21,50 @@ class Reason(StrEnum):
 
 
 class PluginError(GpushareError):
-    pass
+    """An error of the device plugin."""
 
 
 class DriverError(PluginError):
-    pass
+    """NVML does not answer about any GPU."""
 
 
 class DriverReplaced(DriverError):
-    pass
+    """The library in this process does not belong to the loaded driver."""
 
 
 class StateError(PluginError):
-    pass
+    """The state file is not what was written."""
 
 
 class ListTooLong(PluginError):
-    pass
+    """The node has more units than the kubelet accepts in one message."""
 
 
 class CheckpointError(PluginError):
-    pass
+    """The kubelet's checkpoint is missing or cannot be read."""
 
 
 class KubeletError(PluginError):
-    pass
+    """The kubelet's /pods gave no usable answer."""
 
 
 class FolderDeleted(PluginError, RestartNeeded):
-    pass
+    """The kubelet's folder was deleted under its mount."""
 
 
 class NoMatch(PluginError):
-    pass
+    """No pod, or no single one, matches a call of the kubelet."""
 
 
 class InvalidRequest(PluginError):
-    pass
+    """A call asks for nothing, or is invalid."""
 
 
 class Refused(PluginError):
-    """``pod`` and ``reason`` are None where the fault is not that of one pod."""
+    """A container must not start, or not on these GPUs.
+
+    ``pod`` and ``reason`` are None where the fault is not that of one pod.
+    """
 
     def __init__(
         self, message: str, *, pod: Pod | None = None, reason: Reason | None = None

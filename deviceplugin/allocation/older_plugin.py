@@ -27,17 +27,17 @@ class Inheritance:
         self._cards = cards
         self._pods = pods
         self._checkpoint = checkpoint
-        self._stirred = pods.subscribe()
+        self._wake = pods.subscribe()
         self._seen: object = None
 
     async def run(self) -> None:
         """Check until cancelled; the first time before anything else can happen."""
         while True:
-            self._stirred.clear()
+            self._wake.clear()
             self.check()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
-                    await self._stirred.wait()
+                    await self._wake.wait()
 
     def check(self) -> None:
         """List what containers hold now; change nothing while that is not known."""

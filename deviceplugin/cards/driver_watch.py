@@ -104,7 +104,7 @@ class DriverWatch:
         self._cards = cards
         self._interval = interval_seconds
         self._recent: list[CardEvent] = []
-        self._stirred = asyncio.Event()
+        self._wake = asyncio.Event()
         self._has_answered = has_answered
         self.has_shown = asyncio.Event()
         self._silent_rounds = 0
@@ -189,10 +189,10 @@ class DriverWatch:
         await asyncio.sleep(min(_CALM_SECONDS, seconds))
         try:
             async with asyncio.timeout(seconds):
-                await self._stirred.wait()
+                await self._wake.wait()
         except TimeoutError:
             return
-        self._stirred.clear()
+        self._wake.clear()
 
     def _receive(self, event: CardEvent | None) -> None:
         if event is not None:
@@ -202,4 +202,4 @@ class DriverWatch:
                 # Once until the next check: a program's own fault can cause thousands of events.
                 self._recent.append(event)
                 log.warning("event", extra={"card": event.uuid, "xid": event.xid})
-        self._stirred.set()
+        self._wake.set()

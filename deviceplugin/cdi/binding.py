@@ -48,7 +48,7 @@ class Binding:
         self._probe = probe
         self._probe_seconds = probe_seconds
         self._node: NodeSystemInfo | None = None
-        self._stirred = asyncio.Event()
+        self._wake = asyncio.Event()
         self._changed: Callable[[BindingName], None] = lambda _: None
         self.now = self._chosen(None, Probe.UNKNOWN)
         self._show()
@@ -76,18 +76,18 @@ class Binding:
         info = node.status.node_info
         if info is not None and info != self._node:
             self._node = info
-            self._stirred.set()
+            self._wake.set()
 
     async def run(self) -> None:
         """Choose again at each change of the Node's runtime; while uncertain, every minute."""
         while self._forced is None:
-            self._stirred.clear()
+            self._wake.clear()
             probe = await daemon_thread.call(self._probe, "probe")
             self._take(self._chosen(self._node, probe))
             seconds = self._probe_seconds if self.now.may_change or self.needs_edits else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._stirred.wait()
+                    await self._wake.wait()
 
     def _chosen(self, node: NodeSystemInfo | None, probe: Probe) -> Choice:
         return choose(

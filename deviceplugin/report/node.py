@@ -51,7 +51,7 @@ class NodeReport:
         self._clock = clock
         self._seen = seen
         self._node: Node | None = None
-        self._stirred = asyncio.Event()
+        self._wake = asyncio.Event()
         self._is_there = asyncio.Event()
         self._recorded: set[str] = set()
         self._is_leaving: bool | None = None  # None: as on the Node
@@ -71,7 +71,7 @@ class NodeReport:
         self._node = item
         self._seen(item)
         self._is_there.set()
-        self._stirred.set()
+        self._wake.set()
 
     def deleted(self, _: Node) -> None:
         self._lost()
@@ -79,7 +79,7 @@ class NodeReport:
     def serves(self) -> None:
         """Let the node accept pods again after a plugin has left: the kubelet reads our list."""
         self._is_leaving = False
-        self._stirred.set()
+        self._wake.set()
 
     async def announce_leaving(self) -> bool:
         """Stop new pods until a plugin serves again; return whether that was written.
@@ -104,13 +104,13 @@ class NodeReport:
         while True:
             version = await self._cards.changed(version)
             await self._state.keep(self._cards.saved())
-            self._stirred.set()
+            self._wake.set()
 
     async def _follow_node(self) -> None:
         backoff = Backoff(0.5, 30.0)
         while True:
-            await self._stirred.wait()
-            self._stirred.clear()
+            await self._wake.wait()
+            self._wake.clear()
             try:
                 is_done = await self._correct()
             except ApiError as err:
@@ -120,7 +120,7 @@ class NodeReport:
                 backoff.reset()
             else:
                 await asyncio.sleep(backoff.next())
-                self._stirred.set()
+                self._wake.set()
 
     async def _follow_notices(self) -> None:
         """Record Events apart from the Node's patches, which must not wait for them."""
@@ -134,7 +134,7 @@ class NodeReport:
     def _lost(self) -> None:
         self._node = None
         self._is_there.clear()
-        self._stirred.set()
+        self._wake.set()
 
     async def _correct(self) -> bool:
         """Correct the Node; return whether nothing is left to do. Raises ApiError."""

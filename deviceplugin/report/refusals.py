@@ -55,7 +55,7 @@ class RefusalReport:
         self._kube = kube
         self._pods = pods
         self._clock = clock
-        self._stirred = pods.subscribe()
+        self._wake = pods.subscribe()
         self._retries: Retries[_Key] = Retries(clock)
         self._verdicts: dict[str, Verdict] = {}
         self._refused_at: dict[str, float] = {}
@@ -77,7 +77,7 @@ class RefusalReport:
         if is_tried_again:
             self._verdicts[pod.uid] = Verdict(pod, reason, str(err))
         self._record_once(pod, reason, str(err))
-        self._stirred.set()
+        self._wake.set()
 
     def may_start(self, pod_uid: str) -> None:
         """Report that a container of this pod starts now."""
@@ -87,12 +87,12 @@ class RefusalReport:
             self._verdicts[pod_uid] = Verdict(before.pod)
         elif pod is not None and pod.condition(CONDITION_CARD_USABLE) is not None:
             self._verdicts[pod_uid] = Verdict(pod)
-        self._stirred.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Until cancelled: write what is due."""
         while True:
-            self._stirred.clear()
+            self._wake.clear()
             self._forget()
             conditions = self._conditions_due()
             self._retries.keep_only({*self._events, *((uid, "") for uid in conditions)})
@@ -181,6 +181,6 @@ class RefusalReport:
         """Return at the next change, when a retry is due, or after a round."""
         try:
             async with asyncio.timeout(self._retries.seconds(_ROUND_SECONDS)):
-                await self._stirred.wait()
+                await self._wake.wait()
         except TimeoutError:
             log.debug("checking again for reports to write")

@@ -58,13 +58,13 @@ class PodReport:
         self._clock = clock
         self._started: dict[str, tuple[str, ...]] = {}
         self._retries: Retries[str] = Retries(clock)  # by pod uid
-        self._stirred = pods.subscribe()
+        self._wake = pods.subscribe()
         self._done: dict[str, str] = {}  # pod uid to the resourceVersion that was dealt with
 
     def started(self, pod_uid: str, uuids: Sequence[str]) -> None:
         """Remember that a container of this pod may start now on these GPUs."""
         self._started[pod_uid] = tuple(uuids)
-        self._stirred.set()
+        self._wake.set()
 
     async def run(self) -> None:
         """Annotate pods until cancelled, with retries until it is written or the pod deleted."""
@@ -77,11 +77,11 @@ class PodReport:
         version = self._cards.version
         while True:
             version = await self._cards.changed(version)
-            self._stirred.set()
+            self._wake.set()
 
     async def _write_what_is_due(self) -> None:
         while True:
-            self._stirred.clear()
+            self._wake.clear()
             due = list(self._due())
             metrics.REPORTS_WAITING.set(len(due))
             self._retries.keep_only({pod.uid for pod, _ in due})
@@ -98,7 +98,7 @@ class PodReport:
         """Return at the next change, when a retry is due, or after a round."""
         try:
             async with asyncio.timeout(self._retries.seconds(_ROUND_SECONDS)):
-                await self._stirred.wait()
+                await self._wake.wait()
         except TimeoutError:
             log.debug("checking again for due reports")
 

@@ -37,7 +37,7 @@ class KubeletOutage:
         self._clock = clock
         self._failed_at: deque[float] = deque(maxlen=FAILURES)
         self._why = ""
-        self._stirred = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def allocate_failed(self, err: BaseException) -> None:
         """Count a failed Allocate if the kubelet's ``/pods`` was the cause."""
@@ -48,18 +48,18 @@ class KubeletOutage:
         self._failed_at.append(now)
         self._why = str(cause)
         if len(self._failed_at) == FAILURES and now - self._failed_at[0] <= WITHIN_SECONDS:
-            self._stirred.set()
+            self._wake.set()
 
     async def run(self) -> None:
         """Block and unblock the node until cancelled."""
         while True:
-            await self._stirred.wait()
+            await self._wake.wait()
             while self._why:
                 await self._probe()
                 if self._why:
                     await asyncio.sleep(PROBE_SECONDS)
             self._failed_at.clear()
-            self._stirred.clear()
+            self._wake.clear()
             self._cards.set_block(BLOCK, "")
 
     async def _probe(self) -> None:

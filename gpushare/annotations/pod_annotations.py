@@ -81,11 +81,6 @@ def share_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
     return tuple(status for status in pod.statuses if status.name in names)
 
 
-def has_run(pod: Pod) -> bool:
-    """Whether a container that holds devices of ours runs or has run, by the kubelet's word."""
-    return any(status.has_run for status in share_statuses(pod))
-
-
 def request_of(pod: Pod) -> Request:
     """Return what the pod requests, with its placement policy.
 

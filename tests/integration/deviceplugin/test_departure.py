@@ -38,6 +38,7 @@ class Leaving:
         self.folder, self.plugin = folder, plugin
         self.handed_over = self.announced = False
         self.standbys: list[asyncio.StreamWriter] = []
+        self.fails: Exception | None = None
         self.departure = Departure(
             registrar=plugin.registrar,
             service=plugin.service,
@@ -53,6 +54,8 @@ class Leaving:
 
     async def announce_leaving(self) -> bool:
         self.announced = True
+        if self.fails is not None:
+            raise self.fails
         return True
 
     async def hand_over(self) -> None:
@@ -95,6 +98,16 @@ def bound(leaving: Leaving, name: str):
     made = pod(name, 5, cards=(card(0).uuid,))
     leaving.plugin.watch.changed(made)
     return made
+
+
+async def test_an_unexpected_error_while_it_leaves_is_raised(
+    leaving: Leaving, folder: Path
+) -> None:
+    await cancel([leaving.task])
+    leaving.fails = RuntimeError("nobody expects this")
+    leaving.begin(Successors(folder))
+    with pytest.raises(RuntimeError, match="nobody expects this"):
+        await leaving.task
 
 
 async def test_one_whose_successor_fails_goes_on_until_no_pod_is_on_its_way(

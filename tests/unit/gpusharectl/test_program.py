@@ -59,6 +59,15 @@ def test_a_half_without_its_libraries_says_what_brings_them(tmp_path, half):
     assert (found.returncode, "Traceback" in found.stderr) == (1, False)
 
 
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_the_device_plugin_shows_its_flags_without_its_libraries(tmp_path, flag):
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    argv = [sys.executable, "-m", "deviceplugin", flag]
+    found = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("kind", [Sight, Summary, LargestFree, PodPlace, Explained, Running])
 def test_what_programs_read_is_documented(kind):
     text = (ROOT / "docs" / "command-line.md").read_text()
