@@ -39,7 +39,7 @@ async def test_the_socket_of_a_restarted_kubelet_is_a_reason_to_register_at_the_
     async with plugin.running():
         await kubelet.until(lambda: kubelet.allocatable == 30)
         await kubelet.stop(leave_socket=leave_socket)
-        why = "registration failed" if leave_socket else "is not there"
+        why = "registration failed" if leave_socket else "does not exist"
         await eventually(lambda: why in plugin.registrar.why_not)
         failed = failures()
         await kubelet.start()
