@@ -1,4 +1,4 @@
-"""Pod annotations to shares and back: the one reader and writer of the contract on pods (pure)."""
+"""Read and write gpushare's annotations on pods: requests, decisions and shares (pure)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,15 +38,15 @@ from gpushare.objects.pod_reader import MOST_CONTAINERS
 from gpushare.objects.quantity import MAX_UNITS, parse_units
 
 MAX_CARDS: Final = 64
-BYTES_BY_MISTAKE: Final = 2**20  # no card has a TiB, so nobody means ``1Mi`` or more units
+BYTES_BY_MISTAKE: Final = 2**20  # no card has a TiB, so ``1Mi`` or more units are a mistake
 
-PLACE_KEYS: Final = (ANNOTATION_INDEX, ANNOTATION_CARDS)  # what says where a bound pod is
+PLACE_KEYS: Final = (ANNOTATION_INDEX, ANNOTATION_CARDS)  # the annotations that place a bound pod
 
 _decode_running_on = msgspec.json.Decoder(dict[str, dict[str, int]]).decode
 
 
 def asks_for_share(pod: Pod) -> bool:
-    """Whether the pod names one of our resources at all: the pods this product is about."""
+    """Return whether the pod names one of our resources, with any amount."""
     spec = pod.spec
     return any(
         names_memory(container) or RESOURCE_COUNT in container.limits
@@ -73,9 +73,9 @@ def asks_the_same(pod: Pod, other: Pod) -> bool:
 
 
 def share_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
-    """What the kubelet says of the containers that hold devices of ours.
+    """Return the kubelet's statuses of the containers that have devices of ours.
 
-    Those are the containers that ask for more than nothing, or for what cannot be read.
+    Those are the containers that request more than nothing, or an unreadable amount.
     """
     names = {each.name for each in (*pod.init_containers, *pod.containers) if _holds_devices(each)}
     return tuple(status for status in pod.statuses if status.name in names)
@@ -95,10 +95,10 @@ def request_of(pod: Pod) -> Request:
 
 
 def amounts_of(pod: Pod) -> Request:
-    """What the pod asks for, from its limits and its label alone.
+    """Return what the pod requests, from only its limits and its label.
 
-    Raises RequestError with a text for the user: an amount that is none, nothing asked for,
-    ``gpu-count`` asked for as a resource, or a split that does not come out even.
+    Raises RequestError, with a text for the user, for an invalid amount, a request of nothing,
+    ``gpu-count`` as a resource, and an amount that cannot be split equally.
     """
     containers = containers_of(pod)
     if any(
@@ -106,8 +106,8 @@ def amounts_of(pod: Pod) -> Request:
         for container in (*pod.init_containers, *pod.containers)
     ):
         raise RequestError(
-            f"{RESOURCE_COUNT} is no resource to ask for: ask for {RESOURCE_MEMORY}, and to split "
-            f"the amount over several cards set the pod label {LABEL_CARD_COUNT}"
+            f"{RESOURCE_COUNT} cannot be requested as a resource: request {RESOURCE_MEMORY}, and "
+            f"to split the amount over several GPUs set the pod label {LABEL_CARD_COUNT}"
         )
     if not any(container.units for container in containers):
         raise RequestError(f"{RESOURCE_MEMORY} is 0 in every container: ask for at least one unit")
@@ -122,12 +122,12 @@ def amounts_of(pod: Pod) -> Request:
 
 
 def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
-    """What each container asks for, init containers first: the order of the kubelet's Allocates.
+    """Return each container's request, init containers first: the order of Allocate calls.
 
     Raises RequestError if an amount cannot be read, or there are too many.
     """
     if max(len(pod.init_containers), len(pod.containers)) > MOST_CONTAINERS:
-        raise RequestError(f"pod has more than the {MOST_CONTAINERS} containers that are read")
+        raise RequestError(f"pod has more than {MOST_CONTAINERS} containers: use fewer")
     inits = (
         ContainerRequest(
             container.name,
@@ -151,12 +151,12 @@ def units_of(pod: Pod) -> int:
 
 
 def share_of(pod: Pod, inventory: Inventory | None, units: int | None = None) -> Share | None:
-    """Return the share of a bound pod; None if it has none (unbound, ended, asks for nothing).
+    """Return the share of a bound pod; None if it has none (unbound, ended, requests nothing).
 
-    ``units`` is what ``units_of`` returns for the pod, where that is known. The cards are read from
-    the decision's UUIDs. Aliyun gpushare's extender writes none: its IDX is the driver's minor
-    number, and ``running-on`` with as many cards is believed before it. If no card can be read, or
-    one that the node does not have, the share is unplaced.
+    ``units`` is the result of ``units_of`` for the pod, if known. The cards are read from the
+    decision's UUIDs. Aliyun gpushare's extender writes none: its IDX is the driver's minor number,
+    and ``running-on`` with as many cards takes precedence. If no card can be read, or the node does
+    not have one of them, the share is unplaced.
     """
     if not pod.spec.node_name or pod.status.phase in TERMINAL_PHASES:
         return None
@@ -180,9 +180,10 @@ def share_of(pod: Pod, inventory: Inventory | None, units: int | None = None) ->
 def decision_annotations(
     request: Request, cards: Sequence[Card], *, is_legacy: bool, assume_time_ns: int
 ) -> dict[str, str]:
-    """The annotations of a Binding: ``cards`` in index order, every key of the contract.
+    """Return the annotations of a Binding, with every key of the contract.
 
-    The plugin's keys are emptied: what a user had preset on the pod must not be believed.
+    ``cards`` are in index order. The device plugin's keys are emptied, because values that a user
+    preset on the pod must not count.
     """
     indexes = [card.minor if is_legacy else card.index for card in cards]
     apps = [c for c in request.containers if c.kind is ContainerKind.APP]
@@ -202,7 +203,7 @@ def decision_annotations(
 
 
 def counted_as(before: Pod | None, pod: Pod, *, is_legacy: bool) -> tuple[Pod, bool]:
-    """Return the pod with the decision that counts, and whether somebody edited the decision."""
+    """Return the pod with the decision that counts, and whether the decision was edited."""
     kept = None
     if before is not None and pod.spec.node_name:
         if before.spec.node_name:
@@ -213,10 +214,10 @@ def counted_as(before: Pod | None, pod: Pod, *, is_legacy: bool) -> tuple[Pod, b
 
 
 def keep_decision(before: Pod, after: Pod) -> Pod | None:
-    """The pod ``after`` with the decision of ``before``; None if it still says the same.
+    """Return the pod ``after`` with the decision of ``before``; None if that is unchanged.
 
-    Once a pod is bound its decision never changes, and neither does where it runs once the plugin
-    has said so: whoever changes them is not believed.
+    Once a pod is bound, its decision never changes, nor do its cards once the plugin has reported
+    them: later edits are ignored.
     """
     if not before.node or before.uid != after.uid:
         return None
@@ -232,12 +233,12 @@ def keep_decision(before: Pod, after: Pod) -> Pod | None:
 
 
 def not_from_a_binding(before: Pod, after: Pod, *, is_legacy: bool) -> Pod | None:
-    """The pod ``after``, just bound, without the decision that it had before; None if it is new.
+    """Return the newly bound pod ``after`` without its earlier decision; None if that is new.
 
-    Every Binding of ours writes all keys, with a time of its own. What was on the unbound pod and
-    is still there was written by its user, and another scheduler bound it. On a node of the older
-    plugin (``is_legacy``) an index without UUIDs is believed: the older extender writes it before
-    it binds.
+    Every Binding of ours writes all keys, with a unique time. Values that were on the unbound pod
+    and did not change were written by its user, and another scheduler bound it. On a node of Aliyun
+    gpushare's device plugin (``is_legacy``), an index without UUIDs is accepted, because Aliyun
+    gpushare's extender writes it before it binds.
     """
     if before.node or not after.node or before.uid != after.uid:
         return None
@@ -255,9 +256,9 @@ def not_from_a_binding(before: Pod, after: Pod, *, is_legacy: bool) -> Pod | Non
 
 
 def contradicts_decision(pod: Pod) -> bool:
-    """Whether ``running-on`` of a bound pod names other cards than its decision does.
+    """Return whether ``running-on`` of a bound pod names other cards than its decision.
 
-    Our plugin starts a container on the decided cards or not at all, so somebody else wrote it.
+    The device plugin starts containers only on the decided cards, so the value was edited.
     """
     decided = (pod.metadata.annotations or {}).get(ANNOTATION_CARDS)
     if not (pod.spec.node_name and decided):
@@ -267,7 +268,7 @@ def contradicts_decision(pod: Pod) -> bool:
 
 
 def encode_running_on(request: Request, cards: Sequence[str]) -> str:
-    """The value of ``running-on``: container to UUID to units."""
+    """Return the value of ``running-on``: container to UUID to units."""
     return msgspec.json.encode(
         {
             container.name: dict.fromkeys(cards, container.units // len(cards))
@@ -283,7 +284,7 @@ def _share(pod: Pod, units: int, cards: tuple[str, ...], why: str = "") -> Share
 
 
 def check_annotations(pod: Pod) -> None:
-    """Raise RequestError for an annotation that would open cards to the pod's containers.
+    """Raise RequestError for an annotation that would add cards to the pod's containers.
 
     CRI-O copies a pod's annotations to each container, where NVIDIA's runtime prefers those of
     ``cdi.k8s.io`` to the environment (nvidia-container-toolkit,
@@ -292,8 +293,8 @@ def check_annotations(pod: Pod) -> None:
     for key, value in pod.annotations.items():
         if kind_opened_by(key, value):
             raise RequestError(
-                f"annotation {key[:120]} names a CDI device that opens cards, and nobody decided "
-                f"on these for the pod: take the annotation out of the pod"
+                f"annotation {key[:120]} names a CDI device of GPUs that were not assigned to "
+                f"the pod: remove the annotation"
             )
 
 
@@ -327,7 +328,7 @@ def _sets_cards(container: Container) -> bool:
 
 
 def _hides_cards(container: Container) -> bool:
-    """Whether it hides the cards; of equal names the kubelet takes the last."""
+    """Return whether the container hides the cards; the kubelet uses the last of equal names."""
     values = [each.value for each in container.env or () if each.name == ENV_VISIBLE_DEVICES]
     return bool(values) and values[-1] in HIDES_CARDS
 
@@ -339,14 +340,14 @@ def _card_count(pod: Pod) -> int:
     count = int(text) if text.isascii() and text.isdigit() and len(text) <= 63 else 0  # noqa: PLR2004 - a label's longest
     if not 1 <= count <= MAX_CARDS:
         raise RequestError(
-            f"label {LABEL_CARD_COUNT} is {text[:63]!r}: write a number of cards from 1 to "
+            f"label {LABEL_CARD_COUNT} is {text[:63]!r}: write a number of GPUs from 1 to "
             f"{MAX_CARDS}"
         )
     return count
 
 
 def _allocation(containers: Sequence[ContainerRequest], indexes: Sequence[int]) -> str:
-    """The ecosystem's JSON: container's place to card index to units."""
+    """Return Aliyun gpushare's JSON: container's position to card index to units."""
     return msgspec.json.encode(
         {
             str(place): {str(index): container.units // len(indexes) for index in indexes}
@@ -364,12 +365,12 @@ def _cards_of(pod: Pod, inventory: Inventory | None) -> tuple[str, ...]:
         uuids = running_on if len(running_on) == len(uuids) else uuids
     unknown = [uuid for uuid in uuids if inventory is not None and not inventory.by_uuid(uuid)]
     if unknown:
-        raise RecordError(f"annotations name card {unknown[0][:63]!r}, which is not in the node")
+        raise RecordError(f"annotations name GPU {unknown[0][:63]!r}, which is not in the node")
     return uuids
 
 
 def _running_on(pod: Pod) -> tuple[str, ...]:
-    """The cards that ``running-on`` names; none where it is absent or cannot be read."""
+    """Return the cards in ``running-on``; none if it is absent or unreadable."""
     written = (pod.metadata.annotations or {}).get(ANNOTATION_RUNNING_ON)
     if not written:
         return ()

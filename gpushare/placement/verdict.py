@@ -1,4 +1,4 @@
-"""Judges one node for one pod: its rank, or why it is rejected (pure).
+"""Judge one node for one pod: its rank, or why it is rejected (pure).
 
 The extender's decisions, explain and the simulator use it.
 """
@@ -29,7 +29,7 @@ Verdict = Rank | Reason
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is the same on a node for all requests.
+    """The properties of a node that are the same for all requests.
 
     ``closed`` is why it takes no pods; else ``cards`` is set, without the units that are expected
     to be used (``is_less`` if there are any). ``is_plain``: the node's setup serves every pod.
@@ -47,7 +47,7 @@ def look(
     unit_mib: int,
     expected: Mapping[str, int] = NOTHING,
 ) -> Look:
-    """Look at a node that takes no pods if it is ``closed``; ``expected`` is as in FreeCards."""
+    """Return a node's look; ``closed`` is why it takes no pods, ``expected`` as in FreeCards."""
     if closed is not None or account is None:
         return Look(closed or NO_CARDS)
     inventory = account.inventory
@@ -80,7 +80,7 @@ def decide(look: Look, request: Request, policies: Policies, unit_mib: int, node
 
 
 def request_of(pod: Pod, policies: Policies) -> Request:
-    """Return what the pod asks for; RequestError if this configuration can never grant it."""
+    """Return the pod's request; raise RequestError if this configuration cannot satisfy it."""
     request = pod_annotations.request_of(pod)
     if request.policy.node_policy is NodePolicy.SHAPE and not policies.shape:
         raise RequestError(
@@ -91,7 +91,7 @@ def request_of(pod: Pod, policies: Policies) -> Request:
 
 
 def cards_of(node: Node, unit_mib: int) -> tuple[Inventory | None, str, Reason | None]:
-    """Return the node's cards, what is wrong with its annotations, and why it takes no pods."""
+    """Return the node's cards, an error in its annotations, and why it takes no new pods."""
     try:
         found = inventory.of_node(node, unit_mib)
     except RecordError as err:

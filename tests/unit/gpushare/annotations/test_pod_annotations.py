@@ -63,7 +63,7 @@ def test_an_invalid_amount_is_rejected_with_a_text(units):
 def test_gpu_count_without_memory_is_rejected_with_the_fix():
     asks = Container("main", Resources({RESOURCE_COUNT: "1"}))
     assert pod_annotations.asks_for_share(pod(containers=[asks]))
-    with pytest.raises(RequestError, match=r"ask for aliyun\.com/gpu-mem"):
+    with pytest.raises(RequestError, match=r"request aliyun\.com/gpu-mem"):
         pod_annotations.request_of(pod(containers=[asks]))
 
 
