@@ -1,4 +1,4 @@
-"""``gpushare completion``: scripts for shells; and the program that kubectl asks for its plugin."""
+"""``gpushare completion``, and the program that kubectl runs to complete its plugin."""
 
 import sys
 from typing import Final
@@ -27,15 +27,15 @@ def command(ctx: click.Context, shell: str) -> None:
 
 
 def kubectl() -> None:
-    """Answer ``kubectl_complete-gpushare WORD... BEGUN`` as kubectl's plugins do: cobra's form.
+    """Answer ``kubectl_complete-gpushare WORD... BEGUN`` as kubectl expects.
 
-    https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/ names the program, cobra's
+    https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/ describes the program, cobra's
     documentation of completion the lines and the number at the end.
     """
-    streams.run(_tell_kubectl)
+    streams.run(_complete)
 
 
-def _tell_kubectl() -> None:
+def _complete() -> None:
     from gpusharectl.app import cli  # noqa: PLC0415 - this module is one of its commands
 
     *words, begun = sys.argv[1:] or [""]

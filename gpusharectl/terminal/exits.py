@@ -1,4 +1,4 @@
-"""What the command line ends with, and how an error becomes such an end."""
+"""Exit codes of the command line, and which error ends with which."""
 
 from typing import Final
 
@@ -8,17 +8,17 @@ from gpushare.errors import ApiError, GpushareError, SettingsError
 from gpusharectl.terminal.printable import printable
 
 DONE: Final = 0
-NO: Final = 1  # the answer is no: the pod does not fit, there are findings, it was refused
-USAGE: Final = 2  # a flag, a file or a setting that cannot be used
-NOT_REACHED: Final = 3  # the cluster cannot be asked: no connection, no right
+NO: Final = 1  # the answer is no: the pod does not fit, there are findings, it was rejected
+USAGE: Final = 2  # an unusable flag, file or setting
+NOT_REACHED: Final = 3  # the cluster cannot be asked: no connection or a missing right
 
 
 class No(GpushareError):
-    """The question was answered, and the answer is no; the text is for the terminal."""
+    """The answer to the question is no; the text is for the terminal."""
 
 
 def code_of(err: GpushareError) -> int:
-    """The exit code of an error that ends a command."""
+    """Return the exit code of an error that ends a command."""
     if isinstance(err, No):
         return NO
     if isinstance(err, SettingsError):
@@ -27,7 +27,7 @@ def code_of(err: GpushareError) -> int:
 
 
 class Ending(click.ClickException):
-    """Click's own form of an error of ours: its text on stderr, our code."""
+    """A GpushareError as click's exception: its text on stderr, our exit code."""
 
     def __init__(self, err: GpushareError) -> None:
         super().__init__(printable(str(err)))

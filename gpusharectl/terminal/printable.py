@@ -1,21 +1,21 @@
-"""What others have written, made fit for a terminal (pure)."""
+"""Make text from others safe for a terminal (pure)."""
 
 import unicodedata
 from typing import Final
 
-# Controls, which a terminal obeys; marks that turn the order of what is read; halves of signs.
-_OBEYED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_INSTEAD: Final = "\N{REPLACEMENT CHARACTER}"
+# Control characters, marks that change the reading order, surrogates.
+_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def printable(text: str) -> str:
-    """The text, as long as it was, without what a terminal would obey.
+    """Replace what a terminal would obey; the length stays.
 
-    Messages and annotations are whatever their writers like, an escape sequence too.
+    Messages and annotations may contain anything, also escape sequences.
     """
     if text.isprintable():
         return text
     return "".join(
-        _INSTEAD if each not in "\n\t" and unicodedata.category(each) in _OBEYED else each
+        _REPLACEMENT if each not in "\n\t" and unicodedata.category(each) in _UNSAFE else each
         for each in text
     )

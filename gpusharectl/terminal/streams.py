@@ -1,22 +1,19 @@
-"""What a program is started with and may be bad: streams, their encoding and size, a home."""
+"""Run a program so that output that cannot be written is an error of one line."""
 
 import codecs
 import errno
 import os
-import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import Final, TextIO
+from io import TextIOWrapper
+from typing import Final
 
 from gpusharectl.terminal.exits import NO, USAGE
-from gpusharectl.terminal.printable import printable
 
 _OF_OUTPUT: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
-_SIZE: Final = re.compile("[1-9][0-9]{0,3}")
 _PLAIN: Final = "plain signs"
-# What a bar is drawn with, where the terminal's encoding has no such signs.
+# Bars in encodings without block characters.
 _SIGNS: Final = {
     "█": "#", "▓": "=", "▒": "+", "░": "~", "·": ".", "▕": "|", "▏": "|",
     "─": "-", "├": "|", "└": "`", "…": "~", "✓": "+", "✗": "x",
@@ -24,37 +21,20 @@ _SIGNS: Final = {
 
 
 def run(program: Callable[[], object]) -> None:
-    """Run it to its end, and end with one line where its output cannot be written."""
-    _open_what_is_closed()
+    """Run it, and exit with one line on stderr if its output cannot be written."""
     codecs.register_error(_PLAIN, _in_plain_signs)
+    if sys.stdout is None:  # the shell closed it
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors=_PLAIN)  # type: ignore[union-attr] # nothing has put others there
-    for name in ("COLUMNS", "LINES"):
-        if not _SIZE.fullmatch(os.environ.get(name, "1")):
-            del os.environ[name]  # rich would draw nothing in 0 columns
-    try:
-        Path.home()
-    except RuntimeError:  # the client library asks for it and does without
-        os.environ["HOME"] = os.sep
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=_PLAIN)
     try:
         try:
             program()
         finally:
             sys.stdout.flush()  # a failure after this function is a stack trace
     except OSError as err:
-        sys.exit(_given_up(err))
-
-
-def _open_what_is_closed() -> None:
-    """Let no file of ours become a stream by its number. Output that has nowhere to go fails."""
-    nothing = Path(os.devnull)
-    if sys.stdin is None:
-        sys.stdin = nothing.open(encoding="utf-8")
-    if sys.stdout is None:
-        unwritable = os.open(nothing, os.O_RDONLY)
-        sys.stdout = os.fdopen(unwritable, "w", encoding="utf-8")
-    if sys.stderr is None:
-        sys.stderr = nothing.open("w", encoding="utf-8")
+        sys.exit(_exit_code(err))
 
 
 def _in_plain_signs(err: UnicodeError) -> tuple[str, int]:
@@ -63,26 +43,16 @@ def _in_plain_signs(err: UnicodeError) -> tuple[str, int]:
     return "".join(_SIGNS.get(each, "?") for each in err.object[err.start : err.end]), err.end
 
 
-def _given_up(err: OSError) -> int:
-    """Say why, and let the streams take what they still have to nowhere."""
+def _exit_code(err: OSError) -> int:
+    """Print why, and discard what is still buffered, so that Python does not try again."""
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    if err.errno == errno.EPIPE:
+        return NO
     text = str(err)
     if err.filename is None and err.errno in _OF_OUTPUT:
         text = f"the output cannot be written: {err.strerror}"
-    _to_nowhere(sys.stdout)
-    if err.errno == errno.EPIPE:
-        return NO
-    with suppress(OSError):
-        sys.stderr.write(f"Error: {printable(text)}\n")
-        sys.stderr.flush()
-    _to_nowhere(sys.stderr)
+    sys.stderr.write(f"Error: {text}\n")
     return USAGE
-
-
-def _to_nowhere(stream: TextIO) -> None:
-    """Let a stream that cannot be written take what it still has: Python tries that at its end."""
-    try:
-        stream.flush()
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
