@@ -1,4 +1,4 @@
-"""``gpushare page``: an extender's live page on this machine, and nothing else of that extender."""
+"""``gpushare page``: serve an extender's live page on this machine, and nothing else."""
 
 import asyncio
 import socket
@@ -25,8 +25,8 @@ PAGES: Final = (
     f"{EXTENDER_PREFIX}/changes",
     f"{EXTENDER_PREFIX}/explain/{{namespace}}/{{pod}}",
 )
-# By these the extender knows what another site's page makes a browser ask.
-_TOLD: Final = (hdrs.ORIGIN, "Sec-Fetch-Site", "Sec-Fetch-Mode")
+# By these the extender recognizes requests that other sites' pages cause.
+_PASSED: Final = (hdrs.ORIGIN, "Sec-Fetch-Site", "Sec-Fetch-Mode")
 _NOT_KEPT: Final = frozenset({"transfer-encoding", "content-length", "connection", "date"})
 _END_SECONDS: Final = 1.0
 
@@ -37,24 +37,24 @@ _END_SECONDS: Final = 1.0
     type=click.IntRange(0, 65535),
     default=EXTENDER_PORT,
     show_default=True,
-    help="On this machine's loopback; 0 is any that is free.",
+    help="Port on this machine's loopback interface; 0 for any free one.",
 )
-@click.option("-b", "--browse", is_flag=True, help="Open it in the browser.")
+@click.option("-b", "--browse", is_flag=True, help="Open the page in the browser.")
 @asks_an_extender
 async def page(target: Target, *, port: int, browse: bool) -> None:
-    """Show every card and who waits in a browser, live."""
-    async with target.connect() as kube, _Way(target, kube) as way:
-        await way.get()
-        async with served(way, port) as url:
-            click.echo(f"{url}\nCtrl-C ends it.")
+    """Show every GPU and the Pending pods live in a browser."""
+    async with target.connect() as kube, _Upstream(target, kube) as upstream:
+        await upstream.get()
+        async with served(upstream, port) as url:
+            click.echo(f"{url}\nPress Ctrl-C to end.")
             if browse:
                 click.launch(url)
             with suppress(asyncio.CancelledError):  # Ctrl-C
                 await asyncio.Event().wait()
 
 
-class _Way:
-    """The extender that is asked; another one once it does not answer any more."""
+class _Upstream:
+    """Connects to an extender, and to another one if it no longer answers."""
 
     def __init__(self, target: Target, kube: Kube) -> None:
         self._target, self._kube = target, kube
@@ -69,7 +69,7 @@ class _Way:
         await self._stack.aclose()
 
     async def get(self) -> Extender:
-        """One that answers; ApiError where there is none."""
+        """Return an extender that answers; ApiError if none does."""
         async with self._finding:
             if self._found is None:
                 await self._stack.aclose()
@@ -79,26 +79,24 @@ class _Way:
             return self._found
 
     def lost(self, found: Extender) -> None:
-        """It does not answer; the next is looked for when it is wanted."""
+        """Forget an extender that does not answer; ``get`` finds another one."""
         if self._found is found:
             self._found = None
 
 
 @asynccontextmanager
-async def served(way: _Way, port: int) -> AsyncIterator[str]:
-    """Serve the page while the context lasts, at the address that is given."""
+async def served(upstream: _Upstream, port: int) -> AsyncIterator[str]:
+    """Serve the page while the context lasts; yield its URL."""
     with _listening(port) as listening:
         port = listening.getsockname()[1]
         own = frozenset({f"{HOST}:{port}", f"localhost:{port}"})
 
         async def pass_on(request: web.Request) -> web.StreamResponse:
             if request.headers.get(hdrs.HOST) not in own:
-                return _problem(HTTPStatus.MISDIRECTED_REQUEST, f"ask {HOST}:{port}")
-            if not {".", ".."}.isdisjoint(
-                request.path.split("/")
-            ):  # it would be another page there
-                return _problem(HTTPStatus.NOT_FOUND, "there is no such page")
-            return await _pass_on(request, way)
+                return _problem(HTTPStatus.MISDIRECTED_REQUEST, f"use {HOST}:{port}")
+            if not {".", ".."}.isdisjoint(request.path.split("/")):  # it would be another page
+                return _problem(HTTPStatus.NOT_FOUND, "page not found")
+            return await _pass_on(request, upstream)
 
         app = web.Application()
         for each in PAGES:
@@ -119,18 +117,20 @@ def _listening(port: int) -> socket.socket:
         made.bind((HOST, port))
     except OSError as err:
         made.close()
-        text = f"port {port} of {HOST} cannot be had ({err.strerror}): --port names another one"
+        text = (
+            f"cannot listen on port {port} of {HOST} ({err.strerror}): use --port for another one"
+        )
         raise SettingsError(text) from err
     return made
 
 
-async def _pass_on(request: web.Request, way: _Way) -> web.StreamResponse:
-    told = {name: request.headers[name] for name in _TOLD if name in request.headers}
+async def _pass_on(request: web.Request, upstream: _Upstream) -> web.StreamResponse:
+    passed = {name: request.headers[name] for name in _PASSED if name in request.headers}
     response: web.StreamResponse | None = None
     found = None
     try:
-        found = await way.get()
-        async with found.opened(request.path_qs, told) as answer:
+        found = await upstream.get()
+        async with found.opened(request.path_qs, passed) as answer:
             kept = {k: v for k, v in answer.headers.items() if k.lower() not in _NOT_KEPT}
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)
@@ -140,10 +140,10 @@ async def _pass_on(request: web.Request, way: _Way) -> web.StreamResponse:
     except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as err:
         if response is None:
             if found is not None:
-                way.lost(found)
+                upstream.lost(found)
             return _problem(HTTPStatus.BAD_GATEWAY, str(err) or "the extender does not answer")
         if request.transport is not None:
-            request.transport.close()  # the page sees that it ended, and asks again
+            request.transport.close()  # the page notices the end, and asks again
     return response
 
 

@@ -1,1 +1,1 @@
-"""Manifests from files, with the line of each part."""
+"""Read manifests from files, with the line of each part."""

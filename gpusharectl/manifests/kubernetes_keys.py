@@ -1,7 +1,7 @@
-"""Which keys objects have, so that a slip of the pen in a file is found (pure).
+"""The keys of Kubernetes objects, to find misspelled ones in files (pure).
 
-The keys are those of the Kubernetes API (core/v1, apps/v1, batch/v1) where something that decides
-stands beside them. What an API server has sent is not looked at: a newer one knows more.
+Only the keys of the Kubernetes API (core/v1, apps/v1, batch/v1) next to those that have an effect
+here. Objects from an API server are not checked: a newer one has more keys.
 """
 
 import difflib
@@ -21,7 +21,7 @@ class Items:
 
 
 def _any(text: str) -> dict[str, None]:
-    """Keys below which nothing is looked at."""
+    """Return keys below which nothing is checked."""
     return dict.fromkeys(text.split())
 
 
@@ -89,9 +89,9 @@ WORKLOAD: Final[Keys] = {
 
 
 def unknown(value: Any, keys: Keys | Items | None, place: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Each key that there is none of, by its place, with what may have been meant.
+    """Yield each unknown key by its place, with a suggestion.
 
-    What is no mapping or no list where one belongs is left to who converts it.
+    Wrong types are left to the conversion.
     """
     if isinstance(keys, Items):
         for number, each in enumerate(value if isinstance(value, list) else ()):
@@ -102,5 +102,7 @@ def unknown(value: Any, keys: Keys | Items | None, place: Path = ()) -> Iterator
                 yield from unknown(each, keys[key], (*place, key))
                 continue
             near = difflib.get_close_matches(str(key), keys, 1, 0.6)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(keys))}"
+            meant = (
+                f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(keys))}"
+            )
             yield (*place, str(key)), f"there is no such key: {meant}"

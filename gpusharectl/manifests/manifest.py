@@ -1,4 +1,4 @@
-"""The pod that a manifest would make, and how many of it (pure)."""
+"""Find the pod that a manifest would create, and how many (pure)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final
 from gpushare.errors import SettingsError
 from gpusharectl.manifests.yaml_lines import read
 
-# kind: where its pod's template is, and how many it makes.
+# By kind: where the pod template is, and the number of pods.
 _WORKLOADS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "Deployment": (("spec", "template"), "replicas"),
     "ReplicaSet": (("spec", "template"), "replicas"),
@@ -21,7 +21,7 @@ _WORKLOADS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """``pod`` as a Pod's JSON; ``what`` names the document; ``skipped`` those that make none."""
+    """``pod`` as JSON; ``what`` names the document; ``skipped`` those that create no pods."""
 
     pod: dict[str, Any]
     count: int
@@ -30,7 +30,7 @@ class Wanted:
 
 
 def wanted(content: bytes, source: str) -> Wanted:
-    """The one workload of a manifest. SettingsError where there is none, or more than one."""
+    """Return the only workload of a manifest. SettingsError if there is none or more than one."""
     flat: list[Any] = []
     for each in (found.value for found in read(source, content)):
         items = each.get("items") if each.get("kind") == "List" else None
@@ -48,8 +48,8 @@ def wanted(content: bytes, source: str) -> Wanted:
     if len(found) != 1:
         names = ", ".join(each.what for each in found) or "none"
         raise SettingsError(
-            f"{source} must have one Pod or one workload that makes pods "
-            f"({', '.join(_WORKLOADS)}), and has: {names}. Ask about each by itself"
+            f"{source} must have one Pod or one workload that creates pods "
+            f"({', '.join(_WORKLOADS)}), and has: {names}. Check each separately"
         )
     return Wanted(found[0].pod, found[0].count, found[0].what, tuple(skipped))
 

@@ -1,4 +1,4 @@
-"""YAML files to documents that know on which line each of their parts stands (pure)."""
+"""Read YAML files into documents with the line of each part (pure)."""
 
 import re
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from gpushare.errors import UNCONSTRUCTABLE, SettingsError
 from gpushare.text.yaml_events import MAX_DEPTH, FastestLoader, with_depth
 from gpusharectl.manifests.kubernetes_keys import Path
 
-MAX_REPEATED: Final = 100_000  # values that aliases stand for: a few lines can make them billions
-_PLAIN: Final = 500  # brackets that cannot be too deep for the stack
+MAX_REPEATED: Final = 100_000  # values that aliases expand to: a few lines can make them billions
+_PLAIN: Final = 500  # so few brackets cannot be too deep for the stack
 _INDENTED: Final = re.compile(rb" {400}|(?:[-?:][ \t]+){50}")
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _FLOAT: Final = "tag:yaml.org,2002:float"
@@ -20,7 +20,7 @@ _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(FastestLoader):  # type: ignore[misc, valid-type] # one of two classes
-    """As Kubernetes reads YAML: times are text, and a number such as 0.5 is what is written."""
+    """Reads YAML like Kubernetes: times are text, and a number such as 0.5 stays as written."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way to set it
         first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
@@ -33,7 +33,7 @@ _Loader.add_constructor(_FLOAT, yaml.SafeLoader.construct_yaml_str)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a file; ``base`` is its place in the YAML document that ``root`` is."""
+    """One object of a file; ``base`` is its place in the YAML document ``root``."""
 
     file: str
     value: dict[str, Any]
@@ -41,7 +41,7 @@ class Document:
     base: Path = ()
 
     def wrong(self, place: Path, text: str) -> SettingsError:
-        """What is wrong at a place, to be raised: file, line, place, and what to do."""
+        """Return the error to raise for a place: file, line, place, and what to do."""
         line = _line(self.root, (*self.base, *place))
         shown = shown_place(place)
         return SettingsError(f"{self.file}:{line}: {shown + ': ' if shown else ''}{text}")
@@ -51,10 +51,10 @@ class Document:
 
 
 def read(file: str, content: bytes) -> Iterator[Document]:
-    """The documents of a file that are not empty.
+    """Yield the documents of a file that are not empty.
 
-    Raises SettingsError, with file and line, for what is no YAML, for a key that is there twice,
-    and for a document that is no object.
+    Raises SettingsError with file and line for invalid YAML, duplicate keys, and documents that
+    are not objects.
     """
     try:
         if _may_be_deep(content):
@@ -70,27 +70,27 @@ def read(file: str, content: bytes) -> Iterator[Document]:
                 continue
             if not isinstance(value, dict):
                 raise SettingsError(
-                    f"{file}:{line}: wanted a Kubernetes object, found {value!r:.60}"
+                    f"{file}:{line}: expected a Kubernetes object, found {value!r:.60}"
                 )
             yield Document(file, value, root)
     except yaml.MarkedYAMLError as err:
         mark = err.problem_mark or err.context_mark
         line = mark.line + 1 if mark is not None else 1
-        raise SettingsError(f"{file}:{line}: no YAML: {err.problem or err.context}") from err
+        raise SettingsError(f"{file}:{line}: invalid YAML: {err.problem or err.context}") from err
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         text = " ".join(str(err).split())[:200]
-        raise SettingsError(f"{file}:1: no YAML: {text or 'nested too deep'}") from err
+        raise SettingsError(f"{file}:1: invalid YAML: {text or 'nested too deeply'}") from err
 
 
 def shown_place(place: Path) -> str:
-    """A place as a person writes it: ``spec.containers[0].name``."""
+    """Format a place: ``spec.containers[0].name``."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place]
     return "".join(parts).removeprefix(".")
 
 
 def _may_be_deep(content: bytes) -> bool:
-    """Whether it must be looked at before libyaml is: its composer recurses without a limit."""
-    is_wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16, which is not looked into
+    """Return true if the depth must be checked first: libyaml's composer has no limit."""
+    is_wide = content.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16, in which nothing is counted
     brackets = content.count(b"[") + content.count(b"{")
     return is_wide or brackets > _PLAIN or bool(_INDENTED.search(content))
 
@@ -99,17 +99,17 @@ def _check_depth(file: str, content: bytes) -> None:
     for depth, event in with_depth(content):
         if depth > MAX_DEPTH:
             line = event.start_mark.line + 1 if event.start_mark is not None else 1
-            raise SettingsError(f"{file}:{line}: is nested too deep")
+            raise SettingsError(f"{file}:{line}: is nested too deeply")
 
 
 def _check(file: str, node: yaml.Node, seen: set[int], depth: int) -> None:
-    """Refuse what YAML itself would take in silence, and what a terminal must not be sent."""
+    """Reject what YAML accepts silently, and characters that a terminal would obey."""
     if id(node) in seen:
         return  # an alias
     seen.add(id(node))
     line = node.start_mark.line + 1
     if depth > MAX_DEPTH:
-        raise SettingsError(f"{file}:{line}: is nested too deep")
+        raise SettingsError(f"{file}:{line}: is nested too deeply")
     if isinstance(node, yaml.ScalarNode):
         text = node.value
         if not text.isprintable() and any(not c.isprintable() and c not in "\n\t" for c in text):
@@ -125,7 +125,7 @@ def _check(file: str, node: yaml.Node, seen: set[int], depth: int) -> None:
 
 
 def _check_aliases(file: str, root: yaml.Node) -> None:
-    """Refuse what is small here and has no end, or hardly one, when it is written out."""
+    """Reject aliases that expand to too many values, or to themselves."""
     sizes: dict[int, int | None] = {}  # by node; None while it is being counted
     repeated = 0
 
@@ -135,10 +135,10 @@ def _check_aliases(file: str, root: yaml.Node) -> None:
         if id(node) in sizes:
             known = sizes[id(node)]
             if known is None:
-                raise SettingsError(f"{file}:{line}: an alias means what it is itself a part of")
+                raise SettingsError(f"{file}:{line}: an alias contains itself")
             repeated += known
             if repeated > MAX_REPEATED:
-                text = f"aliases stand for more than {MAX_REPEATED} values"
+                text = f"aliases expand to more than {MAX_REPEATED} values"
                 raise SettingsError(f"{file}:{line}: {text}")
             return known
         sizes[id(node)] = None
@@ -158,18 +158,18 @@ def _check_keys(file: str, node: yaml.MappingNode) -> None:
     for key, _ in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            raise SettingsError(f"{file}:{line}: a key that is no word")
+            raise SettingsError(f"{file}:{line}: a key that is not a scalar")
         if key.tag == _MERGE:
             continue
         if key.value in there:
             first = there[key.value]
-            text = f"{key.value[:60]!r} is there twice, first on line {first}"
+            text = f"{key.value[:60]!r} is a duplicate key, first on line {first}"
             raise SettingsError(f"{file}:{line}: {text}")
         there[key.value] = line
 
 
 def _line(root: yaml.Node, place: Path) -> int:
-    """The line of a place, or of what it is missing in."""
+    """Return the line of a place, or of its nearest parent."""
     node, line = root, int(root.start_mark.line) + 1
     for part in place:
         if isinstance(node, yaml.SequenceNode) and isinstance(part, int):

@@ -1,4 +1,4 @@
-"""``gpushare scheduler-config``: prints what kube-scheduler must be told."""
+"""``gpushare scheduler-config``: print kube-scheduler's configuration."""
 
 import ipaddress
 import re
@@ -20,21 +20,21 @@ _NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, as kube-scheduler does."""
+    """Rejects duplicate keys, like kube-scheduler."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if twice := sorted({key for key in keys if keys.count(key) > 1}):
-            text = f"{', '.join(twice)}: is there twice"
+            text = f"duplicate key {', '.join(twice)}"
             raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
         return super().construct_mapping(node, deep)
 
 
 def _path(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Let by what can stand in a file of YAML as it is."""
+    """Accept only what needs no quotes in YAML."""
     if value is not None and not _PATH.fullmatch(value):
         raise click.BadParameter(
-            f"{value!r}: write a whole path of letters, digits and ./_+@-", param=option
+            f"{value!r}: write an absolute path of letters, digits and ./_+@-", param=option
         )
     return value
 
@@ -49,19 +49,25 @@ def _name(_: click.Context, option: click.Parameter, value: str | None) -> str |
 @click.option(
     "--beside",
     is_flag=True,
-    help="For the cluster's own kube-scheduler, with an extender on its machine (the default).",
+    help="For the cluster's own kube-scheduler, with an extender on its node (the default).",
 )
 @click.option(
     "--second-scheduler",
     is_flag=True,
     help="For a second kube-scheduler with an extender in its pod.",
 )
-@click.option("--url", metavar="URL", help="An extender elsewhere, as https://10.0.0.5:29769.")
+@click.option("--url", metavar="URL", help="An extender elsewhere, such as https://10.0.0.5:29769.")
 @click.option(
-    "--authority", metavar="PATH", callback=_path, help="With --url: the CA of the extender's."
+    "--authority",
+    metavar="PATH",
+    callback=_path,
+    help="With --url: the CA of the extender's certificate.",
 )
 @click.option(
-    "--certificate", metavar="PATH", callback=_path, help="With --url: what kube-scheduler shows."
+    "--certificate",
+    metavar="PATH",
+    callback=_path,
+    help="With --url: kube-scheduler's client certificate.",
 )
 @click.option("--key", metavar="PATH", callback=_path, help="With --url: the certificate's key.")
 @click.option(
@@ -76,15 +82,17 @@ def _name(_: click.Context, option: click.Parameter, value: str | None) -> str |
     metavar="PATH",
     callback=_path,
     show_default=settings.KUBECONFIG,
-    help="kube-scheduler's own, on its machine.",
+    help="kube-scheduler's kubeconfig on its node.",
 )
 @click.option(
     "--merge",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="Put it into this configuration; stderr says what changed.",
+    help="Merge it into this configuration; changes are printed to stderr.",
 )
-@click.option("--kubeadm", is_flag=True, help="The part of kubeadm's ClusterConfiguration instead.")
+@click.option(
+    "--kubeadm", is_flag=True, help="Print the part of kubeadm's ClusterConfiguration instead."
+)
 def scheduler_config(
     *,
     beside: bool,
@@ -100,8 +108,8 @@ def scheduler_config(
 ) -> None:
     """Print kube-scheduler's configuration with the extender.
 
-    Writes no file: direct it to where kube-scheduler reads it. Paths are those on kube-scheduler's
-    machine and are not looked for here.
+    Writes no file: redirect it to where kube-scheduler reads it. Paths are those on
+    kube-scheduler's node and are not checked here.
     """
     extender = _extender(url, authority, certificate, key, server_name)
     own = scheduler_kubeconfig or settings.KUBECONFIG
@@ -115,15 +123,17 @@ def scheduler_config(
         }
         if given := [flag for flag, value in others.items() if value]:
             raise click.UsageError(
-                f"--second-scheduler has a file of its own and its extender in its pod: leave out "
+                f"--second-scheduler has its own file and its extender in its pod: omit "
                 f"{' and '.join(given)}"
             )
         click.echo(settings.second(), nl=False)
     elif kubeadm:
         if merge is not None:
-            raise click.UsageError("--kubeadm and --merge print different files: ask one by one")
+            raise click.UsageError(
+                "--kubeadm and --merge print different files: use them one by one"
+            )
         if scheduler_kubeconfig is not None:
-            raise click.UsageError("--scheduler-kubeconfig: not in what --kubeadm prints")
+            raise click.UsageError("--scheduler-kubeconfig: not with --kubeadm")
         click.echo(settings.kubeadm(extender), nl=False)
     elif merge is not None:
         wanted = yaml.safe_load(settings.first(extender, own))
@@ -144,31 +154,31 @@ def _extender(
     certificate: str | None,
     key: str | None,
     server_name: str | None,
-) -> settings.Extender:
+) -> settings.ExtenderUrl:
     files = {"--authority": authority, "--certificate": certificate, "--key": key}
     named = {**files, "--server-name": server_name}
     given = [flag for flag, value in named.items() if value]
     if url is None:
         if given:
             raise click.UsageError(f"{' and '.join(given)}: only with --url https://...")
-        return settings.Extender()
+        return settings.ExtenderUrl()
     whole = _checked(url)
     if whole.startswith("http:"):
         if given:
-            raise click.UsageError(f"{' and '.join(given)}: {url} is no https address")
-        return settings.Extender(whole)
+            raise click.UsageError(f"{' and '.join(given)}: {url} is not an https address")
+        return settings.ExtenderUrl(whole)
     if not (authority and certificate and key):
         missing = [flag for flag, value in files.items() if not value]
         raise click.UsageError(
-            f"{url} asks who calls, and must be known itself: add {' and '.join(missing)} "
+            f"{url} requires mutual TLS: add {' and '.join(missing)} "
             "(files of the Secret gpushare-scheduler-tls)"
         )
     name = server_name or settings.SERVER_NAME
-    return settings.Extender(whole, settings.Tls(authority, certificate, key, name))
+    return settings.ExtenderUrl(whole, settings.Tls(authority, certificate, key, name))
 
 
 def _checked(url: str) -> str:
-    """The URL with the path that extenders answer at; UsageError where none can be there."""
+    """Return the URL with the extenders' path; UsageError for an invalid URL."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -177,13 +187,13 @@ def _checked(url: str) -> str:
     if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
         raise click.UsageError(f"--url {url}: write https://HOST:PORT")
     if not _PLAIN_ADDRESS.fullmatch(parts.netloc):
-        raise click.UsageError(f"--url {url}: {parts.netloc} is no HOST:PORT")
+        raise click.UsageError(f"--url {url}: {parts.netloc} is not HOST:PORT")
     if parts.path.rstrip("/") not in {"", EXTENDER_PREFIX}:
-        raise click.UsageError(f"--url {url}: the extender answers at {EXTENDER_PREFIX} alone")
+        raise click.UsageError(f"--url {url}: the extender answers only at {EXTENDER_PREFIX}")
     if parts.scheme == "http" and not _is_loopback(host):
         raise click.UsageError(
-            f"--url {url}: in the clear an extender answers on its own machine alone, for whoever "
-            "reaches it can bind pods; write https"
+            f"--url {url}: without TLS an extender answers only on its own node, because its "
+            "callers can bind pods; write https"
         )
     return f"{parts.scheme}://{parts.netloc}{EXTENDER_PREFIX}"
 
@@ -202,8 +212,8 @@ def _read(path: Path) -> Any:
     except OSError as err:
         raise SettingsError(f"cannot be read: {err.strerror or err}") from err
     if len(content) > _MAX_BYTES:
-        raise SettingsError(f"has more than {_MAX_BYTES} bytes: it is no configuration")
+        raise SettingsError(f"is larger than {_MAX_BYTES} bytes: it is not a configuration")
     try:
         return yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
-        raise SettingsError(f"is no YAML: {' '.join(str(err).split())}") from err
+        raise SettingsError(f"is invalid YAML: {' '.join(str(err).split())}") from err

@@ -1,4 +1,4 @@
-"""What kube-scheduler must be told: a file of its own, one that is there, and kubeadm's part."""
+"""kube-scheduler's configuration: a new file, an existing one merged, and kubeadm's part."""
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -12,7 +12,7 @@ from gpushare.errors import SettingsError
 
 BESIDE: Final = f"http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}"
 KUBECONFIG: Final = "/etc/kubernetes/scheduler.conf"
-PLACE: Final = "/etc/kubernetes/gpushare-scheduler.yaml"  # where kubeadm finds the file
+PLACE: Final = "/etc/kubernetes/gpushare-scheduler.yaml"  # where kubeadm expects the file
 SERVER_NAME: Final = "gpushare-extender"  # in the extender's certificate
 _KIND: Final = ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration")
 _ALL_NODES: Final = 100
@@ -21,7 +21,7 @@ _OURS: Final = frozenset({RESOURCE_MEMORY, RESOURCE_COUNT})
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths on kube-scheduler's machine, and the name that the extender's certificate has."""
+    """Paths on kube-scheduler's node, and the name in the extender's certificate."""
 
     authority: str
     certificate: str
@@ -30,15 +30,15 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Extender:
-    """Where kube-scheduler asks."""
+class ExtenderUrl:
+    """Where kube-scheduler calls the extender."""
 
     url: str = BESIDE
     tls: Tls | None = None
 
 
-def first(extender: Extender, kubeconfig: str = KUBECONFIG) -> str:
-    """The configuration of the cluster's own kube-scheduler, as YAML."""
+def first(extender: ExtenderUrl, kubeconfig: str = KUBECONFIG) -> str:
+    """Return the configuration of the cluster's own kube-scheduler as YAML."""
     return (
         f"""\
 # kube-scheduler's configuration with the extender: docs/install.md.
@@ -57,7 +57,7 @@ clientConnection:
 
 
 def second() -> str:
-    """The configuration of a second kube-scheduler with an extender in its pod, as YAML."""
+    """Return the configuration of a second kube-scheduler as YAML."""
     return (
         f"""\
 # The configuration of the second kube-scheduler, with its own name and Lease, and the
@@ -75,7 +75,7 @@ profiles:
   - schedulerName: gpushare-scheduler
 """
         + _NODES
-        + _asked(Extender())
+        + _asked(ExtenderUrl())
     )
 
 
@@ -86,7 +86,7 @@ percentageOfNodesToScore: 100
 """
 
 
-def _asked(extender: Extender) -> str:
+def _asked(extender: ExtenderUrl) -> str:
     tls = extender.tls
     secured = (
         "    enableHTTPS: false\n"
@@ -125,8 +125,8 @@ extenders:
 """
 
 
-def kubeadm(extender: Extender) -> str:
-    """The part of kubeadm's ClusterConfiguration that gives kube-scheduler the file, as YAML."""
+def kubeadm(extender: ExtenderUrl) -> str:
+    """Return the part of kubeadm's ClusterConfiguration that mounts the file, as YAML."""
     tls = extender.tls
     files = {"gpushare": PLACE}
     if tls is not None:
@@ -157,22 +157,24 @@ scheduler:
 
 
 def merge(there: Any, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Put ``wanted`` into a configuration that is ``there``: the whole, and what was changed.
+    """Merge ``wanted`` into the configuration ``there``; return it, and what was changed.
 
-    What is there stays. SettingsError with all that cannot stand beside the extender.
+    Other settings stay. SettingsError with all that is incompatible with the extender.
     """
     if not isinstance(there, dict):
         raise SettingsError(
-            f"it is no {_KIND[1]}: give the file that kube-scheduler's --config names"
+            f"it is not a {_KIND[1]}: use the file that kube-scheduler's --config names"
         )
     if (found_kind := (there.get("apiVersion"), there.get("kind"))) != _KIND:
         raise SettingsError(
-            f"it is a {found_kind[1]} of {found_kind[0]}; wanted a {_KIND[1]} of {_KIND[0]}, which "
-            "kube-scheduler has read since 1.25: bring it to that first"
+            f"it is a {found_kind[1]} of {found_kind[0]}; expected a {_KIND[1]} of {_KIND[0]}, "
+            "which kube-scheduler reads since 1.25: convert it first"
         )
     _check_kinds(there)
     if found := [*_sampled(there), *_other_extenders(there, wanted["extenders"][0])]:
-        raise SettingsError("it cannot go with the extender:" + "".join(f"\n  {e}" for e in found))
+        raise SettingsError(
+            "it is incompatible with the extender:" + "".join(f"\n  {e}" for e in found)
+        )
     whole = deepcopy(there)
     told = list(_connect(whole, wanted["clientConnection"]))
     if whole.get("percentageOfNodesToScore") != _ALL_NODES:
@@ -185,12 +187,12 @@ def merge(there: Any, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 def _check_kinds(there: Mapping[str, Any]) -> None:
     connection = there.get("clientConnection")
     if not isinstance(connection, dict | None):
-        raise SettingsError("its clientConnection is not a mapping: kube-scheduler refuses it too")
+        raise SettingsError("its clientConnection is not a mapping: kube-scheduler rejects it, too")
     for key in ("extenders", "profiles"):
         listed = there.get(key) or []
         if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
             raise SettingsError(
-                f"its {key} is not a list of mappings: kube-scheduler refuses it too"
+                f"its {key} is not a list of mappings: kube-scheduler rejects it, too"
             )
 
 
@@ -201,8 +203,8 @@ def _sampled(there: Mapping[str, Any]) -> Iterator[str]:
         share = each.get("percentageOfNodesToScore")
         if share not in {None, 0, _ALL_NODES}:
             yield (
-                f"{place}percentageOfNodesToScore is {share}: the extender would be asked about a "
-                f"part of the nodes, which may be full card by card; write {_ALL_NODES} or nothing"
+                f"{place}percentageOfNodesToScore is {share}: the extender would be called for "
+                f"some nodes only, whose GPUs may be full; write {_ALL_NODES} or nothing"
             )
 
 
@@ -219,13 +221,13 @@ def _other_extenders(there: Mapping[str, Any], ours: Mapping[str, Any]) -> Itera
             seen = True
         elif shared := sorted(_managed(each) & _OURS):
             yield (
-                f"extenders[{number}] ({url}) is asked about {' and '.join(shared)} too: take it "
-                "away, or name it with --url if it is gpushare's"
+                f"extenders[{number}] ({url}) manages {' and '.join(shared)}, too: remove it, or "
+                "name it with --url if it is gpushare's"
             )
         elif each.get("bindVerb"):
             yield (
-                f"extenders[{number}] ({url}) has a bindVerb, and kube-scheduler takes one such "
-                "extender: give one of the two a kube-scheduler of its own (--second-scheduler)"
+                f"extenders[{number}] ({url}) has a bindVerb, and kube-scheduler accepts only one "
+                "such extender: use a second kube-scheduler for one of them (--second-scheduler)"
             )
 
 
@@ -233,7 +235,7 @@ def _connect(whole: dict[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
     found = whole.get("clientConnection") or {}
     for key, value in wanted.items():
         own = found.get(key)
-        if not own:  # kube-scheduler takes 0 for its default, which is 50 writes a second
+        if not own:  # kube-scheduler replaces 0 by its default, 50 writes a second
             found[key] = value
             yield f"added clientConnection.{key}: {value}"
         elif isinstance(value, int) and isinstance(own, int | float) and 0 < own < value:

@@ -1,4 +1,4 @@
-"""``gpushare uninstall``: takes gpushare out of a cluster, and leaves nothing of it."""
+"""``gpushare uninstall``: remove everything of gpushare from a cluster."""
 
 import asyncio
 import time
@@ -18,78 +18,69 @@ from gpushare.objects.model import Node, Pod
 from gpushare.text.counted import counted
 from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
+from gpusharectl.reach.polling import POLL_SECONDS, poll
 from gpusharectl.terminal.exits import No
 from gpusharectl.uninstall import rules
-from gpusharectl.uninstall.rules import Kind
+from gpusharectl.uninstall.rules import ObjectKind
 
 DRAIN_SECONDS: Final = 300
-_LOOK_SECONDS: Final = 0.5
-# Over 5 minutes from a plugin's end the kubelet still writes its resource on the Node, and once
-# more, with zeros, when they are over (kubernetes/pkg/kubelet/cm/devicemanager).
+# For 5 minutes after a plugin's end the kubelet still writes its resource on the Node, and then
+# once more, with zeros (kubernetes/pkg/kubelet/cm/devicemanager).
 KUBELET_SECONDS: Final = 420.0
-QUIET_SECONDS: Final = 45.0  # it writes its Node every 10 s
+QUIET_SECONDS: Final = 45.0  # the kubelet writes its Node every 10 s
 _NEVER: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 _NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user has said; seconds are limits of waiting."""
+    """The options; seconds are time limits."""
 
-    drains: bool
-    drain_seconds: int
-    cleaning_seconds: int
-    keeps_namespace: bool
-    takes_labels: bool
-    waits: bool
-    is_dry: bool
+    drain: bool
+    drain_seconds: int | None
+    clean_seconds: int
+    keep_namespace: bool
+    labels: bool
+    no_wait: bool
+    dry_run: bool
 
 
 @click.command("uninstall")
 @click.option(
-    "--drain", is_flag=True, help="Evict the pods that hold shares, as their budgets allow."
+    "--drain", is_flag=True, help="Evict the pods that use shares, as their budgets allow."
 )
 @click.option(
     "--drain-seconds",
     type=click.IntRange(min=0),
     show_default=str(DRAIN_SECONDS),
-    help="With --drain: for how long that is tried.",
+    help="With --drain: time limit.",
 )
 @click.option(
     "--clean-seconds",
     type=click.IntRange(min=0),
     default=120,
     show_default=True,
-    help="For how long nodes may take to be clean.",
+    help="Time limit for cleaning the nodes.",
 )
-@click.option("--keep-namespace", is_flag=True, help="Leave the namespace itself.")
-@click.option("--labels", is_flag=True, help="Take the label gpushare off the nodes too.")
+@click.option("--keep-namespace", is_flag=True, help="Keep the namespace.")
+@click.option("--labels", is_flag=True, help="Remove the label gpushare from the nodes, too.")
 @click.option(
     "--no-wait",
     is_flag=True,
-    help="Do not wait for the kubelets to forget aliyun.com/gpu-mem: a 0 stays on the nodes.",
+    help="Do not wait until the kubelets forget aliyun.com/gpu-mem: a 0 stays on the nodes.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would go, and change nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @asks_a_cluster
 async def command(target: Target, yes: bool, **given: Any) -> None:
-    """Take gpushare out of the cluster.
+    """Remove gpushare from the cluster.
 
-    Refuses while pods hold shares. Run again after a failure, it finishes the work. What it cannot
-    do is to take the extender out of kube-scheduler's configuration: docs/uninstall.md.
+    Fails while pods use shares. After a failure, run it again. It cannot remove the extender from
+    kube-scheduler's configuration: docs/uninstall.md.
     """
-    seconds = given["drain_seconds"]
-    if seconds is not None and not given["drain"]:
+    wishes = Wishes(**given)
+    if wishes.drain_seconds is not None and not wishes.drain:
         raise click.UsageError("--drain-seconds: only with --drain")
-    wishes = Wishes(
-        drains=given["drain"],
-        drain_seconds=DRAIN_SECONDS if seconds is None else seconds,
-        cleaning_seconds=given["clean_seconds"],
-        keeps_namespace=given["keep_namespace"],
-        takes_labels=given["labels"],
-        waits=not given["no_wait"],
-        is_dry=given["dry_run"],
-    )
     async with target.connect() as kube:
         await _Uninstall(kube, target.system, wishes).run(asks=not yes)
 
@@ -101,64 +92,65 @@ class _Uninstall:
         self._wishes = wishes
 
     async def run(self, *, asks: bool) -> None:
-        """Raises No where pods are in the way, or where something would not go in time."""
+        """Raises No if pods use shares, or if something is not removed in time."""
         found = await self._objects()
         nodes = rules.marked(await all_nodes(self._kube))
         pods = await all_pods(self._kube)
         if others := rules.of_older(nodes, pods, self._system):
             raise No(
-                f"{counted(len(others), 'node')} still with the older gpushare: "
-                f"{_shortened(others)}. {RESOURCE_MEMORY} there is its own, and pods would come "
-                "back as fast as they are evicted. Bring these nodes over first, or go back with "
-                "all: docs/migrate.md. Nothing was changed"
+                f"{counted(len(others), 'node')} still with Aliyun gpushare: {_shortened(others)}. "
+                f"{RESOURCE_MEMORY} there is its own, and evicted pods would return at once. "
+                "Migrate these nodes first, or roll back all: docs/migrate.md. Nothing was changed"
             )
         holders, waiting = rules.holders(pods), rules.waiting(pods)
         self._say_plan(found, nodes, holders, waiting)
-        if holders and not self._wishes.drains:
+        if holders and not self._wishes.drain:
             raise No(
-                f"shares are held by {counted(len(holders), 'pod')}: {_named(holders)}. "
-                f"Delete them, or say --drain"
+                f"{counted(len(holders), 'pod')} with shares: {_named(holders)}. Delete them, or "
+                "use --drain"
             )
-        if self._wishes.is_dry:
+        if self._wishes.dry_run:
             return
         if asks:
-            click.confirm("Go on?", abort=True)
+            click.confirm("Continue?", abort=True)
         if holders:
             await self._drain(nodes)
-        await self._remove(nodes, waits=self._wishes.waits and bool(found or nodes))
+        await self._remove(nodes, waits=not self._wishes.no_wait and bool(found or nodes))
         waiting = rules.waiting(await all_pods(self._kube))
         if waiting:
             click.echo(
-                f"nothing places pods that ask for {RESOURCE_MEMORY} any more; still waiting: "
-                f"{counted(len(waiting), 'pod')}, {_named(waiting)}",
+                f"pods that request {RESOURCE_MEMORY} are no longer scheduled; "
+                f"{counted(len(waiting), 'Pending pod')}: {_named(waiting)}",
                 err=True,
             )
 
-    async def _objects(self) -> list[tuple[Kind, str]]:
+    async def _objects(self) -> list[tuple[ObjectKind, str]]:
         kinds = (*rules.POLICIES, *rules.PROGRAMS, *rules.REST)
         return [(kind, name) for kind in kinds for name in await self._names(kind)]
 
     def _say_plan(
         self,
-        found: Sequence[tuple[Kind, str]],
+        found: Sequence[tuple[ObjectKind, str]],
         nodes: Sequence[Node],
         holders: Sequence[Pod],
         waiting: Sequence[Pod],
     ) -> None:
-        click.echo("What goes:")
-        if self._wishes.drains:
+        click.echo("To be removed:")
+        if self._wishes.drain:
             for pod in holders:
-                click.echo(f"  evicted: pod {pod.key} on {pod.node}")
+                click.echo(f"  pod {pod.key} on {pod.node} (evicted)")
         for kind, name in found:
             click.echo(f"  {kind.name} {name}")
         for node in nodes:
-            gone = [*rules.traces(node, labels=self._wishes.takes_labels).get("metadata", {})]
-            gone += [*rules.totals(node).get("status", {})]
-            click.echo(f"  node {node.name}: files, {', '.join(gone) or 'nothing on the Node'}")
-        if not self._wishes.keeps_namespace and self._system not in _NEVER:
-            click.echo(f"  Namespace {self._system}, with whatever else is in it")
+            keys = [*rules.traces(node, labels=self._wishes.labels).get("metadata", {})]
+            keys += [*rules.totals(node).get("status", {})]
+            click.echo(
+                f"  from node {node.name}: files, {', '.join(keys) or 'nothing on the Node'}"
+            )
+        if not self._wishes.keep_namespace and self._system not in _NEVER:
+            click.echo(f"  Namespace {self._system} with everything in it")
         if waiting:
-            click.echo(f"Pods that wait for a share: {_named(waiting)}")
+            click.echo(f"Pending pods that request a share: {_named(waiting)}")
 
     async def _remove(self, nodes: Sequence[Node], *, waits: bool) -> None:
         for kind in rules.POLICIES:
@@ -170,7 +162,7 @@ class _Uninstall:
         if has_cleaner:
             await self._clean()
         for node in rules.marked(await all_nodes(self._kube)):
-            await self._take_off(node)
+            await self._clear(node)
         releases = await self._releases()
         for kind in rules.REST:
             await self._delete_all(kind)
@@ -178,49 +170,56 @@ class _Uninstall:
             await self._delete(path)
         if waits:
             await self._until_forgotten()
-        if not self._wishes.keeps_namespace and self._system not in _NEVER:
+        if not self._wishes.keep_namespace and self._system not in _NEVER:
             path = f"/api/v1/namespaces/{self._system}"
             await self._delete(path)
-            await self._until(f"namespace {self._system} to end", lambda: self._is_gone(path), 120)
+            await self._until(
+                f"namespace {self._system} to end", lambda: self._still_there(path), 120
+            )
         click.echo("gpushare is removed.")
 
     async def _drain(self, nodes: Sequence[Node]) -> None:
-        """Evict what holds shares, and let nothing new come; No with what could not go in time."""
+        """Cordon the GPUs, and evict the pods that use them; No with those left in time."""
         for node in nodes:
             await self._cordon(node)
         why: dict[str, str] = {}
-        end = time.monotonic() + self._wishes.drain_seconds
-        while holders := rules.holders(await all_pods(self._kube)):
-            why = {pod.key: why.get(pod.key, "it takes its time to end") for pod in holders}
+
+        async def drained() -> bool:
+            nonlocal why
+            holders = rules.holders(await all_pods(self._kube))
+            why = {pod.key: why.get(pod.key, "it is terminating") for pod in holders}
             for pod in holders:
                 if pod.metadata.deletion_timestamp is None:
                     why[pod.key] = await self._evict(pod) or why[pod.key]
-            if time.monotonic() >= end:
-                left = "; ".join(f"{key}: {text}" for key, text in sorted(why.items())[:_NAMED])
-                raise No(
-                    f"{len(holders)} pods are still there after {self._wishes.drain_seconds} s: "
-                    f"{left}. Nothing else was removed; the cards are cordoned, so run this again, "
-                    f"or `gpushare uncordon-card --all` on each node"
-                )
-            await asyncio.sleep(_LOOK_SECONDS)
+            return not holders
+
+        given = self._wishes.drain_seconds
+        seconds = DRAIN_SECONDS if given is None else given
+        if not await poll(drained, seconds):
+            left = "; ".join(f"{key}: {text}" for key, text in sorted(why.items())[:_NAMED])
+            raise No(
+                f"{len(why)} pods still run after {seconds} s: {left}. Nothing "
+                "else was removed; the GPUs are cordoned, so run this again, or run `gpushare "
+                "uncordon-gpu --all` for each node"
+            )
 
     async def _cordon(self, node: Node) -> None:
-        """Let a node's cards take nothing new: an evicted pod's successor would come right back."""
+        """Cordon a node's GPUs, or an evicted pod's successor would use them at once."""
         try:
             found = of_node(node, unit_mib=1)
         except RecordError:
-            return  # such a node takes nothing new
+            return  # such a node takes no new pods
         if found is not None:
             uuids = ",".join(card.uuid for card in found.cards)
             patch = {"metadata": {"annotations": {ANNOTATION_CORDONED_CARDS: uuids}}}
             await self._kube.patch_node(node.name, patch, status=False)
 
     async def _evict(self, pod: Pod) -> str:
-        """Say why a pod does not go; empty if it goes."""
+        """Evict a pod; return why it cannot be evicted, else nothing."""
         try:
             await self._kube.evict_pod(pod)
         except (NotFound, Conflict):
-            return ""  # it is gone, or has changed: the next look tells
+            return ""  # it is deleted, or has changed: the next poll shows it
         except ApiError as err:
             if err.code != HTTPStatus.TOO_MANY_REQUESTS:
                 raise
@@ -228,7 +227,7 @@ class _Uninstall:
         return ""
 
     async def _start_cleaner(self, nodes: Sequence[Node]) -> bool:
-        """Whether one is there, of this run or of one before: it is made before the plugin goes."""
+        """Create the cleaner before the plugin is deleted; return true if one exists."""
         path = f"{rules.DAEMON_SETS.path(self._system)}"
         if await self._read(f"{path}/{rules.CLEANER}") is not None:
             return True
@@ -240,7 +239,7 @@ class _Uninstall:
         return True
 
     async def _clean(self) -> None:
-        """Return when every node that a plugin was on is clean, and the cleaner gone."""
+        """Wait until the nodes are clean, and delete the cleaner."""
         path = rules.DAEMON_SETS.path(self._system, rules.CLEANER)
 
         async def unclean() -> str:
@@ -250,54 +249,54 @@ class _Uninstall:
             is_seen = found and status.get("observedGeneration") == found["metadata"]["generation"]
             return "" if is_seen and ready == wanted else f"{ready} of {wanted or 'all'} nodes are"
 
-        await self._until("the nodes to be clean", unclean, self._wishes.cleaning_seconds)
+        await self._until("the nodes to be clean", unclean, self._wishes.clean_seconds)
         await self._delete(path)
         await self._until_ended(rules.CLEANER)
 
-    async def _take_off(self, node: Node) -> None:
-        # The totals first: with them and no inventory a node looks as the older gpushare leaves it.
+    async def _clear(self, node: Node) -> None:
+        # The totals first: with them and no inventory a node looks like one of Aliyun gpushare.
         patch = rules.totals(node)
         if patch:
             await self._kube.patch_node(node.name, patch, status=True)
-        patch = rules.traces(node, labels=self._wishes.takes_labels)
+        patch = rules.traces(node, labels=self._wishes.labels)
         if patch:
             await self._kube.patch_node(node.name, patch, status=False)
 
     async def _until_forgotten(self) -> None:
-        """Take the totals off the nodes until no kubelet writes them any more."""
+        """Remove the totals from the nodes until no kubelet writes them any more."""
         click.echo(
-            f"Waiting for the kubelets to forget {RESOURCE_MEMORY}: they do 5 minutes after the "
-            f"plugin's end (--no-wait leaves a 0 on the nodes)"
+            f"Waiting until the kubelets forget {RESOURCE_MEMORY}, 5 minutes after the plugin's "
+            "end (--no-wait leaves a 0 on the nodes)"
         )
         end = time.monotonic() + KUBELET_SECONDS
         quiet = time.monotonic() + QUIET_SECONDS
         while time.monotonic() < quiet:
             for node in await all_nodes(self._kube):
                 if rules.totals(node):
-                    await self._take_off(node)
+                    await self._clear(node)
                     quiet = time.monotonic() + QUIET_SECONDS
             if time.monotonic() >= end:
                 raise No(f"a kubelet still writes {RESOURCE_MEMORY} on its node: run this again")
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _releases(self) -> list[str]:
-        """Paths of what Helm keeps of its release, where it was Helm that installed this."""
+        """Return the paths of Helm's release Secrets, if Helm installed gpushare."""
         if self._system in _NEVER:
-            return []  # others' releases are there too
+            return []  # releases of others are there, too
         selector = [("labelSelector", "owner=helm")]
         path = f"/api/v1/namespaces/{self._system}/secrets"
         found = _items(await self._kube.request("GET", path, query=selector))
         return [f"{path}/{each}" for each in found]
 
-    async def _names(self, kind: Kind) -> list[str]:
-        """Those of a kind that are ours; none where the API server does not know the kind."""
+    async def _names(self, kind: ObjectKind) -> list[str]:
+        """Return gpushare's objects of a kind; none if the API server does not know the kind."""
         try:
             body = await self._kube.request("GET", kind.path(self._system))
         except NotFound:
             return []
         return [name for name in _items(body) if kind.is_ours(name)]
 
-    async def _delete_all(self, kind: Kind) -> None:
+    async def _delete_all(self, kind: ObjectKind) -> None:
         for name in await self._names(kind):
             await self._delete(kind.path(self._system, name))
             click.echo(f"deleted: {kind.name} {name}")
@@ -314,11 +313,11 @@ class _Uninstall:
         except NotFound:
             return None
 
-    async def _is_gone(self, path: str) -> str:
-        return "" if await self._read(path) is None else "it is still there"
+    async def _still_there(self, path: str) -> str:
+        return "" if await self._read(path) is None else "it still exists"
 
     async def _until_ended(self, *programs: str) -> None:
-        """Return when no pod of these programs is left."""
+        """Wait until no pod of these programs is left."""
         selector = f"app.kubernetes.io/name in ({','.join(programs)})"
         path = f"/api/v1/namespaces/{self._system}/pods"
 
@@ -329,14 +328,18 @@ class _Uninstall:
         await self._until("gpushare's pods to end", left, 120)
 
     async def _until(
-        self, what: str, seen: Callable[[], Coroutine[Any, Any, str]], seconds: float
+        self, what: str, left: Callable[[], Coroutine[Any, Any, str]], seconds: float
     ) -> None:
-        """Return when ``seen`` says nothing more; No with its last word after ``seconds``."""
-        end = time.monotonic() + seconds
-        while last := await seen():
-            if time.monotonic() >= end:
-                raise No(f"waited {seconds:g} s for {what}: {last}. Run this again to go on")
-            await asyncio.sleep(_LOOK_SECONDS)
+        """Wait until nothing is ``left``; after ``seconds`` No with what is."""
+        last = ""
+
+        async def done() -> bool:
+            nonlocal last
+            last = await left()
+            return not last
+
+        if not await poll(done, seconds):
+            raise No(f"waited {seconds:g} s for {what}: {last}. Run this again to continue")
 
 
 class _Named(msgspec.Struct):
@@ -352,7 +355,7 @@ class _List(msgspec.Struct):
 
 
 def _items(body: bytes) -> list[str]:
-    """The names in a list of whatever."""
+    """Return the names in a list of any kind."""
     return [each.metadata.name for each in msgspec.json.decode(body, type=_List).items or ()]
 
 

@@ -1,8 +1,8 @@
-"""What of gpushare is in a cluster, and in which order it goes (pure).
+"""Which objects of a cluster are gpushare's, and in which order to remove them (pure).
 
-Objects are known by their names: kustomize and Helm give the same ones. The ecosystem's older
-gpushare has others that begin alike, so a beginning alone is never enough, but for the ConfigMaps,
-whose names kustomize ends with a hash.
+Objects are identified by their names, which are the same with kustomize and Helm. Aliyun gpushare
+has names that begin alike, so a prefix is only enough for ConfigMaps, whose names kustomize ends
+with a hash.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +31,11 @@ _HOST: Final = "/host"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of object: where its API is, and the names that are ours.
+class ObjectKind:
+    """A kind of object: where its API is, and the names of gpushare's objects.
 
-    ``namespace`` is empty for what is in none, ``*`` stands for the one gpushare runs in.
-    ``begins`` are beginnings of names.
+    ``namespace`` is empty for cluster-wide objects, ``*`` for the one gpushare runs in.
+    ``begins`` are prefixes of names.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Kind:
     begins: tuple[str, ...] = ()
 
     def path(self, system: str, name: str = "") -> str:
-        """Of all of them, or of the one of that name."""
+        """Return the path of all of them, or of the one of that name."""
         where = system if self.namespace == "*" else self.namespace
         base = f"{self.group}/namespaces/{where}" if where else self.group
         return f"{base}/{self.plural}" + (f"/{name}" if name else "")
@@ -72,71 +72,73 @@ _POLICIES: Final = (
 _PROGRAMS: Final = (PLUGIN, EXTENDER, SCHEDULER)
 _METRICS: Final = "gpushare-metrics"  # of monitoring/scrape.yaml, with what is in the namespace
 
-DAEMON_SETS: Final = Kind("DaemonSet", _APPS, "daemonsets", (PLUGIN, EXTENDER))
-# First what refuses others' writes: whoever mends what a broken removal has left needs them gone.
+DAEMON_SETS: Final = ObjectKind("DaemonSet", _APPS, "daemonsets", (PLUGIN, EXTENDER))
+# First what rejects the writes of others, who may have to repair a failed removal.
 POLICIES: Final = (
-    Kind(
+    ObjectKind(
         "ValidatingAdmissionPolicyBinding",
         _ADMISSION,
         "validatingadmissionpolicybindings",
         _POLICIES,
         "",
     ),
-    Kind("ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies", _POLICIES, ""),
+    ObjectKind(
+        "ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies", _POLICIES, ""
+    ),
 )
-# The programs, before the rights that they need to end well.
+# The programs before the rights that they need to end cleanly.
 PROGRAMS: Final = (
     DAEMON_SETS,
-    Kind("Deployment", _APPS, "deployments", (SCHEDULER,)),
+    ObjectKind("Deployment", _APPS, "deployments", (SCHEDULER,)),
 )
 REST: Final = (
-    Kind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies", _PROGRAMS),
-    Kind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets", (SCHEDULER,)),
-    Kind(
+    ObjectKind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies", _PROGRAMS),
+    ObjectKind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets", (SCHEDULER,)),
+    ObjectKind(
         "ClusterRoleBinding",
         _RBAC,
         "clusterrolebindings",
         (*_PROGRAMS, f"{SCHEDULER}-volumes", _STARTUP_TAINT, _METRICS),
         "",
     ),
-    Kind("ClusterRole", _RBAC, "clusterroles", (*_PROGRAMS, _STARTUP_TAINT, _METRICS), ""),
-    Kind("RoleBinding", _RBAC, "rolebindings", (SCHEDULER,), "kube-system"),
-    Kind("RoleBinding", _RBAC, "rolebindings", _PROGRAMS),
-    Kind("Role", _RBAC, "roles", _PROGRAMS),
-    Kind("ServiceAccount", "/api/v1", "serviceaccounts", (*_PROGRAMS, _METRICS)),
-    Kind(
+    ObjectKind("ClusterRole", _RBAC, "clusterroles", (*_PROGRAMS, _STARTUP_TAINT, _METRICS), ""),
+    ObjectKind("RoleBinding", _RBAC, "rolebindings", (SCHEDULER,), "kube-system"),
+    ObjectKind("RoleBinding", _RBAC, "rolebindings", _PROGRAMS),
+    ObjectKind("Role", _RBAC, "roles", _PROGRAMS),
+    ObjectKind("ServiceAccount", "/api/v1", "serviceaccounts", (*_PROGRAMS, _METRICS)),
+    ObjectKind(
         "ConfigMap",
         "/api/v1",
         "configmaps",
         (),
         begins=("gpushare-extender-configuration", "gpushare-scheduler-configuration"),
     ),
-    Kind(
+    ObjectKind(
         "Secret",
         "/api/v1",
         "secrets",
         ("gpushare-extender-tls", "gpushare-scheduler-tls", _METRICS),
     ),
-    Kind("Lease", "/apis/coordination.k8s.io/v1", "leases", (EXTENDER, SCHEDULER)),
+    ObjectKind("Lease", "/apis/coordination.k8s.io/v1", "leases", (EXTENDER, SCHEDULER)),
 )
 
 
 def holders(pods: Iterable[Pod]) -> list[Pod]:
-    """Pods that hold a share, in the order of their names."""
+    """Return the pods that use a share, in the order of their names."""
     found = [p for p in pods if p.node and asks_for_share(p) and not p.is_terminal]
     return sorted(found, key=lambda pod: pod.key)
 
 
 def waiting(pods: Iterable[Pod]) -> list[Pod]:
-    """Pods that ask for a share and have no node."""
+    """Return the Pending pods that request a share."""
     found = [p for p in pods if not p.node and asks_for_share(p) and not p.is_terminal]
     return sorted(found, key=lambda pod: pod.key)
 
 
 def traces(node: Node, *, labels: bool) -> dict[str, Any]:
-    """The merge patch that takes what is ours off a node; empty where nothing is there.
+    """Return the merge patch that removes gpushare's annotations from a node, else nothing.
 
-    ``labels``: also the one that an operator gave it.
+    ``labels``: also the label that an operator set.
     """
     metadata: dict[str, Any] = {}
     annotations = {key: None for key in sorted(node.annotations) if key.startswith(OURS)}
@@ -149,7 +151,7 @@ def traces(node: Node, *, labels: bool) -> dict[str, Any]:
 
 
 def totals(node: Node) -> dict[str, Any]:
-    """The merge patch that takes our resources off a node's status; empty where none is there."""
+    """Return the merge patch that removes gpushare's resources from a node's status."""
     status = {}
     for name, amounts in (("capacity", node.capacity), ("allocatable", node.allocatable)):
         there = [key for key in (RESOURCE_MEMORY, RESOURCE_COUNT) if key in amounts]
@@ -159,7 +161,7 @@ def totals(node: Node) -> dict[str, Any]:
 
 
 def marked(nodes: Iterable[Node]) -> list[Node]:
-    """Nodes where the plugin has been, or is to be."""
+    """Return the nodes where the plugin runs, ran, or is to run."""
     return [
         node
         for node in nodes
@@ -168,10 +170,10 @@ def marked(nodes: Iterable[Node]) -> list[Node]:
 
 
 def of_older(nodes: Iterable[Node], pods: Iterable[Pod], system: str) -> list[str]:
-    """Names of nodes whose ``aliyun.com/gpu-mem`` is the older gpushare's.
+    """Return the names of nodes whose ``aliyun.com/gpu-mem`` is Aliyun gpushare's.
 
-    Where our plugin runs, or has been, there is an inventory or a pod of it; the kubelet's own rest
-    of our totals is not allocatable and has no ``gpu-count``.
+    Nodes of gpushare's plugin have an inventory or a pod of it; what the kubelet leaves of its
+    totals is not allocatable and has no ``gpu-count``.
     """
     ours = {
         pod.node
@@ -195,11 +197,11 @@ def _offers(amounts: Mapping[str, Any], resource: str) -> bool:
 
 
 def cleaner(plugin: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
-    """The DaemonSet that takes the plugin's files off ``nodes``, made of the plugin's own.
+    """Derive the DaemonSet that removes the plugin's files on ``nodes`` from the plugin's own.
 
-    A pod of it is ready when its node is clean. It waits for the plugin's end: both use one lock.
-    It mounts what the plugin does, and the folder above the plugin's state to remove that too.
-    Raises RecordError for a DaemonSet that does not mount the plugin's own folders.
+    A pod of it is ready when its node is clean. It waits for the plugin's end by a common lock.
+    It mounts the plugin's folders, and the parent of the state folder to remove that, too.
+    Raises RecordError for a DaemonSet without the plugin's folders.
     """
     spec = plugin["spec"]["template"]["spec"]
     own = spec["containers"][0]
@@ -208,7 +210,7 @@ def cleaner(plugin: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
     if missing := [name for name in _NEEDED if name not in hosts or name not in mounted]:
         raise RecordError(
             f"DaemonSet {PLUGIN} has no volume {', '.join(missing)} of the node, so its nodes "
-            "cannot be made clean as it runs there: apply daemonset/ as it is, and run this again"
+            "cannot be cleaned: apply daemonset/ without changes, and run this again"
         )
     state = hosts[_STATE]
     folder = PurePosixPath(state["hostPath"]["path"])

@@ -37,5 +37,5 @@ async def test_half_migrated_it_names_the_nodes_and_changes_nothing(tmp_path, he
         words = ["uninstall", "--drain", "--drain-seconds=0", "--yes", "--kubeconfig", str(path)]
         found = await asyncio.to_thread(CliRunner().invoke, cli, words)
     assert (found.exit_code, written) == (1, [])
-    assert "1 node still with the older gpushare: older. " in found.output
+    assert "1 node still with Aliyun gpushare: older. " in found.output
     assert "docs/migrate.md" in found.output

@@ -106,7 +106,7 @@ async def test_no_page_above_those_is_reached_by_it(stage, dots):
     for path in (f"explain/{dots}/inspect", f"explain/x/{dots}", f"page/{dots}"):
         url = URL(f"{stage.origin}{PREFIX}/{path}", encoded=True)
         async with stage.session.get(url) as answer:
-            assert (answer.status, await answer.json()) == (404, {"Error": "there is no such page"})
+            assert (answer.status, await answer.json()) == (404, {"Error": "page not found"})
 
 
 async def test_pages_of_other_sites_read_nothing_through_it(stage):
@@ -138,6 +138,6 @@ async def test_a_port_that_is_taken_is_said_with_what_to_do():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(SettingsError, match="--port names another"):
+        with pytest.raises(SettingsError, match="use --port for another"):
             async with served(None, taken.getsockname()[1]):
                 pass

@@ -43,9 +43,9 @@ def test_documents_that_make_no_pods_are_left_out_and_named():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: [", "no YAML"),
+        ("a: [", "invalid YAML"),
         ("", "has: none"),
-        ("just words", "wanted a Kubernetes object"),
+        ("just words", "expected a Kubernetes object"),
         ("{kind: Service}", "has: none"),
         ("{kind: Pod, metadata: {name: a}}\n---\n{kind: Job, spec: {template: {}}}", "Pod a, Job"),
         ("{kind: Deployment, metadata: {name: d}}", "Deployment d has no pod template"),
@@ -66,12 +66,12 @@ _BOMB = "".join(
     ("spec", "says"),
     [
         ("[" * 3000 + "]" * 3000, "nested too deep"),
-        ("&a {containers: [*a]}", "itself a part of"),
-        (f"1\na: &a [x]\n{_BOMB}", "aliases stand for more than"),
-        ('{priority: !!bool "maybe"}', "no YAML"),
-        ('{priority: !!timestamp "never"}', "no YAML"),
-        ('{priority: !!int ""}', "no YAML"),
-        ("{priority: " + "9" * 5000 + "}", "no YAML"),
+        ("&a {containers: [*a]}", "contains itself"),
+        (f"1\na: &a [x]\n{_BOMB}", "aliases expand to more than"),
+        ('{priority: !!bool "maybe"}', "invalid YAML"),
+        ('{priority: !!timestamp "never"}', "invalid YAML"),
+        ('{priority: !!int ""}', "invalid YAML"),
+        ("{priority: " + "9" * 5000 + "}", "invalid YAML"),
         (r'{nodeName: "\ud800"}', "x.yaml:2"),
     ],
 )

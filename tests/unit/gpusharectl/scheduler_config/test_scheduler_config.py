@@ -112,20 +112,20 @@ def test_kube_schedulers_kubeconfig_may_lie_elsewhere():
         (("--url=http://10.0.0.5:29766",), "write https"),
         (("--url=https://10.0.0.5:29769",), "add --authority and --certificate and --key"),
         (("--url=https://10.0.0.5:x", *TLS), "--url https://10.0.0.5:x:"),
-        (("--url=https://10.0.0.5/other", *TLS), "answers at /gpushare-scheduler alone"),
-        (("--url=https://a b", *TLS), "a b is no HOST:PORT"),
+        (("--url=https://10.0.0.5/other", *TLS), "answers only at /gpushare-scheduler"),
+        (("--url=https://a b", *TLS), "a b is not HOST:PORT"),
         (("--url=10.0.0.5:29769", *TLS), "write https://HOST:PORT"),
-        (("--url=http://127.0.0.1:29766", *TLS), "is no https address"),
+        (("--url=http://127.0.0.1:29766", *TLS), "is not an https address"),
         (TLS, "only with --url"),
-        (("--authority=ca: x",), "write a whole path"),
+        (("--authority=ca: x",), "write an absolute path"),
         (("--server-name=x",), "--server-name: only with --url"),
-        (("--url=http://127.0.0.1:29766", "--server-name=x"), "is no https address"),
-        (("--second-scheduler", "--beside"), "leave out --beside"),
-        (("--second-scheduler", "--scheduler-kubeconfig=/x"), "leave out --scheduler-kubeconfig"),
-        (("--kubeadm", "--scheduler-kubeconfig=/x"), "not in what --kubeadm prints"),
-        (("--second-scheduler", "--kubeadm"), "leave out --kubeadm"),
-        (("--second-scheduler", "--merge=x.yaml"), "leave out --merge"),
-        (("--kubeadm", "--merge=x.yaml"), "ask one by one"),
+        (("--url=http://127.0.0.1:29766", "--server-name=x"), "is not an https address"),
+        (("--second-scheduler", "--beside"), "omit --beside"),
+        (("--second-scheduler", "--scheduler-kubeconfig=/x"), "omit --scheduler-kubeconfig"),
+        (("--kubeadm", "--scheduler-kubeconfig=/x"), "not with --kubeadm"),
+        (("--second-scheduler", "--kubeadm"), "omit --kubeadm"),
+        (("--second-scheduler", "--merge=x.yaml"), "omit --merge"),
+        (("--kubeadm", "--merge=x.yaml"), "use them one by one"),
         (("--merge=/nowhere/x.yaml",), "/nowhere/x.yaml: cannot be read: No such file"),
     ],
 )
@@ -189,10 +189,10 @@ def test_an_older_extender_at_the_same_address_gets_our_settings():
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ([], "it is no KubeSchedulerConfiguration"),
+        ([], "it is not a KubeSchedulerConfiguration"),
         (
             {**there(), "apiVersion": "kubescheduler.config.k8s.io/v1beta3"},
-            "it is a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1beta3; wanted",
+            "it is a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1beta3; expected",
         ),
         (there(extenders="none"), "its extenders is not a list of mappings"),
         (there(clientConnection=[]), "its clientConnection is not a mapping"),
@@ -211,7 +211,7 @@ def test_an_older_extender_at_the_same_address_gets_our_settings():
                     {"urlPrefix": "http://o", "managedResources": [{"name": "aliyun.com/gpu-mem"}]}
                 ]
             ),
-            "extenders[0] (http://o) is asked about aliyun.com/gpu-mem too",
+            "extenders[0] (http://o) manages aliyun.com/gpu-mem, too",
         ),
     ],
 )
@@ -233,4 +233,4 @@ def test_a_configuration_that_cannot_go_with_the_extender_is_refused(document, s
 def test_a_file_that_is_no_yaml_is_refused_by_its_name(text):
     result = asked("--merge", "-", text=text)
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: -: is no YAML: ")
+    assert result.stderr.startswith("Error: -: is invalid YAML: ")
