@@ -1,4 +1,4 @@
-"""The command ``gpushare``: which commands there are. Each is imported when it is asked for."""
+"""The command ``gpushare``. Each of its commands is imported when it is used."""
 
 from importlib import import_module, metadata
 from typing import Final
@@ -8,7 +8,7 @@ import click
 from gpushare.errors import UNDECODABLE, ApiError, GpushareError, SettingsError
 from gpusharectl.terminal.exits import Ending
 
-# name: where it is; the listing's own line is the first of its docstring.
+# By name: where the command is. The first line of its docstring is its line in --help.
 COMMANDS: Final[dict[str, str]] = {
     "inspect": "gpusharectl.inspect.command:command",
     "explain": "gpusharectl.explain.command:command",
@@ -17,8 +17,8 @@ COMMANDS: Final[dict[str, str]] = {
     "doctor": "gpusharectl.doctor.command:doctor",
     "top": "gpusharectl.top:top",
     "page": "gpusharectl.page:page",
-    "cordon-card": "gpusharectl.cordon:cordon_card",
-    "uncordon-card": "gpusharectl.cordon:uncordon_card",
+    "cordon-gpu": "gpusharectl.cordon:cordon_gpu",
+    "uncordon-gpu": "gpusharectl.cordon:uncordon_gpu",
     "simulate": "gpusharectl.simulate.command:simulate",
     "scheduler-config": "gpusharectl.scheduler_config.command:scheduler_config",
     "migrate": "gpusharectl.migrate.command:command",
@@ -27,7 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
 
 
 class _Commands(click.Group):
-    """Imports a command when it is named: none pays for the libraries of the others."""
+    """Imports a command when it is named, so that no command loads the others' libraries."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -46,13 +46,14 @@ class _Commands(click.Group):
         except GpushareError as err:
             raise Ending(err) from err
         except UNDECODABLE as err:
-            raise Ending(ApiError(f"the cluster answers what cannot be read: {err}")) from err
-        except UnicodeEncodeError as err:  # what was typed is passed on as it is, whatever it is
-            text = f"{err.object!r:.200} has bytes that are no text in your locale's encoding"
+            text = f"the cluster sent an answer that cannot be read: {err}"
+            raise Ending(ApiError(text)) from err
+        except UnicodeEncodeError as err:  # arguments are passed on as typed
+            text = f"{err.object!r:.200} has bytes that are not text in your locale's encoding"
             raise Ending(SettingsError(text)) from err
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(metadata.version("gpushare"), prog_name="gpushare")
 def cli() -> None:
-    """Shares of GPUs in a Kubernetes cluster: see them, ask why a pod waits, keep them right."""
+    """Show, explain and manage shared GPUs in a Kubernetes cluster."""

@@ -1,4 +1,4 @@
-"""``gpushare cordon-card`` and ``uncordon-card``: which cards of a node take nothing new."""
+"""``gpushare cordon-gpu`` and ``uncordon-gpu``: close GPUs of a node for new pods."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ TRIES: Final = 20  # the kubelet and the plugin write the same Node
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is written on a node, and what that changes; ``dropped`` are names of no card there."""
+    """What is written on a node, and what that changes; ``dropped`` are unknown names."""
 
     annotations: Mapping[str, str | None]
     changed: tuple[Card, ...]
@@ -38,25 +38,22 @@ class Change:
 
 
 def cards_of(node: Node) -> Inventory:
-    """The node's cards, each marked if it is cordoned by a value that names cards of the node.
-
-    Raises SettingsError where the node states none.
-    """
+    """Return the node's GPUs, marked if cordoned. SettingsError without an inventory."""
     try:
         found = inventory.of_node(node, unit_mib=1)
     except RecordError as err:
         raise SettingsError(f"node {node.name}: {err}; see `gpushare doctor`") from err
     if found is None:
         raise SettingsError(
-            f"node {node.name} shares no card: it has no inventory; see `gpushare doctor`"
+            f"node {node.name} shares no GPU: it has no inventory; see `gpushare doctor`"
         )
     return found
 
 
 def choose(cards: Sequence[Card], names: Sequence[str]) -> tuple[Card, ...]:
-    """The cards that ``names`` mean: indexes, UUIDs, or beginnings of one UUID each.
+    """Return the GPUs of these indexes, UUIDs, or beginnings of one UUID.
 
-    Raises SettingsError that names the cards that there are.
+    Raises SettingsError that lists the node's GPUs.
     """
     chosen: dict[str, Card] = {}
     for name in names:
@@ -67,8 +64,8 @@ def choose(cards: Sequence[Card], names: Sequence[str]) -> tuple[Card, ...]:
             found = found or [card for card in cards if name and card.uuid.startswith(name)]
         if len(found) != 1:
             there = ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
-            many = "no card" if not found else f"the beginning of {len(found)} cards"
-            raise SettingsError(f"{name!r} is {many} of the node; its cards are {there}")
+            many = "no GPU" if not found else f"the beginning of {len(found)} GPUs"
+            raise SettingsError(f"{name!r} is {many} of the node; its GPUs are {there}")
         chosen[found[0].uuid] = found[0]
     return tuple(chosen.values())
 
@@ -82,18 +79,18 @@ def plan(
     reason: str = "",
     replaces: bool = False,
 ) -> Change:
-    """What to write so that ``chosen`` take nothing new, or take pods again.
+    """Return what to write so that ``chosen`` take no new pods, or take pods again.
 
-    Raises SettingsError where the present value names cards that the node does not have: another
-    administrator may have meant one that is there. ``replaces`` drops those names.
+    Raises SettingsError if the present value names GPUs that the node does not have: another
+    administrator may have meant one that it has. ``replaces`` drops those names.
     """
     present = placement_policy.parse_names(node.annotations.get(ANNOTATION_CORDONED_CARDS, ""))
     unknown = tuple(sorted(present - {card.uuid for card in found.cards}))
     if unknown and not replaces:
         raise SettingsError(
             f"annotation {ANNOTATION_CORDONED_CARDS} of node {node.name} names "
-            f"{', '.join(map(repr, unknown))}, no card of the node, so the node takes nothing new: "
-            f"see which card was meant, then say --replace to drop these names"
+            f"{', '.join(map(repr, unknown))}, no GPU of the node, so the node takes no new pods: "
+            f"find out which GPU was meant, then use --replace to drop these names"
         )
     wanted = {card.uuid for card in chosen}
     after = present | wanted if is_cordon else present - wanted
@@ -115,7 +112,7 @@ def plan(
 
 
 def holders(found: Inventory, cards: Iterable[Card], on_node: Iterable[Pod]) -> list[str]:
-    """A line for each pod that holds a share of one of ``cards``, or one that cannot be told."""
+    """Return a line for each pod that uses one of ``cards``, or an unknown GPU."""
     wanted = {card.uuid: card.index for card in cards}
     lines = []
     for pod in sorted(on_node, key=lambda each: each.key):
@@ -124,49 +121,51 @@ def holders(found: Inventory, cards: Iterable[Card], on_node: Iterable[Pod]) -> 
             continue
         held = [str(wanted[uuid]) for uuid in share.cards if uuid in wanted]
         if held:
-            lines.append(f"{pod.key}: {share.units} units of card {', '.join(held)}")
+            lines.append(f"{pod.key}: {share.units} units of GPU {', '.join(held)}")
         elif share.is_unplaced:
-            lines.append(f"{pod.key}: {share.units} units of a card that cannot be told")
+            lines.append(f"{pod.key}: {share.units} units of an unknown GPU")
     return lines
 
 
 _NODE = click.argument("node")
-_CARDS = click.argument("cards", nargs=-1, metavar="[CARD]...")
-_ALL = click.option("--all", "is_all", is_flag=True, help="Every card of the node.")
+_CARDS = click.argument("cards", nargs=-1, metavar="[GPU]...")
+_ALL = click.option("--all", "is_all", is_flag=True, help="All GPUs of the node.")
 _REPLACE = click.option(
-    "--replace", is_flag=True, help="Drop names that are no card of the node from the present list."
+    "--replace",
+    is_flag=True,
+    help="Drop names that are not GPUs of the node from the present list.",
 )
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would change, and write nothing.")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print what would change.")
 
 
-@click.command("cordon-card")
+@click.command("cordon-gpu")
 @_NODE
 @_CARDS
 @_ALL
-@click.option("--reason", default="", help="Why, for the next one who looks at the node.")
+@click.option("--reason", default="", help="Why; `gpushare inspect` shows it.")
 @_REPLACE
 @_DRY_RUN
 @asks_a_cluster
-async def cordon_card(target: Target, reason: str, **given: Any) -> None:
-    """Let cards of a node take nothing new.
+async def cordon_gpu(target: Target, reason: str, **given: Any) -> None:
+    """Close GPUs of a node for new pods.
 
-    What runs there goes on. CARD is an index, a UUID, or the beginning of one. Needs the rights to
-    get and patch nodes.
+    Pods that run there continue. GPU is an index, a UUID, or the beginning of one. Needs the right
+    to get and patch nodes.
     """
     await _run(target, is_cordon=True, reason=reason, **given)
 
 
-@click.command("uncordon-card")
+@click.command("uncordon-gpu")
 @_NODE
 @_CARDS
 @_ALL
 @_REPLACE
 @_DRY_RUN
 @asks_a_cluster
-async def uncordon_card(target: Target, **given: Any) -> None:
-    """Let cards of a node take pods again.
+async def uncordon_gpu(target: Target, **given: Any) -> None:
+    """Open GPUs of a node for pods again.
 
-    CARD is an index, a UUID, or the beginning of one. Needs the rights to get and patch nodes.
+    GPU is an index, a UUID, or the beginning of one. Needs the right to get and patch nodes.
     """
     await _run(target, is_cordon=False, reason="", **given)
 
@@ -183,7 +182,7 @@ async def _run(
     dry_run: bool,
 ) -> None:
     if is_all == bool(cards):
-        raise click.UsageError("name cards, or say --all")
+        raise click.UsageError("name GPUs, or use --all")
     async with target.connect() as kube:
         tries = 0
         while True:
@@ -200,13 +199,13 @@ async def _run(
             except Conflict:
                 if tries == TRIES:
                     raise
-        _tell(node, change, is_cordon=is_cordon, is_dry=dry_run)
+        _print_change(node, change, is_cordon=is_cordon, is_dry=dry_run)
         if is_cordon:
-            await _tell_holders(kube, node, found, chosen)
+            await _print_pods(kube, node, found, chosen)
 
 
 async def write(kube: Kube, seen: Node, change: Change) -> None:
-    """Write the change on the node as it was seen; Conflict if anybody has written it since."""
+    """Write the change on the node as it was read; Conflict if it has changed since."""
     version = seen.metadata.resource_version
     metadata = {"resourceVersion": version, "annotations": dict(change.annotations)}
     try:
@@ -221,37 +220,37 @@ async def _node(kube: Kube, name: str) -> Node:
     try:
         return await kube.get_node(name)
     except NotFound as err:
-        raise SettingsError(f"there is no node {name!r}: `kubectl get nodes` names them") from err
+        raise SettingsError(f"node {name!r} not found: see `kubectl get nodes`") from err
     except ApiError as err:
         raise named(err, Right("get", "nodes", is_namespaced=False)) from err
 
 
-def _tell(node: str, change: Change, *, is_cordon: bool, is_dry: bool) -> None:
+def _print_change(node: str, change: Change, *, is_cordon: bool, is_dry: bool) -> None:
     done = "would be" if is_dry else "is"
     state = "cordoned" if is_cordon else "uncordoned"
     for card in change.changed:
-        click.echo(printable(f"{node}: card {card.index} ({card.uuid}) {done} {state}"))
+        click.echo(printable(f"{node}: GPU {card.index} ({card.uuid}) {done} {state}"))
     for card in change.unchanged:
         was = "cordoned" if is_cordon else "not cordoned"
-        click.echo(printable(f"{node}: card {card.index} ({card.uuid}) was {was} already"))
+        click.echo(printable(f"{node}: GPU {card.index} ({card.uuid}) was {was} already"))
     for name in change.dropped:
-        click.echo(f"{node}: {name!r}, no card of the node, {done} dropped from the list")
+        click.echo(f"{node}: {name!r}, not a GPU of the node, {done} dropped from the list")
 
 
-async def _tell_holders(kube: Kube, node: str, found: Inventory, cards: Iterable[Card]) -> None:
+async def _print_pods(kube: Kube, node: str, found: Inventory, cards: Iterable[Card]) -> None:
     try:
         on_node = await _pods_of(kube, node)
     except ApiError as err:
-        text = f"Which pods still hold shares there is not known: {err}"
+        text = f"Pods that still use them are not shown: {err}"
         click.echo(printable(text), err=True)
         return
     lines = holders(found, cards, on_node)
     if lines:
-        click.echo("What runs there goes on. Still held:")
+        click.echo("Pods that continue to use them:")
         for line in lines:
             click.echo(f"  {line}")
     else:
-        click.echo("No pod holds a share there.")
+        click.echo("No pod uses them.")
 
 
 async def _pods_of(kube: Kube, node: str) -> list[Pod]:

@@ -57,13 +57,13 @@ def test_doing_it_twice_changes_nothing_the_second_time(name):
 def test_a_card_is_meant_by_index_uuid_or_the_beginning_of_one_uuid_alone():
     there = (*cards(8, prefix="GPU-5a3c"), *cards(8, prefix="GPU-5a77"))
     assert cordon.choose(there[:1], ["0", "GPU-5a3c-0", "GPU-5a3"]) == there[:1]
-    with pytest.raises(SettingsError, match=r"beginning of 2 cards.*GPU-5a3c-0.*GPU-5a77-0"):
+    with pytest.raises(SettingsError, match=r"beginning of 2 GPUs.*GPU-5a3c-0.*GPU-5a77-0"):
         cordon.choose(there, ["GPU-5a"])
 
 
 @pytest.mark.parametrize("name", ["7", "GPU-x", "", "-1", "0x0", "\u0661"])
 def test_a_card_that_the_node_does_not_have_is_refused_with_those_that_it_has(name):
-    with pytest.raises(SettingsError, match=r"no card of the node; its cards are 0 \(GPU-0\)"):
+    with pytest.raises(SettingsError, match=r"no GPU of the node; its GPUs are 0 \(GPU-0\)"):
         cordon.choose(cards(8), [name])
 
 
@@ -100,7 +100,7 @@ def test_cards_of_an_older_plugin_can_be_cordoned():
 @pytest.mark.parametrize(
     ("seen", "text"),
     [
-        (Node(ObjectMeta(name="bare")), "shares no card"),
+        (Node(ObjectMeta(name="bare")), "shares no GPU"),
         (
             Node(ObjectMeta(name="bad", annotations={"gpushare.aliyun.com/inventory": "{"})),
             "cannot be read",
@@ -121,6 +121,6 @@ def test_who_still_holds_a_share_is_told_with_those_that_may():
         pod("over", 2, node="n1", phase="Succeeded"),
     ]
     assert cordon.holders(found, found.cards[1:], on_node) == [
-        "default/a: 2 units of a card that cannot be told",
-        "default/b: 3 units of card 1",
+        "default/a: 2 units of an unknown GPU",
+        "default/b: 3 units of GPU 1",
     ]
