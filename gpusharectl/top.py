@@ -1,4 +1,4 @@
-"""``gpushare top``: memory that pods really use beside what they asked for, where measured."""
+"""``gpushare top``: the measured memory of pods, next to what they requested."""
 
 import asyncio
 from collections import defaultdict
@@ -18,18 +18,19 @@ from gpushare.errors import ApiError, RecordError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node, Pod
 from gpusharectl.reach import extender
-from gpusharectl.reach.options import Target, asks_a_cluster, text_or_json
+from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.plugin_pages import plugin_page
 from gpusharectl.reach.samples import Sample, Samples
 from gpusharectl.terminal.exits import No
+from gpusharectl.terminal.output import output, show_document
 from gpusharectl.terminal.printable import printable
 
 PLUGIN: Final = "gpushare-deviceplugin"
 AT_ONCE: Final = 20
 FORMAT_VERSION: Final = 1
 HOW: Final = (
-    "add the component process-memory to your kustomization (docs/install.md); the plugin then "
-    "sees the host's processes"
+    "add the component process-memory to your kustomization (docs/install.md); it lets the plugin "
+    "see the host's processes"
 )
 _USED: Final = "gpushare_deviceplugin_pod_used_mib"
 _ASKED: Final = "gpushare_deviceplugin_pod_asked_mib"
@@ -37,7 +38,7 @@ _OTHERS: Final = "gpushare_deviceplugin_others_used_mib"
 
 
 class PodRow(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod on a card; ``used_mib`` is None where the driver does not tell."""
+    """A pod on a GPU; ``used_mib`` is None if the driver does not report it."""
 
     namespace: str
     pod: str
@@ -53,7 +54,7 @@ class PodRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CardRow(msgspec.Struct, frozen=True, rename="camel"):
-    """A card: what its pods use, and others by what they are, None where that is not known."""
+    """A GPU: what its pods use, and other processes by kind; None if unknown."""
 
     node: str
     card: str
@@ -71,7 +72,7 @@ class CardRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Unmeasured(msgspec.Struct, frozen=True):
-    """A node of which nothing is known, and why."""
+    """A node without measurements, and why."""
 
     node: str
     why: str
@@ -79,19 +80,19 @@ class Unmeasured(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the plugins of some nodes have measured, by node."""
+    """The measurements of plugins, by node."""
 
     pages: Mapping[str, Samples]
     without: tuple[Unmeasured, ...]
 
 
 def is_measured(page: Samples) -> bool:
-    """Whether the plugin of this page runs with --process-memory."""
+    """Return true if the plugin of this page runs with --process-memory."""
     return bool(page.of(_OTHERS) or page.of(_ASKED))
 
 
 def pod_rows(pages: Mapping[str, Samples]) -> list[PodRow]:
-    """Every pod on each of its cards: those that use most more than they asked for come first."""
+    """Return every pod on each of its GPUs, the largest excess over its request first."""
     rows = []
     for node, page in pages.items():
         used = {_key(sample): sample.value for sample in page.of(_USED)}
@@ -108,7 +109,7 @@ def _first_the_worst(row: PodRow) -> tuple[int, int, str, str]:
 
 
 def card_rows(pages: Mapping[str, Samples], nodes: Iterable[Node]) -> list[CardRow]:
-    """Every card of the nodes that measure: those that are used most above what was asked first."""
+    """Return every GPU of the nodes that measure, the largest excess first."""
     by_card: dict[tuple[str, str], list[PodRow]] = defaultdict(list)
     for row in pod_rows(pages):
         by_card[row.node, row.uuid].append(row)
@@ -161,30 +162,29 @@ def _whole(amount: float | None) -> int | None:
 
 @click.command()
 @click.argument("what", type=click.Choice(["pods", "cards"]), default="pods")
-@text_or_json
+@output()
 @asks_a_cluster
 async def top(target: Target, what: Literal["pods", "cards"], output: str) -> None:
-    """Show memory that pods use, beside what they asked for.
+    """Show the memory that pods use and what they requested.
 
-    It is measured where the plugin runs with --process-memory; on other nodes nothing is known.
-    Needs the rights to list nodes and, in gpushare's own namespace, to list pods and to get
-    pods/proxy.
+    Only nodes whose plugin runs with --process-memory are measured. Needs the right to list nodes
+    and, in gpushare's own namespace, to list pods and to get pods/proxy.
     """
     async with target.connect() as kube:
         nodes = await extender.all_nodes(kube)
         measured = await measure(kube, target.system, nodes)
     rows = pod_rows(measured.pages) if what == "pods" else card_rows(measured.pages, nodes)
-    if output == "json":
-        whole = {"version": FORMAT_VERSION, what: rows, "notMeasured": measured.without}
-        click.echo(msgspec.json.format(msgspec.json.encode(whole), indent=2))
-    else:
+    if output == "text":
         show(rows, measured, Console(highlight=False, markup=False, emoji=False))
+    else:
+        whole = {"version": FORMAT_VERSION, what: rows, "notMeasured": measured.without}
+        show_document(whole, output)
     if not measured.pages:
-        raise No("it is measured on no node")
+        raise No("no node reports memory use: enable the component process-memory")
 
 
 async def measure(kube: Kube, system: str, nodes: Iterable[Node]) -> Measured:
-    """The pages of all plugins. ApiError where the pods cannot be listed."""
+    """Get the pages of all plugins. ApiError if the pods cannot be listed."""
     plugins = {
         pod.node: pod
         for pod in await extender.all_pods(kube, system)
@@ -203,7 +203,7 @@ async def measure(kube: Kube, system: str, nodes: Iterable[Node]) -> Measured:
     answers = dict(zip(plugins, await asyncio.gather(*map(ask, plugins.values())), strict=True))
     pages: dict[str, Samples] = {}
     without = [
-        Unmeasured(node.name, "no plugin runs there as a pod")
+        Unmeasured(node.name, "no pod of the plugin runs there")
         for node in nodes
         if ANNOTATION_INVENTORY in node.annotations and node.name not in plugins
     ]
@@ -213,9 +213,7 @@ async def measure(kube: Kube, system: str, nodes: Iterable[Node]) -> Measured:
         elif is_measured(answer):
             pages[name] = answer
         else:
-            without.append(
-                Unmeasured(name, f"the plugin there runs without --process-memory: {HOW}")
-            )
+            without.append(Unmeasured(name, f"the plugin runs without --process-memory: {HOW}"))
     return Measured(pages, tuple(sorted(without, key=lambda each: each.node)))
 
 
@@ -224,11 +222,11 @@ def _is_plugin(pod: Pod) -> bool:
 
 
 def show(rows: Sequence[PodRow | CardRow], measured: Measured, console: Console) -> None:
-    """A table of the rows, and on which nodes nothing is known."""
+    """Print a table of the rows, and the nodes without measurements."""
     if rows:
         console.print(_table(rows))
     elif measured.pages:
-        console.print("No pod holds a share where it is measured.")
+        console.print("No pod uses a share on the measured nodes.")
     by_why: dict[str, list[str]] = defaultdict(list)
     for each in measured.without:
         by_why[each.why].append(each.node)
@@ -240,14 +238,14 @@ def show(rows: Sequence[PodRow | CardRow], measured: Measured, console: Console)
 def _table(rows: Sequence[PodRow | CardRow]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     if isinstance(rows[0], PodRow):
-        for name in ("POD", "NODE", "CARD"):
+        for name in ("POD", "NODE", "GPU"):
             table.add_column(name, overflow="fold")
-        for name in ("USED MiB", "ASKED MiB", "OVER MiB"):
+        for name in ("USED MiB", "REQUESTED MiB", "OVER MiB"):
             table.add_column(name, justify="right")
     else:
-        for name in ("NODE", "CARD"):
+        for name in ("NODE", "GPU"):
             table.add_column(name, overflow="fold")
-        for name in ("SIZE MiB", "PODS USE", "ASKED", "OVER", "HOST", "ENDED PODS", "UNKNOWN"):
+        for name in ("SIZE MiB", "PODS USE", "REQUESTED", "OVER", "HOST", "ENDED PODS", "UNKNOWN"):
             table.add_column(name, justify="right")
     for row in rows:
         style = "red" if row.over_mib else None

@@ -1,6 +1,6 @@
-"""explain: why a pod waits, node by node and card by card (pure).
+"""explain: why a pod is Pending, node by node and GPU by GPU, and what would help (pure).
 
-Computed when it is asked, by the decision that filter and bind make.
+Computed on request with the same decision that filter and bind make.
 """
 
 from collections import Counter
@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from gpushare.answers import what_if
 from gpushare.cards.model import Request, Share
 from gpushare.errors import RequestError
 from gpushare.ledger.ledger import CardAccount, NodeAccount
@@ -26,9 +27,9 @@ _REASONS_SAID: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """``reasons`` to number of nodes; none where some of the ``offered`` nodes would do.
+    """``reasons`` to number of nodes; empty if the pod fits on some of the ``offered`` nodes.
 
-    ``since`` is the first time that none would, ``at`` the last call; both of a monotonic clock.
+    ``since`` is the first time that it fitted on none, ``at`` the last call; monotonic clock.
     """
 
     since: float
@@ -41,11 +42,11 @@ class Known(World, Protocol):
     """The cluster as the extender knows it."""
 
     def pod(self, uid: str) -> Pod | None:
-        """A live pod that names our resources."""
+        """Return a live pod that names our resources."""
         ...
 
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
-        """Why filter would refuse a node now."""
+        """Return why filter would reject a node now."""
         ...
 
 
@@ -54,10 +55,10 @@ class _View(msgspec.Struct, rename="camel"):
 
 
 class Holder(_View):
-    """A pod on a card. ``terminating``: it is about to end, and holds its units until it has.
+    """A pod on a card. ``terminating``: it is being deleted and uses its units until it ends.
 
     ``until`` is when its containers are killed at the latest, by the API server's clock.
-    The names are empty where the caller may not see pods of that namespace.
+    The names are empty if the caller may not see pods of that namespace.
     """
 
     namespace: str
@@ -69,7 +70,7 @@ class Holder(_View):
 
 
 class CardView(_View):
-    """``needed`` and all amounts are units of this one card; ``why`` is empty where it fits."""
+    """All amounts are units of this one card; ``why`` is empty if the pod fits."""
 
     index: int
     uuid: str
@@ -86,7 +87,7 @@ class CardView(_View):
 
 
 class NodeView(_View):
-    """``why`` is filter's; ``forbidden`` are kube-scheduler's own rules that keep the pod off."""
+    """``why`` is filter's; ``forbidden`` are kube-scheduler's own rules against the node."""
 
     name: str
     fits: bool
@@ -100,7 +101,7 @@ class AskedView(_View):
     """kube-scheduler's last question.
 
     ``never_offered``: nodes with shared GPUs that it did not ask about. ``reasons`` to number of
-    nodes; none where some of them would do.
+    nodes; empty if the pod fits on some of them.
     """
 
     seconds_ago: float
@@ -123,7 +124,7 @@ class Asks(_View):
 
 
 class Place(_View):
-    """``certain`` is false while it is not known whether a binding has landed."""
+    """``certain`` is false until the outcome of the binding is known."""
 
     node: str
     cards: list[int]
@@ -132,13 +133,13 @@ class Place(_View):
     problem: str = ""
 
 
-class PodView(_View):
+class PodView(_View, omit_defaults=True):
     """``state``: waiting, bound, binding, gated, ending, or refused whatever the cluster has.
 
-    ``scheduled`` is the pod's own condition PodScheduled. ``reasons`` and ``forbidden`` are of all
-    nodes, with their numbers: what filter says of their cards, and the first of kube-scheduler's
-    own rules that keep the pod off. ``nodes`` are those that come nearest to having it,
-    ``nodes_left_out`` how many more there are.
+    ``scheduled`` is the pod's own condition PodScheduled. ``reasons`` and ``forbidden`` count all
+    nodes: by filter's reason, and by the first of kube-scheduler's own rules against the node.
+    ``nodes`` are the nearest to fitting, ``nodes_left_out`` counts the others. ``outlook`` is the
+    what-if of a waiting pod.
     """
 
     namespace: str
@@ -157,12 +158,16 @@ class PodView(_View):
     forbidden: dict[str, int]
     nodes: list[NodeView]
     nodes_left_out: int
+    outlook: what_if.Answer | None = None
 
 
 def explain(
     known: Known, pod: Pod, asked: Asked | None, *, now: float, shown: int = NODES_SHOWN
 ) -> Generator[None, None, PodView]:
-    """Why ``pod`` is where it is, or is nowhere, in steps that are short each."""
+    """Explain where ``pod`` is, or why it is Pending, in short steps.
+
+    If it is Pending, the same steps try where it would fit, as what-if does.
+    """
     condition = pod.condition("PodScheduled")
     view = PodView(
         namespace=pod.metadata.namespace,
@@ -187,7 +192,7 @@ def explain(
     if pod.node:
         view.state, view.says = "bound", f"bound to node {pod.node}"
         if view.places and view.places[0].problem:
-            view.says += f", and which of its GPUs it uses cannot be told: {view.places[0].problem}"
+            view.says += f", on which of its GPUs is unknown: {view.places[0].problem}"
         return view
     try:
         request = known.request_of(pod)
@@ -195,24 +200,30 @@ def explain(
         view.state, view.says = "refused", str(err)
         return view
     view.asks = Asks(request.units, request.card_count, request.units_per_card)
-    yield from _look(known, pod, request, view, shown)
+    yield from _judge(known, pod, request, view, shown)
     _say(pod, view)
+    if view.state == "waiting":
+        view.outlook = yield from what_if.answer(known, what_if.Question(pod))
     return view
 
 
 def without_names_of_others(view: PodView, namespace: str) -> PodView:
-    """The same for who may see the pods of one namespace alone: amounts stay, names go."""
+    """Remove the names of pods outside ``namespace``, for a caller who may not list them."""
     for node in view.nodes:
         for holder in (*node.unplaced, *(pod for card in node.cards for pod in card.pods)):
             if holder.namespace != namespace:
                 holder.namespace = holder.name = ""
+    eviction = view.outlook.would_have_to_go if view.outlook is not None else None
+    for victim in eviction.pods if eviction is not None else ():
+        if victim.namespace != namespace:
+            victim.namespace = victim.name = victim.uid = ""
     return view
 
 
-def _look(
+def _judge(
     known: Known, pod: Pod, request: Request, view: PodView, shown: int
 ) -> Generator[None, None, None]:
-    """Judge all nodes, and describe those that come nearest."""
+    """Judge all nodes, and describe the nearest."""
     ranked: list[tuple[bool, bool, bool, int, str, Reason | None]] = []
     forbidden: Counter[str] = Counter()
     for name in sorted(known.node_names()):
@@ -238,45 +249,46 @@ def _look(
 def _say(pod: Pod, view: PodView) -> None:
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
     if pod.metadata.deletion_timestamp is not None:
-        view.state, view.says = "ending", "about to end without having been bound"
+        view.state, view.says = "ending", "it is being deleted and was never bound"
     elif view.places:
         view.state = "binding"
-        view.says = "its GPU is reserved, and whether it is bound is not known yet"
+        view.says = "its GPU is reserved; the outcome of the binding is not known yet"
     elif gates:
         view.state = "gated"
-        view.says = f"kube-scheduler does not look at it before its gates go: {', '.join(gates)}"
+        view.says = f"kube-scheduler ignores it until these gates are removed: {', '.join(gates)}"
     elif view.asked is None:
-        # It asks about nodes that its own rules leave, of which there may be none.
-        view.says = "kube-scheduler has not asked here about it"
+        # kube-scheduler only asks about nodes that pass its own rules.
+        view.says = "kube-scheduler has not asked the extender about it"
         if view.scheduled is not None and view.scheduled.status == "False":
-            view.says += f"; by its own word: {view.scheduled.message}"
+            view.says += f"; kube-scheduler says: {view.scheduled.message}"
     else:
         view.says = said(view.asked.offered, view.asked.reasons, view.asked.never_offered)
 
 
 def said(offered: int, reasons: dict[str, int], never_offered: int | None) -> str:
-    """What was found when kube-scheduler last asked, in a sentence or two."""
+    """Summarize the answer to kube-scheduler's last question in a sentence or two."""
     if not reasons:
         which = "the one node" if offered == 1 else f"some of the {offered} nodes"
-        return f"{which} that kube-scheduler last asked about would do"
+        return f"fits on {which} that kube-scheduler last asked about"
     listed = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
     told = "; ".join(f"{number}: {text}" for text, number in listed[:_REASONS_SAID])
     left = len(listed) - _REASONS_SAID
     more = f"; {counted(left, 'more reason')}" if left > 0 else ""
-    asked = " that kube-scheduler asked about would"
     which = (
-        f"the one node{asked} not do" if offered == 1 else f"none of the {offered} nodes{asked} do"
+        "does not fit on the one node" if offered == 1 else f"fits on none of the {offered} nodes"
     )
-    text = f"{which} ({told}{more})"
+    text = f"{which} that kube-scheduler asked about ({told}{more})"
     if never_offered:
-        text += f". It did not ask about {counted(never_offered, 'node')} with shared GPUs"
+        text += (
+            f". kube-scheduler did not ask about {counted(never_offered, 'node')} with shared GPUs"
+        )
     return text
 
 
 def never_offered(known: Known, asked: Asked) -> int | None:
-    """How many nodes with shared GPUs kube-scheduler left out; None where nothing was counted.
+    """Count the nodes with shared GPUs that kube-scheduler left out; None if not counted.
 
-    It asks after its own rules, and about a sample where percentageOfNodesToScore is not 100.
+    It applies its own rules first, and samples if percentageOfNodesToScore is not 100.
     """
     if not asked.reasons:
         return None

@@ -1,4 +1,4 @@
-"""what-if: the question and its answer on the wire (pure)."""
+"""what-if: the JSON of the question and of its answer (pure)."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -17,16 +17,17 @@ MOST_PODS: Final = 1000
 MAX_BODY: Final = 2**20  # the API server takes no larger object
 
 ALWAYS: Final = (
-    "CPU, memory and other amounts of pods that ask for no GPU memory",
+    "CPU, memory and other amounts of pods that do not request GPU memory",
     "required anti-affinity of other pods",
     "resource quota, admission and pod defaults of the namespace",
-    "pods that wait already, and would be scheduled first",
-    "nodes that take no pods for a while because they have just failed some",
+    "pods that are Pending already and would be scheduled first",
+    "nodes that get no new pods for a while because bindings just failed there",
 )
+UNREAD: Final = "volumes, resource claims and host ports of the pod"
 
 
 class Question(msgspec.Struct):
-    """A pod as it would be created, and how many of it."""
+    """A pod as it would be created, and how many of them."""
 
     pod: Pod
     count: int = 1
@@ -46,7 +47,7 @@ class _Container(msgspec.Struct):
 
 
 class _Spec(msgspec.Struct, rename="camel"):
-    """What decides too, and is only seen to be there."""
+    """Fields that decide too; only their presence is read."""
 
     priority_class_name: str | None = None
     volumes: list[Present] | None = None
@@ -61,13 +62,13 @@ class _Manifest(msgspec.Struct):
 
 
 class Extras(msgspec.Struct):
-    """The same body, read for what is not looked into."""
+    """The same body, read for what the trial ignores."""
 
     pod: _Manifest
 
 
 class PlaceView(msgspec.Struct, rename="camel"):
-    """So many ``pods`` on the same cards; ``cards`` are indexes."""
+    """The number of ``pods`` on the same cards; ``cards`` are indexes."""
 
     node: str
     cards: list[int]
@@ -94,8 +95,8 @@ class EvictionView(msgspec.Struct, rename="camel"):
 class Answer(msgspec.Struct, rename="camel"):
     """``fitting`` of ``asked`` pods have ``places``.
 
-    ``reasons`` to number of nodes: why the next one would not fit there. ``would_have_to_go``: the
-    fewest pods of lower priority whose end would make room for one more.
+    ``reasons`` to number of nodes: why the next pod would not fit there. ``would_have_to_go``: the
+    fewest pods of lower priority whose eviction would make room for one more.
     """
 
     fits: bool
@@ -112,7 +113,7 @@ read_extras: Final = msgspec.json.Decoder(Extras).decode
 
 
 def read_question(body: bytes) -> Question:
-    """The question in a body; raises one of UNDECODABLE."""
+    """Decode the question in a body; raises one of UNDECODABLE."""
     found = _decode_body(body)
     try:
         return Question(read_pod(found.pod), found.count)
@@ -121,8 +122,10 @@ def read_question(body: bytes) -> Question:
         raise msgspec.ValidationError(text.replace("`$", "`$.pod")) from err
 
 
-def answer(world: World, question: Question, extras: Extras) -> Generator[None, None, Answer]:
-    """What the world has for a question, in steps that are short each."""
+def answer(
+    world: World, question: Question, extras: Extras | None = None
+) -> Generator[None, None, Answer]:
+    """Answer a question in short steps. Without ``extras`` less is known about the pod."""
     try:
         outlook = yield from look(world, question.pod, question.count)
     except RequestError as err:
@@ -130,8 +133,8 @@ def answer(world: World, question: Question, extras: Extras) -> Generator[None, 
     return answer_of(question, extras, outlook)
 
 
-def answer_of(question: Question, extras: Extras, outlook: Outlook) -> Answer:
-    """The answer in full."""
+def answer_of(question: Question, extras: Extras | None, outlook: Outlook) -> Answer:
+    """Return the answer in full."""
     counted = Counter((place.node, place.cards) for place in outlook.places)
     eviction = None
     if outlook.eviction is not None:
@@ -159,8 +162,8 @@ def answer_of(question: Question, extras: Extras, outlook: Outlook) -> Answer:
     )
 
 
-def refusal(question: Question, extras: Extras, why: str, nodes: int) -> Answer:
-    """The answer about a pod that can be granted nowhere."""
+def refusal(question: Question, extras: Extras | None, why: str, nodes: int) -> Answer:
+    """Return the answer about a pod that fits on no node of any cluster."""
     return Answer(
         fits=False,
         asked=question.count,
@@ -172,9 +175,9 @@ def refusal(question: Question, extras: Extras, why: str, nodes: int) -> Answer:
     )
 
 
-def not_checked(pod: Pod, extras: Extras) -> list[str]:
-    """What may keep the pod away all the same: what is always unknown here, and what it names."""
-    spec, more = pod.spec, extras.pod.spec
+def not_checked(pod: Pod, extras: Extras | None) -> list[str]:
+    """List what may still keep the pod Pending: what is never checked, and what the pod names."""
+    spec, more = pod.spec, extras.pod.spec if extras is not None else _Spec()
     affinity = spec.affinity
     ports = [port for each in more.containers or () for port in each.ports or ()]
     named = {
@@ -186,11 +189,12 @@ def not_checked(pod: Pod, extras: Extras) -> list[str]:
         "resources of the pod as a whole": more.resources,
         "host ports": any(port.host_port for port in ports),
         "scheduling gates": spec.scheduling_gates,
-        "priorityClassName: give spec.priority, 0 was taken": more.priority_class_name
+        "priorityClassName: write spec.priority, 0 was assumed": more.priority_class_name
         and spec.priority is None,
     }
     found = [text for text, is_there in named.items() if is_there]
-    return [*found, *ALWAYS, "PodDisruptionBudgets of pods that would have to go"]
+    unread = [UNREAD] if extras is None else []
+    return [*found, *unread, *ALWAYS, "PodDisruptionBudgets of the pods to evict"]
 
 
 def _names(cards: tuple[Card, ...]) -> tuple[list[int], list[str]]:

@@ -19,6 +19,16 @@ async def in_slices(steps: Iterable[None]) -> None:
             began = time.perf_counter()
 
 
+def run_all(steps: Generator[None, None, T]) -> T:
+    """Run all steps without a pause and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
 async def run_in_turns(steps: Generator[None, None, T], turn: asyncio.Lock) -> T:
     """Run all steps and return their result.
 

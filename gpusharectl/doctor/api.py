@@ -1,7 +1,5 @@
-"""What the API server says of a cluster beside its nodes and pods."""
+"""Read facts about a cluster from the API server, except nodes and pods."""
 
-import asyncio
-import datetime as dt
 from typing import Final, TypeVar
 
 import msgspec
@@ -11,7 +9,7 @@ from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import lease_path
-from gpusharectl.doctor import api_objects, certificate
+from gpusharectl.doctor import api_objects
 from gpusharectl.doctor.checks.access import account, needed
 from gpusharectl.doctor.checks.facts import (
     EXTENDER,
@@ -24,19 +22,18 @@ from gpusharectl.doctor.checks.facts import (
     Unknown,
 )
 from gpusharectl.doctor.known import each_known
+from gpusharectl.reach.polling import poll
 from gpusharectl.reach.rights import Right, named
 
-TLS_SECRET: Final = "gpushare-extender-tls"  # noqa: S105 - its name
 QUOTA: Final = f"requests.{RESOURCE_MEMORY}"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_LOOK_SECONDS: Final = 0.5
 
 T = TypeVar("T")
 
 
 class Api:
-    """One method for each fact; all raise ApiError. ``bare`` has nodes and pods."""
+    """One method for each fact; all raise ApiError. ``bare`` has only nodes and pods."""
 
     def __init__(self, kube: Kube, bare: Facts) -> None:
         self._kube, self._bare, self._system = kube, bare, bare.system
@@ -53,17 +50,17 @@ class Api:
         except NotFound:
             return None
         seconds, seen = first.spec.lease_duration_seconds or 0, first.metadata.resource_version
-        # Clocks of two machines are never compared: it is looked at until it changes.
-        end = asyncio.get_running_loop().time() + seconds
-        is_renewed = False
-        while not is_renewed and asyncio.get_running_loop().time() < end:
-            await asyncio.sleep(_LOOK_SECONDS)
+
+        async def is_changed() -> bool:
             now = await self._get(path, right, api_objects.Lease)
-            is_renewed = now.metadata.resource_version != seen
+            return now.metadata.resource_version != seen
+
+        # Its timestamp is of another machine's clock, so wait until it changes.
+        is_renewed = await poll(is_changed, seconds)
         return Election(first.spec.holder_identity or "", seconds, is_renewed)
 
     async def memory_unit(self) -> str | None:
-        """Of the file that an extender's pod mounts."""
+        """Return the memoryUnit in the file that an extender's pod mounts."""
         for pod in self._bare.pods_of(EXTENDER, SECOND_SCHEDULER):
             name = pod.configuration
             if name:
@@ -73,16 +70,11 @@ class Api:
                 return _unit((found.data or {}).get("extender.yaml") or "")
         return None
 
-    async def kept_certificate(self) -> dt.datetime:
-        path = f"/api/v1/namespaces/{self._system}/secrets/{TLS_SECRET}"
-        found = await self._get(path, Right("get", "secrets", self._system), api_objects.Secret)
-        return certificate.ends(certificate.first_of((found.data or {}).get("tls.crt") or b""))
-
     async def policies(self, kind: str) -> frozenset[str]:
         right = Right("list", f"{kind}.admissionregistration.k8s.io", is_namespaced=False)
         try:
             found = await self._get(f"{_ADMISSION}/{kind}", right, api_objects.NamedList)
-        except NotFound:  # a Kubernetes that is too old for them
+        except NotFound:  # Kubernetes is too old for them
             return frozenset()
         return found.names
 
@@ -157,16 +149,16 @@ class Api:
 
 
 def groups(system: str) -> list[str]:
-    """The groups that the API server puts every account of ``system`` into."""
+    """Return the groups of every ServiceAccount of ``system``."""
     return ["system:serviceaccounts", f"system:serviceaccounts:{system}", "system:authenticated"]
 
 
 def _unit(text: str) -> str:
-    """The memoryUnit of an extender's configuration file; RecordError where it is no such."""
+    """Return the memoryUnit of an extender's configuration file; RecordError if unreadable."""
     try:
         found = yaml.safe_load(text) or {}
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         raise RecordError(f"the extender's configuration cannot be read: {err}") from err
     if not isinstance(found, dict):
-        raise RecordError("the extender's configuration cannot be read: it is no mapping")
+        raise RecordError("the extender's configuration cannot be read: it is not a mapping")
     return str(found.get("memoryUnit") or "GiB")

@@ -1,4 +1,4 @@
-"""What the API server answers with: only the fields that the doctor reads."""
+"""Objects from the API server: only the fields that the doctor reads."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class About(msgspec.Struct):
-    """What /version of a program of ours says."""
+    """/version of one of gpushare's programs."""
 
     version: str
 
@@ -45,12 +45,6 @@ class Lease(msgspec.Struct):
 
 class ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
-
-
-class Secret(msgspec.Struct):
-    """Values are base64 on the wire."""
-
-    data: dict[str, bytes] | None = None
 
 
 class QuotaStatus(msgspec.Struct):
@@ -119,6 +113,6 @@ class Review(msgspec.Struct):
 
 
 class Configz(msgspec.Struct):
-    """Of kube-scheduler: its configuration, in its internal form."""
+    """kube-scheduler's configuration in its internal form."""
 
     componentconfig: dict[str, Any]

@@ -1,4 +1,4 @@
-"""``gpushare doctor``: is a cluster set up right, and what to do where it is not."""
+"""``gpushare doctor``: check a cluster's setup, and say how to fix it."""
 
 import datetime as dt
 from importlib import metadata
@@ -11,8 +11,9 @@ from gpusharectl.doctor import show
 from gpusharectl.doctor.checks import access, extender, injection, nodes, pods, scheduler
 from gpusharectl.doctor.checks.findings import examine
 from gpusharectl.doctor.gather import gather
-from gpusharectl.reach.options import Target, asks_an_extender, text_or_json
+from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.terminal.exits import NO
+from gpusharectl.terminal.output import output, show_document
 
 CHECKS = (
     *nodes.CHECKS,
@@ -26,26 +27,26 @@ CHECKS = (
 
 @click.command()
 @asks_an_extender
-@text_or_json
+@output()
 @click.option(
     "--scheduler-url",
     metavar="URL",
-    help="kube-scheduler's https://HOST:10259, in place of a port-forward to its pod.",
+    help="kube-scheduler's https://HOST:10259, instead of a port-forward to its pod.",
 )
 async def doctor(target: Target, output: str, scheduler_url: str | None) -> None:
-    """Say what is not set up right, each with its cure.
+    """Find problems in the cluster's setup, each with its fix.
 
-    Ends with 0 where nothing was found, 1 where anything was, 3 where nodes and pods cannot be
-    listed. What a right was missing for is told as not checked, and changes nothing in that.
+    The exit code is 0 without findings, 1 with findings, 3 if nodes and pods cannot be listed.
+    "Not checked" (for example for lack of a right) does not affect it.
     """
     now = dt.datetime.fromtimestamp(SystemClock().wall_ns() / 1e9, dt.UTC)
     version = metadata.version("gpushare")
     async with target.connect() as kube:
         facts = await gather(target, kube, version=version, now=now, scheduler_url=scheduler_url)
     results = examine(facts, CHECKS)
-    if output == "json":
-        click.echo(show.as_json(results))
-    else:
+    if output == "text":
         show.show(results, Console(highlight=False, soft_wrap=False, emoji=False))
+    else:
+        show_document(show.as_builtins(results), output)
     if not show.is_well(results):
         raise click.exceptions.Exit(NO)

@@ -1,4 +1,4 @@
-"""A fact, or why it could not be had."""
+"""Read a fact, or say why it cannot be read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,7 +15,7 @@ K = TypeVar("K")
 
 
 async def known(get: Awaitable[T]) -> T | Unknown:
-    """What it gives, or why it gives nothing. SettingsError is the user's to hear."""
+    """Return the result, or why there is none. SettingsError is passed on to the user."""
     try:
         return await get
     except SettingsError:
@@ -27,7 +27,7 @@ async def known(get: Awaitable[T]) -> T | Unknown:
 
 
 async def each_known(keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> dict[K, T | Unknown]:
-    """What ``ask`` gives for each, or why it gives nothing; a few at a time."""
+    """Call ``ask`` for each key, a few at a time; return the results, or why there are none."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(key: K) -> T | Unknown:

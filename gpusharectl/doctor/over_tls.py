@@ -1,8 +1,7 @@
-"""What answers with TLS on a Unix socket: its page, and the certificate that it shows.
+"""Get a page over TLS, also from a Unix socket, which aiohttp does not support.
 
-aiohttp speaks no TLS over Unix sockets, and kube-scheduler's own certificate is vouched for by
-nobody: so only a certificate of ours is shown there, which is worth nothing to who gets it, and
-never a token.
+kube-scheduler's certificate is self-signed and cannot be verified, so only the client certificate
+is presented, and no token is ever sent.
 """
 
 import http.client
@@ -20,7 +19,7 @@ Address = Path | tuple[str, int]
 
 
 def page(address: Address, path: str, own: Certificate) -> tuple[int, bytes]:
-    """Status and body of a page, asked for with the certificate ``own``. Raises Unreachable."""
+    """Return status and body of a page, with the client certificate ``own``. Raises Unreachable."""
     try:
         with _connected(address) as plain, _context(own).wrap_socket(plain) as wrapped:
             connection = http.client.HTTPConnection("localhost")
@@ -30,15 +29,6 @@ def page(address: Address, path: str, own: Certificate) -> tuple[int, bytes]:
             return answer.status, answer.read()
     except (OSError, http.client.HTTPException) as err:
         raise Unreachable(f"{path}: no answer: {err}") from err
-
-
-def shown(address: Address) -> bytes:
-    """The certificate that a listener shows, in DER. Raises Unreachable."""
-    try:
-        with _connected(address) as plain, _context(None).wrap_socket(plain) as wrapped:
-            return wrapped.getpeercert(binary_form=True) or b""
-    except OSError as err:
-        raise Unreachable(f"no certificate is shown: {err}") from err
 
 
 def _connected(address: Address) -> socket.socket:
@@ -54,10 +44,9 @@ def _connected(address: Address) -> socket.socket:
     return socket.create_connection(address, timeout=SECONDS)
 
 
-def _context(own: Certificate | None) -> ssl.SSLContext:
+def _context(own: Certificate) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    if own is not None:
-        context.load_cert_chain(*own)
+    context.load_cert_chain(*own)
     return context

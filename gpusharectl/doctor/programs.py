@@ -1,7 +1,6 @@
-"""What programs say of themselves: plugins, extenders, and every kube-scheduler."""
+"""Ask the programs: plugins, extenders, and every kube-scheduler."""
 
 import asyncio
-import datetime as dt
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
@@ -13,7 +12,7 @@ import msgspec
 from gpushare.contract import EXTENDER_PORT
 from gpushare.errors import UNDECODABLE, ApiError, SettingsError
 from gpushare.kube.client import Kube
-from gpusharectl.doctor import api_objects, certificate, over_tls
+from gpusharectl.doctor import api_objects, over_tls
 from gpusharectl.doctor.checks.facts import (
     EXTENDER,
     PLUGIN,
@@ -33,13 +32,12 @@ from gpusharectl.reach.port_forward import Forward
 from gpusharectl.reach.rights import Right, named
 from gpusharectl.reach.samples import Samples
 
-REPLICA_PORT: Final = 29767
 SCHEDULER_PORT: Final = 10259
 SYSTEM: Final = "kube-system"
 
 
 class Programs:
-    """One method for each kind of program; what cannot be asked is Unknown by its name."""
+    """One method for each kind of program; a program that cannot be asked is Unknown."""
 
     def __init__(self, target: Target, kube: Kube, bare: Facts) -> None:
         self._target, self._kube, self._bare = target, kube, bare
@@ -56,12 +54,12 @@ class Programs:
         return await program(get, before_reasons(self._system, pod))
 
     async def named_extender(self) -> dict[str, Program | Unknown]:
-        """The one that ``--server`` names; nothing without it. SettingsError for a bad URL."""
+        """Ask the one that ``--server`` names, if any. SettingsError for a bad URL."""
         named = [self._target.server] if self._target.server is not None else []
         return await each_known(named, self._extender_by_url)
 
     async def extenders(self) -> dict[str, Program | Unknown]:
-        """Those that run as pods, where none is named."""
+        """Ask those that run as pods, if ``--server`` names none."""
         if self._target.server is not None:
             return {}
         running = self._bare.pods_of(EXTENDER, SECOND_SCHEDULER)
@@ -94,7 +92,7 @@ class Programs:
         if not here:
             why = (
                 f"no kube-scheduler runs as a pod in {SYSTEM} (label component=kube-scheduler): "
-                "--scheduler-url=https://HOST:10259 names one"
+                "use --scheduler-url=https://HOST:10259"
             )
             return {"kube-scheduler": Unknown(why)}
 
@@ -122,8 +120,8 @@ class Programs:
         own = self._kube.client_certificate
         if own is None:
             raise ApiError(
-                "kube-scheduler's certificate is vouched for by nobody, so it is shown no token, "
-                "and the kubeconfig has no client certificate"
+                "kube-scheduler's certificate cannot be verified, so no token is sent to it, and "
+                "the kubeconfig has no client certificate"
             )
         status, body = await asyncio.to_thread(over_tls.page, address, "/configz", own)
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -137,21 +135,9 @@ class Programs:
             raise ApiError(f"/configz cannot be read: {err}") from err
         return Scheduler(node, plain(found.componentconfig))
 
-    async def certificates(self) -> dict[str, dt.datetime | Unknown]:
-        """Until when that holds which each replica shows."""
-        names = [pod.metadata.name for pod in self._bare.pods_of(EXTENDER, SECOND_SCHEDULER)]
-        return await each_known(names, self._shown_certificate)
-
-    async def _shown_certificate(self, pod: str) -> dt.datetime:
-        async with Forward.to(self._kube, self._system, pod, REPLICA_PORT) as forward:
-            try:
-                return certificate.ends(await asyncio.to_thread(over_tls.shown, forward.socket))
-            except ApiError as err:
-                raise forward.problem or err from err
-
 
 def scheduler_address(url: str) -> tuple[str, int]:
-    """Host and port of a kube-scheduler's URL; SettingsError where it is none."""
+    """Return host and port of a kube-scheduler's URL; SettingsError if it is invalid."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or SCHEDULER_PORT
@@ -163,7 +149,7 @@ def scheduler_address(url: str) -> tuple[str, int]:
 
 
 async def program(get: Callable[[str], Awaitable[bytes]], before: str) -> Program:
-    """What a program says of itself; ``before`` is what its own words come after in an error."""
+    """Ask a program; ``before`` precedes its own text in an error."""
     version = msgspec.json.decode(await get("/version"), type=api_objects.About).version
     reasons: tuple[str, ...] = ()
     try:

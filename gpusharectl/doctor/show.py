@@ -1,32 +1,31 @@
-"""The doctor's results for a terminal, and as JSON."""
+"""Show the doctor's results in a terminal, and return them for JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from gpusharectl.doctor.checks.findings import Finding, Result, Severity
+from gpusharectl.doctor.checks.findings import CheckResult, DoctorFinding, Severity
 from gpusharectl.terminal.printable import printable
 
 FORMAT_VERSION: Final = 1
-# A sign and a word: for who sees no colour, and for who hears it read.
+# A sign and a word: for readers without colors, and for screen readers.
 _SIGNS: Final = {
     Severity.PROBLEM: ("✗", "red"),
     Severity.WARNING: ("!", "yellow"),
     Severity.UNCHECKED: ("?", "cyan"),
 }
-_SAME: Final = 5  # findings of one kind that are told one by one
+_SAME: Final = 5  # findings of one kind that are shown one by one
 
 
 def _shown(text: str) -> str:
     return escape(printable(text))
 
 
-def show(results: Sequence[Result], console: Console) -> None:
-    """Every check in its group, what it found below it, and a summary."""
+def show(results: Sequence[CheckResult], console: Console) -> None:
+    """Print each check in its group, its findings below it, and a summary."""
     group = ""
     for result in results:
         if result.check.group != group:
@@ -40,11 +39,11 @@ def show(results: Sequence[Result], console: Console) -> None:
     console.print(f"\n{summary(results)}")
 
 
-def _show_kind(findings: Sequence[Finding], console: Console) -> None:
+def _show_kind(findings: Sequence[DoctorFinding], console: Console) -> None:
     kind = findings[0].kind
-    sign, colour = _SIGNS[kind.severity]
+    sign, color = _SIGNS[kind.severity]
     for finding in findings[:_SAME]:
-        head = f"  [{colour}]{sign} {kind.severity}[/{colour}]  "
+        head = f"  [{color}]{sign} {kind.severity}[/{color}]  "
         text = f"[bold]{_shown(finding.about)}[/bold]: {_shown(finding.found)}"
         console.print(head + text, soft_wrap=True)
     if len(findings) > _SAME:
@@ -52,8 +51,8 @@ def _show_kind(findings: Sequence[Finding], console: Console) -> None:
     if kind.severity is Severity.UNCHECKED:
         return
     _show_line("why", kind.why, console)
-    for cure in dict.fromkeys(finding.cure for finding in findings[:_SAME]):
-        _show_line("do", cure, console)
+    for fix in dict.fromkeys(finding.fix for finding in findings[:_SAME]):
+        _show_line("fix", fix, console)
     _show_line("see", f"{kind.name}, {kind.document}", console)
 
 
@@ -61,8 +60,8 @@ def _show_line(word: str, text: str, console: Console) -> None:
     console.print(f"      [dim]{word}:[/dim] {_shown(text)}", soft_wrap=True)
 
 
-def summary(results: Iterable[Result]) -> str:
-    """One line: how many checks found nothing, and how many findings of which severity."""
+def summary(results: Iterable[CheckResult]) -> str:
+    """Count in one line the checks without findings, and the findings by severity."""
     listed = list(results)
     counted = Counter(found.kind.severity for result in listed for found in result.findings)
     passed = sum(not result.findings for result in listed)
@@ -77,14 +76,14 @@ def summary(results: Iterable[Result]) -> str:
     return ", ".join(words) + "."
 
 
-def is_well(results: Iterable[Result]) -> bool:
-    """Whether nothing was found; what could not be checked is no finding in this."""
+def is_well(results: Iterable[CheckResult]) -> bool:
+    """Return true if nothing was found, regardless of what could not be checked."""
     severities = {found.kind.severity for result in results for found in result.findings}
     return severities <= {Severity.UNCHECKED}
 
 
-def as_json(results: Sequence[Result]) -> bytes:
-    """The form that docs/doctor.md describes; names and keys stay, kinds may be added."""
+def as_builtins(results: Sequence[CheckResult]) -> dict[str, Any]:
+    """Return what docs/doctor.md describes; names and keys stay, kinds may be added."""
     checks: list[dict[str, Any]] = [
         {
             "group": result.check.group,
@@ -96,7 +95,7 @@ def as_json(results: Sequence[Result]) -> bytes:
                     "about": found.about,
                     "found": found.found,
                     "why": found.kind.why,
-                    "cure": found.cure,
+                    "cure": found.fix,
                     "document": found.kind.document,
                 }
                 for found in result.findings
@@ -104,5 +103,4 @@ def as_json(results: Sequence[Result]) -> bytes:
         }
         for result in results
     ]
-    whole = {"version": FORMAT_VERSION, "ok": is_well(results), "checks": checks}
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2)
+    return {"version": FORMAT_VERSION, "ok": is_well(results), "checks": checks}

@@ -1,7 +1,7 @@
-"""``gpushare explain``: why a pod waits, or where it is."""
+"""``gpushare explain``: why a pod is Pending, or where it is."""
 
 import datetime as dt
-from typing import Any, Final
+from typing import Final
 
 import click
 import msgspec
@@ -14,14 +14,16 @@ from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import events, pod_path
 from gpushare.objects.model import Pod
+from gpushare.process.time_slices import run_all
 from gpusharectl.explain.lines import Explained, Running, draw
 from gpusharectl.reach.completion import complete_pod
-from gpusharectl.reach.listed_cluster import Seen
+from gpusharectl.reach.extender import extender_or_reason
+from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.options import Target, asks_an_extender
-from gpusharectl.reach.questions import Asking, ended
+from gpusharectl.reach.questions import Questions
 from gpusharectl.reach.rights import Right, named
 from gpusharectl.terminal.exits import NO, No
-from gpusharectl.terminal.output import document, output, show
+from gpusharectl.terminal.output import output, show, show_document
 
 MOST_NODES: Final = 1000
 EVENTS: Final = 3
@@ -41,34 +43,37 @@ class _Event(msgspec.Struct, rename="camel"):
 
 @click.command("explain")
 @click.argument("words", nargs=-1, required=True, metavar="[pod] NAME", shell_complete=complete_pod)
-@click.option("-n", "--namespace", metavar="NAME", help="As kubectl has it.")
+@click.option("-n", "--namespace", metavar="NAME", help="Same as in kubectl.")
 @click.option(
     "--nodes",
     type=click.IntRange(0, MOST_NODES),
     default=answers.NODES_SHOWN,
     show_default=True,
-    help="How many nodes to show, those that come nearest first.",
+    help="Number of nodes to show, those nearest to fitting first.",
 )
-@output
+@output()
 @asks_an_extender
 async def command(
-    target: Target, words: tuple[str, ...], namespace: str | None, nodes: int, output: str | None
+    target: Target, words: tuple[str, ...], namespace: str | None, nodes: int, output: str
 ) -> None:
-    """Say why a pod waits, or where it is.
+    """Explain why a pod is Pending, or where it runs.
 
-    Node by node and GPU by GPU. The exit code is 1 while the pod has none.
+    Shows the reason for each node and GPU. The exit code is 1 while the pod has no GPU.
     """
     name = _name(words)
     async with target.connect() as kube:
-        body, pod = await _pod(kube, namespace or kube.namespace, name)
+        pod = await _pod(kube, namespace or kube.namespace, name)
         if not pod_annotations.asks_for_share(pod):
-            raise No(f"pod {pod.key} asks for no {RESOURCE_MEMORY}: it does not concern gpushare")
-        async with Asking.open(target, kube) as asking:
-            found = await _explained(kube, asking, body, pod, nodes)
-    if output is not None:
-        click.echo(document(found, output), nl=False)
-    else:
+            raise No(f"pod {pod.key} does not request {RESOURCE_MEMORY}: gpushare ignores it")
+        if pod.is_terminal:
+            raise No(f"pod {pod.key} has ended ({pod.status.phase}) and no longer uses a GPU")
+        async with extender_or_reason(target, kube) as (extender, why_not):
+            found = await _explained(Questions(kube, extender, why_not), pod, nodes)
+        await _add_events(kube, pod, found)
+    if output == "text":
         show(draw(found, dt.datetime.now(dt.UTC)))
+    else:
+        show_document(found, output)
     if found.pod.state not in _HAS_ITS_GPU:
         raise click.exceptions.Exit(NO)
 
@@ -81,87 +86,75 @@ def _name(words: tuple[str, ...]) -> str:
             return word.partition("/")[2]
         case ("pod" | "pods" | "po", name) if "/" not in name:
             return name
-    raise SettingsError(f"{' '.join(words)!r} names no pod: write `gpushare explain pod NAME`")
+    raise SettingsError(f"{' '.join(words)!r} is not a pod: write `gpushare explain pod NAME`")
 
 
-async def _pod(kube: Kube, namespace: str, name: str) -> tuple[dict[str, Any], Pod]:
-    """The pod as JSON and as read. No where there is none."""
+async def _pod(kube: Kube, namespace: str, name: str) -> Pod:
+    """Get the pod. No if it does not exist."""
     try:
-        text = await kube.request("GET", pod_path(namespace, name))
-        return msgspec.json.decode(text, type=dict[str, Any]), msgspec.json.decode(text, type=Pod)
+        return msgspec.json.decode(await kube.request("GET", pod_path(namespace, name)), type=Pod)
     except NotFound as err:
-        raise No(f"there is no pod {namespace}/{name}") from err
+        raise No(f"pod {namespace}/{name} not found") from err
     except UNDECODABLE as err:
         raise ApiError(f"pod {namespace}/{name} cannot be read: {err}") from err
     except ApiError as err:
         raise named(err, Right("get", "pods", namespace)) from err
 
 
-async def _explained(
-    kube: Kube, asking: Asking, body: dict[str, Any], pod: Pod, nodes: int
-) -> Explained:
+async def _explained(questions: Questions, pod: Pod, nodes: int) -> Explained:
     not_shown: list[str] = []
     is_judged = True
-    if pod.is_terminal:
-        raise No(f"pod {pod.key} has ended ({pod.status.phase}) and holds no GPU any more")
     try:
-        view = await asking.explain(pod, nodes)
+        view = await questions.explain(pod, nodes)
     except NotFound:
-        text = f"the extender does not know pod {pod.key}: it has just come, or has ended"
-        raise No(text) from None
+        raise No(f"the extender does not know pod {pod.key}: it is new, or has ended") from None
     except ApiError as err:
         is_judged = False
-        view = alone(pod)
+        view = without_nodes(pod)
         if not pod.node:
             not_shown.append(f"nodes and GPUs are not shown: {err}")
-    if asking.why_not and not pod.node:
-        text = "what only an extender knows is not shown (kube-scheduler's questions, reserves)"
-        not_shown.insert(0, f"{text}: {asking.why_not}")
-    outlook = None
-    if view.state == "waiting" and is_judged:
-        try:
-            outlook = await asking.what_if(body, 1)
-        except ApiError as err:
-            not_shown.append(f"what would help is not shown: {err}")
-    told: list[str] = []
-    try:
-        told = await _events(kube, pod)
-    except ApiError as err:
-        lacks = named(err, Right("list", "events", pod.metadata.namespace))
-        not_shown.append(f"events are not shown: {lacks}")
+    if questions.why_not and not pod.node:
+        text = "what only the extender knows is not shown (kube-scheduler's calls, reservations)"
+        not_shown.insert(0, f"{text}: {questions.why_not}")
+    outlook, view.outlook = view.outlook, None
     return Explained(
         pod=view,
-        from_extender=not asking.why_not and is_judged,
+        from_extender=not questions.why_not and is_judged,
         is_judged=is_judged,
         running=running(pod),
-        outlook=outlook,
-        events=told,
+        outlook=outlook if is_judged else None,
+        events=[],
         not_shown=not_shown,
     )
 
 
-def alone(pod: Pod) -> answers.PodView:
-    """What is known of a pod without any node (pure)."""
-    return ended(answers.explain(Seen([], [pod]), pod, None, now=0.0))
+def without_nodes(pod: Pod) -> answers.PodView:
+    """Return what is known about a pod without any node (pure)."""
+    return run_all(answers.explain(ListedCluster([], [pod]), pod, None, now=0.0))
 
 
 def running(pod: Pod) -> Running | None:
-    """What the node's plugin says of a bound pod, None of one that is not bound (pure)."""
+    """Return what the node's plugin reports about a bound pod; None if it is not bound (pure)."""
     if not pod.node:
         return None
     text = pod.annotations.get(ANNOTATION_RUNNING_ON) or "{}"
     try:
-        said = msgspec.json.decode(text, type=dict[str, dict[str, int]])
+        reported = msgspec.json.decode(text, type=dict[str, dict[str, int]])
     except UNDECODABLE:
         return Running([text[:63]], agrees=False)
-    cards = sorted({uuid for amounts in said.values() for uuid in amounts})
+    cards = sorted({uuid for amounts in reported.values() for uuid in amounts})
     decided = [uuid.strip() for uuid in pod.annotations.get(ANNOTATION_CARDS, "").split(",")]
     return Running(cards, agrees=not any(decided) or cards == sorted(decided))
 
 
-async def _events(kube: Kube, pod: Pod) -> list[str]:
-    """What gpushare has told the pod, the newest last."""
-    found = await list_all(kube, events(pod.metadata.namespace, pod.uid), _Event)
-    ours = [each for each in found if each.reason.startswith("Gpushare")]
+async def _add_events(kube: Kube, pod: Pod, found: Explained) -> None:
+    """Add gpushare's last Events about the pod, the newest last, or why they are missing."""
+    try:
+        listed = await list_all(kube, events(pod.metadata.namespace, pod.uid), _Event)
+    except ApiError as err:
+        lacks = named(err, Right("list", "events", pod.metadata.namespace))
+        found.not_shown.append(f"events are not shown: {lacks}")
+        return
+    ours = [each for each in listed if each.reason.startswith("Gpushare")]
     ours.sort(key=lambda each: each.at)
-    return [f"{each.reason}: {each.message}" for each in ours[-EVENTS:]]
+    found.events = [f"{each.reason}: {each.message}" for each in ours[-EVENTS:]]

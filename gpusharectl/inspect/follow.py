@@ -1,4 +1,4 @@
-"""Nodes and pods as the API server lists them to this user, once or at each change."""
+"""List nodes and pods with the user's rights, once or after each change."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from gpushare.process.lifetime import cancel
 from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.rights import Lacking
 
-TOGETHER_SECONDS: Final = 0.3  # changes that come at once are one
+TOGETHER_SECONDS: Final = 0.3  # changes within this time are one
 POLL_SECONDS: Final = 2.0
 
 T = TypeVar("T", bound=Pod | Node)
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Pod | Node)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """``complete``: every pod is there. ``missing`` says what could not be listed, and why."""
+    """``complete`` if no pod is missing. ``missing`` says what could not be listed, and why."""
 
     nodes: list[Node]
     pods: list[Pod]
@@ -32,9 +32,9 @@ class Listed:
 
 
 async def listed(kube: Kube, node: str = "") -> Listed:
-    """All nodes and pods, or one node and its pods.
+    """List all nodes and pods, or one node and its pods.
 
-    Where no others may be listed, the pods of one's own namespace, and no nodes. Lacking where
+    Without the rights, list no nodes, or only the pods of the user's namespace. Lacking if
     nothing may be listed.
     """
     missing: list[str] = []
@@ -57,32 +57,32 @@ async def listed(kube: Kube, node: str = "") -> Listed:
             missing.append(f"pods are not shown: {err}")
             mine = []
         else:
-            missing.append(f"pods of other namespaces than {kube.namespace} are not shown: {err}")
+            missing.append(f"pods outside namespace {kube.namespace} are not shown: {err}")
         return Listed(found, mine, complete=False, missing=tuple(missing))
 
 
 async def changes(kube: Kube, node: str = "") -> AsyncGenerator[Listed, None]:
-    """The same at once, and again whenever something has changed; without end.
+    """List at once, and again after each change, without end.
 
-    Watched where that is allowed, else listed every POLL_SECONDS.
+    Watches if the user may, else lists every POLL_SECONDS.
     """
     first = await listed(kube, node)
     yield first
     if first.complete:
-        async with _watched(kube, node) as (them, theirs, changed):
-            while not (them.is_refused or theirs.is_refused):
+        async with _watched(kube, node) as (node_store, pod_store, changed):
+            while not (node_store.is_refused or pod_store.is_refused):
                 await changed.wait()
                 await asyncio.sleep(TOGETHER_SECONDS)
                 changed.clear()
-                if them.is_known and theirs.is_known:
-                    yield Listed(list(them.items.values()), list(theirs.items.values()))
+                if node_store.is_known and pod_store.is_known:
+                    yield Listed(list(node_store.items.values()), list(pod_store.items.values()))
     while True:
         await asyncio.sleep(POLL_SECONDS)
         yield await listed(kube, node)
 
 
 class _Kept(Generic[T]):
-    """What an informer tells, by uid."""
+    """The objects of an informer, by uid."""
 
     def __init__(self, changed: asyncio.Event) -> None:
         self.items: dict[str, T] = {}
@@ -108,20 +108,20 @@ class _Kept(Generic[T]):
 async def _watched(
     kube: Kube, node: str
 ) -> AsyncIterator[tuple[_Kept[Node], _Kept[Pod], asyncio.Event]]:
-    logging.getLogger("gpushare").addHandler(logging.NullHandler())  # the terminal is ours
+    logging.getLogger("gpushare").addHandler(logging.NullHandler())  # the terminal shows the view
     changed = asyncio.Event()
-    them, theirs = _Kept[Node](changed), _Kept[Pod](changed)
+    node_store, pod_store = _Kept[Node](changed), _Kept[Pod](changed)
     of_nodes = Informer(
-        kube, nodes(field_selector=f"metadata.name={node}" if node else ""), Node, them
+        kube, nodes(field_selector=f"metadata.name={node}" if node else ""), Node, node_store
     )
     of_pods = Informer(
-        kube, pods(field_selector=f"spec.nodeName={node}" if node else ""), Pod, theirs
+        kube, pods(field_selector=f"spec.nodeName={node}" if node else ""), Pod, pod_store
     )
 
     async def look_for_refusals() -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            for informer, kept in ((of_nodes, them), (of_pods, theirs)):
+            for informer, kept in ((of_nodes, node_store), (of_pods, pod_store)):
                 if informer.restarts["refused"]:
                     kept.is_refused = True
                     changed.set()
@@ -129,6 +129,6 @@ async def _watched(
     running = (of_nodes.run(), of_pods.run(), look_for_refusals())
     tasks = [asyncio.create_task(each) for each in running]
     try:
-        yield them, theirs, changed
+        yield node_store, pod_store, changed
     finally:
         await cancel(tasks)

@@ -1,4 +1,4 @@
-"""What inspect shows, from lists of nodes and pods and from what an extender tells (pure)."""
+"""Combine the lists of nodes and pods with an extender's reservations (pure)."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,9 +10,9 @@ from gpushare.annotations import inventory
 from gpushare.answers.inspect import Device, NodeView, view_node
 from gpushare.cards.model import Health
 from gpushare.objects.model import Node, Pod
-from gpusharectl.reach.listed_cluster import Seen
+from gpusharectl.reach.listed_cluster import ListedCluster
 
-_REASON_SIGNS: Final = 80
+_REASON_LENGTH: Final = 80
 
 
 class LargestFree(msgspec.Struct):
@@ -24,9 +24,9 @@ class LargestFree(msgspec.Struct):
 
 
 class Summary(msgspec.Struct, rename="camel"):
-    """Units. ``free`` is of cards that take new pods: healthy, not cordoned, their node readable.
+    """Amounts in units. ``free`` is on GPUs that take new pods: healthy and not cordoned.
 
-    ``waiting`` is the number of pods without a node, None where pods were not listed.
+    ``waiting`` is the number of Pending pods, None if not all pods were listed.
     """
 
     nodes: int
@@ -40,7 +40,7 @@ class Summary(msgspec.Struct, rename="camel"):
 
 
 class PodPlace(msgspec.Struct):
-    """A pod whose node could not be seen; ``cards`` are UUIDs."""
+    """A pod whose node could not be listed; ``cards`` are UUIDs."""
 
     namespace: str
     name: str
@@ -49,12 +49,12 @@ class PodPlace(msgspec.Struct):
     cards: list[str]
 
 
-class Sight(msgspec.Struct, rename="camel"):
-    """What there is to show.
+class Overview(msgspec.Struct, rename="camel"):
+    """All that inspect shows.
 
-    ``unit_mib`` is the cluster's unit. ``complete``: false where pods could not be seen, so that
-    less may be free than is said. ``not_shown`` says what is missing, and why. ``remarks`` by node
-    are Kubernetes' own (not ready, unschedulable), and why cards are cordoned. ``pods``: only where
+    ``unit_mib`` is the cluster's unit. ``complete`` is false if some pods could not be listed, so
+    that less may be free. ``not_shown`` says what is missing, and why. ``remarks`` by node are
+    Kubernetes' own (not ready, unschedulable), and why GPUs are cordoned. ``pods`` is only set if
     nodes could not be listed.
     """
 
@@ -74,24 +74,25 @@ def of_lists(
     *,
     complete: bool = True,
     not_shown: Iterable[str] = (),
-) -> Sight:
-    """What lists show, with the reserves that an extender told; ``complete`` if no pod is missing.
+) -> Overview:
+    """Return the listed nodes that share GPUs, with the reservations that an extender ``told``.
 
-    All nodes that are listed are shown if they share GPUs.
+    ``complete`` if no pod is missing.
     """
-    seen = Seen(nodes, pods)
+    cluster = ListedCluster(nodes, pods)
     views = [
-        view_node(seen.ledger, node.name, seen.unreadable.get(node.name, "")) for node in nodes
+        view_node(cluster.ledger, node.name, cluster.unreadable.get(node.name, ""))
+        for node in nodes
     ]
     found = sorted((each for each in views if each is not None), key=lambda each: each.name)
-    _add_reserves(found, told or ())
+    _add_reservations(found, told or ())
     ours = {each.name: each for each in found}
     listed = {node.name for node in nodes}
-    return Sight(
-        seen.unit_mib,
+    return Overview(
+        cluster.unit_mib,
         complete,
         found,
-        summary_of(found, seen.unit_mib, waiting=len(seen.waiting()) if complete else None),
+        summary_of(found, cluster.unit_mib, waiting=len(cluster.waiting()) if complete else None),
         list(not_shown),
         {
             node.name: remarks
@@ -100,28 +101,28 @@ def of_lists(
         },
         [
             PodPlace(share.namespace, share.name, share.node, share.units, list(share.cards))
-            for share in sorted(seen.ledger.shares(), key=lambda each: each.pod_key)
+            for share in sorted(cluster.ledger.shares(), key=lambda each: each.pod_key)
             if share.node not in listed
         ],
     )
 
 
-def of_extender(told: Sequence[NodeView], not_shown: Iterable[str] = ()) -> Sight:
-    """What an extender tells, where the API server shows nothing."""
+def of_extender(told: Sequence[NodeView], not_shown: Iterable[str] = ()) -> Overview:
+    """Return only what an extender reports, if nothing can be listed."""
     units = Counter(each.unit_mib for each in told if each.unit_mib)
     unit = units.most_common(1)[0][0] if units else 1
-    return Sight(unit, True, list(told), summary_of(told, unit), list(not_shown))
+    return Overview(unit, True, list(told), summary_of(told, unit), list(not_shown))
 
 
-def only(sight: Sight, node: str) -> Sight:
-    """The same of one node."""
-    sight.nodes = [each for each in sight.nodes if each.name == node]
-    sight.summary = summary_of(sight.nodes, sight.unit_mib)
-    return sight
+def only(overview: Overview, node: str) -> Overview:
+    """Keep one node."""
+    overview.nodes = [each for each in overview.nodes if each.name == node]
+    overview.summary = summary_of(overview.nodes, overview.unit_mib)
+    return overview
 
 
 def summary_of(nodes: Sequence[NodeView], unit_mib: int, *, waiting: int | None = None) -> Summary:
-    """What all nodes have together; of those that count in another unit only their number."""
+    """Sum up all nodes with the cluster's unit; count the others."""
     counted = [node for node in nodes if node.unit_mib == unit_mib]
     cards = [(node, card) for node in counted for card in node.devices]
     free = [
@@ -146,7 +147,7 @@ def takes_new(card: Device) -> bool:
     return card.health == Health.HEALTHY and not card.cordoned
 
 
-def _add_reserves(found: Iterable[NodeView], told: Iterable[NodeView]) -> None:
+def _add_reservations(found: Iterable[NodeView], told: Iterable[NodeView]) -> None:
     reserved = {(node.name, card.uuid): card.reserved for node in told for card in node.devices}
     for node in found:
         for card in node.devices:
@@ -155,7 +156,7 @@ def _add_reserves(found: Iterable[NodeView], told: Iterable[NodeView]) -> None:
 
 
 def _remarks(node: Node, view: NodeView) -> list[str]:
-    """What Kubernetes itself says against the node, and why its operator cordoned cards."""
+    """Return Kubernetes' own objections to the node, and why GPUs are cordoned."""
     conditions = node.status.conditions or ()
     is_ready = any(each.type == "Ready" and each.status == "True" for each in conditions)
     found = [] if is_ready else ["not ready"]
@@ -163,12 +164,12 @@ def _remarks(node: Node, view: NodeView) -> list[str]:
         found.append("unschedulable")
     reasons = inventory.cordon_reasons(node)
     return found + [
-        f"card {card.id} is cordoned: {reason}"
+        f"GPU {card.id} is cordoned: {reason}"
         for card in view.devices
         if card.cordoned and (reason := _plain(reasons.get(card.uuid, "")))
     ]
 
 
 def _plain(text: str) -> str:
-    """A line that moves no cursor."""
-    return "".join(sign for sign in " ".join(text.split()) if sign.isprintable())[:_REASON_SIGNS]
+    """Return one line without control characters."""
+    return "".join(sign for sign in " ".join(text.split()) if sign.isprintable())[:_REASON_LENGTH]

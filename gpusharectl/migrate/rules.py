@@ -1,8 +1,8 @@
-"""What stands in the way of coming over from the ecosystem's older extender and plugin (pure).
+"""Find what blocks a migration from Aliyun gpushare's extender and device plugin (pure).
 
-The older plugin knows two units, GiB and MiB, and offers as much of each card as the first card
-has, rounded down; it keeps nothing back for the driver. It writes on a pod that it has its card
-only where it has told the pod from others of the same size, and then that card is the one of IDX.
+Aliyun gpushare's plugin has two units, GiB and MiB. It offers for each GPU as much as the first
+one has, rounded down, and reserves nothing for the driver. It writes on a pod that it has its GPU
+only if it could tell the pod from others of the same size; that GPU is then the one of IDX.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,15 +24,15 @@ from gpushare.errors import RecordError, RequestError
 from gpushare.objects.model import Node, Pod
 from gpushare.objects.quantity import parse_units
 
-LABEL_MEMORY: Final = "nvidia.com/gpu.memory"  # MiB of a card, by NVIDIA's feature discovery
+LABEL_MEMORY: Final = "nvidia.com/gpu.memory"  # MiB of a GPU, by NVIDIA's feature discovery
 UNITS_MIB: Final = {"GiB": 1024, "MiB": 1}
-_LEAST_MIB: Final = 1024  # no card that is shared has less; none has as many GiB
+_LEAST_MIB: Final = 1024  # no shared GPU has less; none has as many GiB
 _ANOTHER_UNIT: Final = 100  # times as large: rounding and reserves explain far less
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Something to be settled first; ``pod`` is empty where it is the node's."""
+    """Something that blocks; ``pod`` is empty if it concerns the node."""
 
     why: str
     cure: str
@@ -40,10 +40,10 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a node is. ``unit`` is empty, and the amounts 0, where it cannot be told.
+class NodeStatus:
+    """The state of a node. ``unit`` is empty, and the amounts 0, if unknown.
 
-    ``plugin`` is ``older`` or ``gpushare``.
+    ``plugin`` is ``older`` for Aliyun gpushare, or ``gpushare``.
     """
 
     node: str
@@ -57,9 +57,9 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """``memory_unit`` and ``reserved`` are the flags with which our plugin has the same totals."""
+    """``memory_unit`` and ``reserved`` are the flags that keep the totals."""
 
-    nodes: tuple[Standing, ...]
+    nodes: tuple[NodeStatus, ...]
     obstacles: tuple[Obstacle, ...] = ()
     memory_unit: str = ""
     reserved: str = "none"
@@ -71,43 +71,46 @@ class Migration:
 
 
 def migration(nodes: Iterable[Node], pods: Iterable[Pod]) -> Migration:
-    """What a look at all nodes and all pods says."""
+    """Judge all nodes and all pods."""
     on_node: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node and asks_for_share(pod) and not pod.is_terminal:
             on_node.setdefault(pod.node, []).append(pod)
     sharing = [node for node in nodes if _shares(node)]
     standings = tuple(
-        _standing(node, sorted(on_node.get(node.name, ()), key=lambda pod: pod.key))
+        _status(node, sorted(on_node.get(node.name, ()), key=lambda pod: pod.key))
         for node in sorted(sharing, key=lambda node: node.name)
     )
     units = {each.unit for each in standings if each.unit}
     obstacles = []
     if len(units) > 1:
-        told = ", ".join(f"{each.node} counts in {each.unit}" for each in standings if each.unit)
+        units_of = ", ".join(
+            f"{each.node} counts in {each.unit}" for each in standings if each.unit
+        )
         obstacles.append(
             Obstacle(
-                f"one unit holds for a whole cluster, and these nodes have several: {told}",
-                "drain the nodes of one unit, and start the older plugin there with the other",
+                f"a cluster has one unit, and these nodes have several: {units_of}",
+                "drain the nodes of one unit, and restart Aliyun gpushare's plugin there with the "
+                "other",
             )
         )
     unit = next(iter(units)) if len(units) == 1 else ""
     return Migration(standings, tuple(obstacles), unit, steps=_steps(standings))
 
 
-def _steps(standings: Sequence[Standing]) -> tuple[str, ...]:
-    """What is to be done, in order: docs/migrate.md has the commands."""
+def _steps(standings: Sequence[NodeStatus]) -> tuple[str, ...]:
+    """Return the steps in order; docs/migrate.md has the commands."""
     left = [each.node for each in standings if each.plugin == "older"]
     extender = (
-        "the extender: take the older one away, apply daemonset/overlays/migrating, and start "
+        "the extender: remove Aliyun gpushare's, apply daemonset/overlays/migrating, and start "
         "kube-scheduler with daemonset/scheduler/config.yaml"
     )
     return (
-        "settle what stands in the way, if anything does",
+        "fix what blocks the migration, if anything",
         extender,
-        f"the plugin, one node after the other; to come: {', '.join(left) or 'none'}",
-        "ask again: every node must have come over, with nothing in the way",
-        "the policies, last: apply your own kustomization, with --reserved=none",
+        f"the device plugin, node by node; left: {', '.join(left) or 'none'}",
+        "check again: every node must be migrated, and nothing may block",
+        "the policies: apply your own kustomization, with --reserved=none",
     )
 
 
@@ -117,18 +120,18 @@ def _shares(node: Node) -> bool:
     ) not in {"0", ""}
 
 
-def _standing(node: Node, pods: Sequence[Pod]) -> Standing:
+def _status(node: Node, pods: Sequence[Pod]) -> NodeStatus:
     is_ours = ANNOTATION_INVENTORY in node.annotations
     plugin = "gpushare" if is_ours else "older"
     try:
         found = inventory.of_node(node, unit_mib=1)
     except RecordError as err:
-        cure = "see `gpushare doctor`" if is_ours else "start the older plugin there again"
-        return Standing(node.name, plugin, pods=len(pods), obstacles=(Obstacle(str(err), cure),))
+        cure = "see `gpushare doctor`" if is_ours else "restart Aliyun gpushare's plugin there"
+        return NodeStatus(node.name, plugin, pods=len(pods), obstacles=(Obstacle(str(err), cure),))
     if found is None:
-        text = f"the node has {RESOURCE_MEMORY} and no {RESOURCE_COUNT}: its cards cannot be told"
-        why = Obstacle(text, "start the older plugin there again: it writes that at its start")
-        return Standing(node.name, plugin, pods=len(pods), obstacles=(why,))
+        text = f"the node has {RESOURCE_MEMORY} and no {RESOURCE_COUNT}: its GPUs are unknown"
+        why = Obstacle(text, "restart Aliyun gpushare's plugin there: it writes that at its start")
+        return NodeStatus(node.name, plugin, pods=len(pods), obstacles=(why,))
     largest = max((card.units for card in found.cards), default=0)
     if is_ours:
         unit = next((n for n, mib in UNITS_MIB.items() if mib == found.unit_mib), "")
@@ -136,23 +139,25 @@ def _standing(node: Node, pods: Sequence[Pod]) -> Standing:
         obstacles = [*_of_pods(pods, found), *_overfull(pods, found)]
     else:
         unit = "MiB" if largest >= _LEAST_MIB else "GiB"
-        untold = _of_pods(pods, found)
-        told = {pod.key for pod in pods}.difference(each.pod for each in untold)
-        obstacles = [*_of_totals(node, found, unit), *untold]
-        obstacles += [e for pod in pods if pod.key in told for e in _of_older_pod(pod, largest)]
+        unplaced = _of_pods(pods, found)
+        known = {pod.key for pod in pods}.difference(each.pod for each in unplaced)
+        obstacles = [*_of_totals(node, found, unit), *unplaced]
+        obstacles += [e for pod in pods if pod.key in known for e in _of_older_pod(pod, largest)]
         obstacles += _overfull(pods, found)
-    return Standing(node.name, plugin, unit, len(found.cards), largest, len(pods), tuple(obstacles))
+    return NodeStatus(
+        node.name, plugin, unit, len(found.cards), largest, len(pods), tuple(obstacles)
+    )
 
 
 def _of_totals(node: Node, found: Inventory, unit: str) -> list[Obstacle]:
-    """What is wrong with the totals that the older plugin has put on its node."""
+    """Check the totals that Aliyun gpushare's plugin has put on its node."""
     total, count = parse_units(node.capacity[RESOURCE_MEMORY]), len(found.cards)
     each = total // count
     if total % count:
         return [
             Obstacle(
-                f"{total} units are not {count} equal cards, as the older plugin offers them",
-                "start the older plugin there again, and see that only one runs there",
+                f"{total} units are not {count} equal GPUs, as Aliyun gpushare offers them",
+                "restart Aliyun gpushare's plugin there, and check that only one runs",
             )
         ]
     written = node.labels.get(LABEL_MEMORY, "")
@@ -161,10 +166,9 @@ def _of_totals(node: Node, found: Inventory, unit: str) -> list[Obstacle]:
     if mib and real != each:
         return [
             Obstacle(
-                f"it offers {each} {unit} of each card, and label {LABEL_MEMORY} says that a card "
-                f"has {real}: our plugin counts each card by itself, so cards will change their "
-                "size",
-                f"let no card hold more than {min(real, each)} units when the node comes over",
+                f"it offers {each} {unit} of each GPU, and by label {LABEL_MEMORY} a GPU has "
+                f"{real}: gpushare's plugin measures each GPU, so sizes will change",
+                f"before the node migrates, let pods use at most {min(real, each)} units of a GPU",
             )
         ]
     return []
@@ -175,38 +179,40 @@ def _of_pods(pods: Iterable[Pod], found: Inventory) -> list[Obstacle]:
     for pod in pods:
         share = share_of(pod, found)
         if share is not None and share.is_unplaced:
-            text = f"its card cannot be told: {share.why_unplaced}"
-            cure = "delete it, and let its owner make another; its amount is taken from every card"
+            text = f"its GPU is unknown: {share.why_unplaced}"
+            cure = "delete it, its owner creates another; until then its units count on every GPU"
             obstacles.append(Obstacle(text, cure, pod.key))
     return obstacles
 
 
 def _of_older_pod(pod: Pod, card_units: int) -> list[Obstacle]:
-    """What the older plugin may have done with a pod; one without a card is told elsewhere."""
+    """Check what Aliyun gpushare's plugin may have done with a pod whose GPU is known."""
     obstacles = []
     is_known = bool(pod.annotations.get(ANNOTATION_RUNNING_ON))
     if pod.annotations.get(ANNOTATION_ASSIGNED) != "true" and not is_known:
         if pod.runs or pod.status.phase == "Running":
             text = (
-                "it runs, and the older plugin never wrote that it has its card: it took another "
-                "pod of the same size for this one, so the card on record may not be its own"
+                "it runs, and Aliyun gpushare's plugin never wrote that it has its GPU: it mistook "
+                "another pod of the same size for this one, so the recorded GPU may be wrong"
             )
-            cure = "delete it, and let its owner make another"
+            cure = "delete it; its owner creates another"
         else:
-            text = "it is bound, and its containers have not been given their card yet"
+            text = "it is bound, and its containers have not got their GPU yet"
             cure = "wait until it runs; delete it if it never does"
         obstacles.append(Obstacle(text, cure, pod.key))
     if _asking(pod) > 1:
-        text = "several containers of it ask, and the older plugin gave none of them a card"
-        obstacles.append(Obstacle(text, "delete it, and let its owner make another", pod.key))
+        text = "several of its containers request GPU memory, and Aliyun gpushare gave none a GPU"
+        obstacles.append(Obstacle(text, "delete it; its owner creates another", pod.key))
     decided = _whole(pod.annotations.get(ANNOTATION_CARD_UNITS, ""))
     large, small = max(decided, card_units), min(decided, card_units)
     if small and large >= _ANOTHER_UNIT * small:
         text = (
-            f"its amount counts in another unit: its card had {decided} units when it was decided "
-            f"on, and has {card_units} now"
+            f"its request is in another unit: its GPU had {decided} units at the decision, and has "
+            f"{card_units} now"
         )
-        obstacles.append(Obstacle(text, "delete it, and make it anew in the present unit", pod.key))
+        obstacles.append(
+            Obstacle(text, "delete it, and create it again in the present unit", pod.key)
+        )
     return obstacles
 
 
@@ -214,7 +220,7 @@ def _asking(pod: Pod) -> int:
     try:
         return sum(bool(each.units) for each in containers_of(pod))
     except RequestError:
-        return 0  # its amount cannot be read, and so neither can its card be told
+        return 0  # its GPU is unknown, too
 
 
 def _whole(text: str) -> int:
@@ -229,10 +235,10 @@ def _overfull(pods: Iterable[Pod], found: Inventory) -> list[Obstacle]:
             held[uuid] += share.units if share is not None else 0
     return [
         Obstacle(
-            f"pods hold {held[card.uuid]} units of {_name(card, found)}, which has {card.units}",
+            f"pods use {held[card.uuid]} units of {_name(card, found)}, which has {card.units}",
             "delete one of them"
             if found.is_legacy
-            else "start our plugin with --reserved=none, as the older one had it; or delete one",
+            else "start gpushare's plugin with --reserved=none, or delete one",
         )
         for card in found.cards
         if held[card.uuid] > card.units
@@ -240,4 +246,4 @@ def _overfull(pods: Iterable[Pod], found: Inventory) -> list[Obstacle]:
 
 
 def _name(card: Card, found: Inventory) -> str:
-    return f"card {card.minor}" if found.is_legacy else f"card {card.index} ({card.uuid})"
+    return f"GPU {card.minor}" if found.is_legacy else f"GPU {card.index} ({card.uuid})"

@@ -1,4 +1,4 @@
-"""Names from the cluster, for a shell that completes a word: quickly, and in silence."""
+"""Complete names from the cluster in a shell: quickly, and without messages."""
 
 import asyncio
 import io
@@ -21,7 +21,7 @@ SECONDS: Final = 2.0
 
 
 def complete_node(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Nodes that share GPUs."""
+    """Complete names of nodes that share GPUs."""
 
     async def names(kube: Kube, _: str) -> list[str]:
         return [each.name for each in await all_nodes(kube) if cards_of(each, 1)[0] is not None]
@@ -30,7 +30,7 @@ def complete_node(ctx: click.Context, _: click.Parameter, begun: str) -> list[Co
 
 
 def complete_pod(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Pods of the namespace that ask for GPU memory."""
+    """Complete names of the namespace's pods that request GPU memory."""
 
     async def names(kube: Kube, namespace: str) -> list[str]:
         pods = await all_pods(kube, namespace)
@@ -51,7 +51,7 @@ def _named(
             return await names(kube, given.get("namespace") or kube.namespace)
 
     try:
-        with redirect_stderr(io.StringIO()):  # the client library talks
+        with redirect_stderr(io.StringIO()):  # the client library prints
             found = asyncio.run(ask())
     except (GpushareError, TimeoutError, OSError, UnicodeError):
         return []

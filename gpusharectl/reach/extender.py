@@ -1,7 +1,7 @@
-"""How a command gets at the cluster: lists from the API server, and an extender's own pages.
+"""Read lists from the API server, and pages from an extender.
 
-An extender listens on a loopback, and is reached through a port-forward to its pod; or by its
-reading listener, where the user names it (``--server``).
+An extender is reached by a port-forward to its pod, because it listens on its loopback interface;
+or by its reading listener if ``--server`` names it.
 """
 
 import asyncio
@@ -28,17 +28,18 @@ from gpusharectl.reach.rights import LIST_NODES, LIST_PODS, Right, named
 EXTENDER_NAMES: Final = ("gpushare-extender", "gpushare-scheduler")
 LEASE: Final = "gpushare-extender"
 ANSWER_SECONDS: Final = 30.0
+REACH_SECONDS: Final = 10.0
 _SELECTOR: Final = f"app.kubernetes.io/name in ({', '.join(EXTENDER_NAMES)})"
 
 T = TypeVar("T")
 
 
 class NoExtender(ApiError):
-    """There is none that could be asked."""
+    """No extender can be asked."""
 
 
 async def all_nodes(kube: Kube, name: str = "") -> list[Node]:
-    """Every node, or the one of that name. ApiError, which names the right where it is missing."""
+    """List every node, or the one of that name. ApiError, which names a missing right."""
     selector = f"metadata.name={name}" if name else ""
     try:
         return await list_all(kube, nodes(field_selector=selector), Node)
@@ -47,7 +48,7 @@ async def all_nodes(kube: Kube, name: str = "") -> list[Node]:
 
 
 async def all_pods(kube: Kube, namespace: str = "", *, node: str = "") -> list[Pod]:
-    """Every pod, or those of one namespace, or of a node. ApiError, which names a missing right."""
+    """List all pods, or those of a namespace or node. ApiError, which names a missing right."""
     selector = f"spec.nodeName={node}" if node else ""
     collection = pods(namespace=namespace, field_selector=selector)
     try:
@@ -57,7 +58,7 @@ async def all_pods(kube: Kube, namespace: str = "", *, node: str = "") -> list[P
 
 
 class Extender:
-    """An extender's pages. ``where`` names it to people."""
+    """Get an extender's pages. ``where`` names it in messages."""
 
     def __init__(
         self,
@@ -74,23 +75,30 @@ class Extender:
         self._headers = {"Authorization": bearer} if bearer else {}
 
     async def get(self, page: str, *, seconds: float = ANSWER_SECONDS) -> bytes:
-        """A page by its whole path. ApiError with the extender's own words where it refuses."""
+        """Get a page by its whole path. ApiError with the extender's own text if it refuses."""
         return await self._ask("GET", page, None, seconds)
 
     async def post(
         self, page: str, body: Mapping[str, Any], *, seconds: float = ANSWER_SECONDS
     ) -> bytes:
-        """The same, with a question."""
+        """Post a question, and return the answer."""
         return await self._ask("POST", page, msgspec.json.encode(body), seconds)
+
+    def decoded(self, body: bytes, kind: type[T]) -> T:
+        """Decode an answer; ApiError if it cannot be read."""
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except UNDECODABLE as err:
+            raise ApiError(f"{self.where} sent an answer that cannot be read: {err}") from err
 
     @asynccontextmanager
     async def opened(
         self, page: str, headers: Mapping[str, str]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A page as it comes, for as long as it lasts and whatever it says."""
+        """Open a page without a time limit, whatever its status."""
         for_ever = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS)
-        told = {**self._headers, **headers}
-        async with self._session.get(self._base + page, headers=told, timeout=for_ever) as answer:
+        whole = {**self._headers, **headers}
+        async with self._session.get(self._base + page, headers=whole, timeout=for_ever) as answer:
             yield answer
 
     async def _ask(self, method: str, page: str, body: bytes | None, seconds: float) -> bytes:
@@ -104,24 +112,24 @@ class Extender:
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             if self._forward is not None and self._forward.problem is not None:
                 raise self._forward.problem from err
-            said = str(err) or f"no answer within {seconds:g} s"
-            raise Unreachable(f"{self.where} does not answer: {said}") from err
+            why = str(err) or f"no answer within {seconds:g} s"
+            raise Unreachable(f"{self.where} does not answer: {why}") from err
         if response.status != HTTPStatus.OK:
             raise self._refusal(response.status, answer)
         return answer
 
     def _refusal(self, code: int, answer: bytes) -> ApiError:
         try:
-            said = msgspec.json.decode(answer, type=_Problem).error
+            text = msgspec.json.decode(answer, type=_Problem).error
         except UNDECODABLE:
-            said = answer[:200].decode(errors="replace")
+            text = answer[:200].decode(errors="replace")
         kind = NotFound if code == HTTPStatus.NOT_FOUND else ApiError
         if code == HTTPStatus.UNAUTHORIZED and not self._headers:
-            said += (
-                ". The kubeconfig has no token to show (a client certificate says nothing there), "
-                "or the URL is not https"
+            text += (
+                ". The kubeconfig has no token (client certificates are not accepted there), or "
+                "the URL is not https"
             )
-        return kind(f"{self.where}: {said}", code=code)
+        return kind(f"{self.where}: {text}", code=code)
 
 
 class _Problem(msgspec.Struct):
@@ -130,9 +138,9 @@ class _Problem(msgspec.Struct):
 
 @asynccontextmanager
 async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
-    """The extender to ask: the one that decides, where that can be told, else any that is ready.
+    """Connect to the leader if it is known, else to any replica that is ready.
 
-    Raises ApiError with what is missing; SettingsError for a ``--server`` that cannot be used.
+    Raises ApiError that says what is missing, SettingsError for an unusable ``--server``.
     """
     if target.server is not None:
         async with _by_url(target.server, target.server_ca, kube) as found:
@@ -140,7 +148,7 @@ async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
             yield found
         return
     if not hasattr(asyncio, "start_unix_server"):
-        raise NoExtender("this system has no Unix sockets: name an extender with --server")
+        raise NoExtender("this system has no Unix sockets: use --server")
     candidates = await _candidates(kube, target.system)
     async with AsyncExitStack() as stack:
         problem: ApiError | None = None
@@ -157,6 +165,23 @@ async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
             return
         assert problem is not None  # noqa: S101 - there was a candidate
         raise problem
+
+
+@asynccontextmanager
+async def extender_or_reason(
+    target: Target, kube: Kube, seconds: float = REACH_SECONDS
+) -> AsyncIterator[tuple[Extender | None, str]]:
+    """Connect to an extender; if none answers within ``seconds``, None and why."""
+    async with AsyncExitStack() as stack:
+        found, why = None, ""
+        try:
+            async with asyncio.timeout(seconds):
+                found = await stack.enter_async_context(extender(target, kube))
+        except ApiError as err:
+            why = str(err)
+        except TimeoutError:
+            why = f"no extender answers within {seconds:g} s"
+        yield found, why
 
 
 @asynccontextmanager
@@ -182,7 +207,7 @@ async def _by_url(server: str, authority: str | None, kube: Kube) -> AsyncIterat
         context = ssl.create_default_context(cafile=authority)
     except OSError as err:
         raise SettingsError(f"--server-ca {authority}: no usable certificates: {err}") from err
-    # In the clear a token is whoever's that listens.
+    # Without TLS anybody on the way could read the token.
     bearer = kube.bearer() if url.scheme == "https" else ""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
         yield Extender(session, base, f"extender at {base}", bearer=bearer)
@@ -209,7 +234,7 @@ class _ExtenderPod(msgspec.Struct):
 
 
 async def _candidates(kube: Kube, namespace: str) -> list[str]:
-    """Names of the pods to try, the one that decides first."""
+    """Return the names of the pods to try, the leader first."""
     try:
         collection = pods(namespace=namespace, label_selector=_SELECTOR)
         found = await list_all(kube, collection, _ExtenderPod)
@@ -217,14 +242,14 @@ async def _candidates(kube: Kube, namespace: str) -> list[str]:
         raise named(err, Right("list", "pods", namespace)) from err
     if not found:
         raise NoExtender(
-            f"no extender runs as a pod in namespace {namespace}: --system-namespace names another "
-            "one, --server the address of an extender"
+            f"no extender runs as a pod in namespace {namespace}: use --system-namespace for "
+            "another namespace, or --server for the address of an extender"
         )
     ready = [each for each in found if each.is_ready and not each.metadata.deletion_timestamp]
     if not ready:
-        raise NoExtender(f"no extender in namespace {namespace} is ready, of {len(found)} pods")
-    decides = await _address_of_leader(kube, namespace)
-    ready.sort(key=lambda each: (each.status.pod_ip != decides, each.metadata.name))
+        raise NoExtender(f"none of the {len(found)} extenders in namespace {namespace} is ready")
+    leader = await _address_of_leader(kube, namespace)
+    ready.sort(key=lambda each: (each.status.pod_ip != leader, each.metadata.name))
     return [each.metadata.name for each in ready]
 
 
@@ -237,7 +262,7 @@ class _Lease(msgspec.Struct):
 
 
 async def _address_of_leader(kube: Kube, namespace: str) -> str:
-    """The leader's address; empty where nobody runs for the Lease, or it may not be read."""
+    """Return the leader's address; empty without a Lease, or if it cannot be read."""
     try:
         body = await kube.request("GET", lease_path(namespace, LEASE))
         lease = msgspec.json.decode(body, type=_Lease)

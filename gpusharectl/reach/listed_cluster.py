@@ -1,7 +1,7 @@
-"""The cluster as lists of its nodes and pods show it: what explain and what-if look at (pure).
+"""The cluster as its listed nodes and pods show it, for explain and what-if (pure).
 
-By the same code as the extender's, without what only an extender knows: reserves, plans, what
-kube-scheduler asked, and its settings.
+Uses the extender's code, without what only the extender knows: reservations, what kube-scheduler
+asked, and its settings.
 """
 
 from collections import Counter
@@ -22,8 +22,8 @@ from gpushare.placement.verdict import cards_of
 GIB: Final = 1024
 
 
-class Seen:
-    """``unreadable`` has what is wrong with annotations of nodes."""
+class ListedCluster:
+    """``unreadable``: by node, what is wrong with its annotations."""
 
     policies = Policies()
 
@@ -57,34 +57,34 @@ class Seen:
                 self.ledger.put_share(share)
 
     def pod(self, uid: str) -> Pod | None:
-        """A live pod that names our resources."""
+        """Return a live pod that names our resources."""
         return self._pods.get(uid)
 
     def waiting(self) -> list[Pod]:
-        """The live pods that ask for a share and have no node."""
+        """Return the live pods that request a share and have no node."""
         return [pod for pod in self._pods.values() if not pod.node]
 
     def pods_of(self, node: str) -> Iterable[Pod]:
-        """The live pods bound to a node that ask for GPU memory."""
+        """Return the live pods on a node that request GPU memory."""
         return self._pods_of_node.get(node, ())
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(name)
 
     def node_names(self) -> set[str]:
-        """The nodes that share GPUs, or try to."""
+        """Return the nodes that share GPUs, or try to."""
         return {*self.ledger.nodes(), *self._closed}
 
     def why_closed(self, node: str) -> Reason | None:
-        """Why a node takes nothing new, whatever its cards have free."""
+        """Return why a node accepts no new pods, whatever its GPUs have free."""
         return self._closed.get(node)
 
     def request_of(self, pod: Pod) -> Request:
-        """What a pod asks for; RequestError if it can be granted nowhere."""
+        """Return what a pod requests; RequestError if no node can ever grant it."""
         return pod_annotations.request_of(pod)
 
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
-        """Why the pod does not fit on a node now."""
+        """Return why the pod does not fit on a node now."""
         closed = self._closed.get(node)
         if closed is not None:
             return closed
@@ -93,7 +93,7 @@ class Seen:
 
 
 def unit_of(nodes: Iterable[Node]) -> int:
-    """The unit that most nodes count in, in MiB; GiB where none says it, as the older plugin."""
+    """Return the unit of most nodes in MiB; GiB if none states it, as with Aliyun gpushare."""
     counted: Counter[int] = Counter()
     for node in nodes:
         text = node.annotations.get(ANNOTATION_INVENTORY)
@@ -101,5 +101,5 @@ def unit_of(nodes: Iterable[Node]) -> int:
             try:
                 counted[inventory.decode(text).unit_mib] += 1
             except RecordError:
-                continue  # shown as the node's problem
+                continue  # shown as the problem of the node
     return max(counted, key=lambda unit: (counted[unit], -unit), default=GIB)

@@ -1,7 +1,7 @@
-"""Pages of the device plugins, by the API server's own proxy.
+"""Get pages of the device plugins through the API server's proxy.
 
-That takes ``get pods/proxy``, which is less than a port-forward: it reaches no loopback, so nothing
-that decides.
+That needs the right ``get pods/proxy``, which is weaker than a port-forward: it does not reach
+loopback interfaces, so nothing that makes decisions.
 """
 
 from gpushare.errors import ApiError
@@ -11,14 +11,14 @@ from gpusharectl.reach.rights import Right, named
 
 
 def before_reasons(namespace: str, pod: str) -> str:
-    """What the reasons come after in the error that /readyz of a plugin ends with."""
+    """Return what precedes the reasons in the error that a plugin's /readyz causes."""
     return f"GET {_path(namespace, pod)}/readyz: 503 : "
 
 
 async def plugin_page(kube: Kube, namespace: str, pod: str, page: str) -> bytes:
-    """A page by its path, as /metrics. ApiError, which names the right where it is missing."""
+    """Get a page by its path, such as /metrics. ApiError, which names a missing right."""
     try:
-        # Without a port the API server takes the only one that the pod declares.
+        # Without a port the API server uses the only one that the pod declares.
         return await kube.request("GET", _path(namespace, pod) + page)
     except ApiError as err:
         raise named(err, Right("get", "pods/proxy", namespace)) from err

@@ -1,8 +1,8 @@
-"""A way to a port of a pod's own loopback: through the API server's websocket and the kubelet.
+"""Forward connections to a port of a pod, through the API server's websocket and the kubelet.
 
 The subprotocol is the one that kubelets serve to websockets (k8s.io/kubelet, pkg/cri/streaming/
-portforward): messages of bytes, of which the first is the channel. With one port 0 is data and 1 is
-what went wrong; on each the other side first sends the port's number, in two bytes.
+portforward): in each binary message the first byte is the channel. For one port, channel 0 is data
+and 1 is errors; on each, the kubelet first sends the port's number in two bytes.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ _CHUNK: Final = 2**16
 
 
 class Forward:
-    """``socket`` is a Unix socket: who connects there has the pod's port.
+    """``socket`` is a Unix socket; each connection to it is one to the pod's port.
 
-    A socket in a folder of our own, and no port: what listens on that loopback takes whoever
-    reaches it for kube-scheduler. ``problem`` is why the last connection came to nothing.
+    A socket in a private folder instead of a port: the extender trusts whatever connects to its
+    loopback interface. ``problem`` is why the last connection failed.
     """
 
     def __init__(self, kube: Kube, namespace: str, pod: str, port: int, socket: Path) -> None:
@@ -42,7 +42,7 @@ class Forward:
     @classmethod
     @asynccontextmanager
     async def to(cls, kube: Kube, namespace: str, pod: str, port: int) -> AsyncIterator["Forward"]:
-        """Open the socket while the context lasts; each connection to it is one to the pod."""
+        """Open the socket while the context lasts."""
         with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
             made = cls(kube, namespace, pod, port, Path(folder) / "socket")
             carried: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -53,7 +53,7 @@ class Forward:
                 task.add_done_callback(ended)
 
             def ended(task: asyncio.Task[None]) -> None:
-                carried.pop(task).close()  # one that was cancelled before it began did not
+                carried.pop(task).close()  # one that was cancelled before it began has not
 
             server = await asyncio.start_unix_server(opened, made.socket)
             try:
@@ -88,7 +88,7 @@ class Forward:
         try:
             return await self._kube.open_websocket(path, query=query, protocol=PROTOCOL)
         except ApiError as err:
-            # A websocket begins with GET; Kubernetes 1.35 and newer want create as well.
+            # A websocket begins with GET; Kubernetes 1.35 and newer require create as well.
             rights = [
                 Right(verb, "pods/portforward", self._namespace) for verb in ("get", "create")
             ]

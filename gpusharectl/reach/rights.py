@@ -1,4 +1,4 @@
-"""Which right of Kubernetes a command lacks, in kubectl's words."""
+"""Name the missing Kubernetes right in an error, in kubectl's words."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -8,7 +8,7 @@ from gpushare.errors import ApiError
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """``namespace`` is empty for all namespaces, and for what is in none (``is_namespaced``)."""
+    """``namespace`` is empty for all namespaces, and if not ``is_namespaced``."""
 
     verb: str
     resource: str
@@ -24,13 +24,13 @@ class Right:
 
     @property
     def check(self) -> str:
-        """The command that says whether one has it."""
+        """Return the command that checks for it."""
         where = f" -n {self.namespace}" if self.namespace else " -A" if self.is_namespaced else ""
         return f"kubectl auth can-i {self.verb} {self.resource}{where}"
 
 
 class Lacking(ApiError):
-    """A right is missing: ``rights`` are those that the request needs."""
+    """A right is missing; ``rights`` are those that the request needs."""
 
     def __init__(self, *rights: Right, code: int = HTTPStatus.FORBIDDEN) -> None:
         wanted = " and ".join(right.text for right in rights)
@@ -44,11 +44,11 @@ LIST_PODS = Right("list", "pods")
 
 
 def named(err: ApiError, *rights: Right) -> ApiError:
-    """The error to raise instead: where it was a refusal, one that names the right."""
+    """Return the error to raise instead; for a rejected request one that names the right."""
     if err.code == HTTPStatus.UNAUTHORIZED:
         return ApiError(
-            "the API server does not know who you are: the credentials of the kubeconfig are "
-            f"missing or have ended ({err})",
+            "the API server cannot authenticate you: the credentials in the kubeconfig are "
+            f"missing or expired ({err})",
             code=err.code,
         )
     return Lacking(*rights) if err.code == HTTPStatus.FORBIDDEN else err

@@ -1,4 +1,4 @@
-"""Samples in Prometheus' text form, read: what a program counts (pure).
+"""Read metrics in Prometheus' text format (pure).
 
 https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
@@ -30,10 +30,10 @@ class Sample:
 
 
 class Samples:
-    """All samples of a page, by the name of their metric."""
+    """All samples of a page, by the name of the metric."""
 
     def __init__(self, text: str = "") -> None:
-        """Raises RecordError for a line that is none of the form."""
+        """Raises RecordError for a line in another format."""
         self._by_name: dict[str, list[Sample]] = {}
         for line in text.split("\n"):
             stripped = line.strip()
@@ -45,19 +45,19 @@ class Samples:
         return self._by_name.get(name, [])
 
     def total(self, name: str) -> float:
-        """The sum over all labels; 0 where the page has no such metric."""
+        """Return the sum over all labels; 0 if the page does not have the metric."""
         return sum(sample.value for sample in self.of(name))
 
 
 def _read(line: str) -> Sample:
     match = _SAMPLE.fullmatch(line)
     if match is None:
-        raise RecordError(f"{line[:80]!r} is no line of Prometheus' text form")
+        raise RecordError(f"{line[:80]!r} is not Prometheus' text format")
     try:
         value = float(match["value"])  # NaN, +Inf and -Inf are written as Python reads them
         labels = dict(_labels(match["labels"] or ""))
     except ValueError as err:
-        raise RecordError(f"{line[:80]!r} is no line of Prometheus' text form: {err}") from err
+        raise RecordError(f"{line[:80]!r} is not Prometheus' text format: {err}") from err
     return Sample(match["name"], labels, value)
 
 

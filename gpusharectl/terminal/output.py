@@ -1,7 +1,7 @@
-"""What goes to the terminal: coloured and as wide as it is there, plain and whole in a pipe."""
+"""Write to stdout: colored and as wide as a terminal is, plain and whole in a pipe."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -12,7 +12,6 @@ from rich.text import Text
 
 from gpusharectl.terminal.printable import printable
 
-FORMATS: Final = ("json", "yaml")
 _SYSTEMS: Final = {
     "standard": ColorSystem.STANDARD,
     "256": ColorSystem.EIGHT_BIT,
@@ -20,30 +19,40 @@ _SYSTEMS: Final = {
     "windows": ColorSystem.WINDOWS,
 }
 
-output = click.option(
-    "-o", "--output", type=click.Choice(FORMATS), help="For programs: docs/command-line.md."
-)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output(*more: str) -> Callable[[F], F]:
+    """Add the option ``-o``/``--output``: text, json or yaml, and the formats in ``more``."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", *more, "json", "yaml"]),
+        default="text",
+        show_default=True,
+        help="Output format; for json and yaml see docs/command-line.md.",
+    )
 
 
 def printable_line(line: Text) -> Text:
-    """Make a line so, in place: its colours stay where they are."""
+    """Make a line printable in place, and keep its colors."""
     line.plain = printable(line.plain)
     return line
 
 
 def console() -> Console:
-    """Of stdout. rich itself looks whether that is a terminal, and at NO_COLOR."""
+    """Return a console for stdout. rich checks for a terminal and NO_COLOR."""
     return Console(highlight=False, soft_wrap=True)
 
 
 def show(lines: Iterable[Text | str], to: Console | None = None) -> None:
-    """Write line by line; nothing is cut off or broken in two.
+    """Write line by line, without wrapping or truncation.
 
     Not by ``Console.print``, which takes three times as long: a large cluster has 8,000 lines.
     """
     to = to or console()
     system = None if to.no_color else _SYSTEMS.get(to.color_system or "")
-    for line in lines:
+    for line in list(lines):
         if system is None or isinstance(line, str):
             to.file.write(f"{printable(str(line))}\n")
             continue
@@ -55,14 +64,18 @@ def show(lines: Iterable[Text | str], to: Console | None = None) -> None:
 
 
 def document(found: Any, form: str) -> bytes:
-    """What a program reads: JSON or YAML of the same fields, in UTF-8 whatever people read."""
+    """Encode the fields as JSON or YAML, in UTF-8 whatever the locale."""
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
     plain = msgspec.to_builtins(found)
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, encoding="utf-8")
 
 
+def show_document(found: Any, form: str) -> None:
+    click.echo(document(found, form), nl=False)
+
+
 def unit_name(unit_mib: int) -> str:
-    """What an amount of units is called, after a number."""
+    """Return the name of a unit, to follow a number."""
     known = {1: "MiB", 1024: "GiB"}
     return known.get(unit_mib, f"x {unit_mib} MiB")

@@ -39,8 +39,8 @@ def test_inspect_shows_every_card_and_follows_changes(
     told = admin.tells("inspect", SERVER)
     mine = {node["name"]: node for node in told["nodes"]}
     assert mine == {node["name"]: node for node in gpushare.inspect()}
-    assert "reserves are not shown: no extender runs as a pod" in admin.says("inspect", "n1")
-    assert "nowhere is not there" in admin.says("inspect", "nowhere", code=1)
+    assert "reservations are not shown: no extender runs as a pod" in admin.says("inspect", "n1")
+    assert "nowhere does not exist" in admin.says("inspect", "nowhere", code=1)
 
     watching = subprocess.Popen(
         [*ENDS_BY_SIGINT, *PROGRAM, "inspect", "n1", "--watch", "-o", "json"],
@@ -68,30 +68,30 @@ def test_why_a_pod_waits_and_what_would_help_is_said_with_and_without_an_extende
 
     def told() -> str | None:
         found = admin.run("explain", "waits", SERVER).stdout
-        return None if "kube-scheduler asked about would not do" in found else found
+        return None if "does not fit on the one node" in found else found
 
     wait_until("kube-scheduler to have asked", told, seconds=20)
     held = f"  0   {QUARTER} of {CARD_MIB} free, needs {HALF}: too little free\n"
     for how in ([SERVER], []):
         shown = admin.says("explain", "pod", "waits", *how, code=1)
         assert f"n1  {NO_ROOM}\n{held}" in shown
-        assert re.search(rf"{THREE_QUARTERS} held by default/large-\d, priority 0", shown)
-        assert "n2  kept off: node does not have the labels of nodeSelector" in shown
+        assert re.search(rf"{THREE_QUARTERS} used by default/large-\d, priority 0", shown)
+        assert "n2  excluded: node does not have the labels of nodeSelector" in shown
     asks = json.dumps(pod("asks", HALF, node="n1", priority=1))
     for how in ([SERVER], []):
         shown = admin.says("what-if", "-f", "-", *how, code=1, stdin=asks)
-        assert "if these ended:\n  default/large-" in shown
+        assert "evicting these pods would make room on n1, GPU" in shown
         nine = json.dumps(pod("nine", CARD_MIB))
         answer = admin.tells("what-if", "-f", "-", "--count", "9", *how, code=1, stdin=nine)
         assert (answer["asked"], answer["fitting"]) == (9, 8)
 
     def runs() -> str | None:
         found = admin.run("explain", "large-0", SERVER).stdout
-        return None if "it runs there: the node's plugin says GPU-n1-" in found else found
+        return None if "it runs there: the node's plugin reports GPU-n1-" in found else found
 
     wait_until("the plugin's word", runs, seconds=20)
     assert admin.tells("explain", "large-0")["pod"]["state"] == "bound"
-    assert "no pod default/none" in admin.says("explain", "none", code=1)
+    assert "pod default/none not found" in admin.says("explain", "none", code=1)
 
 
 def test_kubectl_runs_it_as_its_plugin_and_completes_its_words(

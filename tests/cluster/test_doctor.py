@@ -1,4 +1,4 @@
-"""doctor, cordon-card and top against gpushare as it is shipped, well and broken.
+"""doctor, cordon-gpu and top against gpushare as it is shipped, well and broken.
 
 A cluster of its own, whose plugins measure what pods use: one GPU node, one control-plane node.
 """
@@ -175,7 +175,7 @@ def test_top_shows_who_uses_more_than_it_asked_for(shipped, workloads):
 
 def test_two_administrators_who_cordon_at_once_lose_nothing(shipped):
     env = {**os.environ, "KUBECONFIG": str(shipped.cluster.kubeconfig)}
-    command = [sys.executable, "-m", "gpusharectl", "cordon-card", "n1"]
+    command = [sys.executable, "-m", "gpusharectl", "cordon-gpu", "n1"]
     both = [subprocess.Popen([*command, card, "--reason", "fan"], env=env) for card in ("0", "1")]
     assert [each.wait(timeout=60) for each in both] == [0, 0]
     wait_until("the extender to know", lambda: _cordoned(shipped, [True, True]), seconds=10)
@@ -185,10 +185,10 @@ def test_two_administrators_who_cordon_at_once_lose_nothing(shipped):
         return f"{found}" if found[0] else None
 
     wait_until("doctor to find no fault", unwell, seconds=60, interval=0.5)
-    code, text = gpushare(shipped, "uncordon-card", "n1", "--all")
+    code, text = gpushare(shipped, "uncordon-gpu", "n1", "--all")
     assert code == 0, text
     wait_until("the extender to know", lambda: _cordoned(shipped, [False, False]), seconds=10)
-    code, text = gpushare(shipped, "cordon-card", "n1", "GPU-n1-7")
+    code, text = gpushare(shipped, "cordon-gpu", "n1", "GPU-n1-7")
     assert code == 2
     assert "GPU-n1-0" in text
 

@@ -22,7 +22,7 @@ def test_a_pod_that_waits_is_told_why_and_what_would_help(gpushare: Gpushare, po
         return (
             None
             if any(
-                "the one node that kube-scheduler asked about would not do" in each
+                "does not fit on the one node that kube-scheduler asked about" in each
                 and NO_ROOM in each
                 for each in found
             )
@@ -35,6 +35,7 @@ def test_a_pod_that_waits_is_told_why_and_what_would_help(gpushare: Gpushare, po
     assert found["asked"]["reasons"] == {NO_ROOM: 1}
     assert found["asked"]["neverOffered"] == 3
     assert NO_ROOM in found["scheduled"]["message"]
+    assert found["outlook"]["fits"] is False
     shown = {each["name"]: each for each in found["nodes"]}
     assert [(c["free"], c["needed"], len(c["pods"])) for c in shown["n1"]["cards"]] == [
         (QUARTER, HALF, 1),

@@ -1,4 +1,4 @@
-"""Checks of what is allowed: accounts, policies, quotas, runtime classes (pure)."""
+"""Check accounts, policies, quotas and runtime classes (pure)."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,7 +7,7 @@ from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import QuantityError
 from gpushare.objects.quantity import parse_units
 from gpusharectl.doctor.checks.facts import EXTENDER, PLUGIN, Facts, Permission, Unknown
-from gpusharectl.doctor.checks.findings import Check, Finding, problem, unchecked, warning
+from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.checks.versions import minor_of
 
 POLICIES_SINCE: Final = (1, 30)
@@ -22,37 +22,37 @@ POLICIES: Final = (
 LEASES: Final = "coordination.k8s.io"
 
 _GROUP: Final = "Access"
-_APPLY: Final = "apply what you installed again: kubectl apply -k YOUR-KUSTOMIZATION"
+_APPLY: Final = "apply your installation again: kubectl apply -k YOUR-KUSTOMIZATION"
 
 POLICY_MISSING = problem(
     "PolicyMissing",
-    "without it whoever may patch pods or Nodes may forge what gpushare writes there: "
+    "without it anyone who may patch pods or Nodes can forge gpushare's annotations: "
     "docs/security.md",
     _APPLY,
 )
 PERMISSION_MISSING = problem(
     "PermissionMissing",
-    "the program cannot do what it is there for",
-    f"{_APPLY}; kubectl auth can-i {{verb}} {{resource}} --as={{account}}{{more}} says whether the "
-    "first of them holds",
+    "the program cannot do its work",
+    f"{_APPLY}; to check the first right: kubectl auth can-i {{verb}} {{resource}} --as={{account}}"
+    "{more}",
 )
 RUNTIME_CLASS_MISSING = problem(
     "RuntimeClassMissing",
-    "no pod of the device plugin can be made",
-    "install NVIDIA's container runtime with its RuntimeClass, or, where it is the nodes' default "
-    "runtime, add the component default-runtime to your kustomization",
+    "no pod of the device plugin can be created",
+    "install NVIDIA's container runtime with its RuntimeClass; if it is the default runtime, "
+    "add the component default-runtime to your kustomization",
 )
 QUOTA_USED_UP = warning(
     "QuotaUsedUp",
-    "new pods of the namespace that ask for GPU memory are refused when they are made, so they do "
-    "not even show as Pending",
+    "new pods of the namespace that request GPU memory are rejected at creation, so they do not "
+    "even become Pending",
     "raise requests.aliyun.com/gpu-mem in it, or delete pods: kubectl -n {namespace} describe "
     "resourcequota {name}",
 )
 
 
 def needed(system: str) -> tuple[Permission, ...]:
-    """The rights of daemonset/base/access: what both programs cannot do without."""
+    """Return the rights in daemonset/base/access that both programs need."""
 
     def of(
         account: str,
@@ -82,11 +82,11 @@ def needed(system: str) -> tuple[Permission, ...]:
 
 
 def account(permission: Permission, system: str) -> str:
-    """The user that the API server knows an account of ours as."""
+    """Return the user name of one of gpushare's accounts."""
     return f"system:serviceaccount:{system}:{permission.account}"
 
 
-def _accounts_may(facts: Facts) -> Iterator[Finding]:
+def _accounts_may(facts: Facts) -> Iterator[DoctorFinding]:
     unknown = sorted({each.why for each in facts.permissions.values() if isinstance(each, Unknown)})
     for why in unknown:
         yield unchecked("the rights of gpushare's accounts", Unknown(why))
@@ -112,7 +112,7 @@ def _words(permission: Permission) -> str:
     return f"{permission.verb} {permission.resource}{name}{where}"
 
 
-def _policies_hold(facts: Facts) -> Iterator[Finding]:
+def _policies_hold(facts: Facts) -> Iterator[DoctorFinding]:
     if isinstance(facts.server, Unknown):
         yield unchecked("the API server's version", facts.server)
     elif (minor_of(facts.server) or POLICIES_SINCE) < POLICIES_SINCE:
@@ -124,10 +124,10 @@ def _policies_hold(facts: Facts) -> Iterator[Finding]:
         kind = "ValidatingAdmissionPolicy" + ("Binding" if what == "binding" else "")
         for name in POLICIES:
             if name not in there:
-                yield POLICY_MISSING.of(name, f"there is no {kind} {name}")
+                yield POLICY_MISSING.of(name, f"{kind} {name} is missing")
 
 
-def _runtime_is_there(facts: Facts) -> Iterator[Finding]:
+def _runtime_is_there(facts: Facts) -> Iterator[DoctorFinding]:
     if isinstance(facts.plugin_runtime, Unknown):
         yield unchecked("the DaemonSet of the device plugin", facts.plugin_runtime)
         return
@@ -136,11 +136,11 @@ def _runtime_is_there(facts: Facts) -> Iterator[Finding]:
     if isinstance(facts.runtime_classes, Unknown):
         yield unchecked("runtime classes", facts.runtime_classes)
     elif facts.plugin_runtime not in facts.runtime_classes:
-        found = f"the device plugin asks for the RuntimeClass {facts.plugin_runtime}: there is none"
+        found = f"the device plugin uses RuntimeClass {facts.plugin_runtime}, which does not exist"
         yield RUNTIME_CLASS_MISSING.of(facts.plugin_runtime, found)
 
 
-def _quotas_leave_room(facts: Facts) -> Iterator[Finding]:
+def _quotas_leave_room(facts: Facts) -> Iterator[DoctorFinding]:
     if isinstance(facts.quotas, Unknown):
         yield unchecked("resource quotas", facts.quotas)
         return
@@ -157,7 +157,7 @@ def _quotas_leave_room(facts: Facts) -> Iterator[Finding]:
 
 CHECKS: Final = (
     Check(_GROUP, "gpushare's accounts have their rights", _accounts_may),
-    Check(_GROUP, "policies keep decisions and inventories from being forged", _policies_hold),
-    Check(_GROUP, "the plugin's RuntimeClass is there", _runtime_is_there),
-    Check(_GROUP, "quotas leave room", _quotas_leave_room),
+    Check(_GROUP, "policies protect decisions and inventories from forgery", _policies_hold),
+    Check(_GROUP, "the plugin's RuntimeClass exists", _runtime_is_there),
+    Check(_GROUP, "no quota is used up", _quotas_leave_room),
 )

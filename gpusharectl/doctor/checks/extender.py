@@ -1,4 +1,4 @@
-"""Checks of the extenders: who decides, which versions, what they have noticed (pure)."""
+"""Check the extenders: leader, versions, certificates, what they report (pure)."""
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
@@ -17,47 +17,52 @@ from gpusharectl.doctor.checks.facts import (
     SeenPod,
     Unknown,
 )
-from gpusharectl.doctor.checks.findings import Check, Finding, problem, unchecked, warning
+from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.checks.nodes import cards_of
 
 SOON: Final = dt.timedelta(days=30)
+CERTIFICATE_END: Final = "gpushare_extender_certificate_end_timestamp_seconds"
+_NEW_CERTIFICATES: Final = (
+    "create new certificates: docker run --rm IMAGE python3 -m extender.certificates | kubectl "
+    "apply -f -"
+)
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 
 _GROUP: Final = "Extenders"
 
 EXTENDER_MISSING = problem(
     "ExtenderMissing",
-    "the kube-scheduler there can place no pod that asks for GPU memory while it leads",
+    "the kube-scheduler there cannot place pods that request GPU memory while it leads",
     f"kubectl -n {{namespace}} describe daemonset,deployment {EXTENDERS}: does its nodeSelector "
-    "choose the node, and does it tolerate its taints?",
+    "match the node, and does it tolerate the taints?",
 )
 EXTENDER_NOT_READY = problem(
     "ExtenderNotReady",
-    "pods that ask for GPU memory stay Pending while no extender answers",
+    "pods that request GPU memory stay Pending while no extender answers",
     "kubectl -n {namespace} logs {about} -c extender; kubectl -n {namespace} describe pod {about}",
 )
 EXTENDER_SILENT = problem(
     "ExtenderSilent",
-    "a kube-scheduler that asks it gets no answer either",
-    "kubectl -n {namespace} logs {about} -c extender; does the node's kubelet answer the API "
-    "server?",
+    "a kube-scheduler that calls it gets no answer either",
+    "kubectl -n {namespace} logs {about} -c extender; check that the API server reaches the node's "
+    "kubelet",
 )
 NO_LEADER = problem(
     "NoLeader",
-    "no extender decides, so no pod that asks for GPU memory is bound",
-    "look in the logs for why the Lease cannot be read or written: kubectl -n {namespace} logs "
+    "no extender decides, so no pod that requests GPU memory is bound",
+    "see in the logs why the Lease cannot be read or written: kubectl -n {namespace} logs "
     f"{EXTENDERS} -c extender; never delete the Lease",
 )
 MANY_LEADERS = problem(
     "ManyLeaders",
-    "two that decide do not know of one another's decisions, and may give a card away twice",
-    "give all of them the same leaderElection in their configuration, then restart all",
+    "two leaders do not know each other's decisions, and may give the same units away twice",
+    "configure the same leaderElection for all, then restart all",
 )
 VERSION_SKEW = warning(
     "VersionSkew",
-    "parts that are more than one minor version apart are not made to go together",
-    "upgrade the extender first, then the plugins, one minor version at a time; this command any "
-    "time",
+    "parts more than one minor version apart are not supported together",
+    "upgrade the extender first, then the plugins, one minor version at a time; this command at "
+    "any time",
 )
 PLUGIN_NEWER = warning(
     "PluginNewer",
@@ -67,47 +72,44 @@ PLUGIN_NEWER = warning(
 CONFIGURATION_UNUSABLE = problem(
     "ConfigurationUnusable",
     "an extender does not start with it",
-    "docs/install.md, The configuration file, has every key; then apply it again",
+    "correct it (docs/install.md, The configuration file), then apply it again",
 )
 CERTIFICATE_EXPIRED = problem(
     "CertificateExpired",
-    "replicas refuse one another, so only kube-schedulers beside the one that decides are answered",
-    "make all certificates anew: docker run --rm IMAGE python3 -m extender.certificates | kubectl "
-    "apply -f -",
+    "replicas reject each other, so only kube-scheduler on the leader's node gets answers",
+    _NEW_CERTIFICATES,
 )
 CERTIFICATE_ENDS = warning(
     "CertificateEnds",
-    "from then on replicas refuse one another",
-    "make all certificates anew: docker run --rm IMAGE python3 -m extender.certificates | kubectl "
-    "apply -f -",
+    "from then on replicas reject each other",
+    _NEW_CERTIFICATES,
 )
 LEDGER_DIFFERS = problem(
     "LedgerDiffers",
-    "what the extender counts is not what the pods say; that is a defect of ours",
-    "please report it with the log line `ledger differs from pods`; a restart of the extender "
-    "counts anew: kubectl -n {namespace} delete pod {about}",
+    "the extender's ledger does not match the pods; this is a bug",
+    "please report it with the log line `ledger differs from pods`; restarting the extender counts "
+    "again: kubectl -n {namespace} delete pod {about}",
 )
 DECISION_CHANGED = warning(
     "DecisionChanged",
-    "the extender goes on counting the card that it decided on; one that starts later would not "
-    "know",
-    "kubectl get events -A --field-selector reason=GpushareDecisionChanged names the pods; find in "
-    "metadata.managedFields who did it, and delete them",
+    "the extender keeps counting the GPU that it decided; after a restart it would not know",
+    "list the pods: kubectl get events -A --field-selector reason=GpushareDecisionChanged; find "
+    "the writer in their metadata.managedFields, and delete them",
 )
 OUTCOME_UNKNOWN = warning(
     "OutcomeUnknown",
-    "their units stay reserved until reads show what became of the bindings",
-    "look again in a minute; if it stays, see in the extender's log why the API server does not "
-    "answer: kubectl -n {namespace} logs {about} -c extender",
+    "their units stay reserved until the outcome of the bindings is read",
+    "check again in a minute; if it persists, see in the extender's log why the API server does "
+    "not answer: kubectl -n {namespace} logs {about} -c extender",
 )
 
 
-def _extenders_are_there(facts: Facts) -> Iterator[Finding]:
+def _extenders_are_there(facts: Facts) -> Iterator[DoctorFinding]:
     running = facts.pods_of(EXTENDER, SECOND_SCHEDULER)
-    beside = {pod.node for pod in facts.pods_of(EXTENDER)}
+    covered = {pod.node for pod in facts.pods_of(EXTENDER)}
     if not facts.pods_of(SECOND_SCHEDULER):
         for node in facts.nodes:
-            if _CONTROL_PLANE in node.labels and beside and node.name not in beside:
+            if _CONTROL_PLANE in node.labels and covered and node.name not in covered:
                 found = "a control-plane node without an extender"
                 yield EXTENDER_MISSING.of(node.name, found, namespace=facts.system)
     if not running and not facts.extenders:
@@ -115,7 +117,7 @@ def _extenders_are_there(facts: Facts) -> Iterator[Finding]:
         yield EXTENDER_MISSING.of("the cluster", found, namespace=facts.system)
 
 
-def _extenders_answer(facts: Facts) -> Iterator[Finding]:
+def _extenders_answer(facts: Facts) -> Iterator[DoctorFinding]:
     for name, program in _programs(facts).items():
         if program.not_ready:
             found = f"not ready: {'; '.join(program.not_ready)}"
@@ -139,23 +141,23 @@ def _state(pod: SeenPod) -> str:
     return f"its pod is {pod.status.phase or 'new'}" + (f": {said}" if said else "")
 
 
-def _one_decides(facts: Facts) -> Iterator[Finding]:
+def _one_decides(facts: Facts) -> Iterator[DoctorFinding]:
     asked = _programs(facts)
     deciding = [
         name for name, each in asked.items() if each.samples.total("gpushare_extender_leader")
     ]
     if len(deciding) > 1:
-        yield MANY_LEADERS.of(", ".join(deciding), "each says that it decides")
+        yield MANY_LEADERS.of(", ".join(deciding), "each reports that it is the leader")
     if isinstance(facts.election, Unknown):
         yield unchecked("the Lease of the extenders", facts.election)
     elif facts.election is None:
-        # Without leaderElection there is no Lease, and the one extender that is there decides.
+        # Without leaderElection there is no Lease, and the only extender decides.
         if not deciding and (asked or facts.pods_of(EXTENDER, SECOND_SCHEDULER)):
-            found = "there is no Lease, and no extender says that it decides"
+            found = "there is no Lease, and no extender reports that it is the leader"
             yield NO_LEADER.of("the extenders", found, namespace=facts.system)
     elif not facts.election.is_renewed:
-        held = facts.election.holder or "nobody"
-        found = f"the Lease, held by {held}, was not renewed within {facts.election.seconds} s"
+        holder = facts.election.holder or "nobody"
+        found = f"the Lease of {holder} was not renewed within {facts.election.seconds} s"
         yield NO_LEADER.of("the extenders", found, namespace=facts.system)
 
 
@@ -163,7 +165,7 @@ def _programs(facts: Facts) -> dict[str, Program]:
     return {name: each for name, each in facts.extenders.items() if isinstance(each, Program)}
 
 
-def _versions_go_together(facts: Facts) -> Iterator[Finding]:
+def _versions_are_compatible(facts: Facts) -> Iterator[DoctorFinding]:
     plugins = _plugin_versions(facts.nodes)
     extenders = {
         f"extender {name}": version
@@ -202,7 +204,7 @@ def _plugin_versions(nodes: tuple[Node, ...]) -> Mapping[str, versions.Version]:
     return found
 
 
-def _configuration_is_usable(facts: Facts) -> Iterator[Finding]:
+def _configuration_is_valid(facts: Facts) -> Iterator[DoctorFinding]:
     if isinstance(facts.memory_unit, Unknown):
         yield unchecked("the extender's configuration", facts.memory_unit)
     if isinstance(facts.memory_unit, str):
@@ -213,44 +215,51 @@ def _configuration_is_usable(facts: Facts) -> Iterator[Finding]:
             yield CONFIGURATION_UNUSABLE.of("the extender's configuration", found)
 
 
-def _certificates_hold(facts: Facts) -> Iterator[Finding]:
-    for name, end in facts.certificates.items():
-        if isinstance(end, Unknown):
-            yield unchecked(f"certificate {name}", end)
-            continue
-        left = end - facts.now
-        if left <= dt.timedelta():
-            yield CERTIFICATE_EXPIRED.of(name, f"it has ended on {end:%Y-%m-%d %H:%M} UTC")
-        elif left < SOON:
-            yield CERTIFICATE_ENDS.of(name, f"it ends in {left.days} days, on {end:%Y-%m-%d}")
+def _certificates_are_valid(facts: Facts) -> Iterator[DoctorFinding]:
+    yield from _not_asked(facts, "the certificates of")
+    for name, program in _programs(facts).items():
+        for sample in program.samples.of(CERTIFICATE_END):
+            about = f"{name} {sample.labels.get('file', '')}"
+            left = dt.timedelta(seconds=sample.value - facts.now.timestamp())
+            end = facts.now + left
+            if left <= dt.timedelta():
+                yield CERTIFICATE_EXPIRED.of(about, f"it expired on {end:%Y-%m-%d %H:%M} UTC")
+            elif left < SOON:
+                found = f"it expires in {left.days} days, on {end:%Y-%m-%d}"
+                yield CERTIFICATE_ENDS.of(about, found)
 
 
-def _nothing_noticed(facts: Facts) -> Iterator[Finding]:
+def _not_asked(facts: Facts, about: str) -> Iterator[DoctorFinding]:
+    """Name the extenders that could not be asked for lack of a right."""
     by_why: dict[str, list[str]] = {}
     for name, each in facts.extenders.items():
         if isinstance(each, Unknown) and each.lacks_right:
             by_why.setdefault(each.why, []).append(name)
     for why, names in by_why.items():
-        yield unchecked(f"what {', '.join(names)} has noticed", Unknown(why))
+        yield unchecked(f"{about} {', '.join(names)}", Unknown(why))
+
+
+def _no_problems_reported(facts: Facts) -> Iterator[DoctorFinding]:
+    yield from _not_asked(facts, "the reports of")
     for name, program in _programs(facts).items():
         total = program.samples.total
         if differs := total("gpushare_ledger_differences_total"):
-            found = f"{differs:g} differences between its ledger and a fresh count"
+            found = f"{differs:g} differences between its ledger and the pods"
             yield LEDGER_DIFFERS.of(name, found, namespace=facts.system)
         if changed := total("gpushare_changed_decisions"):
-            found = f"the decision of {changed:g} bound pods was changed by somebody"
+            found = f"somebody changed the decision of {changed:g} bound pods"
             yield DECISION_CHANGED.of(name, found)
         if unknown := total("gpushare_unknown_reserves"):
-            found = f"what became of {unknown:g} bindings is not known"
+            found = f"the outcome of {unknown:g} bindings is unknown"
             yield OUTCOME_UNKNOWN.of(name, found, namespace=facts.system)
 
 
 CHECKS: Final = (
-    Check(_GROUP, "an extender is beside every kube-scheduler", _extenders_are_there),
-    Check(_GROUP, "they are ready and answer", _extenders_answer),
-    Check(_GROUP, "one extender decides", _one_decides),
-    Check(_GROUP, "the versions go together", _versions_go_together),
-    Check(_GROUP, "the configuration can be used", _configuration_is_usable),
-    Check(_GROUP, "certificates hold", _certificates_hold),
-    Check(_GROUP, "the extenders have noticed nothing wrong", _nothing_noticed),
+    Check(_GROUP, "every kube-scheduler has an extender", _extenders_are_there),
+    Check(_GROUP, "extenders are ready and answer", _extenders_answer),
+    Check(_GROUP, "there is exactly one leader", _one_decides),
+    Check(_GROUP, "versions are compatible", _versions_are_compatible),
+    Check(_GROUP, "the configuration is valid", _configuration_is_valid),
+    Check(_GROUP, "certificates are valid", _certificates_are_valid),
+    Check(_GROUP, "extenders report no problems", _no_problems_reported),
 )

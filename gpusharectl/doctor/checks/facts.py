@@ -1,4 +1,4 @@
-"""What the doctor knows of a cluster: plain values, and in the place of each perhaps Unknown."""
+"""What the doctor knows about a cluster: plain values, or Unknown in their place."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ EXTENDER: Final = "gpushare-extender"
 SECOND_SCHEDULER: Final = "gpushare-scheduler"
 _NAME: Final = "app.kubernetes.io/name"
 EXTENDERS: Final = f"-l '{_NAME} in ({EXTENDER},{SECOND_SCHEDULER})'"
-"""For kubectl: what runs an extender, beside kube-scheduler or in the second one's pods."""
+"""For kubectl: the pods with an extender, in either mode."""
 
 
 class ConfigMapSource(msgspec.Struct, gc=False, frozen=True):
@@ -33,7 +33,7 @@ class SeenSpec(PodSpec, rename="camel", gc=False, frozen=True):
 
 
 class SeenPod(Pod, gc=False, frozen=True):
-    """A pod, which kube-scheduler it waits for, and where its configuration comes from."""
+    """A pod with its schedulerName and its configuration's volume."""
 
     spec: SeenSpec = SeenSpec()
 
@@ -48,7 +48,7 @@ class SeenPod(Pod, gc=False, frozen=True):
 
     @property
     def configuration(self) -> str:
-        """The ConfigMap that the volume ``configuration`` of our own pods is made of."""
+        """Return the ConfigMap of the volume ``configuration`` of gpushare's own pods."""
         return next(
             (
                 volume.config_map.name
@@ -65,7 +65,7 @@ class SeenPod(Pod, gc=False, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """In the place of a fact that could not be had: ``why``, and whether a right was missing."""
+    """Replaces a fact that could not be read: ``why``, and whether a right was missing."""
 
     why: str
     lacks_right: bool = False
@@ -73,7 +73,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a program of ours says of itself; ``not_ready`` are the reasons of its /readyz."""
+    """What one of gpushare's programs reports; ``not_ready`` are the reasons of its /readyz."""
 
     version: str
     not_ready: tuple[str, ...]
@@ -82,7 +82,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """The Lease: ``is_renewed`` if it changed while we looked, for as long as it says it holds."""
+    """The Lease; ``is_renewed`` if it changed within its own duration."""
 
     holder: str
     seconds: int
@@ -99,7 +99,7 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """A right that an account of ours needs; ``group`` is the API group of ``resource``."""
+    """A right that one of gpushare's accounts needs; ``group`` is ``resource``'s API group."""
 
     account: str
     verb: str
@@ -111,7 +111,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Units of GPU memory that pods of a namespace may ask for in sum, and do."""
+    """Units of GPU memory that the pods of a namespace may request in total, and do."""
 
     namespace: str
     name: str
@@ -121,11 +121,11 @@ class Quota:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that the checks look at. ``system`` is the namespace that gpushare runs in.
+    """Everything that the checks read. ``system`` is the namespace that gpushare runs in.
 
-    Programs are by their pod's name, certificates by their Secret's, schedulers by what they are
-    called to people, NodePorts by the Service's namespace and name. ``memory_unit`` is None where
-    no extender has a configuration file.
+    The keys of programs are pod names, those of schedulers names for people, those of NodePorts
+    the Service's namespace and name. ``memory_unit`` is None if no extender has a configuration
+    file.
     """
 
     version: str
@@ -139,7 +139,6 @@ class Facts:
     election: Election | Unknown | None = None
     memory_unit: str | Unknown | None = None
     schedulers: Mapping[str, Scheduler | Unknown] = field(default_factory=dict)
-    certificates: Mapping[str, dt.datetime | Unknown] = field(default_factory=dict)
     policies: frozenset[str] | Unknown = frozenset()
     policy_bindings: frozenset[str] | Unknown = frozenset()
     permissions: Mapping[Permission, bool | Unknown] = field(default_factory=dict)
@@ -149,7 +148,7 @@ class Facts:
     node_ports: Mapping[str, frozenset[int]] | Unknown = field(default_factory=dict)
 
     def pods_of(self, *programs: str) -> list[SeenPod]:
-        """Our own pods that run, or are to run, one of ``programs``; not those that are ending."""
+        """Return gpushare's own pods of ``programs`` that are not terminating."""
         return [
             pod
             for pod in self.pods

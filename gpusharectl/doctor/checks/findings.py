@@ -1,4 +1,4 @@
-"""What a finding is, and how a check says that it could not look (pure)."""
+"""Findings, and the checks that return them (pure)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ DOCUMENT: Final = "docs/doctor.md"
 
 
 class Severity(StrEnum):
-    """PROBLEM: something does not work. WARNING: it will not, or not well. UNCHECKED: not known."""
+    """PROBLEM: something does not work. WARNING: it works badly, or soon will not work."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -19,79 +19,79 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """``why`` it matters, and the ``cure``, in which ``{words}`` are filled in."""
+class FindingKind:
+    """``why`` it matters, and the ``fix``, in which ``{words}`` are filled in."""
 
     name: str
     severity: Severity
     why: str
-    cure: str
+    fix: str
 
     @property
     def document(self) -> str:
         return f"{DOCUMENT}#{self.name.lower()}"
 
-    def of(self, about: str, found: str, **words: str) -> "Finding":
-        """What was ``found`` about a node, a pod or whatever ``about`` names."""
-        return Finding(self, about, found, self.cure.format(about=about, **words))
+    def of(self, about: str, found: str, **words: str) -> "DoctorFinding":
+        """Return what was ``found`` about a node, a pod or whatever ``about`` names."""
+        return DoctorFinding(self, about, found, self.fix.format(about=about, **words))
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    kind: Kind
+class DoctorFinding:
+    kind: FindingKind
     about: str
     found: str
-    cure: str
+    fix: str
 
 
-NOT_CHECKED: Final = Kind(
+NOT_CHECKED: Final = FindingKind(
     "NotChecked",
     Severity.UNCHECKED,
-    "whether this is right is not known",
-    "have that granted, or let somebody look who has it",
+    "this could not be checked",
+    "get the right, or ask somebody who has it",
 )
 
-KINDS: Final[dict[str, Kind]] = {NOT_CHECKED.name: NOT_CHECKED}
+KINDS: Final[dict[str, FindingKind]] = {NOT_CHECKED.name: NOT_CHECKED}
 
 
-def problem(name: str, why: str, cure: str) -> Kind:
-    """A kind of finding about what does not work; ``KINDS`` has it from now on."""
-    return _add(Kind(name, Severity.PROBLEM, why, cure))
+def problem(name: str, why: str, fix: str) -> FindingKind:
+    """Add to ``KINDS`` a kind of finding about what does not work."""
+    return _add(FindingKind(name, Severity.PROBLEM, why, fix))
 
 
-def warning(name: str, why: str, cure: str) -> Kind:
-    """The same, about what will not work, or not well."""
-    return _add(Kind(name, Severity.WARNING, why, cure))
+def warning(name: str, why: str, fix: str) -> FindingKind:
+    """Add to ``KINDS`` a kind of finding about what works badly, or soon will not work."""
+    return _add(FindingKind(name, Severity.WARNING, why, fix))
 
 
-def _add(kind: Kind) -> Kind:
-    assert kind.name not in KINDS, kind.name  # noqa: S101 - a slip of whoever writes a check
+def _add(kind: FindingKind) -> FindingKind:
+    assert kind.name not in KINDS, kind.name  # noqa: S101 - a mistake in a check
     KINDS[kind.name] = kind
     return kind
 
 
-Look = Callable[[Facts], Iterable[Finding]]
+Run = Callable[[Facts], Iterable[DoctorFinding]]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``title`` is what holds where ``look`` finds nothing."""
+    """``title`` is true if ``run`` finds nothing."""
 
     group: str
     title: str
-    look: Look
+    run: Run
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     check: Check
-    findings: tuple[Finding, ...]
+    findings: tuple[DoctorFinding, ...]
 
 
-def unchecked(about: str, unknown: Unknown) -> Finding:
+def unchecked(about: str, unknown: Unknown) -> DoctorFinding:
     return NOT_CHECKED.of(about, unknown.why)
 
 
-def examine(facts: Facts, checks: Iterable[Check]) -> list[Result]:
-    """What every check says of ``facts``, in order."""
-    return [Result(check, tuple(check.look(facts))) for check in checks]
+def examine(facts: Facts, checks: Iterable[Check]) -> list[CheckResult]:
+    """Run every check, in order."""
+    return [CheckResult(check, tuple(check.run(facts))) for check in checks]

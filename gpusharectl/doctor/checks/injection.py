@@ -1,4 +1,4 @@
-"""Checks of what opens cards to containers: NVIDIA's CDI files, or NVIDIA's runtime (pure)."""
+"""Check how containers get their GPUs: by CDI, or by NVIDIA's runtime (pure)."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,59 +10,59 @@ from gpushare.errors import RequestError
 from gpushare.placement.card_choice import why_not_injected
 from gpushare.placement.reasons import EXPOSES_CARDS, Reason
 from gpusharectl.doctor.checks.facts import Facts, SeenPod, Unknown
-from gpusharectl.doctor.checks.findings import Check, Finding, problem, unchecked
+from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked
 from gpusharectl.doctor.checks.nodes import cards_of, is_shared
 
-_GROUP: Final = "How containers get their cards"
+_GROUP: Final = "How containers get their GPUs"
 
 RUNTIME_UNREACHABLE = problem(
     "NvidiaRuntimeUnreachable",
-    "the node gives cards through NVIDIA's runtime, which no pod can be told to run under, so no "
-    "pod is placed there",
-    "make the RuntimeClass (the GPU Operator brings it); where NVIDIA's runtime is the default one "
-    "use the component default-runtime; or write a CDI file on the node, which needs neither: "
-    "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    "the node injects GPUs through NVIDIA's runtime, which no RuntimeClass names, so no pod is "
+    "placed there",
+    "create the RuntimeClass (the GPU Operator does); if NVIDIA's runtime is the default, use the "
+    "component default-runtime; or write a CDI file on the node, which needs neither: nvidia-ctk "
+    "cdi generate --output=/etc/cdi/nvidia.yaml",
 )
 NEEDS_CLASS = problem(
     "PodNeedsNvidiaRuntime",
-    "NVIDIA's runtime opens the card, and the pod does not run under it: it is placed nowhere, and "
-    "one that was started before sees no GPU",
-    "set runtimeClassName: nvidia in what makes the pod; or let the nodes give cards by CDI: "
+    "NVIDIA's runtime injects the GPU, and the pod does not use it: the pod is placed nowhere, and "
+    "if it already runs, it sees no GPU",
+    "set runtimeClassName: nvidia in the pod template; or let the nodes inject GPUs by CDI: "
     "docs/install.md, How a container gets its GPU",
 )
 EXPOSED = problem(
     "PodExposesCards",
-    "NVIDIA's runtime gives a container that asks for no GPU memory what its image asks for, which "
-    "is most often every GPU of the node",
+    "NVIDIA's runtime gives a container without GPU memory what its image requests, usually every "
+    "GPU of the node",
     "set NVIDIA_VISIBLE_DEVICES to void in each container without aliyun.com/gpu-mem, also in "
-    "init containers; or let the nodes give cards by CDI: docs/install.md, How a container gets "
+    "init containers; or let the nodes inject GPUs by CDI: docs/install.md, How a container gets "
     "its GPU",
 )
 
 
-def _can_be_reached(facts: Facts) -> Iterator[Finding]:
+def _can_be_reached(facts: Facts) -> Iterator[DoctorFinding]:
     known = facts.runtime_classes
     for name, stated in _inventories(facts).items():
         if stated.injection in {"", BY_CDI} or "" in stated.runtime_classes:
             continue
         if isinstance(known, Unknown):
-            yield unchecked("which RuntimeClasses there are", known)
+            yield unchecked("which RuntimeClasses exist", known)
             return
         if not known & stated.runtime_classes:
             classes = ", ".join(sorted(stated.runtime_classes)) or "none"
-            found = f"its plugin knows the RuntimeClasses {classes}, and there is none of these"
+            found = f"its plugin supports the RuntimeClasses {classes}, and none of these exists"
             yield RUNTIME_UNREACHABLE.of(name, found)
 
 
-def _see_their_cards(facts: Facts) -> Iterator[Finding]:
+def _see_their_cards(facts: Facts) -> Iterator[DoctorFinding]:
     yield from _pods(facts, exposed=False)
 
 
-def _see_no_others(facts: Facts) -> Iterator[Finding]:
+def _see_no_others(facts: Facts) -> Iterator[DoctorFinding]:
     yield from _pods(facts, exposed=True)
 
 
-def _pods(facts: Facts, *, exposed: bool) -> Iterator[Finding]:
+def _pods(facts: Facts, *, exposed: bool) -> Iterator[DoctorFinding]:
     inventories = _inventories(facts)
     for pod in facts.pods:
         if pod.is_terminal or not asks_for_share(pod):
@@ -73,14 +73,14 @@ def _pods(facts: Facts, *, exposed: bool) -> Iterator[Finding]:
             continue  # another finding
         reason = _reason(pod, request, inventories)
         if reason is not None and (reason is EXPOSES_CARDS) == exposed:
-            where = f"on node {pod.node}" if pod.node else "it waits, and no node would take it"
+            where = f"on node {pod.node}" if pod.node else "it is Pending, and it fits on no node"
             named = f"RuntimeClass {request.runtime_class!r}" if request.runtime_class else "none"
             kind = EXPOSED if exposed else NEEDS_CLASS
             yield kind.of(pod.key, f"{where}; its RuntimeClass: {named}")
 
 
 def _reason(pod: SeenPod, request: Request, inventories: dict[str, Inventory]) -> Reason | None:
-    """Why the pod's node, or every node where it waits, cannot serve it."""
+    """Return why the pod's node, or for a Pending pod every node, cannot serve it."""
     seen = [each for name, each in inventories.items() if pod.node in {"", name}]
     found = [why_not_injected(each.injection, each.runtime_classes, request) for each in seen]
     return found[0] if found and all(found) else None
@@ -92,7 +92,7 @@ def _inventories(facts: Facts) -> dict[str, Inventory]:
 
 
 CHECKS: Final = (
-    Check(_GROUP, "NVIDIA's runtime can be named where it opens the cards", _can_be_reached),
-    Check(_GROUP, "pods run under it there", _see_their_cards),
-    Check(_GROUP, "their other containers see no cards", _see_no_others),
+    Check(_GROUP, "NVIDIA's runtime has a RuntimeClass where it is needed", _can_be_reached),
+    Check(_GROUP, "pods use NVIDIA's runtime where it is needed", _see_their_cards),
+    Check(_GROUP, "their other containers see no GPUs", _see_no_others),
 )

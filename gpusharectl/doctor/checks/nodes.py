@@ -1,4 +1,4 @@
-"""Checks of nodes and of their plugins (pure)."""
+"""Check nodes and their plugins (pure)."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from gpushare.objects.model import Node
 from gpushare.objects.quantity import parse_units
 from gpushare.process.flags import parse_unit
 from gpusharectl.doctor.checks.facts import PLUGIN, Facts, Program, SeenPod, Unknown
-from gpusharectl.doctor.checks.findings import Check, Finding, problem, unchecked, warning
+from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.checks.versions import minor_of
 
 OLDEST_KUBELET: Final = (1, 27)
@@ -28,8 +28,8 @@ _GROUP: Final = "Nodes and their plugins"
 
 PLUGIN_MISSING = problem(
     "PluginMissing",
-    "the node is labelled to share its cards and offers none: nothing runs there that could",
-    "see why the DaemonSet makes no pod there: kubectl -n {namespace} describe daemonset "
+    "the node is labelled to share its GPUs, and no plugin runs there to offer them",
+    "see why the DaemonSet creates no pod there: kubectl -n {namespace} describe daemonset "
     "gpushare-deviceplugin",
 )
 PLUGIN_NOT_READY = problem(
@@ -39,99 +39,98 @@ PLUGIN_NOT_READY = problem(
 )
 NOTHING_OFFERED = problem(
     "NothingOffered",
-    "no pod that asks for GPU memory is scheduled to the node, and those that are there cannot "
-    "restart",
-    "look for `registered` and for reasons in its plugin's log: kubectl -n {namespace} logs "
-    "daemonset/gpushare-deviceplugin; is the node's kubelet healthy, and is every card?",
+    "no pod that requests GPU memory is scheduled to the node, and its pods cannot restart",
+    "look for `registered` and for reasons in the plugin's log: kubectl -n {namespace} logs "
+    "daemonset/gpushare-deviceplugin; check the node's kubelet and the health of its GPUs",
 )
 INVENTORY_MISSING = problem(
     "InventoryMissing",
-    "the extender does not know the cards of the node, so it places nothing there",
-    "see in the plugin's log why it does not write its node (`node not written yet`)",
+    "the extender does not know the node's GPUs, so it places nothing there",
+    "see in the plugin's log why it does not write the inventory (`node not written yet`)",
 )
 INVENTORY_UNREADABLE = problem(
     "InventoryUnreadable",
     "nothing new is placed on the node",
-    "a plugin of this version writes it anew by itself: see whether one runs on the node; if it is "
-    "a newer one, upgrade the extender and this command first",
+    "a plugin of this version rewrites it: check that one runs on the node; if the plugin is "
+    "newer, upgrade the extender and this command",
 )
 INVENTORY_DIFFERS = warning(
     "InventoryDiffers",
-    "kube-scheduler counts by the one and the extender by the other, so pods may wait or be tried "
-    "in vain",
-    "wait half a minute and look again; if it stays, restart the node's plugin: kubectl -n "
+    "kube-scheduler uses one and the extender the other, so pods may stay Pending or be tried in "
+    "vain",
+    "check again in half a minute; if it persists, restart the node's plugin: kubectl -n "
     "{namespace} delete pod -l app.kubernetes.io/name=gpushare-deviceplugin "
     "--field-selector spec.nodeName={about}",
 )
 UNITS_MIXED = problem(
     "UnitsMixed",
     "the same number would mean different amounts of memory: the extender places nothing on nodes "
-    "that count otherwise than itself",
-    "set the same --memory-unit for all plugins as the extender's memoryUnit; a node whose pods "
-    "hold GPU memory keeps its old unit until they have gone",
+    "with another unit than its own",
+    "set the same --memory-unit for all plugins as the extender's memoryUnit; a node with pods "
+    "that use GPU memory keeps its old unit until they end",
 )
 LIST_TOO_LONG = problem(
     "DeviceListTooLong",
-    "the kubelet takes 4 MiB of devices at most, so the plugin offers nothing",
+    "the kubelet accepts at most 4 MiB of devices, so the plugin offers nothing",
     "set a larger --memory-unit for all plugins and the same memoryUnit for the extender; the "
-    "plugin's log names the least one that fits",
+    "plugin's log names the smallest that fits",
 )
 LIST_LARGE = warning(
     "DeviceListLarge",
-    "each large pod keeps the kubelet from admitting others for 0.1 s and more",
-    "choose a larger unit, for all plugins and the extender; the node's Event names the least",
+    "each large pod delays the kubelet's admission of other pods by 0.1 s or more",
+    "choose a larger unit for all plugins and the extender; the node's Event names the smallest",
 )
 CARD_UNITS_MANY = warning(
     "CardUnitsMany",
-    "from Kubernetes 1.36 on a pod's status names each unit that it holds, and the API server "
-    "refuses what is too long",
-    "choose a larger unit, for all plugins and the extender; the node's Event names the least",
+    "from Kubernetes 1.36 on a pod's status lists each unit that it uses, and the API server "
+    "rejects a status that is too long",
+    "choose a larger unit for all plugins and the extender; the node's Event names the smallest",
 )
 KUBELET_TOO_OLD = problem(
     "KubeletTooOld",
-    "gpushare is made for Kubernetes 1.27 and newer",
+    "gpushare supports Kubernetes 1.27 and newer",
     "upgrade the node",
 )
 WHOLE_CARD_PLUGIN = problem(
     "WholeCardPlugin",
-    "two plugins give out the same cards: a pod may be given a whole card while others share it",
-    "keep NVIDIA's device plugin off the node; with the GPU operator: kubectl label node {about} "
+    "two plugins offer the same GPUs: a pod may get a whole GPU that others share",
+    "keep NVIDIA's device plugin off the node; with the GPU Operator: kubectl label node {about} "
     "nvidia.com/gpu.deploy.device-plugin=false --overwrite",
 )
 NODE_NOT_LABELLED = warning(
     "NodeNotLabelled",
-    "no plugin runs on a node without the label, or it will be taken away",
-    "kubectl label node {about} gpushare=true --overwrite; or, if its cards are not to be shared "
-    "any more, without the policy that keeps its inventory: kubectl delete "
+    "no plugin runs on a node without the label, or it will be deleted",
+    "kubectl label node {about} gpushare=true --overwrite; or, to stop sharing its GPUs, delete "
+    "its inventory without the policy that protects it: kubectl delete "
     "validatingadmissionpolicybinding gpushare-inventory; kubectl annotate node {about} "
     "gpushare.aliyun.com/inventory-; and apply gpushare again",
 )
 OLDER_PLUGIN = warning(
     "OlderPlugin",
-    "its cards are taken for equal, it cannot tell them apart by UUID, and it guesses which pod an "
-    "Allocate is for",
-    "move the node over to this plugin when it suits: docs/migrate.md",
+    "it treats all GPUs as equal, does not know their UUIDs, and guesses which pod an Allocate is "
+    "for",
+    "migrate the node when it suits: docs/migrate.md",
 )
 CARD_UNHEALTHY = warning(
     "CardUnhealthy",
-    "the card takes nothing new and starts no container",
-    "kubectl describe node {node}: the Event names the driver's error and what it advises; a card "
-    "in MIG mode is not shared by memory, and a card that was taken out stays in the list",
+    "the GPU takes no new pods and starts no container",
+    "kubectl describe node {node}: the Event names the driver's error and its advice; a GPU in MIG "
+    "mode is not shared by memory, and a GPU that was removed stays in the list",
 )
 CORDON_UNREADABLE = problem(
     "CordonUnreadable",
-    "another card may have been meant, so the node takes nothing new at all",
-    "gpushare uncordon-card {about} --all --replace, then cordon the right card",
+    "another GPU may have been meant, so the node takes no new pods at all",
+    "gpushare uncordon-gpu {about} --all --replace, then cordon the right GPU",
 )
 PLUGIN_BLOCKED = problem(
     "PluginBlocked",
-    "the node offers nothing for a reason that no card has",
+    "the node offers nothing, for a reason that is not a GPU's",
     "kubectl -n {namespace} logs {about}; docs/troubleshooting.md, GpushareNodeBlocked",
 )
 DEVICES_FORGOTTEN = warning(
     "DevicesForgotten",
-    "the kubelet's checkpoint has lost pods that run; a container of theirs that ends does not "
-    "come back",
+    "the kubelet's checkpoint has lost running pods; if a container of theirs ends, it does not "
+    "restart",
     "delete these pods when it suits: kubectl get events -A --field-selector "
     "reason=DevicesForgotten",
 )
@@ -142,7 +141,7 @@ def is_shared(node: Node) -> bool:
 
 
 def units_of(state: dict[str, str | int], resource: str = RESOURCE_MEMORY) -> int:
-    """An amount of a node's status; 0 where it is missing or none."""
+    """Return an amount of a node's status; 0 if it is missing or invalid."""
     try:
         return parse_units(state.get(resource, 0))
     except QuantityError:
@@ -150,7 +149,7 @@ def units_of(state: dict[str, str | int], resource: str = RESOURCE_MEMORY) -> in
 
 
 def cards_of(node: Node) -> Inventory | None:
-    """The inventory that a node states; None where it states none that can be read."""
+    """Return a node's inventory; None if it is missing or unreadable."""
     try:
         text = node.annotations.get(ANNOTATION_INVENTORY)
         return None if text is None else inventory.decode(text)
@@ -165,10 +164,10 @@ def plugins_by_node(facts: Facts) -> dict[str, list[SeenPod]]:
     return found
 
 
-def _has_a_plugin(facts: Facts) -> Iterator[Finding]:
+def _has_a_plugin(facts: Facts) -> Iterator[DoctorFinding]:
     there = plugins_by_node(facts)
     for node in facts.nodes:
-        # One that is no pod of the DaemonSet is told by what the kubelet counts.
+        # A plugin outside the DaemonSet shows only in what the kubelet counts.
         if is_shared(node) and node.name not in there and not units_of(node.allocatable):
             found = f"label {LABEL_NODE}=true, and no pod of the device plugin"
             yield PLUGIN_MISSING.of(node.name, found, namespace=facts.system)
@@ -186,21 +185,21 @@ def _why(pod: SeenPod) -> str:
     return said or f"its pod is {pod.status.phase or 'new'}"
 
 
-def _offers_its_cards(facts: Facts) -> Iterator[Finding]:
+def _offers_its_cards(facts: Facts) -> Iterator[DoctorFinding]:
     plugins = plugins_by_node(facts)
     for node in facts.nodes:
         if is_shared(node) and node.name in plugins and not units_of(node.allocatable):
             there = units_of(node.capacity)
-            found = f"its plugin is there; {RESOURCE_MEMORY}: {there} in all, and 0 can be had"
+            found = f"its plugin runs, but of {there} {RESOURCE_MEMORY} 0 are allocatable"
             yield NOTHING_OFFERED.of(node.name, found, namespace=facts.system)
 
 
-def _states_its_cards(facts: Facts) -> Iterator[Finding]:
+def _states_its_cards(facts: Facts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         text = node.annotations.get(ANNOTATION_INVENTORY)
         if text is None:
             if is_shared(node) and node.name in plugins_by_node(facts):
-                found = f"no annotation {ANNOTATION_INVENTORY}, though the plugin is there"
+                found = f"no annotation {ANNOTATION_INVENTORY}, although the plugin runs"
                 yield INVENTORY_MISSING.of(node.name, found)
             continue
         try:
@@ -218,30 +217,29 @@ def _states_its_cards(facts: Facts) -> Iterator[Finding]:
 
 
 def _difference(node: Node, stated: Inventory) -> str:
-    """What the node's status says otherwise than its inventory.
+    """Return how the node's status differs from its inventory.
 
-    Cards that were taken out may be left out of the kubelet's list. Nothing offered at all is
-    another finding.
+    The kubelet's list may lack GPUs that were removed. An empty list is another finding.
     """
     healthy = sum(card.units for card in stated.cards if card.is_healthy)
     most = sum(card.units for card in stated.cards)
     there, offered = units_of(node.capacity), units_of(node.allocatable)
     count = units_of(node.capacity, RESOURCE_COUNT)
     if there and not healthy <= there <= most:
-        return f"{RESOURCE_MEMORY} is {there}, the cards of its inventory have {most} units"
+        return f"{RESOURCE_MEMORY} is {there}, the GPUs of its inventory have {most} units"
     if offered and offered != healthy:
-        return f"{offered} units can be had, its healthy cards have {healthy}"
+        return f"{offered} units are allocatable, its healthy GPUs have {healthy}"
     if count != len(stated.cards):
-        return f"{RESOURCE_COUNT} is {count}, its inventory has {len(stated.cards)} cards"
+        return f"{RESOURCE_COUNT} is {count}, its inventory has {len(stated.cards)} GPUs"
     return ""
 
 
-def _counts_in_one_unit(facts: Facts) -> Iterator[Finding]:
+def _counts_in_one_unit(facts: Facts) -> Iterator[DoctorFinding]:
     units = {
         node.name: found.unit_mib for node in facts.nodes if (found := cards_of(node)) is not None
     }
     if isinstance(facts.memory_unit, Unknown):
-        yield unchecked("whether it is the extender's unit", Unknown("see its configuration below"))
+        yield unchecked("the extender's unit", Unknown("see its configuration below"))
         wanted = Counter(units.values()).most_common(1)[0][0] if units else 0
         whose = "most nodes count"
     elif facts.memory_unit is None:
@@ -251,14 +249,14 @@ def _counts_in_one_unit(facts: Facts) -> Iterator[Finding]:
         try:
             wanted = parse_unit(facts.memory_unit)
         except SettingsError:
-            return  # the extender does not start with it, which is another finding
+            return  # another finding: the extender does not start with it
         whose = "the extender counts"
     for name, unit in units.items():
         if unit != wanted:
             yield UNITS_MIXED.of(name, f"counts in units of {unit} MiB, {whose} in {wanted} MiB")
 
 
-def _list_fits(facts: Facts) -> Iterator[Finding]:
+def _list_fits(facts: Facts) -> Iterator[DoctorFinding]:
     refused = {
         pod.node
         for pod in facts.pods_of(PLUGIN)
@@ -268,14 +266,14 @@ def _list_fits(facts: Facts) -> Iterator[Finding]:
         stated = cards_of(node)
         units = sum(card.units for card in stated.cards) if stated is not None else 0
         if node.name in refused or units > MAX_DEVICES:
-            text = f"its cards make {units} devices; the kubelet takes {MAX_DEVICES}"
+            text = f"its GPUs make {units} devices; the kubelet accepts {MAX_DEVICES}"
             yield LIST_TOO_LONG.of(node.name, text)
             continue
         if units > WARN_DEVICES:
-            yield LIST_LARGE.of(node.name, f"{units} devices, of {MAX_DEVICES} that are possible")
+            yield LIST_LARGE.of(node.name, f"{units} of at most {MAX_DEVICES} devices")
         largest = max((card.units for card in stated.cards), default=0) if stated else 0
         if largest > WARN_CARD_UNITS:
-            yield CARD_UNITS_MANY.of(node.name, f"a card has {largest} units")
+            yield CARD_UNITS_MANY.of(node.name, f"a GPU has {largest} units")
 
 
 def _total(facts: Facts, pod: SeenPod, metric: str) -> float:
@@ -283,7 +281,7 @@ def _total(facts: Facts, pod: SeenPod, metric: str) -> float:
     return program.samples.total(metric) if isinstance(program, Program) else 0.0
 
 
-def _kubelet_is_supported(facts: Facts) -> Iterator[Finding]:
+def _kubelet_is_supported(facts: Facts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         version = node.status.node_info.kubelet_version if node.status.node_info else ""
         minor = minor_of(version)
@@ -291,39 +289,37 @@ def _kubelet_is_supported(facts: Facts) -> Iterator[Finding]:
             yield KUBELET_TOO_OLD.of(node.name, f"its kubelet is {version}")
 
 
-def _shares_with_nobody(facts: Facts) -> Iterator[Finding]:
+def _shares_with_nobody(facts: Facts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         whole = units_of(node.capacity, WHOLE_CARDS)
         if is_shared(node) and whole:
-            yield WHOLE_CARD_PLUGIN.of(node.name, f"{WHOLE_CARDS} is {whole} there too")
+            yield WHOLE_CARD_PLUGIN.of(node.name, f"it also offers {whole} {WHOLE_CARDS}")
 
 
-def _labels_are_right(facts: Facts) -> Iterator[Finding]:
+def _labels_are_right(facts: Facts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         label = node.labels.get(LABEL_NODE)
         has_units = units_of(node.capacity) > 0
         if ANNOTATION_INVENTORY in node.annotations:
             if label != "true":
                 shown = "missing" if label is None else repr(label)
-                found = (
-                    f"it has an inventory of shared cards, and its label {LABEL_NODE} is {shown}"
-                )
+                found = f"it has an inventory of shared GPUs, and its label {LABEL_NODE} is {shown}"
                 yield NODE_NOT_LABELLED.of(node.name, found)
         elif has_units and node.name not in plugins_by_node(facts):
-            found = f"{RESOURCE_MEMORY} without an inventory: another plugin's"
+            found = f"{RESOURCE_MEMORY} without an inventory: from another plugin"
             yield OLDER_PLUGIN.of(node.name, found)
 
 
-def _cards_are_healthy(facts: Facts) -> Iterator[Finding]:
+def _cards_are_healthy(facts: Facts) -> Iterator[DoctorFinding]:
     for node in facts.nodes:
         stated = cards_of(node)
         for card in stated.cards if stated is not None else ():
             if is_shared(node) and not card.is_healthy:
-                found = f"card {card.index} ({card.uuid}) is unhealthy"
-                yield CARD_UNHEALTHY.of(f"{node.name} card {card.index}", found, node=node.name)
+                found = f"GPU {card.index} ({card.uuid}) is unhealthy"
+                yield CARD_UNHEALTHY.of(f"{node.name} GPU {card.index}", found, node=node.name)
 
 
-def _plugins_are_well(facts: Facts) -> Iterator[Finding]:
+def _plugins_are_well(facts: Facts) -> Iterator[DoctorFinding]:
     unknown: dict[str, list[str]] = {}
     for pod in facts.pods_of(PLUGIN):
         name = pod.metadata.name
@@ -338,13 +334,13 @@ def _plugins_are_well(facts: Facts) -> Iterator[Finding]:
                 yield PLUGIN_BLOCKED.of(name, found, namespace=facts.system)
         forgotten = program.samples.total("gpushare_deviceplugin_forgotten_pods")
         if forgotten:
-            found = f"{forgotten:g} pods that run are not in the kubelet's checkpoint"
+            found = f"{forgotten:g} running pods are not in the kubelet's checkpoint"
             yield DEVICES_FORGOTTEN.of(pod.node, found)
     there = plugins_by_node(facts)
     for node in facts.nodes:
         is_ours = is_shared(node) and ANNOTATION_INVENTORY in node.annotations
         if is_ours and units_of(node.allocatable) and node.name not in there:
-            unknown.setdefault("they do not run as pods of the DaemonSet", []).append(node.name)
+            unknown.setdefault("they are not pods of the DaemonSet", []).append(node.name)
     for why, nodes in unknown.items():
         yield unchecked(f"plugins of {_some(nodes)}", Unknown(why))
 
@@ -356,13 +352,13 @@ def _some(names: list[str]) -> str:
 
 CHECKS: Final = (
     Check(_GROUP, f"every node labelled {LABEL_NODE}=true has a ready plugin", _has_a_plugin),
-    Check(_GROUP, "the kubelets know what the plugins offer", _offers_its_cards),
-    Check(_GROUP, "inventories can be read and agree with the nodes", _states_its_cards),
-    Check(_GROUP, "all count in one unit", _counts_in_one_unit),
-    Check(_GROUP, "device lists fit", _list_fits),
-    Check(_GROUP, "the kubelets are of supported versions", _kubelet_is_supported),
-    Check(_GROUP, "no other plugin gives out the same cards", _shares_with_nobody),
-    Check(_GROUP, "labels and inventories go together", _labels_are_right),
-    Check(_GROUP, "all cards are healthy", _cards_are_healthy),
-    Check(_GROUP, "the plugins are well", _plugins_are_well),
+    Check(_GROUP, "kubelets have the plugins' GPU memory", _offers_its_cards),
+    Check(_GROUP, "inventories are readable and match the nodes", _states_its_cards),
+    Check(_GROUP, "all nodes use one unit", _counts_in_one_unit),
+    Check(_GROUP, "device lists are short enough", _list_fits),
+    Check(_GROUP, "kubelet versions are supported", _kubelet_is_supported),
+    Check(_GROUP, "no other plugin offers the same GPUs", _shares_with_nobody),
+    Check(_GROUP, "labels and inventories match", _labels_are_right),
+    Check(_GROUP, "all GPUs are healthy", _cards_are_healthy),
+    Check(_GROUP, "the plugins report no problems", _plugins_are_well),
 )

@@ -1,4 +1,4 @@
-"""Checks of pods that ask for GPU memory: what holds them up, what they hold wrongly (pure)."""
+"""Check pods that request GPU memory (pure)."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -24,48 +24,46 @@ from gpushare.contract import (
 from gpushare.errors import RecordError, RequestError
 from gpushare.objects.model import Node
 from gpusharectl.doctor.checks.facts import PLUGIN, Facts, SeenPod
-from gpusharectl.doctor.checks.findings import Check, Finding, problem, warning
+from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, warning
 
-LATE: Final = dt.timedelta(minutes=5)  # an image may take so long to be pulled
+LATE: Final = dt.timedelta(minutes=5)  # pulling an image may take this long
 
-_REFUSED_REASON: Final = "UnexpectedAdmissionError"  # the kubelet's, where Allocate fails
+_REFUSED_REASON: Final = "UnexpectedAdmissionError"  # the kubelet's if Allocate fails
 
 _GROUP: Final = "Pods"
-_REPLACE: Final = (
-    "delete it, and let its owner make another: kubectl -n {namespace} delete pod {name}"
-)
+_REPLACE: Final = "delete it; its owner creates another: kubectl -n {namespace} delete pod {name}"
 
 WITHOUT_DECISION = problem(
     "PodWithoutDecision",
-    "nobody knows which card it has, so its amount is taken from every card of the node, and its "
-    "containers do not start; another kube-scheduler than one with the extender placed it",
-    f"see that its kube-scheduler has the extender (above), then {_REPLACE}",
+    "its GPU is unknown, so its units count on every GPU of the node, and its containers do not "
+    "start; a kube-scheduler without the extender placed it",
+    f"configure the extender in its kube-scheduler (above), then {_REPLACE}",
 )
 UNPLACED = problem(
     "PodUnplaced",
-    "its amount is taken from every card of the node, so that no card is promised twice",
+    "its units count on every GPU of the node, so that no unit is used twice",
     _REPLACE,
 )
 CANNOT_START = problem(
     "PodCannotStart",
-    "a container of it was refused, and the kubelet tries again",
+    "the plugin rejected one of its containers, and the kubelet retries",
     "kubectl -n {namespace} describe pod {name}; docs/troubleshooting.md, GpushareCannotStart; "
-    "without an owner it is not evicted: delete it, and make it again",
+    "a pod without an owner is not evicted: delete it, and create it again",
 )
 NOT_STARTED = warning(
     "PodNotStarted",
-    "it holds its share and does not run",
-    "kubectl -n {namespace} describe pod {name} says what it waits for",
+    "it uses its share and does not run",
+    "see why: kubectl -n {namespace} describe pod {name}",
 )
 REFUSED = problem(
     "PodRefused",
-    "no node can ever grant that",
-    "change what it asks for: docs/contract.md, What a user writes",
+    "no node can ever grant this",
+    "change its request: docs/contract.md, What a user writes",
 )
 CONTRADICTED = warning(
     "PodContradicted",
-    "somebody wrote over what gpushare had written; the extender believes what it saw first",
-    f"find who did it in metadata.managedFields, then {_REPLACE}",
+    "somebody overwrote gpushare's annotations; the extender keeps what it saw first",
+    f"find the writer in metadata.managedFields, then {_REPLACE}",
 )
 
 
@@ -75,19 +73,17 @@ def _live(facts: Facts) -> Iterator[SeenPod]:
             yield pod
 
 
-def _have_cards(facts: Facts) -> Iterator[Finding]:
+def _have_cards(facts: Facts) -> Iterator[DoctorFinding]:
     there = {pod.node for pod in facts.pods_of(PLUGIN)}
     inventories = {
         node.name: _inventory(node)
         for node in facts.nodes
-        # Without its inventory a node of ours must not be read as one of the older plugin.
+        # Without its inventory a gpushare node looks like one of Aliyun gpushare.
         if node.name not in there or ANNOTATION_INVENTORY in node.annotations
     }
     for pod in facts.pods:
         if _was_refused(pod):
-            found = (
-                f"the kubelet of node {pod.node} refused it: it came without a decision on a card"
-            )
+            found = f"the kubelet of node {pod.node} rejected it: it had no decision on a GPU"
             yield WITHOUT_DECISION.of(pod.key, found, **_words(pod))
     for pod in _live(facts):
         share = share_of(pod, inventories.get(pod.node))
@@ -96,14 +92,14 @@ def _have_cards(facts: Facts) -> Iterator[Finding]:
         words = _words(pod)
         decided = pod.annotations.get(ANNOTATION_CARDS) or pod.annotations.get(ANNOTATION_INDEX)
         if decided is None:
-            found = f"it is bound to node {pod.node} without a decision on a card"
+            found = f"it is bound to node {pod.node} without a decision on a GPU"
             yield WITHOUT_DECISION.of(pod.key, found, **words)
         else:
             yield UNPLACED.of(pod.key, f"on node {pod.node}: {share.why_unplaced}", **words)
 
 
 def _was_refused(pod: SeenPod) -> bool:
-    """Whether it is Failed because the plugin found no decision on it when it was admitted."""
+    """Return true if it Failed because it had no decision at admission."""
     is_ours = bool(pod.node) and asks_for_share(pod) and pod.status.reason == _REFUSED_REASON
     return is_ours and ANNOTATION_INDEX not in pod.annotations
 
@@ -119,7 +115,7 @@ def _words(pod: SeenPod) -> dict[str, str]:
     return {"namespace": pod.metadata.namespace, "name": pod.metadata.name}
 
 
-def _start(facts: Facts) -> Iterator[Finding]:
+def _start(facts: Facts) -> Iterator[DoctorFinding]:
     for pod in _live(facts):
         usable = pod.condition(CONDITION_CARD_USABLE)
         if usable is not None and usable.status == "False":
@@ -130,7 +126,7 @@ def _start(facts: Facts) -> Iterator[Finding]:
         is_waiting = pod.annotations.get(ANNOTATION_ASSIGNED) == "false" and not pod.has_started
         if pod.node and is_waiting and since is not None and facts.now - since > LATE:
             minutes = int((facts.now - since).total_seconds() // 60)
-            found = f"decided on {minutes} minutes ago, and no container has run"
+            found = f"its GPU was decided {minutes} minutes ago, and no container has run"
             yield NOT_STARTED.of(pod.key, found, **_words(pod))
 
 
@@ -144,7 +140,7 @@ def _decided_at(pod: SeenPod) -> dt.datetime | None:
         return None
 
 
-def _can_be_granted(facts: Facts) -> Iterator[Finding]:
+def _can_be_granted(facts: Facts) -> Iterator[DoctorFinding]:
     for pod in _live(facts):
         if pod.node:
             continue
@@ -154,16 +150,16 @@ def _can_be_granted(facts: Facts) -> Iterator[Finding]:
             yield REFUSED.of(pod.key, str(err))
 
 
-def _are_as_decided(facts: Facts) -> Iterator[Finding]:
+def _are_as_decided(facts: Facts) -> Iterator[DoctorFinding]:
     for pod in _live(facts):
         if contradicts_decision(pod):
-            found = "gpushare.aliyun.com/running-on names other cards than were decided on"
+            found = "gpushare.aliyun.com/running-on names other GPUs than were decided"
             yield CONTRADICTED.of(pod.key, found, **_words(pod))
 
 
 CHECKS: Final = (
-    Check(_GROUP, f"what they ask for of {RESOURCE_MEMORY} can be understood", _can_be_granted),
-    Check(_GROUP, "those on a node have a card that can be told", _have_cards),
-    Check(_GROUP, "those with a card start", _start),
-    Check(_GROUP, "what stands on them does not contradict itself", _are_as_decided),
+    Check(_GROUP, f"requests for {RESOURCE_MEMORY} are valid", _can_be_granted),
+    Check(_GROUP, "the GPUs of bound pods are known", _have_cards),
+    Check(_GROUP, "pods with a GPU start", _start),
+    Check(_GROUP, "pod annotations are consistent", _are_as_decided),
 )

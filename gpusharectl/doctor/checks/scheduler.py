@@ -1,6 +1,6 @@
-"""Checks that kube-scheduler really uses the extender, with its settings (pure).
+"""Check that kube-scheduler uses the extender, with the right settings (pure).
 
-What each setting is for: ``daemonset/scheduler/config.yaml`` and docs/scheduling.md.
+For the purpose of each setting see ``daemonset/scheduler/config.yaml`` and docs/scheduling.md.
 """
 
 import re
@@ -28,11 +28,18 @@ from gpusharectl.doctor.checks.facts import (
     SeenPod,
     Unknown,
 )
-from gpusharectl.doctor.checks.findings import Check, Finding, Kind, problem, unchecked, warning
+from gpusharectl.doctor.checks.findings import (
+    Check,
+    DoctorFinding,
+    FindingKind,
+    problem,
+    unchecked,
+    warning,
+)
 
 WEIGHT: Final = 1
-QPS: Final = 50  # kube-scheduler's own default: what is above was chosen
-LEAST_TIMEOUT: Final = 5.0  # the longest that a bind may take, and the answer's way
+QPS: Final = 50  # kube-scheduler's default: any larger value was chosen
+LEAST_TIMEOUT: Final = 5.0  # of the longest bind
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)", re.ASCII)
@@ -44,63 +51,62 @@ _PRINT: Final = (
 
 WITHOUT_EXTENDER = problem(
     "SchedulerWithoutExtender",
-    "it places pods that ask for GPU memory by the sum of the node's cards, without a card: their "
-    "containers do not start",
+    "it places pods by the sum of the node's GPUs, without deciding on a GPU: their containers do "
+    "not start",
     f"add the extender to its configuration and restart it: {_PRINT}",
 )
 SETTING_WRONG = problem(
     "SchedulerSettingWrong",
-    "with that pods are placed without a card, or not at all",
-    f"set it so and restart kube-scheduler: {_PRINT}",
+    "with this value pods are placed without a GPU, or not at all",
+    f"set the value and restart kube-scheduler: {_PRINT}",
 )
 SETTING_OFF = warning(
     "SchedulerSettingOff",
-    "pods are placed, and not as well or as fast as they could be: docs/scheduling.md, "
-    "docs/performance.md",
-    f"set it so and restart kube-scheduler: {_PRINT}",
+    "pods are placed less well or more slowly: docs/scheduling.md, docs/performance.md",
+    f"set the value and restart kube-scheduler: {_PRINT}",
 )
 NOT_BESIDE = problem(
     "ExtenderNotBeside",
-    "it asks an extender on its own loopback, and none is ready there",
+    "it calls an extender on its own node, and none is ready there",
     f"kubectl -n {{namespace}} get pods -o wide {EXTENDERS}; one must be Ready on the node",
 )
 NODE_PORT = warning(
     "ExtenderPortIsNodePort",
-    "a Service whose NodePort that is takes kube-scheduler's calls: its pods see whole pods, and "
-    "can answer where pods are bound",
+    "a Service with that NodePort would receive kube-scheduler's calls: its pods would see all "
+    "pods, and could decide where pods are bound",
     f"give it the urlPrefix http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX} and restart it: "
     f"{_PRINT}",
 )
 NODE_PORT_TAKEN = problem(
     "ExtenderPortTaken",
-    "where kube-proxy serves NodePorts on loopback, kube-scheduler asks the Service's pods instead "
+    "if kube-proxy serves NodePorts on loopback, kube-scheduler calls the Service's pods instead "
     "of the extender",
-    f"find out whose it is, delete it or give it another NodePort, then give kube-scheduler the "
+    f"delete the Service or change its NodePort, then give kube-scheduler the "
     f"urlPrefix http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}: {_PRINT}",
 )
 NEVER_ASKED = warning(
     "ExtenderNeverAsked",
     "kube-scheduler may not have the extender in its configuration",
-    f"look again in a few seconds; if it stays: {_PRINT}",
+    f"check again in a few seconds; if it persists: {_PRINT}",
 )
 WRONG_SCHEDULER = problem(
     "PodOfAnotherScheduler",
-    "a kube-scheduler that does not ask the extender would place it without a card",
-    "give the pod the schedulerName of one that does ({names})",
+    "a kube-scheduler without the extender would place it without a GPU",
+    "give the pod the schedulerName of one with the extender ({names})",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """A key of the extender's entry; ``wanted`` is told to people."""
+    """A key of the extender's entry; ``wanted`` is for people."""
 
-    kind: Kind
+    kind: FindingKind
     key: str
     wanted: str
     is_right: Callable[[Any], bool]
 
 
-def _exactly(kind: Kind, key: str, wanted: str | int) -> _Setting:
+def _exactly(kind: FindingKind, key: str, wanted: str | int) -> _Setting:
     return _Setting(kind, key, str(wanted), lambda found: found == wanted)
 
 
@@ -112,7 +118,7 @@ _SETTINGS: Final = (
     _exactly(SETTING_OFF, "preemptVerb", "preempt"),
     _Setting(SETTING_OFF, "nodeCacheCapable", "true", bool),
     _exactly(SETTING_OFF, "weight", WEIGHT),
-    # Not set is 5 s.
+    # The default is 5 s.
     _Setting(
         SETTING_OFF,
         "httpTimeout",
@@ -123,9 +129,9 @@ _SETTINGS: Final = (
 
 
 def plain(value: Any) -> Any:
-    """A configuration with all its keys in small letters.
+    """Return a configuration with all keys in lower case.
 
-    /configz shows kube-scheduler's internal form (``URLPrefix``), a file has the public one.
+    /configz has kube-scheduler's internal form (``URLPrefix``), a file the public one.
     """
     if isinstance(value, dict):
         return {str(key).lower(): plain(each) for key, each in value.items()}
@@ -133,7 +139,7 @@ def plain(value: Any) -> Any:
 
 
 def ours(configuration: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The entry of ``extenders`` that is gpushare's, in small letters; None where there is none."""
+    """Return gpushare's entry of ``extenders``, in lower case; None if it is missing."""
     for each in configuration.get("extenders") or ():
         path = urlsplit(str(each.get("urlprefix") or "")).path.rstrip("/")
         if path == EXTENDER_PREFIX or RESOURCE_MEMORY in _managed(each):
@@ -143,12 +149,12 @@ def ours(configuration: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _managed(extender: Mapping[str, Any]) -> dict[str, bool]:
-    """Names of its ``managedResources``, and whether kube-scheduler itself ignores each."""
+    """Return its ``managedResources``: name, and whether kube-scheduler ignores it."""
     listed = extender.get("managedresources") or ()
     return {str(each.get("name")): bool(each.get("ignoredbyscheduler")) for each in listed}
 
 
-def _is_configured(facts: Facts) -> Iterator[Finding]:
+def _is_configured(facts: Facts) -> Iterator[DoctorFinding]:
     known = _known(facts)
     for name, each in facts.schedulers.items():
         if isinstance(each, Unknown):
@@ -157,7 +163,7 @@ def _is_configured(facts: Facts) -> Iterator[Finding]:
     for name, each in known.items():
         if name in with_ours:
             continue
-        # Beside a second kube-scheduler the cluster's own need not know of us.
+        # With a second kube-scheduler the cluster's own does not need the extender.
         if with_ours and not any(_same_names(each, known[other]) for other in with_ours):
             continue
         found = f"its configuration has no extender with {EXTENDER_PREFIX}"
@@ -171,7 +177,7 @@ def _same_names(one: Scheduler, other: Scheduler) -> bool:
 
 
 def _names(scheduler: Scheduler) -> list[str]:
-    """The schedulerNames that it places pods of."""
+    """Return the schedulerNames of its profiles."""
     profiles = scheduler.configuration.get("profiles") or [{}]
     return [str(each.get("schedulername") or "default-scheduler") for each in profiles]
 
@@ -180,8 +186,8 @@ def _known(facts: Facts) -> dict[str, Scheduler]:
     return {name: each for name, each in facts.schedulers.items() if isinstance(each, Scheduler)}
 
 
-def _evidence(facts: Facts) -> Iterator[Finding]:
-    """Where no configuration can be read: pods wait, and no extender has ever been asked."""
+def _evidence(facts: Facts) -> Iterator[DoctorFinding]:
+    """Without a readable configuration: find Pending pods and extenders that were never called."""
     asked = [each for each in facts.extenders.values() if isinstance(each, Program)]
     waiting = [pod.key for pod in facts.pods if _waits(pod)]
     if not asked or not waiting:
@@ -193,21 +199,21 @@ def _evidence(facts: Facts) -> Iterator[Finding]:
         if sample.labels.get("verb") == "filter"
     )
     if not questions:
-        found = f"{len(waiting)} pods wait, {waiting[0]} for one, and no extender was ever asked"
+        found = f"{len(waiting)} pods are Pending, as {waiting[0]}, and no extender was ever called"
         yield NEVER_ASKED.of("the extenders", found)
 
 
-def _settings_are_ours(facts: Facts) -> Iterator[Finding]:
+def _settings_are_ours(facts: Facts) -> Iterator[DoctorFinding]:
     yield from _not_known(facts, "its settings")
     for name, each in _known(facts).items():
         extender = ours(each.configuration)
         if extender is None:
             continue
         for kind, key, found, wanted in _wrong(each.configuration, extender):
-            yield kind.of(f"{name}: {key}", f"it is {found}, and is to be {wanted}")
+            yield kind.of(f"{name}: {key}", f"it is {found}; set {wanted}")
 
 
-_Wrong = Iterator[tuple[Kind, str, str, str]]
+_Wrong = Iterator[tuple[FindingKind, str, str, str]]
 
 
 def _wrong(configuration: Mapping[str, Any], extender: Mapping[str, Any]) -> _Wrong:
@@ -231,7 +237,7 @@ def _wrong(configuration: Mapping[str, Any], extender: Mapping[str, Any]) -> _Wr
 
 
 def _percentage(configuration: Mapping[str, Any]) -> Any:
-    """The first that is not as it is to be: a profile's own goes before the one for all."""
+    """Return the first wrong value: a profile's own, else the one for all."""
     for_all = configuration.get("percentageofnodestoscore")
     profiles = configuration.get("profiles") or [{}]
     found = [profile.get("percentageofnodestoscore") or for_all for profile in profiles]
@@ -247,22 +253,22 @@ def _number(value: Any) -> float:
 
 
 def seconds(written: Any) -> float | None:
-    """A duration as Go writes one (``1m30s``); None for what is none."""
+    """Read a duration in Go's format (``1m30s``); None for other text."""
     parts = _DURATION.findall(written) if isinstance(written, str) else []
     if not parts or "".join(number + unit for number, unit in parts) != written:
         return None
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
-def _not_known(facts: Facts, about: str) -> Iterator[Finding]:
+def _not_known(facts: Facts, about: str) -> Iterator[DoctorFinding]:
     names = [name for name, each in facts.schedulers.items() if isinstance(each, Unknown)]
     if names:
-        why = f"the configuration of {', '.join(names)} is not known (above)"
+        why = f"the configuration of {', '.join(names)} is unknown (above)"
         yield unchecked(about, Unknown(why))
 
 
-def _extender_is_beside(facts: Facts) -> Iterator[Finding]:
-    yield from _not_known(facts, "whether its extender is there")
+def _extender_is_beside(facts: Facts) -> Iterator[DoctorFinding]:
+    yield from _not_known(facts, "whether its extender is ready")
     ready = {pod.node for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER) if pod.is_ready}
     outside = any(name not in _pod_names(facts) for name in facts.extenders)
     for name, each in _known(facts).items():
@@ -275,8 +281,8 @@ def _extender_is_beside(facts: Facts) -> Iterator[Finding]:
             yield NOT_BESIDE.of(name, f"{url} on node {each.node}", namespace=facts.system)
 
 
-def _port_is_no_node_port(facts: Facts) -> Iterator[Finding]:
-    yield from _not_known(facts, "whether a Service can take its calls")
+def _port_is_no_node_port(facts: Facts) -> Iterator[DoctorFinding]:
+    yield from _not_known(facts, "whether a Service can receive its calls")
     services: Mapping[str, frozenset[int]] = {}
     asked = {
         name: port
@@ -291,11 +297,11 @@ def _port_is_no_node_port(facts: Facts) -> Iterator[Finding]:
     for name, port in asked.items():
         takers = [service for service, ports in services.items() if port in ports]
         for service in takers:
-            found = f"the Service has the NodePort {port}, where {name} asks the extender"
+            found = f"the Service has NodePort {port}, at which {name} calls the extender"
             yield NODE_PORT_TAKEN.of(service, found)
         if not takers:
             yield NODE_PORT.of(
-                name, f"it asks the extender at port {port}, which may be a NodePort"
+                name, f"it calls the extender at port {port}, which may be a NodePort"
             )
 
 
@@ -314,9 +320,9 @@ def _pod_names(facts: Facts) -> set[str]:
     return {pod.metadata.name for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER)}
 
 
-def _pods_wait_for_one(facts: Facts) -> Iterator[Finding]:
+def _pods_wait_for_one(facts: Facts) -> Iterator[DoctorFinding]:
     if any(isinstance(each, Unknown) for each in facts.schedulers.values()):
-        yield from _not_known(facts, "whether pods wait for the right one")
+        yield from _not_known(facts, "whether Pending pods have the right schedulerName")
         return
     known = _known(facts).values()
     asking = {name for each in known if ours(each.configuration) for name in _names(each)}
@@ -324,7 +330,7 @@ def _pods_wait_for_one(facts: Facts) -> Iterator[Finding]:
         return
     for pod in facts.pods:
         if _waits(pod) and pod.scheduler not in asking:
-            found = f"it waits for the scheduler {pod.scheduler}, which does not ask the extender"
+            found = f"its scheduler is {pod.scheduler}, which does not call the extender"
             yield WRONG_SCHEDULER.of(pod.key, found, names=_or(sorted(asking)))
 
 
@@ -343,9 +349,9 @@ def _or(names: Sequence[str]) -> str:
 
 
 CHECKS: Final = (
-    Check(_GROUP, "it is configured with the extender", _is_configured),
-    Check(_GROUP, "with the settings that the extender is made for", _settings_are_ours),
-    Check(_GROUP, "the extender that it asks is there", _extender_is_beside),
-    Check(_GROUP, "no Service can take the calls to the extender", _port_is_no_node_port),
-    Check(_GROUP, "pods wait for one that asks the extender", _pods_wait_for_one),
+    Check(_GROUP, "kube-scheduler has the extender in its configuration", _is_configured),
+    Check(_GROUP, "kube-scheduler has the recommended settings", _settings_are_ours),
+    Check(_GROUP, "the extender that it calls is ready", _extender_is_beside),
+    Check(_GROUP, "no Service can receive the calls to the extender", _port_is_no_node_port),
+    Check(_GROUP, "Pending pods have a scheduler with the extender", _pods_wait_for_one),
 )

@@ -1,4 +1,4 @@
-"""Versions of Kubernetes and of gpushare, as far as they are compared (pure)."""
+"""Compare versions of Kubernetes and of gpushare (pure)."""
 
 import re
 from typing import Final
@@ -9,19 +9,19 @@ Version = tuple[int, int, int]
 
 
 def read(text: str) -> Version | None:
-    """Major, minor and patch of ``1.34.4``, ``v1.30.2-gke.1`` or ``0.1``; None for what is none."""
+    """Return major, minor and patch of ``v1.30.2-gke.1`` or ``0.1``; None for other text."""
     match = _VERSION.fullmatch(text)
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 def minor_of(text: str) -> tuple[int, int] | None:
-    """Major and minor alone."""
+    """Return only major and minor."""
     found = read(text)
     return None if found is None else found[:2]
 
 
 def go_together(older: Version, newer: Version) -> bool:
-    """Whether parts of gpushare of these versions are made to: one minor version apart at most."""
+    """Return true if these versions of gpushare's parts are at most one minor version apart."""
     return older[0] == newer[0] and newer[1] - older[1] <= 1
 
 

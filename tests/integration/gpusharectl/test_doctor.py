@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from gpushare.errors import SettingsError, Unreachable
-from gpusharectl.doctor import certificate, over_tls
+from gpusharectl.doctor import over_tls
 from gpusharectl.doctor.checks.facts import Facts
 from gpusharectl.doctor.checks.findings import Severity, examine
 from gpusharectl.doctor.command import CHECKS
@@ -81,9 +81,9 @@ async def test_a_url_that_cannot_be_used_is_the_users_to_hear(tmp_path, url):
 
 
 @contextmanager
-def listener(folder: Path, answer: bytes, *, days: int = 5) -> Iterator[Path]:
+def listener(folder: Path, answer: bytes) -> Iterator[Path]:
     """A listener with TLS on a Unix socket, which says ``answer`` to whoever comes."""
-    path = make(folder, "scheduler", days=days)
+    path = make(folder, "scheduler")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path, path.with_suffix(".key"))
     with socket.socket(socket.AF_UNIX) as door:
@@ -94,9 +94,8 @@ def listener(folder: Path, answer: bytes, *, days: int = 5) -> Iterator[Path]:
             connection, _ = door.accept()
             with connection, context.wrap_socket(connection, server_side=True) as wrapped:
                 wrapped.settimeout(5)
-                if answer:
-                    wrapped.recv(4096)
-                    wrapped.sendall(answer)
+                wrapped.recv(4096)
+                wrapped.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -115,14 +114,6 @@ def test_a_page_is_asked_for_over_a_unix_socket(tmp_path):
         assert over_tls.page(path, "/configz", own_certificate(tmp_path)) == (403, b"no")
 
 
-@pytest.mark.parametrize("days", [5, -1])
-def test_the_certificate_that_is_shown_is_read_expired_or_not(tmp_path, days):
-    with listener(tmp_path, b"", days=days) as path:
-        left = certificate.ends(over_tls.shown(path)) - dt.datetime.now(dt.UTC)
-    assert left < dt.timedelta(days=days)
-    assert left > dt.timedelta(days=days - 1)
-
-
 @pytest.mark.parametrize("answer", [b"\r\n\r\n", b"SSH-2.0\r\n"])
 def test_what_is_no_page_is_an_error(tmp_path, answer):
     with listener(tmp_path, answer) as path, pytest.raises(Unreachable, match="/configz"):
@@ -131,4 +122,4 @@ def test_what_is_no_page_is_an_error(tmp_path, answer):
 
 def test_where_nobody_listens_is_an_error(tmp_path):
     with pytest.raises(Unreachable):
-        over_tls.shown(tmp_path / "nobody")
+        over_tls.page(tmp_path / "nobody", "/configz", own_certificate(tmp_path))

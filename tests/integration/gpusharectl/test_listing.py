@@ -64,7 +64,7 @@ async def listed(api, tmp_path, *names):
     ("allowed", "seen", "says"),
     [
         (("nodes", "pods"), (1, 1, True), ""),
-        (("nodes", "own"), (1, 1, False), "pods of other namespaces than mine are not shown"),
+        (("nodes", "own"), (1, 1, False), "pods outside namespace mine are not shown"),
         (("nodes",), (1, 0, False), "pods are not shown: you lack the right to list pods"),
         (("pods",), (0, 1, False), "kubectl auth can-i list nodes"),
         (("own",), (0, 1, False), "kubectl auth can-i list nodes"),

@@ -133,10 +133,24 @@ async def test_explain_and_filter_decide_alike(client, bench):
     assert whys == failed
 
 
+async def test_a_waiting_pod_comes_with_what_would_help_as_what_if_answers(client, bench):
+    found = await explain(client, "waits", "?nodes=0")
+    asks = {"limits": {"aliyun.com/gpu-mem": "8"}, "requests": {"aliyun.com/gpu-mem": "8"}}
+    containers = [{"name": "main", "resources": asks}]
+    pod_alike = {"metadata": {"name": "x"}, "spec": {"containers": containers}}
+    response = await client.post(f"{PREFIX}/what-if", json={"pod": pod_alike})
+    answer = await response.json()
+    del answer["notChecked"], found["outlook"]["notChecked"]
+    assert found["outlook"] == answer
+    assert "outlook" not in await explain(client, "stays")
+
+
 async def test_a_pod_nobody_asked_about_says_so(client):
     found = await explain(client, "waits")
     assert found["asked"] is None
-    assert found["says"] == f"kube-scheduler has not asked here about it; by its own word: {SAYS}"
+    assert found["says"] == (
+        f"kube-scheduler has not asked the extender about it; kube-scheduler says: {SAYS}"
+    )
 
 
 async def test_a_pod_that_would_fit_says_that(client, bench):
@@ -160,7 +174,7 @@ async def test_a_bound_pod_says_where_it_is(client):
 async def test_a_bound_pod_whose_card_cannot_be_told_says_why(client, bench):
     bench.add(pod("odd", 3, node="n"))
     found = await explain(client, "odd")
-    assert "cannot be told" in found["says"]
+    assert "is unknown" in found["says"]
     assert "no decision" in found["places"][0]["problem"]
     waiting = await explain(client, "waits")
     [shown] = [each for each in waiting["nodes"] if each["name"] == "n"]

@@ -191,7 +191,7 @@ async def test_a_policy_that_the_configuration_lacks_is_a_refusal_here_too(clien
 async def test_what_was_not_checked_is_named(client):
     plain = (await ask(client))["notChecked"]
     assert any("quota" in each for each in plain)
-    assert any("no GPU memory" in each for each in plain)
+    assert any("not request GPU memory" in each for each in plain)
     everything = await ask(
         client,
         affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
@@ -210,7 +210,7 @@ async def test_what_was_not_checked_is_named(client):
         "volumes",
         "resource claims",
         "scheduling gates",
-        "priorityClassName: give spec.priority, 0 was taken",
+        "priorityClassName: write spec.priority, 0 was assumed",
     }
     ports = manifest()
     ports["spec"]["containers"][0]["ports"] = [{"hostPort": 80}]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from gpusharectl.app import COMMANDS, cli
 from gpusharectl.explain.lines import Explained, Running
-from gpusharectl.inspect.summary import LargestFree, PodPlace, Sight, Summary
+from gpusharectl.inspect.summary import LargestFree, Overview, PodPlace, Summary
 
 ROOT = Path(__file__).parents[3]
 REFUSED = ("grpc", "pynvml", "prometheus_client", "cryptography", "google.protobuf")
@@ -68,7 +68,7 @@ def test_the_device_plugin_shows_its_flags_without_its_libraries(tmp_path, flag)
     assert (found.returncode, found.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("kind", [Sight, Summary, LargestFree, PodPlace, Explained, Running])
+@pytest.mark.parametrize("kind", [Overview, Summary, LargestFree, PodPlace, Explained, Running])
 def test_what_programs_read_is_documented(kind):
     text = (ROOT / "docs" / "command-line.md").read_text()
     names = {each.encode_name for each in msgspec.structs.fields(kind)}
@@ -80,7 +80,7 @@ def test_what_is_no_name_of_a_namespace_is_put_in_no_path(name):
     for command in ("uninstall", "inspect"):
         found = CliRunner().invoke(cli, [command, "--system-namespace", name])
         assert found.exit_code == 2
-        assert "is no name of a namespace" in found.output
+        assert "is not a namespace name" in found.output
 
 
 def test_as_kubectls_plugin_it_calls_itself_so(tmp_path):
@@ -106,7 +106,7 @@ def test_a_shell_is_told_commands_and_nothing_where_no_cluster_answers(tmp_path)
 
 def test_kubectl_is_told_in_its_own_form(tmp_path):
     found = run(tmp_path, "wh", starts="completion import kubectl")
-    assert found.stdout.splitlines() == ["what-if\tSay whether a pod would fit now.", ":4"]
+    assert found.stdout.splitlines() == ["what-if\tCheck whether a pod would fit now.", ":4"]
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_kubectl_is_told_in_its_own_form(tmp_path):
     [
         (["inspect", "--kubeconfig", "/nonexistent"], 2, "there is no file /nonexistent"),
         (["what-if", "-f", "/nonexistent"], 2, "No such file"),
-        (["explain", "a", "b"], 2, "names no pod"),
-        (["explain", "service/x"], 2, "names no pod"),
+        (["explain", "a", "b"], 2, "is not a pod"),
+        (["explain", "service/x"], 2, "is not a pod"),
         (["inspect", "--server-ca", "x"], 2, "only with --server https://"),
         (["inspect", "--server-ca", "x", "--server", "http://a:1"], 2, "only with --server https"),
         (["uninstall", "--drain-seconds", "5"], 2, "only with --drain"),

@@ -65,7 +65,7 @@ def test_nodes_that_are_not_measured_are_named_with_the_reason(capsys):
     console = Console(width=80)
     top.show([], top.Measured({"n4": Samples()}, without), console)
     said = capsys.readouterr().out
-    assert "No pod holds a share" in said
+    assert "No pod uses a share" in said
     assert "Not measured on n1, n2: off." in said
 
 

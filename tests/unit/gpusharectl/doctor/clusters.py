@@ -145,7 +145,6 @@ def well(**changes: Any) -> Facts:
         "election": Election("extender-cp1", 6, is_renewed=True),
         "memory_unit": "MiB",
         "schedulers": {"kube-system/kube-scheduler-cp1": scheduler()},
-        "certificates": {"gpushare-extender-cp1": NOW + dt.timedelta(days=300)},
         "policies": frozenset(POLICIES),
         "policy_bindings": frozenset(POLICIES),
         "permissions": dict.fromkeys(needed(SYSTEM), True),

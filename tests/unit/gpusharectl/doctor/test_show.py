@@ -1,13 +1,11 @@
 """What a person and a program are shown: a word beside each sign, all of it as JSON."""
 
-import json
-
 import pytest
 from rich.console import Console
 
 from gpusharectl.doctor import show
 from gpusharectl.doctor.checks.facts import Facts, Quota, Unknown
-from gpusharectl.doctor.checks.findings import Result, examine
+from gpusharectl.doctor.checks.findings import CheckResult, examine
 from gpusharectl.doctor.command import CHECKS
 from tests.unit.gpusharectl.doctor.clusters import node, well, with_node
 
@@ -16,7 +14,7 @@ UNKNOWN = well(quotas=Unknown("you lack the right to list resourcequotas", lacks
 MANY = well(quotas=tuple(Quota("team", f"quota-{number}", "1", "1") for number in range(8)))
 
 
-def results(facts: Facts) -> list[Result]:
+def results(facts: Facts) -> list[CheckResult]:
     return examine(facts, CHECKS)
 
 
@@ -31,7 +29,7 @@ def said(capsys):
 
 def test_each_finding_has_a_word_its_cause_its_cure_and_where_to_read_on(said):
     text = said(BROKEN)
-    for line in ("✗ problem  n1: counts in units of 1024 MiB", "why: ", "do: set the same"):
+    for line in ("✗ problem  n1: counts in units of 1024 MiB", "why: ", "fix: set the same"):
         assert line in text
     assert "docs/doctor.md#unitsmixed" in text
     assert text.count("✓ ok") == len(CHECKS) - 1
@@ -62,11 +60,11 @@ def test_markup_in_a_name_is_shown_as_it_is(said):
 )
 def test_a_warning_is_a_finding_and_what_was_not_checked_is_none(facts, is_well):
     assert show.is_well(results(facts)) == is_well
-    assert json.loads(show.as_json(results(facts)))["ok"] == is_well
+    assert show.as_builtins(results(facts))["ok"] == is_well
 
 
 def test_json_has_every_check_and_all_of_each_finding():
-    found = json.loads(show.as_json(results(MANY)))
+    found = show.as_builtins(results(MANY))
     assert found["version"] == show.FORMAT_VERSION
     assert [each["check"] for each in found["checks"]] == [check.title for check in CHECKS]
     (quotas,) = [each["findings"] for each in found["checks"] if each["findings"]]

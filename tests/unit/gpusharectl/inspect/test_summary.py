@@ -57,7 +57,7 @@ def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
         "  1 ▕································▏ 16 of 16 free",
         "1 node, 2 GPUs: 32 MiB, 12 used, 20 free",
         LARGEST,
-        "1 pod without a node",
+        "1 Pending pod",
     ]
     detailed = text(summary.of_lists(nodes, pods, []), pods=True)
     assert "     █ default/a  8\n     ▓ default/b  4\n" in detailed
@@ -68,7 +68,7 @@ def test_why_a_card_is_cordoned_stands_on_its_nodes_line_in_plain_signs():
     why = '{"GPU-0": "fan \\u001b[2J\\n broken", "GPU-1": "uncordoned since"}'
     kept = ready(annotated(node("kept", 16, 16), cordoned="GPU-0", reasons=why))
     shown = text(summary.of_lists([kept], [], [])).splitlines()
-    assert shown[0].endswith("used  card 0 is cordoned: fan [2J broken")
+    assert shown[0].endswith("used  GPU 0 is cordoned: fan [2J broken")
     lost = ready(annotated(node("kept", 16), cordoned="GPU-0", reasons="{"))
     assert text(summary.of_lists([lost], [], [])).splitlines()[0].endswith("16 MiB used")
 
@@ -88,7 +88,7 @@ def test_what_is_wrong_with_a_card_or_a_node_stands_beside_it():
     assert "GPU-9" in shown["slip"]
     assert "cannot be read" in shown["broken"]
     assert "not ready" in shown["away"]
-    assert "older plugin" in shown["older"]
+    assert "Aliyun gpushare" in shown["older"]
     assert "counts in GiB, the cluster in MiB" in shown["coarse"]
     cards = [line for line in text(found).splitlines() if "▕" in line]
     assert [line.rpartition("free")[2].strip() for line in cards].count("unhealthy") == 1
@@ -109,9 +109,9 @@ def test_reserves_come_from_the_extender_and_their_absence_is_said():
     [card] = found.nodes[0].devices
     assert (card.used, card.reserved, card.free) == (8, 6, 2)
     assert "▒ reserved" in text(found)
-    without = summary.of_lists(nodes, pods, None, not_shown=["reserves are not shown: no way"])
+    without = summary.of_lists(nodes, pods, None, not_shown=["reservations are not shown: no way"])
     assert without.nodes[0].devices[0].free == 8
-    assert text(without).endswith("reserves are not shown: no way")
+    assert text(without).endswith("reservations are not shown: no way")
 
 
 def test_where_pods_may_not_be_seen_what_is_free_is_no_promise():

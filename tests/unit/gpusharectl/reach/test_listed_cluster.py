@@ -8,8 +8,8 @@ from extender.watch.cluster import Cluster
 from gpushare.answers import explain, inspect, what_if
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
-from gpusharectl.reach.listed_cluster import GIB, Seen, unit_of
-from gpusharectl.reach.questions import ended
+from gpushare.process.time_slices import run_all
+from gpusharectl.reach.listed_cluster import GIB, ListedCluster, unit_of
 from tests.builders import legacy_node, node, pod
 
 NAMES = ("a", "b", "c")
@@ -38,7 +38,7 @@ def clusters(draw):
 @given(clusters())
 def test_lists_say_of_every_card_what_the_extender_says(lists):
     nodes, pods = lists
-    seen = Seen(nodes, pods)
+    seen = ListedCluster(nodes, pods)
     cluster = Cluster(1, lambda *_: None, SystemClock())
     cluster.nodes_replaced(nodes)
     cluster.pods_replaced(pods)
@@ -49,11 +49,11 @@ def test_lists_say_of_every_card_what_the_extender_says(lists):
     ]
     assert views[: len(NAMES)] == views[len(NAMES) :]
     asks = pods[-1]
-    mine = ended(explain.explain(seen, asks, None, now=0.0))
-    assert mine == ended(explain.explain(cluster.state, asks, None, now=0.0))
+    mine = run_all(explain.explain(seen, asks, None, now=0.0))
+    assert mine == run_all(explain.explain(cluster.state, asks, None, now=0.0))
     question = what_if.Question(asks, 3)
     extras = msgspec.convert({"pod": {}}, what_if.Extras)
-    told = [ended(what_if.answer(known, question, extras)) for known in (seen, cluster.state)]
+    told = [run_all(what_if.answer(known, question, extras)) for known in (seen, cluster.state)]
     assert told[0] == told[1]
 
 

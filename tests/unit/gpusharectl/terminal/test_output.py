@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gpushare.errors import SettingsError
 from gpusharectl.doctor import show as doctor
-from gpusharectl.doctor.checks.findings import Finding, Kind, Result, Severity
+from gpusharectl.doctor.checks.findings import CheckResult, DoctorFinding, FindingKind, Severity
 from gpusharectl.doctor.command import CHECKS
 from gpusharectl.terminal.exits import Ending
 from gpusharectl.terminal.output import show
@@ -48,8 +48,8 @@ def test_an_error_commands_no_terminal():
 
 
 def test_a_finding_of_doctor_commands_no_terminal(capsys):
-    kind = Kind("X", Severity.PROBLEM, "why", "cure")
-    result = Result(CHECKS[0], (Finding(kind, HOSTILE, HOSTILE, HOSTILE),))
+    kind = FindingKind("X", Severity.PROBLEM, "why", "cure")
+    result = CheckResult(CHECKS[0], (DoctorFinding(kind, HOSTILE, HOSTILE, HOSTILE),))
     doctor.show([result], Console(no_color=True, emoji=False, width=400))
     text = capsys.readouterr().out
     assert OBEYED.isdisjoint(text)

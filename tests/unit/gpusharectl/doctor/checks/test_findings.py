@@ -22,7 +22,7 @@ from gpushare.contract import (
 )
 from gpushare.objects.model import Container, Node, NodeSystemInfo, PodCondition
 from gpusharectl.doctor.checks.facts import Election, Facts, Permission, Quota, Unknown
-from gpusharectl.doctor.checks.findings import KINDS, NOT_CHECKED, Finding, Severity, examine
+from gpusharectl.doctor.checks.findings import KINDS, NOT_CHECKED, DoctorFinding, Severity, examine
 from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.doctor.command import CHECKS
 from tests.builders import legacy_node, stock
@@ -48,7 +48,7 @@ EXTENDER = "gpushare-extender-cp1"
 SCHEDULER = "kube-system/kube-scheduler-cp1"
 
 
-def look(facts: Facts) -> list[Finding]:
+def look(facts: Facts) -> list[DoctorFinding]:
     return [found for result in examine(facts, CHECKS) for found in result.findings]
 
 
@@ -59,6 +59,13 @@ def of_plugin(metrics: str) -> Facts:
 def of_extender(metrics: str, *reasons: str, version: str = "0.1.0") -> Facts:
     metrics += f"gpushare_extender_leader 1\n{ASKED}"
     return well(extenders={EXTENDER: program(metrics, *reasons, version=version)})
+
+
+def certificate(left: dt.timedelta) -> Facts:
+    end = (NOW + left).timestamp()
+    return of_extender(
+        f'gpushare_extender_certificate_end_timestamp_seconds{{file="/tls.crt"}} {end}\n'
+    )
 
 
 def decided(card: str = "GPU-0", **more: str) -> dict[str, str]:
@@ -149,8 +156,8 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "VersionSkew": lambda: of_extender("", version="0.3.0"),
     "PluginNewer": lambda: of_extender("", version="0.0.9"),
     "ConfigurationUnusable": lambda: well(memory_unit="GB"),
-    "CertificateExpired": lambda: well(certificates={EXTENDER: NOW - dt.timedelta(seconds=1)}),
-    "CertificateEnds": lambda: well(certificates={EXTENDER: NOW + dt.timedelta(days=29)}),
+    "CertificateExpired": lambda: certificate(dt.timedelta(seconds=-1)),
+    "CertificateEnds": lambda: certificate(dt.timedelta(days=29)),
     "LedgerDiffers": lambda: of_extender("gpushare_ledger_differences_total 1\n"),
     "DecisionChanged": lambda: of_extender("gpushare_changed_decisions 1\n"),
     "OutcomeUnknown": lambda: of_extender("gpushare_unknown_reserves 1\n"),
@@ -207,7 +214,7 @@ def test_every_kind_of_finding_is_seen_here():
 
 
 def test_every_cure_finds_the_extenders_of_a_second_scheduler_too():
-    cures = [kind.cure for kind in KINDS.values() if "gpushare-extender" in kind.cure]
+    cures = [kind.fix for kind in KINDS.values() if "gpushare-extender" in kind.fix]
     assert len(cures) > 2
     assert [each for each in cures if "gpushare-scheduler" not in each] == []
 
@@ -220,7 +227,7 @@ def test_what_is_broken_is_found_and_nothing_else(name):
         assert each.about
         assert each.found
         assert each.kind.why
-        assert "{" not in each.cure
+        assert "{" not in each.fix
 
 
 def test_a_service_whose_node_port_nobody_asks_takes_no_calls():
@@ -254,7 +261,6 @@ UNKNOWNS: dict[str, Any] = {
     "election": UNKNOWN,
     "memory_unit": UNKNOWN,
     "schedulers": {SCHEDULER: UNKNOWN},
-    "certificates": {EXTENDER: UNKNOWN},
     "policies": UNKNOWN,
     "policy_bindings": UNKNOWN,
     "permissions": {Permission("gpushare-extender", "list", "pods"): UNKNOWN},
@@ -333,7 +339,7 @@ def test_beside_a_second_kube_scheduler_the_first_needs_no_extender():
     waits = pod("waits", on=None)
     (found,) = look(well(schedulers=facts.schedulers, pods=(*facts.pods, waits)))
     assert found.kind.name == "PodOfAnotherScheduler"
-    assert "gpushare-scheduler" in found.cure
+    assert "gpushare-scheduler" in found.fix
 
 
 def test_policies_are_not_missed_where_kubernetes_has_none():
