@@ -1,1 +1,1 @@
-"""gpushare simulate: what gpushare would decide about given nodes and pods, without a cluster."""
+"""gpushare simulate: place given pods on given nodes, without a cluster."""

@@ -1,4 +1,4 @@
-"""A step as a picture for a terminal: a bar a card, with the pods' names in it (pure)."""
+"""Draw a step for a terminal: a bar for each GPU with the pods' names in it (pure)."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,32 +16,32 @@ HAPPENED_SHOWN: Final = 20
 _FREE: Final = "·"
 _FILL: Final = "█▓▒░"
 _UNPLACED: Final = "?"
-_COLOURS: Final = ("green", "cyan", "yellow", "magenta", "blue", "red")
+_COLORS: Final = ("green", "cyan", "yellow", "magenta", "blue", "red")
 _WIDEST: Final = 64
 _NARROWEST: Final = 20
-_BESIDE: Final = 32  # columns for the card's number and its amounts
+_BESIDE: Final = 32  # columns for the GPU's index and its amounts
 
 
 class Painter:
-    """Draws steps, each pod in one colour (where there are colours) from its first step on."""
+    """Draws steps; with colors, each pod keeps its color."""
 
-    def __init__(self, width: int, *, coloured: bool) -> None:
+    def __init__(self, width: int, *, colored: bool) -> None:
         self._width = max(_NARROWEST, min(_WIDEST, width - _BESIDE))
         self._rule = width
-        self._coloured = coloured
-        self._colours: dict[tuple[str, str], int] = {}
+        self._colored = colored
+        self._colors: dict[tuple[str, str], int] = {}
 
     def draw(self, step: view.Step) -> Iterator[Text]:
-        """The lines of one step."""
+        """Yield the lines of one step."""
         head = f"── {view.clock(step.at)} "
         free = (
-            f" {step.used} of {step.units} units used, most free on one card: {step.largest_free} "
+            f" {step.used} of {step.units} units used, most free on one GPU: {step.largest_free} "
         )
         yield Text(
             head + "─" * max(2, self._rule - len(head) - len(free) - 2) + free + "──", "bold"
         )
         for each in step.happened[:HAPPENED_SHOWN]:
-            yield Text(view.said(each))
+            yield Text(view.described(each))
         if len(step.happened) > HAPPENED_SHOWN:
             yield Text(f"  and {len(step.happened) - HAPPENED_SHOWN} more")
         if step.happened:
@@ -70,7 +70,7 @@ class Painter:
             yield Text(f"       {_UNPLACED} {pod.name} {pod.units}: {pod.why}")
 
     def _card(self, card: view.Card, node: view.Node, new: set[tuple[str, str]]) -> Iterator[Text]:
-        line = Text(f"  card {card.index} ▕")
+        line = Text(f"  GPU {card.index} ▕")
         below: list[Text] = []
         ends = _ends([pod.units for pod in card.pods], card.units, self._width)
         for number, (pod, (start, end)) in enumerate(zip(card.pods, pairwise(ends), strict=True)):
@@ -82,7 +82,7 @@ class Painter:
             shown = pod.name if fits else ""
             line.append(shown + fill * (cells - len(shown)), style)
             if not fits:
-                legend = Text("         ")
+                legend = Text("        ")
                 legend.append(fill if fill.strip() else "  ", style)
                 below.append(legend.append(f" {pod.name} {pod.units}"))
         unplaced = sum(pod.units for pod in node.unplaced)
@@ -102,13 +102,12 @@ class Painter:
 
     def _waiting(self, step: view.Step) -> Iterator[Text]:
         for group in step.waiting[:WAITING_SHOWN]:
-            verb = "wait" if len(group.pods) > 1 else "waits"
             line = Text("? ")
-            line.append(view.named(group), "bold")
+            line.append(view.pending(group), "bold")
             if group.says:
-                yield line.append(f" {verb}: {group.says}")
+                yield line.append(f": {group.says}", "not bold")
                 continue
-            yield line.append(f" {verb} for {view.asks(group)}")
+            yield line.append(f": {view.needs(group)}", "not bold")
             for node in group.nodes:
                 yield Text(f"    {node.name}: {node.why}")
                 free = ", ".join(_card_why(card, node.why) for card in node.cards)
@@ -118,25 +117,27 @@ class Painter:
                 yield Text(f"    and {counted(group.nodes_left_out, 'more node')}")
         if len(step.waiting) > WAITING_SHOWN:
             left = sum(len(group.pods) for group in step.waiting[WAITING_SHOWN:])
-            yield Text("? and 1 more pod waits" if left == 1 else f"? and {left} more pods wait")
+            yield Text(
+                "? and 1 more Pending pod" if left == 1 else f"? and {left} more Pending pods"
+            )
 
     def _look(self, pod: view.Share, number: int) -> tuple[str, str]:
-        """The style of a pod's part of a bar, and what fills it."""
-        if not self._coloured:
+        """Return the style of a pod's part of a bar, and what fills it."""
+        if not self._colored:
             return "", _FILL[number % len(_FILL)]
         key = pod.namespace, pod.name
-        colour = _COLOURS[self._colours.setdefault(key, len(self._colours)) % len(_COLOURS)]
-        return f"black on {colour}", " "
+        color = _COLORS[self._colors.setdefault(key, len(self._colors)) % len(_COLORS)]
+        return f"black on {color}", " "
 
 
 def _card_why(card: view.CardWhy, of_node: str) -> str:
-    """What of a card is not said already by its node's reason, or by what is free there."""
-    text = f"card {card.index} has {card.free} free"
+    """Describe a GPU without repeating its node's reason."""
+    text = f"GPU {card.index} has {card.free} free"
     return text if card.why in {"", of_node, NO_ROOM.text} else f"{text} ({card.why})"
 
 
 def _ends(amounts: list[int], total: int, width: int) -> list[int]:
-    """Where each part of a bar ends; each is seen, as long as there are columns."""
+    """Return where each part of a bar ends; each gets at least one column, if there are enough."""
     ends, units = [0], 0
     for amount in amounts:
         units += amount

@@ -1,7 +1,7 @@
-"""A scenario from its first moment to its last, step by step, in no time (pure).
+"""Run a scenario step by step (pure).
 
-A step is all that happens at one time: nodes change, pods go, then those that wait and those that
-come are tried, by priority and then by age, as kube-scheduler's queue has them.
+A step is all that happens at one time: nodes change, pods are deleted, then Pending and new pods
+are tried, by priority and then by age, like kube-scheduler's queue.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from gpushare.placement.rank import Policies
 from gpushare.placement.verdict import request_of
 from gpushare.text.counted import counted
 from gpusharectl.simulate import view
-from gpusharectl.simulate.cluster import Cluster, Reasons
 from gpusharectl.simulate.scenario import PodEvent, Scenario
+from gpusharectl.simulate.simulated_cluster import Reasons, SimulatedCluster
 
 WISHES: Final = (
     ANNOTATION_NODE_POLICY,
@@ -35,21 +35,21 @@ WISHES: Final = (
     ANNOTATION_CARDS_NOT,
 )
 NOT_SIMULATED: Final = (
-    "kube-scheduler's own scores and its sampling of nodes: which node is gpushare's rank alone",
+    "kube-scheduler's own scores and its sampling of nodes: only gpushare's rank selects the node",
     "preemption: no pod is evicted for another",
-    "autoscaling: no node comes because a pod waits",
-    "time between two decisions, and what fails after one",
+    "autoscaling: no node is added for a Pending pod",
+    "time between two decisions, and failures after a decision",
 )
 
 
 @dataclass(slots=True)
 class _Pod:
-    """A pod in the queue; of those of the same ``kind`` all fit or none."""
+    """A pod in the queue; of one ``kind`` all fit or none."""
 
     event: PodEvent
     number: int
     kind: bytes
-    says: str = ""  # why no node could ever have it
+    says: str = ""  # why it could never run on any node
 
     @property
     def turn(self) -> tuple[int, int, int]:
@@ -58,18 +58,18 @@ class _Pod:
 
 @dataclass(slots=True)
 class _Moment:
-    """What is due at one time."""
+    """All events of one time."""
 
     nodes: list[int] = field(default_factory=list)
-    come: list[int] = field(default_factory=list)
-    go: list[int] = field(default_factory=list)
+    created: list[int] = field(default_factory=list)
+    deleted: list[int] = field(default_factory=list)
 
 
 class Run:
     """``steps`` may be taken once. The same scenario and policies always give the same steps."""
 
     def __init__(self, scenario: Scenario, policies: Policies) -> None:
-        self.cluster = Cluster(scenario.unit_mib, policies)
+        self.cluster = SimulatedCluster(scenario.unit_mib, policies)
         self.scenario, self.policies = scenario, policies
         self._bound: dict[int, Pod] = {}
         self._queue: dict[int, _Pod] = {}
@@ -80,13 +80,13 @@ class Run:
         for number, event in enumerate(scenario.nodes):
             self._moments.setdefault(event.at, _Moment()).nodes.append(number)
         for number, pod in enumerate(scenario.pods):
-            self._moments.setdefault(pod.at, _Moment()).come.append(number)
+            self._moments.setdefault(pod.at, _Moment()).created.append(number)
             if pod.delete is not None:
-                self._moments.setdefault(pod.delete, _Moment()).go.append(number)
+                self._moments.setdefault(pod.delete, _Moment()).deleted.append(number)
 
     @property
     def head(self) -> view.Head:
-        """What holds for all steps."""
+        """Return the settings of all steps."""
         named = sorted(self.scenario.named.items())
         return view.Head(
             version=view.VERSION,
@@ -99,16 +99,16 @@ class Run:
 
     @property
     def count(self) -> int:
-        """How many steps there are."""
+        """Return the number of steps."""
         return len(self._moments)
 
     @property
     def waiting(self) -> list[Pod]:
-        """The pods that wait now, in the order in which they would be tried."""
+        """Return the Pending pods in the order in which they would be tried."""
         return [each.event.pod for each in self._in_turn()]
 
     def steps(self, only: int | None = None) -> Iterator[view.Step]:
-        """One step for each time at which anything happens; that number ``only``, if given."""
+        """Yield a step for each time at which something happens; or ``only`` that number."""
         for number, at in enumerate(sorted(self._moments), 1):
             self._happen(at, self._moments[at])
             if only is None or only == number:
@@ -118,13 +118,13 @@ class Run:
         self._happened, self._touched = [], set()
         for each in due.nodes:
             self._change(at, each)
-        for each in due.go:
-            self._go(at, each)
-        fresh = [made for each in due.come if (made := self._come(each)) is not None]
-        self._try(at, list(self._queue.values()) if due.nodes or due.go else fresh)
+        for each in due.deleted:
+            self._delete(at, each)
+        fresh = [made for each in due.created if (made := self._create(each)) is not None]
+        self._try(at, list(self._queue.values()) if due.nodes or due.deleted else fresh)
         for pod in fresh:
             if pod.number in self._queue:
-                self._tell("refused" if pod.says else "waits", pod.event.pod, text=pod.says)
+                self._note("refused" if pod.says else "waits", pod.event.pod, text=pod.says)
 
     def _view(self, number: int, at: int) -> view.Step:
         units, used, largest, fragmentation = self.cluster.sums()
@@ -142,14 +142,14 @@ class Run:
 
     def _change(self, at: int, number: int) -> None:
         node = self.scenario.nodes[number].node
-        text = "changes" if self.cluster.knows(node.name) else "comes"
+        text = "changes" if self.cluster.knows(node.name) else "is added"
         self.cluster.put_node(node)
         if at:
             self._touched.add(node.name)
             self._happened.append(view.Happened("node", node=node.name, text=text))
 
-    def _come(self, number: int) -> _Pod | None:
-        """A pod is created; None where it is bound already."""
+    def _create(self, number: int) -> _Pod | None:
+        """Create a pod; None if it is bound already."""
         event = self.scenario.pods[number]
         pod = event.pod
         if pod.node:
@@ -157,7 +157,7 @@ class Run:
             self._bound[number] = pod
             if self.cluster.units_of(pod):
                 known = self.cluster.knows(pod.node)
-                self._placed("bound", pod, text="" if known else "its node is not there")
+                self._placed("bound", pod, text="" if known else "its node does not exist")
             return None
         made = self._queue[number] = _Pod(event, number, _kind(pod))
         gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
@@ -166,13 +166,13 @@ class Run:
         except RequestError as err:
             made.says = str(err)
         if gates:
-            made.says = f"kube-scheduler does not look at it before its gates go: {gates[0]}"
+            made.says = f"kube-scheduler ignores it until this gate is removed: {gates[0]}"
         return made
 
-    def _go(self, at: int, number: int) -> None:
+    def _delete(self, at: int, number: int) -> None:
         waiting = self._queue.pop(number, None)
         if waiting is not None:
-            self._tell("gave-up", waiting.event.pod, waited=at - waiting.event.at)
+            self._note("gave-up", waiting.event.pod, waited=at - waiting.event.at)
             return
         pod = self._bound.pop(number)
         if self.cluster.units_of(pod):
@@ -180,7 +180,7 @@ class Run:
         self.cluster.remove(pod)
 
     def _try(self, at: int, pods: list[_Pod]) -> None:
-        refused: set[bytes] = set()  # within one step room only becomes less
+        refused: set[bytes] = set()  # within one step free units only decrease
         for each in sorted(pods, key=lambda each: each.turn):
             if each.says or each.kind in refused:
                 continue
@@ -207,7 +207,7 @@ class Run:
             )
         )
 
-    def _tell(self, what: str, pod: Pod, *, waited: int = 0, text: str = "") -> None:
+    def _note(self, what: str, pod: Pod, *, waited: int = 0, text: str = "") -> None:
         self._happened.append(
             view.Happened(what, pod.metadata.namespace, pod.metadata.name, waited=waited, text=text)
         )
@@ -234,6 +234,6 @@ class Run:
 
 
 def _kind(pod: Pod) -> bytes:
-    """The same for pods that ask for the same, and may be on the same nodes."""
+    """Return a key that is equal for pods with equal requests and constraints."""
     metadata = (pod.labels.get(LABEL_CARD_COUNT), [pod.annotations.get(key) for key in WISHES])
     return msgspec.json.encode((metadata, pod.spec), order="sorted")

@@ -1,4 +1,4 @@
-"""What happens when: nodes and pods with their times, from documents (pure)."""
+"""Read nodes and pods with their times from documents (pure)."""
 
 import difflib
 from collections import Counter
@@ -32,7 +32,7 @@ _KINDS: Final = ("Node", "Pod", *sorted(_WORKLOADS))
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """From ``at`` (seconds) on the node is as this one says."""
+    """The node from ``at`` (seconds) on."""
 
     at: int
     node: Node
@@ -40,7 +40,7 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """A pod that is created at ``at`` and gone at ``delete``, if it ever goes; both in seconds."""
+    """A pod that is created at ``at`` and, unless None, deleted at ``delete``; in seconds."""
 
     at: int
     delete: int | None
@@ -49,10 +49,10 @@ class PodEvent:
 
 @dataclass(slots=True)
 class Scenario:
-    """``unit_mib`` is what the nodes say of their unit, None where none says.
+    """``unit_mib`` is the cluster's unit.
 
-    ``ignored`` names what was read and decides nothing here; ``named`` what decides in a cluster
-    and is not simulated, as the pods that ask for it name it.
+    ``ignored`` counts what was read and has no effect here; ``named`` what the pods use that
+    decides in a cluster and is not simulated.
     """
 
     nodes: list[NodeEvent] = field(default_factory=list)
@@ -63,9 +63,9 @@ class Scenario:
 
 
 def build(documents: Iterable[Document], unit_mib: int | None = None) -> Scenario:
-    """The scenario of all documents; SettingsError, with file and line, for what cannot be used.
+    """Return the scenario of all documents; SettingsError with file and line if invalid.
 
-    ``unit_mib``: the cluster's unit; where None, that of the first inventory, else one GiB.
+    ``unit_mib`` is the cluster's unit; if None, that of the first inventory, else one GiB.
     """
     found = list(_objects(documents))
     unit = unit_mib or next((u for doc in found if (u := _unit_of(doc)) is not None), GIB)
@@ -76,7 +76,7 @@ def build(documents: Iterable[Document], unit_mib: int | None = None) -> Scenari
 
 
 def _objects(documents: Iterable[Document]) -> Iterator[Document]:
-    """Each object by itself: what ``kubectl get -o yaml`` writes is one list of them."""
+    """Yield each object, also those of a list such as ``kubectl get -o yaml`` prints."""
     for doc in documents:
         kind = doc.value.get("kind")
         if not isinstance(kind, str) or kind not in _LISTS:
@@ -84,11 +84,11 @@ def _objects(documents: Iterable[Document]) -> Iterator[Document]:
             continue
         items = doc.value.get("items") or []
         if not isinstance(items, list):
-            raise doc.wrong(("items",), "wanted a list of objects")
+            raise doc.wrong(("items",), "expected a list of objects")
         for number, item in enumerate(items):
             if not isinstance(item, dict):
-                raise doc.wrong(("items", number), "wanted a Kubernetes object")
-            # The items of a PodList do not say what they are.
+                raise doc.wrong(("items", number), "expected a Kubernetes object")
+            # The items of a PodList have no kind.
             kind = (
                 {"kind": str(doc.value["kind"]).removesuffix("List")} if "kind" not in item else {}
             )
@@ -96,7 +96,7 @@ def _objects(documents: Iterable[Document]) -> Iterator[Document]:
 
 
 def _unit_of(doc: Document) -> int | None:
-    """MiB of a node's unit, by its inventory or by the file's ``unit``."""
+    """Return a node's unit in MiB, by its inventory or by the file's ``unit``."""
     if doc.value.get("kind") != "Node":
         return None
     if "unit" in doc.value:
@@ -104,7 +104,9 @@ def _unit_of(doc: Document) -> int | None:
         try:
             return parse_unit(text if isinstance(text, str) else repr(text))
         except SettingsError as err:
-            raise doc.wrong(("unit",), f"{text!r:.40}: write GiB, MiB or as 256MiB") from err
+            raise doc.wrong(
+                ("unit",), f"{text!r:.40}: write GiB, MiB or for example 256MiB"
+            ) from err
     metadata = doc.value.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     text = annotations.get(ANNOTATION_INVENTORY) if isinstance(annotations, dict) else None
@@ -113,7 +115,7 @@ def _unit_of(doc: Document) -> int | None:
     try:
         return inventory.decode(text).unit_mib
     except RecordError:
-        return None  # the node takes no pods, and says so
+        return None  # shown as the reason why the node takes no pods
 
 
 class _Builder:
@@ -125,7 +127,9 @@ class _Builder:
     def add(self, doc: Document) -> None:
         kind = doc.value.get("kind")
         if not isinstance(kind, str):
-            raise doc.wrong((), f"wanted a Kubernetes object with a kind, found kind {kind!r:.40}")
+            raise doc.wrong(
+                (), f"expected a Kubernetes object with a kind, found kind {kind!r:.40}"
+            )
         if kind == "Node":
             self._node(doc)
         elif kind == "Pod":
@@ -138,14 +142,14 @@ class _Builder:
         else:
             near = difflib.get_close_matches(kind, (*_KINDS, *_LISTS), 1, 0.8)
             if near:
-                raise doc.wrong(("kind",), f"there is no {kind}: did you mean {near[0]}?")
+                raise doc.wrong(("kind",), f"unknown kind {kind}: did you mean {near[0]}?")
             self.scenario.ignored[f"kind {kind}"] += 1
 
     def _node(self, doc: Document) -> None:
         self._check(doc, kubernetes_keys.NODE)
         at, name = time_of(doc, "at") or 0, name_of(doc)
         if (name, at) in self._nodes:
-            raise doc.wrong(("metadata", "name"), f"node {name} is there twice at {at}s")
+            raise doc.wrong(("metadata", "name"), f"node {name} is defined twice at {at}s")
         self._nodes.add((name, at))
         value = {key: doc.value.get(key) or {} for key in ("metadata", "spec", "status")}
         node = convert(doc, (), value, Node)
@@ -156,10 +160,10 @@ class _Builder:
         node = replace(node, metadata=replace(node.metadata, labels=labels), status=status)
         if "cards" in doc.value:
             if ANNOTATION_INVENTORY in node.annotations:
-                raise doc.wrong(("cards",), f"is there beside annotation {ANNOTATION_INVENTORY}")
+                raise doc.wrong(("cards",), f"not together with annotation {ANNOTATION_INVENTORY}")
             node = self._with_cards(doc, node)
         elif "unit" in doc.value:
-            raise doc.wrong(("unit",), "is there without cards")
+            raise doc.wrong(("unit",), "only together with cards")
         try:
             free_resources(node, (), NodeResources())
         except RequestError as err:
@@ -167,7 +171,7 @@ class _Builder:
         self.scenario.nodes.append(NodeEvent(at, node))
 
     def _with_cards(self, doc: Document, node: Node) -> Node:
-        """The node with what its plugin would write on it."""
+        """Return the node with what its plugin would write on it."""
         found = stock(doc, node.name, _unit_of(doc) or self.scenario.unit_mib)
         healthy = sum(card.units for card in found.cards if card.is_healthy)
         count = {RESOURCE_COUNT: len(found.cards)}
@@ -190,7 +194,7 @@ class _Builder:
         spec = doc.value.get("spec")
         template = spec.get("template") if isinstance(spec, dict) else None
         if not isinstance(spec, dict) or not isinstance(template, dict):
-            raise doc.wrong(("spec", "template"), "is missing: wanted the pods' template")
+            raise doc.wrong(("spec", "template"), "is missing: expected the pods' template")
         wanted = "parallelism" if kind == "Job" else "replicas"
         count = 1 if spec.get(wanted) is None else spec[wanted]
         if type(count) is not int or not 0 <= count <= MAX_PODS:
@@ -202,7 +206,7 @@ class _Builder:
         metadata = doc.value["metadata"]
         inner = template.get("metadata") or {}
         if not isinstance(inner, dict):
-            raise doc.wrong(("spec", "template", "metadata"), "wanted keys with values")
+            raise doc.wrong(("spec", "template", "metadata"), "expected a mapping")
         value = {
             "metadata": {**inner, "namespace": metadata.get("namespace")},
             "spec": template.get("spec"),
@@ -219,7 +223,7 @@ class _Builder:
         at, delete = times
         namespace = pod.metadata.namespace or "default"
         if not NAME.fullmatch(namespace):
-            raise doc.wrong(("metadata", "namespace"), f"{namespace!r:.80} is no namespace's name")
+            raise doc.wrong(("metadata", "namespace"), f"{namespace!r:.80} is not a namespace name")
         if not pod.containers:
             raise doc.wrong((*place, "spec", "containers"), "is missing: a pod has at least one")
         key = f"{namespace}/{name}"
@@ -233,17 +237,17 @@ class _Builder:
             self.scenario.ignored["pods that have ended"] += 1
             return
         if not pod.node and not asks_for_share(pod):
-            self.scenario.ignored[f"unbound pods that ask for no {RESOURCE_MEMORY}"] += 1
+            self.scenario.ignored[f"unbound pods that do not request {RESOURCE_MEMORY}"] += 1
             return
         before = self._pods.get(key)
         if before is not None and (before[1] is None or before[1] > at):
-            raise doc.wrong(("metadata", "name"), f"pod {key} is there twice at {at}s")
+            raise doc.wrong(("metadata", "name"), f"pod {key} is defined twice at {at}s")
         self._pods[key] = at, delete
         self._note(doc, place, pod)
         self.scenario.pods.append(PodEvent(at, delete, pod))
 
     def _note(self, doc: Document, place: Path, pod: Pod) -> None:
-        """Count what the pod names that kube-scheduler decides by, and that is not simulated."""
+        """Count what the pod uses that kube-scheduler decides by, and that is not simulated."""
         if pod.node:
             return
         value: Any = doc.value
@@ -263,13 +267,13 @@ class _Builder:
             "resource claims": value.get("resourceClaims"),
             "resources of the pod as a whole": value.get("resources"),
             "host ports": any(isinstance(port, dict) and port.get("hostPort") for port in ports),
-            "priorityClassName (give spec.priority; 0 was taken)": value.get("priorityClassName")
+            "priorityClassName (write spec.priority; 0 was assumed)": value.get("priorityClassName")
             and pod.spec.priority is None,
         }
         self.scenario.named.update(text for text, is_there in there.items() if is_there)
 
     def _check(self, doc: Document, keys: Keys) -> None:
-        """Refuse keys that there are none of, but in what an API server has sent."""
+        """Reject unknown keys, except in objects from an API server."""
         metadata = doc.value.get("metadata")
         if isinstance(metadata, dict) and metadata.get("uid"):
             return

@@ -1,6 +1,6 @@
-"""``cards:`` of a Node in a file: an inventory that nobody has to write as JSON (pure).
+"""Read ``cards:`` of a Node in a file, a short form of an inventory (pure).
 
-cards: 2 x 16                    # two cards of 16 units
+cards: 2 x 16                    # two GPUs of 16 units
 cards: [4 x 16 Tesla T4, 1 x 80 NVIDIA A100]
 cards: [{units: 16, health: unhealthy}, {count: 3, units: 16, model: Tesla T4}]
 """
@@ -16,12 +16,12 @@ from gpusharectl.manifests.yaml_lines import Document
 
 MAX_CARDS: Final = 64  # of one node
 _TEXT: Final = re.compile(r"\s*(\d{1,9})\s*x\s*(\d{1,18})(?:\s+(\S.*?))?\s*", re.ASCII)
-_WANTED: Final = "write a number of cards and their units, as 2 x 16, or 2 x 16 Tesla T4"
+_WANTED: Final = "write a number of GPUs and their units: 2 x 16, or 2 x 16 Tesla T4"
 _KEYS: Final = ("count", "units", "model", "health")
 
 
 def stock(doc: Document, node: str, unit_mib: int) -> Inventory:
-    """The cards of a node, GPU-<node>-0 and so on; SettingsError for what cannot be read."""
+    """Return the GPUs of a node, GPU-<node>-0 and so on; SettingsError if invalid."""
     value = doc.value["cards"]
     entries = value if isinstance(value, list) else [value]
     cards: list[Card] = []
@@ -40,7 +40,7 @@ def stock(doc: Document, node: str, unit_mib: int) -> Inventory:
             )
             cards.append(made)
     if not 1 <= len(cards) <= MAX_CARDS:
-        raise doc.wrong(("cards",), f"{len(cards)} cards: a node has 1 to {MAX_CARDS} here")
+        raise doc.wrong(("cards",), f"{len(cards)} GPUs: a node can have 1 to {MAX_CARDS} here")
     return Inventory(unit_mib, tuple(cards), plugin="simulated", binding="late")
 
 
@@ -52,7 +52,7 @@ def _entry(doc: Document, place: Path, entry: Any) -> Iterator[tuple[int, str, H
         raise doc.wrong(place, f"{entry!r:.60}: {_WANTED}")
     for key in entry:
         if key not in _KEYS:
-            raise doc.wrong((*place, key), f"there is no such key: there are {', '.join(_KEYS)}")
+            raise doc.wrong((*place, key), f"unknown key: the keys are {', '.join(_KEYS)}")
     count = _number(doc, place, entry, "count", MAX_CARDS)
     units = _number(doc, place, entry, "units", MAX_UNITS // MAX_CARDS // 2**20)
     model, health = entry.get("model", ""), entry.get("health", Health.HEALTHY.value)

@@ -1,4 +1,4 @@
-"""What stands in a document, read into values: names, times, typed objects (pure)."""
+"""Read the values in a document: names, times, typed objects (pure)."""
 
 import re
 from typing import Any, Final, TypeVar
@@ -18,7 +18,7 @@ _PART: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<number>\d+)\]|\[\.\.\.\]")
 
 
 def present(value: dict[str, Any]) -> dict[str, Any]:
-    """Without what is not there: on this wire absent and null mean the same."""
+    """Remove nulls: in Kubernetes' YAML absent and null mean the same."""
     metadata = {k: v for k, v in (value["metadata"] or {}).items() if v is not None}
     return {
         "metadata": metadata,
@@ -31,7 +31,7 @@ _T = TypeVar("_T", Node, Pod)
 
 
 def convert(doc: Document, place: Path, value: dict[str, Any], kind: type[_T]) -> _T:
-    """The typed object; SettingsError that names the line of what is of the wrong kind."""
+    """Return the typed object; SettingsError with the line of a wrong type."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as err:
@@ -47,19 +47,19 @@ def convert(doc: Document, place: Path, value: dict[str, Any], kind: type[_T]) -
 
 
 def name_of(doc: Document) -> str:
-    """The object's name; SettingsError if it has none that Kubernetes would take."""
+    """Return the object's name; SettingsError if Kubernetes would reject it."""
     metadata = doc.value.get("metadata")
     if not isinstance(metadata, dict):
-        raise doc.wrong(("metadata",), "wanted keys with values, name among them")
+        raise doc.wrong(("metadata",), "expected a mapping with a name")
     name = metadata.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        text = f"wanted a name of lower case letters, digits, '-' and '.', found {name!r:.80}"
+        text = f"expected a name of lower case letters, digits, '-' and '.', found {name!r:.80}"
         raise doc.wrong(("metadata", "name"), text)
     return name
 
 
 def times_of(doc: Document) -> Times:
-    """When a pod comes and goes; SettingsError for what is no time."""
+    """Return when a pod is created and deleted; SettingsError for an invalid time."""
     at, delete = time_of(doc, "at") or 0, time_of(doc, "delete")
     if delete is not None and delete <= at:
         raise doc.wrong(("delete",), f"{delete}s is not after at: {at}s")
@@ -67,7 +67,7 @@ def times_of(doc: Document) -> Times:
 
 
 def time_of(doc: Document, key: str) -> int | None:
-    """Seconds; None where nothing is written."""
+    """Return seconds; None if the key is missing."""
     value = doc.value.get(key)
     if value is None:
         return None
@@ -75,6 +75,6 @@ def time_of(doc: Document, key: str) -> int | None:
         return value
     match = _TIME.fullmatch(value) if isinstance(value, str) and value else None
     if match is None:
-        raise doc.wrong((key,), f"{value!r:.40}: write a time as 90s, 5m or 1h30m")
+        raise doc.wrong((key,), f"{value!r:.40}: write a time such as 90s, 5m or 1h30m")
     hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return hours * 3600 + minutes * 60 + seconds

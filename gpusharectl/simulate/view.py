@@ -1,4 +1,4 @@
-"""What a simulation shows: the JSON of ``-o json``, and what every picture is drawn from."""
+"""The steps of a simulation, as in ``-o json`` and for all pictures."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ class _View(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Share(_View, frozen=True):
-    """``units`` that a pod has of this one card."""
+    """``units`` that a pod uses of this GPU."""
 
     namespace: str
     name: str
@@ -20,7 +20,7 @@ class Share(_View, frozen=True):
 
 
 class Unplaced(_View, frozen=True):
-    """A bound pod whose cards cannot be told: its units are taken from every card of the node."""
+    """A bound pod whose GPUs are unknown; its units count on every GPU of the node."""
 
     namespace: str
     name: str
@@ -29,7 +29,7 @@ class Unplaced(_View, frozen=True):
 
 
 class Card(_View, frozen=True):
-    """``free`` is what a pod can get: also with free units a card may take nothing new."""
+    """``free`` is what a new pod can get; 0 if the GPU takes no new pods."""
 
     index: int
     uuid: str
@@ -43,7 +43,7 @@ class Card(_View, frozen=True):
 
 
 class Node(_View, frozen=True):
-    """``closed``: why it takes no new pods, whatever its cards have free; empty where it does.
+    """``closed``: why it takes no new pods, whatever its GPUs have free; else empty.
 
     ``touched``: something happened here in this step.
     """
@@ -60,8 +60,8 @@ class Node(_View, frozen=True):
 class Happened(_View, frozen=True):
     """``what``: placed, waits, refused, bound, deleted, gave-up, node.
 
-    ``bound`` is a pod that the file says is on a node; ``gave-up`` one that was deleted while it
-    waited. ``units`` are of each of ``cards`` (indexes). ``waited`` is in seconds.
+    ``bound`` is a pod that is on a node by the file; ``gave-up`` one that was deleted while
+    Pending. ``units`` are of each of ``cards`` (indexes). ``waited`` is in seconds.
     """
 
     what: str
@@ -75,7 +75,7 @@ class Happened(_View, frozen=True):
 
 
 class CardWhy(_View, frozen=True):
-    """``why`` is empty where the pod's part would fit on the card."""
+    """``why`` is empty if the pod's part would fit on the GPU."""
 
     index: int
     free: int
@@ -97,10 +97,10 @@ class WaitingPod(_View, frozen=True):
 
 
 class Waiting(_View, frozen=True):
-    """Pods that ask for the same and wait for the same reasons.
+    """Pods with equal requests that are Pending for the same reasons.
 
-    ``says`` is set where no node could ever have them. ``reasons`` to number of nodes; ``nodes``
-    are those that come nearest, ``nodes_left_out`` how many more there are.
+    ``says`` is set if no node could ever run them. ``reasons`` to number of nodes; ``nodes`` are
+    the nearest to fitting, ``nodes_left_out`` counts the others.
     """
 
     pods: tuple[WaitingPod, ...]
@@ -117,8 +117,8 @@ class Waiting(_View, frozen=True):
 class Step(_View, frozen=True):
     """The cluster after all that happened at ``at`` (seconds).
 
-    ``fragmentation``: the share of free units that lies in pieces too small for pods like those
-    that run, 0 to 1.
+    ``fragmentation``: the share of free units in pieces too small for pods like those that run,
+    0 to 1.
     """
 
     number: int
@@ -131,13 +131,9 @@ class Step(_View, frozen=True):
     nodes: tuple[Node, ...]
     waiting: tuple[Waiting, ...]
 
-    @property
-    def pods_waiting(self) -> int:
-        return sum(len(group.pods) for group in self.waiting)
-
 
 class Head(_View, frozen=True):
-    """What holds for all steps. ``not_simulated`` is what a real cluster also decides by."""
+    """The settings of all steps. ``not_simulated`` is what else a real cluster decides by."""
 
     version: int
     unit_mib: int = msgspec.field(name="unitMiB")
@@ -148,24 +144,20 @@ class Head(_View, frozen=True):
 
 
 def nearest(step: Step, most: int) -> tuple[Node, ...]:
-    """At most so many nodes, those first where something happened; in the order of their names."""
+    """Return at most so many nodes, preferably those with changes, in the order of their names."""
     if len(step.nodes) <= most:
         return step.nodes
     chosen = sorted(step.nodes, key=lambda node: (not node.touched, not node.used, node.name))
     return tuple(sorted(chosen[:most], key=lambda node: node.name))
 
 
-def said(happened: Happened) -> str:
-    """One thing that happened, in a line."""
+def described(happened: Happened) -> str:
+    """Describe in a line one thing that happened."""
     cards = ", ".join(map(str, happened.cards))
-    where = f"{happened.node}, card{'s' * (len(happened.cards) > 1)} {cards}"
+    where = f"{happened.node}, GPU{'s' * (len(happened.cards) > 1)} {cards}"
     amount = f"{happened.units}{' each' * (len(happened.cards) > 1)}"
     after = f" after {clock(happened.waited)}" if happened.waited else ""
-    name = (
-        happened.name
-        if happened.namespace in {"", "default"}
-        else f"{happened.namespace}/{happened.name}"
-    )
+    name = _short(happened.namespace, happened.name)
     match happened.what:
         case "placed":
             return f"+ {name} to {where} ({amount}){after}"
@@ -173,36 +165,40 @@ def said(happened: Happened) -> str:
             text = f": {happened.text}" if happened.text else ""
             return f"+ {name} is on {where if happened.cards else happened.node} ({amount}){text}"
         case "deleted":
-            return f"- {name} is gone from {where if happened.cards else happened.node} ({amount})"
+            return (
+                f"- {name} is deleted from {where if happened.cards else happened.node} ({amount})"
+            )
         case "gave-up":
-            return f"- {name} is gone, having waited{after.removeprefix(' after')}"
+            return f"- {name} is deleted while Pending{after}"
         case "node":
             return f"* node {happened.node} {happened.text}"
         case "refused":
             return f"! {name} cannot run: {happened.text}"
         case _:
-            return f"? {name} waits"
+            return f"? {name} is Pending"
 
 
-def asks(group: Waiting) -> str:
-    """What pods that wait ask for, in words."""
+def needs(group: Waiting) -> str:
+    """Describe what Pending pods request."""
     if group.cards > 1:
-        return f"{group.units_per_card} on each of {group.cards} cards of one node"
-    return f"{group.units} on one card"
+        return f"needs {group.units_per_card} on each of {group.cards} GPUs of one node"
+    return f"needs {group.units} on one GPU"
 
 
-def named(group: Waiting, most: int = 3) -> str:
-    """The names of pods that wait for the same."""
-    names = [
-        pod.name if pod.namespace == "default" else f"{pod.namespace}/{pod.name}"
-        for pod in group.pods
-    ]
+def pending(group: Waiting, most: int = 3) -> str:
+    """Name the pods that are Pending for the same reasons."""
+    names = [_short(pod.namespace, pod.name) for pod in group.pods]
     more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    listed = ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    return f"{listed} {'are' if len(names) > 1 else 'is'} Pending"
+
+
+def _short(namespace: str, name: str) -> str:
+    return name if namespace in {"", "default"} else f"{namespace}/{name}"
 
 
 def clock(seconds: int) -> str:
-    """A time as it is written in a file: 90 is 1m30s."""
+    """Format a time as in a file: 90 is 1m30s."""
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
@@ -210,7 +206,7 @@ def clock(seconds: int) -> str:
 
 
 def unit_name(unit_mib: int) -> str:
-    """What a unit is, as ``--memory-unit`` has it."""
+    """Return a unit's name as for ``--memory-unit``."""
     if unit_mib % 1024 == 0:
         return f"{unit_mib // 1024} GiB"
     return f"{unit_mib} MiB"

@@ -1,4 +1,4 @@
-"""The examples of gpushare simulate; the first line of each file says what it shows."""
+"""The examples of gpushare simulate; the first line of each file is its title."""
 
 from collections.abc import Iterator
 from importlib import resources
@@ -7,16 +7,18 @@ from gpushare.errors import SettingsError
 
 
 def titles() -> Iterator[tuple[str, str]]:
-    """Names and titles of all examples."""
+    """Yield names and titles of all examples."""
     for name in _names():
         first = content(name).decode().partition("\n")[0]
         yield name, first.removeprefix("# ")
 
 
 def content(name: str) -> bytes:
-    """The text of an example; SettingsError if there is none of that name."""
+    """Return the text of an example; SettingsError if it does not exist."""
     if name not in _names():
-        raise SettingsError(f"there is no example {name[:63]!r}: there are {', '.join(_names())}")
+        raise SettingsError(
+            f"unknown example {name[:63]!r}: the examples are {', '.join(_names())}"
+        )
     return resources.files(__name__).joinpath(f"{name}.yaml").read_bytes()
 
 

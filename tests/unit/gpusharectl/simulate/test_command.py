@@ -2,10 +2,10 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from gpusharectl.app import cli
@@ -46,14 +46,14 @@ def simulate(*arguments, code=0, stdin=None, env=None):
 def test_each_step_is_drawn_with_the_pods_names_in_the_bars(scene):
     shown = simulate(scene)
     assert shown.count("\n── ") == 3
-    assert "+ second-pod to n1, card 1 (12)" in shown
-    bars = re.findall(r"card (\d) ▕(.*)▏ (\d+) of 16 free", shown)
+    assert "+ second-pod to n1, GPU 1 (12)" in shown
+    bars = re.findall(r"GPU (\d) ▕(.*)▏ (\d+) of 16 free", shown)
     assert [(index, left) for index, _, left in bars[-2:]] == [("0", "4"), ("1", "4")]
     assert re.fullmatch(r"first-pod█+·+", bars[-2][1])
-    assert "third-pod waits for 8 on one card" in shown
+    assert "third-pod is Pending: needs 8 on one GPU" in shown
     assert "n1: no single GPU has enough free aliyun.com/gpu-mem" in shown
-    assert "card 0 has 4 free, card 1 has 4 free" in shown
-    assert "which node is gpushare's rank alone" in " ".join(shown.split())
+    assert "GPU 0 has 4 free, GPU 1 has 4 free" in shown
+    assert "only gpushare's rank selects the node" in " ".join(shown.split())
     assert "\x1b" not in shown
 
 
@@ -83,6 +83,11 @@ def test_json_is_one_object_with_all_steps(scene):
     assert group["unitsPerCard"] == 8
 
 
+def test_yaml_is_the_same_as_json(scene):
+    shown = yaml.safe_load(simulate(scene, "-o", "yaml"))
+    assert shown == json.loads(simulate(scene, "--output", "json"))
+
+
 def test_policies_are_flags(scene):
     def cards(*flags):
         found = json.loads(simulate(scene, "--last", "-o", "json", *flags))
@@ -104,46 +109,9 @@ def test_policies_are_flags(scene):
 
 def test_all_must_run_is_an_exit_code(scene):
     told = simulate(scene, "--all-must-run", "--last", code=1)
-    assert "1 pod waits at the end: third-pod" in told
+    assert "1 pod is Pending at the end: third-pod" in told
     simulate(scene, code=0)
     simulate("--example", "bind", "--all-must-run", "--last")
-
-
-class _Parser(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.open, self.ids, self.outside, self.text = [], [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.ids += [found["id"]] if "id" in found else []
-        self.outside += [found[key] for key in ("src", "href") if key in found]
-        if tag not in {"meta", "input", "rect"}:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag != "rect":
-            assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
-def test_the_page_needs_nothing_else_and_can_be_read_without_its_script(scene, tmp_path):
-    page = tmp_path / "page.html"
-    assert simulate(scene, "--html", str(page)) == f"{page}: 3 steps\n"
-    parser = _Parser()
-    parser.feed(page.read_text())
-    assert parser.open == []
-    assert parser.outside == []
-    assert [each for each in parser.ids if each.startswith("step-")] == [
-        "step-1",
-        "step-2",
-        "step-3",
-    ]
-    text = " ".join(parser.text)
-    assert "third-pod" in text
-    assert "prefers-color-scheme:dark" in text
 
 
 def test_a_drawing_is_one_step_to_scale(scene, tmp_path):
@@ -154,30 +122,30 @@ def test_a_drawing_is_one_step_to_scale(scene, tmp_path):
     bars = [float(each.get("width")) for each in root.iter(f"{space}rect")]
     assert bars[1] / bars[0] == pytest.approx(12 / 16, abs=0.01)
     assert "first-pod 12" in [each.text for each in root.iter(f"{space}text")]
-    assert "n1, card 1: empty, 16 free" in root.get("aria-label")
+    assert "n1, GPU 1: empty, 16 free" in root.get("aria-label")
     simulate(scene, "--svg", str(svg))
-    assert "third-pod waits for 8 on one card" in svg.read_text()
+    assert "third-pod is Pending: needs 8 on one GPU" in svg.read_text()
 
 
 def test_names_from_a_file_are_text_wherever_they_are_shown(tmp_path):
     scene = tmp_path / "scene.yaml"
     scene.write_text(SCENE.replace("2 x 16", '{units: 16, model: "<b>[red]&"}'))
-    page, svg = tmp_path / "page.html", tmp_path / "step.svg"
-    simulate(str(scene), "--html", str(page), "--svg", str(svg))
-    assert "<b>" not in page.read_text() + svg.read_text()
+    svg = tmp_path / "step.svg"
+    simulate(str(scene), "--svg", str(svg))
+    assert "<b>" not in svg.read_text()
     assert "<b>[red]&" in simulate(str(scene))
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "write the files with Nodes and Pods, or --example NAME"),
+        ((), "write files with Nodes and Pods, or --example NAME"),
         (("/nowhere/x.yaml",), "/nowhere/x.yaml cannot be read: No such file"),
-        (("--example", "none"), "there is no example 'none': there are bind, "),
-        (("--example", "bind", "x.yaml"), "write one of them"),
-        (("--example", "bind", "-o", "json", "--svg", "x"), "write one of them"),
-        (("--list-examples", "x.yaml"), "write one of them"),
-        (("--example", "bind", "--html", "/nowhere/x"), "/nowhere/x cannot be written"),
+        (("--example", "none"), "unknown example 'none': the examples are bind, "),
+        (("--example", "bind", "x.yaml"), "use only one of them"),
+        (("--example", "bind", "-o", "json", "--svg", "x"), "use only one of them"),
+        (("--list-examples", "x.yaml"), "use only one of them"),
+        (("--example", "bind", "--svg", "/nowhere/x"), "/nowhere/x cannot be written"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_line(arguments, told):
@@ -214,7 +182,7 @@ def test_many_nodes_are_shown_by_those_where_something_happened(tmp_path):
     assert len(json.loads(simulate(str(scene), "--last", "-o", "json"))["steps"][0]["nodes"]) == 100
 
 
-def test_colour_is_only_for_a_terminal_that_wants_it(scene):
+def test_color_is_only_for_a_terminal_that_wants_it(scene):
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
     assert "\x1b[30;4" in simulate(scene, env=terminal)
     plain = simulate(scene, env={**terminal, "NO_COLOR": "1"})

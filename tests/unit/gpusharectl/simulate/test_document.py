@@ -33,7 +33,7 @@ def test_the_picture_is_the_one_that_is_printed():
 
 def test_the_file_is_one_that_runs():
     [text] = blocks("yaml")
-    assert "+ train to n1, card 0 (8)" in simulate("-", stdin=text)
+    assert "+ train to n1, GPU 0 (8)" in simulate("-", stdin=text)
 
 
 def test_the_error_is_the_one_that_is_told(tmp_path, monkeypatch):

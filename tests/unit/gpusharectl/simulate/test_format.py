@@ -61,7 +61,7 @@ def test_a_slip_of_the_pen_is_named_with_file_line_and_place():
     assert wrong(POD.replace("containers", "container")).startswith("f.yaml:4: spec.container:")
     assert "did you mean delete?" in wrong(f"{POD}deleted: 10s")
     assert (
-        wrong(POD.replace("Pod", "Pods")) == "f.yaml:1: kind: there is no Pods: did you mean Pod?"
+        wrong(POD.replace("Pod", "Pods")) == "f.yaml:1: kind: unknown kind Pods: did you mean Pod?"
     )
     both = POD + "---\n" + POD.replace("metadata: {name: a}", "metadata:\n  nam: a")
     assert wrong(both).startswith("f.yaml:10: metadata.nam: there is no such key")
@@ -79,24 +79,25 @@ def test_wrong_kinds_of_values_are_named_with_their_line():
     assert wrong(POD.replace("aliyun.com/gpu-mem: 8", "aliyun.com/gpu-mem: much")).startswith(
         "f.yaml:3: spec: container main: 'much' is not a Kubernetes quantity"
     )
-    assert wrong(POD.replace("name: a", "name: A_b")).startswith("f.yaml:2: metadata.name: wanted")
+    named = POD.replace("name: a", "name: A_b")
+    assert wrong(named).startswith("f.yaml:2: metadata.name: expected")
     assert wrong("kind: Pod\nmetadata: {name: a}").startswith("f.yaml:1: spec.containers")
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: [}", "f.yaml:1: no YAML"),
-        ("a: 1\nb: {c: 1, c: 2}", "f.yaml:2: 'c' is there twice, first on line 2"),
-        ("- a", "f.yaml:1: wanted a Kubernetes object"),
-        ("hello", "f.yaml:1: wanted a Kubernetes object"),
-        ("metadata: {}", "f.yaml:1: wanted a Kubernetes object with a kind"),
-        ("kind: Pod", "f.yaml:1: metadata: wanted"),
+        ("a: [}", "f.yaml:1: invalid YAML"),
+        ("a: 1\nb: {c: 1, c: 2}", "f.yaml:2: 'c' is a duplicate key, first on line 2"),
+        ("- a", "f.yaml:1: expected a Kubernetes object"),
+        ("hello", "f.yaml:1: expected a Kubernetes object"),
+        ("metadata: {}", "f.yaml:1: expected a Kubernetes object with a kind"),
+        ("kind: Pod", "f.yaml:1: metadata: expected"),
         ('kind: "\\e[31m"', "f.yaml:1: '\\x1b[31m' has characters that cannot be shown"),
-        ("? [a]\n: b", "f.yaml:1: a key that is no word"),
-        ("kind: List\nitems: 3", "f.yaml:2: items: wanted a list"),
-        ("kind: List\nitems: [3]", "f.yaml:2: items[0]: wanted"),
-        ("!!python/object:os.system x", "f.yaml:1: no YAML"),
+        ("? [a]\n: b", "f.yaml:1: a key that is not a scalar"),
+        ("kind: List\nitems: 3", "f.yaml:2: items: expected a list"),
+        ("kind: List\nitems: [3]", "f.yaml:2: items[0]: expected"),
+        ("!!python/object:os.system x", "f.yaml:1: invalid YAML"),
         ("[" * 100 + "]" * 100, "f.yaml:1: is nested too deep"),
         ("kind: Deployment\nmetadata: {name: d}", "f.yaml:1: spec.template: is missing"),
     ],
@@ -167,16 +168,16 @@ def test_short_cards_make_the_inventory_that_a_plugin_would_write():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("2", "f.yaml:3: cards: 2: write a number of cards"),
+        ("2", "f.yaml:3: cards: 2: write a number of GPUs"),
         ("2 x", "f.yaml:3: cards: '2 x'"),
         ("0 x 16", "f.yaml:3: cards.count: 0: write a number from 1"),
         ("65 x 16", "f.yaml:3: cards.count: 65"),
-        ("[]", "f.yaml:3: cards: 0 cards"),
-        ("[40 x 1, 40 x 1]", "f.yaml:3: cards: 80 cards"),
+        ("[]", "f.yaml:3: cards: 0 GPUs"),
+        ("[40 x 1, 40 x 1]", "f.yaml:3: cards: 80 GPUs"),
         ("{units: a}", "f.yaml:3: cards.units: 'a': write a number"),
         ("{model: T4}", "f.yaml:3: cards.units: is missing"),
         ("[{units: 1, health: ill}]", "f.yaml:3: cards[0].health: 'ill': write healthy or"),
-        ("[{units: 1, size: 2}]", "f.yaml:3: cards[0].size: there is no such key"),
+        ("[{units: 1, size: 2}]", "f.yaml:3: cards[0].size: unknown key"),
         ("[{units: 1, model: 4}]", "f.yaml:3: cards[0].model: 4: write it in quotes"),
     ],
 )
@@ -189,7 +190,7 @@ def test_the_unit_is_that_of_the_first_node_that_says_one():
     assert scenario(node + "cards: 1 x 8").unit_mib == 1024
     assert scenario(node + "cards: 1 x 8\nunit: MiB").unit_mib == 1
     assert wrong(node + "cards: 1 x 8\nunit: 3").startswith("f.yaml:4: unit: 3: write GiB")
-    assert wrong(node + "unit: MiB").startswith("f.yaml:3: unit: is there without cards")
+    assert wrong(node + "unit: MiB").startswith("f.yaml:3: unit: only together with cards")
 
 
 def test_what_kubectl_prints_is_read_as_it_is():
@@ -222,10 +223,10 @@ def test_templates_make_as_many_pods_as_they_say():
 
 
 def test_nobody_is_there_twice_at_one_time():
-    assert wrong(f"{POD}---\n{POD}").startswith("f.yaml:9: metadata.name: pod default/a is there")
+    assert wrong(f"{POD}---\n{POD}").startswith("f.yaml:9: metadata.name: pod default/a is defined")
     assert len(scenario(f"{POD}delete: 5s\n---\n{POD}at: 5s").pods) == 2
     node = "kind: Node\nmetadata: {name: n}\n"
-    assert wrong(f"{node}---\n{node}").endswith("node n is there twice at 0s")
+    assert wrong(f"{node}---\n{node}").endswith("node n is defined twice at 0s")
 
 
 def test_what_decides_nothing_here_is_counted_and_named():
@@ -236,7 +237,7 @@ def test_what_decides_nothing_here_is_counted_and_named():
     assert [event.pod.metadata.name for event in found.pods] == ["a"]
     assert dict(found.ignored) == {
         "kind Service": 1,
-        "unbound pods that ask for no aliyun.com/gpu-mem": 1,
+        "unbound pods that do not request aliyun.com/gpu-mem": 1,
         "pods that have ended": 1,
     }
 
@@ -244,7 +245,7 @@ def test_what_decides_nothing_here_is_counted_and_named():
 def test_what_kube_scheduler_also_decides_by_is_named():
     text = f"{POD}  volumes: [{{name: v}}]\n  priorityClassName: high\n"
     assert sorted(scenario(text).named) == [
-        "priorityClassName (give spec.priority; 0 was taken)",
+        "priorityClassName (write spec.priority; 0 was assumed)",
         "volumes",
     ]
 

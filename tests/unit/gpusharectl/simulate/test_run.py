@@ -13,9 +13,9 @@ from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.placement.rank import Policies
 from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.simulate import view
-from gpusharectl.simulate.cluster import Cluster
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
+from gpusharectl.simulate.simulated_cluster import SimulatedCluster
 from tests.builders import node, pod
 from tests.fakes.clock import FakeClock
 
@@ -149,7 +149,7 @@ def test_a_pod_waits_only_where_no_node_has_it_and_says_why(texts, policies):
     POLICIES,
 )
 def test_nodes_and_cards_are_those_that_the_extender_would_choose(stocks, steps, policies):
-    ours = Cluster(1, policies)
+    ours = SimulatedCluster(1, policies)
     policy = Policy(node=policies.node.value, card=policies.card.value)
     theirs = Extender(1, lambda *_: None, FakeClock(), policy)
     names = [f"n{number}" for number in range(len(stocks))]
@@ -243,7 +243,7 @@ def test_a_new_node_and_a_lifted_cordon_let_waiting_pods_run():
     assert [waiting(step) for step in steps] == [[], ["a", "b"], ["b"], []]
     assert [each.text for step in steps for each in step.happened if each.what == "node"] == [
         "changes",
-        "comes",
+        "is added",
     ]
 
 
@@ -252,7 +252,7 @@ def test_a_new_node_and_a_lifted_cordon_let_waiting_pods_run():
     [
         (pod_text("a", "8Gi"), "it is a number of units, not of bytes"),
         (pod_text("a", 3, count=2), "cannot be split in 2 equal parts"),
-        (pod_text("a", 3, more="schedulingGates: [{name: g}]"), "before its gates go: g"),
+        (pod_text("a", 3, more="schedulingGates: [{name: g}]"), "until this gate is removed: g"),
     ],
 )
 def test_what_could_run_nowhere_says_so_and_waits_for_ever(asks, says):
@@ -277,7 +277,7 @@ def test_pods_that_wait_for_the_same_are_told_of_together():
     [step] = run(*texts)
     [group] = step.waiting
     assert [pod.name for pod in group.pods] == ["p1", "p2", "p3"]
-    assert (group.units, group.cards, step.pods_waiting) == (8, 1, 3)
+    assert (group.units, group.cards, sum(len(each.pods) for each in step.waiting)) == (8, 1, 3)
 
 
 def test_steps_are_the_times_at_which_anything_happens():

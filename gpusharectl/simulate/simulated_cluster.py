@@ -1,8 +1,7 @@
-"""A cluster that exists in memory alone, and where a pod goes in it (pure).
+"""A cluster in memory, and where a pod is placed in it (pure).
 
-What is decided here is decided by gpushare.placement and counted by gpushare.ledger, as in the
-extender. Of kube-scheduler's own rules those are kept that gpushare.placement knows: taints,
-selectors, required node affinity, and amounts.
+gpushare.placement decides and gpushare.ledger counts, as in the extender. Of kube-scheduler's own
+rules only those in gpushare.placement apply: taints, selectors, required node affinity, amounts.
 """
 
 import heapq
@@ -29,9 +28,9 @@ from gpushare.placement.verdict import Verdict
 from gpushare.placement.verdict_cache import VerdictCache
 from gpusharectl.simulate import view
 
-NODES_SHOWN: Final = 5  # of those that a waiting pod does not fit on
-# What a node that does not say how much it has of it is not asked for.
-UNSAID: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+NODES_SHOWN: Final = 5  # of those on which a Pending pod does not fit
+# Not checked if the node does not state its amount.
+UNSTATED: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 
 class _Sum(NamedTuple):
@@ -44,24 +43,24 @@ class _Sum(NamedTuple):
 
 
 class _Why(NamedTuple):
-    """Why a pod cannot go to a node; they sort by how near it comes to having it."""
+    """Why a pod does not fit on a node; sorts by how near it comes to fitting."""
 
     is_kept_off: bool
-    free: int  # of the card with most, less than zero
+    free: int  # of the GPU with most, negated
     name: str
     text: str
 
 
 @dataclass(slots=True)
 class Reasons:
-    """Why pods that ask for the same wait, by node, as it was after the change ``seen``."""
+    """By node, why pods with equal requests are Pending, after the change ``seen``."""
 
     seen: int = 0
     nodes: dict[str, _Why] = field(default_factory=dict)
 
 
-class Cluster:
-    """``unit_mib`` is the cluster's unit; ``policies`` apply to pods that set none."""
+class SimulatedCluster:
+    """``unit_mib`` is the cluster's unit; ``policies`` apply to pods without their own."""
 
     def __init__(self, unit_mib: int, policies: Policies) -> None:
         self.unit_mib, self.policies = unit_mib, policies
@@ -76,7 +75,7 @@ class Cluster:
         self._index = VerdictCache(self.ledger.changes, self._names, self._judge)
 
     def put_node(self, node: Node) -> None:
-        """A node is there, or is now as this one says; its pods stay."""
+        """Add or replace a node; its pods stay."""
         name = node.name
         self._nodes[name] = node
         found, wrong, closed = verdict.cards_of(node, self.unit_mib)
@@ -90,22 +89,21 @@ class Cluster:
             self._count(pod)
 
     def bind(self, pod: Pod) -> None:
-        """The pod runs on the node that it names."""
+        """Count the pod on its node."""
         self._pods.setdefault(pod.node, {})[pod.uid] = pod
         self._changed(pod.node)
         self._count(pod)
 
     def remove(self, pod: Pod) -> None:
-        """A bound pod is gone, and what it held is free."""
+        """Remove a bound pod, and free its units."""
         self._pods[pod.node].pop(pod.uid, None)
         self.ledger.remove_share(pod.uid)
         self._changed(pod.node)
 
     def place(self, pod: Pod) -> Pod | None:
-        """Bind the pod to the best node that has cards for it; None if there is none.
+        """Bind the pod to the best node; return it with its decision, None if it does not fit.
 
-        It comes back as the extender would have bound it, with its decision. Raises RequestError
-        if what it asks for can be granted nowhere.
+        Raises RequestError if no node can ever grant its request.
         """
         request = verdict.request_of(pod, self.policies)
         asked = requests_of(pod)
@@ -123,23 +121,23 @@ class Cluster:
         return node in self._nodes
 
     def cards_of(self, pod: Pod) -> tuple[int, ...]:
-        """Indexes of the cards on which a bound pod has a share."""
+        """Return the indexes of a bound pod's GPUs."""
         share, stock = self.ledger.share(pod.uid), self.ledger.inventory(pod.node)
         if share is None or stock is None:
             return ()
         return tuple(card.index for card in stock.cards if card.uuid in share.cards)
 
     def units_of(self, pod: Pod) -> int:
-        """What a bound pod holds of each of its cards."""
+        """Return what a bound pod uses of each of its GPUs."""
         share = self.ledger.share(pod.uid)
         return share.units if share is not None else 0
 
     def sharing(self) -> list[str]:
-        """Names of the nodes that share GPUs, or try to, in order."""
+        """Return the names of the nodes that share GPUs, or try to, in order."""
         return sorted({*self.ledger.nodes(), *self.closed})
 
     def nodes(self, touched: Iterable[str] = ()) -> tuple[view.Node, ...]:
-        """Every node that shares GPUs, or tries to, with all its cards."""
+        """Return every node that shares GPUs, or tries to, with all its GPUs."""
         here = set(touched)
         found = []
         for name in self.sharing():
@@ -152,9 +150,9 @@ class Cluster:
     def why_waits(
         self, pod: Pod, waiting: tuple[view.WaitingPod, ...], before: Reasons
     ) -> view.Waiting:
-        """Why pods like this one wait, on which nodes, and card by card; may raise RequestError.
+        """Explain by node and GPU why pods like this one are Pending; may raise RequestError.
 
-        ``before`` is what was found for them the last time, and is brought up to date.
+        ``before`` has the previous reasons, and is updated.
         """
         request = verdict.request_of(pod, self.policies)
         self._update(before, pod, request)
@@ -188,7 +186,7 @@ class Cluster:
         before.seen = changes.now
 
     def sums(self) -> tuple[int, int, int, float]:
-        """Units, used units, the most free on one card that takes new pods, and fragmentation."""
+        """Return units, used units, the most free on one usable GPU, and fragmentation."""
         free: Counter[int] = Counter()
         wanted: Counter[int] = Counter()
         units = used = 0
@@ -247,7 +245,7 @@ class Cluster:
         return verdict.decide(look, request, self.policies, self.unit_mib, name)
 
     def _why_kept_off(self, pod: Pod, asked: Amounts, name: str) -> str:
-        """By which of kube-scheduler's own rules the pod is kept off a node."""
+        """Return which of kube-scheduler's own rules excludes the node."""
         node = self._nodes[name]
         rules = node_constraints.why_not(pod, node)
         if rules:
@@ -257,7 +255,7 @@ class Cluster:
             room = free_resources(node, self._pods.get(name, {}).values(), NodeResources())
             self._rooms[name] = room
         short = insufficient(room, asked)
-        missing = [each for each in short if each in node.allocatable or each not in UNSAID]
+        missing = [each for each in short if each in node.allocatable or each not in UNSTATED]
         return f"node has too little allocatable left of {', '.join(missing)}" if missing else ""
 
     def _node_why(self, name: str, text: str, request: Request) -> view.NodeWhy:
@@ -272,7 +270,9 @@ class Cluster:
         return view.NodeWhy(name, text, tuple(found))
 
     def _view(self, name: str) -> view.Node:
-        shares = list(self.ledger.shares(name))  # as they came: a part of a bar stays in its place
+        shares = list(
+            self.ledger.shares(name)
+        )  # in order of arrival: each keeps its place in the bar
         account = self.ledger.account(name)
         node = self._nodes[name]
         closed = self._wrong.get(name) or ("unschedulable" if node.spec.unschedulable else "")

@@ -1,4 +1,4 @@
-"""A step as SVG: each card a bar to scale, dark or light as its reader has it (pure)."""
+"""Draw a step as SVG: a bar to scale for each GPU, dark or light like the reader's theme (pure)."""
 
 from collections.abc import Iterable, Iterator
 from html import escape
@@ -32,26 +32,26 @@ _BAR: Final = 470
 _ROW: Final = 30
 _BAR_HIGH: Final = 22
 _CHARACTER: Final = 7.9
-_COLOURS: Final = 8
+_COLORS: Final = 8
 _LINE: Final = 94  # characters
 _REASONS: Final = 4
 
 
-class Colours:
-    """Gives each pod a colour, the same in every step."""
+class _Colors:
+    """Gives each pod a color."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], int] = {}
 
     def of(self, pod: view.Share) -> str:
         key = pod.namespace, pod.name
-        return f"p{self._of.setdefault(key, len(self._of)) % _COLOURS}"
+        return f"p{self._of.setdefault(key, len(self._of)) % _COLORS}"
 
 
-def draw(step: view.Step, colours: Colours | None = None, *, most: int = 40) -> str:
-    """A file by itself: at most so many nodes, and the pods that wait."""
+def draw(step: view.Step, *, most: int = 40) -> str:
+    """Return an SVG file with at most so many nodes, and the Pending pods."""
     shown = view.nearest(step, most)
-    body, high = nodes(shown, step, colours or Colours())
+    body, high = _nodes(shown, step)
     lines = list(_waiting(step))
     if len(shown) < len(step.nodes):
         lines.insert(0, ("m", f"and {counted(len(step.nodes) - len(shown), 'more node')}"))
@@ -61,23 +61,15 @@ def draw(step: view.Step, colours: Colours | None = None, *, most: int = 40) -> 
     high += 20 * len(lines) + 12
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{high}" '
-        f'viewBox="0 0 {WIDTH} {high}" role="img" aria-label="{escape(_told(shown))}" class="g">\n'
+        f'viewBox="0 0 {WIDTH} {high}" role="img" aria-label="{escape(_described(shown))}" '
+        'class="g">\n'
         f"<style>{STYLE}</style>\n{body}</svg>\n"
     )
 
 
-def inline(shown: Iterable[view.Node], step: view.Step, colours: Colours) -> str:
-    """The nodes for a page that has the STYLE itself."""
-    found = tuple(shown)
-    body, high = nodes(found, step, colours)
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {high}" width="{WIDTH}" height="{high}" role="img" '
-        f'aria-label="{escape(_told(found))}" class="g">\n{body}</svg>'
-    )
-
-
-def nodes(shown: Iterable[view.Node], step: view.Step, colours: Colours) -> tuple[str, int]:
-    """The drawn nodes, and how high they are."""
+def _nodes(shown: Iterable[view.Node], step: view.Step) -> tuple[str, int]:
+    """Return the drawn nodes, and their height."""
+    colors = _Colors()
     new = {
         (each.node, each.namespace, each.name) for each in step.happened if each.what == "placed"
     }
@@ -93,7 +85,7 @@ def nodes(shown: Iterable[view.Node], step: view.Step, colours: Colours) -> tupl
         )
         y += 8
         for card in node.cards:
-            parts.extend(_card(card, node, y, colours, new))
+            parts.extend(_card(card, node, y, colors, new))
             y += _ROW
         for pod in node.unplaced:
             y += 14
@@ -107,14 +99,14 @@ def _card(
     card: view.Card,
     node: view.Node,
     y: int,
-    colours: Colours,
+    colors: _Colors,
     new: set[tuple[str, str, str]],
 ) -> Iterator[str]:
     middle = y + 16
     marks = [mark for mark in (card.health,) if mark != "healthy"]
     marks += ["cordoned"] if card.cordoned else []
     kind = "c o" if marks else "c"
-    yield f'<text x="8" y="{middle}" class="m">card {card.index}</text>'
+    yield f'<text x="8" y="{middle}" class="m">GPU {card.index}</text>'
     yield f'<rect x="{_LEFT}" y="{y}" width="{_BAR}" height="{_BAR_HIGH}" class="{kind}"/>'
     scale = _BAR / card.units if card.units else 0.0
     x = float(_LEFT)
@@ -124,7 +116,7 @@ def _card(
         yield (
             f"<g><title>{escape(pod.namespace)}/{escape(pod.name)}: {pod.units}</title>"
             f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR_HIGH}" '
-            f'class="{look} {colours.of(pod)}"/>{_label(pod, x, middle, wide)}</g>'
+            f'class="{look} {colors.of(pod)}"/>{_label(pod, x, middle, wide)}</g>'
         )
         x += wide
     unplaced = sum(pod.units for pod in node.unplaced)
@@ -137,22 +129,21 @@ def _card(
 
 
 def _label(pod: view.Share, x: float, y: int, wide: float) -> str:
-    """The pod's name and units as far as there is place for them."""
+    """Return the pod's name and units as far as they fit."""
     room = int((wide - 8) / _CHARACTER)
     whole = f"{pod.name} {pod.units}"
     text = whole if len(whole) <= room else pod.name
     if len(text) > room:
-        text = text[: room - 1] + "…" if room > 3 else ""  # noqa: PLR2004 - less says nothing
+        text = text[: room - 1] + "…" if room > 3 else ""  # noqa: PLR2004 - less is useless
     return f'<text x="{x + 5:.1f}" y="{y}" class="l">{escape(text)}</text>' if text else ""
 
 
 def _waiting(step: view.Step) -> Iterator[tuple[str, str]]:
     for group in step.waiting:
-        verb = "wait" if len(group.pods) > 1 else "waits"
         if group.says:
-            yield "w", f"{view.named(group)} {verb}: {group.says}"
+            yield "w", f"{view.pending(group)}: {group.says}"
             continue
-        yield "w", f"{view.named(group)} {verb} for {view.asks(group)}"
+        yield "w", f"{view.pending(group)}: {view.needs(group)}"
         for node in group.nodes[:_REASONS]:
             yield "m", f"{node.name}: {node.why}"
         left = group.nodes_left_out + max(0, len(group.nodes) - _REASONS)
@@ -160,10 +151,10 @@ def _waiting(step: view.Step) -> Iterator[tuple[str, str]]:
             yield "m", f"and {counted(left, 'more node')}"
 
 
-def _told(shown: Iterable[view.Node]) -> str:
-    """The picture in words, for who does not see it."""
+def _described(shown: Iterable[view.Node]) -> str:
+    """Describe the picture for screen readers."""
     return "; ".join(
-        f"{node.name}, card {card.index}: "
+        f"{node.name}, GPU {card.index}: "
         + (", ".join(f"{pod.name} {pod.units}" for pod in card.pods) or "empty")
         + f", {card.free} free"
         for node in shown
