@@ -184,7 +184,7 @@ def refused(gpushare: Gpushare, node: str, units: int) -> None:
 
 
 def check(pods: Workloads) -> str:
-    """What ``gpushare migrate --check`` prints where nothing stands in the way."""
+    """What ``gpushare migrate --check`` prints if nothing blocks."""
     words = ["-m", "gpusharectl", "migrate", "--check", f"--kubeconfig={pods.cluster.kubeconfig}"]
     return run([sys.executable, *words])
 
@@ -194,7 +194,7 @@ def check_not_uninstalled(gpushare: Gpushare, node: str) -> None:
     words = ["uninstall", "--drain", "--yes", f"--kubeconfig={gpushare.cluster.kubeconfig}"]
     command = [sys.executable, "-m", "gpusharectl", *words]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (found.returncode, f"older gpushare: {node}." in found.stderr) == (1, True)
+    assert (found.returncode, f"Aliyun gpushare: {node}." in found.stderr) == (1, True)
 
 
 def states(pods: Workloads, *names: str) -> dict[str, Any]:
@@ -254,9 +254,7 @@ def test_running_pods_come_over_with_their_cards_and_none_is_restarted(
     assert visible(pods, "between") == ["1"]
     assert states(pods, *before) == before
     said = check(pods)
-    assert (
-        f"{node}  has the older plugin: {older.cards} cards, {CARD_MIB} MiB each, pods: 5" in said
-    )
+    assert f"{node}  has Aliyun gpushare: {older.cards} GPUs, {CARD_MIB} MiB each, pods: 5" in said
     assert "--memory-unit=MiB --reserved=none" in said
     check_not_uninstalled(gpushare, node)
 
@@ -270,9 +268,7 @@ def test_running_pods_come_over_with_their_cards_and_none_is_restarted(
     wait_counted(gpushare, node, {first: on_first, second: on_second})
     wait_reported(pods, *old)
     assert states(pods, *old) == before
-    assert f"{node}  has come over: {older.cards} cards, {CARD_MIB} MiB each, pods: 5" in check(
-        pods
-    )
+    assert f"{node}  is migrated: {older.cards} GPUs, {CARD_MIB} MiB each, pods: 5" in check(pods)
 
     # A container that ends comes back as it was, and what the pods hold nobody else is given.
     ended = states(pods, "early", "low")
