@@ -75,6 +75,19 @@ def test_what_programs_read_is_documented(kind):
     assert {name for name in names if f"`{name}`" not in text} == set()
 
 
+def test_output_means_the_same_in_every_command():
+    found = {}
+    for name in COMMANDS:
+        for param in cli.get_command(None, name).params:
+            if param.name == "output":
+                found[name] = (param.opts, set(param.type.choices), param.default)
+    both = ["-o", "--output"]
+    more = {"inspect": {"wide"}}
+    names = ("inspect", "explain", "what-if", "doctor", "top", "simulate", "migrate")
+    forms = {"text", "json", "yaml"}
+    assert found == {name: (both, forms | more.get(name, set()), "text") for name in names}
+
+
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "x" * 64, "kube-system?x"])
 def test_what_is_no_name_of_a_namespace_is_put_in_no_path(name):
     for command in ("uninstall", "inspect"):
