@@ -16,7 +16,7 @@ from deviceplugin.cards.rules import ACTIONS
 from deviceplugin.driver.interface import PhysicalCard, Seen
 from deviceplugin.driver.nvml import Nvml, NvmlProcesses
 from deviceplugin.errors import DriverError
-from deviceplugin.usage.cgroups import pod_uid
+from deviceplugin.usage.rules import pod_uid
 
 LOOKS = 20
 MIB = 2**20

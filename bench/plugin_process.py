@@ -101,7 +101,7 @@ class Served:
                 injections=injections,
             ),
             starts=starts,
-            troubles=RefusalReport(kube=no_api, pods=self.watch, clock=clock),
+            refusals=RefusalReport(kube=no_api, pods=self.watch, clock=clock),
             outage=KubeletOutage(cards, kubelet, binding, clock),
             clock=clock,
         )

@@ -105,12 +105,12 @@ class Plugin:
         reports = PodReport(
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
-        troubles = RefusalReport(kube=kube, pods=watch, clock=clock)
+        refusals = RefusalReport(kube=kube, pods=watch, clock=clock)
         outage = KubeletOutage(cards, kubelet, binding, clock)
 
         def started(pod_uid: str, uuids: Sequence[str]) -> None:
             reports.started(pod_uid, uuids)
-            troubles.may_start(pod_uid)
+            refusals.may_start(pod_uid)
 
         node_report = NodeReport(
             kube, settings.node_name, cards, state, clock, seen=binding.node_seen
@@ -138,7 +138,7 @@ class Plugin:
             cards=cards,
             allocations=allocations,
             starts=starts,
-            troubles=troubles,
+            refusals=refusals,
             outage=outage,
             clock=clock,
         )
@@ -196,7 +196,7 @@ class Plugin:
             binding.run,
             partial(injections.run, cards),
             reports.run,
-            troubles.run,
+            refusals.run,
             outage.run,
             checks.run,
             Informer(kube, own_pods, Pod, watch, naming=RESOURCES_BEGIN).run,

@@ -56,14 +56,14 @@ class Service:
         cards: NodeCards,
         allocations: Allocations,
         starts: Starts,
-        troubles: RefusalReport,
+        refusals: RefusalReport,
         outage: KubeletOutage,
         clock: Clock,
     ) -> None:
         self._cards = cards
         self._allocations = allocations
         self._starts = starts
-        self._troubles = troubles
+        self._refusals = refusals
         self._outage = outage
         self._clock = clock
         self._answering_now = 0
@@ -200,7 +200,7 @@ class Service:
     def _note(self, call: str, err: Exception) -> None:
         """Report the error where it matters beyond the answer."""
         if isinstance(err, Refused):
-            self._troubles.refused(err, is_tried_again=call == "PreStartContainer")
+            self._refusals.refused(err, is_tried_again=call == "PreStartContainer")
         elif call == "Allocate":
             self._outage.allocate_failed(err)
 

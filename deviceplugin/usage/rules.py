@@ -1,5 +1,6 @@
 """Computes the measured memory of each pod, and which pods exceed their request (pure)."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,12 @@ OVERUSE_READINGS: Final = 3
 REPEAT_SECONDS: Final = 3600.0
 
 _MIB: Final = 1 << 20
+# A UUID, or the hash of its manifest that a static pod has.
+_POD: Final = re.compile(
+    r"(?:^|[/-])pod"
+    r"([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+    r"(?:\.slice)?(?=[/:]|$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,25 @@ def _plus(amount: int | None, process: ProcessMemory) -> int | None:
     if amount is None or process.used_bytes is None:
         return None  # a part of the sum is not known, so neither is the sum
     return amount + process.used_bytes
+
+
+def pod_uid(content: str) -> str | None:
+    """Return the uid of the pod of a process from its ``/proc/<pid>/cgroup``; None for no pod.
+
+    The kubelet gives each pod a control group whose name ends in ``pod<uid>``: with the driver
+    cgroupfs as it is, with systemd as a slice, dashes of the uid as underscores. Runtimes put
+    containers below it, and a reader in a control group namespace of its own sees ``..`` instead of
+    the groups above (kubernetes/pkg/kubelet/cm, pod_container_manager_linux.go and
+    cgroup_manager_linux.go).
+
+    For pods within pods it is the outer one, which is the pod that this node's kubelet knows.
+    """
+    for line in content.splitlines():
+        _, _, rest = line.partition(":")
+        _, _, path = rest.partition(":")
+        if match := _POD.search(path):
+            return match[1].replace("_", "-")
+    return None
 
 
 class Overuse:

@@ -18,8 +18,7 @@ from deviceplugin.errors import DriverError
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.settings import NAME
 from deviceplugin.usage.card_metrics import show_usage
-from deviceplugin.usage.cgroups import pod_uid
-from deviceplugin.usage.rules import Overuse, PodUse, Usage, tally
+from deviceplugin.usage.rules import Overuse, PodUse, Usage, pod_uid, tally
 from gpushare.clock import Clock
 from gpushare.kube import events
 from gpushare.kube.client import Kube

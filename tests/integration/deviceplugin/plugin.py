@@ -116,11 +116,11 @@ class Plugin:
             specs=self.specs,
             clock=clock,
         )
-        self.troubles = RefusalReport(kube=self.writes, pods=self.watch, clock=clock)
+        self.refusals = RefusalReport(kube=self.writes, pods=self.watch, clock=clock)
 
         def started(pod_uid, uuids) -> None:
             self.reports.started(pod_uid, uuids)
-            self.troubles.may_start(pod_uid)
+            self.refusals.may_start(pod_uid)
 
         self.outage = KubeletOutage(self.cards, kubelet, self.binding, clock)
         allocations = Allocations(
@@ -146,7 +146,7 @@ class Plugin:
             cards=self.cards,
             allocations=allocations,
             starts=starts,
-            troubles=self.troubles,
+            refusals=self.refusals,
             outage=self.outage,
             clock=clock,
         )
@@ -162,7 +162,7 @@ class Plugin:
             self.driver_watch.run(),
             self.reports.run(),
             self.unit_hold.run(),
-            self.troubles.run(),
+            self.refusals.run(),
             self.outage.run(),
             self.injections.run(self.cards),
         )

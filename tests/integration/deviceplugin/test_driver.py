@@ -1,4 +1,4 @@
-"""The real program and the real pynvml while the driver's library has its troubles."""
+"""The real program and the real pynvml while the driver's library has its refusals."""
 
 import asyncio
 import time

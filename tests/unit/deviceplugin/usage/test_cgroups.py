@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.usage.cgroups import pod_uid
+from deviceplugin.usage.rules import pod_uid
 
 UID = "5a3c2f0e-6d8b-4b7e-9c55-0f3f5f6c1a20"
 SLICE = UID.replace("-", "_")
