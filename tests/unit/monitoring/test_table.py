@@ -8,6 +8,7 @@ from prometheus_client import REGISTRY
 import deviceplugin.metrics
 from deviceplugin.usage.card_metrics import CardCollector
 from extender.metrics import collectors as extender_collectors
+from extender.metrics import counters as extender_counters
 from extender.metrics import nodes as node_metrics
 from extender.watch.cluster import Cluster
 from gpushare.clock import SystemClock
@@ -40,7 +41,8 @@ def declared():
 
 
 def test_every_metric_is_in_the_table_with_its_type_and_labels_and_nothing_else():
-    assert deviceplugin.metrics.CALLS in REGISTRY._collector_to_names
+    for counter in (deviceplugin.metrics.CALLS, extender_counters.EVICTIONS):
+        assert counter in REGISTRY._collector_to_names
     assert table() == declared()
 
 
