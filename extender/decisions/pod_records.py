@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from extender.decisions.attempts import REMEMBERED_SECONDS, Attempts
 from gpushare.annotations import pod_annotations
 from gpushare.answers.explain import Asked
@@ -43,9 +45,8 @@ class Expectation:
     until: float
 
 
-@dataclass(slots=True, eq=False)
-class PodRecord:
-    """What the extender knows about one pod.
+class PodRecord(msgspec.Struct, gc=False, eq=False):
+    """What the extender knows about one pod; there is no cycle for garbage collection to find.
 
     ``pod`` is the pod as the watch last showed it; None if only kube-scheduler has named it.
     ``units`` are what it asks for in all, where that is known. ``request`` is parsed once per
