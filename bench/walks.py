@@ -39,8 +39,6 @@ ROOT: Final = Path(__file__).parents[1]
 PRODUCT: Final = tuple(
     f"{ROOT / each}/" for each in ("deviceplugin", "extender", "gpushare", "gpusharectl")
 )
-# Typed objects and the clock: to read one of their properties is no move.
-VALUES: Final = ("gpushare/objects/", "gpushare/clock.py")
 REPEATS: Final = 5
 SETTLE_SECONDS: Final = 0.3
 URL: Final = f"http://127.0.0.1:{EXTENDER_PORT}{EXTENDER_PREFIX}"
@@ -57,7 +55,7 @@ def recorded(walk: Walk, background: Tasks = frozenset()) -> Iterator[None]:
         if event != "call" or not code.co_filename.startswith(PRODUCT):
             return
         file = code.co_filename.removeprefix(f"{ROOT}/")
-        if code.co_name == "<module>" or file.startswith(VALUES):
+        if code.co_name == "<module>":
             return
         if not (background and running_task() in background):
             walk.append((file, code.co_name))
