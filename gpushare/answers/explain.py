@@ -11,12 +11,12 @@ from typing import Final, Protocol
 import msgspec
 
 from gpushare.answers import what_if
-from gpushare.cards.model import Request, Share
+from gpushare.cards.model import BY_POD, Request, Share
 from gpushare.errors import RequestError
 from gpushare.ledger.ledger import CardAccount, NodeAccount
 from gpushare.objects.model import Pod
 from gpushare.placement import node_constraints
-from gpushare.placement.card_verdicts import why_not_card
+from gpushare.placement.card_choice import why_not_card
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.trial import World
 from gpushare.text.counted import counted
@@ -220,30 +220,45 @@ def without_names_of_others(view: PodView, namespace: str) -> PodView:
     return view
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A node with kube-scheduler's rules that reject it, and gpushare's reason."""
+
+    name: str
+    rules: list[str]
+    reason: Reason | None
+    account: NodeAccount | None
+
+
 def _judge(
     known: Known, pod: Pod, request: Request, view: PodView, shown: int
 ) -> Generator[None, None, None]:
     """Judge all nodes, and describe the nearest."""
-    ranked: list[tuple[bool, bool, bool, int, str, Reason | None]] = []
-    forbidden: Counter[str] = Counter()
+    judged: list[_Judged] = []
+    uid, priority = pod.uid, pod.priority
     for name in sorted(known.node_names()):
         yield
         node = known.node(name)
         rules = node_constraints.why_not(pod, node) if node is not None else []
-        forbidden.update(rules[:1])
         reason = known.why_not(name, request, pod)
-        account = known.ledger.account(name, besides=pod.uid, priority=pod.priority)
-        largest = account.largest_free[0] if account is not None and account.largest_free else 0
-        is_final = reason is not None and reason.is_final
-        ranked.append((bool(rules), reason is not None, is_final, -largest, name, reason))
-    view.reasons = dict(Counter(reason.text for *_, reason in ranked if reason is not None))
-    view.fitting_nodes = sum(reason is None for *_, reason in ranked)
-    view.forbidden = dict(forbidden)
-    ranked.sort(key=lambda each: each[:5])
-    for *_, name, reason in ranked[:shown]:
+        account = known.ledger.account(name, besides=uid, priority=priority)
+        judged.append(_Judged(name, rules, reason, account))
+    view.reasons = dict(Counter(each.reason.text for each in judged if each.reason is not None))
+    view.fitting_nodes = sum(each.reason is None for each in judged)
+    view.forbidden = dict(Counter(each.rules[0] for each in judged if each.rules))
+    judged.sort(key=_distance)
+    for each in judged[:shown]:
         yield
-        view.nodes.append(_view_node(known, pod, request, name, reason))
-    view.nodes_left_out = len(ranked) - len(view.nodes)
+        view.nodes.append(_view_node(known, request, each))
+    view.nodes_left_out = len(judged) - len(view.nodes)
+
+
+def _distance(node: _Judged) -> tuple[bool, bool, bool, int, str]:
+    """Return a key that sorts first the nodes on which the pod comes nearest to fitting."""
+    account, reason = node.account, node.reason
+    largest = account.largest_free[0] if account is not None and account.largest_free else 0
+    is_final = reason is not None and reason.is_final
+    return bool(node.rules), reason is not None, is_final, -largest, node.name
 
 
 def _say(pod: Pod, view: PodView) -> None:
@@ -326,17 +341,14 @@ def _indexes(known: Known, node: str, uuids: tuple[str, ...]) -> list[int]:
     return [card.index for card in cards if card.uuid in uuids]
 
 
-def _view_node(
-    known: Known, pod: Pod, request: Request, name: str, reason: Reason | None
-) -> NodeView:
-    node = known.node(name)
-    account = known.ledger.account(name, besides=pod.uid, priority=pod.priority)
-    shares = sorted(known.ledger.shares(name), key=lambda share: share.pod_key)
+def _view_node(known: Known, request: Request, node: _Judged) -> NodeView:
+    account, reason = node.account, node.reason
+    shares = sorted(known.ledger.shares(node.name), key=BY_POD)
     return NodeView(
-        name=name,
+        name=node.name,
         fits=reason is None,
         why=reason.text if reason is not None else "",
-        forbidden=node_constraints.why_not(pod, node) if node is not None else [],
+        forbidden=node.rules,
         cards=[_view_card(known, account, entry, request, shares) for entry in account.cards]
         if account is not None
         else [],

@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping
 
 import msgspec
 
-from gpushare.cards.model import Share
+from gpushare.cards.model import BY_POD, Share
 from gpushare.ledger.ledger import CardAccount, Ledger
 from gpushare.objects.quantity import MAX_UNITS
 
@@ -73,7 +73,7 @@ def view_cluster(ledger: Ledger, problems: Mapping[str, str]) -> Generator[None,
 
 def view_node(ledger: Ledger, name: str, problem: str = "") -> NodeView | None:
     """Return a view of a node's cards and their pods; None if gpushare does not know the node."""
-    shares = sorted(ledger.shares(name), key=lambda share: share.pod_key)
+    shares = sorted(ledger.shares(name), key=BY_POD)
     unplaced = [
         UnplacedPod(share.name, share.namespace, share.units, share.why_unplaced)
         for share in shares

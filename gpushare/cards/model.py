@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
+from typing import Final
 
 from gpushare.cards.placement_policy import DEFAULT_POLICY, PlacementPolicy
 
@@ -156,3 +158,6 @@ class Share:
     @property
     def is_unplaced(self) -> bool:
         return not self.cards
+
+
+BY_POD: Final = attrgetter("namespace", "name")  # sorts shares for people

@@ -2,13 +2,14 @@
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpushare.cards.model import Card, Inventory, Request
 from gpushare.cards.placement_policy import CardPolicy, PlacementPolicy
 from gpushare.contract import BY_CDI, EARLY_BINDING
-from gpushare.ledger.ledger import CardAccount, NodeAccount
+from gpushare.ledger.ledger import CardAccount, NodeAccount, summed
 from gpushare.placement.reasons import (
     CORDONED,
     EXPOSES_CARDS,
@@ -114,6 +115,21 @@ def why_not_injected(
     if injection != BY_CDI and not has_nvidia_runtime:
         return NEEDS_RUNTIME
     return EXPOSES_CARDS if has_nvidia_runtime and request.exposes_cards else None
+
+
+def part_of(request: Request) -> Request:
+    """Return a request of one card for what the pod requests of each of its cards."""
+    if request.card_count == 1:
+        return request
+    containers = tuple(replace(c, units=c.units // request.card_count) for c in request.containers)
+    return replace(request, containers=containers, card_count=1)
+
+
+def why_not_card(
+    account: NodeAccount, entry: CardAccount, request: Request, unit_mib: int
+) -> Reason | None:
+    """Return why the pod cannot use a card: the reason for a node that has only this card."""
+    return why_not(summed(account.inventory, [entry]), part_of(request), unit_mib)
 
 
 def choose(

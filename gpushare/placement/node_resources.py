@@ -29,11 +29,11 @@ def requests_of(pod: Pod) -> Amounts:
     RequestError if an amount cannot be read.
     """
     apps: Amounts = {}
-    for container in pod.containers:
+    for container in pod.spec.containers or ():
         _add(apps, _asked(container))
     sidecars: Amounts = {}
     at_start: Amounts = {}
-    for container in pod.init_containers:
+    for container in pod.spec.init_containers or ():
         asked = _asked(container)
         if container.is_sidecar:
             _add(sidecars, asked)
@@ -70,7 +70,10 @@ def insufficient(free: Mapping[str, int], asked: Mapping[str, int]) -> list[str]
 
 
 def _asked(container: Container) -> Amounts:
-    return _read({**container.limits, **container.requests}, f"container {container.name}")
+    found = container.resources
+    if found is None:
+        return {}
+    return _read({**(found.limits or {}), **(found.requests or {})}, f"container {container.name}")
 
 
 def _read(amounts: Mapping[str, str | int], where: str) -> Amounts:

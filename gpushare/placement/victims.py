@@ -12,7 +12,7 @@ from gpushare.cards.model import Card, Request, Share
 from gpushare.ledger.ledger import CardAccount, Ledger
 from gpushare.objects.model import Pod
 from gpushare.placement import card_choice as cards
-from gpushare.placement import card_verdicts
+from gpushare.placement.card_choice import why_not_card
 from gpushare.placement.reasons import Reason
 
 LOWEST: Final = -(2**31)  # of all priorities
@@ -103,7 +103,7 @@ def find_eviction(
             continue
         units = sum(share.units for share in evicted)
         emptied = replace(entry, used=entry.used - units)
-        if card_verdicts.why_not_card(account, emptied, request, unit_mib) is None:
+        if why_not_card(account, emptied, request, unit_mib) is None:
             highest = max((lower[share.pod_uid].priority for share in evicted), default=LOWEST)
             found.append(
                 _EmptiedCard((len(evicted), highest, units, entry.card.index), entry.card, evicted)

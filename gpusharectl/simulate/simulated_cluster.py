@@ -19,7 +19,7 @@ from gpushare.ledger.holds import NodeResources
 from gpushare.ledger.ledger import Ledger, NodeAccount
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice, node_constraints, verdict
-from gpushare.placement.card_verdicts import why_not_card
+from gpushare.placement.card_choice import why_not_card
 from gpushare.placement.fragmentation import fragmentation
 from gpushare.placement.node_resources import Amounts, free_resources, insufficient, requests_of
 from gpushare.placement.rank import Policies

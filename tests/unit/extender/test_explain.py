@@ -220,12 +220,12 @@ async def test_a_policy_that_the_configuration_lacks_is_a_refusal_here_too(clien
     assert "has none: write binpack or spread" in found["says"]
 
 
-async def test_a_pod_that_asks_for_gpu_count_alone_is_told_the_cure(client, bench):
+async def test_a_pod_that_requests_only_gpu_count_gets_the_fix(client, bench):
     asks = Resources({RESOURCE_COUNT: "1"}, {RESOURCE_COUNT: "1"})
     bench.add(pod("count", containers=[Container("main", asks)]))
     found = await explain(client, "count")
     assert found["state"] == "refused"
-    assert "no resource to ask for" in found["says"]
+    assert "cannot be requested as a resource" in found["says"]
 
 
 async def test_an_unknown_pod_and_one_without_gpu_memory_are_404_with_a_text(client, bench):
