@@ -30,7 +30,7 @@ from extender.decisions.scheduling import Placement
 from extender.routes import Routes
 from extender.server.limits import answer, decoded
 from extender.settings.configuration import Policy
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.annotations.pod_annotations import request_of
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, EXTENDER_PREFIX
@@ -56,10 +56,10 @@ class Case:
     candidates: int = Policy().candidates
 
 
-def filled(case: Case) -> Cluster:
+def filled(case: Case) -> ClusterWatch:
     """Build nodes with 8 cards and 16 pods; on some of them no card has 40 units free."""
     policy = Policy(candidates=case.candidates)
-    cluster = Cluster(1, lambda *_: None, SystemClock(), policy)
+    cluster = ClusterWatch(1, lambda *_: None, SystemClock(), policy)
     cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(case.nodes)])
     pods = []
     for i in range(case.nodes):
@@ -155,7 +155,7 @@ class Bench:
         return answer(self._answer)
 
 
-def decision(case: Case, cluster: Cluster) -> list[float]:
+def decision(case: Case, cluster: ClusterWatch) -> list[float]:
     """Return milliseconds of filter's decision without HTTP, in the same process."""
     names, took = [f"n{i}" for i in range(case.nodes)], []
     for call in range(CALLS):

@@ -28,7 +28,7 @@ from bench.pauses import CARDS, filled
 from extender.binding.binder import Binder
 from extender.routes import Routes
 from extender.server.limits import MAX_STREAMS
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.contract import ANNOTATION_CARDS, EXTENDER_PREFIX
 from gpushare.kube.client import Kube
 from tests.builders import pod
@@ -65,7 +65,7 @@ async def main() -> None:
     show(found, used)
 
 
-async def churn(cluster: Cluster) -> None:
+async def churn(cluster: ClusterWatch) -> None:
     """Bind pods and delete them again, each on another card."""
     for i in itertools.count():
         annotations = {ANNOTATION_CARDS: f"GPU-{i % CARDS}"}

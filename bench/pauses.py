@@ -14,7 +14,7 @@ from typing import Self
 
 from bench.figures import note
 from extender.metrics.nodes import NodeMetrics
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS
 from gpushare.process.time_slices import in_slices
@@ -25,8 +25,8 @@ CARDS, PODS_A_NODE, CARD_UNITS = 8, 16, 80
 TICK_SECONDS = 0.001
 
 
-def filled(nodes: int) -> Cluster:
-    cluster = Cluster(1, lambda *_: None, SystemClock())
+def filled(nodes: int) -> ClusterWatch:
+    cluster = ClusterWatch(1, lambda *_: None, SystemClock())
     cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(nodes)])
     for i, j in itertools.product(range(nodes), range(PODS_A_NODE)):
         annotations = {ANNOTATION_CARDS: f"GPU-{j % CARDS}"}

@@ -33,7 +33,7 @@ from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_
 from extender.server.tls import client_contexts, server_context
 from extender.settings.configuration import Configuration, LeaderElection
 from extender.settings.reload import Reload
-from extender.watch.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
+from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from extender.watch.events import EventQueue
 from gpushare.clock import BootClock, SystemClock
 from gpushare.contract import RESOURCES_BEGIN
@@ -72,7 +72,7 @@ class _Extender:
         self._clock = SystemClock()
         self._leadership: Leadership = SingleReplica()
         self._events = EventQueue(self._decides, self._clock)
-        self._cluster = cluster = Cluster(
+        self._cluster = cluster = ClusterWatch(
             configuration.unit_mib, self._events.put, self._clock, configuration.policy
         )
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))

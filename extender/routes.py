@@ -27,7 +27,7 @@ from extender.server.reading_verbs import Reading
 from extender.server.scheduler_verbs import Verbs
 from extender.server.tls import certificate_context, require_name, server_context
 from extender.settings.configuration import Limits, Listen, is_loopback
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.errors import SettingsError
 from gpushare.telemetry.health import MoreMetrics, WhyNotReady, add_pages, nothing
 
@@ -45,7 +45,7 @@ class Routes:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterWatch,
         binder: Binder,
         why_not_ready: WhyNotReady,
         *,

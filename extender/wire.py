@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpushare.objects.pod_reader import Parts
+from gpushare.objects.pod_reader import UndecodedPod
 
 
 class _NamedMeta(msgspec.Struct):
@@ -27,7 +27,7 @@ class _NodeList(msgspec.Struct):
 class ExtenderArgs(msgspec.Struct):
     """A filter or prioritize call: ``NodeNames`` with nodeCacheCapable, else full ``Nodes``."""
 
-    pod: Parts = msgspec.field(name="Pod")
+    pod: UndecodedPod = msgspec.field(name="Pod")
     nodes: _NodeList | None = msgspec.field(name="Nodes", default=None)
     node_names: list[str] | None = msgspec.field(name="NodeNames", default=None)
 
@@ -84,7 +84,7 @@ class Victims(msgspec.Struct):
 class PreemptionArgs(msgspec.Struct):
     """A preempt call: UIDs with nodeCacheCapable, else full pods."""
 
-    pod: Parts = msgspec.field(name="Pod")
+    pod: UndecodedPod = msgspec.field(name="Pod")
     full: dict[str, Victims] | None = msgspec.field(name="NodeNameToVictims", default=None)
     meta: dict[str, MetaVictims] | None = msgspec.field(name="NodeNameToMetaVictims", default=None)
 

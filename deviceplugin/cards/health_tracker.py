@@ -9,7 +9,7 @@ from deviceplugin.cards.rules import (
     FELL_OFF_THE_BUS,
     NO_FAULT,
     CardHealth,
-    Finding,
+    HealthCheckResult,
     HealthReason,
     State,
     after,
@@ -146,7 +146,7 @@ class HealthTracker:
     def _of(self, uuid: str) -> CardHealth:
         return self._healths.get(uuid) or CardHealth(since=self._clock.monotonic())
 
-    def _judge(self, uuid: str, finding: Finding) -> None:
+    def _judge(self, uuid: str, finding: HealthCheckResult) -> None:
         now = self._clock.monotonic()
         self._become(uuid, after(self._of(uuid), finding, now, self._recover_seconds))
 
@@ -162,7 +162,7 @@ class HealthTracker:
             metrics.RECOVERIES.labels(uuid).inc()
 
 
-def _may_pass(finding: Finding) -> bool:
+def _may_pass(finding: HealthCheckResult) -> bool:
     """Whether the GPU may still be in MIG mode after this finding."""
     return bool(finding.why) and not finding.is_definite
 

@@ -56,7 +56,7 @@ class HealthReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthCheckResult:
     """The result of one check; ``why`` is empty if there is no fault.
 
     ``is_definite``: checking again will not help. ``is_gone``: the driver does not show the GPU.
@@ -68,7 +68,7 @@ class Finding:
     reason: HealthReason = HealthReason.NONE
 
 
-NO_FAULT: Final = Finding()
+NO_FAULT: Final = HealthCheckResult()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,9 @@ class CardHealth:
         return max(0.0, self.owed - done)
 
 
-def after(before: CardHealth, found: Finding, now: float, recover_seconds: float) -> CardHealth:
+def after(
+    before: CardHealth, found: HealthCheckResult, now: float, recover_seconds: float
+) -> CardHealth:
     """Return the GPU's health after a check, or another finding, at ``now``."""
     if not found.why:
         return _after_good(before, now)
@@ -138,15 +140,15 @@ def wait_seconds(failures: int, recover_seconds: float) -> float:
     return max(recover_seconds, min(MAX_WAIT_SECONDS, recover_seconds * 2.0**doublings))
 
 
-def finding_of(card: PhysicalCard | UnreadableCard) -> Finding:
+def finding_of(card: PhysicalCard | UnreadableCard) -> HealthCheckResult:
     """Judge the GPU's health by one check."""
     if isinstance(card, UnreadableCard):
-        return Finding(card.why, card.is_definite, reason=_reason(card))
+        return HealthCheckResult(card.why, card.is_definite, reason=_reason(card))
     if card.recovery_action:
         advice = f"the driver advises to {_action(card.recovery_action)}"
-        return Finding(advice, is_definite=True, reason=HealthReason.ADVICE)
+        return HealthCheckResult(advice, is_definite=True, reason=HealthReason.ADVICE)
     if card.rows_failed:
-        return Finding(
+        return HealthCheckResult(
             "rows of its memory are broken and could not be remapped: replace the GPU",
             is_definite=True,
             reason=HealthReason.ROWS,
@@ -154,7 +156,7 @@ def finding_of(card: PhysicalCard | UnreadableCard) -> Finding:
     return NO_FAULT
 
 
-def finding_of_xid(xid: int, recovery_action: int | None) -> Finding:
+def finding_of_xid(xid: int, recovery_action: int | None) -> HealthCheckResult:
     """Judge an XID: by the driver's advice, or by a catalog where it gives none."""
     if xid == FELL_OFF_THE_BUS:
         return _by_xid(f"XID {xid}: the GPU has fallen off the bus")
@@ -165,8 +167,8 @@ def finding_of_xid(xid: int, recovery_action: int | None) -> Finding:
     return NO_FAULT
 
 
-def _by_xid(why: str) -> Finding:
-    return Finding(why, is_definite=True, reason=HealthReason.XID)
+def _by_xid(why: str) -> HealthCheckResult:
+    return HealthCheckResult(why, is_definite=True, reason=HealthReason.XID)
 
 
 def _reason(card: UnreadableCard) -> HealthReason:
@@ -181,7 +183,7 @@ def _action(number: int) -> str:
     return ACTIONS.get(number, f"take recovery action {number}")
 
 
-def _because(unhealthy: CardHealth, found: Finding) -> CardHealth:
+def _because(unhealthy: CardHealth, found: HealthCheckResult) -> CardHealth:
     return replace(
         unhealthy,
         why=found.why,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deviceplugin.cards.device_list import is_tag, tag_of
-from deviceplugin.cards.rules import Finding, HealthReason, finding_of
+from deviceplugin.cards.rules import HealthCheckResult, HealthReason, finding_of
 from deviceplugin.driver.interface import PhysicalCard, Seen, UnreadableCard
 from deviceplugin.settings import BY_DRIVER
 from gpushare.cards.model import Card, Health, Inventory
@@ -46,7 +46,7 @@ class Survey:
 
     inventory: Inventory
     usable_mib: tuple[int, ...] = ()
-    findings: Mapping[str, Finding] = field(default_factory=dict)
+    findings: Mapping[str, HealthCheckResult] = field(default_factory=dict)
     mig: frozenset[str] = frozenset()
     unlisted: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def survey(before: Inventory | None, seen: Sequence[Seen], terms: Terms) -> Surv
     nameless = [card for card in seen if isinstance(card, UnreadableCard) and not card.uuid]
     cards: list[Card] = []
     usable: list[int] = []
-    findings: dict[str, Finding] = {}
+    findings: dict[str, HealthCheckResult] = {}
     for card, mib in zip(known.inventory.cards, known.usable_mib, strict=True):
         found = shown.get(card.uuid)
         if found is None:
@@ -166,12 +166,12 @@ def _same_uuid(cards: Sequence[PhysicalCard]) -> str:
     )
 
 
-def _absent(broken: UnreadableCard | None, nameless: Sequence[UnreadableCard]) -> Finding:
+def _absent(broken: UnreadableCard | None, nameless: Sequence[UnreadableCard]) -> HealthCheckResult:
     """Return why a known GPU is not shown; one without a readable UUID may be any of these."""
     if broken is not None:
         return finding_of(broken)
     if not nameless:
-        return Finding(
+        return HealthCheckResult(
             "the driver no longer shows it",
             is_definite=True,
             is_gone=True,

@@ -25,7 +25,7 @@ _WHOLE_CARDS: Final = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SetupProblem:
     """``reason`` is the Event's; while one ``is_dangerous`` the plugin is not ready."""
 
     reason: str
@@ -42,7 +42,7 @@ def is_rival(socket: str) -> bool:
     return socket in {_OLDER_SOCKET, "nvidia.sock"} or socket.startswith("nvidia-gpu")
 
 
-def about_node(node: Node | None, served: Collection[str]) -> list[Finding]:
+def about_node(node: Node | None, served: Collection[str]) -> list[SetupProblem]:
     """Return findings about this node; ``served`` are sockets at which a plugin answers."""
     found = []
     if _OLDER_SOCKET in served:
@@ -54,7 +54,7 @@ def about_node(node: Node | None, served: Collection[str]) -> list[Finding]:
     if whole or not _is_zero(amount):
         seen = f"{', '.join(whole)} is served" if whole else f"{_WHOLE_CARDS} is {amount}"
         found.append(
-            Finding(
+            SetupProblem(
                 "WholeCardPlugin",
                 f"a plugin for whole GPUs runs on this node ({seen}) and hands out the GPUs that "
                 f"are shared here: keep NVIDIA's device plugin off nodes labeled "
@@ -66,7 +66,7 @@ def about_node(node: Node | None, served: Collection[str]) -> list[Finding]:
     if node is not None and node.labels.get(LABEL_NODE) != "true":
         label = node.labels.get(LABEL_NODE)
         found.append(
-            Finding(
+            SetupProblem(
                 "NodeNotLabelled",
                 f"the node's label {LABEL_NODE} is {'missing' if label is None else repr(label)}, "
                 f"so the DaemonSet will remove this plugin: kubectl label node {node.name} "
@@ -77,7 +77,9 @@ def about_node(node: Node | None, served: Collection[str]) -> list[Finding]:
     return found
 
 
-def about_stream(ended_at: Iterable[float], now: float, others: Sequence[str]) -> list[Finding]:
+def about_stream(
+    ended_at: Iterable[float], now: float, others: Sequence[str]
+) -> list[SetupProblem]:
     """Return the finding that another plugin registers ``aliyun.com/gpu-mem``, if it seems so.
 
     ``ended_at`` is when the kubelet ended our list without a restart, ``others`` are the names of
@@ -153,8 +155,8 @@ def _is_missing(pod: NodePod, held: Container[tuple[str, str]]) -> bool:
     return any((pod.uid, name) not in held for name in running)
 
 
-def _second_plugin(seen: str) -> Finding:
-    return Finding(
+def _second_plugin(seen: str) -> SetupProblem:
+    return SetupProblem(
         "SecondPlugin",
         f"{seen}: two plugins for {RESOURCE_MEMORY} hand out the same memory, so remove the other "
         f"one from this node (the DaemonSet of Aliyun gpushare is gpushare-device-plugin-ds)",

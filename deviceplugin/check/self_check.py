@@ -13,7 +13,7 @@ from typing import Final
 
 from deviceplugin import metrics
 from deviceplugin.check import rules
-from deviceplugin.check.rules import Finding, MissingPods
+from deviceplugin.check.rules import MissingPods, SetupProblem
 from deviceplugin.errors import CheckpointError
 from deviceplugin.foreign_files import shown
 from deviceplugin.kubelet.checkpoint import CheckpointFile
@@ -66,7 +66,7 @@ class SelfCheck:
         self._pods = pods
         self._checkpoint = checkpoint
         self._clock = clock
-        self._found: dict[str, Finding] = {}  # by reason
+        self._found: dict[str, SetupProblem] = {}  # by reason
         self._reported: set[str] = set()
         self._missing = MissingPods()
         self._reported_pods: set[str] = set()

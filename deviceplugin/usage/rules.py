@@ -26,7 +26,7 @@ _POD: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class PodUse:
+class PodMemory:
     """One pod on one GPU; ``used_mib`` is None where the driver does not report it."""
 
     pod: NodePod
@@ -46,7 +46,7 @@ class Usage:
     That is HOST, ENDED_POD for pods that have ended, or UNKNOWN for processes that are not visible.
     """
 
-    pods: tuple[PodUse, ...]
+    pods: tuple[PodMemory, ...]
     others: Mapping[tuple[str, str], int | None]
 
 
@@ -80,7 +80,7 @@ def tally(
                 others[uuid, by] = _plus(others[uuid, by], process)
     return Usage(
         pods=tuple(
-            PodUse(
+            PodMemory(
                 alive[uid],
                 uuid,
                 None if others.get((uuid, UNKNOWN)) != 0 else _mib(amount),
@@ -139,7 +139,7 @@ class Overuse:
         self._streaks: dict[tuple[str, str], int] = {}
         self._reported_at: dict[str, float] = {}
 
-    def check(self, uses: Iterable[PodUse], now: float) -> list[PodUse]:
+    def check(self, uses: Iterable[PodMemory], now: float) -> list[PodMemory]:
         """Return what to report now: a pod at most once in REPEAT_SECONDS.
 
         ``now`` is seconds of a monotonic clock.

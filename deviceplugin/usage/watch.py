@@ -18,7 +18,7 @@ from deviceplugin.errors import DriverError
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.settings import NAME
 from deviceplugin.usage.card_metrics import show_usage
-from deviceplugin.usage.rules import Overuse, PodUse, Usage, pod_uid, tally
+from deviceplugin.usage.rules import Overuse, PodMemory, Usage, pod_uid, tally
 from gpushare.clock import Clock
 from gpushare.kube import events
 from gpushare.kube.client import Kube
@@ -103,7 +103,7 @@ class UsageWatch:
             owners[pid] = pod_uid(text)
         return owners
 
-    async def _report(self, use: PodUse) -> None:
+    async def _report(self, use: PodMemory) -> None:
         card = self._cards.inventory.by_uuid(use.uuid) if self._cards.inventory else None
         text = (
             f"uses {use.used_mib} MiB of GPU {use.uuid}"

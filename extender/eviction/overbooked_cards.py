@@ -6,7 +6,7 @@ from typing import Final
 
 from extender.binding.fenced_writer import Writer
 from extender.decisions.cluster_state import ClusterState
-from extender.eviction.rules import Holder, to_evict
+from extender.eviction.rules import BoundPod, to_evict
 from extender.eviction.stuck_pods import EVENT, Evictions
 from extender.metrics.counters import EVICTIONS
 from extender.watch.events import Notice
@@ -59,7 +59,7 @@ class OverbookedEvictor:
                 continue
             shares = [s for s in self._state.ledger.shares(node) if entry.card.uuid in s.cards]
             pods = ((self._state.pod(share.pod_uid), share.units) for share in shares)
-            holders = [Holder(pod, units) for pod, units in pods if pod is not None]
+            holders = [BoundPod(pod, units) for pod, units in pods if pod is not None]
             if (pod := to_evict(entry.card.uuid, entry.card.units, holders)) is not None:
                 return pod
         return None

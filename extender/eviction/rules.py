@@ -64,7 +64,7 @@ class StuckPods:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class BoundPod:
     """A bound, live pod and its units of the GPU."""
 
     pod: Pod
@@ -77,7 +77,7 @@ class _Decided:
     size: int
 
 
-def to_evict(card: str, units: int, holders: Iterable[Holder]) -> Pod | None:
+def to_evict(card: str, units: int, holders: Iterable[BoundPod]) -> Pod | None:
     """Return the pod whose end would fix ``card`` of ``units``; None if nothing is wrong.
 
     Every decision records the size of the GPU at that time. If all pods fit into the smallest

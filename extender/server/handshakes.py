@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Admission(Generic[T]):
+class HandshakeAdmission(Generic[T]):
     """Whether a handshake was admitted, and which other one was dropped for it."""
 
     is_admitted: bool
@@ -42,7 +42,7 @@ class Handshakes(Generic[T]):
         """Return whether a caller there has presented a certificate of our authority."""
         return address in self._trusted
 
-    def admit(self, address: str, handshake: T) -> Admission[T]:
+    def admit(self, address: str, handshake: T) -> HandshakeAdmission[T]:
         """Admit a handshake unless its address has reached its limit.
 
         When untrusted ones fill every slot, drop the oldest one of the address with the most, if
@@ -50,20 +50,20 @@ class Handshakes(Generic[T]):
         """
         if (trusted := self._trusted.get(address)) is not None:
             if len(trusted) >= MAX_PER_TRUSTED:
-                return Admission(is_admitted=False)
+                return HandshakeAdmission(is_admitted=False)
             trusted[handshake] = None
-            return Admission(is_admitted=True)
+            return HandshakeAdmission(is_admitted=True)
         count, dropped = len(self._untrusted.get(address, ())), None
         if count >= MAX_PER_UNTRUSTED:
-            return Admission(is_admitted=False)
+            return HandshakeAdmission(is_admitted=False)
         if sum(map(len, self._untrusted.values())) >= MAX_UNTRUSTED:
             most = max(self._untrusted, key=lambda each: len(self._untrusted[each]))
             if len(self._untrusted[most]) <= count:
-                return Admission(is_admitted=False)
+                return HandshakeAdmission(is_admitted=False)
             dropped = next(iter(self._untrusted[most]))
             self.remove(most, dropped, is_trusted=False)
         self._untrusted.setdefault(address, {})[handshake] = None
-        return Admission(is_admitted=True, dropped=dropped)
+        return HandshakeAdmission(is_admitted=True, dropped=dropped)
 
     def remove(self, address: str, handshake: T, *, is_trusted: bool) -> None:
         """Remove a handshake, if present; ``is_trusted``: it showed a certificate of ours."""

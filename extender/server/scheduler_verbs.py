@@ -24,7 +24,7 @@ from extender.wire import (
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, GpushareError, NoRoom, RequestError
 from gpushare.objects.model import Pod
-from gpushare.objects.pod_reader import Parts, pod_of
+from gpushare.objects.pod_reader import UndecodedPod, pod_of
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ def _outcome(err: GpushareError) -> str:
     return "no_room" if isinstance(err, NoRoom) else "refused"
 
 
-def _pod(parts: Parts) -> Pod:
+def _pod(parts: UndecodedPod) -> Pod:
     try:
         return pod_of(parts)
     except UNDECODABLE as err:

@@ -28,7 +28,7 @@ REPORTED_AT_ONCE: Final = 5  # pending pods that get an Event per REPORT_SECONDS
 _POLICY: Final = Policy()
 
 
-class Cluster:
+class ClusterWatch:
     """Every change of the ledger that comes from the API server is made here.
 
     ``notice`` is called once for everything that becomes an Event.
@@ -261,7 +261,7 @@ def _same_cards(before: Node, after: Node) -> bool:
 class PodHandler:
     """Hands the watch of live pods to the cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatch) -> None:
         self.replaced = cluster.replacing_pods
         self.changed = cluster.pod_changed
         self.deleted = cluster.pod_deleted
@@ -270,7 +270,7 @@ class PodHandler:
 class FailedPodHandler:
     """Hands pods that end as Failed to the cluster; those that had ended before do not count."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatch) -> None:
         self.changed = cluster.pod_failed
 
     def replaced(self, _: list[Pod]) -> None: ...
@@ -281,7 +281,7 @@ class FailedPodHandler:
 class NodeHandler:
     """Hands the watch of nodes to the cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWatch) -> None:
         self.replaced = cluster.replacing_nodes
         self.changed = cluster.node_changed
         self.deleted = cluster.node_deleted

@@ -20,7 +20,7 @@ import msgspec
 from gpushare.errors import UNDECODABLE, ApiError, Gone, TooLarge
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Kube
-from gpushare.kube.interning import Parts
+from gpushare.kube.interning import Interner
 from gpushare.kube.lists import Page, pages
 from gpushare.kube.managed_fields import decoded
 from gpushare.kube.paths import Collection
@@ -110,7 +110,7 @@ class Informer(Generic[T]):
         self._lists_wanted = self._lists_made = 0
         self._wake = asyncio.Event()
         self._listed = asyncio.Condition()
-        self._parts = Parts()
+        self._parts = Interner()
         self.synced = asyncio.Event()
         self.restarts: Counter[str] = Counter()
 

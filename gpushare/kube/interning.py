@@ -25,7 +25,7 @@ _Words = dict[str, str]
 _encode = msgspec.json.Encoder().encode
 
 
-class Parts:
+class Interner:
     """The parts seen so far, which take ``bytes`` of memory."""
 
     def __init__(self) -> None:

@@ -135,7 +135,7 @@ class _Spec(msgspec.Struct, rename="camel"):
     runtime_class_name: str | None = None
 
 
-class Parts(msgspec.Struct):
+class UndecodedPod(msgspec.Struct):
     """A pod whose larger parts are not decoded yet. Users cannot write the status."""
 
     metadata: _Metadata
@@ -154,7 +154,7 @@ class _OurResources(msgspec.Struct):
 
 
 _decode_pod: Final = msgspec.json.Decoder(Pod).decode
-_decode_parts: Final = msgspec.json.Decoder(Parts).decode
+_decode_parts: Final = msgspec.json.Decoder(UndecodedPod).decode
 _decode_env: Final = msgspec.json.Decoder(tuple[EnvVar, ...]).decode
 _decode_resources: Final = msgspec.json.Decoder(Resources).decode
 _decode_our_resources: Final = msgspec.json.Decoder(_OurResources).decode
@@ -172,7 +172,7 @@ def read_pod(body: bytes | memoryview | msgspec.Raw) -> Pod:
     return pod
 
 
-def pod_of(parts: Parts) -> Pod:
+def pod_of(parts: UndecodedPod) -> Pod:
     """Assemble a pod from its parts, as ``read_pod`` returns it."""
     meta, spec = parts.metadata, parts.spec
     excess: list[str] = []

@@ -15,8 +15,8 @@ from gpusharectl.doctor.checks.facts import (
     EXTENDER,
     PLUGIN,
     SECOND_SCHEDULER,
-    Election,
     Facts,
+    LeaderElection,
     Permission,
     Quota,
     Unknown,
@@ -42,7 +42,7 @@ class Api:
         right = Right("get", "/version", is_namespaced=False)
         return (await self._get("/version", right, api_objects.Version)).git_version
 
-    async def election(self) -> Election | None:
+    async def election(self) -> LeaderElection | None:
         right = Right("get", "leases.coordination.k8s.io", self._system)
         path = lease_path(self._system, EXTENDER)
         try:
@@ -57,7 +57,7 @@ class Api:
 
         # Its timestamp is of another machine's clock, so wait until it changes.
         is_renewed = await poll(is_changed, seconds)
-        return Election(first.spec.holder_identity or "", seconds, is_renewed)
+        return LeaderElection(first.spec.holder_identity or "", seconds, is_renewed)
 
     async def memory_unit(self) -> str | None:
         """Return the memoryUnit in the file that an extender's pod mounts."""

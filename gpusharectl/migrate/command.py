@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 from rich.text import Text
 
-from gpusharectl.migrate.rules import Migration, NodeStatus, Obstacle, migration
+from gpusharectl.migrate.rules import Migration, NodeMigration, Obstacle, migration
 from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.terminal.exits import NO
@@ -60,7 +60,7 @@ def lines(found: Migration) -> Iterator[Text | str]:
         yield Text(f"Blocking: {count}", style="red")
 
 
-def _node_line(node: NodeStatus) -> Text:
+def _node_line(node: NodeMigration) -> Text:
     line = Text(node.node, style="bold")
     whose = "is migrated" if node.plugin == "gpushare" else "has Aliyun gpushare"
     amounts = f"{node.cards} GPUs, {node.units_per_card} {node.unit} each" if node.unit else "?"

@@ -40,7 +40,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeMigration:
     """The state of a node. ``unit`` is empty, and the amounts 0, if unknown.
 
     ``plugin`` is ``older`` for Aliyun gpushare, or ``gpushare``.
@@ -59,7 +59,7 @@ class NodeStatus:
 class Migration:
     """``memory_unit`` and ``reserved`` are the flags that keep the totals."""
 
-    nodes: tuple[NodeStatus, ...]
+    nodes: tuple[NodeMigration, ...]
     obstacles: tuple[Obstacle, ...] = ()
     memory_unit: str = ""
     reserved: str = "none"
@@ -98,7 +98,7 @@ def migration(nodes: Iterable[Node], pods: Iterable[Pod]) -> Migration:
     return Migration(standings, tuple(obstacles), unit, steps=_steps(standings))
 
 
-def _steps(standings: Sequence[NodeStatus]) -> tuple[str, ...]:
+def _steps(standings: Sequence[NodeMigration]) -> tuple[str, ...]:
     """Return the steps in order; docs/migrate.md has the commands."""
     left = [each.node for each in standings if each.plugin == "older"]
     extender = (
@@ -120,18 +120,20 @@ def _shares(node: Node) -> bool:
     ) not in {"0", ""}
 
 
-def _status(node: Node, pods: Sequence[Pod]) -> NodeStatus:
+def _status(node: Node, pods: Sequence[Pod]) -> NodeMigration:
     is_ours = ANNOTATION_INVENTORY in node.annotations
     plugin = "gpushare" if is_ours else "older"
     try:
         found = inventory.of_node(node, unit_mib=1)
     except RecordError as err:
         cure = "see `gpushare doctor`" if is_ours else "restart Aliyun gpushare's plugin there"
-        return NodeStatus(node.name, plugin, pods=len(pods), obstacles=(Obstacle(str(err), cure),))
+        return NodeMigration(
+            node.name, plugin, pods=len(pods), obstacles=(Obstacle(str(err), cure),)
+        )
     if found is None:
         text = f"the node has {RESOURCE_MEMORY} and no {RESOURCE_COUNT}: its GPUs are unknown"
         why = Obstacle(text, "restart Aliyun gpushare's plugin there: it writes that at its start")
-        return NodeStatus(node.name, plugin, pods=len(pods), obstacles=(why,))
+        return NodeMigration(node.name, plugin, pods=len(pods), obstacles=(why,))
     largest = max((card.units for card in found.cards), default=0)
     if is_ours:
         unit = next((n for n, mib in UNITS_MIB.items() if mib == found.unit_mib), "")
@@ -144,7 +146,7 @@ def _status(node: Node, pods: Sequence[Pod]) -> NodeStatus:
         obstacles = [*_of_totals(node, found, unit), *unplaced]
         obstacles += [e for pod in pods if pod.key in known for e in _of_older_pod(pod, largest)]
         obstacles += _overfull(pods, found)
-    return NodeStatus(
+    return NodeMigration(
         node.name, plugin, unit, len(found.cards), largest, len(pods), tuple(obstacles)
     )
 

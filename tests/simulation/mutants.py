@@ -14,7 +14,7 @@ from extender.binding.fenced_writer import Writer
 from extender.binding.unknown_outcomes import Reconciler
 from extender.decisions.scheduling import Placement, Scheduling
 from extender.leadership.election import Elected
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card
 from gpushare.kube.fencing import FencedBody
@@ -51,12 +51,12 @@ def _release_after_unknown() -> AbstractContextManager[object]:
 
 
 def _deletion_frees() -> AbstractContextManager[object]:
-    real = Cluster.pod_changed
+    real = ClusterWatch.pod_changed
 
     def changed(self, pod):
         (self.pod_deleted if pod.metadata.deletion_timestamp else lambda p: real(self, p))(pod)
 
-    return patch.object(Cluster, "pod_changed", changed)
+    return patch.object(ClusterWatch, "pod_changed", changed)
 
 
 def _write_whatever_the_lease() -> AbstractContextManager[object]:
@@ -116,7 +116,7 @@ def _keep_what_is_gone() -> AbstractContextManager[object]:
             self.pod_changed(pod)
             yield
 
-    return patch.object(Cluster, "replacing_pods", replacing)
+    return patch.object(ClusterWatch, "replacing_pods", replacing)
 
 
 def _take_the_lease_early() -> AbstractContextManager[object]:

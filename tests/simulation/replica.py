@@ -25,7 +25,7 @@ from extender.leadership.election import Elected
 from extender.routes import Routes
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
 from extender.settings.configuration import Policy
-from extender.watch.cluster import Cluster, FailedPodHandler, NodeHandler, PodHandler
+from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from gpushare.contract import EXTENDER_PREFIX, RESOURCES_BEGIN
 from gpushare.kube import paths
 from gpushare.kube.client import Kube
@@ -97,7 +97,7 @@ class Replica:
         clock = self.machine
         credentials = SimpleNamespace(current=Credential("", _TLS, ()))
         kube = Kube(settings, credentials, self.link, clock, namespace="default")
-        self.cluster = cluster = Cluster(1, lambda *_: None, clock, policy)
+        self.cluster = cluster = ClusterWatch(1, lambda *_: None, clock, policy)
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         told = self.knowledge.pods(PodHandler(cluster))
         self._pods = Informer(kube, live, Pod, told, naming=RESOURCES_BEGIN)

@@ -81,7 +81,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Election:
+class LeaderElection:
     """The Lease; ``is_renewed`` if it changed within its own duration."""
 
     holder: str
@@ -136,7 +136,7 @@ class Facts:
     server: str | Unknown = ""
     plugins: Mapping[str, Program | Unknown] = field(default_factory=dict)
     extenders: Mapping[str, Program | Unknown] = field(default_factory=dict)
-    election: Election | Unknown | None = None
+    election: LeaderElection | Unknown | None = None
     memory_unit: str | Unknown | None = None
     schedulers: Mapping[str, Scheduler | Unknown] = field(default_factory=dict)
     policies: frozenset[str] | Unknown = frozenset()

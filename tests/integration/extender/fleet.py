@@ -15,7 +15,7 @@ from aiohttp import web
 
 from extender.binding.binder import Binder
 from extender.routes import Routes
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
@@ -56,7 +56,7 @@ class Fleet:
         self.open()
 
     def _begin(self) -> None:
-        self.cluster = Cluster(1, lambda *_: None, SystemClock())
+        self.cluster = ClusterWatch(1, lambda *_: None, SystemClock())
 
     def open(self) -> None:
         """Serve the endpoints, like an extender that has just started."""

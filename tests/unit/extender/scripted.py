@@ -9,7 +9,7 @@ import msgspec
 
 from extender.binding.binder import Binder
 from extender.settings.configuration import Policy
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from extender.wire import BindingArgs
 from gpushare.errors import Conflict, NotFound
 from gpushare.objects.model import Pod
@@ -76,7 +76,7 @@ class Bench:
     def __init__(self, *sizes: int) -> None:
         self.kube, self.time = ScriptedKube(), FakeClock()
         self.told: list[tuple[str, str, str]] = []
-        self.cluster = Cluster(1, self.notice, self.time, Policy(candidates=8))
+        self.cluster = ClusterWatch(1, self.notice, self.time, Policy(candidates=8))
         self.cluster.node_changed(node("n", *sizes))
         self.binder = Binder(self.cluster.scheduling, self.kube, self.time)
 

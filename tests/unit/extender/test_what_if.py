@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Share
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, ANNOTATION_NODE_POLICY
@@ -295,7 +295,7 @@ def run(steps):
 @given(data=st.data())
 def test_what_is_foretold_is_what_binding_one_by_one_would_give(data):
     """Nodes do not depend on one another: as many fit as fit on each by itself."""
-    cluster = Cluster(1, lambda *_: None, FakeClock())
+    cluster = ClusterWatch(1, lambda *_: None, FakeClock())
     numbers = itertools.count()
     sizes = data.draw(
         st.lists(st.lists(st.integers(1, 16), min_size=1, max_size=3), min_size=1, max_size=4)

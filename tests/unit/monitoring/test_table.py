@@ -10,14 +10,14 @@ from deviceplugin.usage.card_metrics import CardCollector
 from extender.metrics import collectors as extender_collectors
 from extender.metrics import counters as extender_counters
 from extender.metrics import nodes as node_metrics
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.clock import SystemClock
 from tests.metrics_table import DOCUMENT, Row, rows, table
 
 
 def declared():
     """All families with their labels, whether or not they have a series yet."""
-    cluster = Cluster(1, lambda *_: None, SystemClock())
+    cluster = ClusterWatch(1, lambda *_: None, SystemClock())
     nodes = node_metrics.NodeMetrics(cluster.ledger)
     collectors = [
         *{id(each): each for each in REGISTRY._names_to_collectors.values()}.values(),

@@ -11,7 +11,7 @@ from deviceplugin.cards.rules import (
     NO_FAULT,
     QUICK_CHECKS,
     CardHealth,
-    Finding,
+    HealthCheckResult,
     HealthReason,
     State,
     after,
@@ -22,14 +22,16 @@ from deviceplugin.cards.rules import (
 from deviceplugin.driver.interface import PhysicalCard, UnreadableCard
 
 RECOVER = 60.0
-DEFINITE = Finding("GPU is lost", is_definite=True, reason=HealthReason.LOST)
-HICCUP = Finding("Unknown Error", reason=HealthReason.UNREADABLE)
-GONE = Finding("no longer shown", is_definite=True, is_gone=True)
+DEFINITE = HealthCheckResult("GPU is lost", is_definite=True, reason=HealthReason.LOST)
+HICCUP = HealthCheckResult("Unknown Error", reason=HealthReason.UNREADABLE)
+GONE = HealthCheckResult("no longer shown", is_definite=True, is_gone=True)
 findings = st.sampled_from([NO_FAULT, NO_FAULT, HICCUP, DEFINITE, GONE])
 histories = st.lists(st.tuples(findings, st.floats(0.0, 200.0)), max_size=60)
 
 
-def run(health: CardHealth, *found: Finding, step: float = 1.0, now: float = 0.0) -> CardHealth:
+def run(
+    health: CardHealth, *found: HealthCheckResult, step: float = 1.0, now: float = 0.0
+) -> CardHealth:
     for each in found:
         now += step
         health = after(health, each, now, RECOVER)
@@ -121,7 +123,7 @@ def test_errors_with_good_probes_between_them_are_no_illness() -> None:
 
 
 @pytest.mark.parametrize("found", [DEFINITE, GONE])
-def test_where_the_driver_is_sure_the_card_is_ill_at_once(found: Finding) -> None:
+def test_where_the_driver_is_sure_the_card_is_ill_at_once(found: HealthCheckResult) -> None:
     for before in (CardHealth(), run(CardHealth(), HICCUP)):
         health = run(before, found)
         assert (health.state, health.why) == (State.UNHEALTHY, found.why)
@@ -160,7 +162,7 @@ def test_an_applications_fault_is_not_the_cards(xid: int) -> None:
 def test_the_drivers_advice_is_told_in_words(action: int) -> None:
     shown = PhysicalCard("GPU-0", 0, "m", 1, recovery_action=action)
     advice = ACTIONS.get(action, "take recovery action 99")
-    assert finding_of(shown) == Finding(
+    assert finding_of(shown) == HealthCheckResult(
         f"the driver advises to {advice}", is_definite=True, reason=HealthReason.ADVICE
     )
     assert finding_of_xid(13, action).why == f"XID 13: the driver advises to {advice}"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.cards.device_list import device_id, parse_device_id
-from deviceplugin.cards.rules import NO_FAULT, Finding, HealthReason
+from deviceplugin.cards.rules import NO_FAULT, HealthCheckResult, HealthReason
 from deviceplugin.cards.survey import Terms, restored, survey
 from deviceplugin.driver.interface import PhysicalCard, UnreadableCard
 from deviceplugin.settings import BY_DRIVER
@@ -48,7 +48,7 @@ def test_a_card_that_is_gone_keeps_its_place_and_others_are_untouched() -> None:
     gone = survey(before, [card(0)], TERMS)
     assert gone.inventory == before
     assert gone.findings[card(0).uuid] == NO_FAULT
-    assert gone.findings[card(1).uuid] == Finding(
+    assert gone.findings[card(1).uuid] == HealthCheckResult(
         "the driver no longer shows it", is_definite=True, is_gone=True, reason=HealthReason.GONE
     )
 
@@ -56,7 +56,7 @@ def test_a_card_that_is_gone_keeps_its_place_and_others_are_untouched() -> None:
 def test_a_card_that_cannot_tell_its_uuid_is_taken_for_the_one_that_is_missing() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     lost = survey(before, [card(0), UnreadableCard(1, "", "GPU is lost", True)], TERMS)
-    assert lost.findings[card(1).uuid] == Finding(
+    assert lost.findings[card(1).uuid] == HealthCheckResult(
         "GPU is lost", is_definite=True, reason=HealthReason.LOST
     )
     assert not lost.unlisted

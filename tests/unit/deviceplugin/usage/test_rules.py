@@ -12,7 +12,7 @@ from deviceplugin.usage.rules import (
     REPEAT_SECONDS,
     UNKNOWN,
     Overuse,
-    PodUse,
+    PodMemory,
     tally,
 )
 from tests.fakes.driver import card
@@ -104,8 +104,8 @@ def test_every_mib_that_the_driver_tells_is_somebodys(shown) -> None:
 A = pod("a", 1)
 
 
-def use(used_mib: int | None, uuid: str = FIRST) -> PodUse:
-    return PodUse(A, uuid, used_mib, 1024)
+def use(used_mib: int | None, uuid: str = FIRST) -> PodMemory:
+    return PodMemory(A, uuid, used_mib, 1024)
 
 
 def test_only_a_use_that_stays_over_is_told_and_once_an_hour() -> None:

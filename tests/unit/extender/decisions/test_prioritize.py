@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from extender.decisions.prioritize import deciding, in_order, weighing
 from extender.settings.configuration import Policy
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.contract import ANNOTATION_CARDS
 from gpushare.objects.model import Taint
 from gpushare.objects.scheduling import (
@@ -42,7 +42,7 @@ class Scheduled:
     """Equal nodes a to e of a card of 16; ``begun`` (name to units) are in use."""
 
     def __init__(self, begun, soft=(), **policy):
-        self.cluster = Cluster(1, lambda *_: None, FakeClock(), Policy(**policy))
+        self.cluster = ClusterWatch(1, lambda *_: None, FakeClock(), Policy(**policy))
         self.names = list("abcde")
         self.cluster.nodes_replaced([node(name, 16) for name in self.names])
         taints = (Taint("slow", "PreferNoSchedule"),)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from extender.decisions.pod_records import EXPECTED_SECONDS
 from extender.decisions.scheduling import Placement
 from extender.settings.configuration import Policy, ShapePoint
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.contract import (
     ANNOTATION_CARD_POLICY,
@@ -48,7 +48,9 @@ class Nodes:
 
     def __init__(self, count, *sizes, **policy):
         self.time = FakeClock()
-        self.cluster = Cluster(1, lambda *_: None, self.time, Policy(**{"candidates": 8, **policy}))
+        self.cluster = ClusterWatch(
+            1, lambda *_: None, self.time, Policy(**{"candidates": 8, **policy})
+        )
         self.names = [f"n{i:03}" for i in range(count)]
         self.cluster.nodes_replaced([node(name, *sizes) for name in self.names])
 

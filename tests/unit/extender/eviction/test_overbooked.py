@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.eviction.overbooked_cards import SURE_SECONDS, OverbookedEvictor
-from extender.eviction.rules import Holder, to_evict
+from extender.eviction.rules import BoundPod, to_evict
 from gpushare.contract import (
     ANNOTATION_ASSUME_TIME,
     ANNOTATION_CARD_UNITS,
@@ -41,7 +41,7 @@ def bound(name, units, at, *, size=16, started=False, owned=True, leaving=False,
 
 
 def choose(*pods, units=16, each=16):
-    found = to_evict(CARD, units, [Holder(p, each) for p in pods])
+    found = to_evict(CARD, units, [BoundPod(p, each) for p in pods])
     return found.metadata.name if found else None
 
 
@@ -103,7 +103,7 @@ pods = st.lists(
 @given(pods, st.integers(0, 16))
 def test_evicting_until_nobody_is_due_mends_the_card_and_spares_whoever_ran(found, units):
     holders = {
-        f"p{n}": Holder(bound(f"p{n}", u, at, started=s, owned=o, leaving=g), u)
+        f"p{n}": BoundPod(bound(f"p{n}", u, at, started=s, owned=o, leaving=g), u)
         for n, (u, at, s, o, g) in enumerate(found)
     }
     while (gone := to_evict(CARD, units, holders.values())) is not None:

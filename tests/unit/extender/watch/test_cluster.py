@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.contract import (
     ANNOTATION_ASSUME_TIME,
@@ -26,7 +26,7 @@ from tests.fakes.clock import FakeClock
 
 def cluster(unit_mib=1):
     told = []
-    made = Cluster(
+    made = ClusterWatch(
         unit_mib, lambda about, reason, message: told.append((reason, message)), FakeClock()
     )
     return made, told

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.kube import interning
-from gpushare.kube.interning import Parts
+from gpushare.kube.interning import Interner
 from gpushare.objects.model import Pod
 
 words = st.dictionaries(st.sampled_from(["a", "b", "key"]), st.sampled_from(["", "1", "x" * 40]))
@@ -38,7 +38,7 @@ def decoded(found: dict[str, object]) -> Pod:
 
 @given(st.lists(pods, max_size=6))
 def test_sharing_does_not_change_a_pod(found):
-    known = Parts()
+    known = Interner()
     for each in found:
         pod = decoded(each)
         known.share(pod)
@@ -51,7 +51,7 @@ def test_equal_parts_of_two_pods_are_shared():
         "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
-    known, (first, second) = Parts(), (decoded(text), decoded(text))
+    known, (first, second) = Interner(), (decoded(text), decoded(text))
     for each in (first, second):
         known.share(each)
     assert first.metadata.labels is second.metadata.labels
@@ -62,7 +62,7 @@ def test_equal_parts_of_two_pods_are_shared():
 
 def test_unused_parts_do_not_accumulate(monkeypatch):
     monkeypatch.setattr(interning, "MOST_BYTES", 10_000)
-    known = Parts()
+    known = Interner()
     for number in range(2000):
         annotations = {f"key-{number}": "x"}
         known.share(decoded({"metadata": {"name": "a", "annotations": annotations}}))
@@ -72,7 +72,7 @@ def test_unused_parts_do_not_accumulate(monkeypatch):
 
 def test_a_large_part_counts_with_its_bytes(monkeypatch):
     monkeypatch.setattr(interning, "MOST_BYTES", 100_000)
-    known = Parts()
+    known = Interner()
     for number in range(50):
         tolerations = [{"key": f"{number}-{each}"} for each in range(1000)]
         spec = {"containers": [], "tolerations": tolerations}

@@ -26,7 +26,14 @@ from gpushare.objects.model import (
     Resources,
 )
 from gpusharectl.doctor.checks.access import POLICIES, needed
-from gpusharectl.doctor.checks.facts import Election, Facts, Program, Scheduler, SeenPod, SeenSpec
+from gpusharectl.doctor.checks.facts import (
+    Facts,
+    LeaderElection,
+    Program,
+    Scheduler,
+    SeenPod,
+    SeenSpec,
+)
 from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.reach.samples import Samples
 from tests.builders import node as bare_node
@@ -142,7 +149,7 @@ def well(**changes: Any) -> Facts:
         "server": "v1.34.4",
         "plugins": PLUGINS,
         "extenders": EXTENDERS,
-        "election": Election("extender-cp1", 6, is_renewed=True),
+        "election": LeaderElection("extender-cp1", 6, is_renewed=True),
         "memory_unit": "MiB",
         "schedulers": {"kube-system/kube-scheduler-cp1": scheduler()},
         "policies": frozenset(POLICIES),

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.watch.cluster import Cluster
+from extender.watch.cluster import ClusterWatch
 from gpushare.answers import explain, inspect, what_if
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
@@ -39,7 +39,7 @@ def clusters(draw):
 def test_lists_say_of_every_card_what_the_extender_says(lists):
     nodes, pods = lists
     seen = ListedCluster(nodes, pods)
-    cluster = Cluster(1, lambda *_: None, SystemClock())
+    cluster = ClusterWatch(1, lambda *_: None, SystemClock())
     cluster.nodes_replaced(nodes)
     cluster.pods_replaced(pods)
     views = [

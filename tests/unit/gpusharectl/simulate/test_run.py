@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.settings.configuration import Policy
-from extender.watch.cluster import Cluster as Extender
+from extender.watch.cluster import ClusterWatch as Extender
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.placement.rank import Policies
 from gpusharectl.manifests.yaml_lines import Document, read

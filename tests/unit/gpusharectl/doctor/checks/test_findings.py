@@ -21,7 +21,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.objects.model import Container, Node, NodeSystemInfo, PodCondition
-from gpusharectl.doctor.checks.facts import Election, Facts, Permission, Quota, Unknown
+from gpusharectl.doctor.checks.facts import Facts, LeaderElection, Permission, Quota, Unknown
 from gpusharectl.doctor.checks.findings import KINDS, NOT_CHECKED, DoctorFinding, Severity, examine
 from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.doctor.command import CHECKS
@@ -151,7 +151,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "ExtenderMissing": lambda: well(nodes=(*well().nodes, control_plane("cp2"))),
     "ExtenderNotReady": lambda: of_extender("", "the cache is not synced"),
     "ExtenderSilent": lambda: well(extenders={EXTENDER: Unknown("it does not answer")}),
-    "NoLeader": lambda: well(election=Election("gone", 6, is_renewed=False)),
+    "NoLeader": lambda: well(election=LeaderElection("gone", 6, is_renewed=False)),
     "ManyLeaders": pair_of_leaders,
     "VersionSkew": lambda: of_extender("", version="0.3.0"),
     "PluginNewer": lambda: of_extender("", version="0.0.9"),
