@@ -47,7 +47,7 @@ def _name(_: click.Context, option: click.Parameter, value: str | None) -> str |
 
 @click.command
 @click.option(
-    "--beside",
+    "--control-plane",
     is_flag=True,
     help="For the cluster's own kube-scheduler, with an extender on its node (the default).",
 )
@@ -95,7 +95,7 @@ def _name(_: click.Context, option: click.Parameter, value: str | None) -> str |
 )
 def scheduler_config(
     *,
-    beside: bool,
+    control_plane: bool,
     second_scheduler: bool,
     url: str | None,
     authority: str | None,
@@ -115,7 +115,7 @@ def scheduler_config(
     own = scheduler_kubeconfig or settings.KUBECONFIG
     if second_scheduler:
         others = {
-            "--beside": beside,
+            "--control-plane": control_plane,
             "--url": url,
             "--merge": merge,
             "--kubeadm": kubeadm,

@@ -267,7 +267,7 @@ def test_a_second_scheduler_is_of_the_version_that_was_said():
         ({"units": "GiB"}, "additional properties 'units' not allowed"),
         ({"unit": "GB"}, "at '/unit': 'GB' does not match"),
         ({"reserved": "some"}, "at '/reserved'"),
-        ({"scheduler": "third"}, "at '/scheduler': value must be one of 'beside', 'second'"),
+        ({"scheduler": "third"}, "at '/scheduler': value must be one of 'control-plane', 'second'"),
         ({"plugin": {"binding": "soon"}}, "at '/plugin/binding': value must be one of"),
         ({"plugin": {"inject": "yes"}}, "at '/plugin/inject': value must be one of"),
         ({"plugin": {"driverRoot": "/run/nvidia"}}, "at '/plugin/driverRoot'"),

@@ -52,7 +52,7 @@ def refused(document: Any) -> str:
     ("arguments", "file"),
     [
         ((), "daemonset/scheduler/config.yaml"),
-        (("--beside",), "daemonset/scheduler/config.yaml"),
+        (("--control-plane",), "daemonset/scheduler/config.yaml"),
         (("--second-scheduler",), "daemonset/overlays/second-scheduler/config.yaml"),
         (("--kubeadm",), "daemonset/scheduler/kubeadm.yaml"),
     ],
@@ -78,7 +78,9 @@ def test_every_call_in_the_documents_prints_a_configuration(tmp_path, monkeypatc
 
 
 def test_the_second_asks_as_the_first_does():
-    first, second = (yaml.safe_load(printed(each)) for each in ("--beside", "--second-scheduler"))
+    first, second = (
+        yaml.safe_load(printed(each)) for each in ("--control-plane", "--second-scheduler")
+    )
     for key in ("extenders", "percentageOfNodesToScore"):
         assert first[key] == second[key]
 
@@ -120,7 +122,7 @@ def test_kube_schedulers_kubeconfig_may_lie_elsewhere():
         (("--authority=ca: x",), "write an absolute path"),
         (("--server-name=x",), "--server-name: only with --url"),
         (("--url=http://127.0.0.1:29766", "--server-name=x"), "is not an https address"),
-        (("--second-scheduler", "--beside"), "omit --beside"),
+        (("--second-scheduler", "--control-plane"), "omit --control-plane"),
         (("--second-scheduler", "--scheduler-kubeconfig=/x"), "omit --scheduler-kubeconfig"),
         (("--kubeadm", "--scheduler-kubeconfig=/x"), "not with --kubeadm"),
         (("--second-scheduler", "--kubeadm"), "omit --kubeadm"),
