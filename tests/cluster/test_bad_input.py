@@ -109,7 +109,7 @@ def test_a_decision_that_somebody_changes_on_a_running_pod_is_reported(
 
     def untold() -> str | None:
         found = pods.events("changed")
-        return None if any("was changed" in each for each in found) else str(found)
+        return None if any("changed the GPU decision" in each for each in found) else str(found)
 
     wait_until("the event that says so", untold, seconds=15)
     assert gpushare.card_of("changed") == ("n1", 0)

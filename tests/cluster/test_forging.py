@@ -131,7 +131,7 @@ def test_without_the_policies_a_forged_decision_moves_nothing_while_the_extender
 
     def untold() -> str | None:
         found = [pods.events(name) for name in ("by-hand", "changed")]
-        is_told = all(any("was changed" in each for each in told) for told in found)
+        is_told = all(any("changed the GPU decision" in each for each in told) for told in found)
         return None if is_told else str(found)
 
     wait_until("both to be reported", untold, seconds=15)
