@@ -57,12 +57,7 @@ class ApiServer:
             yield cls(session, cluster.server)
 
     async def request(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        content_type: str = "application/json",
+        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
     ) -> bytes:
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type}

@@ -357,11 +357,7 @@ def _view_node(known: Known, request: Request, node: _Judged) -> NodeView:
 
 
 def _view_card(
-    known: Known,
-    account: NodeAccount,
-    entry: CardAccount,
-    request: Request,
-    shares: list[Share],
+    known: Known, account: NodeAccount, entry: CardAccount, request: Request, shares: list[Share]
 ) -> CardView:
     reason = why_not_card(account, entry, request, known.unit_mib)
     return CardView(

@@ -357,13 +357,7 @@ def record_of(lease: dict[str, Any] | None) -> Record | None:
 
 
 def changed(
-    lease: dict[str, Any] | None,
-    *,
-    holder: str,
-    address: str,
-    seconds: int,
-    now: str,
-    takes: bool,
+    lease: dict[str, Any] | None, *, holder: str, address: str, seconds: int, now: str, takes: bool
 ) -> dict[str, Any]:
     """Return the Lease to write, which keeps all fields of others.
 

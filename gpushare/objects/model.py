@@ -9,11 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gpushare.contract import (
-    CDI_ANNOTATIONS,
-    CDI_OF_CARDS,
-    RESOURCE_MEMORY,
-)
+from gpushare.contract import CDI_ANNOTATIONS, CDI_OF_CARDS, RESOURCE_MEMORY
 from gpushare.objects.scheduling import (
     Affinity,
     Present,

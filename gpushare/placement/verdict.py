@@ -16,13 +16,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice
 from gpushare.placement.card_choice import NOTHING, FreeCards
 from gpushare.placement.rank import Policies, Rank, rank
-from gpushare.placement.reasons import (
-    LEAVING,
-    NO_CARDS,
-    UNREADABLE,
-    UNREADABLE_CORDON,
-    Reason,
-)
+from gpushare.placement.reasons import LEAVING, NO_CARDS, UNREADABLE, UNREADABLE_CORDON, Reason
 
 Verdict = Rank | Reason
 

@@ -72,11 +72,7 @@ def add_pages(
 
 @asynccontextmanager
 async def serve(
-    app: web.Application,
-    host: str,
-    port: int,
-    *,
-    stop_seconds: float = 60.0,
+    app: web.Application, host: str, port: int, *, stop_seconds: float = 60.0
 ) -> AsyncIterator[None]:
     """Serve ``app`` while the context lasts; raise SettingsError if the address cannot be used.
 

@@ -344,9 +344,7 @@ class Opened:
         return await hang(request)
 
 
-async def test_relist_ends_a_watch_which_resumes_from_the_list(
-    tmp_path,
-):
+async def test_relist_ends_a_watch_which_resumes_from_the_list(tmp_path):
     opened = Opened()
     answers = [
         listed("1", "a"),

@@ -59,12 +59,7 @@ def test_shape_is_no_card_policy():
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [
-        ("GPU-0", {"GPU-0"}),
-        ("GPU-0,, GPU-1,", {"GPU-0", "GPU-1"}),
-        ("", set()),
-        (" , ,", set()),
-    ],
+    [("GPU-0", {"GPU-0"}), ("GPU-0,, GPU-1,", {"GPU-0", "GPU-1"}), ("", set()), (" , ,", set())],
 )
 def test_blank_entries_of_a_list_are_ignored(text, named):
     assert placement_policy.parse_names(text) == named
@@ -94,8 +89,7 @@ def cordoned(text, *units):
 
 
 @pytest.mark.parametrize(
-    ("text", "marked"),
-    [("", []), ("GPU-1", [1]), (" GPU-0 ,GPU-1,,", [0, 1])],
+    ("text", "marked"), [("", []), ("GPU-1", [1]), (" GPU-0 ,GPU-1,,", [0, 1])]
 )
 def test_cards_in_the_annotation_are_cordoned(text, marked):
     found = cordoned(text, 16, 16)

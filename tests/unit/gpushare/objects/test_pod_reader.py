@@ -96,9 +96,7 @@ TERMS = {
     }
 }
 READ = {
-    "variables": body(
-        containers=[SHARE | {"env": [{"name": each} for each in many(60_000)]}],
-    ),
+    "variables": body(containers=[SHARE | {"env": [{"name": each} for each in many(60_000)]}]),
     "a variable": body(containers=[SHARE | {"env": [{"name": "X", "value": "<" * 1_500_000}]}]),
     "labels": body(metadata={"labels": dict.fromkeys(many(60_000), "x")}),
     "annotations": body(metadata={"annotations": dict.fromkeys(many(60_000), "x")}),
