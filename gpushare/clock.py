@@ -16,7 +16,15 @@ class Clock(Protocol):
         ...
 
 
-class BootClock:
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+
+class BootClock(SystemClock):
     """A clock for deadlines that other machines also count, such as that of a Lease.
 
     ``time.monotonic`` stops while a machine is suspended, so a resumed leader would believe that it
@@ -25,14 +33,3 @@ class BootClock:
 
     def monotonic(self) -> float:
         return time.clock_gettime(_BOOT)
-
-    def wall_ns(self) -> int:
-        return time.time_ns()
-
-
-class SystemClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall_ns(self) -> int:
-        return time.time_ns()

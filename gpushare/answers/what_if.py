@@ -129,16 +129,10 @@ def answer(
     try:
         outlook = yield from look(world, question.pod, question.count)
     except RequestError as err:
-        return refusal(question, extras, str(err), len(world.node_names()))
-    return answer_of(question, extras, outlook)
-
-
-def answer_of(question: Question, extras: Extras | None, outlook: Outlook) -> Answer:
-    """Return the answer in full."""
+        outlook = Outlook((), {str(err): len(world.node_names())}, None)
     counted = Counter((place.node, place.cards) for place in outlook.places)
-    eviction = None
-    if outlook.eviction is not None:
-        found = outlook.eviction
+    eviction, found = None, outlook.eviction
+    if found is not None:
         victims = [
             VictimView(
                 each.share.namespace,
@@ -158,19 +152,6 @@ def answer_of(question: Question, extras: Extras | None, outlook: Outlook) -> An
         places=[PlaceView(node, *_names(cards), pods) for (node, cards), pods in counted.items()],
         reasons=outlook.reasons,
         would_have_to_go=eviction,
-        not_checked=not_checked(question.pod, extras),
-    )
-
-
-def refusal(question: Question, extras: Extras | None, why: str, nodes: int) -> Answer:
-    """Return the answer about a pod that fits on no node of any cluster."""
-    return Answer(
-        fits=False,
-        asked=question.count,
-        fitting=0,
-        places=[],
-        reasons={why: nodes},
-        would_have_to_go=None,
         not_checked=not_checked(question.pod, extras),
     )
 

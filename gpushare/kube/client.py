@@ -70,7 +70,7 @@ class Kube:
         self.namespace = namespace
         self._settings, self._credentials, self._session = settings, credentials, session
         self._clock = clock
-        self._proxy = self._settings.proxy or _proxy_of(self._settings.host)
+        self._proxy = settings.proxy or _proxy_of(settings.host)
 
     @classmethod
     @asynccontextmanager

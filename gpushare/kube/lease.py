@@ -11,15 +11,16 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
 from gpushare.clock import Clock
 from gpushare.contract import ANNOTATION_ADDRESS
-from gpushare.errors import UNDECODABLE, ApiError, Conflict, NotFound, SettingsError
+from gpushare.errors import ApiError, Conflict, NotFound, SettingsError
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import lease_path
+from gpushare.kube.responses import decode
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ DRIFT: Final = 0.02  # how much faster a candidate's clock may run than the hold
 NEVER: Final = -math.inf
 
 Step = Literal["wait", "take", "renew"]
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,19 +172,11 @@ class Election:
         return seen
 
 
-class LeaseApi(Protocol):
-    """Access to the Lease. All methods raise ApiError, ``write`` and ``create`` also Conflict."""
-
-    async def read(self, *, seconds: float) -> dict[str, Any] | None: ...
-    async def create(self, lease: dict[str, Any], *, seconds: float) -> dict[str, Any]: ...
-    async def write(self, lease: dict[str, Any], *, seconds: float) -> dict[str, Any]: ...
-
-
 class Elector:
     """Takes and renews the Lease; ``address`` is where other replicas reach this process."""
 
     def __init__(
-        self, api: LeaseApi, identity: str, address: str, timing: Timing, clock: Clock
+        self, api: "KubeLease", identity: str, address: str, timing: Timing, clock: Clock
     ) -> None:
         self._api, self._identity, self._address = api, identity, address
         self._timing, self._clock = timing, clock
@@ -312,27 +306,29 @@ class Elector:
 
 
 class KubeLease:
-    """One Lease of a namespace on the API server."""
+    """One Lease. All methods raise ApiError, ``write`` and ``create`` also Conflict."""
 
     def __init__(self, kube: Kube, namespace: str, name: str) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
 
     async def read(self, *, seconds: float) -> dict[str, Any] | None:
-        path = lease_path(self._namespace, self._name)
         try:
-            return _decoded(await self._kube.request("GET", path, seconds=seconds))
+            return await self._request("GET", self._name, None, seconds)
         except NotFound:
             return None
 
     async def create(self, lease: dict[str, Any], *, seconds: float) -> dict[str, Any]:
         meta = {**lease.get("metadata", {}), "name": self._name, "namespace": self._namespace}
-        path = lease_path(self._namespace)
-        body = {**lease, "metadata": meta}
-        return _decoded(await self._kube.request("POST", path, body=body, seconds=seconds))
+        return await self._request("POST", "", {**lease, "metadata": meta}, seconds)
 
     async def write(self, lease: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-        path = lease_path(self._namespace, self._name)
-        return _decoded(await self._kube.request("PUT", path, body=lease, seconds=seconds))
+        return await self._request("PUT", self._name, lease, seconds)
+
+    async def _request(
+        self, method: str, name: str, body: dict[str, Any] | None, seconds: float
+    ) -> dict[str, Any]:
+        path = lease_path(self._namespace, name)
+        return decode(_decode, await self._kube.request(method, path, body=body, seconds=seconds))
 
 
 def record_of(lease: dict[str, Any] | None) -> Record | None:
@@ -378,15 +374,7 @@ def _term(spec: Mapping[str, Any]) -> str:
     return f"{spec.get('leaseTransitions')} {spec.get('acquireTime')}"
 
 
-def _decoded(body: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except UNDECODABLE as err:
-        raise ApiError(f"the API server's answer cannot be read: {err}") from err
-
-
 def _micro_time(wall_ns: int) -> str:
     """Return a time as a MicroTime: UTC with six digits of microseconds."""
-    seconds, rest = divmod(wall_ns, 10**9)
-    whole = dt.datetime.fromtimestamp(seconds, dt.UTC)
-    return f"{whole:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06}Z"
+    when = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=wall_ns // 1000)
+    return f"{when:%Y-%m-%dT%H:%M:%S.%fZ}"

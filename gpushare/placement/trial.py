@@ -69,7 +69,6 @@ class Outlook:
     ``eviction``: the fewest pods to evict for it, None if no eviction helps.
     """
 
-    request: Request
     places: tuple[Place, ...]
     reasons: dict[str, int]
     eviction: Eviction | None
@@ -89,7 +88,7 @@ def look(world: World, pod: Pod, count: int) -> Generator[None, None, Outlook]:
     eviction = None
     if len(trial.places) < count:
         eviction = yield from trial.cheapest_eviction()
-    return Outlook(trial.request, tuple(trial.places), dict(trial.reasons), eviction)
+    return Outlook(tuple(trial.places), dict(trial.reasons), eviction)
 
 
 class _Trial:
@@ -125,10 +124,11 @@ class _Trial:
             return  # the node changed since it was ranked
         short = insufficient(free, self.asked)
         if short:
-            self.reasons[_too_little(short)] += 1
+            text = f"node has too little allocatable left of {', '.join(short)}"
+            self.reasons[text] += 1
             return
         for resource, amount in self.asked.items():
-            free[resource] = free[resource] - amount if resource in free else -amount
+            free[resource] = free.get(resource, 0) - amount
         number = len(self.places)
         uuids = tuple(card.uuid for card in chosen)
         self._ledger.reserve(
@@ -196,7 +196,3 @@ class _Trial:
             kept = self._ledger.kept_resources(name, priority=self._pod.priority)
             self._free[name] = free_resources(node, self._world.pods_of(name), kept)
         return self._free[name]
-
-
-def _too_little(resources: list[str]) -> str:
-    return f"node has too little allocatable left of {', '.join(resources)}"

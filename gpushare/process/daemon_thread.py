@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,23 +21,17 @@ def call(function: Callable[[], T], name: str) -> asyncio.Future[T]:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: Exception | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type] # set if there is no error
+    def settle(outcome: Callable[[], None]) -> None:
+        if not future.cancelled():
+            outcome()
 
     def work() -> None:
-        result: T | None = None
-        error: Exception | None = None
         try:
-            result = function()
+            outcome = partial(future.set_result, function())
         except Exception as err:  # noqa: BLE001 - raised again by the future
-            error = err
+            outcome = partial(future.set_exception, err)
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, result, error)
+            loop.call_soon_threadsafe(settle, outcome)
 
     try:
         threading.Thread(target=work, name=name, daemon=True).start()

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,23 +56,16 @@ def unwrap_restart() -> Iterator[None]:
         raise
 
 
-def run(program: Callable[[], Awaitable[None]], name: str) -> int:
+def run(program: Callable[[], Coroutine[Any, Any, None]], name: str) -> int:
     """Run a program and return its exit code.
 
     The code is 2 for SettingsError and 3 for RestartNeeded, each with a line on standard error.
     """
-
-    async def main() -> None:
-        await program()
-
     try:
-        asyncio.run(main())
-    except SettingsError as err:
+        asyncio.run(program())
+    except (SettingsError, RestartNeeded) as err:
         sys.stderr.write(f"{name}: {err}\n")
-        return 2
-    except RestartNeeded as err:
-        sys.stderr.write(f"{name}: {err}\n")
-        return 3
+        return 2 if isinstance(err, SettingsError) else 3
     return 0
 
 

@@ -21,7 +21,7 @@ from gpushare.kube.connection import kubeconfig as kubeconfigs
 from gpushare.kube.connection.credentials import Source
 from gpushare.process import daemon_thread
 
-_VARIABLE: Final = "KUBECONFIG"
+_HOW: Final = "name a kubeconfig with --kubeconfig or the variable KUBECONFIG"
 _HOME: Final = "~/.kube/config"
 _OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _MOST_BYTES: Final = 16 * 2**20
@@ -56,7 +56,7 @@ async def configured(
         source = Source(partial(_of, found, _AGAIN_SECONDS), is_followed)
         return Configured(settings, namespace, source)
     if not in_pod or context:
-        raise SettingsError(f"there is no kubeconfig in {_HOME}: {_how()}")
+        raise SettingsError(f"there is no kubeconfig in {_HOME}: {_HOW}")
     source = Source(_of_pod, is_followed=True)
     return Configured(source.read(), _own_namespace(), source)
 
@@ -67,13 +67,13 @@ def _of_pod() -> client.Configuration:
         # The library would use the wall clock to decide when to read the token again.
         config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
     except (config.ConfigException, OSError, ValueError) as err:
-        raise SettingsError(f"the pod's own ServiceAccount cannot be used: {err} {_how()}") from err
+        raise SettingsError(f"the pod's own ServiceAccount cannot be used: {err} {_HOW}") from err
     return settings
 
 
 def _chosen(kubeconfig: str | None, context: str | None) -> kubeconfigs.Chosen | None:
     """Return the context of the named files, else that of ~/.kube/config; None if it is empty."""
-    listed = os.environ.get(_VARIABLE, "")
+    listed = os.environ.get("KUBECONFIG", "")
     named = [kubeconfig] if kubeconfig else [path for path in listed.split(os.pathsep) if path]
     is_named = bool(kubeconfig or listed)
     files = [
@@ -82,16 +82,12 @@ def _chosen(kubeconfig: str | None, context: str | None) -> kubeconfigs.Chosen |
         if (content := _content(path)) is not None
     ]
     if is_named and not files:
-        raise SettingsError(f"there is no file {' or '.join(named) or repr(listed)}: {_how()}")
+        raise SettingsError(f"there is no file {' or '.join(named) or repr(listed)}: {_HOW}")
     found = kubeconfigs.choose(files, context)
     if is_named and found is None:
         where = " and ".join(path for path, _ in files)
-        raise SettingsError(f"{where} has no clusters, users and contexts: {_how()}")
+        raise SettingsError(f"{where} has no clusters, users and contexts: {_HOW}")
     return found
-
-
-def _how() -> str:
-    return f"name a kubeconfig with --kubeconfig or the variable {_VARIABLE}"
 
 
 def _content(path: str) -> bytes | None:

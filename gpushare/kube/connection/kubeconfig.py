@@ -5,16 +5,13 @@ import binascii
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
 from gpushare.errors import UNCONSTRUCTABLE, SettingsError
-
-_DATA: Final = "-data"
-_SCHEMES: Final = ("http", "https")
 
 
 class _Loader(yaml.SafeLoader):
@@ -131,21 +128,11 @@ def choose(files: Sequence[tuple[str, bytes]], context: str | None) -> Chosen | 
     if name not in contexts:
         raise SettingsError(f"{where} has no context {name!r}; {_existing(contexts)}")
     wanted = contexts[name][1].context or _Context()
-    if wanted.cluster not in clusters:
-        raise SettingsError(
-            f"{where}: context {name!r} names cluster {wanted.cluster!r}, which does not exist; "
-            f"{_existing(clusters)}"
-        )
-    if wanted.user and wanted.user not in users:
-        raise SettingsError(
-            f"{where}: context {name!r} names user {wanted.user!r}, which does not exist; "
-            f"{_existing(users)}"
-        )
-    home, named = clusters[wanted.cluster]
+    home, named = _named(clusters, "cluster", wanted.cluster, f"{where}: context {name!r}")
     cluster = _cluster(named.cluster or _Cluster(), f"{home}: cluster {wanted.cluster!r}", home)
     user = {}
     if wanted.user:
-        home, who = users[wanted.user]
+        home, who = _named(users, "user", wanted.user, f"{where}: context {name!r}")
         user = _user(who.user or _User(), f"{home}: user {wanted.user!r}", home)
     return Chosen(cluster, user, wanted.namespace or "", where)
 
@@ -180,6 +167,14 @@ def _merged(lists: Iterable[tuple[str, list[N] | None]]) -> dict[str, tuple[str,
     return found
 
 
+def _named(found: dict[str, tuple[str, N]], kind: str, name: str, where: str) -> tuple[str, N]:
+    if name not in found:
+        raise SettingsError(
+            f"{where} names {kind} {name!r}, which does not exist; {_existing(found)}"
+        )
+    return found[name]
+
+
 def _existing(named: dict[str, Any]) -> str:
     return f"existing: {', '.join(sorted(named)) or 'none'}"
 
@@ -209,7 +204,7 @@ def _resolved(file: str, path: str | None) -> str | None:
 def _checked(found: _Cluster | _User, where: str) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(found)
     for key, value in plain.items():
-        if key.endswith(_DATA):
+        if key.endswith("-data"):
             try:
                 base64.b64decode("".join(value.split()), validate=True)
             except (binascii.Error, ValueError) as err:
@@ -220,7 +215,7 @@ def _checked(found: _Cluster | _User, where: str) -> dict[str, Any]:
 def _is_url(text: str, where: str) -> None:
     try:
         parts = urlsplit(text)
-        is_one = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
+        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_one = False
     if not is_one or not text.isprintable() or " " in text:
