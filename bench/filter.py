@@ -12,9 +12,10 @@ import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import cycle
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -23,6 +24,7 @@ import msgspec
 from aiohttp import web
 
 from bench.figures import note, note_ratio
+from bench.pauses import CARDS, PODS_A_NODE, filled
 from bench.replicas import handing_on
 from extender import wire
 from extender.binding.binder import Binder
@@ -36,10 +38,8 @@ from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, EXTENDER_PREFIX
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Pod
-from tests.builders import node, pod
+from tests.builders import pod
 
-CARDS, PODS_A_NODE = 8, 16
-CARD_UNITS = 80
 CALLS: Final = 300
 PORT: Final = 32759
 FOLLOWER_PORT: Final = 32757
@@ -56,27 +56,16 @@ class Case:
     candidates: int = Policy().candidates
 
 
-def filled(case: Case) -> ClusterWatch:
-    """Build nodes with 8 cards and 16 pods; on some of them no card has 40 units free."""
-    policy = Policy(candidates=case.candidates)
-    cluster = ClusterWatch(1, lambda *_: None, SystemClock(), policy)
-    cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(case.nodes)])
-    pods = []
-    for i in range(case.nodes):
-        is_full = i % 100 < case.full * 100
-        for j in range(PODS_A_NODE):
-            units = 39 if is_full else 4 + (i * 7 + j * 3) % 17
-            annotations = {ANNOTATION_CARDS: f"GPU-{j % CARDS}"}
-            pods.append(pod(f"p{i}-{j}", units, node=f"n{i}", annotations=annotations))
-    cluster.pods_replaced(pods)
-    return cluster
+def units_of(case: Case, node: int, place: int) -> int:
+    return 39 if node % 100 < case.full * 100 else 4 + (node * 7 + place * 3) % 17
 
 
 class Bench:
     """One server with the extender's pages and a floor for each."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.cluster = case, filled(case)
+        policy = Policy(candidates=case.candidates)
+        self.cluster = filled(case.nodes, policy, partial(units_of, case))
         self.names = [f"n{i}" for i in range(case.nodes)]
         kube: Kube | None = None  # nothing is bound here
         binder = Binder(self.cluster.scheduling, kube, SystemClock())  # type: ignore[arg-type]
@@ -174,10 +163,6 @@ def row(name: str, took: list[float], floor: list[float]) -> str:
     return f"{name:<58} {middle:7.2f} {worst:7.2f} {least:7.2f}  {middle / least:5.2f}x"
 
 
-def sizes() -> Iterator[int]:
-    return cycle(SIZES)
-
-
 @dataclass(frozen=True)
 class Measured:
     """Return milliseconds of each call, and of its floor."""
@@ -221,7 +206,7 @@ async def handed_on(bench: Bench) -> tuple[list[float], list[float]]:
 
 async def changing(bench: Bench) -> tuple[list[float], list[float]]:
     """Act as a scheduler: pods of 4 to 40 units arrive, and each is bound before the next."""
-    units = [size for size, _ in zip(sizes(), range(CALLS), strict=False)]
+    units = list(islice(cycle(SIZES), CALLS))
 
     def bind_the_last(call: int) -> None:
         if not call:

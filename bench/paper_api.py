@@ -170,7 +170,6 @@ class PaperApi:
         self.version = 1
         self.watches: list[asyncio.Queue[bytes]] = []
         self.waiting: dict[str, dict[str, Any]] = {}
-        self.bindings = 0
 
     def held(self, number: int) -> dict[str, Any]:
         where, place = divmod(number, self.cards * self.pods_a_card)
@@ -233,7 +232,6 @@ class PaperApi:
     async def bind(self, request: web.Request) -> web.Response:
         binding = msgspec.json.decode(await request.read())
         self.version += 1
-        self.bindings += 1
         found = self.waiting[request.match_info["name"]]
         found["spec"]["nodeName"] = binding["target"]["name"]
         found["metadata"]["annotations"] = binding["metadata"]["annotations"]

@@ -9,11 +9,13 @@ other call; the floor is the delay of a timer that nothing blocks.
 import asyncio
 import itertools
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
 from bench.figures import note
 from extender.metrics.nodes import NodeMetrics
+from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS
@@ -23,14 +25,18 @@ from tests.builders import node, pod
 SIZES = (1000, 5000)
 CARDS, PODS_A_NODE, CARD_UNITS = 8, 16, 80
 TICK_SECONDS = 0.001
+POLICY = Policy()
 
 
-def filled(nodes: int) -> ClusterWatch:
-    cluster = ClusterWatch(1, lambda *_: None, SystemClock())
+def filled(
+    nodes: int, policy: Policy = POLICY, units: Callable[[int, int], int] = lambda *_: 30
+) -> ClusterWatch:
+    """Return nodes with 8 cards and 16 pods; ``units`` of a pod by the numbers of node and pod."""
+    cluster = ClusterWatch(1, lambda *_: None, SystemClock(), policy)
     cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(nodes)])
     for i, j in itertools.product(range(nodes), range(PODS_A_NODE)):
         annotations = {ANNOTATION_CARDS: f"GPU-{j % CARDS}"}
-        cluster.pod_changed(pod(f"p{i}-{j}", 30, node=f"n{i}", annotations=annotations))
+        cluster.pod_changed(pod(f"p{i}-{j}", units(i, j), node=f"n{i}", annotations=annotations))
     return cluster
 
 

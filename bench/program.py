@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.contract import EXTENDER_PREFIX
+from tests.integration.kube.apiserver import kubeconfig
 
 EXTENDER_PORT: Final = 32751
 API_PORT: Final = 32752
@@ -68,10 +69,11 @@ def post(url: str, body: bytes) -> bytes:
 
 def configured(folder: Path) -> Path:
     """Write the extender's configuration file and return its path."""
-    path = folder / "extender.yaml"
+    path, access = folder / "extender.yaml", folder / "kubeconfig"
+    access.write_bytes(msgspec.json.encode(kubeconfig(f"http://127.0.0.1:{API_PORT}")))
     found = {
         "memoryUnit": "MiB",
-        "kubeconfig": str(_kubeconfig(folder)),
+        "kubeconfig": str(access),
         "logLevel": "error",
         "listen": {"deciding": {"host": "127.0.0.1", "port": EXTENDER_PORT}},
     }
@@ -82,35 +84,30 @@ def configured(folder: Path) -> Path:
 @contextmanager
 def running(nodes: int, cards: int, pods_a_card: int, *, profile: str = "") -> Iterator[Program]:
     """Run both processes; yield once the extender is ready. ``profile``: a file for cProfile."""
-    numbers = [str(each) for each in (API_PORT, nodes, cards, pods_a_card)]
-    server = subprocess.Popen([sys.executable, "-m", "bench.paper_api", *numbers])
-    extender = None
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            _await(f"http://127.0.0.1:{API_PORT}/api/v1/nodes?limit=1")
-            began = time.perf_counter()
-            how = ["-m", "cProfile", "-o", profile] if profile else []
-            flag = f"--config={configured(Path(folder))}"
-            extender = subprocess.Popen([sys.executable, *how, "-m", "extender", flag])
+    how = ["-m", "cProfile", "-o", profile] if profile else []
+    with paper_api(nodes, cards, pods_a_card), tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        with _process(*how, "-m", "extender", f"--config={configured(Path(folder))}") as extender:
             _await(f"http://127.0.0.1:{EXTENDER_PORT}/readyz")
             yield Program(extender.pid, time.perf_counter() - began)
+
+
+@contextmanager
+def paper_api(*numbers: int) -> Iterator[None]:
+    """Run a paper API server with these numbers of nodes, cards, and pods on each card."""
+    with _process("-m", "bench.paper_api", str(API_PORT), *map(str, numbers)):
+        _await(f"http://127.0.0.1:{API_PORT}/api/v1/nodes?limit=1")
+        yield
+
+
+@contextmanager
+def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, *words])
+    try:
+        yield process
     finally:
-        for each in (extender, server):
-            if each is not None:
-                each.terminate()
-                each.wait(timeout=60)
-
-
-def _kubeconfig(folder: Path) -> Path:
-    path = folder / "kubeconfig"
-    found = {
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{API_PORT}"}}],
-        "users": [{"name": "u", "user": {"token": "paper"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path.write_bytes(msgspec.json.encode(found))
-    return path
+        process.terminate()
+        process.wait(timeout=60)
 
 
 def _await(url: str) -> None:

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import runpy
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
@@ -25,7 +24,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from bench.program import API_PORT, EXTENDER_PORT, configured
+from bench.program import API_PORT, EXTENDER_PORT, configured, paper_api
 from extender import app
 from extender.settings import file
 from gpushare.contract import EXTENDER_PREFIX
@@ -98,17 +97,6 @@ def show(name: str, walk: Walk) -> None:
             print(f"    {file}: {', '.join(function for _, function in steps)}")
 
 
-@contextlib.contextmanager
-def paper_api(nodes: int, cards: int, pods_a_card: int) -> Iterator[None]:
-    numbers = [str(each) for each in (API_PORT, nodes, cards, pods_a_card)]
-    server = subprocess.Popen([sys.executable, "-m", "bench.paper_api", *numbers])
-    try:
-        yield
-    finally:
-        server.terminate()
-        server.wait(timeout=60)
-
-
 async def answered(session: aiohttp.ClientSession, url: str, body: Any = None) -> Any:
     """The answer once there is one."""
     async with asyncio.timeout(60):
@@ -130,7 +118,6 @@ async def extender_walks(folder: str) -> None:
     names = [f"paper-{each}" for each in range(3)]
     order = f"http://127.0.0.1:{API_PORT}/bench"
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
-        await answered(session, f"http://127.0.0.1:{API_PORT}/api/v1/nodes?limit=1")
         running = asyncio.create_task(app.run(file.load(path), path))
         await answered(session, f"http://127.0.0.1:{EXTENDER_PORT}/readyz")
         made = await answered(session, f"{order}/waiting?prefix=walk&count={2 * REPEATS}", {})
