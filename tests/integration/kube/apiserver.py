@@ -37,19 +37,25 @@ class FrontDoor:
     @asynccontextmanager
     async def connect(self, folder: Path, clock: Clock | None = None) -> AsyncIterator[Kube]:
         async with TestServer(self.app) as server:
-            path = folder / "kubeconfig"
-            path.write_bytes(msgspec.json.encode(kubeconfig(str(server.make_url("")))))
-            async with Kube.connect(str(path), clock) as kube:
+            path = write_kubeconfig(folder, str(server.make_url("")))
+            async with Kube.connect(path, clock) as kube:
                 yield kube
 
 
-def kubeconfig(server: str) -> dict[str, object]:
+def kubeconfig(server: str, user: object = None, **cluster: str) -> dict[str, object]:
     return {
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {"token": "secret"}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
+
+
+def write_kubeconfig(folder: Path, server: str, user: object = None, **cluster: str) -> str:
+    """Return the path of the new file."""
+    path = folder / "kubeconfig"
+    path.write_bytes(msgspec.json.encode(kubeconfig(server, user, **cluster)))
+    return str(path)
 
 
 def status(code: int, reason: str, message: str = "", *, retry_after: str = "") -> Answer:

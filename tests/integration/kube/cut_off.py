@@ -20,7 +20,7 @@ from gpushare.errors import OutcomeUnknown
 from gpushare.kube.client import Kube
 from localcluster.run import run
 from tests.builders import pod
-from tests.integration.kube.apiserver import FrontDoor, body, kubeconfig
+from tests.integration.kube.apiserver import FrontDoor, body, write_kubeconfig
 
 WRITE_SECONDS = 0.5
 LET_GO_SECONDS = 8.0
@@ -39,9 +39,8 @@ async def main(unacknowledged_seconds: float | None) -> None:
     door = FrontDoor()
     door.answers = [body({"metadata": {"name": "a"}})]
     async with TestServer(door.app) as server:
-        path = Path(tempfile.mkdtemp()) / "kubeconfig"
-        path.write_bytes(msgspec.json.encode(kubeconfig(f"http://127.0.0.1:{server.port}")))
-        async with Kube.connect(str(path), unacknowledged_seconds=unacknowledged_seconds) as kube:
+        path = write_kubeconfig(Path(tempfile.mkdtemp()), f"http://127.0.0.1:{server.port}")
+        async with Kube.connect(path, unacknowledged_seconds=unacknowledged_seconds) as kube:
             await kube.get_pod("default", "a")  # its connection is kept for the next request
             rule = f"type filter hook input priority 0; tcp dport {server.port} drop;"
             run(["nft", "-f", "-"], stdin=f"table ip cut {{\nchain in {{ {rule} }}\n}}\n")

@@ -15,7 +15,7 @@ from gpushare.kube.client import Kube
 from gpushare.kube.paths import pods
 from tests.builders import pod
 from tests.fakes.apiserver_proxy import Kind, Proxy, binds, watches
-from tests.integration.kube.apiserver import FrontDoor, hang, status, watch
+from tests.integration.kube.apiserver import FrontDoor, hang, status, watch, write_kubeconfig
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -29,16 +29,9 @@ async def behind(tmp_path) -> AsyncIterator[tuple[Kube, Proxy, FrontDoor]]:
     door.answers = [status(201, "Created")]
     async with TestServer(door.app) as server:
         with Proxy(str(server.make_url("")).rstrip("/"), certifi.where(), tmp_path) as proxy:
-            cluster = {"server": proxy.url, "certificate-authority": str(proxy.authority)}
-            kubeconfig = {
-                "clusters": [{"name": "c", "cluster": cluster}],
-                "users": [{"name": "u", "user": {"token": "secret"}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
-            }
-            path = tmp_path / "kubeconfig"
-            path.write_bytes(msgspec.json.encode(kubeconfig))
-            async with Kube.connect(str(path)) as kube:
+            authority = {"certificate-authority": str(proxy.authority)}
+            path = write_kubeconfig(tmp_path, proxy.url, **authority)
+            async with Kube.connect(path) as kube:
                 yield kube, proxy, door
             # Its end waits for a thread that may still be asking the server of this loop.
             await asyncio.to_thread(proxy.heal)

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 import tracemalloc
 from contextlib import nullcontext, suppress
 
@@ -12,6 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from extender.binding.fenced_writer import Writer
+from gpushare.clock import SystemClock
 from gpushare.errors import (
     ApiError,
     Conflict,
@@ -29,7 +29,15 @@ from gpushare.kube.paths import pods
 from gpushare.objects.model import PodCondition
 from localcluster.run import run
 from tests.builders import pod
-from tests.integration.kube.apiserver import FrontDoor, body, hang, kubeconfig, reset, status, text
+from tests.integration.kube.apiserver import (
+    FrontDoor,
+    body,
+    hang,
+    reset,
+    status,
+    text,
+    write_kubeconfig,
+)  # fmt: skip
 
 pytestmark = pytest.mark.integration
 
@@ -117,14 +125,11 @@ async def test_a_retry_after_that_is_too_long_or_invalid_is_a_rejection(
 
 
 async def test_a_write_that_waits_is_given_up_after_a_suspension(door, tmp_path):
-    class Sleeper:
+    class Sleeper(SystemClock):
         slept = 0.0
 
         def monotonic(self) -> float:
-            return time.monotonic() + self.slept
-
-        def wall_ns(self) -> int:
-            return time.time_ns()
+            return super().monotonic() + self.slept
 
     clock, refuse = Sleeper(), status(429, "TooManyRequests", retry_after="1")
 
@@ -142,32 +147,24 @@ async def test_a_write_that_waits_is_given_up_after_a_suspension(door, tmp_path)
 
 async def test_a_condition_is_added_to_exactly_this_pod(door, tmp_path):
     door.answers = [body({})]
-    condition = PodCondition("x/Usable", "False", "Why", "because")
+    condition = {"type": "x/Usable", "status": "False", "reason": "Why", "message": "because"}
+    when = "2026-01-01T00:00:00Z"
     async with door.connect(tmp_path) as kube:
-        await kube.set_pod_condition("default", "a", "uid-a", condition, "2026-01-01T00:00:00Z")
+        written = PodCondition(*condition.values())
+        await kube.set_pod_condition("default", "a", "uid-a", written, when)
     [(method, path, _, sent)] = door.asked
     assert (method, path) == ("PATCH", "/api/v1/namespaces/default/pods/a/status")
     assert door.content_types == ["application/strategic-merge-patch+json"]
     assert msgspec.json.decode(sent) == {
         "metadata": {"uid": "uid-a"},
-        "status": {
-            "conditions": [
-                {
-                    "type": "x/Usable",
-                    "status": "False",
-                    "reason": "Why",
-                    "message": "because",
-                    "lastTransitionTime": "2026-01-01T00:00:00Z",
-                }
-            ]
-        },
+        "status": {"conditions": [condition | {"lastTransitionTime": when}]},
     }
 
 
 async def test_an_eviction_names_uid_and_resource_version(door, tmp_path):
     door.answers = [status(201, "Created")]
     seen = pod("a", 8)
-    meta = msgspec.structs.replace(seen.metadata, uid="uid-a", resource_version="7")
+    meta = msgspec.structs.replace(seen.metadata, resource_version="7")
     async with door.connect(tmp_path) as kube:
         await kube.evict_pod(msgspec.structs.replace(seen, metadata=meta))
     [(method, path, _, sent)] = door.asked
@@ -184,6 +181,15 @@ async def test_without_a_connection_nothing_was_sent(door, tmp_path):
     async with Kube.connect(str(tmp_path / "kubeconfig")) as kube:
         with pytest.raises(Unreachable):
             await kube.bind_pod(pod("a", 8), "n1", {})
+
+
+async def a_pod(kube):
+    return await kube.get_pod("default", "a")
+
+
+async def a_watch(kube):
+    async for _ in kube.watch(pods(), since="1", window_seconds=60, idle_seconds=60):
+        pass
 
 
 class Lines:
@@ -214,12 +220,7 @@ async def test_a_watch_can_be_cancelled_at_any_line(door, tmp_path, steps):
 
         kube._send = answer
 
-        async def read() -> None:
-            watch = kube.watch(pods(), since="1", window_seconds=60, idle_seconds=60)
-            async for _ in watch:
-                pass
-
-        reading = asyncio.create_task(read())
+        reading = asyncio.create_task(a_watch(kube))
         lines.put(b"first\n")
         await asyncio.sleep(0.01)
         lines.put(b"second\n")
@@ -236,15 +237,6 @@ async def test_a_response_that_is_not_a_pod_is_an_error(door, tmp_path, answer):
     async with door.connect(tmp_path) as kube:
         with pytest.raises(ApiError, match="cannot be read"):
             await kube.get_pod("default", "a")
-
-
-async def a_pod(kube):
-    return await kube.get_pod("default", "a")
-
-
-async def a_watch(kube):
-    async for _ in kube.watch(pods(), since="1", window_seconds=60, idle_seconds=60):
-        pass
 
 
 @pytest.mark.parametrize("code", [200, 403])
@@ -313,9 +305,7 @@ async def test_the_proxy_of_the_environment_is_used_except_for_no_proxy(
     async with TestServer(door.app) as proxy:
         monkeypatch.setenv("http_proxy", str(proxy.make_url("")))
         monkeypatch.setenv("no_proxy", "kube.invalid" if excepted else "")
-        path = tmp_path / "kubeconfig"
-        path.write_bytes(msgspec.json.encode(kubeconfig("http://kube.invalid")))
-        async with Kube.connect(str(path)) as kube:
+        async with Kube.connect(write_kubeconfig(tmp_path, "http://kube.invalid")) as kube:
             with pytest.raises(Unreachable) if excepted else nullcontext():
                 await kube.get_pod("default", "a")
     assert [path for _, path, _, _ in door.asked] == (

@@ -8,7 +8,6 @@ import ssl
 from contextlib import asynccontextmanager
 
 import certifi
-import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -18,7 +17,7 @@ from gpushare.errors import ApiError, SettingsError
 from gpushare.kube.client import Kube
 from tests.fakes.certificates import certificate
 from tests.fakes.clock import FakeClock
-from tests.integration.kube.apiserver import FrontDoor, kubeconfig
+from tests.integration.kube.apiserver import FrontDoor, write_kubeconfig
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -55,10 +54,8 @@ def clock():
 async def connected(folder, clock, **user):
     door = Guarded()
     async with TestServer(door.app) as server:
-        whole = kubeconfig(str(server.make_url("")))
-        whole["users"] = [{"name": "u", "user": user}]
-        (folder / "kubeconfig").write_bytes(msgspec.json.encode(whole))
-        async with asyncio.timeout(20), Kube.connect(str(folder / "kubeconfig"), clock) as kube:
+        path = write_kubeconfig(folder, str(server.make_url("")), user)
+        async with asyncio.timeout(20), Kube.connect(path, clock) as kube:
             yield door, kube
 
 
@@ -152,13 +149,11 @@ async def test_a_renewed_client_certificate_is_used_without_a_restart(tmp_path, 
     context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
     server = TestServer(app, scheme="https")
     await server.start_server(ssl=context)
-    whole = kubeconfig(f"https://127.0.0.1:{server.port}")
-    whole["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
     files = {"client-certificate": "client.crt", "client-key": "client.key"}
-    whole["users"] = [{"name": "u", "user": files}]
-    (tmp_path / "kubeconfig").write_bytes(msgspec.json.encode(whole))
+    trusted = {"certificate-authority": str(authority)}
+    path = write_kubeconfig(tmp_path, f"https://127.0.0.1:{server.port}", files, **trusted)
     try:
-        async with asyncio.timeout(20), Kube.connect(str(tmp_path / "kubeconfig"), clock) as kube:
+        async with asyncio.timeout(20), Kube.connect(path, clock) as kube:
             await kube.get_pod("default", "a")
             certificate(tmp_path, "client", signed_by=authority)
             clock.now = 61.0
@@ -187,11 +182,7 @@ async def test_a_credential_plugin_that_hangs_is_killed(tmp_path, clock, monkeyp
 
 async def test_debug_logs_do_not_prevent_the_use_of_a_kubeconfig(tmp_path, clock, caplog):
     caplog.set_level(logging.DEBUG)
-    async with connected(
-        tmp_path,
-        clock,
-        token="first",  # noqa: S106 - opens nothing
-    ) as (_, kube):
+    async with connected(tmp_path, clock, token="first") as (_, kube):  # noqa: S106 - opens nothing
         await kube.get_pod("default", "a")
 
 
@@ -199,9 +190,7 @@ async def test_unusable_certificates_are_an_error_at_the_start(tmp_path, clock):
     certificate(tmp_path, "a")
     certificate(tmp_path, "b")
     files = {"client-certificate": "a.crt", "client-key": "b.key"}
-    whole = kubeconfig("https://127.0.0.1:1")
-    whole["users"] = [{"name": "u", "user": files}]
-    (tmp_path / "kubeconfig").write_bytes(msgspec.json.encode(whole))
+    path = write_kubeconfig(tmp_path, "https://127.0.0.1:1", files)
     with pytest.raises(SettingsError, match="cannot be used"):
-        async with Kube.connect(str(tmp_path / "kubeconfig"), clock):
+        async with Kube.connect(path, clock):
             pass

@@ -17,14 +17,18 @@ from tests.waiting import eventually, running
 pytestmark = pytest.mark.integration
 
 TIMING = Timing(0.9, 0.6, 0.1)
-PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 
 
 class Leases:
     """One Lease with the rules of a real API server; ``fault`` affects the next requests."""
 
     def __init__(self) -> None:
-        self.lease: dict | None = None
+        self.lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "l", "resourceVersion": "0"},
+            "spec": {},
+        }
         self.version = 0
         self.fault = ""
         self.holders: list[str] = []
@@ -34,16 +38,11 @@ class Leases:
             await asyncio.Event().wait()
         if self.fault == "refuse":
             return self._problem(500)
-        sent = await request.json() if await request.read() else None
         if request.method == "GET":
-            return self._problem(404) if self.lease is None else web.json_response(self.lease)
-        if request.method == "POST" and self.lease is not None:
+            return web.json_response(self.lease)
+        sent = await request.json()
+        if sent["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
             return self._problem(409)
-        if request.method == "PUT":
-            if self.lease is None:
-                return self._problem(404)
-            if sent["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
-                return self._problem(409)
         self.write(sent)
         if self.fault == "lose":
             assert request.transport is not None
@@ -61,7 +60,7 @@ class Leases:
 
     @property
     def spec(self) -> dict:
-        return self.lease["spec"] if self.lease else {}
+        return self.lease["spec"]
 
 
 # A process of its own that says again and again whether it leads, each time with the moment before.
@@ -90,8 +89,7 @@ class Candidate:
     def __init__(self, kube, name: str) -> None:
         api = KubeLease(kube, "ns", "l")
         self.elector = Elector(api, name, f"{name}:1", TIMING, BootClock())
-        self.led, self.ended = asyncio.Event(), asyncio.Event()
-        self.quiet = asyncio.Event()
+        self.led, self.ended, self.quiet = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.quiet.set()
 
     async def lead(self) -> None:
@@ -112,12 +110,6 @@ async def leases(tmp_path):
     door, api = FrontDoor(), Leases()
     door.answers = [api]
     async with asyncio.timeout(20), door.connect(tmp_path) as kube:
-        api.lease = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": "l", "resourceVersion": "0"},
-            "spec": {},
-        }
         yield api, kube
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -16,40 +16,32 @@ from gpushare.kube import client, informer, paths
 from gpushare.kube.informer import Informer
 from gpushare.objects.model import Pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status, text, watch
-from tests.waiting import running
+from tests.waiting import eventually, running
 
 pytestmark = pytest.mark.integration
 
 
 class Seen:
-    """Keep the names that the handler knows, and notify on changes."""
+    """Keep the names that the handler knows."""
 
     informer: Informer[Pod]
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.lists = 0
-        self.informer: Informer
-        self._changed = asyncio.Event()
 
     def replaced(self, items: list[Pod]) -> None:
         self.lists += 1
         self.names = {item.metadata.name for item in items}
-        self._changed.set()
 
     def changed(self, item: Pod) -> None:
         self.names.add(item.metadata.name)
-        self._changed.set()
 
     def deleted(self, item: Pod) -> None:
         self.names.discard(item.metadata.name)
-        self._changed.set()
 
     async def until(self, *names: str, lists: int = 1) -> None:
-        async with asyncio.timeout(10):
-            while self.names != set(names) or self.lists < lists:
-                self._changed.clear()
-                await self._changed.wait()
+        await eventually(lambda: self.names == set(names) and self.lists >= lists, 10)
 
 
 def item(name: str, version: str) -> dict[str, object]:
@@ -147,20 +139,12 @@ def deep(name: str, version: str) -> dict[str, object]:
     return {"metadata": meta, "spec": {}}
 
 
-async def test_an_event_with_the_deepest_possible_pod_is_handled(tmp_path):
+async def test_a_list_and_an_event_with_the_deepest_possible_pod_are_handled(tmp_path):
+    listing = {"metadata": {"resourceVersion": "5"}, "items": [deep("a", "3")]}
     events = watch({"type": "ADDED", "object": deep("b", "6")}, event("ADDED", "c", "7"), then=hang)
-    async with informed([listed("5", "a"), events], tmp_path) as (door, seen):
+    async with informed([text(msgspec.json.encode(listing)), events], tmp_path) as (door, seen):
         await seen.until("a", "b", "c")
         assert not seen.informer.restarts
-    assert watches(door) == ["5"]
-
-
-async def test_a_list_with_the_deepest_possible_pod_is_handled(tmp_path):
-    items = [deep("a", "3"), item("b", "4")]
-    listing = {"metadata": {"resourceVersion": "5"}, "items": items}
-    first = text(msgspec.json.encode(listing))
-    async with informed([first, watch(then=hang)], tmp_path) as (door, seen):
-        await seen.until("a", "b")
     assert watches(door) == ["5"]
 
 
@@ -195,49 +179,40 @@ async def test_a_line_over_the_limit_is_followed_by_a_list(tmp_path, monkeypatch
     assert watches(door) == ["5", "7"]
 
 
-async def test_pages_of_large_objects_have_fewer_objects(tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "PAGE_BYTES", 20_000)
-    names = [f"p{number:02}" for number in range(40)]
+def paged(pods: Sequence[bytes]):
+    """Answer lists with as many of these pods as requested, and watches with nothing."""
 
     async def page(request):
+        if "watch" in request.query:
+            return await watch(then=hang)(request)
         begin = int(request.query.get("continue") or 0)
-        end = begin + int(request.query["limit"])
-        meta = {"resourceVersion": "5", "continue": str(end) if end < len(names) else ""}
-        items = [escaped(name, "1", 1000) for name in names[begin:end]]
-        return await text(msgspec.json.encode({"metadata": meta, "items": items}))(request)
-
-    async def either(request):
-        answer = watch(then=hang) if "watch" in request.query else page
-        return await answer(request)
-
-    async with informed([either], tmp_path) as (_, seen):
-        await seen.until(*names)
-
-
-async def test_a_list_keeps_at_most_two_pages_in_memory(tmp_path):
-    """36 pods have 100 MiB, and at most two pages are in memory at a time."""
-    pods_a_list = 36
-    large = [msgspec.json.encode(escaped(f"p{number}", "1", 500_000)) for number in range(4)]
-
-    async def page(request):
-        begin = int(request.query.get("continue") or 0)
-        end = min(begin + int(request.query["limit"]), pods_a_list)
-        meta = {"resourceVersion": "5", "continue": str(end) if end < pods_a_list else ""}
+        end = min(begin + int(request.query["limit"]), len(pods))
+        meta = {"resourceVersion": "5", "continue": str(end) if end < len(pods) else ""}
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b'{"metadata":' + msgspec.json.encode(meta) + b',"items":[')
         for number in range(begin, end):
             await response.write(b"," if number > begin else b"")
-            await response.write(large[number % 4])
+            await response.write(pods[number])
         await response.write(b"]}")
         return response
 
-    async def either(request):
-        answer = watch(then=hang) if "watch" in request.query else page
-        return await answer(request)
+    return page
 
+
+async def test_pages_of_large_objects_have_fewer_objects(tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "PAGE_BYTES", 20_000)
+    names = [f"p{number:02}" for number in range(40)]
+    pods = [msgspec.json.encode(escaped(name, "1", 1000)) for name in names]
+    async with informed([paged(pods)], tmp_path) as (_, seen):
+        await seen.until(*names)
+
+
+async def test_a_list_keeps_at_most_two_pages_in_memory(tmp_path):
+    """36 pods have 100 MiB, and at most two pages are in memory at a time."""
+    large = [msgspec.json.encode(escaped(f"p{number}", "1", 500_000)) for number in range(4)]
     tracemalloc.start()
-    async with informed([either], tmp_path) as (_, seen):
+    async with informed([paged(large * 9)], tmp_path) as (_, seen):
         await seen.until(*(f"p{number}" for number in range(4)))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -258,9 +233,7 @@ async def test_objects_without_our_resources_are_skipped(tmp_path):
     ]
     async with informed(answers, tmp_path, naming=RESOURCES_BEGIN) as (door, seen):
         await seen.until("ours")
-        async with asyncio.timeout(10):
-            while len(watches(door)) < 2:  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(watches(door)) == 2)
         assert seen.names == {"ours"}
     assert watches(door) == ["5", "8"]
 
@@ -277,9 +250,7 @@ async def test_a_silent_connection_is_closed(tmp_path, monkeypatch):
 async def test_a_watch_that_is_behind_is_cut_and_resumes_from_its_version(tmp_path):
     answers = [listed("5", "a"), watch(then=hang), watch(event("ADDED", "b", "6"), then=hang)]
     async with informed(answers, tmp_path) as (door, seen):
-        async with asyncio.timeout(10):
-            while not watches(door):  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0.01)
+        await eventually(lambda: watches(door))
         seen.informer.cut()
         seen.informer.cut()
         await seen.until("a", "b")
@@ -333,28 +304,18 @@ async def test_other_tasks_run_after_a_long_event(tmp_path, monkeypatch):
     assert await most_at_once(200, tmp_path) == 1
 
 
-class Opened:
-    """A watch that is open and silent; a test can wait for it."""
-
-    def __init__(self) -> None:
-        self.there = asyncio.Event()
-
-    async def __call__(self, request):
-        self.there.set()
-        return await hang(request)
-
-
-async def test_relist_ends_a_watch_which_resumes_from_the_list(tmp_path):
-    opened = Opened()
+@pytest.mark.parametrize("failures", [[], [status(500, "InternalError")]])
+async def test_relist_ends_a_watch_which_resumes_from_the_list(tmp_path, failures):
     answers = [
         listed("1", "a"),
-        watch(then=opened),
+        watch(then=hang),
+        *failures,
         listed("5", "a", "b"),
         watch(event("ADDED", "c", "6"), then=hang),
     ]
     async with informed(answers, tmp_path) as (door, seen):
+        await eventually(lambda: watches(door))
         async with asyncio.timeout(5):
-            await opened.there.wait()
             await seen.informer.relist()
         assert {"a", "b"} <= seen.names
         await seen.until("a", "b", "c", lists=2)
@@ -377,20 +338,4 @@ async def test_relist_waits_for_a_list_that_began_afterwards(tmp_path):
         release.set()
         async with asyncio.timeout(5):
             await asked
-        assert seen.names == {"b"}
-
-
-async def test_relist_survives_a_failing_server(tmp_path):
-    opened = Opened()
-    answers = [
-        listed("1", "a"),
-        watch(then=opened),
-        status(500, "InternalError"),
-        listed("5", "b"),
-        watch(then=hang),
-    ]
-    async with informed(answers, tmp_path) as (_, seen):
-        async with asyncio.timeout(5):
-            await opened.there.wait()
-            await seen.informer.relist()
         assert seen.names == {"b"}

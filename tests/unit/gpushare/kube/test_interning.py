@@ -7,29 +7,7 @@ from hypothesis import strategies as st
 from gpushare.kube import interning
 from gpushare.kube.interning import Interner
 from gpushare.objects.model import Pod
-
-words = st.dictionaries(st.sampled_from(["a", "b", "key"]), st.sampled_from(["", "1", "x" * 40]))
-amount = st.one_of(st.integers(0, 2), st.sampled_from(["0", "1", "2"]))
-resources = st.none() | st.fixed_dictionaries(
-    {"limits": st.none() | st.dictionaries(st.sampled_from(["cpu", "mem"]), amount)}
-)
-container = st.fixed_dictionaries(
-    {"name": st.sampled_from(["main", "side"]), "resources": resources},
-    optional={"env": st.lists(st.fixed_dictionaries({"name": st.sampled_from("AB")}), max_size=2)},
-)
-pods = st.fixed_dictionaries(
-    {
-        "metadata": st.fixed_dictionaries(
-            {"name": st.text(max_size=3), "annotations": st.none() | words, "labels": words},
-            optional={"ownerReferences": st.just([{"uid": "o", "controller": True}])},
-        ),
-        "spec": st.fixed_dictionaries(
-            {"containers": st.lists(container, max_size=2)},
-            optional={"tolerations": st.just([{"key": "k", "operator": "Exists"}])},
-        ),
-        "status": st.just({"conditions": [{"type": "Ready", "status": "True"}]}),
-    }
-)
+from tests.unit.gpushare.objects.test_pod_reader import pods
 
 
 def decoded(found: dict[str, object]) -> Pod:

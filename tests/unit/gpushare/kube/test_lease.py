@@ -1,13 +1,11 @@
 """When a candidate may take the Lease, and what it writes: a table of its states."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.errors import ApiError, SettingsError
-from gpushare.kube.lease import NEVER, Election, Record, Timing, changed, record_of
+from gpushare.kube.lease import NEVER, Election, Record, Timing, _micro_time, changed, record_of
 
 TIMING = Timing(6.0, 4.0, 1.0)
 ME, OTHER = "me", "other"
@@ -88,19 +86,15 @@ def test_only_a_lease_that_its_holder_released_counts_as_released(holder, addres
     assert record_of(lease).is_released is is_released
 
 
-def test_a_missing_lease_may_be_held():
+@pytest.mark.parametrize("before", [[], [record()]])
+def test_a_missing_lease_may_be_held_and_is_taken_after_its_duration(before):
     found = election()
+    for each in before:
+        found.observed(each, 9.0)
     found.observed(None, 10.0)
     assert found.step(15.9) == "wait"
     found.observed(None, 16.0)
     assert found.step(16.0) == "take"
-
-
-def test_a_lease_deleted_while_held_is_taken_after_its_duration():
-    found = election()
-    found.observed(record(), 0.0)
-    found.observed(None, 5.0)
-    assert found.step(7.0) == "wait"
 
 
 def test_a_write_with_a_lost_response_is_recognized_and_leads_once_renewed():
@@ -118,29 +112,18 @@ def test_leading_counts_from_the_sending_of_the_renewal():
     found.wrote(record(holder=ME), 10.0, 13.0)
     assert found.leads(13.9)
     assert not found.leads(14.0)
+    assert not found.leads(1000.0), "suspended past the lease"
     assert found.ends_at < 10.0 + TIMING.lease
 
 
-def test_a_process_suspended_past_the_lease_does_not_lead():
+@pytest.mark.parametrize(
+    "stop", [Election.step_down, lambda found: found.observed(record(version="7"), 10.5)]
+)
+def test_it_leads_neither_after_stepping_down_nor_after_its_lease_was_taken(stop):
     found = election()
     found.wrote(record(holder=ME), 10.0, 10.1)
-    assert not found.leads(1000.0)
-    assert found.ends_at < 1000.0
-
-
-def test_a_process_whose_lease_was_taken_does_not_lead():
-    found = election()
-    found.wrote(record(holder=ME), 10.0, 10.1)
-    found.observed(record(version="7"), 10.5)
+    stop(found)
     assert not found.leads(10.5)
-    assert found.ends_at == NEVER
-
-
-def test_after_stepping_down_it_does_not_lead():
-    found = election()
-    found.wrote(record(holder=ME), 10.0, 10.1)
-    found.step_down()
-    assert not found.leads(10.2)
     assert found.ends_at == NEVER
 
 
@@ -197,15 +180,13 @@ def test_a_response_that_is_not_a_lease_is_an_error(lease):
         record_of(lease)
 
 
-@pytest.mark.parametrize("seconds", [None, 0])
-def test_a_lease_without_a_duration_is_read(seconds):
-    lease = {"metadata": {"resourceVersion": "1"}, "spec": {"leaseDurationSeconds": seconds}}
-    for found in (lease, {"metadata": {"resourceVersion": "1"}, "spec": None}):
-        record = record_of(found)
-        assert (record.holder, record.version, record.seconds) == ("", "1", 1.0)
+@pytest.mark.parametrize(
+    "spec", [None, {"leaseDurationSeconds": None}, {"leaseDurationSeconds": 0}]
+)
+def test_a_lease_without_a_duration_is_read(spec):
+    record = record_of({"metadata": {"resourceVersion": "1"}, "spec": spec})
+    assert (record.holder, record.version, record.seconds) == ("", "1", 1.0)
 
 
 def test_times_are_written_in_utc_with_six_digits():
-    from gpushare.kube.lease import _micro_time  # noqa: PLC0415 - beside its only test
-
-    assert re.fullmatch(r"2026-11-21T10:00:00\.000001Z", _micro_time(1795255200_000001_999))
+    assert _micro_time(1795255200_000001_999) == "2026-11-21T10:00:00.000001Z"

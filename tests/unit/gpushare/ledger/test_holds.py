@@ -1,18 +1,20 @@
 """Holds and claims under random events: units are kept for the right pods and counted once."""
 
 import copy
+from functools import partial
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from gpushare.cards.model import Share
 from gpushare.ledger.holds import Claim, Hold, NodeResources, Slot
 from gpushare.ledger.ledger import Ledger, Reserve
 from tests.builders import stock
-from tests.unit.gpushare.ledger.test_ledger import NODES, FixedCards
+from tests.unit.gpushare.ledger import test_ledger
+from tests.unit.gpushare.ledger.test_ledger import NODES, FixedCards, share
 
 OWNERS = ("g1", "g2")
+made = partial(test_ledger.made, 16, 16)
 
 
 class Planning(FixedCards):
@@ -120,8 +122,8 @@ class Planning(FixedCards):
         found = self.ledger.account(name, besides=uid, priority=priority)
         bare = Ledger()
         bare.set_inventory(name, self.sizes[name])
-        for share in self.shares.values():
-            bare.put_share(share)
+        for each in self.shares.values():
+            bare.put_share(each)
         for reserve in self.reserves.values():
             if reserve.pod_uid != uid:
                 bare.reserve(reserve)
@@ -155,7 +157,7 @@ def _with(kept, slots):
 
 def _do(ledger, what, uid, name):
     if what == "put":
-        ledger.put_share(Share(uid, "default", uid, name, 3, ("GPU-0",)))
+        ledger.put_share(share(uid, 3, "GPU-0", node=name))
     elif what == "remove":
         ledger.remove_share(uid)
     elif what == "reserve":
@@ -184,12 +186,6 @@ def _state(ledger):
 
 TestPlanning = Planning.TestCase
 TestPlanning.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-
-
-def made():
-    ledger = Ledger()
-    ledger.set_inventory("n", stock(16, 16))
-    return ledger
 
 
 def free(ledger, **who):
@@ -234,7 +230,7 @@ def test_a_pod_with_a_slot_and_a_reserve_is_counted_once_and_keeps_its_slot_if_i
 def test_a_slot_ends_when_its_pod_is_bound_to_any_node():
     ledger = made()
     ledger.keep(hold(Slot("n", ("GPU-0",), 8, pod_uid="a"), Slot("n", ("GPU-1",), 8)))
-    ledger.put_share(Share("a", "default", "a", "m", 8, ("GPU-7",)))
+    ledger.put_share(share("a", 8, "GPU-7", node="m"))
     assert free(ledger) == [16, 8]
     assert not ledger.has_reserve("a")
     ledger.keep(hold(Slot("n", ("GPU-0",), 8, pod_uid="a")))
@@ -256,7 +252,7 @@ def test_expired_holds_and_claims_are_returned_once():
 def test_a_claim_counts_against_lower_and_equal_priorities_only():
     """The preemptor's card is freed; a pod that arrives in between does not get it."""
     ledger = made()
-    ledger.put_share(Share("low", "default", "low", "n", 16, ("GPU-0",)))
+    ledger.put_share(share("low", 16, "GPU-0"))
     ledger.keep(Claim("high", (Slot("n", ("GPU-0",), 16, pod_uid="high"),), 10.0, 50))
     assert ledger.account("n").cards[0].overcommitted == 0
     ledger.remove_share("low")
@@ -270,7 +266,7 @@ def test_a_claim_counts_against_lower_and_equal_priorities_only():
 def test_a_claim_does_not_make_a_card_overcommitted():
     ledger = made()
     ledger.keep(Claim("high", (Slot("n", ("GPU-0",), 16),), 10.0, 50))
-    ledger.put_share(Share("a", "default", "a", "n", 16, ("GPU-0",)))
+    ledger.put_share(share("a", 16, "GPU-0"))
     entry = ledger.account("n").cards[0]
     assert (entry.used, entry.claimed, entry.free, entry.overcommitted) == (16, 16, 0, 0)
 
@@ -303,7 +299,7 @@ def test_an_overlay_shares_the_account_of_an_unchanged_node():
     ledger = made()
     trial = ledger.overlay()
     assert trial.account("n") is ledger.account("n")
-    trial.put_share(Share("a", "default", "a", "n", 8, ("GPU-0",)))
+    trial.put_share(share("a", 8, "GPU-0"))
     assert free(trial) == [8, 16]
     assert free(ledger) == [16, 16]
     trial.set_inventory("n", None)

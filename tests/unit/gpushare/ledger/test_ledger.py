@@ -75,8 +75,7 @@ class Scheduling(RuleBasedStateMachine):
         share = Share(uid, "default", uid, name, reserve.units, reserve.cards)
         for _ in range(2 if again else 1):
             self.ledger.put_share(share)
-        self.shares[uid] = share
-        self.reserves = {key: r for key, r in self.reserves.items() if key[0] != uid}
+        self.settled(uid, share)
 
     @rule(uid=pods, name=st.sampled_from(NODES), units=st.integers(1, 5))
     def a_stranger_binds(self, uid, name, units):
@@ -85,14 +84,19 @@ class Scheduling(RuleBasedStateMachine):
             return
         share = Share(uid, "default", uid, name, units, (), "no decision")
         self.ledger.put_share(share)
-        self.shares[uid] = share
-        self.reserves = {key: r for key, r in self.reserves.items() if key[0] != uid}
+        self.settled(uid, share)
 
     @rule(uid=consumes(pods), again=st.booleans())
     def ends(self, uid, again):
         for _ in range(2 if again else 1):
             self.ledger.remove_share(uid)
+        self.settled(uid)
+
+    def settled(self, uid, share=None):
+        """Note that the pod is bound with a share, or has ended."""
         self.shares.pop(uid, None)
+        if share is not None:
+            self.shares[uid] = share
         self.reserves = {key: r for key, r in self.reserves.items() if key[0] != uid}
 
     @invariant()
@@ -152,9 +156,14 @@ def share(uid, units, *cards, node="n"):
     return Share(uid, "default", uid, node, units, cards)
 
 
-def test_a_node_that_returns_after_its_pod_was_deleted_is_empty():
+def made(*sizes):
     ledger = Ledger()
-    ledger.set_inventory("n", stock(8, 8))
+    ledger.set_inventory("n", stock(*sizes))
+    return ledger
+
+
+def test_a_node_that_returns_after_its_pod_was_deleted_is_empty():
+    ledger = made(8, 8)
     ledger.put_share(share("a", 8, "GPU-0"))
     ledger.set_inventory("n", None)
     assert ledger.account("n") is None
@@ -164,8 +173,7 @@ def test_a_node_that_returns_after_its_pod_was_deleted_is_empty():
 
 
 def test_a_pod_that_was_recreated_under_its_name_leaves_nothing_behind():
-    ledger = Ledger()
-    ledger.set_inventory("n", stock(8, 8))
+    ledger = made(8, 8)
     ledger.put_share(share("web-0-old", 8, "GPU-0"))
     ledger.put_share(share("web-0-new", 8, "GPU-1"))
     ledger.remove_share("web-0-old")
@@ -175,8 +183,7 @@ def test_a_pod_that_was_recreated_under_its_name_leaves_nothing_behind():
 
 
 def test_an_impossible_amount_never_makes_units_free():
-    ledger = Ledger()
-    ledger.set_inventory("n", stock(16))
+    ledger = made(16)
     ledger.put_share(share("a", 8000, "GPU-0"))
     account = ledger.account("n")
     assert (account.cards[0].free, account.cards[0].overcommitted) == (0, 7984)
@@ -185,23 +192,20 @@ def test_an_impossible_amount_never_makes_units_free():
 
 
 def test_a_node_that_grows_has_the_new_units_at_once():
-    ledger = Ledger()
-    ledger.set_inventory("n", stock(16, 16))
+    ledger = made(16, 16)
     assert ledger.account("n").largest_free == (16, 16)
     ledger.set_inventory("n", stock(80, 80))
     assert ledger.account("n").largest_free == (80, 80)
 
 
 def test_units_of_an_unplaced_pod_count_as_used_on_every_card():
-    ledger = Ledger()
-    ledger.set_inventory("n", stock(16, 8))
-    ledger.put_share(Share("a", "default", "a", "n", 4, (), "no decision"))
+    ledger = made(16, 8)
+    ledger.put_share(share("a", 4))
     assert ledger.account("n").largest_free == (12, 4)
 
 
 def test_the_inventory_of_a_node_does_not_depend_on_shares():
-    ledger = Ledger()
-    ledger.set_inventory("n", stock(16))
+    ledger = made(16)
     ledger.put_share(share("a", 8, "GPU-0"))
     ledger.put_share(share("b", 8, "GPU-0", node="gone"))
     assert ledger.inventory("n") == stock(16)

@@ -33,10 +33,11 @@ KEPT_BYTES = 512 * 1024  # of memory, of one pod whatever was in it
 OPENING = "nvidia.cdi.k8s.io/container.main"
 AMOUNT = {RESOURCE_MEMORY: "4"}
 LIMITS = {"limits": AMOUNT}
+SHARE = {"name": "main", "resources": LIMITS}
 
 
 def body(**spec) -> dict:
-    containers = spec.pop("containers", [{"name": "main", "resources": LIMITS}])
+    containers = spec.pop("containers", [SHARE])
     meta = {"name": "p", "namespace": "d", "uid": "u", "resourceVersion": "7"}
     meta |= spec.pop("metadata", {})
     return {"metadata": meta, "spec": {"containers": containers, **spec}}
@@ -50,18 +51,14 @@ def many(count: int) -> list[str]:
     return [f"{number:06}" for number in range(count)]
 
 
+def affinity(*terms: dict) -> dict:
+    required = {"nodeSelectorTerms": terms}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
 def requirement(count: int) -> dict:
     expressions = [{"key": "k", "operator": "In", "values": many(count)}]
-    return {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": expressions}]
-            }
-        }
-    }
-
-
-SHARE = {"name": "main", "resources": LIMITS}
+    return affinity({"matchExpressions": expressions})
 
 
 def with_zeros(name: str, count: int) -> dict:
@@ -83,25 +80,20 @@ REFUSED = {
     "ownerReferences": body(metadata={"ownerReferences": [{"uid": each} for each in many(60_000)]}),
     "overhead": body(overhead=dict.fromkeys(many(60_000), "1")),
     "resources": body(
-        containers=[
-            {"name": "main", "resources": {"limits": dict.fromkeys(many(60_000), "1") | AMOUNT}}
-        ]
+        containers=[{"resources": {"limits": dict.fromkeys(many(60_000), "1") | AMOUNT}}]
     ),
     "bytes of resources": body(containers=[SHARE, *(with_zeros(each, 150) for each in many(200))]),
     "containers": body(containers=[{"name": each} for each in many(20_000)] + [SHARE]),
 }  # fmt: skip
-TERMS = {
-    "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}] * 5000}
-    }
-}
 READ = {
     "variables": body(containers=[SHARE | {"env": [{"name": each} for each in many(60_000)]}]),
     "a variable": body(containers=[SHARE | {"env": [{"name": "X", "value": "<" * 1_500_000}]}]),
     "labels": body(metadata={"labels": dict.fromkeys(many(60_000), "x")}),
     "annotations": body(metadata={"annotations": dict.fromkeys(many(60_000), "x")}),
     "an annotation": body(metadata={"annotations": {"kubectl": "x" * 250_000}}),
-    "as much as is read": body(containers=[SHARE, with_zeros("a", 600)], affinity=TERMS),
+    "as much as is read": body(
+        containers=[SHARE, with_zeros("a", 600)], affinity=affinity(*[{}] * 5000)
+    ),
 }
 
 
@@ -187,9 +179,8 @@ def test_the_most_tolerations_that_are_read_are_read():
 
 def test_the_most_containers_that_are_read_are_read():
     containers = [{"name": str(each), "resources": LIMITS} for each in range(MOST_CONTAINERS)]
-    assert (
-        pod_annotations.request_of(read(body(containers=containers))).units == 4 * MOST_CONTAINERS
-    )
+    asked = pod_annotations.request_of(read(body(containers=containers)))
+    assert asked.units == 4 * MOST_CONTAINERS
 
 
 def test_messages_are_cut_to_the_limit():
@@ -200,20 +191,14 @@ def test_messages_are_cut_to_the_limit():
     assert [each.message for each in found.conditions] == ["x" * MOST_MESSAGE]
 
 
+OTHERS = "other", "cdi.k8s.io/x", "nvidia.cdi.k8s.io/y"
 words = st.dictionaries(
-    st.sampled_from(
-        [
-            *pod_reader.ANNOTATIONS,
-            *pod_reader.LABELS,
-            "other",
-            "cdi.k8s.io/x",
-            "nvidia.cdi.k8s.io/y",
-        ]
-    ),
+    st.sampled_from([*pod_reader.ANNOTATIONS, *pod_reader.LABELS, *OTHERS]),
     st.text(max_size=9) | st.just("x.com/y=z,nvidia.com/gpu=all"),
 )
+AMOUNTS = st.sampled_from(["1", 1, 2])
 resources = st.fixed_dictionaries({}, optional={
-    "limits": st.dictionaries(st.sampled_from(["cpu", RESOURCE_MEMORY]), st.sampled_from(["1", 2])),
+    "limits": st.dictionaries(st.sampled_from(["cpu", RESOURCE_MEMORY]), AMOUNTS),
     "requests": st.none() | st.dictionaries(st.just(RESOURCE_MEMORY), st.just("3")),
 })  # fmt: skip
 containers = st.lists(
