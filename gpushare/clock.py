@@ -9,11 +9,9 @@ _BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 class Clock(Protocol):
     def monotonic(self) -> float:
         """Return the seconds since an arbitrary start; they never decrease."""
-        ...
 
     def wall_ns(self) -> int:
         """Return the nanoseconds since the Unix epoch."""
-        ...
 
 
 class SystemClock:

@@ -45,7 +45,6 @@ class _Inventory(msgspec.Struct, omit_defaults=True):
 
 
 def encode(inventory: Inventory) -> str:
-    """Return the value of the inventory annotation."""
     return msgspec.json.encode(
         _Inventory(
             version=INVENTORY_VERSION,

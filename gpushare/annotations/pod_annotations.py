@@ -55,7 +55,6 @@ def asks_for_share(pod: Pod) -> bool:
 
 
 def has_same_amounts(pod: Pod, other: Pod) -> bool:
-    """Return whether both pods have the same containers."""
     one, two = pod.spec, other.spec
     return one.containers == two.containers and one.init_containers == two.init_containers
 
@@ -268,7 +267,6 @@ def contradicts_decision(pod: Pod) -> bool:
 
 
 def encode_running_on(request: Request, cards: Sequence[str]) -> str:
-    """Return the value of ``running-on``: container to UUID to units."""
     return msgspec.json.encode(
         {
             container.name: dict.fromkeys(cards, container.units // len(cards))

@@ -43,11 +43,9 @@ class Known(World, Protocol):
 
     def pod(self, uid: str) -> Pod | None:
         """Return a live pod that names our resources."""
-        ...
 
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
         """Return why filter would reject a node now."""
-        ...
 
 
 class _View(msgspec.Struct, rename="camel"):
@@ -233,7 +231,6 @@ class _Judged:
 def _judge(
     known: Known, pod: Pod, request: Request, view: PodView, shown: int
 ) -> Generator[None, None, None]:
-    """Judge all nodes, and describe the nearest."""
     judged: list[_Judged] = []
     uid, priority = pod.uid, pod.priority
     for name in sorted(known.node_names()):

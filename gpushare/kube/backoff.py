@@ -43,7 +43,6 @@ class Retries(Generic[K]):
         return key not in self._waiting or self._waiting[key][1] <= self._clock.monotonic()
 
     def tried(self, key: K, *, landed: bool) -> None:
-        """Record the outcome of a write."""
         if landed:
             self._waiting.pop(key, None)
             return
@@ -51,7 +50,6 @@ class Retries(Generic[K]):
         self._waiting[key] = backoff, self._clock.monotonic() + backoff.next()
 
     def keep_only(self, keys: Collection[K]) -> None:
-        """Forget all keys but these."""
         self._waiting = {key: wait for key, wait in self._waiting.items() if key in keys}
 
     def seconds(self, most: float) -> float:

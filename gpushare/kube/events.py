@@ -71,5 +71,4 @@ async def record(
 
 
 def rfc3339(wall_ns: int) -> str:
-    """Return a time in the format of Kubernetes."""
     return dt.datetime.fromtimestamp(wall_ns / 1e9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

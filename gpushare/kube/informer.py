@@ -150,7 +150,6 @@ class Informer(Generic[T]):
         return True
 
     async def run(self) -> None:
-        """List and watch until cancelled."""
         backoff = Backoff(0.1, 30.0)
         failures = 0
         while True:
@@ -291,5 +290,4 @@ class Informer(Generic[T]):
 
 
 def _retry_after(err: Exception) -> float:
-    """Return the seconds that the server demands before the next request."""
     return min(err.retry_after, MOST_RETRY_AFTER) if isinstance(err, ApiError) else 0.0

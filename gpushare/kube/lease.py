@@ -143,7 +143,6 @@ class Election:
         self._renewed_at = sent_at
 
     def step_down(self) -> None:
-        """Stop leading until the next write."""
         self._renewed_at = NEVER
 
     def leads(self, now: float) -> bool:
@@ -185,22 +184,18 @@ class Elector:
 
     @property
     def leads(self) -> bool:
-        """Return whether this process leads now."""
         return self._election.leads(self._clock.monotonic())
 
     @property
     def term(self) -> str:
-        """Return the current term of leading, valid while ``leads``."""
         return self._election.term
 
     @property
     def ends_at(self) -> float:
-        """Return when every write must have ended, by the given clock."""
         return self._election.ends_at
 
     @property
     def leader(self) -> Record | None:
-        """Return the Lease of another process that leads; None if none is known."""
         return self._election.leader(self._clock.monotonic())
 
     async def run(

@@ -31,7 +31,6 @@ def nodes(*, field_selector: str = "") -> Collection:
 
 
 def events(namespace: str, uid: str) -> Collection:
-    """Return the Events about one object."""
     return Collection(events_path(namespace), f"involvedObject.uid={uid}")
 
 

@@ -96,7 +96,6 @@ def decode(decoder: Callable[[bytes], T], body: bytes) -> T:
 
 
 def error(response: aiohttp.ClientResponse, body: bytes, method: str, path: str) -> ApiError:
-    """Return the ApiError for a response whose status is not a success."""
     code = response.status
     try:
         status = _decode_status(body)

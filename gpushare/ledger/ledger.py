@@ -173,7 +173,6 @@ class Ledger:
         self._nodes_of_reserve[uid] = self._nodes_of_reserve.get(uid, _NONE) | {reserve.node}
 
     def release(self, pod_uid: str, node: str) -> None:
-        """Release one reserve, if it still exists."""
         held = self._nodes_of_reserve.get(pod_uid, _NONE)
         if node not in held:
             return
@@ -205,7 +204,6 @@ class Ledger:
         return due
 
     def kept(self) -> Iterator[Kept]:
-        """Yield all holds and claims, with their remaining slots."""
         yield from self._kept.values()
 
     def kept_resources(
@@ -254,7 +252,6 @@ class Ledger:
             yield from entry.reserves.values()
 
     def shares(self, node: str | None = None) -> Iterator[Share]:
-        """Yield the shares of one node, or of all nodes."""
         if node is not None:
             entry = self._nodes.get(node)
             yield from entry.shares.values() if entry is not None else ()
@@ -263,7 +260,6 @@ class Ledger:
             yield from entry.shares.values()
 
     def bound_pods(self) -> list[str]:
-        """Return the uids of the pods that have a share."""
         return list(self._node_of_share)
 
     def nodes(self) -> Iterator[str]:

@@ -30,33 +30,25 @@ class World(Protocol):
     @property
     def policies(self) -> Policies:
         """Return the policies of pods that set none."""
-        ...
 
     def request_of(self, pod: Pod) -> Request:
         """Return a pod's request; raise RequestError if no node could ever satisfy it."""
-        ...
 
     def node(self, name: str) -> Node | None:
         """Return a node as last seen."""
-        ...
 
     def node_names(self) -> set[str]:
         """Return the nodes that share GPUs or try to."""
-        ...
 
     def why_closed(self, node: str) -> Reason | None:
         """Return why a node takes no new pods, regardless of its free units."""
-        ...
 
     def pods_of(self, node: str) -> Iterable[Pod]:
         """Return the live pods bound to a node that request GPU memory."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The node and cards of one copy of the pod."""
-
     node: str
     cards: tuple[Card, ...]
 

@@ -45,7 +45,6 @@ class Verdicts:
         self.ranks = sorted(self.fits.values())
 
     def put(self, name: str, verdict: Verdict) -> None:
-        """Replace the verdict on one node."""
         before = self.fits.get(name)
         if before == verdict:
             return
@@ -114,7 +113,6 @@ class VerdictCache:
 
 
 def _bytes_of(policy: PlacementPolicy) -> int:
-    """Return the bytes of a class without its verdicts."""
     if not policy.names_cards:
         return NAME_BYTES
     names = (*policy.models, *policy.only, *policy.never)

@@ -126,7 +126,6 @@ def _of(found: kubeconfigs.Chosen, seconds: float | None) -> client.Configuratio
 
 
 def _own_namespace() -> str:
-    """Return the pod's namespace, as kubectl finds it."""
     if found := os.environ.get("POD_NAMESPACE", ""):
         return found
     try:

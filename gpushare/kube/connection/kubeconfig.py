@@ -155,7 +155,6 @@ def _read(path: str, content: bytes) -> _File:
 
 
 def _merged(lists: Iterable[tuple[str, list[N] | None]]) -> dict[str, tuple[str, N]]:
-    """Return the entries by name, each with its file."""
     found: dict[str, tuple[str, N]] = {}
     for path, named in lists:
         own: set[str] = set()
