@@ -77,7 +77,6 @@ class ApiServer:
         *,
         content_type: str = "application/json",
     ) -> None:
-        """Send every body, PARALLEL at a time."""
         left = iter(bodies)
 
         async def some() -> None:
@@ -116,7 +115,6 @@ class ApiServer:
                         yield meta.name, node
 
     async def requests(self) -> dict[tuple[str, str, str], float]:
-        """Return the number of requests by verb, resource and subresource."""
         found: dict[tuple[str, str, str], float] = {}
         for line in (await self.request("GET", "/metrics")).decode().splitlines():
             if line.startswith("apiserver_request_total{"):

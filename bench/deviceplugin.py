@@ -92,7 +92,6 @@ class Kubelet:
         )
 
     async def serve(self, order: Order) -> Answer:
-        """Have a new plugin, and connect to it."""
         await self.channel.close()
         answer = await self.order(order)
         self.channel = self._connect()
@@ -190,8 +189,6 @@ class Kubelet:
 
 
 class Pages:
-    """The kubelet's HTTPS port."""
-
     def __init__(self) -> None:
         self.kubelet: Kubelet | None = None
 

@@ -127,7 +127,6 @@ class Bench:
 
     @property
     def offered(self) -> str:
-        """Return the best node of the last filter."""
         best: str = self._answer.node_names[0]
         return best
 
@@ -165,8 +164,6 @@ def row(name: str, took: list[float], floor: list[float]) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """Return milliseconds of each call, and of its floor."""
-
     filter: tuple[list[float], list[float]]
     prioritize: tuple[list[float], list[float]]
     alone: list[float]
@@ -175,7 +172,6 @@ class Measured:
 
 
 async def measure(case: Case) -> Measured:
-    """Measure one cluster, and print its rows."""
     label = f"{case.nodes} x {CARDS} x {PODS_A_NODE}"
     async with Bench(case) as bench:
         began = time.perf_counter()

@@ -246,7 +246,6 @@ class PaperApi:
         return self.page(request, 0, self.held)
 
     async def touch(self, _: web.Request) -> web.Response:
-        """Change one bound pod."""
         self.send(self.held, [0])
         return web.json_response({})
 

@@ -66,8 +66,7 @@ class Served:
         began = time.perf_counter()
         self.list_bytes = cards.message or b""
         took = (time.perf_counter() - began) * 1000
-        checkpoint = CheckpointFile(self.folder / "kubelet_internal_checkpoint")
-        specs, clock = Specs(self.folder / "cdi"), SystemClock()
+        clock = SystemClock()
         binding = Binding(
             forced=order.binding, needs_cdi=False, last=None, probe=lambda: Probe.UNKNOWN
         )
@@ -79,28 +78,18 @@ class Served:
             binding=binding,
         )
         no_api: Any = None  # nothing that is measured here writes to it
-        starts = Starts(
-            cards=cards,
-            kubelet=kubelet,
-            watch=self.watch,
-            checkpoint=checkpoint,
-            specs=specs,
-            injections=injections,
-            started=lambda *_: None,
-            clock=clock,
-        )
+        parts: dict[str, Any] = {
+            "cards": cards,
+            "kubelet": kubelet,
+            "watch": self.watch,
+            "checkpoint": CheckpointFile(self.folder / "kubelet_internal_checkpoint"),
+            "specs": Specs(self.folder / "cdi"),
+            "injections": injections,
+        }
         service = Service(
             cards=cards,
-            allocations=Allocations(
-                binding,
-                cards,
-                kubelet,
-                self.watch,
-                checkpoint=checkpoint,
-                specs=specs,
-                injections=injections,
-            ),
-            starts=starts,
+            allocations=Allocations(binding, **parts),
+            starts=Starts(**parts, started=lambda *_: None, clock=clock),
             refusals=RefusalReport(kube=no_api, pods=self.watch, clock=clock),
             outage=KubeletOutage(cards, kubelet, binding, clock),
             clock=clock,

@@ -51,7 +51,6 @@ class Mode:
         return ours.get(self.extender, (_NULL,))
 
     def configuration(self, shipped: dict[str, Any]) -> dict[str, Any]:
-        """Return the shipped configuration with another extender, or without one."""
         found = copy.deepcopy(shipped)
         if self.percentage is not None:
             found["percentageOfNodesToScore"] = self.percentage
@@ -132,7 +131,6 @@ class Scheduler:
         self._cluster.kill(SCHEDULER, signal.SIGCONT)
 
     def attempts(self) -> dict[str, float]:
-        """Return the number of attempts to schedule a pod, by result."""
         pki = self._cluster.state.pki
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its own certificate

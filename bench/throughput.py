@@ -89,7 +89,6 @@ class Row:
     results: dict[str, list[Round]] = field(default_factory=dict)
 
     def middle(self, title: str, what: str) -> float:
-        """Return the median of the rounds."""
         return statistics.median(float(getattr(each, what)) for each in self.results[title])
 
 
@@ -263,7 +262,6 @@ def table(row: Row) -> str:
 
 
 def note_row(name: str, row: Row) -> None:
-    """Note the figures of a row for the table of all benchmarks."""
 
     def compare(key: str, title: str, floor: str) -> None:
         note_ratio(key, row.middle(title, "rate"), row.middle(floor, "rate"), "pods/s")

@@ -148,7 +148,6 @@ async def add_nodes(api: ApiServer, nodes: Sequence[Mapping[str, Any]]) -> None:
 
 
 async def cordon(api: ApiServer, name: str, *, on: bool) -> None:
-    """Cordon a node, or uncordon it."""
     body = {"spec": {"unschedulable": on}}
     await api.request("PATCH", f"{_NODES}/{name}", body, content_type=MERGE_PATCH)
 
