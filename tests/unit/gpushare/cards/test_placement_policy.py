@@ -23,16 +23,13 @@ ONLY, NOT = ANNOTATION_CARDS_ONLY, ANNOTATION_CARDS_NOT
 
 
 def test_a_pod_without_annotations_has_the_default_policy():
-    assert (
-        pod_annotations.request_of(pod(annotations={"other": "x"})).policy
-        is placement_policy.DEFAULT_POLICY
-    )
+    asked = pod_annotations.request_of(pod(annotations={"other": "x"}))
+    assert asked.policy is placement_policy.DEFAULT_POLICY
 
 
 def test_policies_are_read():
-    found = placement_policy.read(
-        {ANNOTATION_NODE_POLICY: "spread", ANNOTATION_CARD_POLICY: "binpack"}
-    )
+    policies = {ANNOTATION_NODE_POLICY: "spread", ANNOTATION_CARD_POLICY: "binpack"}
+    found = placement_policy.read(policies)
     assert (found.node_policy, found.card_policy) == (NodePolicy.SPREAD, CardPolicy.BINPACK)
 
 

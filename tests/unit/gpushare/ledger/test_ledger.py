@@ -191,13 +191,6 @@ def test_an_impossible_amount_never_makes_units_free():
     assert placement.why_not(account, wanted, 1) is not None
 
 
-def test_a_node_that_grows_has_the_new_units_at_once():
-    ledger = made(16, 16)
-    assert ledger.account("n").largest_free == (16, 16)
-    ledger.set_inventory("n", stock(80, 80))
-    assert ledger.account("n").largest_free == (80, 80)
-
-
 def test_units_of_an_unplaced_pod_count_as_used_on_every_card():
     ledger = made(16, 8)
     ledger.put_share(share("a", 4))

@@ -19,9 +19,7 @@ def free_cards(sizes, used, taken=None):
     ledger.set_inventory("n", stock(*sizes))
     for index, units in enumerate(used):
         if units:
-            ledger.put_share(
-                Share(f"u{index}", "default", f"u{index}", "n", units, (f"GPU-{index}",))
-            )
+            ledger.put_share(Share(f"u{index}", "", "", "n", units, (f"GPU-{index}",)))
     return FreeCards(ledger.account("n"), taken or {})
 
 
@@ -106,11 +104,7 @@ def test_a_shape_decides_which_utilization_is_best():
 
 
 @given(
-    st.lists(
-        st.tuples(st.lists(st.integers(0, 16), min_size=1, max_size=4), st.booleans()),
-        min_size=1,
-        max_size=6,
-    ),
+    st.lists(st.lists(st.integers(0, 16), min_size=1, max_size=4), min_size=1, max_size=6),
     st.integers(1, 16),
     st.integers(1, 3),
     st.sampled_from(NodePolicy),
@@ -121,9 +115,9 @@ def test_every_node_that_fits_has_a_unique_rank(nodes, units, cards, node, card)
     asked = request(units, cards)
     ranks = [
         rank(free_cards([16] * len(used), used), asked, policies, f"n{i}")
-        for i, (used, _) in enumerate(nodes)
+        for i, used in enumerate(nodes)
     ]
-    fit = [sum(16 - each >= units for each in used) >= cards for used, _ in nodes]
+    fit = [sum(16 - each >= units for each in used) >= cards for used in nodes]
     assert [found is not None for found in ranks] == fit
     found = [each for each in ranks if each is not None]
     assert len(set(found)) == len(found)

@@ -32,6 +32,13 @@ class World:
         request = Request((ContainerRequest("main", units * count),), count)
         return find_eviction(self.ledger, "n", request, self.pods, unit_mib=1, priority=priority)
 
+    def without(self, uids):
+        """Return the node's account without these pods."""
+        trial = self.ledger.overlay()
+        for uid in uids:
+            trial.remove_share(uid)
+        return trial.account("n")
+
     def names(self, units, count=1, priority=100):
         found = self.ask(units, count, priority)
         return found and [each.pod.metadata.name for each in found.victims]
@@ -79,13 +86,6 @@ def test_of_equally_many_victims_the_lowest_priorities_are_chosen():
     assert world.names(16) == ["b"]
 
 
-def test_exactly_the_preemptible_pod_is_evicted():
-    """One pod fills the card."""
-    world = World(100)
-    world.add("a", 100, 0)
-    assert world.names(100) == ["a"]
-
-
 def test_no_pod_is_evicted_if_it_does_not_help():
     world = World(16, 16, unhealthy=[0, 1])
     world.add("a", 16, 0)
@@ -110,8 +110,11 @@ def test_an_unplaced_pod_is_never_a_victim():
     assert world.ledger.share("uid-odd").is_unplaced
 
 
-def test_no_pod_is_evicted_if_the_pod_fits():
-    assert World(16).names(16) == []
+def test_no_pod_is_evicted_if_the_pod_fits_or_the_node_has_no_cards():
+    world = World(16)
+    assert world.names(16) == []
+    world.ledger.set_inventory("n", None)
+    assert world.ask(1) is None
 
 
 def test_a_pod_on_two_cards_is_one_victim_and_makes_another_one_unnecessary():
@@ -121,12 +124,6 @@ def test_a_pod_on_two_cards_is_one_victim_and_makes_another_one_unnecessary():
     # On card 1 the rule names b, whose name comes first, and on card 0 the pod on both.
     assert world.names(8, count=2) == ["both"]
     assert world.names(9, count=2) is None
-
-
-def test_a_node_without_cards_has_no_victims():
-    world = World(16)
-    world.ledger.set_inventory("n", None)
-    assert world.ask(1) is None
 
 
 HOLDERS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.integers(0, 2)), max_size=6)
@@ -144,10 +141,7 @@ def test_no_smaller_set_of_victims_suffices_on_one_card(sizes, holders, data):
     lower = [each.uid for each in world.pods if each.priority < priority]
 
     def fits(gone):
-        trial = world.ledger.overlay()
-        for uid in gone:
-            trial.remove_share(uid)
-        return placement.why_not(trial.account("n"), request, 1) is None
+        return placement.why_not(world.without(gone), request, 1) is None
 
     sets = (each for size in range(len(lower) + 1) for each in combinations(lower, size))
     best = next((each for each in sets if fits(each)), None)
@@ -169,17 +163,12 @@ def test_victims_on_several_cards_are_necessary_and_sufficient(sizes, holders, d
     request = Request((ContainerRequest("main", units * 2),), 2)
     found = world.ask(units, count=2)
     if found is None:
-        trial = world.ledger.overlay()
-        for each in world.pods:
-            trial.remove_share(each.uid)
-        assert placement.why_not(trial.account("n"), request, 1) is not None
+        empty = world.without(each.uid for each in world.pods)
+        assert placement.why_not(empty, request, 1) is not None
         return
     uids = [each.pod.uid for each in found.victims]
     wanted = {card.uuid for card in found.cards}
     for left_out in (None, *uids):
-        trial = world.ledger.overlay()
-        for uid in uids:
-            if uid != left_out:
-                trial.remove_share(uid)
-        free = {e.card.uuid: e.free for e in trial.account("n").cards}
+        account = world.without(uid for uid in uids if uid != left_out)
+        free = {e.card.uuid: e.free for e in account.cards}
         assert all(free[uuid] >= units for uuid in wanted) == (left_out is None)

@@ -42,10 +42,7 @@ def refused(content, context=None):
         (whole(users=[{"name": "u", "user": {"token": 7}}]), "at `$.users[0].user.token`"),
         (whole(users=[{"name": "u"}, {"name": "u"}]), "has 'u' twice"),
         (whole(**{"current-context": "y"}), "no context 'y'; existing: x"),
-        (
-            whole(**{"current-context": ""}),
-            "no current-context: name one with --context; existing: x",
-        ),
+        (whole(**{"current-context": ""}), "current-context: name one with --context; existing: x"),
         (whole(users=[{"name": "u", "user": {"exec": {"args": []}}}]), "required field `command`"),
     ],
 )
