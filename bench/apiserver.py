@@ -10,30 +10,16 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 
+from gpushare.objects.model import Pod
 from localcluster.cluster import Cluster
 
 PARALLEL = 24
 PODS = "/api/v1/namespaces/default/pods"
-MERGE_PATCH = "application/merge-patch+json"
-
-
-class _Meta(msgspec.Struct, rename="camel", frozen=True):
-    name: str = ""
-    resource_version: str = ""
-
-
-class _Spec(msgspec.Struct, rename="camel", frozen=True):
-    node_name: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec = _Spec()
 
 
 class _Event(msgspec.Struct):
     type: str
-    object: _Pod
+    object: Pod
 
 
 _decode_event = msgspec.json.Decoder(_Event).decode
@@ -108,7 +94,7 @@ class ApiServer:
             async with self._session.get(f"{self._server}{PODS}?{query}", timeout=limit) as answer:
                 async for line in answer.content:
                     event = _decode_event(line)
-                    meta, node = event.object.metadata, event.object.spec.node_name
+                    meta, node = event.object.metadata, event.object.node
                     since = meta.resource_version
                     if event.type != "DELETED" and node and meta.name not in seen:
                         seen.add(meta.name)

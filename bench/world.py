@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench.apiserver import MERGE_PATCH, PODS, ApiServer
+from bench.apiserver import PODS, ApiServer
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.cards.model import Card, ContainerRequest, Inventory, Request
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
+from gpushare.kube.client import MERGE_PATCH
 
 CARD_UNITS: Final = 80
 HELD: Final = (2, 12)  # units of a pod that was there before

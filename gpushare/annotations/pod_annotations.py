@@ -128,20 +128,15 @@ def containers_of(pod: Pod) -> tuple[ContainerRequest, ...]:
     if max(len(pod.init_containers), len(pod.containers)) > MOST_CONTAINERS:
         raise RequestError(f"pod has more than {MOST_CONTAINERS} containers: use fewer")
     inits = (
-        ContainerRequest(
-            container.name,
-            _units(container),
-            ContainerKind.SIDECAR if container.is_sidecar else ContainerKind.INIT,
-            sets_cards=_sets_cards(container),
-            hides_cards=_hides_cards(container),
-        )
-        for container in pod.init_containers
+        _requested(each, ContainerKind.SIDECAR if each.is_sidecar else ContainerKind.INIT)
+        for each in pod.init_containers
     )
-    apps = (
-        ContainerRequest(c.name, _units(c), sets_cards=_sets_cards(c), hides_cards=_hides_cards(c))
-        for c in pod.containers
-    )
-    return (*inits, *apps)
+    return (*inits, *(_requested(each, ContainerKind.APP) for each in pod.containers))
+
+
+def _requested(container: Container, kind: ContainerKind) -> ContainerRequest:
+    units, sets_cards = _units(container), _sets_cards(container)
+    return ContainerRequest(container.name, units, kind, sets_cards, _hides_cards(container))
 
 
 def units_of(pod: Pod) -> int:

@@ -137,10 +137,21 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class Pod(msgspec.Struct, gc=False, frozen=True):
+class _Object(msgspec.Struct, gc=False, frozen=True):
+    metadata: ObjectMeta
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.metadata.annotations or {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels or {}
+
+
+class Pod(_Object, gc=False, frozen=True):
     """``excess`` names parts that are too large to be read; the API server never sets it."""
 
-    metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
     excess: str = msgspec.field(name="gpushare.aliyun.com/excess", default="")
@@ -157,14 +168,6 @@ class Pod(msgspec.Struct, gc=False, frozen=True):
     def node(self) -> str:
         """Return the node to which the pod is bound, or an empty string."""
         return self.spec.node_name or ""
-
-    @property
-    def annotations(self) -> dict[str, str]:
-        return self.metadata.annotations or {}
-
-    @property
-    def labels(self) -> dict[str, str]:
-        return self.metadata.labels or {}
 
     @property
     def containers(self) -> tuple[Container, ...]:
@@ -231,8 +234,7 @@ class NodeStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     conditions: tuple[NodeCondition, ...] | None = None
 
 
-class Node(msgspec.Struct, gc=False, frozen=True):
-    metadata: ObjectMeta
+class Node(_Object, gc=False, frozen=True):
     status: NodeStatus = NodeStatus()
     spec: NodeSpec = NodeSpec()
 
@@ -243,14 +245,6 @@ class Node(msgspec.Struct, gc=False, frozen=True):
     @property
     def name(self) -> str:
         return self.metadata.name
-
-    @property
-    def annotations(self) -> dict[str, str]:
-        return self.metadata.annotations or {}
-
-    @property
-    def labels(self) -> dict[str, str]:
-        return self.metadata.labels or {}
 
     @property
     def capacity(self) -> dict[str, str | int]:

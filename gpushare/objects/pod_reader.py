@@ -144,9 +144,9 @@ class _OurResources(msgspec.Struct):
 
 _decode_pod: Final = msgspec.json.Decoder(Pod).decode
 _decode_parts: Final = msgspec.json.Decoder(UndecodedPod).decode
-_decode_env: Final = msgspec.json.Decoder(tuple[EnvVar, ...]).decode
-_decode_resources: Final = msgspec.json.Decoder(Resources).decode
-_decode_our_resources: Final = msgspec.json.Decoder(_OurResources).decode
+_decode_env: Final = msgspec.json.Decoder(tuple[EnvVar, ...] | None).decode
+_decode_resources: Final = msgspec.json.Decoder(Resources | None).decode
+_decode_our_resources: Final = msgspec.json.Decoder(_OurResources | None).decode
 
 
 def read_pod(body: bytes | memoryview | msgspec.Raw) -> Pod:
@@ -169,7 +169,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
 
     def part(raw: msgspec.Raw, kind: type[T], name: str) -> T | None:
         nonlocal left
-        if _is_null(raw):
+        if len(raw) == len(_NULL) and bytes(raw) == _NULL:
             return None
         if len(raw) > left:
             excess.append(f"{name} has {len(raw)} bytes: use at most {left}")
@@ -177,7 +177,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
         left -= len(raw)
         return msgspec.json.decode(raw, type=kind)
 
-    resources = _resources
+    resources: Callable[[msgspec.Raw], Resources | None] = _decode_resources
     found = (*(spec.containers or ()), *(spec.init_containers or ()))
     size = sum(len(each.resources) for each in found)
     if size > MOST_RESOURCES_BYTES:
@@ -257,7 +257,7 @@ def _containers(
         # Keep one more than is read, to show the excess; one that names our resources is first.
         first = next(filter(_asks, found), found[0])
         found = [first, *found[:MOST_CONTAINERS]]
-    env = _env if sum(len(each.env) for each in found) <= MOST_ENV_BYTES else _env_in_short
+    env = _decode_env if sum(len(each.env) for each in found) <= MOST_ENV_BYTES else _env_in_short
     return tuple(
         Container(each.name, resources(each.resources), each.restart_policy, env(each.env))
         for each in found
@@ -272,11 +272,7 @@ def _asks(container: _Container) -> bool:
     if not (RESOURCE_MEMORY.encode() in resources or RESOURCE_COUNT.encode() in resources):
         return False
     found = _our_resources(container.resources)
-    return found is not None and bool(found.limits or found.requests)
-
-
-def _env(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
-    return None if _is_null(raw) else _decode_env(raw)
+    return bool(found and (found.limits or found.requests))
 
 
 def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
@@ -284,19 +280,9 @@ def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
     return _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in bytes(raw) else None
 
 
-def _resources(raw: msgspec.Raw) -> Resources | None:
-    return None if _is_null(raw) else _decode_resources(raw)
-
-
 def _our_resources(raw: msgspec.Raw) -> Resources | None:
-    if _is_null(raw):
-        return None
     found = _decode_our_resources(raw)
-    return Resources(_amounts(found.limits), _amounts(found.requests))
-
-
-def _is_null(raw: msgspec.Raw) -> bool:
-    return len(raw) == len(_NULL) and bytes(raw) == _NULL
+    return found and Resources(_amounts(found.limits), _amounts(found.requests))
 
 
 def _amounts(found: _OurAmounts | None) -> dict[str, str | int] | None:

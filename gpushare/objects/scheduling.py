@@ -27,22 +27,18 @@ class Present(msgspec.Struct, gc=False, frozen=True):
     """An object of which only the presence is read."""
 
 
-class NodeAffinity(msgspec.Struct, gc=False, frozen=True):
-    required: NodeSelector | None = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
-    )
-    preferred: tuple[Present, ...] | None = msgspec.field(
-        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
-    )
+def _at_scheduling(field: str) -> str:
+    return f"{field}DuringSchedulingIgnoredDuringExecution"
 
 
-class PodAffinity(msgspec.Struct, gc=False, frozen=True):
-    required: tuple[Present, ...] | None = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
-    )
-    preferred: tuple[Present, ...] | None = msgspec.field(
-        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
-    )
+class NodeAffinity(msgspec.Struct, rename=_at_scheduling, gc=False, frozen=True):
+    required: NodeSelector | None = None
+    preferred: tuple[Present, ...] | None = None
+
+
+class PodAffinity(msgspec.Struct, rename=_at_scheduling, gc=False, frozen=True):
+    required: tuple[Present, ...] | None = None
+    preferred: tuple[Present, ...] | None = None
 
 
 class Affinity(msgspec.Struct, rename="camel", gc=False, frozen=True):

@@ -66,11 +66,8 @@ def user_of(program: dict[str, Any], seconds: float | None) -> dict[str, str]:
         return {"token": status.token}
     if not (status.client_certificate_data and status.client_key_data):
         raise SettingsError(f"{where}: missing token, or clientCertificateData and clientKeyData")
+    plain = {"certificate": status.client_certificate_data, "key": status.client_key_data}
     return {
-        "client-certificate-data": _base64(status.client_certificate_data),
-        "client-key-data": _base64(status.client_key_data),
+        f"client-{kind}-data": base64.b64encode(text.encode()).decode()
+        for kind, text in plain.items()
     }
-
-
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
