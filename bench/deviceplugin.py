@@ -113,8 +113,7 @@ class Kubelet:
         self.bodies = [json.dumps(whole_pod(each)).encode() for each in made]
         self.entries = []
         for place, each in enumerate(made):
-            ids = self.all_ids[place * self.units : (place + 1) * self.units]
-            self.hold(each, ids, b"")
+            self.hold(each, self.all_ids[place * self.units : (place + 1) * self.units], b"")
         self.write_checkpoint()
         return made
 
@@ -162,14 +161,11 @@ class Kubelet:
         wish = {"available_deviceIDs": free, "allocation_size": self.units}
         request = api_pb2.PreferredAllocationRequest(container_requests=[wish]).SerializeToString()
         ids = await self._timed("GetPreferredAllocation", request, took)
-        chosen = list(
-            api_pb2.PreferredAllocationResponse.FromString(ids).container_responses[0].deviceIDs
-        )
+        preferred = api_pb2.PreferredAllocationResponse.FromString(ids)
+        chosen = list(preferred.container_responses[0].deviceIDs)
         assert len(chosen) == self.units
-        request = api_pb2.AllocateRequest(
-            container_requests=[{"devices_ids": chosen}]
-        ).SerializeToString()
-        given = await self._timed("Allocate", request, took)
+        asked = api_pb2.AllocateRequest(container_requests=[{"devices_ids": chosen}])
+        given = await self._timed("Allocate", asked.SerializeToString(), took)
         answer = api_pb2.AllocateResponse.FromString(given).container_responses[0]
         self.hold(new, chosen, answer.SerializeToString())
         self.write_checkpoint()
@@ -189,14 +185,12 @@ class Kubelet:
 
 
 class Pages:
-    def __init__(self) -> None:
-        self.kubelet: Kubelet | None = None
+    kubelet: Kubelet | None = None
 
     async def pods(self, _: web.Request) -> web.Response:
         assert self.kubelet is not None
-        return web.Response(
-            body=b'{"kind":"PodList","items":[%s]}' % b",".join(self.kubelet.bodies)
-        )
+        items = b",".join(self.kubelet.bodies)
+        return web.Response(body=b'{"kind":"PodList","items":[%s]}' % items)
 
     @asynccontextmanager
     async def served(self, folder: Path) -> AsyncIterator[int]:

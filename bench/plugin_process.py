@@ -115,12 +115,8 @@ class Served:
 
 
 def rss_kib() -> int:
-    (line,) = [
-        line
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmRSS")
-    ]
-    return int(line.split()[1])
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 async def main() -> None:

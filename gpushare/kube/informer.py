@@ -178,7 +178,8 @@ class Informer(Generic[T]):
                     # A line that is too long would be sent again from the same version, and a
                     # version from before a restore of etcd is never answered with 410.
                     self._resource_version = ""
-                await asyncio.sleep(_retry_after(err))
+                seconds = err.retry_after if isinstance(err, ApiError) else 0.0
+                await asyncio.sleep(min(seconds, MOST_RETRY_AFTER))
             with suppress(TimeoutError):
                 async with asyncio.timeout(backoff.next()):
                     await self._wake.wait()
@@ -287,7 +288,3 @@ class Informer(Generic[T]):
     def _share(self, item: T) -> None:
         if isinstance(item, Pod):
             self._parts.share(item)
-
-
-def _retry_after(err: Exception) -> float:
-    return min(err.retry_after, MOST_RETRY_AFTER) if isinstance(err, ApiError) else 0.0

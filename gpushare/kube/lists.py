@@ -1,7 +1,7 @@
 """List a whole collection in pages of bounded size."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final, TypeVar
 
@@ -62,17 +62,11 @@ async def list_all(kube: Kube, collection: Collection, item: type[T]) -> list[T]
     decode = msgspec.json.Decoder(item).decode
     for left in reversed(range(_TRIES)):
         try:
-            return await _decoded(kube, collection, decode)
+            async with aclosing(pages(kube, collection)) as found:
+                return [decode(item) async for page in found for item in page.items or ()]
         except Gone:
             if not left:
                 raise
         except UNDECODABLE as err:
             raise ApiError(f"list {collection.path}: the answer cannot be read: {err}") from err
     raise AssertionError
-
-
-async def _decoded(
-    kube: Kube, collection: Collection, decode: Callable[[msgspec.Raw], T]
-) -> list[T]:
-    async with aclosing(pages(kube, collection)) as found:
-        return [decode(item) async for page in found for item in page.items or ()]

@@ -51,8 +51,11 @@ def unwrap_restart() -> Iterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        if (wanted := group.subgroup(RestartNeeded)) is not None:
-            raise _first(wanted) from None
+        wanted: BaseException | None = group.subgroup(RestartNeeded)
+        while isinstance(wanted, BaseExceptionGroup):
+            wanted = wanted.exceptions[0]
+        if wanted is not None:
+            raise wanted from None
         raise
 
 
@@ -67,8 +70,3 @@ def run(program: Callable[[], Coroutine[Any, Any, None]], name: str) -> int:
         sys.stderr.write(f"{name}: {err}\n")
         return 2 if isinstance(err, SettingsError) else 3
     return 0
-
-
-def _first(group: BaseExceptionGroup[RestartNeeded]) -> RestartNeeded:
-    found = group.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
