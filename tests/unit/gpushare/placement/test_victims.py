@@ -27,6 +27,7 @@ class World:
         self.ledger.put_share(Share(f"uid-{name}", "default", name, "n", units, uuids))
         made = pod(name, units * max(1, len(cards)), node="n")
         self.pods.append(replace(made, spec=replace(made.spec, priority=priority)))
+        return self
 
     def ask(self, units, count=1, priority=100):
         request = Request((ContainerRequest("main", units * count),), count)
@@ -46,55 +47,42 @@ class World:
 
 def test_victims_are_on_one_card_and_as_few_as_can_be():
     """8 + 8 on one card, 16 on the other, and a pod requests 16."""
-    world = World(16, 16)
-    world.add("a1", 8, 0)
-    world.add("a2", 8, 0)
-    world.add("b", 16, 1)
+    world = World(16, 16).add("a1", 8, 0).add("a2", 8, 0).add("b", 16, 1)
     assert world.names(16) == ["b"]
     assert [card.index for card in world.ask(16).cards] == [1]
 
 
 def test_a_shortage_on_single_cards_is_found_when_the_total_is_enough():
     """6 units are free on each of two cards, and a pod requests 10."""
-    world = World(16, 16)
-    world.add("a", 10, 0)
-    world.add("b", 10, 1)
+    world = World(16, 16).add("a", 10, 0).add("b", 10, 1)
     assert world.names(10) == ["a"]
 
 
 def test_the_last_victim_is_the_smallest_that_suffices():
     """Half a card is enough."""
-    world = World(100)
-    world.add("large", 60, 0)
-    world.add("small", 40, 0)
+    world = World(100).add("large", 60, 0).add("small", 40, 0)
     assert world.names(40) == ["small"]
     assert world.names(50) == ["large"]
     assert world.names(61) == ["large", "small"]
 
 
 def test_pods_of_equal_or_higher_priority_are_never_victims():
-    world = World(16)
-    world.add("a", 16, 0, priority=50)
+    world = World(16).add("a", 16, 0, priority=50)
     assert world.names(16, priority=50) is None
     assert world.names(16, priority=51) == ["a"]
 
 
 def test_of_equally_many_victims_the_lowest_priorities_are_chosen():
-    world = World(16, 16)
-    world.add("a", 16, 0, priority=50)
-    world.add("b", 16, 1, priority=10)
+    world = World(16, 16).add("a", 16, 0, priority=50).add("b", 16, 1, priority=10)
     assert world.names(16) == ["b"]
 
 
 def test_no_pod_is_evicted_if_it_does_not_help():
-    world = World(16, 16, unhealthy=[0, 1])
-    world.add("a", 16, 0)
+    world = World(16, 16, unhealthy=[0, 1]).add("a", 16, 0)
     assert world.ask(16) is None
-    world = World(8)
-    world.add("a", 8, 0)
+    world = World(8).add("a", 8, 0)
     assert world.ask(16) is None
-    world = World(16)
-    world.add("a", 8, 0)
+    world = World(16).add("a", 8, 0)
     world.ledger.keep(Hold("gang", (Slot("n", ("GPU-0",), 8),), 9.0))
     assert world.ask(16) is None
     world.ledger.drop(Hold, "gang")
@@ -104,8 +92,7 @@ def test_no_pod_is_evicted_if_it_does_not_help():
 
 
 def test_an_unplaced_pod_is_never_a_victim():
-    world = World(16)
-    world.add("odd", 8)
+    world = World(16).add("odd", 8)
     assert world.ask(16) is None
     assert world.ledger.share("uid-odd").is_unplaced
 
@@ -118,9 +105,7 @@ def test_no_pod_is_evicted_if_the_pod_fits_or_the_node_has_no_cards():
 
 
 def test_a_pod_on_two_cards_is_one_victim_and_makes_another_one_unnecessary():
-    world = World(8, 16)
-    world.add("both", 8, 0, 1)
-    world.add("b", 8, 1)
+    world = World(8, 16).add("both", 8, 0, 1).add("b", 8, 1)
     # On card 1 the rule names b, whose name comes first, and on card 0 the pod on both.
     assert world.names(8, count=2) == ["both"]
     assert world.names(9, count=2) is None
