@@ -13,50 +13,39 @@ class Reason:
     """``is_final``: no deleted pod could change it, so preemption must not try."""
 
     text: str
-    is_final: bool
+    is_final: bool = True
 
 
-NO_CARDS: Final = Reason("node shares no GPU by memory", is_final=True)
-UNREADABLE: Final = Reason("node's GPU inventory cannot be read", is_final=True)
-WRONG_UNIT: Final = Reason(
-    "node counts aliyun.com/gpu-mem in another unit than the cluster", is_final=True
-)
-TOO_FEW_CARDS: Final = Reason(
-    "node has fewer GPUs than the pod wants to spread over", is_final=True
-)
-TOO_LARGE: Final = Reason(
-    "no GPU of the node is large enough for aliyun.com/gpu-mem", is_final=True
-)
+NO_CARDS: Final = Reason("node shares no GPU by memory")
+UNREADABLE: Final = Reason("node's GPU inventory cannot be read")
+WRONG_UNIT: Final = Reason("node counts aliyun.com/gpu-mem in another unit than the cluster")
+TOO_FEW_CARDS: Final = Reason("node has fewer GPUs than the pod wants to spread over")
+TOO_LARGE: Final = Reason("no GPU of the node is large enough for aliyun.com/gpu-mem")
 SETS_CARDS: Final = Reason(
-    "pod sets NVIDIA_VISIBLE_DEVICES itself, which early binding on the node cannot overrule",
-    is_final=True,
+    "pod sets NVIDIA_VISIBLE_DEVICES itself, which early binding on the node cannot overrule"
 )
 NEEDS_RUNTIME: Final = Reason(
     "node gives GPUs through NVIDIA's runtime, which the pod does not run under: set "
-    "spec.runtimeClassName: nvidia",
-    is_final=True,
+    "spec.runtimeClassName: nvidia"
 )
 EXPOSES_CARDS: Final = Reason(
     "NVIDIA's runtime would give every GPU of the node to containers of the pod that ask for no "
-    "aliyun.com/gpu-mem: set NVIDIA_VISIBLE_DEVICES to void in them",
-    is_final=True,
+    "aliyun.com/gpu-mem: set NVIDIA_VISIBLE_DEVICES to void in them"
 )
 WRONG_MODEL: Final = Reason(
-    "no GPU of the node that is large enough is of a model in gpushare.aliyun.com/card-models",
-    is_final=True,
+    "no GPU of the node that is large enough is of a model in gpushare.aliyun.com/card-models"
 )
 UNWANTED: Final = Reason(
-    "gpushare.aliyun.com/card-uuids-only and card-uuids-not leave too few GPUs of the node",
-    is_final=True,
+    "gpushare.aliyun.com/card-uuids-only and card-uuids-not leave too few GPUs of the node"
 )
-CORDONED: Final = Reason("GPUs that would be large enough are cordoned", is_final=True)
+CORDONED: Final = Reason("GPUs that would be large enough are cordoned")
 UNREADABLE_CORDON: Final = Reason(
-    "node's annotation gpushare.aliyun.com/cordoned-cards cannot be read", is_final=True
+    "node's annotation gpushare.aliyun.com/cordoned-cards cannot be read"
 )
 LEAVING: Final = Reason(
-    "node's device plugin has ended or is about to; the next one takes pods again", is_final=True
+    "node's device plugin has ended or is about to; the next one takes pods again"
 )
-UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy", is_final=True)
+UNHEALTHY: Final = Reason("GPUs that would be large enough are unhealthy")
 # Only time resolves it, and no event tells kube-scheduler: see extender/decisions/filter.py.
 COOLING: Final = Reason(
     "node has just refused pods that ask for GPU memory; it is tried again shortly", is_final=False
