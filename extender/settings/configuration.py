@@ -1,32 +1,32 @@
 """The extender's configuration: one typed YAML file, and its defaults.
 
-The file has the field names of the sections in camelCase. ``problems`` checks values beyond their
-type, and a section with a problem cannot be constructed. ``file.py`` reads the file.
+The file has the field names of the sections in camelCase. ``file.py`` reads it and checks each
+value's type and range. ``problems`` checks the rest, and a section with a problem cannot be
+constructed.
 """
 
 import ipaddress
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from gpushare.contract import EXTENDER_PORT, FORMER_EXTENDER_PORT
 from gpushare.errors import SettingsError
 from gpushare.process.flags import parse_unit
 
 MAX_PORT: Final = 2**16 - 1
-MAX_UTILIZATION: Final = 100
-MAX_SCORE: Final = 10
-MAX_CANDIDATES: Final = 10_000
-MAX_AT_ONCE: Final = 10_000
-MAX_BODY_MIB: Final = 1024
-MAX_EVICT_SECONDS: Final = 99_999
 MAX_LEASE_SECONDS: Final = 300
 # At least that much must be left of a lease at any time if all renewals succeed: a binding may take
 # 3 s, and the renewal takes time too. With less, a leader could not bind.
 LEFT_SECONDS: Final = 3.5
 SAFE: Final = 0.98  # the part of a lease that its holder uses: clocks drift
+
+Port = Annotated[int, Meta(ge=1, le=MAX_PORT)]
+AtOnce = Annotated[int, Meta(ge=1, le=10_000)]
+NotEmpty = Annotated[str, Meta(pattern=r"\S")]
 
 # A place in the section, by the names in the file, and what to write there instead.
 Problem = tuple[str, str]
@@ -38,16 +38,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _within(place: str, value: int, least: int, most: int) -> Iterator[Problem]:
-    if not least <= value <= most:
-        yield place, f"{value}: write a number from {least} to {most}"
-
-
-def _given(place: str, text: str) -> Iterator[Problem]:
-    if not text.strip():
-        yield place, "is empty"
 
 
 class Unusable(ValueError):
@@ -70,12 +60,8 @@ class _Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, froze
 class ShapePoint(_Section, frozen=True):
     """``utilization`` is 0 to 100, ``score`` 0 to 10, as in RequestedToCapacityRatio."""
 
-    utilization: int
-    score: int
-
-    def problems(self) -> Iterator[Problem]:
-        yield from _within("utilization", self.utilization, 0, MAX_UTILIZATION)
-        yield from _within("score", self.score, 0, MAX_SCORE)
+    utilization: Annotated[int, Meta(ge=0, le=100)]
+    score: Annotated[int, Meta(ge=0, le=10)]
 
 
 class Policy(_Section, frozen=True):
@@ -88,10 +74,9 @@ class Policy(_Section, frozen=True):
     node: Literal["binpack", "spread", "shape"] = "binpack"
     card: Literal["binpack", "spread"] = "binpack"
     shape: tuple[ShapePoint, ...] = ()
-    candidates: int = 1
+    candidates: Annotated[int, Meta(ge=0, le=10_000)] = 1
 
     def problems(self) -> Iterator[Problem]:
-        yield from _within("candidates", self.candidates, 0, MAX_CANDIDATES)
         if self.node == "shape" and not self.shape:
             yield "shape", "node: shape requires points here, such as {utilization: 0, score: 0}"
         if self.node != "shape" and self.shape:
@@ -103,34 +88,24 @@ class Policy(_Section, frozen=True):
 
 
 class Address(_Section, frozen=True):
-    host: str
-    port: int
-
-    def problems(self) -> Iterator[Problem]:
-        yield from _given("host", self.host)
-        yield from _within("port", self.port, 1, MAX_PORT)
+    host: NotEmpty
+    port: Port
 
 
 class Certificate(_Section, frozen=True):
     """Paths of the files that a listener presents; read again when they change."""
 
-    certificate: str
-    key: str
-
-    def problems(self) -> Iterator[Problem]:
-        yield from _given("certificate", self.certificate)
-        yield from _given("key", self.key)
+    certificate: NotEmpty
+    key: NotEmpty
 
 
 class Tls(Certificate, frozen=True):
     """``allowed_names`` are compared exactly with the names in a caller's certificate."""
 
-    authority: str
+    authority: NotEmpty
     allowed_names: tuple[str, ...]
 
     def problems(self) -> Iterator[Problem]:
-        yield from Certificate.problems(self)
-        yield from _given("authority", self.authority)
         if not self.allowed_names or not all(self.allowed_names):
             yield "allowedNames", "write the exact names that a caller's certificate may have"
 
@@ -144,13 +119,12 @@ class ReadingListener(Address, frozen=True):
     not authenticate. Callers under review send a token, so beyond loopback that requires ``tls``.
     """
 
-    host: str = "0.0.0.0"  # noqa: S104 - for other machines; the API server checks callers
-    port: int = EXTENDER_PORT + 2
+    host: NotEmpty = "0.0.0.0"  # noqa: S104 - for other machines; the API server checks callers
+    port: Port = EXTENDER_PORT + 2
     access: Literal["review", "open"] = "review"
     tls: Certificate | None = None
 
     def problems(self) -> Iterator[Problem]:
-        yield from Address.problems(self)
         if self.access == "review" and self.tls is None and not is_loopback(self.host):
             text = (
                 f"tokens would cross the network to {self.host} without TLS: write a certificate "
@@ -169,7 +143,7 @@ class Listen(_Section, frozen=True):
     deciding: Address = Address("127.0.0.1", EXTENDER_PORT)
     deciding_tls: DecidingTls | None = None
     reading: ReadingListener | None = None
-    former_port: int = FORMER_EXTENDER_PORT
+    former_port: Annotated[int, Meta(ge=0, le=MAX_PORT)] = FORMER_EXTENDER_PORT
 
     @property
     def former(self) -> Address | None:
@@ -179,7 +153,6 @@ class Listen(_Section, frozen=True):
         return Address(self.deciding.host, self.former_port)
 
     def problems(self) -> Iterator[Problem]:
-        yield from _within("formerPort", self.former_port, 0, MAX_PORT)
         if not is_loopback(self.deciding.host):
             text = (
                 f"{self.deciding.host} is not loopback, and clients of this listener can bind pods "
@@ -202,8 +175,8 @@ class Listen(_Section, frozen=True):
 class LeaderElection(_Section, frozen=True, kw_only=True):
     """``address`` is where replicas listen for each other; ``tls`` authenticates them."""
 
-    namespace: str = "gpushare-system"
-    name: str = "gpushare-extender"
+    namespace: NotEmpty = "gpushare-system"
+    name: NotEmpty = "gpushare-extender"
     lease_seconds: float = 6.0
     renew_seconds: float = 4.0
     retry_seconds: float = 1.0
@@ -211,8 +184,6 @@ class LeaderElection(_Section, frozen=True, kw_only=True):
     tls: Tls
 
     def problems(self) -> Iterator[Problem]:
-        yield from _given("namespace", self.namespace)
-        yield from _given("name", self.name)
         if not 0 < self.lease_seconds <= MAX_LEASE_SECONDS:
             text = f"{self.lease_seconds}: write seconds up to {MAX_LEASE_SECONDS}"
             yield "leaseSeconds", text
@@ -237,17 +208,13 @@ class Limits(_Section, frozen=True):
     ``reading`` counts inspect, explain and what-if together.
     """
 
-    filter: int = 32
-    prioritize: int = 32
-    preempt: int = 16
-    bind: int = 1000
-    reading: int = 16
-    body_mib: int = 64  # 5,000 full nodes are some 40 MiB
-
-    def problems(self) -> Iterator[Problem]:
-        for verb in ("filter", "prioritize", "preempt", "bind", "reading"):
-            yield from _within(verb, getattr(self, verb), 1, MAX_AT_ONCE)
-        yield from _within("bodyMib", self.body_mib, 1, MAX_BODY_MIB)
+    filter: AtOnce = 32
+    prioritize: AtOnce = 32
+    preempt: AtOnce = 16
+    bind: AtOnce = 1000
+    reading: AtOnce = 16
+    # 5,000 full nodes are some 40 MiB.
+    body_mib: Annotated[int, Meta(ge=1, le=1024)] = 64
 
 
 class Configuration(_Section, frozen=True):
@@ -256,7 +223,7 @@ class Configuration(_Section, frozen=True):
     memory_unit: str = "GiB"
     kubeconfig: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    evict_after_seconds: int = 60
+    evict_after_seconds: Annotated[int, Meta(ge=0, le=99_999)] = 60
     policy: Policy = Policy()
     listen: Listen = Listen()
     leader_election: LeaderElection | None = None
@@ -268,7 +235,6 @@ class Configuration(_Section, frozen=True):
         except SettingsError:
             text = f"{self.memory_unit[:63]}: write GiB, MiB or a number of them, such as 256MiB"
             yield "memoryUnit", text
-        yield from _within("evictAfterSeconds", self.evict_after_seconds, 0, MAX_EVICT_SECONDS)
         election = self.leader_election
         if election is not None:
             own = self.listen

@@ -115,13 +115,27 @@ def _problems(value: Any, kind: inspect.Type, place: str) -> Iterator[Problem]:
         case inspect.VarTupleType(item_type=item) if isinstance(value, list):
             for number, each in enumerate(value):
                 yield from _problems(each, item, f"{place}[{number}]")
+        case _:
+            if wrong := _wrong(value, kind):
+                yield place, wrong
+
+
+def _wrong(value: Any, kind: inspect.Type) -> str:
+    """Return what to write instead of a scalar; empty if it is right."""
+    match kind:
         case inspect.LiteralType(values=values):
             if value not in values:
-                yield place, f"{_shown(value)}: write one of {', '.join(map(str, values))}"
+                return f"{_shown(value)}: write one of {', '.join(map(str, values))}"
+        case inspect.IntType(ge=int(least), le=int(most)) if type(value) is int:
+            if not least <= value <= most:
+                return f"{value}: write a number from {least} to {most}"
+        case inspect.StrType(pattern=str()) if isinstance(value, str):
+            return "" if value.strip() else "is empty"
         case _:
             kinds, wanted = _WANTED[type(kind)]
             if type(value) not in kinds:
-                yield place, f"{_shown(value)}: write {wanted}"
+                return f"{_shown(value)}: write {wanted}"
+    return ""
 
 
 def _of_section(value: Any, kind: inspect.StructType, place: str) -> Iterator[Problem]:
