@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from prometheus_client import REGISTRY
@@ -17,121 +16,77 @@ from gpushare.placement import reasons
 OWN_REQUEST: Final = "the pod's own request"
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Numbers about the ledger and the pods, as they are now."""
+# By name. A Mapping has a value for each value of the label.
+Figures = Mapping[str, float | Mapping[str, float]]
 
-    unplaced_pods: int
-    reserves: int
-    unreadable_inventories: int
-    changed_decisions: int
-    cooling_nodes: int
-    over_cards: int
-    waiting_pods: int
-    waiting_by_reason: Mapping[str, int]
-    pending_pods: int
-    pending_least_units: int
-    plans: Mapping[str, int]
-    freed: Mapping[str, int]
-    differences: int
-    audits: int
-    longest_audit_pause: float
+_GAUGES: Final = {
+    "gpushare_unplaced_pods": "Bound pods whose GPU is unknown.",
+    "gpushare_reserves": "Decisions that are not yet on the API server.",
+    "gpushare_unreadable_inventories": (
+        "Nodes whose inventory or cordoned-cards annotation cannot be read."
+    ),
+    "gpushare_changed_decisions": (
+        "Bound pods whose decision somebody changed; the first decision still counts."
+    ),
+    "gpushare_extender_cooling_nodes": (
+        "Nodes that take no pods because they have just failed some at admission."
+    ),
+    "gpushare_extender_waiting_pods": (
+        "Pods that fitted no offered node when kube-scheduler last asked."
+    ),
+    "gpushare_extender_waiting_pods_by_reason": (
+        "Pending pods for which a reason holds on some offered node."
+    ),
+    "gpushare_extender_pending_pods": "Pods without a node and without a scheduling gate.",
+    "gpushare_extender_pending_least_units": (
+        "The least that a pending pod asks for; 0 without any."
+    ),
+    "gpushare_plans": "Holds and claims that keep units on GPUs.",
+    "gpushare_ledger_audit_longest_pause_seconds": (
+        "The longest time for which comparing has blocked everything else."
+    ),
+}
+_COUNTERS: Final = {
+    "gpushare_over_cards": "Times that a GPU came to have more units used than it has.",
+    "gpushare_units_freed_silently": "Times that units became free on a node without a pod event.",
+    "gpushare_ledger_differences": (
+        "Differences between the ledger and a fresh count; any is a defect."
+    ),
+    "gpushare_ledger_audits": "Rounds in which the whole ledger was compared with a fresh count.",
+}
+_LABELS: Final = {
+    "gpushare_extender_waiting_pods_by_reason": "reason",
+    "gpushare_plans": "what",
+    "gpushare_units_freed_silently": "what",
+}
+
+
+def by_reason(of_reason: Mapping[str, int]) -> Counter[str]:
+    """Count each text about a pod's own request, which contains what it asks for, as one reason."""
+    counts = Counter(dict.fromkeys((*reasons.TEXTS, OWN_REQUEST), 0))
+    for text, pods in of_reason.items():
+        counts[text if text in counts else OWN_REQUEST] += pods
+    return counts
 
 
 class LedgerCollector(Collector):
-    """``figures`` is called at every scrape."""
+    """Shows numbers about the ledger and the pods; ``figures`` is called at every scrape."""
 
     def __init__(self, figures: Callable[[], Figures]) -> None:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
         found = self._figures()
-        yield GaugeMetricFamily(
-            "gpushare_unplaced_pods", "Bound pods whose GPU is unknown.", value=found.unplaced_pods
-        )
-        yield GaugeMetricFamily(
-            "gpushare_reserves",
-            "Decisions that are not yet on the API server.",
-            value=found.reserves,
-        )
-        yield GaugeMetricFamily(
-            "gpushare_unreadable_inventories",
-            "Nodes whose inventory or cordoned-cards annotation cannot be read.",
-            value=found.unreadable_inventories,
-        )
-        yield GaugeMetricFamily(
-            "gpushare_changed_decisions",
-            "Bound pods whose decision somebody changed; the first decision still counts.",
-            value=found.changed_decisions,
-        )
-        yield GaugeMetricFamily(
-            "gpushare_extender_cooling_nodes",
-            "Nodes that take no pods because they have just failed some at admission.",
-            value=found.cooling_nodes,
-        )
-        yield CounterMetricFamily(
-            "gpushare_over_cards",
-            "Times that a GPU came to have more units used than it has.",
-            value=found.over_cards,
-        )
-        yield GaugeMetricFamily(
-            "gpushare_extender_waiting_pods",
-            "Pods that fitted no offered node when kube-scheduler last asked.",
-            value=found.waiting_pods,
-        )
-        yield _waiting_by_reason(found.waiting_by_reason)
-        yield GaugeMetricFamily(
-            "gpushare_extender_pending_pods",
-            "Pods without a node and without a scheduling gate.",
-            value=found.pending_pods,
-        )
-        yield GaugeMetricFamily(
-            "gpushare_extender_pending_least_units",
-            "The least that a pending pod asks for; 0 without any.",
-            value=found.pending_least_units,
-        )
-        plans = GaugeMetricFamily(
-            "gpushare_plans", "Holds and claims that keep units on GPUs.", labels=("what",)
-        )
-        freed = CounterMetricFamily(
-            "gpushare_units_freed_silently",
-            "Times that units became free on a node without a pod event.",
-            labels=("what",),
-        )
-        for family, counts in ((plans, found.plans), (freed, found.freed)):
-            for what, count in counts.items():
-                family.add_metric((what,), count)
-            yield family
-        yield CounterMetricFamily(
-            "gpushare_ledger_differences",
-            "Differences between the ledger and a fresh count; any is a defect.",
-            value=found.differences,
-        )
-        yield CounterMetricFamily(
-            "gpushare_ledger_audits",
-            "Rounds in which the whole ledger was compared with a fresh count.",
-            value=found.audits,
-        )
-        yield GaugeMetricFamily(
-            "gpushare_ledger_audit_longest_pause_seconds",
-            "The longest time for which comparing has blocked everything else.",
-            value=found.longest_audit_pause,
-        )
-
-
-def _waiting_by_reason(of_reason: Mapping[str, int]) -> Metric:
-    """Texts about a pod's own request contain what it asks for: they are one series."""
-    counts = Counter(dict.fromkeys((*reasons.TEXTS, OWN_REQUEST), 0))
-    for text, pods in of_reason.items():
-        counts[text if text in counts else OWN_REQUEST] += pods
-    family = GaugeMetricFamily(
-        "gpushare_extender_waiting_pods_by_reason",
-        "Pending pods for which a reason holds on some offered node.",
-        labels=("reason",),
-    )
-    for text, pods in counts.items():
-        family.add_metric((text,), pods)
-    return family
+        for made, texts in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+            for name, text in texts.items():
+                value = found[name]
+                if not isinstance(value, Mapping):
+                    yield made(name, text, value=value)
+                    continue
+                family = made(name, text, labels=(_LABELS[name],))
+                for label, number in value.items():
+                    family.add_metric((label,), number)
+                yield family
 
 
 class CertificateCollector(Collector):
@@ -152,8 +107,6 @@ class CertificateCollector(Collector):
 
 
 class Watch(Protocol):
-    """What is read from an informer."""
-
     restarts: Counter[str]
 
     @property

@@ -8,7 +8,7 @@ from typing import Final
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.pod_records import PodRecord
 from extender.decisions.scheduling import Scheduling, policies
-from extender.metrics.collectors import Figures
+from extender.metrics.collectors import Figures, by_reason
 from extender.settings.configuration import Policy
 from extender.watch.audit import Audit, Difference, Overbooking
 from extender.watch.events import Notice, Reporter
@@ -78,7 +78,6 @@ class ClusterWatch:
         self.audit.begin()
 
     def pod_changed(self, pod: Pod) -> None:
-        """Take a new version of a pod."""
         uid, node = pod.metadata.uid, pod.spec.node_name or ""
         before = self.pods.pod(uid)
         if before is None and not pod_annotations.asks_for_share(pod):
@@ -108,14 +107,12 @@ class ClusterWatch:
             self._count(record, pod)
 
     def pod_failed(self, pod: Pod) -> None:
-        """Note that a pod has just ended as Failed."""
         self.state.failing_nodes.failed(pod, self.state.clock.monotonic())
 
     def pod_deleted(self, pod: Pod) -> None:
         self._forget(pod.uid)
 
     def replacing_nodes(self, items: list[Node]) -> Iterator[None]:
-        """Take a list of all nodes, node by node."""
         listed = {node.name for node in items}
         for name in [name for name in self.state.nodes if name not in listed]:
             self._drop_node(name)
@@ -126,7 +123,6 @@ class ClusterWatch:
         self.audit.begin()
 
     def node_changed(self, node: Node) -> None:
-        """Take a new version of a node."""
         state, name = self.state, node.name
         before, state.nodes[name] = state.nodes.get(name), node
         state.soft_taints.put(node)
@@ -147,12 +143,10 @@ class ClusterWatch:
         self._drop_node(node.name)
 
     def pods_replaced(self, items: list[Pod]) -> None:
-        """Take a list of all pods at once."""
         for _ in self.replacing_pods(items):
             pass
 
     def nodes_replaced(self, items: list[Node]) -> None:
-        """Take a list of all nodes at once."""
         for _ in self.replacing_nodes(items):
             pass
 
@@ -168,7 +162,6 @@ class ClusterWatch:
             self._reporter.pending(record.pod, why)
 
     def expire_plans(self) -> None:
-        """Release holds and claims that have expired."""
         for kept in self.ledger.expire(self.state.clock.monotonic()):
             for node in {slot.node for slot in kept.slots}:
                 what = type(kept).__name__.lower()
@@ -182,26 +175,27 @@ class ClusterWatch:
         return self.differences
 
     def figures(self) -> Figures:
-        """Return the numbers that metrics show."""
         state, pods = self.state, self.pods
         kept = [type(each).__name__.lower() for each in self.ledger.kept()]
-        return Figures(
-            unplaced_pods=len(pods.unplaced),
-            reserves=sum(1 for _ in self.ledger.reserves()),
-            unreadable_inventories=len(state.unreadable),
-            changed_decisions=len(pods.edited),
-            cooling_nodes=state.failing_nodes.count(state.clock.monotonic()),
-            over_cards=self.overbooking.times,
-            waiting_pods=pods.rejected,
-            waiting_by_reason=pods.reasons,
-            pending_pods=len(pods.pending),
-            pending_least_units=pods.least_pending_units,
-            plans={what: kept.count(what) for what in ("hold", "claim")},
-            freed={what: state.freed[what] for what in ("reserve", "hold", "claim")},
-            differences=self.differences,
-            audits=self.audit.rounds,
-            longest_audit_pause=self.audit.longest_pause,
-        )
+        return {
+            "gpushare_unplaced_pods": len(pods.unplaced),
+            "gpushare_reserves": sum(1 for _ in self.ledger.reserves()),
+            "gpushare_unreadable_inventories": len(state.unreadable),
+            "gpushare_changed_decisions": len(pods.edited),
+            "gpushare_extender_cooling_nodes": state.failing_nodes.count(state.clock.monotonic()),
+            "gpushare_over_cards": self.overbooking.times,
+            "gpushare_extender_waiting_pods": pods.rejected,
+            "gpushare_extender_waiting_pods_by_reason": by_reason(pods.reasons),
+            "gpushare_extender_pending_pods": len(pods.pending),
+            "gpushare_extender_pending_least_units": pods.least_pending_units,
+            "gpushare_plans": {what: kept.count(what) for what in ("hold", "claim")},
+            "gpushare_units_freed_silently": {
+                what: state.freed[what] for what in ("reserve", "hold", "claim")
+            },
+            "gpushare_ledger_differences": self.differences,
+            "gpushare_ledger_audits": self.audit.rounds,
+            "gpushare_ledger_audit_longest_pause_seconds": self.audit.longest_pause,
+        }
 
     def _report_differences(self, found: Iterable[Difference]) -> None:
         for each in found:
@@ -210,7 +204,6 @@ class ClusterWatch:
             self._reporter.difference(each, self.pods.pod(each.pod_uid), node)
 
     def _count(self, record: PodRecord, pod: Pod) -> None:
-        """Put the share of a bound pod into the ledger."""
         uid, ledger, pods = record.uid, self.ledger, self.pods
         share = pod_annotations.share_of(pod, ledger.inventory(pod.node), record.units)
         if share is None:
@@ -259,8 +252,6 @@ def _same_cards(before: Node, after: Node) -> bool:
 
 
 class PodHandler:
-    """Hands the watch of live pods to the cluster."""
-
     def __init__(self, cluster: ClusterWatch) -> None:
         self.replaced = cluster.replacing_pods
         self.changed = cluster.pod_changed
@@ -279,8 +270,6 @@ class FailedPodHandler:
 
 
 class NodeHandler:
-    """Hands the watch of nodes to the cluster."""
-
     def __init__(self, cluster: ClusterWatch) -> None:
         self.replaced = cluster.replacing_nodes
         self.changed = cluster.node_changed
