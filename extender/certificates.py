@@ -77,7 +77,6 @@ def secret(name: str, namespace: str, files: Mapping[str, bytes]) -> bytes:
 
 
 def main() -> int:
-    """Print two Secrets: for the replicas, and for kube-schedulers on other machines."""
     parser = argparse.ArgumentParser(
         prog="python -m extender.certificates",
         description="Prints Secrets for `kubectl apply -f -`: the replicas' certificate and one "

@@ -46,13 +46,11 @@ class Reconciler:
         self._unbound_at: dict[Reserve, float] = {}
 
     async def run(self) -> None:
-        """Check every second, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await self.settle()
 
     async def settle(self) -> None:
-        """Check every overdue reservation once."""
         now = self._clock.monotonic()
         held = dict.fromkeys(self._state.ledger.reserves())  # a set's order is not the same twice
         self._seen_at = {reserve: self._seen_at.get(reserve, now) for reserve in held}

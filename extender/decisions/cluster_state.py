@@ -41,7 +41,6 @@ class ClusterState:
         return (each.pod for each in self.pods.on_node(node) if each.pod is not None)
 
     def node(self, name: str) -> Node | None:
-        """Return a node as last seen."""
         return self.nodes.get(name)
 
     def node_names(self) -> set[str]:

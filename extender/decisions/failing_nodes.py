@@ -83,16 +83,13 @@ class FailingNodes:
             self._nodes.pop(node, None)
 
     def is_cooling(self, node: str, now: float) -> bool:
-        """Return whether the node takes no pods now."""
         entry = self._nodes.get(node)
         return entry is not None and now < entry.until
 
     def cooling(self, now: float) -> set[str]:
-        """Return the nodes that take no pods now."""
         return {name for name, entry in self._nodes.items() if now < entry.until}
 
     def count(self, now: float) -> int:
-        """Return how many nodes take no pods now."""
         return sum(now < entry.until for entry in self._nodes.values())
 
     def _take(self, pod_uid: str, now: float) -> str | None:

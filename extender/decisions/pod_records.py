@@ -126,11 +126,9 @@ class PodRecords:
         return self._on_node.get(node, {}).values()
 
     def uids(self) -> list[str]:
-        """Return the uids of all records."""
         return list(self._records)
 
     def update(self, pod: Pod) -> PodRecord:
-        """Take a new version of a pod from the watch."""
         meta, spec = pod.metadata, pod.spec
         uid, node = meta.uid, spec.node_name or ""
         record = self._record(uid)

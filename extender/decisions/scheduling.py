@@ -39,8 +39,6 @@ class Placement:
 
 
 class Scheduling:
-    """The decision behind each call of kube-scheduler."""
-
     def __init__(self, state: ClusterState, candidates: int) -> None:
         self.state = state
         self._few = candidates

@@ -18,7 +18,6 @@ class SoftTaints:
         self._of: dict[str, tuple[Taint, ...]] = {}
 
     def put(self, node: Node) -> None:
-        """Take the current version of a node."""
         taints = tuple(taint for taint in node.taints if taint.effect == EFFECT)
         if self._of.get(node.name, ()) == taints:
             return
@@ -28,7 +27,6 @@ class SoftTaints:
             self._nodes.setdefault(taints, set()).add(node.name)
 
     def drop(self, node: str) -> None:
-        """Forget a deleted node."""
         taints = self._of.pop(node, ())
         if taints:
             nodes = self._nodes[taints]

@@ -31,7 +31,6 @@ class OverbookedEvictor:
         self._evictions = Evictions(kube, clock)
 
     async def run(self) -> None:
-        """Check every second, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await self.check()

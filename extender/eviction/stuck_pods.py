@@ -75,7 +75,6 @@ class StuckEvictor:
         self._evictions = Evictions(kube, clock)
 
     async def run(self) -> None:
-        """Check every second, until cancelled."""
         while self._is_allowed:
             await asyncio.sleep(EVERY_SECONDS)
             await self.check()

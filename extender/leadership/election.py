@@ -22,17 +22,16 @@ _WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - must not be
 
 
 class Leadership(Protocol):
-    """Whether this replica decides. Ask at every call and never keep the answer."""
+    """Whether this replica decides. Ask at every call and never keep the answer.
+
+    ``why_not`` is for a caller whose request cannot be forwarded.
+    """
 
     @property
-    def decides(self) -> bool:
-        """Return whether this replica may decide at this moment."""
-        ...
+    def decides(self) -> bool: ...
 
     @property
-    def why_not(self) -> str:
-        """Return why it may not, for a caller whose request cannot be forwarded."""
-        ...
+    def why_not(self) -> str: ...
 
 
 class SingleReplica:

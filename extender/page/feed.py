@@ -167,7 +167,6 @@ class Feed:
 
 
 def last_event(why: str) -> bytes:
-    """Return the event that ends a stream, with the reason."""
     return _event("end", msgspec.json.encode({"why": why}))
 
 

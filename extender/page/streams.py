@@ -83,7 +83,7 @@ class ChangeStreams:
                 raise ConnectionResetError("the viewer hung up")
             if permit is not None and loop.time() - reviewed_at >= REVIEW_SECONDS:
                 try:
-                    await permit.check()
+                    await permit()
                 except Denied as err:
                     await self._send(response, last_event(str(err)))
                     break

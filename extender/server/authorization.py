@@ -9,6 +9,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Generic, TypeVar
 
@@ -55,7 +56,6 @@ class Question:
     path: str = ""
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes of the SubjectAccessReview."""
         if self.path:
             return {"nonResourceAttributes": {"verb": "get", "path": self.path}}
         asked = {"verb": self.verb, "version": "v1", "resource": "pods"}
@@ -79,8 +79,6 @@ class User(msgspec.Struct, frozen=True):
 
 
 class _Status(msgspec.Struct):
-    """The status of both kinds of reviews."""
-
     authenticated: bool = False
     user: User = User()
     allowed: bool = False
@@ -139,8 +137,6 @@ class _Reviews:
 
 
 class Authorizer:
-    """Reviews callers with the API server and caches its answers."""
-
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube, self._clock = kube, clock
         self._users: Cache[User] = Cache(MAX_CACHED)
@@ -227,20 +223,8 @@ class Authorizer:
         return _decode_review(answer).status
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
-    """The right by which a request was admitted, to check again while its response lasts."""
-
-    authorizer: Authorizer
-    token: str
-    question: Question
-
-    async def check(self) -> None:
-        """Return if the right still exists; raise Denied."""
-        await self.authorizer.check(self.token, self.question)
-
-
-PERMIT: Final = web.RequestKey("permit", Permit)
+# Checks again the right by which a request was admitted, while its response lasts.
+PERMIT: Final = web.RequestKey("permit", partial)
 # The only namespace whose pods the response can name; without it, all.
 NAMED_ONLY: Final = web.RequestKey("named_only", str)
 
@@ -261,8 +245,6 @@ def question_of(path: str, parts: Mapping[str, str]) -> Question | None:
 
 
 def authorize(authorizer: Authorizer) -> Middleware:
-    """Return a middleware that requires the right that ``question_of`` names."""
-
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         question = question_of(request.path, request.match_info)
@@ -280,7 +262,7 @@ def authorize(authorizer: Authorizer) -> Middleware:
             if err.status == HTTPStatus.UNAUTHORIZED:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
-        request[PERMIT] = Permit(authorizer, token, question)
+        request[PERMIT] = partial(authorizer.check, token, question)
         return await handler(request)
 
     return middleware

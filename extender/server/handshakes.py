@@ -76,7 +76,6 @@ class Handshakes(Generic[T]):
         _discard(self._queued, address, handshake)
 
     def queue(self, address: str, handshake: T) -> None:
-        """Queue a handshake behind the others of its address."""
         self._queued.setdefault(address, {})[handshake] = None
 
     def next(self) -> T | None:

@@ -104,8 +104,6 @@ def respond(why_not_ready: WhyNotReady, limit: ConcurrencyLimit) -> Middleware:
 
 
 def limit_concurrency(limit: ConcurrencyLimit) -> Middleware:
-    """Return a middleware that rejects requests beyond ``limit`` with 429."""
-
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         if (verb := _verb(request)) is not None:

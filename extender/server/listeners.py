@@ -122,7 +122,6 @@ class _Pacer:
             await handshake.turn
 
     async def run(self) -> None:
-        """Run until cancelled."""
         while True:
             handshake = self.handshakes.next()
             if handshake is None:
@@ -167,7 +166,6 @@ class _Handshake(asyncio.Protocol):
         self._task.add_done_callback(self._pacer.tasks.discard)
 
     def drop(self) -> None:
-        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()  # a task that is cancelled before it began would not
         if self._task is not None:

@@ -32,8 +32,6 @@ MAX_NAME: Final = 253
 
 
 class Verbs:
-    """Decodes each call, has it decided and encodes the response."""
-
     def __init__(self, scheduling: Scheduling, grace: Grace, binder: Binder) -> None:
         self._scheduling, self._grace, self._binder = scheduling, grace, binder
 

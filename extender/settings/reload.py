@@ -47,7 +47,6 @@ class Reload:
 
 
 def different(before: Configuration, after: Configuration) -> Iterator[str]:
-    """Yield the places, named as in the file, at which two configurations differ."""
     yield from _different(msgspec.to_builtins(before), msgspec.to_builtins(after), "")
 
 

@@ -31,8 +31,6 @@ class Difference:
 
 
 class Pods(Protocol):
-    """The pods that a fresh count is made from."""
-
     def uids(self) -> list[str]: ...
 
     def pod(self, uid: str) -> Pod | None: ...

@@ -56,7 +56,6 @@ class EventQueue:
             log.warning("too many events to tell", extra={"reason": reason, "about": message})
 
     async def write(self, recorder: Recorder) -> None:
-        """Write Events as they come, until cancelled."""
         while True:
             event = await self._events.get()
             age = self._clock.monotonic() - event.seen_at
@@ -79,16 +78,13 @@ class Reporter:
         self._notice = notice
 
     def unreadable(self, node: Node, wrong: str, why: Reason) -> None:
-        """Report an annotation of a node that cannot be read."""
         log.warning("annotation unreadable", extra={"node": node.name, "why": wrong})
         self._notice(node, _UNREADABLE[why], wrong)
 
     def pending(self, pod: Pod, why: str) -> None:
-        """Report why no node fits a pending pod."""
         self._notice(pod, "GpushareWaiting", why)
 
     def edited(self, pod: Pod) -> None:
-        """Report that somebody edited the decision on a bound pod."""
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         log.warning("decision changed by somebody", extra=about)
         self._notice(
@@ -98,7 +94,6 @@ class Reporter:
         )
 
     def unplaced(self, pod: Pod, share: Share) -> None:
-        """Report that the GPU of a bound pod is unknown."""
         about = {"pod": share.pod_key, "uid": pod.uid, "node": share.node}
         log.warning("pod is unplaced", extra={**about, "why": share.why_unplaced})
         self._notice(
@@ -109,7 +104,6 @@ class Reporter:
         )
 
     def difference(self, found: Difference, pod: Pod | None, node: Node | None) -> None:
-        """Report that the ledger differed from a fresh count for this pod or node."""
         log.error(
             "ledger differs from pods",
             extra={
