@@ -4,17 +4,25 @@ Its pods change only as a real one's would: a write that "landed" is there for t
 """
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
+import pytest
 
-from extender.binding.binder import Binder
+from extender.binding.binder import Binder, BindRefused
+from extender.binding.unknown_outcomes import Reconciler
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch
 from extender.wire import BindingArgs
-from gpushare.errors import Conflict, NotFound
-from gpushare.objects.model import Pod
-from tests.builders import node
+from gpushare.annotations import inventory
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, RESOURCE_MEMORY
+from gpushare.errors import Conflict, NotFound, OutcomeUnknown
+from gpushare.objects.model import Node, Pod
+from tests.builders import node, pod
 from tests.fakes.clock import FakeClock
+
+PREFIX = "/gpushare-scheduler"
+DELETED = {"deletion_timestamp": "2026-01-01T00:00:00Z"}
 
 
 class ScriptedKube:
@@ -62,34 +70,44 @@ class ScriptedKube:
         self.evicted.append((pod.metadata.name, pod.uid))
 
     def land(self, pod, node, annotations) -> Pod:
-        meta = msgspec.structs.replace(
-            pod.metadata, annotations=pod.annotations | dict(annotations)
-        )
-        spec = msgspec.structs.replace(pod.spec, node_name=node)
-        self.pods[pod.metadata.name] = msgspec.structs.replace(pod, metadata=meta, spec=spec)
-        return self.pods[pod.metadata.name]
+        written = {"annotations": pod.annotations | dict(annotations)}
+        landed = changed(pod, written, spec={"node_name": node})
+        self.pods[pod.metadata.name] = landed
+        return landed
 
 
 class Bench:
-    """A cluster of one node ``n``, a scripted API server and a binder before it."""
+    """A cluster of one node ``n``, a scripted API server and a binder before it.
+
+    ``reasons`` say why it is not ready.
+    """
 
     def __init__(self, *sizes: int) -> None:
         self.kube, self.time = ScriptedKube(), FakeClock()
         self.told: list[tuple[str, str, str]] = []
+        self.reasons: list[str] = []
         self.cluster = ClusterWatch(1, self.notice, self.time, Policy(candidates=8))
         self.cluster.node_changed(node("n", *sizes))
         self.binder = Binder(self.cluster.scheduling, self.kube, self.time)
+        self.reconciler = Reconciler(self.cluster.state, self.binder, self.kube, self.time)
 
     def notice(self, about, reason, message) -> None:
         self.told.append((about.metadata.name, reason, message))
 
     def add(self, *pods: Pod) -> None:
-        for pod in pods:
-            self.kube.pods[pod.metadata.name] = pod
-            self.cluster.pod_changed(pod)
+        for each in pods:
+            self.kube.pods[each.metadata.name] = each
+            self.cluster.pod_changed(each)
 
     async def bind(self, pod: Pod, node: str = "n") -> None:
         await self.binder.bind(args(pod, node))
+
+    async def lose(self, pod: Pod, *, landed: bool = False) -> None:
+        """Bind a pod without an answer from the API server."""
+        self.kube.outcomes, self.kube.lands = [OutcomeUnknown("no answer")], landed
+        with pytest.raises(BindRefused, match="not known yet"):
+            await self.bind(pod)
+        self.kube.lands = True
 
     def watch_catches_up(self) -> None:
         self.cluster.pods_replaced(list(self.kube.pods.values()))
@@ -103,3 +121,34 @@ class Bench:
 def args(pod: Pod, node: str = "n", *, uid: str = "") -> BindingArgs:
     meta = pod.metadata
     return BindingArgs(meta.name, meta.namespace, uid or meta.uid, node)
+
+
+def changed(made, meta=None, *, spec=None, status=None):
+    """The same object with other fields in these parts."""
+    parts = (("metadata", meta), ("spec", spec), ("status", status))
+    fields = {
+        name: msgspec.structs.replace(getattr(made, name), **part) for name, part in parts if part
+    }
+    return msgspec.structs.replace(made, **fields)
+
+
+def restocked(made, **fields) -> Node:
+    """The same node with other fields in its inventory."""
+    found = replace(inventory.decode(made.annotations[ANNOTATION_INVENTORY]), **fields)
+    written = {ANNOTATION_INVENTORY: inventory.encode(found)}
+    return changed(made, {"annotations": made.annotations | written})
+
+
+def bound(name, units, card="GPU-0", node="n", **more) -> Pod:
+    """A pod with a decision of ours."""
+    return pod(name, units, node=node, annotations={ANNOTATION_CARDS: card}, **more)
+
+
+def wire_pod(units="8", name="a", *, spec=None, **meta):
+    """A pod as kube-scheduler sends it."""
+    asks = {"limits": {RESOURCE_MEMORY: units}, "requests": {RESOURCE_MEMORY: units}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", **meta},
+        "spec": {"containers": [{"name": "main", "resources": asks}], **(spec or {})},
+        "status": {},
+    }

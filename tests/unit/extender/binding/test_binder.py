@@ -16,7 +16,7 @@ from gpushare.contract import (
 )
 from gpushare.errors import ApiError, Conflict, NoRoom, OutcomeUnknown, RequestError, Unreachable
 from tests.builders import legacy_node, node, pod
-from tests.unit.extender.scripted import Bench, args
+from tests.unit.extender.scripted import Bench, args, bound
 
 
 async def test_decision_and_node_are_written_in_one_request():
@@ -110,27 +110,20 @@ async def test_a_definite_refusal_frees_the_room(outcome):
 async def test_an_unknown_outcome_keeps_the_room_until_it_is_known(landed):
     bench = Bench(16)
     bench.add(pod("a", 10), pod("b", 10))
-    bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("timeout")], landed
-    with pytest.raises(BindRefused, match="not known yet"):
-        await bench.bind(pod("a", 10))
+    await bench.lose(pod("a", 10), landed=landed)
     assert bench.held == [(0, 10)]
     with pytest.raises(NoRoom):
         await bench.bind(pod("b", 10))
-
-    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
-    await reconciler.settle()
+    await bench.reconciler.settle()
     assert bench.held == [(0, 10)]
     bench.time.now += OVERDUE_SECONDS + WRITE_SECONDS
-    await reconciler.settle()
+    await bench.reconciler.settle()
     assert bench.held == [(0, 10)]  # one look is not enough, a slow write may still land
     bench.time.now += WRITE_SECONDS
-    await reconciler.settle()
-    if landed:
-        assert bench.held == [(0, 10)]
-        bench.watch_catches_up()
-        assert bench.held == [(10, 0)]
-    else:
-        assert bench.held == [(0, 0)]
+    await bench.reconciler.settle()
+    assert bench.held == [(0, 10 if landed else 0)]
+    bench.watch_catches_up()
+    assert bench.held == [(10 if landed else 0, 0)]
 
 
 async def test_a_watch_that_has_not_shown_a_bound_pod_is_told_to_be_behind():
@@ -160,7 +153,7 @@ async def test_how_many_outcomes_are_not_known_is_told():
     bench.add(pod("a", 10))
     assert bench.binder.unknown() == 0
     bench.kube.hold = asyncio.Event()
-    binding = asyncio.create_task(unknown(bench))
+    binding = asyncio.create_task(bench.lose(pod("a", 10)))
     await bench.kube.asked.wait()
     assert bench.binder.unknown() == 0, "it is under way"
     bench.kube.hold.set()
@@ -171,41 +164,32 @@ async def test_how_many_outcomes_are_not_known_is_told():
     assert bench.binder.unknown() == 0
 
 
-async def unknown(bench, name="a"):
-    bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("timeout")], False
-    with pytest.raises(BindRefused):
-        await bench.bind(pod(name, 10))
-    bench.kube.lands = True
-
-
 async def test_what_was_read_before_another_attempt_says_nothing_about_it():
     bench = Bench(16)
     bench.add(pod("a", 10))
-    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
-    await unknown(bench)
-    await reconciler.settle()
+    await bench.lose(pod("a", 10))
+    await bench.reconciler.settle()
     bench.time.now += OVERDUE_SECONDS
-    await reconciler.settle()  # the first read of two: not bound
-    await unknown(bench)
+    await bench.reconciler.settle()  # the first read of two: not bound
+    await bench.lose(pod("a", 10))
     bench.time.now += WRITE_SECONDS
-    await reconciler.settle()
+    await bench.reconciler.settle()
     bench.time.now += OVERDUE_SECONDS
-    await reconciler.settle()
+    await bench.reconciler.settle()
     assert bench.held == [(0, 10)]
 
 
 async def test_a_read_that_was_on_its_way_while_a_retry_succeeded_frees_nothing():
     bench = Bench(16)
     bench.add(pod("a", 10), pod("b", 10))
-    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
-    await unknown(bench)
-    await reconciler.settle()
+    await bench.lose(pod("a", 10))
+    await bench.reconciler.settle()
     bench.time.now += OVERDUE_SECONDS
-    await reconciler.settle()
+    await bench.reconciler.settle()
     bench.time.now += WRITE_SECONDS
     bench.kube.read_hold = asyncio.Event()
     bench.kube.read_asked.clear()
-    settling = asyncio.create_task(reconciler.settle())
+    settling = asyncio.create_task(bench.reconciler.settle())
     await bench.kube.read_asked.wait()
     await bench.bind(pod("a", 10))
     bench.kube.read_hold.set()
@@ -220,17 +204,16 @@ async def test_a_pod_that_ended_unseen_gives_its_room_back():
     bench.add(pod("a", 10))
     await bench.bind(pod("a", 10))
     bench.kube.pods["a"] = pod("a", 10, node="n", phase="Succeeded")  # the watch leaves it out
-    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
-    await reconciler.settle()
+    await bench.reconciler.settle()
     bench.time.now += OVERDUE_SECONDS
-    await reconciler.settle()
+    await bench.reconciler.settle()
     assert bench.held == [(0, 0)]
 
 
 async def test_a_label_that_changes_between_two_tries_does_not_change_the_decision():
     bench = Bench(16, 16)
     bench.add(pod("a", 10))
-    await unknown(bench)
+    await bench.lose(pod("a", 10))
     relabelled = pod("a", 10, labels={LABEL_CARD_COUNT: "2"})
     bench.add(relabelled)
     await bench.bind(relabelled)
@@ -241,7 +224,7 @@ async def test_a_reserve_outlives_the_names_that_its_node_gave_its_cards():
     bench = Bench(16)
     bench.cluster.node_changed(legacy_node("n", "32", "2"))
     bench.add(pod("a", 10))
-    await unknown(bench)
+    await bench.lose(pod("a", 10))
     bench.cluster.node_changed(node("n", 16, 16))
     assert [entry.free for entry in bench.cluster.ledger.account("n").cards] == [6, 6]
 
@@ -249,25 +232,19 @@ async def test_a_reserve_outlives_the_names_that_its_node_gave_its_cards():
 async def test_while_the_api_server_is_away_an_unknown_outcome_stays_unknown():
     bench = Bench(16)
     bench.add(pod("a", 10))
-    bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("reset")], False
-    with pytest.raises(BindRefused):
-        await bench.bind(pod("a", 10))
+    await bench.lose(pod("a", 10))
     bench.kube.read_error = Unreachable("away")
-    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
     for _ in range(5):
         bench.time.now += 60
-        await reconciler.settle()
+        await bench.reconciler.settle()
     assert bench.held == [(0, 10)]
 
 
 async def test_a_retry_after_an_unknown_outcome_writes_the_same_card():
     bench = Bench(16, 16)
-    bench.add(pod("a", 10), pod("b", 4, node="n", annotations={ANNOTATION_CARDS: "GPU-1"}))
-    bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("timeout")], False
-    with pytest.raises(BindRefused):
-        await bench.bind(pod("a", 10))
+    bench.add(pod("a", 10), bound("b", 4, "GPU-1"))
+    await bench.lose(pod("a", 10))
     bench.cluster.pod_deleted(pod("b", 4))  # card 0 would be chosen now
-    bench.kube.lands = True
     await bench.bind(pod("a", 10))
     cards = [written[ANNOTATION_CARDS] for _, _, written in bench.kube.bindings]
     assert cards == ["GPU-1", "GPU-1"]

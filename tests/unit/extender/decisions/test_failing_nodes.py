@@ -12,18 +12,17 @@ from extender.decisions.failing_nodes import (
 )
 from extender.watch.cluster import FailedPodHandler
 from gpushare.errors import NoRoom
-from gpushare.objects.model import ContainerStatus, PodStatus
+from gpushare.objects.model import ContainerStatus
 from gpushare.placement import reasons
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import Bench, changed
 
 REJECTED = "UnexpectedAdmissionError"
 
 
 def ended(name, reason=REJECTED, message=None):
     made = pod(name, 8, node="n", phase="Failed")
-    status = PodStatus(phase="Failed", reason=reason, message=message)
-    return type(made)(made.metadata, made.spec, status)
+    return changed(made, status={"reason": reason, "message": message})
 
 
 def fail(cooldown, now, count=1, *, reason=REJECTED, name="n"):
@@ -130,7 +129,7 @@ async def cooling_bench():
         await bench.bind(pod(name, 4))
         bench.cluster.pod_failed(ended(name))
         bench.cluster.pod_deleted(pod(name, 4))
-    assert bench.cluster.figures().cooling_nodes == 1
+    assert bench.cluster.figures()["gpushare_extender_cooling_nodes"] == 1
     return bench
 
 
@@ -168,10 +167,10 @@ async def test_pods_that_had_failed_before_they_were_listed_close_nothing():
         await bench.bind(pod(name, 4))
     watch = FailedPodHandler(bench.cluster)
     watch.replaced([ended("a"), ended("b")])
-    assert bench.cluster.figures().cooling_nodes == 0
+    assert bench.cluster.figures()["gpushare_extender_cooling_nodes"] == 0
     for name in "ab":
         watch.changed(ended(name))
-    assert bench.cluster.figures().cooling_nodes == 1
+    assert bench.cluster.figures()["gpushare_extender_cooling_nodes"] == 1
 
 
 async def test_a_node_that_is_named_twice_is_answered_all_the_same():
@@ -184,13 +183,12 @@ async def test_a_container_that_starts_opens_its_node_again():
     bench.time.now += FIRST_SECONDS
     bench.add(pod("good", 4))
     await bench.bind(pod("good", 4))
-    bound = bench.kube.pods["good"]
-    started = PodStatus(phase="Running", container_statuses=(ContainerStatus("main", "x://1"),))
-    bench.cluster.pod_changed(type(bound)(bound.metadata, bound.spec, started))
+    started = {"phase": "Running", "container_statuses": (ContainerStatus("main", "x://1"),)}
+    bench.cluster.pod_changed(changed(bench.kube.pods["good"], status=started))
     bench.add(pod("bad", 4))
     await bench.bind(pod("bad", 4))
     bench.cluster.pod_failed(ended("bad"))
-    assert bench.cluster.figures().cooling_nodes == 0
+    assert bench.cluster.figures()["gpushare_extender_cooling_nodes"] == 0
 
 
 def test_nodes_that_come_and_go_are_not_remembered_for_ever():

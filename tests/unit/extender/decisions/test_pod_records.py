@@ -20,6 +20,7 @@ from gpushare.placement import verdict
 from gpushare.placement.card_choice import FreeCard
 from gpushare.placement.rank import Policies
 from tests.builders import cards, pod
+from tests.unit.extender.scripted import changed
 
 FULL, SMALL = "no room", "too small"
 
@@ -44,8 +45,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def copy(of: Pod, **fields: object) -> Pod:
     """The same pod, decoded a second time, with other fields in its metadata."""
-    made = msgspec.json.decode(msgspec.json.encode(of), type=Pod)
-    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, **fields))
+    return changed(msgspec.json.decode(msgspec.json.encode(of), type=Pod), fields)
 
 
 def test_amounts_are_parsed_once_from_arrival_to_the_bound_pod(parsed: list[str]) -> None:
@@ -109,8 +109,7 @@ def test_pods_without_a_node_are_pending_until_they_have_one_or_are_gone() -> No
 def test_a_pod_with_a_scheduling_gate_is_not_pending_yet() -> None:
     kept = records()
     free = pod("a", 6)
-    spec = msgspec.structs.replace(free.spec, scheduling_gates=(SchedulingGate("wait"),))
-    kept.update(msgspec.structs.replace(free, spec=spec))
+    kept.update(changed(free, spec={"scheduling_gates": (SchedulingGate("wait"),)}))
     assert not kept.pending
     kept.update(free)
     assert len(kept.pending) == 1

@@ -11,7 +11,6 @@ from extender.decisions.preempt import judge
 from gpushare.annotations.pod_annotations import request_of
 from gpushare.cards.model import ContainerRequest, Request, Share
 from gpushare.contract import (
-    ANNOTATION_CARDS,
     ANNOTATION_INVENTORY,
     ANNOTATION_NODE_POLICY,
     LABEL_CARD_COUNT,
@@ -22,9 +21,7 @@ from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
 from gpushare.placement.victims import why_not_without
 from tests.builders import node, pod, stock
-from tests.unit.extender.scripted import Bench
-
-PREFIX = "/gpushare-scheduler"
+from tests.unit.extender.scripted import PREFIX, Bench, bound, changed, wire_pod
 
 
 @pytest.fixture
@@ -33,17 +30,13 @@ async def bench():
     made = Bench(16, 16)
     made.cluster.node_changed(node("m", 16))
     for name, card in (("a1", 0), ("a2", 0), ("b1", 1), ("b2", 1)):
-        made.add(pod(name, 8, node="n", annotations={ANNOTATION_CARDS: f"GPU-{card}"}))
-    made.add(pod("whole", 16, node="m", annotations={ANNOTATION_CARDS: "GPU-0"}))
-    made.reasons = []
+        made.add(bound(name, 8, f"GPU-{card}"))
+    made.add(bound("whole", 16, node="m"))
     return made
 
 
-def wire_pod(units="16", **meta):
-    asks = {"limits": {"aliyun.com/gpu-mem": units}, "requests": {"aliyun.com/gpu-mem": units}}
-    containers = [{"name": "main", "resources": asks}]
-    metadata = {"name": "high", "namespace": "default", "uid": "uid-high", **meta}
-    return {"metadata": metadata, "spec": {"containers": containers, "priority": 100}, "status": {}}
+def high(units="16", **meta):
+    return wire_pod(units, "high", spec={"priority": 100}, **meta)
 
 
 def meta(*names, pdb=0):
@@ -52,7 +45,7 @@ def meta(*names, pdb=0):
 
 async def ask(client, proposed, *, status=200, **pod_fields):
     body = {
-        "Pod": wire_pod(**pod_fields),
+        "Pod": high(**pod_fields),
         "NodeNameToVictims": None,
         "NodeNameToMetaVictims": proposed,
     }
@@ -81,10 +74,9 @@ async def test_each_node_is_judged_by_itself(client):
 
 async def test_full_pods_are_answered_with_their_uids(client):
     """The form of a scheduler whose extender is not nodeCacheCapable."""
-    victims = [{"metadata": {"name": n, "namespace": "default", "uid": f"uid-{n}"}} for n in "xy"]
-    victims[0]["metadata"]["uid"], victims[1]["metadata"]["uid"] = "uid-a1", "uid-a2"
+    victims = [wire_pod(name=name) for name in ("a1", "a2")]
     body = {
-        "Pod": wire_pod(),
+        "Pod": high(),
         "NodeNameToVictims": {
             "n": {"Pods": victims, "NumPDBViolations": 3},
             "m": {"Pods": None, "NumPDBViolations": 0},
@@ -141,28 +133,21 @@ async def test_nobody_dies_on_a_node_whose_cards_cannot_be_had(client, bench):
         node("n", 16, 16, unhealthy=[0, 1]),
         node("n", 16, 16, unit_mib=1024),
         node("n", 8, 8),
+        changed(node("n", 16, 16), {"annotations": {ANNOTATION_INVENTORY: "{"}}),
     ):
         bench.cluster.node_changed(broken)
         assert await ask(client, {"n": meta("a1", "a2")}) == {"NodeNameToMetaVictims": {}}
-    unreadable = msgspec.structs.replace(node("n", 16, 16))
-    unreadable.metadata.annotations[ANNOTATION_INVENTORY] = "{"
-    bench.cluster.node_changed(unreadable)
-    assert await ask(client, {"n": meta("a1", "a2")}) == {"NodeNameToMetaVictims": {}}
-    bench.cluster.node_deleted(unreadable)
+    bench.cluster.node_deleted(node("n", 1))
     assert await ask(client, {"n": meta("a1", "a2")}) == {"NodeNameToMetaVictims": {}}
 
 
 async def test_a_node_that_takes_no_pods_for_a_while_is_no_obstacle(client, bench):
     for number in range(2):
-        failed = msgspec.structs.replace(
-            pod(f"f{number}"),
-            status=msgspec.structs.replace(
-                pod("f").status, phase="Failed", reason="UnexpectedAdmissionError"
-            ),
-        )
+        rejected = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+        failed = changed(pod(f"f{number}"), status=rejected)
         bench.cluster.state.failing_nodes.bound(failed.uid, "n", bench.time.now)
         bench.cluster.pod_failed(failed)
-    assert bench.cluster.figures().cooling_nodes == 1
+    assert bench.cluster.figures()["gpushare_extender_cooling_nodes"] == 1
     answer = await ask(client, {"n": meta("a1", "a2")})
     assert answer == {"NodeNameToMetaVictims": {"n": meta("a1", "a2")}}
 

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from extender.decisions.prioritize import deciding, in_order, weighing
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch
-from gpushare.contract import ANNOTATION_CARDS
 from gpushare.objects.model import Taint
 from gpushare.objects.scheduling import (
     Affinity,
@@ -23,6 +21,7 @@ from gpushare.objects.scheduling import (
 from tests.builders import node, pod
 from tests.fakes.clock import FakeClock
 from tests.unit.extender.decisions.test_filter import NAMES, VERDICTS, known
+from tests.unit.extender.scripted import bound, changed
 
 SHIPPED, OLDER = 1, 150  # weights in kube-scheduler's configuration
 AFFINITY = PAIRS = SPREAD = 200  # weight 2, 100 at most: default_plugins.go
@@ -47,10 +46,9 @@ class Scheduled:
         self.cluster.nodes_replaced([node(name, 16) for name in self.names])
         taints = (Taint("slow", "PreferNoSchedule"),)
         for name in soft:
-            self.cluster.node_changed(with_spec(node(name, 16), taints=taints))
+            self.cluster.node_changed(changed(node(name, 16), spec={"taints": taints}))
         for name, units in begun.items():
-            cards = {ANNOTATION_CARDS: "GPU-0"}
-            self.cluster.pod_changed(pod(f"on-{name}", units, node=name, annotations=cards))
+            self.cluster.pod_changed(bound(f"on-{name}", units, node=name))
 
     def totals(self, asked, own, weight=SHIPPED):
         """The points of each offered node, as prioritizeNodes in schedule_one.go adds them up."""
@@ -68,12 +66,8 @@ class Scheduled:
         return most[0]
 
 
-def with_spec(asked, **fields):
-    return msgspec.structs.replace(asked, spec=msgspec.structs.replace(asked.spec, **fields))
-
-
 def wants(name="p", units=4, **fields):
-    return with_spec(pod(name, units), **fields)
+    return changed(pod(name, units), spec=fields)
 
 
 @pytest.mark.parametrize("weight", [SHIPPED, OLDER])

@@ -3,7 +3,6 @@
 import tracemalloc
 from dataclasses import replace
 
-import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -13,14 +12,12 @@ from extender.decisions.pod_records import EXPECTED_SECONDS
 from extender.decisions.scheduling import Placement
 from extender.settings.configuration import Policy, ShapePoint
 from extender.watch.cluster import ClusterWatch
-from gpushare.annotations import inventory, pod_annotations
+from gpushare.annotations import pod_annotations
 from gpushare.contract import (
     ANNOTATION_CARD_POLICY,
-    ANNOTATION_CARDS,
     ANNOTATION_CARDS_NOT,
     ANNOTATION_CARDS_ONLY,
     ANNOTATION_CORDONED_CARDS,
-    ANNOTATION_INVENTORY,
     ANNOTATION_NODE_POLICY,
 )
 from gpushare.errors import NoRoom
@@ -29,7 +26,6 @@ from gpushare.ledger.ledger import Reserve
 from gpushare.objects.model import Taint
 from gpushare.objects.scheduling import (
     Affinity,
-    NodeAffinity,
     PodAffinity,
     Present,
     SpreadConstraint,
@@ -38,9 +34,10 @@ from gpushare.objects.scheduling import (
 from gpushare.placement import reasons
 from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict_cache import Verdicts
-from tests.builders import node, pod
+from tests.builders import cards, node, pod
 from tests.fakes.clock import FakeClock
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.decisions.test_prioritize import PREFERENCES
+from tests.unit.extender.scripted import Bench, bound, changed, restocked
 
 
 class Nodes:
@@ -67,9 +64,7 @@ class Nodes:
         found = self.cluster.scheduling.place(asked, where, pod_annotations.request_of(asked))
         assert isinstance(found, Placement), found
         uuids = ",".join(card.uuid for card in found.cards)
-        self.cluster.pod_changed(
-            pod(name, units, node=where, annotations={ANNOTATION_CARDS: uuids})
-        )
+        self.cluster.pod_changed(bound(name, units, uuids, where))
         return uuids
 
 
@@ -109,42 +104,34 @@ def test_names_that_nobody_knows_are_refused_not_offered():
     assert found.final == {"stranger": reasons.NO_CARDS.text}
 
 
-SOFT = "PreferNoSchedule"
-PREFERS = (Present(),)
-MINDFUL = {
-    "node": {"affinity": Affinity(node_affinity=NodeAffinity(preferred=PREFERS))},
-    "pods": {"affinity": Affinity(pod_affinity=PodAffinity(preferred=PREFERS))},
-    "against pods": {"affinity": Affinity(pod_anti_affinity=PodAffinity(preferred=PREFERS))},
-    "spread": {"topology_spread_constraints": (SpreadConstraint("ScheduleAnyway"),)},
-}
+def tainted(name, *keys):
+    taints = tuple(Taint(key, "PreferNoSchedule") for key in keys)
+    return changed(node(name, 16), spec={"taints": taints})
+
+
 HARD = {
-    "required": {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=PREFERS))},
+    "required": {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=(Present(),)))},
     "spread": {"topology_spread_constraints": (SpreadConstraint("DoNotSchedule"),)},
 }
 
 
-def with_spec(asked, **fields):
-    return msgspec.structs.replace(asked, spec=msgspec.structs.replace(asked.spec, **fields))
-
-
-@pytest.mark.parametrize("fields", MINDFUL.values(), ids=MINDFUL)
-def test_a_pod_with_preferences_among_nodes_is_offered_all(fields):
+@pytest.mark.parametrize(("fields", "_"), PREFERENCES.values(), ids=PREFERENCES)
+def test_a_pod_with_preferences_among_nodes_is_offered_all(fields, _):
     made = Nodes(50, 16)
-    found = made.cluster.scheduling.filter(with_spec(pod("a", 4), **fields), made.names)
+    found = made.cluster.scheduling.filter(changed(pod("a", 4), spec=fields), made.names)
     assert found.fitting == made.names
 
 
 @pytest.mark.parametrize("fields", HARD.values(), ids=HARD)
 def test_hard_rules_are_kube_schedulers_filters_and_few_nodes_are_enough(fields):
     made = Nodes(50, 16)
-    found = made.cluster.scheduling.filter(with_spec(pod("a", 4), **fields), made.names)
+    found = made.cluster.scheduling.filter(changed(pod("a", 4), spec=fields), made.names)
     assert len(found.fitting) == 8
 
 
 def test_all_are_offered_while_one_of_those_that_fit_should_rather_be_avoided():
     made = Nodes(50, 16)
-    tainted = with_spec(node("n007", 16), taints=(Taint("slow", SOFT),))
-    made.cluster.node_changed(tainted)
+    made.cluster.node_changed(tainted("n007", "slow"))
     assert made.filter("a").fitting == made.names
     made.bound("b", 16, "n007")
     assert len(made.filter("c").fitting) == 8
@@ -156,11 +143,11 @@ def test_all_are_offered_while_one_of_those_that_fit_should_rather_be_avoided():
 def test_few_are_enough_where_no_node_should_be_avoided_more_than_another():
     made = Nodes(50, 16)
     for name in made.names:
-        made.cluster.node_changed(with_spec(node(name, 16), taints=(Taint("slow", SOFT),)))
+        made.cluster.node_changed(tainted(name, "slow"))
     assert len(made.filter("a").fitting) == 8
     made.cluster.node_changed(node("n007", 16))
     assert made.filter("b").fitting == made.names
-    tolerant = with_spec(pod("c", 4), tolerations=(Toleration("slow", "Exists"),))
+    tolerant = changed(pod("c", 4), spec={"tolerations": (Toleration("slow", "Exists"),)})
     assert len(made.cluster.scheduling.filter(tolerant, made.names).fitting) == 8
     for name in made.names:
         made.cluster.node_deleted(node(name, 16))
@@ -171,11 +158,10 @@ def test_few_are_enough_where_no_node_should_be_avoided_more_than_another():
 def test_a_node_with_more_taints_to_avoid_than_another_makes_a_difference():
     made = Nodes(50, 16)
     for name in made.names:
-        made.cluster.node_changed(with_spec(node(name, 16), taints=(Taint("slow", SOFT),)))
-    made.cluster.node_changed(with_spec(node("n007", 16), taints=(Taint("old", SOFT),)))
+        made.cluster.node_changed(tainted(name, "slow"))
+    made.cluster.node_changed(tainted("n007", "old"))
     assert len(made.filter("as many").fitting) == 8
-    both = (Taint("slow", SOFT), Taint("old", SOFT))
-    made.cluster.node_changed(with_spec(node("n007", 16), taints=both))
+    made.cluster.node_changed(tainted("n007", "slow", "old"))
     assert made.filter("a").fitting == made.names
 
 
@@ -276,7 +262,7 @@ def test_what_was_expected_is_not_given_where_it_cannot_be_had_any_more():
     for other in ("GPU-0", "GPU-1"):
         made = Nodes(1, 16, 16)
         made.filter("a", 16)  # expected on GPU-0
-        made.cluster.pod_changed(pod("b", 4, node="n000", annotations={ANNOTATION_CARDS: other}))
+        made.cluster.pod_changed(bound("b", 4, other, "n000"))
         assert made.bound("a", 16, "n000") == {"GPU-0": "GPU-1", "GPU-1": "GPU-0"}[other]
 
 
@@ -321,18 +307,11 @@ def test_a_pod_can_wish_for_the_shape_where_there_is_one():
 
 def test_a_wish_for_one_card_is_met_where_it_is():
     made = Nodes(20, 16)
-    made.cluster.node_changed(replaced_uuid("n013", "GPU-wanted"))
+    wanted = replace(cards(16)[0], uuid="GPU-wanted")
+    made.cluster.node_changed(restocked(node("n013", 16), cards=(wanted,)))
     found = made.filter("a", annotations={ANNOTATION_CARDS_ONLY: "GPU-wanted"})
     assert found.fitting == ["n013"]
     assert found.final["n000"] == reasons.UNWANTED.text
-
-
-def replaced_uuid(name, uuid):
-    made = node(name, 16)
-    found = inventory.decode(made.annotations[ANNOTATION_INVENTORY])
-    cards = tuple(replace(card, uuid=uuid) for card in found.cards)
-    made.annotations[ANNOTATION_INVENTORY] = inventory.encode(replace(found, cards=cards))
-    return made
 
 
 def test_prioritize_puts_every_node_in_one_order():
@@ -404,8 +383,7 @@ class Remembering(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), units=st.integers(1, 9), card=st.integers(0, 3))
     def pod_is_bound(self, name, units, card):
         self.count += 1
-        where = {ANNOTATION_CARDS: f"GPU-{card}"}
-        self.cluster.pod_changed(pod(f"p{self.count}", units, node=name, annotations=where))
+        self.cluster.pod_changed(bound(f"p{self.count}", units, f"GPU-{card}", name))
 
     @rule(number=st.integers(0, 20))
     def pod_ends(self, number):
@@ -494,10 +472,7 @@ async def test_a_claim_stands_in_the_way_of_its_own_priority_and_lower_ones_alon
     bench = Bench(16)
     bench.cluster.ledger.keep(Claim("other", (Slot("n", ("GPU-0",), 16),), 1e9, 100))
     for priority, may in ((0, False), (100, False), (101, True)):
-        made = pod(f"p{priority}", 8)
-        made = msgspec.structs.replace(
-            made, spec=msgspec.structs.replace(made.spec, priority=priority)
-        )
+        made = changed(pod(f"p{priority}", 8), spec={"priority": priority})
         bench.add(made)
         found = bench.cluster.scheduling.filter(made, ["n"])
         assert found.fitting == (["n"] if may else [])

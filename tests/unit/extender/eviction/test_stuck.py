@@ -1,32 +1,23 @@
 """Only a stuck pod with a controller is ever due to be evicted."""
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import deviceplugin.errors
 from extender.eviction.rules import AFTER_A_WHILE, AT_ONCE, StuckPods, why_stuck
-from gpushare.contract import ANNOTATION_CARDS, CONDITION_CARD_USABLE
-from gpushare.objects.model import (
-    ContainerState,
-    ContainerStatus,
-    OwnerReference,
-    PodCondition,
-    PodStatus,
-)
+from gpushare.contract import CONDITION_CARD_USABLE
+from gpushare.objects.model import ContainerState, ContainerStatus, OwnerReference, PodCondition
 from gpushare.objects.scheduling import Present
-from tests.builders import pod
+from tests.unit.extender.scripted import DELETED, bound, changed
 
 
 def waiting(name="a", reason="CardUnhealthy", *, status="False", runs=False, owned=True, **meta):
-    made = pod(name, 8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
     container = ContainerStatus("main", "x://1", ContainerState(Present() if runs else None))
     conditions = (PodCondition(CONDITION_CARD_USABLE, status, reason, "what is wrong"),)
     owners = (OwnerReference(controller=True),) if owned else None
-    meta = msgspec.structs.replace(made.metadata, owner_references=owners, **meta)
-    told = PodStatus(phase="Pending", conditions=conditions, container_statuses=(container,))
-    return msgspec.structs.replace(made, metadata=meta, status=told)
+    told = {"conditions": conditions, "container_statuses": (container,)}
+    return changed(bound(name, 8), {"owner_references": owners, **meta}, status=told)
 
 
 def test_the_reasons_are_those_that_the_plugin_gives():
@@ -47,7 +38,7 @@ def test_the_reasons_are_those_that_the_plugin_gives():
         {"reason": "DecisionUnreadable"},
         {"reason": "Forged"},
         {"reason": None},
-        {"deletion_timestamp": "2026-01-01T00:00:00Z"},
+        DELETED,
     ],
     ids=str,
 )
@@ -56,10 +47,8 @@ def test_it_is_not_stuck_if(changed):
 
 
 def test_an_unbound_pod_or_one_that_has_ended_is_not_stuck():
-    unbound = msgspec.structs.replace(waiting(), spec=pod("a", 8).spec)
-    ended = msgspec.structs.replace(
-        waiting(), status=msgspec.structs.replace(waiting().status, phase="Failed")
-    )
+    unbound = changed(waiting(), spec={"node_name": None})
+    ended = changed(waiting(), status={"phase": "Failed"})
     assert (why_stuck(unbound), why_stuck(ended)) == ("", "")
 
 
@@ -69,15 +58,6 @@ def test_what_cannot_pass_is_due_at_once_and_what_may_only_later():
     assert {why for _, why in stuck.due(pods, 100.0)} == AT_ONCE
     assert {why for _, why in stuck.due(pods, 159.9)} == AT_ONCE
     assert {why for _, why in stuck.due(pods, 160.0)} == AT_ONCE | AFTER_A_WHILE
-
-
-def test_a_card_that_was_usable_in_between_starts_the_waiting_anew():
-    stuck = StuckPods(60)
-    stuck.due([waiting()], 0.0)
-    stuck.due([waiting(status="True")], 50.0)
-    assert not stuck.due([waiting()], 70.0)
-    assert not stuck.due([waiting()], 129.0)
-    assert stuck.due([waiting()], 130.0)
 
 
 @given(

@@ -53,15 +53,6 @@ async def test_a_card_that_may_come_back_is_waited_for():
     assert bench.names == ["a"]
 
 
-async def test_a_pod_that_runs_again_in_time_stays():
-    bench = Evictions()
-    bench.add(waiting("a", "CardUnhealthy"))
-    await bench.rounds(50)
-    bench.add(waiting("a", "CardUnhealthy", runs=True))
-    await bench.rounds(100)
-    assert not bench.names
-
-
 async def test_a_pod_that_runs_again_stays_also_when_the_watch_is_late():
     bench = Evictions()
     bench.add(waiting("a", "CardUnhealthy"))

@@ -21,13 +21,9 @@ def shown(collector):
 
 def test_watches_leadership_and_unknown_outcomes_are_shown_as_they_are_now():
     watch = SimpleNamespace(age=1.5, restarts=Counter(silent=2))
-    state = {"leads": True, "unknown": 3}
-    collector = StateCollector(
-        {"pods": watch},
-        lambda: state["unknown"],
-        lambda: state["leads"],
-        NodeMetrics(Ledger()),
-    )
+    state = {"leads": True}
+    nodes = NodeMetrics(Ledger())
+    collector = StateCollector({"pods": watch}, lambda: 3, lambda: state["leads"], nodes)
     first = shown(collector)
     assert first["gpushare_extender_cache_age_seconds", "pods"] == 1.5
     assert first["gpushare_extender_watch_restarts_total", "pods", "silent"] == 2
@@ -54,8 +50,7 @@ def test_a_pod_is_unplaced_until_it_is_gone_or_its_card_can_be_told():
 def test_pods_are_counted_under_the_reasons_they_wait_for_whatever_they_ask_for_themselves():
     bench = Bench(16)
     collector = LedgerCollector(bench.cluster.figures)
-    waiting = pod("a", 9)
-    bench.add(waiting)
+    bench.add(pod("a", 9))
     for number, text in enumerate((reasons.NO_ROOM.text, "container 'x' asks for -1", "for -2")):
         bench.cluster.pods.answer(f"uid-p{number}", 1, [text], bench.time.now)
     found = shown(collector)

@@ -3,16 +3,14 @@
 import json
 from collections import Counter
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.page.feed import CHUNK_BYTES, NEVER, Feed
-from gpushare.contract import ANNOTATION_CARDS
-from gpushare.objects.model import PodCondition, PodStatus, SchedulingGate
+from gpushare.objects.model import PodCondition, SchedulingGate
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import Bench, bound, changed
 
 NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
 
@@ -49,11 +47,6 @@ class Viewer:
 
 
 @pytest.fixture
-def bench():
-    return Bench(16, 16)
-
-
-@pytest.fixture
 def leads():
     return [True]
 
@@ -63,18 +56,13 @@ def feed(bench, leads):
     return Feed(bench.cluster.state, lambda: leads[-1])
 
 
-def bound(name, units=8, card="GPU-0", **more):
-    return pod(name, units, node="n", annotations={ANNOTATION_CARDS: card}, **more)
-
-
 def pending(name, units=8, message="", gates=(), **more):
-    made = pod(name, units, **more)
     conditions = (PodCondition("PodScheduled", "False", "Unschedulable", message),)
-    spec = msgspec.structs.replace(
-        made.spec, scheduling_gates=tuple(SchedulingGate(gate) for gate in gates)
+    return changed(
+        pod(name, units, **more),
+        spec={"scheduling_gates": tuple(SchedulingGate(gate) for gate in gates)},
+        status={"conditions": conditions if message else None},
     )
-    status = PodStatus("Pending", conditions=conditions if message else None)
-    return msgspec.structs.replace(made, spec=spec, status=status)
 
 
 def pod_names(viewer, name="n"):
@@ -83,7 +71,7 @@ def pod_names(viewer, name="n"):
 
 def test_a_new_viewer_receives_everything_and_then_only_changes(bench, feed):
     bench.cluster.node_changed(node("m", 8))
-    bench.add(bound("a"), pending("w"))
+    bench.add(bound("a", 8), pending("w"))
     viewer = Viewer(feed).update()
     assert viewer.received == {"begin": 1, "changes": 1, "whole": 1}
     assert (set(viewer.nodes), set(viewer.pods)) == ({"n", "m"}, {"uid-w"})
@@ -91,7 +79,7 @@ def test_a_new_viewer_receives_everything_and_then_only_changes(bench, feed):
     viewer.update()
     assert viewer.received["changes"] == 1
     before = viewer.nodes["m"]
-    bench.add(bound("b", card="GPU-1"))
+    bench.add(bound("b", 8, "GPU-1"))
     viewer.update()
     assert pod_names(viewer) == [["a"], ["b"]]
     assert (viewer.received["begin"], viewer.received["changes"]) == (1, 2)
@@ -99,12 +87,12 @@ def test_a_new_viewer_receives_everything_and_then_only_changes(bench, feed):
 
 
 def test_moved_and_ended_shares_and_deleted_nodes_are_changes(bench, feed):
-    bench.add(bound("a"))
+    bench.add(bound("a", 8))
     viewer = Viewer(feed).update()
-    bench.cluster.pod_deleted(bound("a"))
-    bench.add(bound("b", card="GPU-1"))
+    bench.cluster.pod_deleted(bound("a", 8))
+    bench.add(bound("b", 8, "GPU-1"))
     assert pod_names(viewer.update()) == [[], ["b"]]
-    bench.cluster.pod_deleted(bound("b"))
+    bench.cluster.pod_deleted(bound("b", 8))
     bench.cluster.node_deleted(node("n", 16))
     assert viewer.update().nodes == {}
 
@@ -189,7 +177,7 @@ def test_an_update_takes_in_what_an_abandoned_one_left_out(bench, feed, steps):
     viewer = Viewer(feed).update()
     for name in ("n1", "n2"):
         bench.cluster.node_changed(node(name, 16))
-    bench.add(bound("a"), pending("w"))
+    bench.add(bound("a", 8), pending("w"))
     abandoned = feed.update()
     for _ in range(steps):
         next(abandoned, None)
@@ -222,7 +210,7 @@ def test_viewers_with_any_update_times_see_the_same_state(steps):
         elif what == "create":
             cluster.pod_changed(pending(name, 4))
         elif what == "delete":
-            cluster.pod_deleted(bound(name))
+            cluster.pod_deleted(bound(name, 8))
         elif what == "ask" and cluster.pods.pod(f"uid-{name}"):
             cluster.pods.answer(f"uid-{name}", 1, [NO_ROOM][place:], 0.0)
         elif what == "node":

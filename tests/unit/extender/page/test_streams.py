@@ -7,30 +7,19 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
-import msgspec
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import REGISTRY
 
 from extender.page import streams
-from extender.routes import Routes
-from extender.server.authorization import ALLOWED_SECONDS, Authorizer, authorize
+from extender.server.authorization import ALLOWED_SECONDS
 from extender.server.limits import MAX_STREAMS
 from extender.server.listeners import Listener, serve_app
-from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import PREFIX, bound
+from tests.unit.extender.server.test_authorization import Reviews, bearer, reading
 from tests.waiting import eventually
 
-CHANGES = "/gpushare-scheduler/changes"
-GOOD = {"Authorization": "Bearer good"}
-
-
-@pytest.fixture
-def bench():
-    made = Bench(16, 16)
-    made.reasons = []
-    return made
+CHANGES = f"{PREFIX}/changes"
 
 
 async def event(answer, kind):
@@ -55,8 +44,7 @@ async def test_a_viewer_receives_everything_and_then_changes(client, bench):
         [first] = (await event(answer, "changes"))["nodes"]
         assert [card["pods"] for card in first["devs"]] == [[], []]
         await event(answer, "whole")
-        bench.add(pod("a", 8, node="n", annotations={ANNOTATION_CARDS: "GPU-1"}))
-        bench.add(pod("w", 8))
+        bench.add(bound("a", 8, "GPU-1"), pod("w", 8))
         changed = await event(answer, "changes")
         assert [card["usedGPU"] for card in changed["nodes"][0]["devs"]] == [0, 8]
         assert [each["name"] for each in changed["pods"]] == ["w"]
@@ -71,20 +59,18 @@ async def test_a_viewer_receives_heartbeats_while_nothing_changes(client, monkey
             assert await answer.content.readline() == b":\n"
 
 
-async def test_viewers_share_one_feed_that_is_dropped_after_the_last(bench, monkeypatch):
+async def test_viewers_share_one_feed_that_is_dropped_after_the_last(client, routes, monkeypatch):
     updates = []
     real = streams.Feed.update
     monkeypatch.setattr(streams.Feed, "update", lambda feed: updates.append(feed) or real(feed))
     monkeypatch.setattr(streams, "UPDATE_SECONDS", 60.0)
-    routes = Routes(bench.cluster, bench.binder, list)
-    async with TestClient(TestServer(routes.app())) as client:
-        answers = [await client.get(CHANGES) for _ in range(5)]
-        for answer in answers:
-            await event(answer, "whole")
-        assert (len(updates), viewers()) == (1, 5)
-        monkeypatch.setattr(streams, "UPDATE_SECONDS", 0.01)
-        for answer in answers:
-            answer.close()
+    answers = [await client.get(CHANGES) for _ in range(5)]
+    for answer in answers:
+        await event(answer, "whole")
+    assert (len(updates), viewers()) == (1, 5)
+    monkeypatch.setattr(streams, "UPDATE_SECONDS", 0.01)
+    for answer in answers:
+        answer.close()
     await eventually(lambda: viewers() == 0)
     assert routes._streams._feed is None
 
@@ -94,7 +80,7 @@ async def test_a_viewer_beyond_the_limit_is_rejected_until_another_leaves(client
     async with client.get(CHANGES) as rejected:
         assert rejected.status == 429
         assert "try again" in (await rejected.json())["Error"]
-    async with client.get("/gpushare-scheduler/inspect") as read:
+    async with client.get(f"{PREFIX}/inspect") as read:
         assert read.status == 200
     answers.pop().close()
 
@@ -149,12 +135,9 @@ async def test_the_buffer_of_a_slow_viewer_is_bounded(client, bench, monkeypatch
         assert transport.transport.get_write_buffer_size() < 256 * 1024
 
 
-async def test_streams_end_at_once_at_shutdown(bench, unused_tcp_port_factory):
+async def test_streams_end_at_once_at_shutdown(bench, routes, unused_tcp_port):
     fill(bench)
-    routes = Routes(bench.cluster, bench.binder, list)
-    listener = Listener(
-        "test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=1.0
-    )
+    listener = Listener("test", "127.0.0.1", unused_tcp_port, connections=5, idle_seconds=1.0)
     async with AsyncExitStack() as stack, serve_app(listener, routes.app()):
         session = await stack.enter_async_context(aiohttp.ClientSession())
         url = f"http://127.0.0.1:{listener.port}{CHANGES}"
@@ -168,13 +151,10 @@ async def test_streams_end_at_once_at_shutdown(bench, unused_tcp_port_factory):
 
 
 async def test_a_stream_outlasts_the_idle_time_of_connections(
-    bench, unused_tcp_port_factory, monkeypatch
+    bench, routes, unused_tcp_port, monkeypatch
 ):
     monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.3)
-    routes = Routes(bench.cluster, bench.binder, list)
-    listener = Listener(
-        "test", "127.0.0.1", unused_tcp_port_factory(), connections=5, idle_seconds=0.1
-    )
+    listener = Listener("test", "127.0.0.1", unused_tcp_port, connections=5, idle_seconds=0.1)
     url = f"http://127.0.0.1:{listener.port}{CHANGES}"
     async with (
         serve_app(listener, routes.app()),
@@ -193,50 +173,31 @@ async def test_streams_are_503_until_the_cluster_is_listed(client, bench):
     async with client.get(CHANGES) as answer:
         assert answer.status == 503
         assert "not listed" in (await answer.json())["Error"]
-    async with client.get("/gpushare-scheduler/page") as page:
+    async with client.get(f"{PREFIX}/page") as page:
         assert page.status == 200
 
 
-class Reviews:
-    """An API server that accepts one token, which may list pods while ``may``."""
-
-    may = True
-
-    async def request(self, method, path, *, body, seconds):
-        spec = body["spec"]
-        if path.endswith("tokenreviews"):
-            known = spec["token"] == "good"
-            status = {"authenticated": known, "user": {"username": "alice"} if known else {}}
-        else:
-            wanted = spec["resourceAttributes"]
-            all_pods = (wanted["verb"], wanted.get("namespace", "")) == ("list", "")
-            status = {"allowed": self.may and all_pods}
-        return msgspec.json.encode({"status": status})
-
-
 @pytest.fixture
-async def reading(bench):
+async def reviewed(bench):
     reviews = Reviews()
-    routes = Routes(bench.cluster, bench.binder, list)
-    app = routes.reading_app(authorize(Authorizer(reviews, bench.time)))
-    async with TestClient(TestServer(app)) as made:
+    async with reading(bench, reviews) as made:
         made.reviews = reviews
         yield made
 
 
-async def test_under_review_the_page_is_public_and_the_cluster_is_not(reading):
-    for path in ("/gpushare-scheduler/page", "/gpushare-scheduler/page/main.js"):
-        assert (await reading.get(path)).status == 200
-    for headers, status in (({}, 401), ({"Authorization": "Bearer bad"}, 401), (GOOD, 200)):
-        async with reading.get(CHANGES, headers=headers) as answer:
+async def test_under_review_the_page_is_public_and_the_cluster_is_not(reviewed):
+    for path in ("page", "page/main.js"):
+        assert (await reviewed.get(f"{PREFIX}/{path}")).status == 200
+    for headers, status in (({}, 401), (bearer("bad"), 401), (bearer("good"), 200)):
+        async with reviewed.get(CHANGES, headers=headers) as answer:
             assert answer.status == status
 
 
-async def test_a_stream_ends_when_its_right_is_revoked(reading, bench, monkeypatch):
+async def test_a_stream_ends_when_its_right_is_revoked(reviewed, bench, monkeypatch):
     monkeypatch.setattr(streams, "REVIEW_SECONDS", 0.05)
-    async with reading.get(CHANGES, headers=GOOD) as answer:
+    async with reviewed.get(CHANGES, headers=bearer("good")) as answer:
         await event(answer, "whole")
-        reading.reviews.may = False
+        reviewed.reviews.may.clear()
         bench.add(pod("w", 8))
         assert (await event(answer, "changes"))["pods"]  # the right is cached for a minute
         bench.time.now += ALLOWED_SECONDS

@@ -25,7 +25,7 @@ from extender.settings.configuration import Limits
 from gpushare.errors import OutcomeUnknown, Unreachable
 from tests.builders import pod
 from tests.fakes.clock import FakeClock
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import PREFIX, Bench, bound, changed
 
 ALL, OWN = Question("list"), Question("get", "default", "p")
 
@@ -200,6 +200,17 @@ def test_each_path_requires_the_right_to_what_it_shows(path, parts, wanted):
     assert question_of(path, parts) == wanted
 
 
+def reading(bench, reviews):
+    """A client of the pages that require a token, for one request at a time."""
+    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
+    app = routes.reading_app(authorize(Authorizer(reviews, bench.time)))
+    return TestClient(TestServer(app))
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
 @pytest.mark.parametrize(
     ("may", "named"),
     [
@@ -213,18 +224,10 @@ async def test_explain_names_pods_of_other_namespaces_only_to_callers_that_may_l
 ):
     reviews.may = may
     bench = Bench(16)
-    card = {"gpushare.aliyun.com/cards": "GPU-0"}
-    bench.add(pod("mine", 4, node="n", annotations=card))
-    theirs = pod("theirs", 12, node="n", annotations=card)
-    elsewhere = msgspec.structs.replace(theirs.metadata, namespace="secret")
-    bench.add(msgspec.structs.replace(theirs, metadata=elsewhere))
-    bench.add(pod("p", 8))
-    app = Routes(bench.cluster, bench.binder, list).reading_app(
-        authorize(Authorizer(reviews, bench.time))
-    )
-    async with TestClient(TestServer(app)) as client:
-        headers = {"Authorization": "Bearer good"}
-        answer = await client.get("/gpushare-scheduler/explain/default/p", headers=headers)
+    theirs = changed(bound("theirs", 12), {"namespace": "secret"})
+    bench.add(bound("mine", 4), theirs, pod("p", 8))
+    async with reading(bench, reviews) as client:
+        answer = await client.get(f"{PREFIX}/explain/default/p", headers=bearer("good"))
         assert answer.status == 200
         (node,) = (await answer.json())["nodes"]
     pods = [*node["cards"][0]["pods"], *node["unplaced"]]
@@ -234,15 +237,13 @@ async def test_explain_names_pods_of_other_namespaces_only_to_callers_that_may_l
 
 async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
     bench = Bench(16)
-    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
-    app = routes.reading_app(authorize(Authorizer(reviews, bench.time)))
     reviews.may.add(("alice", "", ""))
 
-    async def ask(client, token, page="/gpushare-scheduler/inspect"):
-        answer = await client.get(page, headers={"Authorization": f"Bearer {token}"})
+    async def ask(client, token, page=f"{PREFIX}/inspect"):
+        answer = await client.get(page, headers=bearer(token))
         return answer.status, answer.headers.get("Retry-After")
 
-    async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
+    async with reading(bench, reviews) as client, asyncio.timeout(10):
         assert await ask(client, "good") == (200, None)
         reviews.go_unknown.clear()
         waiting = {
@@ -254,7 +255,7 @@ async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             rejected += [task.result() for task in done]
         assert rejected == [(429, "1")] * 12
-        for page in ("/gpushare-scheduler/inspect", "/metrics"):
+        for page in (f"{PREFIX}/inspect", "/metrics"):
             assert await ask(client, "good", page) == (200, None)
         bench.time.now += ALLOWED_SECONDS + 1  # expired, but known
         assert await ask(client, "good") == (200, None)
@@ -263,12 +264,8 @@ async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
 
 
 async def test_every_request_releases_its_slot(reviews):
-    bench = Bench(16)
-    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
-    app = routes.reading_app(authorize(Authorizer(reviews, bench.time)))
-    async with TestClient(TestServer(app)) as client, asyncio.timeout(10):
+    async with reading(Bench(16), reviews) as client, asyncio.timeout(10):
         for _ in range(3):  # one that is not released would be the last
             for token, status in (("bad", 401), ("good", 200)):
-                headers = {"Authorization": f"Bearer {token}"}
-                answer = await client.get("/gpushare-scheduler/inspect", headers=headers)
+                answer = await client.get(f"{PREFIX}/inspect", headers=bearer(token))
                 assert answer.status == status
