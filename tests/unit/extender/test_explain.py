@@ -3,25 +3,20 @@
 import asyncio
 
 import pytest
-from msgspec.structs import replace
 
-from extender.binding.unknown_outcomes import Reconciler
 from gpushare.contract import (
-    ANNOTATION_CARDS,
     ANNOTATION_INVENTORY,
     ANNOTATION_NODE_POLICY,
     RESOURCE_COUNT,
 )
-from gpushare.errors import OutcomeUnknown
 from gpushare.ledger.holds import Claim, Hold, Slot
-from gpushare.objects.model import Container, NodeSpec, PodCondition, PodStatus, Resources
+from gpushare.objects.model import Container, PodCondition, Resources
 from gpushare.objects.scheduling import SchedulingGate, Taint
 from gpushare.placement import reasons
 from gpushare.process import time_slices
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import DELETED, PREFIX, Bench, bound, changed, wire_pod
 
-PREFIX = "/gpushare-scheduler"
 SAYS = "0/3 nodes are available: 2 Insufficient aliyun.com/gpu-mem."
 
 
@@ -31,19 +26,12 @@ async def bench():
     made = Bench()
     made.cluster.node_changed(node("n", 16, 16, 16, unhealthy=[2]))
     made.cluster.node_changed(node("small", 4))
-    tainted = replace(node("tainted", 16), spec=NodeSpec(None, (Taint("k", "NoSchedule"),)))
-    made.cluster.node_changed(tainted)
-    ending = pod("ending", 10, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
-    meta = replace(ending.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    made.add(replace(ending, metadata=meta))
-    made.add(pod("stays", 12, node="n", annotations={ANNOTATION_CARDS: "GPU-1"}))
-    status = PodStatus(
-        phase="Pending",
-        nominated_node_name="n",
-        conditions=(PodCondition("PodScheduled", "False", "Unschedulable", SAYS),),
-    )
-    made.add(replace(pod("waits", 8), status=status))
-    made.reasons = []
+    taints = (Taint("k", "NoSchedule"),)
+    made.cluster.node_changed(changed(node("tainted", 16), spec={"taints": taints}))
+    conditions = (PodCondition("PodScheduled", "False", "Unschedulable", SAYS),)
+    status = {"nominated_node_name": "n", "conditions": conditions}
+    ending, stays = changed(bound("ending", 10), DELETED), bound("stays", 12, "GPU-1")
+    made.add(ending, stays, changed(pod("waits", 8), status=status))
     return made
 
 
@@ -55,10 +43,7 @@ async def explain(client, name, query=""):
 
 async def filtered(client, name, *nodes):
     """A filter call about a pod that the cluster knows."""
-    asks = {"limits": {"aliyun.com/gpu-mem": "8"}, "requests": {"aliyun.com/gpu-mem": "8"}}
-    meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
-    spec = {"containers": [{"name": "main", "resources": asks}]}
-    body = {"Pod": {"metadata": meta, "spec": spec, "status": {}}, "NodeNames": list(nodes)}
+    body = {"Pod": wire_pod(name=name), "NodeNames": list(nodes)}
     response = await client.post(f"{PREFIX}/filter", json=body)
     assert response.status == 200
     return await response.json()
@@ -135,10 +120,7 @@ async def test_explain_and_filter_decide_alike(client, bench):
 
 async def test_a_waiting_pod_comes_with_what_would_help_as_what_if_answers(client, bench):
     found = await explain(client, "waits", "?nodes=0")
-    asks = {"limits": {"aliyun.com/gpu-mem": "8"}, "requests": {"aliyun.com/gpu-mem": "8"}}
-    containers = [{"name": "main", "resources": asks}]
-    pod_alike = {"metadata": {"name": "x"}, "spec": {"containers": containers}}
-    response = await client.post(f"{PREFIX}/what-if", json={"pod": pod_alike})
+    response = await client.post(f"{PREFIX}/what-if", json={"pod": wire_pod()})
     answer = await response.json()
     del answer["notChecked"], found["outlook"]["notChecked"]
     assert found["outlook"] == answer
@@ -183,23 +165,19 @@ async def test_a_bound_pod_whose_card_cannot_be_told_says_why(client, bench):
 
 async def test_a_pod_whose_binding_is_under_way_says_which_cards_are_reserved(client, bench):
     bench.add(pod("new", 4))
-    bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("lost")], False
-    with pytest.raises(Exception, match="not known yet"):
-        await bench.bind(bench.cluster.pods.pod("uid-new"))
+    await bench.lose(pod("new", 4))
     found = await explain(client, "new")
     assert found["state"] == "binding"
     assert [(each["node"], each["certain"]) for each in found["places"]] == [("n", False)]
 
 
 async def test_gates_and_an_end_are_named(client, bench):
-    gated = pod("gated", 8)
-    spec = replace(gated.spec, scheduling_gates=(SchedulingGate("queue"),))
-    bench.add(replace(gated, spec=spec))
+    gated = changed(pod("gated", 8), spec={"scheduling_gates": (SchedulingGate("queue"),)})
+    bench.add(gated)
     found = await explain(client, "gated")
     assert found["state"] == "gated"
     assert "queue" in found["says"]
-    meta = replace(gated.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    bench.add(replace(gated, metadata=meta))
+    bench.add(changed(gated, DELETED))
     assert (await explain(client, "gated"))["state"] == "ending"
 
 
@@ -260,16 +238,15 @@ async def test_so_many_nodes_are_shown_as_are_asked_for(client):
 
 
 async def test_a_node_whose_cards_cannot_be_read_is_shown_as_such(client, bench):
-    broken = node("n", 16)
-    broken.metadata.annotations[ANNOTATION_INVENTORY] = "{"
-    bench.cluster.node_changed(broken)
+    broken = {"annotations": {ANNOTATION_INVENTORY: "{"}}
+    bench.cluster.node_changed(changed(node("n", 16), broken))
     found = await explain(client, "waits")
     [shown] = [each for each in found["nodes"] if each["name"] == "n"]
     assert (shown["why"], shown["cards"]) == (reasons.UNREADABLE.text, [])
 
 
 async def test_of_two_pods_of_a_name_the_one_that_came_last_is_meant(client, bench):
-    bench.add(pod("twin", 8, uid="old", node="n", annotations={ANNOTATION_CARDS: "GPU-0"}))
+    bench.add(bound("twin", 8, uid="old"))
     bench.cluster.pod_changed(pod("twin", 8, uid="new"))
     assert (await explain(client, "twin"))["uid"] == "new"
 
@@ -371,12 +348,9 @@ async def test_units_that_become_free_without_a_pod_event_are_counted(bench):
 
 async def test_a_reserve_that_is_let_go_of_is_counted_as_such(bench):
     bench.add(pod("new", 4))
-    bench.kube.outcomes, bench.kube.lands = [OutcomeUnknown("lost")], False
-    with pytest.raises(Exception, match="not known yet"):
-        await bench.bind(bench.cluster.pods.pod("uid-new"))
-    reconciler = Reconciler(bench.cluster.state, bench.binder, bench.kube, bench.time)
+    await bench.lose(pod("new", 4))
     for _ in range(4):
-        await reconciler.settle()
+        await bench.reconciler.settle()
         bench.time.now += 6
     assert dict(bench.cluster.state.freed) == {"reserve": 1}
 

@@ -1,20 +1,17 @@
 """A pod that a node's setup would give no card, or every card, is kept from it with the reason."""
 
 import json
-from dataclasses import replace
 
-import msgspec
 import pytest
 
-from gpushare.annotations import inventory
 from gpushare.annotations.pod_annotations import amounts_of, request_of
-from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_MEMORY
+from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import NoRoom, RequestError
 from gpushare.objects.model import Node, Pod
 from gpushare.objects.pod_reader import read_pod
 from gpushare.placement.reasons import EXPOSES_CARDS, NEEDS_RUNTIME
-from tests.builders import node, stock
-from tests.unit.extender.scripted import Bench
+from tests.builders import node
+from tests.unit.extender.scripted import Bench, changed, restocked
 
 BY_CLASS = frozenset({"nvidia", "nvidia-legacy"})
 BY_DEFAULT = frozenset({"", "nvidia"})
@@ -30,10 +27,7 @@ NODES = {
 
 def set_up(name: str) -> Node:
     injection, classes = NODES[name]
-    found = replace(stock(16), injection=injection, runtime_classes=classes)
-    meta = node(name, 16).metadata
-    annotations = {ANNOTATION_INVENTORY: inventory.encode(found)}
-    return Node(msgspec.structs.replace(meta, annotations=annotations), node(name, 16).status)
+    return restocked(node(name, 16), injection=injection, runtime_classes=classes)
 
 
 def variable(*values: str | None) -> dict:
@@ -112,9 +106,7 @@ async def test_bind_refuses_it_too_and_holds_nothing(bench) -> None:
 
 def test_a_node_whose_setup_changes_takes_it_from_then_on(bench) -> None:
     assert "class" in refused(bench, pod())
-    meta = set_up("cdi").metadata
-    changed = msgspec.structs.replace(meta, name="class")
-    bench.cluster.node_changed(msgspec.structs.replace(set_up("class"), metadata=changed))
+    bench.cluster.node_changed(changed(set_up("cdi"), {"name": "class"}))
     assert refused(bench, pod()) == {"operator": NEEDS_RUNTIME.text}
 
 
@@ -130,9 +122,7 @@ def test_a_node_whose_setup_changes_takes_it_from_then_on(bench) -> None:
     ],
 )
 def test_an_annotation_that_opens_cards_is_refused_everywhere(key, value, is_refused) -> None:
-    found = pod()
-    meta = msgspec.structs.replace(found.metadata, annotations={key: value})
-    found = msgspec.structs.replace(found, metadata=meta)
+    found = changed(pod(), {"annotations": {key: value}})
     assert amounts_of(found).units == 4, "what runs already is counted all the same"
     if is_refused:
         with pytest.raises(RequestError, match=f"annotation {key} names a CDI device"):

@@ -3,18 +3,15 @@
 import asyncio
 import contextlib
 
-import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from extender.binding.timing import WRITE_SECONDS
-from extender.binding.unknown_outcomes import Reconciler
 from gpushare.contract import ANNOTATION_CARDS
 from gpushare.errors import ApiError, Conflict, GpushareError, OutcomeUnknown
-from gpushare.objects.model import PodStatus
 from tests.builders import pod
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import Bench, changed
 
 SIZES = (12,)
 OUTCOMES = ["bound", "refused", "lost", "landed", "late"]
@@ -30,9 +27,6 @@ class Outcomes(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.bench = Bench(*SIZES)
         self.kube, self.cluster = self.bench.kube, self.bench.cluster
-        self.reconciler = Reconciler(
-            self.cluster.state, self.bench.binder, self.kube, self.bench.time
-        )
         self.late = []
         self.count = 0
 
@@ -83,7 +77,7 @@ class Outcomes(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 1.0, WRITE_SECONDS, 5.0]))
     def time_passes_and_reserves_are_settled(self, seconds):
         self.bench.time.now += seconds
-        self.run_async(self.reconciler.settle())
+        self.run_async(self.bench.reconciler.settle())
 
     @rule(made=pods)
     def the_watch_tells(self, made):
@@ -101,8 +95,7 @@ class Outcomes(RuleBasedStateMachine):
     def pod_ends(self, made):
         there = self.kube.pods.get(made.metadata.name)
         if there is not None and there.node:
-            ended = msgspec.structs.replace(there, status=PodStatus(phase="Failed"))
-            self.kube.pods[made.metadata.name] = ended
+            self.kube.pods[made.metadata.name] = changed(there, status={"phase": "Failed"})
 
     @rule(made=pods)
     def pod_is_deleted(self, made):

@@ -1,18 +1,16 @@
 """A pod that sets NVIDIA_VISIBLE_DEVICES itself is kept from nodes where that would win."""
 
 import json
-from dataclasses import replace
 
 import msgspec
 import pytest
 
-from gpushare.annotations import inventory
-from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_MEMORY
+from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import NoRoom
-from gpushare.objects.model import Node, Pod
+from gpushare.objects.model import Pod
 from gpushare.placement.reasons import SETS_CARDS
-from tests.builders import legacy_node, node, stock
-from tests.unit.extender.scripted import Bench
+from tests.builders import legacy_node, node
+from tests.unit.extender.scripted import Bench, restocked
 
 
 def pod(*variables: str, init: bool = False, asks: bool = True) -> Pod:
@@ -29,17 +27,10 @@ def pod(*variables: str, init: bool = False, asks: bool = True) -> Pod:
     return msgspec.json.decode(json.dumps({"metadata": meta, "spec": spec}), type=Pod)
 
 
-def bound_early(name: str, *units: int) -> Node:
-    found = node(name, *units)
-    written = inventory.encode(replace(stock(*units), binding="early"))
-    meta = msgspec.structs.replace(found.metadata, annotations={ANNOTATION_INVENTORY: written})
-    return msgspec.structs.replace(found, metadata=meta)
-
-
 @pytest.fixture
 def bench() -> Bench:
     made = Bench(16)  # node n binds late
-    made.cluster.node_changed(bound_early("early", 16))
+    made.cluster.node_changed(restocked(node("early", 16), binding="early"))
     made.cluster.node_changed(legacy_node("older", "16", "1"))
     return made
 

@@ -1,19 +1,16 @@
 """Policies and cordoned cards in the verbs that ask and veto: the same decisions again."""
 
-from msgspec.structs import replace
-
 from gpushare.answers.explain import explain
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
+from gpushare.contract import ANNOTATION_CORDONED_CARDS
 from gpushare.placement import reasons
 from gpushare.placement.trial import look
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import Bench, bound, changed
 from tests.unit.extender.test_what_if import large, run
 
 
 def cordoned(made, text):
-    annotations = {**made.annotations, ANNOTATION_CORDONED_CARDS: text}
-    return replace(made, metadata=replace(made.metadata, annotations=annotations))
+    return changed(made, {"annotations": {**made.annotations, ANNOTATION_CORDONED_CARDS: text}})
 
 
 def test_a_pod_that_wishes_to_be_spread_is_foretold_so():
@@ -33,7 +30,7 @@ def test_a_pod_that_wishes_to_be_spread_is_foretold_so():
 def test_nobody_dies_for_a_cordoned_card_and_explain_says_that_it_is():
     bench = Bench()
     bench.cluster.node_changed(cordoned(node("n", 16), "GPU-0"))
-    bench.add(pod("low", 16, node="n", annotations={ANNOTATION_CARDS: "GPU-0"}))
+    bench.add(bound("low", 16))
     high = pod("high", 16)
     found = bench.cluster.scheduling.preempt(high, {"n": ["uid-low"]})
     assert found.vetoed == {"n": reasons.CORDONED.text}

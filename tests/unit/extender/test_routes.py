@@ -7,11 +7,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from extender.metrics.nodes import NodeMetrics
 from extender.routes import Routes
 from gpushare.answers import inspect
-from gpushare.contract import ANNOTATION_CARDS
 from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import PREFIX, Bench, bound, wire_pod
 
-PREFIX = "/gpushare-scheduler"
+BIND = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
 
 
 @pytest.fixture
@@ -19,16 +18,8 @@ async def bench():
     made = Bench(16, 16)
     made.cluster.node_changed(node("full", 8))
     made.cluster.node_changed(node("small", 4))
-    made.add(pod("other", 8, node="full", annotations={ANNOTATION_CARDS: "GPU-0"}))
-    made.reasons = []
+    made.add(bound("other", 8, node="full"))
     return made
-
-
-def wire_pod(units="8", **meta):
-    asks = {"limits": {"aliyun.com/gpu-mem": units}, "requests": {"aliyun.com/gpu-mem": units}}
-    containers = [{"name": "main", "image": "x", "resources": asks}]
-    metadata = {"name": "a", "namespace": "default", "uid": "uid-a", **meta}
-    return {"metadata": metadata, "spec": {"containers": containers}, "status": {}}
 
 
 async def filter_call(client, *names, units="8", **meta):
@@ -127,16 +118,16 @@ async def test_an_invalid_annotation_fails_on_every_node_with_its_text(client):
 
 
 async def test_inspect_shows_cordoned_gpus(client, bench):
-    made = node("n", 16, 16)
-    made.annotations["gpushare.aliyun.com/cordoned-cards"] = "GPU-1"
-    bench.cluster.node_changed(made)
-    [shown] = (await (await client.get(f"{PREFIX}/inspect/n")).json())["nodes"]
-    assert [card["cordoned"] for card in shown["devs"]] == [False, True]
-    made = node("n", 16, 16)
-    made.annotations["gpushare.aliyun.com/cordoned-cards"] = "GPU-9"
-    bench.cluster.node_changed(made)
-    [shown] = (await (await client.get(f"{PREFIX}/inspect/n")).json())["nodes"]
-    assert "names 'GPU-9'" in shown["problem"]
+    for cordoned, flags, problem in (
+        ("GPU-1", [False, True], ""),
+        ("GPU-9", [False, False], "names 'GPU-9'"),
+    ):
+        made = node("n", 16, 16)
+        made.annotations["gpushare.aliyun.com/cordoned-cards"] = cordoned
+        bench.cluster.node_changed(made)
+        [shown] = (await (await client.get(f"{PREFIX}/inspect/n")).json())["nodes"]
+        assert [card["cordoned"] for card in shown["devs"]] == flags
+        assert problem in shown["problem"]
     assert [told[1] for told in bench.told] == ["GpushareCordonUnreadable"]
 
 
@@ -182,8 +173,7 @@ async def test_a_body_with_a_false_content_encoding_is_a_clear_error(client, ver
 
 async def test_a_rejected_bind_is_a_200_with_the_reason(client, bench):
     bench.add(pod("a", 17))
-    body = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
-    response = await client.post(f"{PREFIX}/bind", json=body)
+    response = await client.post(f"{PREFIX}/bind", json=BIND)
     answer = await response.json()
     assert response.status == 200
     assert "large enough" in answer["Error"]
@@ -191,14 +181,12 @@ async def test_a_rejected_bind_is_a_200_with_the_reason(client, bench):
 
 
 async def test_a_bind_without_a_uid_is_rejected(client):
-    body = {"PodName": "a", "PodNamespace": "default", "PodUID": "", "Node": "n"}
-    assert (await client.post(f"{PREFIX}/bind", json=body)).status == 400
+    assert (await client.post(f"{PREFIX}/bind", json={**BIND, "PodUID": ""})).status == 400
 
 
 async def test_a_successful_bind_returns_no_error(client, bench):
     bench.add(pod("a", 8))
-    body = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
-    response = await client.post(f"{PREFIX}/bind", json=body)
+    response = await client.post(f"{PREFIX}/bind", json=BIND)
     assert await response.json() == {"Error": ""}
 
 

@@ -12,31 +12,25 @@ from msgspec.structs import replace
 from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Share
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, ANNOTATION_NODE_POLICY
+from gpushare.contract import ANNOTATION_INVENTORY, ANNOTATION_NODE_POLICY
 from gpushare.ledger.holds import Hold, Slot
-from gpushare.objects.model import NodeSpec, Resources
+from gpushare.objects.model import Resources
 from gpushare.objects.scheduling import Taint
 from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
 from gpushare.placement.trial import look
 from tests.builders import node, pod
 from tests.fakes.clock import FakeClock
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import PREFIX, Bench, bound, changed
 
-PREFIX = "/gpushare-scheduler"
 PLENTY = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 
 
-def large(name, *sizes, labels=None, taints=None, unschedulable=None, **amounts):
+def large(name, *sizes, taints=None, **amounts):
     """A node with CPU and memory as well."""
     made = node(name, *sizes)
-    allocatable = {**made.allocatable, **PLENTY, **amounts}
-    return replace(
-        made,
-        metadata=replace(made.metadata, labels=labels or {}),
-        status=replace(made.status, allocatable=allocatable),
-        spec=NodeSpec(unschedulable, taints),
-    )
+    status = {"allocatable": {**made.allocatable, **PLENTY, **amounts}}
+    return changed(made, spec={"taints": taints}, status=status)
 
 
 @pytest.fixture
@@ -45,21 +39,15 @@ async def bench():
     made = Bench(16, 16)
     made.cluster.node_changed(large("n", 16, 16))
     made.cluster.node_changed(large("m", 16, taints=(Taint("k", "NoSchedule", "v"),)))
-    low = pod("low", 8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
-    made.add(low, pod("whole", 16, node="n", annotations={ANNOTATION_CARDS: "GPU-1"}))
-    made.reasons = []
+    made.add(bound("low", 8), bound("whole", 16, "GPU-1"))
     return made
 
 
 def manifest(units="8", *, labels=None, resources=None, **spec):
     asks = {"limits": {"aliyun.com/gpu-mem": units, **(resources or {})}}
     containers = [{"name": "main", "image": "x", "resources": asks}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "a", "labels": labels or {}},
-        "spec": {"containers": containers, **spec},
-    }
+    metadata = {"name": "a", "labels": labels or {}}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
 
 
 async def ask(client, *arguments, count=None, **spec):
@@ -147,11 +135,10 @@ async def test_what_known_pods_and_plans_have_taken_is_counted(client, bench):
     assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 2
     bench.cluster.ledger.keep(Hold("gang", (Slot("n", (), 0, cpu_milli=1500),), 1e9))
     assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 1
-    busy = pod("low", 8, node="n", annotations={ANNOTATION_CARDS: "GPU-0"})
-    container = busy.containers[0]
+    (container,) = bound("low", 8).containers
     asks = Resources(container.limits, {**container.requests, "cpu": "3"})
-    spec = replace(busy.spec, containers=(replace(container, resources=asks),))
-    bench.add(replace(busy, spec=spec))
+    busy = {"containers": (replace(container, resources=asks),)}
+    bench.add(changed(bound("low", 8), spec=busy))
     assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 0
     gone = await ask(client, "16", resources={"cpu": "1500m"}, priority=1)
     assert [each["name"] for each in gone["wouldHaveToGo"]["pods"]] == ["low"]
@@ -221,9 +208,8 @@ async def test_what_was_not_checked_is_named(client):
 
 
 async def test_a_node_that_cannot_be_read_takes_no_part(client, bench):
-    broken = large("n", 16, 16)
-    broken.metadata.annotations[ANNOTATION_INVENTORY] = "{"
-    bench.cluster.node_changed(broken)
+    broken = {"annotations": {ANNOTATION_INVENTORY: "{"}}
+    bench.cluster.node_changed(changed(large("n", 16, 16), broken))
     found = await ask(client)
     assert found["fitting"] == 0
     assert found["reasons"][reasons.UNREADABLE.text] == 1
@@ -306,8 +292,7 @@ def test_what_is_foretold_is_what_binding_one_by_one_would_give(data):
             units = data.draw(st.integers(0, cards[card]))
             if units:
                 name = f"p{next(numbers)}"
-                uuid = {ANNOTATION_CARDS: f"GPU-{card}"}
-                cluster.pod_changed(pod(name, units, node=f"n{place}", annotations=uuid))
+                cluster.pod_changed(bound(name, units, f"GPU-{card}", f"n{place}"))
     units, count = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 2))
     asked = data.draw(st.integers(1, 40))
     new = pod("new", units * count, labels={"aliyun.com/gpu-count": str(count)})

@@ -1,28 +1,18 @@
 """The page's files, and the requests that browsers send for pages of other sites."""
 
-from contextlib import AsyncExitStack
-
 import aiohttp
 import pytest
 
-from extender.routes import Routes, serve
+from extender.routes import serve
 from extender.server.authorization import Authorizer
 from extender.settings.configuration import Address, Listen
 from extender.settings.configuration import ReadingListener as Reading
 from tests.builders import pod
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import PREFIX
 
-PREFIX = "/gpushare-scheduler"
 BINDING = b'{"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}'
 CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
-
-
-@pytest.fixture
-def bench():
-    made = Bench(16, 16)
-    made.reasons = []
-    made.add(pod("a", 8))
-    return made
+LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
 
 
 @pytest.mark.parametrize(
@@ -55,16 +45,13 @@ async def test_other_files_are_404(client, name):
 
 async def test_no_page_in_a_browser_can_bind_a_pod(client, bench):
     """Any site can send a form or a no-cors fetch to 127.0.0.1, without seeing the response."""
+    bench.add(pod("a", 8))
     for headers in (
         {"Origin": "https://evil.example", "Content-Type": "text/plain"},
         {"Origin": "null", "Content-Type": "application/x-www-form-urlencoded"},
         {"Origin": "http://127.0.0.1:29766", "Content-Type": "application/json"},
         {**CROSS, "Content-Type": "text/plain"},
-        {
-            "Sec-Fetch-Site": "cross-site",
-            "Sec-Fetch-Mode": "navigate",
-            "Content-Type": "text/plain",
-        },
+        {**LINK, "Content-Type": "text/plain"},
     ):
         for verb in ("bind", "filter", "prioritize", "preempt"):
             async with client.post(f"{PREFIX}/{verb}", data=BINDING, headers=headers) as answer:
@@ -79,8 +66,7 @@ async def test_no_page_in_a_browser_can_bind_a_pod(client, bench):
 async def test_pages_of_other_sites_read_nothing_and_their_links_work(client, path):
     async with client.get(path, headers=CROSS) as answer:
         assert answer.status == 403
-    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    for headers in (link, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
+    for headers in (LINK, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
         async with client.get(path, headers=headers) as answer:
             assert answer.status == 200
 
@@ -99,17 +85,15 @@ async def test_pages_of_other_sites_read_nothing_and_their_links_work(client, pa
     ],
 )
 async def test_other_host_names_are_rejected_on_loopback(
-    bench, unused_tcp_port_factory, host, status
+    bench, routes, unused_tcp_port_factory, host, status
 ):
     deciding, reading = unused_tcp_port_factory(), unused_tcp_port_factory()
     listen = Listen(
         deciding=Address("127.0.0.1", deciding),
         reading=Reading(host="127.0.0.1", port=reading, access="open"),
     )
-    routes = Routes(bench.cluster, bench.binder, list)
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(serve(listen, routes, Authorizer(bench.kube, bench.time)))
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+    serving = serve(listen, routes, Authorizer(bench.kube, bench.time))
+    async with serving, aiohttp.ClientSession() as session:
         for port in (deciding, reading):
             for path in (f"{PREFIX}/inspect", f"{PREFIX}/page", "/metrics"):
                 url, said = f"http://127.0.0.1:{port}{path}", {"Host": host.format(port)}

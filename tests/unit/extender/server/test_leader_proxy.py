@@ -18,11 +18,11 @@ from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_
 from extender.server.tls import client_contexts, server_context
 from gpushare.kube.lease import Record
 from tests.builders import pod
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import PREFIX, Bench, bound, wire_pod
 from tests.unit.extender.server.test_tls import NAME, NOW, write
 
-PREFIX = "/gpushare-scheduler"
 BIND = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
+FILTER = {"Pod": wire_pod(), "NodeNames": ["n"]}
 
 
 class Leading:
@@ -72,16 +72,9 @@ async def pair(tmp_path):
         yield leader, follower
 
 
-def wire_pod(units="8"):
-    asks = {"limits": {"aliyun.com/gpu-mem": units}}
-    containers = [{"name": "main", "image": "x", "resources": asks}]
-    metadata = {"name": "a", "namespace": "default", "uid": "uid-a"}
-    return {"metadata": metadata, "spec": {"containers": containers}, "status": {}}
-
-
 async def test_a_follower_returns_the_leaders_response_to_a_filter(pair):
     leader, follower = pair
-    leader.bench.add(pod("b", 16, node="n", annotations={"gpushare.aliyun.com/cards": "GPU-0"}))
+    leader.bench.add(bound("b", 16))
     body = {"Pod": wire_pod(), "NodeNames": ["n", "nowhere"]}
     assert await follower.post("filter", body) == await leader.post("filter", body)
 
@@ -127,7 +120,7 @@ async def test_a_follower_reads_from_its_own_cache(pair):
 async def test_without_a_leader_deciding_calls_are_503_with_a_reason(pair):
     _, follower = pair
     follower.leader = None
-    for verb, body in (("bind", BIND), ("filter", {"Pod": wire_pod(), "NodeNames": ["n"]})):
+    for verb, body in (("bind", BIND), ("filter", FILTER)):
         status, said = await follower.post(verb, body)
         assert (status, said["Error"]) == (503, "no replica is known to lead")
 
@@ -145,16 +138,15 @@ async def test_a_forwarded_call_is_never_forwarded_again(pair):
 async def test_a_leader_that_does_not_answer_is_not_asked_again_until_it_renews(pair, monkeypatch):
     leader, follower = pair
     monkeypatch.setattr(leader_proxy, "SERIAL_SECONDS", 1.0)
-    body = {"Pod": wire_pod(), "NodeNames": ["n"]}
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and never responds
         follower.leader = Record("x", "1", 6.0, f"127.0.0.1:{silent.getsockname()[1]}")
-        assert (await follower.post("filter", body))[0] == 503
+        assert (await follower.post("filter", FILTER))[0] == 503
         begun = loop.time()
-        assert (await follower.post("filter", body))[0] == 503
+        assert (await follower.post("filter", FILTER))[0] == 503
         assert loop.time() - begun < 0.8
     follower.knows(leader, version="2")
-    assert (await follower.post("filter", body))[0] == 200
+    assert (await follower.post("filter", FILTER))[0] == 200
 
 
 async def test_a_filter_is_forwarded_while_more_binds_are_pending_than_connections(
@@ -177,7 +169,7 @@ async def test_a_filter_is_forwarded_while_more_binds_are_pending_than_connectio
     binds = [asyncio.create_task(follower.post("bind", BIND)) for _ in many]
     await all_in_progress.wait()
     try:
-        status, _ = await follower.post("filter", {"Pod": wire_pod(), "NodeNames": ["n"]})
+        status, _ = await follower.post("filter", FILTER)
     finally:
         go_on.set()
         await asyncio.gather(*binds)
@@ -194,6 +186,12 @@ async def test_a_server_without_the_leaders_certificate_receives_nothing(tmp_pat
         assert not impostor.bench.kube.bindings
 
 
+async def call(session, leader, tls, path="bind"):
+    context = client_contexts(tls).current()
+    url = f"https://{leader.address}{PREFIX}/{path}"
+    return await session.post(url, data=json.dumps(BIND), ssl=context, server_hostname=NAME)
+
+
 async def test_only_replicas_get_in_where_replicas_are_answered(tmp_path, pair):
     leader, _ = pair
     files = certificates.make((NAME, "other"), now=NOW)
@@ -202,12 +200,7 @@ async def test_only_replicas_get_in_where_replicas_are_answered(tmp_path, pair):
     async with aiohttp.ClientSession() as session:
         for tls in (stranger, mine):  # of other authorities
             with pytest.raises(aiohttp.ClientError):
-                await session.post(
-                    f"https://{leader.address}{PREFIX}/bind",
-                    data=json.dumps(BIND),
-                    ssl=client_contexts(tls).current(),
-                    server_hostname=NAME,
-                )
+                await call(session, leader, tls)
     assert not leader.bench.kube.bindings
 
 
@@ -217,12 +210,7 @@ async def test_a_certificate_of_our_authority_with_another_name_is_rejected(tmp_
     other = write(tmp_path / "other", "other", files)
     async with Replica(True).serve(tls) as leader, aiohttp.ClientSession() as session:
         for path in ("bind", "filter", "inspect"):
-            answer = await session.post(
-                f"https://{leader.address}{PREFIX}/{path}",
-                data=json.dumps(BIND),
-                ssl=client_contexts(other).current(),
-                server_hostname=NAME,
-            )
+            answer = await call(session, leader, other, path)
             assert answer.status in {403, 405}
         assert not leader.bench.kube.bindings
 

@@ -22,15 +22,9 @@ from extender.settings.configuration import Address, Certificate, DecidingTls, L
 from extender.settings.configuration import ReadingListener as Reading
 from gpushare.errors import SettingsError
 from tests.fakes.certificates import certificate
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import PREFIX
 
-PREFIX = "/gpushare-scheduler"
 LARGE = 32 * 2**20
-
-
-@pytest.fixture
-def bench():
-    return Bench(16, 16)
 
 
 @pytest.fixture
@@ -81,8 +75,7 @@ async def raw(port, source="127.0.0.1"):
 
 
 def post(*headers):
-    lines = [f"POST {PREFIX}/filter HTTP/1.1", "Host: x", *headers, "", ""]
-    return "\r\n".join(lines)
+    return "\r\n".join([f"POST {PREFIX}/filter HTTP/1.1", "Host: x", *headers, "", ""])
 
 
 @pytest.mark.parametrize("sent", ["", "POST /gp", "POST / HTTP/1.1\r\nHost: x\r\nX: "])
@@ -171,9 +164,8 @@ async def test_a_connection_beyond_the_limit_is_closed_at_once(port):
         assert await first.status() == 200
 
 
-async def test_an_address_in_use_is_named(port, bench):
+async def test_an_address_in_use_is_named(port, routes):
     listener = Listener("test", "127.0.0.1", port, connections=2, idle_seconds=1)
-    routes = Routes(bench.cluster, bench.binder, list)
     with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}"):
         async with serve_app(listener, routes.app()):
             pass
@@ -272,14 +264,18 @@ def pki(tmp_path):
 
 
 @pytest.fixture
-async def all_three(bench, pki, free_port):
+def mutual(pki):
     files = [str(pki / name) for name in ("server.crt", "server.key", "authority.crt")]
+    return Tls(*files, ("kube-scheduler",))
+
+
+@pytest.fixture
+async def all_three(bench, routes, mutual, free_port):
     listen = Listen(
         Address("127.0.0.1", free_port()),
-        DecidingTls("127.0.0.1", free_port(), Tls(*files, ("kube-scheduler",))),
-        Reading("127.0.0.1", free_port(), "review", Certificate(*files[:2])),
+        DecidingTls("127.0.0.1", free_port(), mutual),
+        Reading("127.0.0.1", free_port(), "review", Certificate(mutual.certificate, mutual.key)),
     )
-    routes = Routes(bench.cluster, bench.binder, list)
     async with serve(listen, routes, Authorizer(None, bench.time)):
         yield listen
 
@@ -313,16 +309,12 @@ async def test_only_a_certificate_with_an_allowed_name_decides_from_other_machin
         await get(listener, f"{PREFIX}/inspect")
 
 
-async def test_an_unfinished_handshake_counts_as_a_connection_until_it_ends(bench, pki, free_port):
-    files = Certificate(str(pki / "server.crt"), str(pki / "server.key"))
-    context = certificate_context(files)
-    listener = Listener("test", "127.0.0.1", free_port(), 2, 5.0, context)
-    async with serve_app(listener, Routes(bench.cluster, bench.binder, list).app()):
-        async with (
-            raw(listener.port),
-            raw(listener.port),
-            raw(listener.port) as third,
-        ):
+async def test_an_unfinished_handshake_counts_as_a_connection_until_it_ends(
+    routes, mutual, pki, free_port
+):
+    listener = Listener("test", "127.0.0.1", free_port(), 2, 5.0, certificate_context(mutual))
+    async with serve_app(listener, routes.app()):
+        async with raw(listener.port), raw(listener.port), raw(listener.port) as third:
             assert await third.until_closed() == ""
         async with raw(listener.port) as invalid:
             invalid.send("not TLS")
@@ -381,23 +373,19 @@ async def test_loopback_has_every_endpoint_without_tls(all_three):
         assert (await get(all_three.deciding, page))[0] == 200
 
 
-async def test_open_reading_needs_no_token_and_has_no_deciding_verbs(bench, free_port):
+async def test_open_reading_needs_no_token_and_has_no_deciding_verbs(bench, routes, free_port):
     reading = Reading("127.0.0.1", free_port(), "open")
     listen = Listen(Address("127.0.0.1", free_port()), None, reading)
-    async with serve(
-        listen, Routes(bench.cluster, bench.binder, list), Authorizer(None, bench.time)
-    ):
+    async with serve(listen, routes, Authorizer(None, bench.time)):
         assert (await get(reading, f"{PREFIX}/inspect"))[0] == 200
         assert (await get(reading, f"{PREFIX}/filter"))[0] == 404
 
 
 @pytest.fixture
-async def strict(bench, pki, free_port):
+async def strict(routes, mutual, free_port):
     """A listener that requires a certificate of the authority."""
-    files = [str(pki / name) for name in ("server.crt", "server.key", "authority.crt")]
-    context = server_context(Tls(*files, ("kube-scheduler",)))
-    listener = Listener("test", "127.0.0.1", free_port(), 1000, 5.0, context)
-    async with serve_app(listener, Routes(bench.cluster, bench.binder, list).app()):
+    listener = Listener("test", "127.0.0.1", free_port(), 1000, 5.0, server_context(mutual))
+    async with serve_app(listener, routes.app()):
         yield listener
 
 
@@ -461,21 +449,19 @@ async def test_unfinished_handshakes_from_many_addresses_do_not_block_others(str
 async def test_only_trusted_addresses_have_long_for_a_handshake(strict, pki, monkeypatch):
     monkeypatch.setattr(listeners, "UNTRUSTED_SECONDS", 0.2)
     assert await healthz(strict, pki, "127.0.0.2") == 200
-    async with (
-        raw(strict.port, "127.0.0.2") as trusted,
-        raw(strict.port) as untrusted,
-    ):
+    async with raw(strict.port, "127.0.0.2") as trusted, raw(strict.port) as untrusted:
         leaving = asyncio.create_task(trusted.until_closed())
         assert await untrusted.until_closed() == ""
         assert not leaving.done()
         leaving.cancel()
 
 
-async def test_the_former_port_is_served_unless_it_is_in_use(bench, free_port, monkeypatch, caplog):
+async def test_the_former_port_is_served_unless_it_is_in_use(
+    bench, routes, free_port, monkeypatch, caplog
+):
     port, former = free_port(), free_port()
     monkeypatch.setattr("extender.settings.configuration.EXTENDER_PORT", port)
     listen = Listen(Address("127.0.0.1", port), former_port=former)
-    routes = Routes(bench.cluster, bench.binder, list)
     async with serve(listen, routes, Authorizer(None, bench.time)):
         for each in (listen.deciding, listen.former):
             assert (await get(each, f"{PREFIX}/inspect"))[0] == 200

@@ -3,27 +3,23 @@
 import logging
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from extender.watch.audit import EVERY_SECONDS, Audit
 from gpushare.cards.model import Share
-from gpushare.contract import ANNOTATION_CARDS
 from gpushare.ledger.ledger import Ledger
-from tests.builders import node, pod
-from tests.unit.extender.scripted import Bench
+from tests.builders import node
+from tests.unit.extender.scripted import Bench, bound, changed
 
 
-def bound(name, units, card, version=""):
-    made = pod(name, units, node="n", annotations={ANNOTATION_CARDS: card})
-    meta = msgspec.structs.replace(made.metadata, resource_version=version)
-    return msgspec.structs.replace(made, metadata=meta)
+def versioned(name, units, card, version):
+    return changed(bound(name, units, card), {"resource_version": version})
 
 
 @pytest.fixture
 def bench():
     made = Bench(16, 16)
-    made.add(bound("a", 8, "GPU-0", "7"), bound("b", 4, "GPU-1"))
+    made.add(versioned("a", 8, "GPU-0", "7"), bound("b", 4, "GPU-1"))
     return made
 
 
@@ -77,7 +73,7 @@ def test_sums_that_are_not_those_of_the_shares_are_a_difference(bench):
 
 def test_a_list_that_tells_a_pod_again_repairs_no_difference_in_silence(bench):
     corrupt(bench)
-    bench.cluster.pods_replaced([bound("a", 8, "GPU-0", "7"), bound("b", 4, "GPU-1")])
+    bench.cluster.pods_replaced([versioned("a", 8, "GPU-0", "7"), bound("b", 4, "GPU-1")])
     assert bench.cluster.ledger.share("uid-a").cards == ("GPU-0",)
     assert bench.cluster.differences == 1
     assert bench.cluster.compare() == 1

@@ -1,14 +1,12 @@
 """What the watch says becomes the ledger, whatever the order; what is odd is told, not believed."""
 
 from collections import Counter
-from dataclasses import replace
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.watch.cluster import ClusterWatch
-from gpushare.annotations import inventory, pod_annotations
+from gpushare.annotations import pod_annotations
 from gpushare.contract import (
     ANNOTATION_ASSUME_TIME,
     ANNOTATION_CARDS,
@@ -18,10 +16,10 @@ from gpushare.contract import (
     ANNOTATION_RUNNING_ON,
 )
 from gpushare.ledger.changes import Changes
-from gpushare.objects.model import Node, ObjectMeta
 from gpushare.placement import reasons
 from tests.builders import legacy_node, node, pod
 from tests.fakes.clock import FakeClock
+from tests.unit.extender.scripted import DELETED, bound, changed, restocked
 
 
 def cluster(unit_mib=1):
@@ -36,17 +34,12 @@ def used(made, name="n"):
     return [entry.used for entry in made.ledger.account(name).cards]
 
 
-def bound(name, units, card, **more):
-    return pod(name, units, node="n", annotations={ANNOTATION_CARDS: card}, **more)
-
-
 def test_a_terminating_pod_holds_its_card_until_it_is_gone():
     made, _ = cluster()
     made.node_changed(node("n", 16, 16))
-    live = bound("a", 16, "GPU-0")
+    live = bound("a", 16)
     made.pod_changed(live)
-    meta = msgspec.structs.replace(live.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    made.pod_changed(msgspec.structs.replace(live, metadata=meta))
+    made.pod_changed(changed(live, DELETED))
     assert used(made) == [16, 0]
     made.pod_deleted(live)
     assert used(made) == [0, 0]
@@ -78,8 +71,7 @@ def test_an_index_that_a_user_presets_is_not_believed_on_a_node_of_ours():
     made.node_changed(node("n", 16, 16))
     unbound = pod("p", 8, annotations={ANNOTATION_INDEX: "1"})
     made.pod_changed(unbound)
-    spec = msgspec.structs.replace(unbound.spec, node_name="n")
-    made.pod_changed(msgspec.structs.replace(unbound, spec=spec))
+    made.pod_changed(changed(unbound, spec={"node_name": "n"}))
     assert made.ledger.share(unbound.uid).is_unplaced
     assert "GpushareDecisionChanged" in [reason for reason, _ in told]
 
@@ -89,8 +81,7 @@ def test_an_index_from_before_the_binding_is_the_older_extenders_on_a_node_of_th
     made.node_changed(legacy_node("n", 32, 2))
     unbound = pod("p", 8, annotations={ANNOTATION_INDEX: "1", ANNOTATION_ASSUME_TIME: "7"})
     made.pod_changed(unbound)
-    spec = msgspec.structs.replace(unbound.spec, node_name="n")
-    made.pod_changed(msgspec.structs.replace(unbound, spec=spec))
+    made.pod_changed(changed(unbound, spec={"node_name": "n"}))
     assert used(made) == [0, 8]
 
 
@@ -105,9 +96,8 @@ def test_a_list_that_shows_a_bound_pod_unbound_is_believed():
     made.pods_replaced([unbound])  # etcd was restored from before the binding
     assert used(made) == [0]
     assert not made.pods.pod(was.uid).node
-    elsewhere = pod("p", 16, node="m", annotations={ANNOTATION_CARDS: "GPU-0"})
     made.pods_replaced([was])
-    made.pods_replaced([elsewhere])
+    made.pods_replaced([bound("p", 16, node="m")])
     assert (used(made), used(made, "m")) == ([0], [16])
 
 
@@ -170,8 +160,7 @@ def test_an_inventory_that_cannot_be_read_takes_no_new_pod_and_forgets_no_old_on
     made, told = cluster()
     made.node_changed(node("n", 16))
     made.pod_changed(bound("a", 8, "GPU-0"))
-    broken = Node(ObjectMeta(name="n", annotations={ANNOTATION_INVENTORY: "{"}))
-    made.node_changed(broken)
+    made.node_changed(changed(node("n", 16), {"annotations": {ANNOTATION_INVENTORY: "{"}}))
     wanted = pod_annotations.request_of(pod(units=1))
     assert made.state.why_not("n", wanted, pod("x")) is reasons.UNREADABLE
     assert [reason for reason, _ in told] == ["GpushareInventoryUnreadable"]
@@ -203,12 +192,7 @@ def test_a_node_whose_plugin_leaves_takes_no_pod_until_the_next_one_serves():
     made.pod_changed(bound("a", 8, "GPU-0"))
     wanted = pod_annotations.request_of(pod(units=1))
     for is_leaving, reason in ((True, reasons.LEAVING), (False, None)):
-        stated = node("n", 16, 16)
-        found = replace(
-            inventory.decode(stated.annotations[ANNOTATION_INVENTORY]), is_leaving=is_leaving
-        )
-        stated.annotations[ANNOTATION_INVENTORY] = inventory.encode(found)
-        made.node_changed(stated)
+        made.node_changed(restocked(node("n", 16, 16), is_leaving=is_leaving))
         assert made.state.why_not("n", wanted, pod("x")) is reason
         assert used(made) == [8, 0]
         assert made.state.unreadable == {}
@@ -240,10 +224,8 @@ def test_an_unplaced_pod_is_told_once_whichever_was_listed_first():
         made, told = cluster()
         if pods_first:
             made.pods_replaced([pod("odd", 3, node="n")])
-            made.nodes_replaced([node("n", 16)])
-        else:
-            made.nodes_replaced([node("n", 16)])
-            made.pods_replaced([pod("odd", 3, node="n")])
+        made.nodes_replaced([node("n", 16)])
+        made.pods_replaced([pod("odd", 3, node="n")])
         made.node_changed(node("n", 16, 16))
         assert [reason for reason, _ in told] == ["GpushareUnplaced"]
 
@@ -309,18 +291,7 @@ class World:
         self.cluster.nodes_replaced(list(self.nodes.values()))
 
 
-EVENTS = st.sampled_from(
-    [
-        World.new,
-        World.bound,
-        World.stale,
-        World.ended,
-        World.deleted,
-        World.node_came,
-        World.node_went,
-        World.listed,
-    ]
-)
+EVENTS = st.sampled_from([each for name, each in vars(World).items() if name[0] != "_"])
 
 
 @given(st.lists(st.tuples(EVENTS, st.integers(0, 5)), max_size=40), st.integers(1, 2))
@@ -342,20 +313,16 @@ def test_the_ledger_equals_its_recomputation_after_any_events(events, times):
 def test_a_list_is_looked_at_for_what_has_another_version_than_what_is_known():
     made, told = cluster()
     made.node_changed(node("n", 16, 16))
-    listed = [versioned(bound("a", 8, "GPU-0"), "5"), versioned(bound("b", 4, "GPU-1"), "6")]
+    first, second, moved = bound("a", 8), bound("b", 4, "GPU-1"), bound("b", 4, "GPU-0")
+    listed = [changed(first, {"resource_version": "5"}), changed(second, {"resource_version": "6"})]
     made.pods_replaced(listed)
     made.pods_replaced(listed)
     assert used(made) == [8, 4]
-    made.pods_replaced([listed[0], versioned(bound("b", 4, "GPU-0"), "7")])
+    made.pods_replaced([listed[0], changed(moved, {"resource_version": "7"})])
     assert used(made) == [8, 4]  # a decision does not change
     assert [reason for reason, _ in told] == ["GpushareDecisionChanged"]
     made.pods_replaced(listed[:1])
     assert used(made) == [8, 0]
-
-
-def versioned(made, version):
-    meta = msgspec.structs.replace(made.metadata, resource_version=version)
-    return msgspec.structs.replace(made, metadata=meta)
 
 
 def test_nodes_and_pods_that_come_and_go_leave_nothing_behind():
@@ -366,8 +333,7 @@ def test_nodes_and_pods_that_come_and_go_leave_nothing_behind():
             name = f"n{number}-{each}"
             made.node_changed(node(name, 8))
             made.scheduling.filter(pod("asks", 1), [name])
-            own = {ANNOTATION_CARDS: "GPU-0"}
-            pods = [pod(f"{name}-{i}", 8, node=name, annotations=own) for i in range(2)]
+            pods = [bound(f"{name}-{i}", 8, node=name) for i in range(2)]
             for one in (*pods, pod(f"{name}-odd", 8, node=name)):
                 made.pod_changed(one)
             made.overbooking.check()

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from extender.watch.grace import MOST, SECONDS, WITHIN_SECONDS
-from tests.unit.extender.scripted import Bench
 
 
 @pytest.fixture
@@ -23,10 +22,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-async def test_a_burst_of_refusals_costs_kube_scheduler_a_twentieth_of_its_time(
-    waits: list[float],
-) -> None:
-    bench = Bench()
+async def test_a_burst_of_refusals_costs_kube_scheduler_a_twentieth_of_its_time(bench, waits):
     time, grace = bench.time, bench.cluster.grace
     for _ in range(5 * MOST):
         await grace.wait()
