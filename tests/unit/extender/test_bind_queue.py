@@ -11,6 +11,11 @@ from tests.builders import pod
 from tests.unit.extender.scripted import Bench
 
 
+@pytest.fixture
+def bench():
+    return Bench(1000)
+
+
 async def begun(bench: Bench, count: int) -> list[asyncio.Task[None]]:
     """Binds of that many pods of one unit, as far as they come before the API server answers."""
     bench.kube.hold = asyncio.Event()
@@ -22,8 +27,7 @@ async def begun(bench: Bench, count: int) -> list[asyncio.Task[None]]:
     return tasks
 
 
-async def test_only_so_many_writes_are_under_way_at_a_time_and_all_get_their_turn():
-    bench = Bench(1000)
+async def test_only_so_many_writes_are_under_way_at_a_time_and_all_get_their_turn(bench):
     tasks = await begun(bench, 3 * WRITES_AT_ONCE)
     assert len(bench.kube.bindings) == WRITES_AT_ONCE
     bench.kube.hold.set()
@@ -42,8 +46,7 @@ async def test_a_pod_that_waits_for_its_turn_holds_its_room_already():
     await asyncio.gather(*tasks)
 
 
-async def test_pods_are_written_in_the_order_in_which_they_came():
-    bench = Bench(1000)
+async def test_pods_are_written_in_the_order_in_which_they_came(bench):
     tasks = await begun(bench, 2 * WRITES_AT_ONCE)
     bench.kube.hold.set()
     await asyncio.gather(*tasks)
@@ -52,8 +55,7 @@ async def test_pods_are_written_in_the_order_in_which_they_came():
     ]
 
 
-async def test_a_turn_that_comes_too_late_for_an_answer_writes_nothing_and_frees_the_room():
-    bench = Bench(1000)
+async def test_a_turn_that_comes_too_late_for_an_answer_writes_nothing_and_frees_the_room(bench):
     tasks = await begun(bench, WRITES_AT_ONCE + 1)
     bench.time.now += ANSWER_SECONDS - READ_SECONDS - LEAST_WRITE_SECONDS + 0.01
     bench.kube.hold.set()
@@ -65,8 +67,7 @@ async def test_a_turn_that_comes_too_late_for_an_answer_writes_nothing_and_frees
     assert bench.held == [(0, WRITES_AT_ONCE)]
 
 
-async def test_a_write_whose_turn_came_late_has_less_time_but_never_more_than_is_left():
-    bench = Bench(1000)
+async def test_a_write_whose_turn_came_late_has_less_time_but_never_more_than_is_left(bench):
     limits = []
     bind_pod = bench.kube.bind_pod
 

@@ -19,6 +19,14 @@ from tests.builders import legacy_node, node, pod
 from tests.unit.extender.scripted import Bench, args, bound
 
 
+@pytest.fixture
+def bench():
+    """A GPU of 16, and two pods that ask for 10 each."""
+    made = Bench(16)
+    made.add(pod("a", 10), pod("b", 10))
+    return made
+
+
 async def test_decision_and_node_are_written_in_one_request():
     bench = Bench(16, 16)
     bench.add(pod("a", 8))
@@ -34,9 +42,7 @@ async def test_decision_and_node_are_written_in_one_request():
     assert bench.held == [(8, 0), (0, 0)]
 
 
-async def test_two_pods_for_the_last_room_are_not_both_bound():
-    bench = Bench(16)
-    bench.add(pod("a", 10), pod("b", 10))
+async def test_two_pods_for_the_last_room_are_not_both_bound(bench):
     first, second = await asyncio.gather(
         bench.bind(pod("a", 10)), bench.bind(pod("b", 10)), return_exceptions=True
     )
@@ -45,17 +51,13 @@ async def test_two_pods_for_the_last_room_are_not_both_bound():
     assert len(bench.kube.bindings) == 1
 
 
-async def test_the_same_call_twice_at_once_is_one_binding():
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_the_same_call_twice_at_once_is_one_binding(bench):
     await asyncio.gather(bench.bind(pod("a", 10)), bench.bind(pod("a", 10)))
     assert len(bench.kube.bindings) == 1
 
 
 @pytest.mark.parametrize("watched", [True, False])
-async def test_the_same_call_again_later_is_success_without_a_second_binding(watched):
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_the_same_call_again_later_is_success_without_a_second_binding(bench, watched):
     await bench.bind(pod("a", 10))
     if watched:
         bench.watch_catches_up()
@@ -65,9 +67,7 @@ async def test_the_same_call_again_later_is_success_without_a_second_binding(wat
     assert sum(used + reserved for used, reserved in bench.held) == 10
 
 
-async def test_a_caller_that_hangs_up_does_not_stop_what_was_begun():
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_a_caller_that_hangs_up_does_not_stop_what_was_begun(bench):
     bench.kube.hold = asyncio.Event()
     call = asyncio.create_task(bench.bind(pod("a", 10)))
     await bench.kube.asked.wait()
@@ -79,9 +79,7 @@ async def test_a_caller_that_hangs_up_does_not_stop_what_was_begun():
     assert len(bench.kube.bindings) == 1
 
 
-async def test_a_pod_that_is_bound_elsewhere_is_refused_and_holds_nothing_here():
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_a_pod_that_is_bound_elsewhere_is_refused_and_holds_nothing_here(bench):
     bench.kube.land(pod("a", 10), "other", {})
     bench.kube.outcomes, bench.kube.lands = [Conflict("already assigned", code=409)], False
     with pytest.raises(BindRefused, match="already bound to node other"):
@@ -97,9 +95,7 @@ async def test_a_pod_that_is_bound_elsewhere_is_refused_and_holds_nothing_here()
         Unreachable("connection refused"),
     ],
 )
-async def test_a_definite_refusal_frees_the_room(outcome):
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_a_definite_refusal_frees_the_room(bench, outcome):
     bench.kube.outcomes, bench.kube.lands = [outcome], False
     with pytest.raises(BindRefused):
         await bench.bind(pod("a", 10))
@@ -107,9 +103,7 @@ async def test_a_definite_refusal_frees_the_room(outcome):
 
 
 @pytest.mark.parametrize("landed", [True, False])
-async def test_an_unknown_outcome_keeps_the_room_until_it_is_known(landed):
-    bench = Bench(16)
-    bench.add(pod("a", 10), pod("b", 10))
+async def test_an_unknown_outcome_keeps_the_room_until_it_is_known(bench, landed):
     await bench.lose(pod("a", 10), landed=landed)
     assert bench.held == [(0, 10)]
     with pytest.raises(NoRoom):
@@ -148,9 +142,7 @@ async def test_a_watch_that_has_not_shown_a_bound_pod_is_told_to_be_behind():
     assert len(told) == 1
 
 
-async def test_how_many_outcomes_are_not_known_is_told():
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_how_many_outcomes_are_not_known_is_told(bench):
     assert bench.binder.unknown() == 0
     bench.kube.hold = asyncio.Event()
     binding = asyncio.create_task(bench.lose(pod("a", 10)))
@@ -164,9 +156,7 @@ async def test_how_many_outcomes_are_not_known_is_told():
     assert bench.binder.unknown() == 0
 
 
-async def test_what_was_read_before_another_attempt_says_nothing_about_it():
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_what_was_read_before_another_attempt_says_nothing_about_it(bench):
     await bench.lose(pod("a", 10))
     await bench.reconciler.settle()
     bench.time.now += OVERDUE_SECONDS
@@ -179,9 +169,7 @@ async def test_what_was_read_before_another_attempt_says_nothing_about_it():
     assert bench.held == [(0, 10)]
 
 
-async def test_a_read_that_was_on_its_way_while_a_retry_succeeded_frees_nothing():
-    bench = Bench(16)
-    bench.add(pod("a", 10), pod("b", 10))
+async def test_a_read_that_was_on_its_way_while_a_retry_succeeded_frees_nothing(bench):
     await bench.lose(pod("a", 10))
     await bench.reconciler.settle()
     bench.time.now += OVERDUE_SECONDS
@@ -199,9 +187,7 @@ async def test_a_read_that_was_on_its_way_while_a_retry_succeeded_frees_nothing(
         await bench.bind(pod("b", 10))
 
 
-async def test_a_pod_that_ended_unseen_gives_its_room_back():
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_a_pod_that_ended_unseen_gives_its_room_back(bench):
     await bench.bind(pod("a", 10))
     bench.kube.pods["a"] = pod("a", 10, node="n", phase="Succeeded")  # the watch leaves it out
     await bench.reconciler.settle()
@@ -229,9 +215,7 @@ async def test_a_reserve_outlives_the_names_that_its_node_gave_its_cards():
     assert [entry.free for entry in bench.cluster.ledger.account("n").cards] == [6, 6]
 
 
-async def test_while_the_api_server_is_away_an_unknown_outcome_stays_unknown():
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_while_the_api_server_is_away_an_unknown_outcome_stays_unknown(bench):
     await bench.lose(pod("a", 10))
     bench.kube.read_error = Unreachable("away")
     for _ in range(5):
@@ -250,9 +234,7 @@ async def test_a_retry_after_an_unknown_outcome_writes_the_same_card():
     assert cards == ["GPU-1", "GPU-1"]
 
 
-async def test_a_refusal_after_an_unknown_outcome_does_not_free_what_may_still_land():
-    bench = Bench(16)
-    bench.add(pod("a", 10))
+async def test_a_refusal_after_an_unknown_outcome_does_not_free_what_may_still_land(bench):
     bench.kube.lands = False
     bench.kube.outcomes = [OutcomeUnknown("timeout"), ApiError("too many requests", code=429)]
     for _ in range(2):

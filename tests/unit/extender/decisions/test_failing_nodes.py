@@ -31,9 +31,13 @@ def fail(cooldown, now, count=1, *, reason=REJECTED, name="n"):
         cooldown.failed(ended(f"{name}{now}-{number}", reason), now)
 
 
+@pytest.fixture
+def cooldown():
+    return FailingNodes()
+
+
 @pytest.mark.parametrize("reason", [REJECTED, "OutOfcpu", "OutOfaliyun.com/gpu-mem"])
-def test_two_rejected_pods_close_a_node_for_a_while(reason):
-    cooldown = FailingNodes()
+def test_two_rejected_pods_close_a_node_for_a_while(cooldown, reason):
     fail(cooldown, 100.0, reason=reason)
     assert not cooldown.is_cooling("n", 100.0)
     fail(cooldown, 105.0, reason=reason)
@@ -51,15 +55,13 @@ def test_two_rejected_pods_close_a_node_for_a_while(reason):
         "device plugin Allocate rpc failed with err: rpc error: code = Canceled desc = grpc",
     ],
 )
-def test_one_pod_that_no_plugin_answered_for_closes_its_node(why):
-    cooldown = FailingNodes()
+def test_one_pod_that_no_plugin_answered_for_closes_its_node(cooldown, why):
     cooldown.bound("uid-a", "n", 100.0)
     cooldown.failed(ended("a", message=f"Pod was rejected: Allocate failed due to {why}"), 100.1)
     assert cooldown.is_cooling("n", 100.1)
 
 
-def test_one_pod_that_the_plugin_refused_closes_nothing():
-    cooldown = FailingNodes()
+def test_one_pod_that_the_plugin_refused_closes_nothing(cooldown):
     cooldown.bound("uid-a", "n", 100.0)
     why = "device plugin Allocate rpc failed with err: rpc error: code = FailedPrecondition"
     cooldown.failed(ended("a", message=why), 100.1)
@@ -67,21 +69,18 @@ def test_one_pod_that_the_plugin_refused_closes_nothing():
 
 
 @pytest.mark.parametrize("reason", ["", "Evicted", "NodeAffinity", "Error"])
-def test_pods_that_ended_otherwise_close_nothing(reason):
-    cooldown = FailingNodes()
+def test_pods_that_ended_otherwise_close_nothing(cooldown, reason):
     fail(cooldown, 100.0, 5, reason=reason)
     assert not cooldown.is_cooling("n", 100.0)
 
 
-def test_pods_that_we_have_not_bound_close_nothing():
-    cooldown = FailingNodes()
+def test_pods_that_we_have_not_bound_close_nothing(cooldown):
     for number in range(10):
         cooldown.failed(ended(f"stranger-{number}"), 100.0)
     assert not cooldown.is_cooling("n", 100.0)
 
 
-def test_failures_far_apart_close_nothing():
-    cooldown = FailingNodes()
+def test_failures_far_apart_close_nothing(cooldown):
     for number in range(10):
         fail(cooldown, number * (WITHIN_SECONDS + 1))
         assert not cooldown.count(number * (WITHIN_SECONDS + 1))
@@ -99,8 +98,7 @@ def test_while_it_goes_on_each_pause_is_twice_as_long_up_to_a_minute():
     assert pauses == [5, 10, 20, 40, 60, 60]
 
 
-def test_a_pod_that_starts_ends_it_all():
-    cooldown = FailingNodes()
+def test_a_pod_that_starts_ends_it_all(cooldown):
     fail(cooldown, 100.0, 2)
     cooldown.bound("uid-good", "n", 101.0)
     cooldown.started("uid-good", 102.0)
@@ -191,8 +189,7 @@ async def test_a_container_that_starts_opens_its_node_again():
     assert bench.cluster.figures()["gpushare_extender_cooling_nodes"] == 0
 
 
-def test_nodes_that_come_and_go_are_not_remembered_for_ever():
-    cooldown = FailingNodes()
+def test_nodes_that_come_and_go_are_not_remembered_for_ever(cooldown):
     for number in range(100):
         fail(cooldown, 1000.0 * number, 2, name=f"n{number}")
     assert len(cooldown._nodes) == 1

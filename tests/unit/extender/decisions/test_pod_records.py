@@ -30,6 +30,11 @@ def records() -> PodRecords:
 
 
 @pytest.fixture
+def kept() -> PodRecords:
+    return records()
+
+
+@pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The name of each pod whose amounts are read."""
     found: list[str] = []
@@ -48,8 +53,7 @@ def copy(of: Pod, **fields: object) -> Pod:
     return changed(msgspec.json.decode(msgspec.json.encode(of), type=Pod), fields)
 
 
-def test_amounts_are_parsed_once_from_arrival_to_the_bound_pod(parsed: list[str]) -> None:
-    kept = records()
+def test_amounts_are_parsed_once_from_arrival_to_the_bound_pod(kept, parsed: list[str]) -> None:
     kept.update(pod("a", 6))
     for version in ("2", "3"):
         assert kept.request_of(copy(pod("a", 6))).units == 6
@@ -70,8 +74,7 @@ def test_amounts_are_parsed_once_from_arrival_to_the_bound_pod(parsed: list[str]
     ],
     ids=["units", "label", "wish", "unreadable", "another pod"],
 )
-def test_what_kube_scheduler_sends_counts_where_the_watch_is_behind(changed: Pod) -> None:
-    kept = records()
+def test_what_kube_scheduler_sends_counts_where_the_watch_is_behind(kept, changed: Pod) -> None:
     kept.update(pod("a", 6))
     assert outcome(kept.request_of, changed) == outcome(
         lambda each: verdict.request_of(each, Policies()), changed
@@ -85,8 +88,7 @@ def outcome(read: Callable[[Pod], object], of: Pod) -> object:
         return str(err)
 
 
-def test_a_refusal_is_parsed_once_too_and_raised_each_time(parsed: list[str]) -> None:
-    kept = records()
+def test_a_refusal_is_parsed_once_too_and_raised_each_time(kept, parsed: list[str]) -> None:
     kept.update(pod("a", "many"))
     parsed.clear()
     for _ in range(2):
@@ -95,8 +97,7 @@ def test_a_refusal_is_parsed_once_too_and_raised_each_time(parsed: list[str]) ->
     assert parsed == []
 
 
-def test_pods_without_a_node_are_pending_until_they_have_one_or_are_gone() -> None:
-    kept = records()
+def test_pods_without_a_node_are_pending_until_they_have_one_or_are_gone(kept) -> None:
     kept.update(pod("a", 6))
     kept.update(pod("b", 2))
     assert (len(kept.pending), kept.least_pending_units) == (2, 2)
@@ -106,8 +107,7 @@ def test_pods_without_a_node_are_pending_until_they_have_one_or_are_gone() -> No
     assert (len(kept.pending), kept.least_pending_units) == (0, 0)
 
 
-def test_a_pod_with_a_scheduling_gate_is_not_pending_yet() -> None:
-    kept = records()
+def test_a_pod_with_a_scheduling_gate_is_not_pending_yet(kept) -> None:
     free = pod("a", 6)
     kept.update(changed(free, spec={"scheduling_gates": (SchedulingGate("wait"),)}))
     assert not kept.pending
@@ -115,16 +115,14 @@ def test_a_pod_with_a_scheduling_gate_is_not_pending_yet() -> None:
     assert len(kept.pending) == 1
 
 
-def test_a_pod_that_no_node_can_ever_grant_is_pending_and_never_the_smallest() -> None:
-    kept = records()
+def test_a_pod_that_no_node_can_ever_grant_is_pending_and_never_the_smallest(kept) -> None:
     kept.update(pod("a", "many"))
     assert (len(kept.pending), kept.least_pending_units) == (1, 0)
     kept.update(pod("b", 9))
     assert (len(kept.pending), kept.least_pending_units) == (2, 9)
 
 
-def test_the_last_answer_counts_and_pending_begins_with_the_first_rejection() -> None:
-    kept = records()
+def test_the_last_answer_counts_and_pending_begins_with_the_first_rejection(kept) -> None:
     kept.answer("a", 3, [FULL, FULL, SMALL], 10.0)
     kept.answer("a", 2, [FULL, FULL], 15.0)
     assert kept.get("a").asked == Asked(10.0, 15.0, 2, {FULL: 2})
@@ -134,8 +132,7 @@ def test_the_last_answer_counts_and_pending_begins_with_the_first_rejection() ->
     assert kept.get("a").asked.since == 20.0
 
 
-def test_a_pod_that_fits_at_once_leaves_nothing_behind() -> None:
-    kept = records()
+def test_a_pod_that_fits_at_once_leaves_nothing_behind(kept) -> None:
     kept.answer("a", 1000, [], 1.0)
     assert kept.get("a") is None
 
@@ -160,8 +157,7 @@ def test_reasons_that_come_and_go_are_reported_once_a_minute() -> None:
     assert all(later - one >= pod_records.AGAIN_SECONDS for one, later in pairwise(reported))
 
 
-def test_a_pod_that_is_rejected_only_for_a_moment_is_not_reported() -> None:
-    kept = records()
+def test_a_pod_that_is_rejected_only_for_a_moment_is_not_reported(kept) -> None:
     kept.answer("a", 1, [FULL], 0.0)
     assert list(kept.take_unreported(1.9, 5)) == []
     kept.answer("a", 1, [], 2.0)
@@ -183,8 +179,7 @@ def test_a_thousand_rejected_pods_are_reported_a_few_at_a_time_and_none_is_left_
     assert sorted(reported) == sorted([*(f"p{number}" for number in range(1000)), "late"])
 
 
-def test_a_pod_that_fits_by_now_is_not_counted_among_the_rejected() -> None:
-    kept = records()
+def test_a_pod_that_fits_by_now_is_not_counted_among_the_rejected(kept) -> None:
     kept.answer("a", 1, [FULL], 0.0)
     kept.answer("b", 1, [FULL], 0.0)
     kept.answer("a", 1, [], 1.0)
@@ -258,8 +253,7 @@ def test_each_reason_counts_the_pods_that_are_rejected_for_it_now(events) -> Non
     }
 
 
-def test_nodes_of_a_failed_attempt_are_remembered_at_the_next() -> None:
-    kept = records()
+def test_nodes_of_a_failed_attempt_are_remembered_at_the_next(kept) -> None:
     assert kept.begin_attempt("a", 0).count == 0
     kept.offer("a", ["n1", "n2"], 0)
     assert list(kept.attempts("a").tried) == []
@@ -271,8 +265,7 @@ def test_nodes_of_a_failed_attempt_are_remembered_at_the_next() -> None:
     assert kept.begin_attempt("b", 2).count == 0
 
 
-def test_an_attempt_that_was_offered_nothing_does_not_count_as_failed() -> None:
-    kept = records()
+def test_an_attempt_that_was_offered_nothing_does_not_count_as_failed(kept) -> None:
     assert [kept.begin_attempt("a", at).count for at in range(5)] == [0] * 5
 
 
@@ -281,8 +274,7 @@ def test_more_nodes_are_offered_after_failed_attempts_and_all_in_the_end() -> No
     assert how_many(0, 0) == 0
 
 
-def test_attempts_of_a_pod_that_is_bound_or_long_silent_are_forgotten() -> None:
-    kept = records()
+def test_attempts_of_a_pod_that_is_bound_or_long_silent_are_forgotten(kept) -> None:
     for uid in ("bound", "silent", "late"):
         kept.offer(uid, ["n"], 0 if uid != "late" else 500)
     kept.drop_attempts("bound")

@@ -196,11 +196,6 @@ def test_what_was_just_ranked_best_counts_when_others_are_ranked():
     assert [made.filter(f"p{i}", 16).best for i in range(3)] == made.names
 
 
-def test_what_was_just_ranked_best_refuses_nobody():
-    made = Nodes(1, 16)
-    assert made.filter("a", 16).fitting == made.filter("b", 16).fitting == ["n000"]
-
-
 def test_where_all_may_be_taken_several_are_offered_all_the_same():
     made = Nodes(20, 16)
     for number in range(20):
@@ -285,20 +280,13 @@ def test_policies_come_from_the_configuration_and_from_the_pod():
     assert made.bound("c", 4, "n000", annotations=wishes) == "GPU-0"
 
 
-def test_a_shape_comes_from_the_configuration():
-    shape = (ShapePoint(0, 0), ShapePoint(50, 10), ShapePoint(100, 0))
-    made = Nodes(3, 16, node="shape", shape=shape)
-    made.bound("a", 4, "n001")
-    made.bound("b", 12, "n002")
-    assert made.prioritize("c", made.names) == ["n001", "n000", "n002"]
-
-
-def test_a_pod_can_wish_for_the_shape_where_there_is_one():
+def test_a_shape_comes_from_the_configuration_and_a_pod_can_wish_for_it():
     wishes = {ANNOTATION_NODE_POLICY: "shape"}
     shape = (ShapePoint(0, 0), ShapePoint(50, 10), ShapePoint(100, 0))
     made = Nodes(3, 16, node="shape", shape=shape)
     made.bound("a", 4, "n001")
     made.bound("b", 12, "n002")
+    assert made.prioritize("c", made.names) == ["n001", "n000", "n002"]
     assert made.filter("c", annotations={ANNOTATION_NODE_POLICY: "binpack"}).best == "n002"
     assert made.filter("d", annotations=wishes).best == "n001"
     without = Nodes(3, 16).filter("e", annotations=wishes)

@@ -1,5 +1,6 @@
 """A card given away twice: never one that runs goes, and nobody where a card only shrank."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,9 +126,15 @@ class Overbooked(Bench):
             await self.evictor.check()
 
 
-async def test_a_card_given_away_twice_loses_its_newest_pod_and_it_is_told():
-    bench = Overbooked()
-    bench.add(bound("a", 16, 1), bound("b", 16, 2))
+@pytest.fixture
+def bench():
+    """Two pods that were given one GPU."""
+    made = Overbooked()
+    made.add(bound("a", 16, 1), bound("b", 16, 2))
+    return made
+
+
+async def test_a_card_given_away_twice_loses_its_newest_pod_and_it_is_told(bench):
     await bench.rounds(int(SURE_SECONDS) + 2)
     assert bench.kube.evicted == [("b", "uid-b")]
     [(name, reason, text)] = bench.told
@@ -144,27 +151,21 @@ async def test_a_pod_that_names_a_card_without_a_decision_of_ours_evicts_nobody(
     assert not bench.kube.evicted
 
 
-async def test_it_is_asked_once_while_the_pod_leaves():
-    bench = Overbooked()
-    bench.add(bound("a", 16, 1), bound("b", 16, 2))
+async def test_it_is_asked_once_while_the_pod_leaves(bench):
     await bench.rounds(int(SURE_SECONDS) + 1)
     bench.add(bound("b", 16, 2, leaving=True))
     await bench.rounds(200)
     assert len(bench.kube.evicted) == 1
 
 
-async def test_what_another_pods_end_mends_in_a_moment_is_left_alone():
-    bench = Overbooked()
-    bench.add(bound("a", 16, 1), bound("b", 16, 2))
+async def test_what_another_pods_end_mends_in_a_moment_is_left_alone(bench):
     await bench.rounds(1)
     bench.cluster.pod_deleted(bench.kube.pods["a"])
     await bench.rounds(10)
     assert not bench.kube.evicted
 
 
-async def test_a_pod_that_has_begun_to_run_meanwhile_stays():
-    bench = Overbooked()
-    bench.add(bound("a", 16, 1), bound("b", 16, 2))
+async def test_a_pod_that_has_begun_to_run_meanwhile_stays(bench):
     bench.kube.outcomes = [Conflict("it has changed", code=409)]
     await bench.rounds(int(SURE_SECONDS) + 1)
     bench.add(bound("b", 16, 2, started=True), bound("a", 16, 1, started=True))
@@ -172,9 +173,7 @@ async def test_a_pod_that_has_begun_to_run_meanwhile_stays():
     assert not bench.kube.evicted
 
 
-async def test_a_card_is_mended_too_whose_node_was_away_for_a_while():
-    bench = Overbooked()
-    bench.add(bound("a", 16, 1), bound("b", 16, 2))
+async def test_a_card_is_mended_too_whose_node_was_away_for_a_while(bench):
     bench.cluster.node_deleted(node("n", 16, 16))
     await bench.rounds(10)
     assert not bench.kube.evicted

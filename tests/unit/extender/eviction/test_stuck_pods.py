@@ -25,8 +25,12 @@ class Evictions(Bench):
         return [name for name, _ in self.kube.evicted]
 
 
-async def test_a_stuck_pod_is_evicted_once_and_told_why():
-    bench = Evictions()
+@pytest.fixture
+def bench():
+    return Evictions()
+
+
+async def test_a_stuck_pod_is_evicted_once_and_told_why(bench):
     bench.add(waiting("a", "AnswerStale"))
     await bench.rounds(5)
     assert bench.kube.evicted == [("a", "uid-a")]
@@ -35,8 +39,7 @@ async def test_a_stuck_pod_is_evicted_once_and_told_why():
     assert "AnswerStale: what is wrong" in text
 
 
-async def test_one_pod_a_round_is_evicted_and_no_more():
-    bench = Evictions()
+async def test_one_pod_a_round_is_evicted_and_no_more(bench):
     bench.add(*(waiting(f"p{n}", "AnswerStale") for n in range(5)))
     await bench.rounds(2)
     assert len(bench.names) == 2
@@ -53,8 +56,7 @@ async def test_a_card_that_may_come_back_is_waited_for():
     assert bench.names == ["a"]
 
 
-async def test_a_pod_that_runs_again_stays_also_when_the_watch_is_late():
-    bench = Evictions()
+async def test_a_pod_that_runs_again_stays_also_when_the_watch_is_late(bench):
     bench.add(waiting("a", "CardUnhealthy"))
     runs = waiting("a", "CardUnhealthy", runs=True, resource_version="2")
     bench.kube.pods["a"] = runs
@@ -83,8 +85,7 @@ async def test_zero_seconds_evict_nothing():
     ],
     ids=lambda error: str(error.code),
 )
-async def test_a_refused_eviction_is_tried_again_and_holds_up_no_other(error):
-    bench = Evictions()
+async def test_a_refused_eviction_is_tried_again_and_holds_up_no_other(bench, error):
     bench.add(waiting("a", "AnswerStale"), waiting("b", "AnswerStale"))
     bench.kube.outcomes = [error]
     await bench.rounds(2, seconds=0.1)
@@ -94,8 +95,7 @@ async def test_a_refused_eviction_is_tried_again_and_holds_up_no_other(error):
     assert bench.names == ["b", "a"]
 
 
-async def test_a_pod_that_is_gone_needs_no_eviction():
-    bench = Evictions()
+async def test_a_pod_that_is_gone_needs_no_eviction(bench):
     bench.add(waiting("a", "AnswerStale"))
     bench.kube.outcomes = [NotFound("gone", code=404)]
     await bench.rounds(5)
@@ -103,8 +103,7 @@ async def test_a_pod_that_is_gone_needs_no_eviction():
     assert not bench.told
 
 
-async def test_a_pod_that_went_away_meanwhile_is_forgotten():
-    bench = Evictions()
+async def test_a_pod_that_went_away_meanwhile_is_forgotten(bench):
     stuck = waiting("a", "CardUnhealthy")
     bench.add(stuck)
     await bench.rounds(50)

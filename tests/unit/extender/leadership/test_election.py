@@ -74,6 +74,8 @@ async def replica():
     task = asyncio.create_task(made.elected.run(lambda: asyncio.sleep(0)))
     await turns()
     yield made
+    if made.elector.leads:
+        await made.elector.lose()
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -89,23 +91,20 @@ async def test_it_decides_only_once_it_has_seen_what_its_predecessor_left(replic
     await turns()
     assert replica.elected.decides
     assert replica.did == ["settles", "works"]
-    await replica.elector.lose()
 
 
-async def test_the_lease_is_checked_at_every_call(replica):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"leads": False},  # by its clock; nothing was cancelled yet
+        {"term": "2"},  # acquired again, after another replica may have led
+    ],
+)
+async def test_lease_and_term_are_checked_at_every_call(replica, change):
     replica.listed.set()
     await replica.elector.take()
     assert replica.elected.decides
-    replica.elector.leads = False  # by its clock; nothing was cancelled yet
-    assert not replica.elected.decides
-    await replica.elector.lose()
-
-
-async def test_settling_counts_only_for_one_term(replica):
-    replica.listed.set()
-    await replica.elector.take()
-    assert replica.elected.decides
-    replica.elector.term = "2"  # acquired again, after another replica may have led
+    vars(replica.elector).update(change)
     assert not replica.elected.decides
     await replica.elector.lose()
 
@@ -126,7 +125,6 @@ async def test_a_replica_that_leads_again_settles_again(replica):
     await replica.elector.take()
     assert not replica.elected.decides
     assert replica.did[-1] == "settles"
-    await replica.elector.lose()
 
 
 async def test_a_replica_that_loses_the_lease_before_it_settled_never_decides(replica):

@@ -16,6 +16,11 @@ from extender.server.handshakes import (
 )
 
 
+@pytest.fixture
+def handshakes():
+    return Handshakes()
+
+
 def trusting(*addresses: str) -> Handshakes[str]:
     made: Handshakes[str] = Handshakes()
     for address in addresses:
@@ -42,8 +47,7 @@ def full() -> Handshakes[str]:
     return made
 
 
-def test_one_address_has_few_handshakes_in_progress():
-    handshakes: Handshakes[str] = Handshakes()
+def test_one_address_has_few_handshakes_in_progress(handshakes):
     assert admitted(handshakes, *["untrusted"] * 1000) == MAX_PER_UNTRUSTED
     assert handshakes.admit("another", "first").is_admitted
     handshakes.remove("untrusted", "untrusted 0", is_trusted=False)
@@ -76,24 +80,21 @@ def test_a_dropped_handshake_gets_no_turn_and_is_removed_once():
     assert handshakes.admit("third", "one more").dropped is not None, "every slot is still used"
 
 
-def test_with_one_handshake_per_address_the_oldest_is_dropped():
-    handshakes: Handshakes[str] = Handshakes()
+def test_with_one_handshake_per_address_the_oldest_is_dropped(handshakes):
     assert admitted(handshakes, *map(str, range(MAX_UNTRUSTED))) == MAX_UNTRUSTED
     assert handshakes.admit("a", "first").dropped == "0 0"
     assert not handshakes.admit("a", "second").is_admitted, "no address has more"
     assert handshakes.admit("b", "first").dropped == "1 1"
 
 
-def test_a_removed_handshake_gets_no_turn():
-    handshakes: Handshakes[str] = Handshakes()
+def test_a_removed_handshake_gets_no_turn(handshakes):
     handshakes.admit("a", "first")
     handshakes.queue("a", "first")
     handshakes.remove("a", "first", is_trusted=False)
     assert handshakes.next() is None
 
 
-def test_queued_addresses_take_turns():
-    handshakes: Handshakes[str] = Handshakes()
+def test_queued_addresses_take_turns(handshakes):
     for n in range(10):
         handshakes.queue("many", f"many {n}")
     handshakes.queue("few", "few 0")
@@ -102,8 +103,7 @@ def test_queued_addresses_take_turns():
     assert [handshakes.next() for _ in range(2)] == ["many 3", "late 0"]
 
 
-def test_only_a_certificate_of_the_authority_makes_an_address_trusted():
-    handshakes: Handshakes[str] = Handshakes()
+def test_only_a_certificate_of_the_authority_makes_an_address_trusted(handshakes):
     handshakes.admit("a", "first")
     handshakes.remove("a", "first", is_trusted=False)
     assert not handshakes.is_trusted("a")

@@ -22,11 +22,9 @@ from tests.fakes.clock import FakeClock
 from tests.unit.extender.scripted import DELETED, bound, changed, restocked
 
 
-def cluster(unit_mib=1):
+def cluster():
     told = []
-    made = ClusterWatch(
-        unit_mib, lambda about, reason, message: told.append((reason, message)), FakeClock()
-    )
+    made = ClusterWatch(1, lambda _, reason, text: told.append((reason, text)), FakeClock())
     return made, told
 
 
