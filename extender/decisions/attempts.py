@@ -30,9 +30,7 @@ class Attempts:
     at: float = 0.0
 
     def begin(self) -> None:
-        """Begin another attempt: the last one has failed."""
-        if not self.last:
-            return
+        """Begin another attempt: the last one, with its nodes ``last``, has failed."""
         if len(self.tried) > MAX_TRIED:
             self.tried.clear()
         for name in self.last:

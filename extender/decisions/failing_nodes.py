@@ -89,9 +89,6 @@ class FailingNodes:
     def cooling(self, now: float) -> set[str]:
         return {name for name, entry in self._nodes.items() if now < entry.until}
 
-    def count(self, now: float) -> int:
-        return sum(now < entry.until for entry in self._nodes.values())
-
     def _take(self, pod_uid: str, now: float) -> str | None:
         node, at = self._bound.pop(pod_uid, ("", 0.0))
         return node if node and now - at <= REMEMBERED_SECONDS else None

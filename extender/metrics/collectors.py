@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Any, Final
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from extender.metrics import certificates
 from extender.metrics.nodes import NodeMetrics
-from gpushare.kube.informer import CAUSES
+from gpushare.kube.informer import CAUSES, Informer
 from gpushare.placement import reasons
 
 OWN_REQUEST: Final = "the pod's own request"
@@ -106,13 +106,6 @@ class CertificateCollector(Collector):
         yield family
 
 
-class Watch(Protocol):
-    restarts: Counter[str]
-
-    @property
-    def age(self) -> float: ...
-
-
 class StateCollector(Collector):
     """The state of the parts around the ledger.
 
@@ -122,7 +115,7 @@ class StateCollector(Collector):
 
     def __init__(
         self,
-        watches: Mapping[str, Watch],
+        watches: Mapping[str, Informer[Any]],
         unknown: Callable[[], int],
         leads: Callable[[], bool],
         nodes: NodeMetrics,
@@ -163,7 +156,7 @@ class StateCollector(Collector):
 def register(
     figures: Callable[[], Figures],
     nodes: NodeMetrics,
-    watches: Mapping[str, Watch],
+    watches: Mapping[str, Informer[Any]],
     *,
     unknown: Callable[[], int],
     certificate_files: dict[str, bool],

@@ -6,13 +6,13 @@ Nothing is repaired here: a difference is a defect of this program, and its two 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
+from extender.decisions.pod_records import PodRecords
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Share
 from gpushare.clock import Clock
 from gpushare.ledger.ledger import Ledger
-from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +30,13 @@ class Difference:
     counted: str
 
 
-class Pods(Protocol):
-    def uids(self) -> list[str]: ...
-
-    def pod(self, uid: str) -> Pod | None: ...
-
-
 class Audit:
     """A round compares every pod, every share and every node's sums, each at one moment.
 
     ``longest_pause``: seconds for which the longest slice so far has blocked everything else.
     """
 
-    def __init__(self, ledger: Ledger, pods: Pods, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, pods: PodRecords, clock: Clock) -> None:
         self._ledger, self._pods, self._clock = ledger, pods, clock
         # Only keys: tens of thousands of new tuples would trigger garbage collection.
         self._due: list[str] = []

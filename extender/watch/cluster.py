@@ -177,12 +177,13 @@ class ClusterWatch:
     def figures(self) -> Figures:
         state, pods = self.state, self.pods
         kept = [type(each).__name__.lower() for each in self.ledger.kept()]
+        cooling = state.failing_nodes.cooling(state.clock.monotonic())
         return {
             "gpushare_unplaced_pods": len(pods.unplaced),
             "gpushare_reserves": sum(1 for _ in self.ledger.reserves()),
             "gpushare_unreadable_inventories": len(state.unreadable),
             "gpushare_changed_decisions": len(pods.edited),
-            "gpushare_extender_cooling_nodes": state.failing_nodes.count(state.clock.monotonic()),
+            "gpushare_extender_cooling_nodes": len(cooling),
             "gpushare_over_cards": self.overbooking.times,
             "gpushare_extender_waiting_pods": pods.rejected,
             "gpushare_extender_waiting_pods_by_reason": by_reason(pods.reasons),

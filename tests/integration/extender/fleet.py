@@ -3,14 +3,12 @@
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-import msgspec
 from aiohttp import web
 
 from extender.binding.binder import Binder
@@ -18,11 +16,13 @@ from extender.routes import Routes
 from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory
 from gpushare.clock import SystemClock
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
+from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
 from gpushare.ledger.ledger import Reserve
 from gpushare.objects.model import Node, Pod
 from gpushare.placement.reasons import NO_ROOM, TOO_LARGE
 from tests.builders import node, pod
+from tests.unit.extender import scripted
+from tests.unit.extender.scripted import changed, restocked
 
 T = TypeVar("T")
 
@@ -52,19 +52,16 @@ class Fleet:
 
     def start(self) -> None:
         self._thread.start()
-        self.do(self._begin)
+        self.cluster = self.do(ClusterWatch, 1, lambda *_: None, SystemClock())
         self.open()
-
-    def _begin(self) -> None:
-        self.cluster = ClusterWatch(1, lambda *_: None, SystemClock())
 
     def open(self) -> None:
         """Serve the endpoints, like an extender that has just started."""
-        self._wait(asyncio.run_coroutine_threadsafe(self._open(), self._loop))
+        self._run(self._open())
 
     def close(self) -> None:
         """Stop serving, like an extender that is shutting down."""
-        self._wait(asyncio.run_coroutine_threadsafe(self._close(), self._loop))
+        self._run(self._close())
 
     def stop(self) -> None:
         self.close()
@@ -78,7 +75,7 @@ class Fleet:
         async def done() -> T:
             return change(*arguments)
 
-        return self._wait(asyncio.run_coroutine_threadsafe(done(), self._loop))
+        return self._run(done())
 
     def bind(self, name: str, on: str, card: int, units: int, namespace: str = "default") -> None:
         """Report a pod that is bound to this GPU, as the API server does."""
@@ -87,9 +84,7 @@ class Fleet:
     def add_pending(self, name: str, units: int, *reasons: str, minutes: float = 0) -> None:
         """Add a pending pod with a reason for each node that was rejected."""
         created = datetime.now(UTC) - timedelta(minutes=minutes)
-        made = pod(name, units)
-        meta = msgspec.structs.replace(made.metadata, creation_timestamp=created.isoformat())
-        made = msgspec.structs.replace(made, metadata=meta)
+        made = changed(pod(name, units), {"creation_timestamp": created.isoformat()})
         self.do(self.cluster.pod_changed, made)
         if reasons:
             now = self.cluster.state.clock.monotonic()
@@ -150,8 +145,8 @@ class Fleet:
             await self._runner.cleanup()
             self._runner = None
 
-    def _wait(self, future: "Future[T]") -> T:
-        return future.result(timeout=30)
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
 
 
 @contextmanager
@@ -172,11 +167,8 @@ def gpus(name: str, kind: str, *, unhealthy: tuple[int, ...] = (), model: str = 
     named = tuple(
         replace(card, model=model or usual, uuid=f"GPU-{name}-{card.index}") for card in stock.cards
     )
-    made.annotations[ANNOTATION_INVENTORY] = inventory.encode(replace(stock, cards=named))
-    return made
+    return restocked(made, cards=named)
 
 
 def bound(name: str, on: str, card: int, units: int, namespace: str) -> Pod:
-    made = pod(name, units, node=on, annotations={ANNOTATION_CARDS: f"GPU-{on}-{card}"})
-    meta = msgspec.structs.replace(made.metadata, namespace=namespace)
-    return msgspec.structs.replace(made, metadata=meta)
+    return changed(scripted.bound(name, units, f"GPU-{on}-{card}", on), {"namespace": namespace})

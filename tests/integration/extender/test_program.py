@@ -33,6 +33,8 @@ PIDFD_GETFD = 438
 
 
 class Program:
+    """The program; it ends with the context."""
+
     def __init__(self, folder, deciding, reading, server="http://127.0.0.1:9"):
         self.folder, self.deciding, self.reading = folder, deciding, reading
         kubeconfig = {**NOBODY, "clusters": [{"name": "c", "cluster": {"server": server}}]}
@@ -41,6 +43,13 @@ class Program:
         with (folder / "log").open("w") as log:
             flag = f"--config={folder / 'extender.yaml'}"
             self.process = subprocess.Popen([sys.executable, "-m", "extender", flag], stderr=log)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
 
     def configure(self, **settings):
         listen = {
@@ -77,8 +86,7 @@ def page(port, path, **headers):
 
 @pytest.fixture
 def program(tmp_path, unused_tcp_port_factory):
-    made = Program(tmp_path, unused_tcp_port_factory(), unused_tcp_port_factory())
-    try:
+    with Program(tmp_path, unused_tcp_port_factory(), unused_tcp_port_factory()) as made:
         for port in (made.deciding, made.reading):
             wait_until(
                 "the program to answer",
@@ -86,9 +94,6 @@ def program(tmp_path, unused_tcp_port_factory):
                 seconds=20,
             )
         yield made
-    finally:
-        made.process.kill()
-        made.process.wait()
 
 
 def test_the_program_reloads_its_file_at_sighup_and_ends_at_sigterm(program):
@@ -153,15 +158,11 @@ def test_requests_to_the_api_server_are_not_delivered_after_the_time_of_a_write(
         server.settimeout(20)
         port = server.getsockname()[1]
         ports = unused_tcp_port_factory(), unused_tcp_port_factory()
-        program = Program(tmp_path, *ports, f"http://127.0.0.1:{port}")
-        try:
-            with server.accept()[0]:
-                limits = [
-                    found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-                    for found in sockets_to(program.process.pid, port)
-                ]
-        finally:
-            program.process.kill()
-            program.process.wait()
+        address = f"http://127.0.0.1:{port}"
+        with Program(tmp_path, *ports, address) as program, server.accept()[0]:
+            limits = [
+                found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                for found in sockets_to(program.process.pid, port)
+            ]
     assert limits
     assert all(0 < each < WRITE_SECONDS * 1000 for each in limits)

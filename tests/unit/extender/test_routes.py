@@ -152,7 +152,7 @@ BAD_BODIES = [
 ]
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
 @pytest.mark.parametrize("body", BAD_BODIES, ids=range(len(BAD_BODIES)))
 async def test_an_invalid_body_is_a_clear_error(client, bench, verb, body):
     response = await client.post(f"{PREFIX}/{verb}", data=body)
@@ -163,7 +163,7 @@ async def test_an_invalid_body_is_a_clear_error(client, bench, verb, body):
     assert bench.held == [(0, 0), (0, 0)]
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
 async def test_a_body_with_a_false_content_encoding_is_a_clear_error(client, verb):
     headers = {"Content-Encoding": "gzip"}
     response = await client.post(f"{PREFIX}/{verb}", data=b"xx", headers=headers)
