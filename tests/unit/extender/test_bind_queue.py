@@ -27,12 +27,17 @@ async def begun(bench: Bench, count: int) -> list[asyncio.Task[None]]:
     return tasks
 
 
-async def test_only_so_many_writes_are_under_way_at_a_time_and_all_get_their_turn(bench):
-    tasks = await begun(bench, 3 * WRITES_AT_ONCE)
-    assert len(bench.kube.bindings) == WRITES_AT_ONCE
+async def finish(bench: Bench, tasks: list[asyncio.Task[None]]) -> None:
     bench.kube.hold.set()
     await asyncio.gather(*tasks)
-    assert len(bench.kube.bindings) == 3 * WRITES_AT_ONCE
+
+
+async def test_only_so_many_writes_are_under_way_at_a_time_and_all_get_their_turn_in_order(bench):
+    tasks = await begun(bench, 3 * WRITES_AT_ONCE)
+    assert len(bench.kube.bindings) == WRITES_AT_ONCE
+    await finish(bench, tasks)
+    names = [f"uid-p{i}" for i in range(3 * WRITES_AT_ONCE)]
+    assert [uid for uid, _, _ in bench.kube.bindings] == names
 
 
 async def test_a_pod_that_waits_for_its_turn_holds_its_room_already():
@@ -42,17 +47,7 @@ async def test_a_pod_that_waits_for_its_turn_holds_its_room_already():
     bench.add(pod("late", 1))
     with pytest.raises(NoRoom):
         await bench.bind(pod("late", 1))
-    bench.kube.hold.set()
-    await asyncio.gather(*tasks)
-
-
-async def test_pods_are_written_in_the_order_in_which_they_came(bench):
-    tasks = await begun(bench, 2 * WRITES_AT_ONCE)
-    bench.kube.hold.set()
-    await asyncio.gather(*tasks)
-    assert [uid for uid, _, _ in bench.kube.bindings] == [
-        f"uid-p{i}" for i in range(2 * WRITES_AT_ONCE)
-    ]
+    await finish(bench, tasks)
 
 
 async def test_a_turn_that_comes_too_late_for_an_answer_writes_nothing_and_frees_the_room(bench):
@@ -78,6 +73,5 @@ async def test_a_write_whose_turn_came_late_has_less_time_but_never_more_than_is
     bench.kube.bind_pod = noted
     tasks = await begun(bench, WRITES_AT_ONCE + 1)
     bench.time.now += 2.0
-    bench.kube.hold.set()
-    await asyncio.gather(*tasks)
+    await finish(bench, tasks)
     assert limits[-1] == pytest.approx(ANSWER_SECONDS - READ_SECONDS - 2.0)

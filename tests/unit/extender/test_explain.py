@@ -261,11 +261,6 @@ async def test_plans_of_others_are_shown_on_the_card(client, bench):
     assert (card["reserved"], card["claimed"], card["free"]) == (6, 4, 6)
 
 
-async def test_until_the_cluster_is_known_nothing_is_explained(client, bench):
-    bench.reasons = ["pods are not listed yet"]
-    assert (await client.get(f"{PREFIX}/explain/default/waits")).status == 503
-
-
 async def test_a_pod_is_told_once_why_it_waits_and_again_when_the_reasons_change(client, bench):
     await filtered(client, "waits", "n", "n", "cpu")
     bench.cluster.report_pending()

@@ -190,15 +190,18 @@ async def test_a_successful_bind_returns_no_error(client, bench):
     assert await response.json() == {"Error": ""}
 
 
-@pytest.mark.parametrize("path", ["filter", "prioritize", "bind", "inspect", "inspect/n"])
+READS = ["inspect", "inspect/n", "explain/default/other", "changes"]
+
+
+@pytest.mark.parametrize("path", ["filter", "prioritize", "preempt", "bind", "what-if", *READS])
 async def test_every_verb_is_503_until_the_cluster_is_listed(client, bench, path):
     bench.reasons = ["pods are not listed yet"]
-    call = client.get if path.startswith("inspect") else client.post
-    response = await call(f"{PREFIX}/{path}")
+    response = await (client.get if path in READS else client.post)(f"{PREFIX}/{path}")
     assert response.status == 503
     assert "not listed" in await response.text()
     assert (await client.get("/readyz")).status == 503
     assert (await client.get("/healthz")).status == 200
+    assert (await client.get(f"{PREFIX}/page")).status == 200
 
 
 async def test_inspect_shows_gpus_and_pods_in_aliyun_gpushares_form(client, bench):

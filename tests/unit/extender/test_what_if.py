@@ -263,12 +263,6 @@ async def test_only_post_asks(client):
     assert (await client.get(f"{PREFIX}/what-if")).status == 405
 
 
-async def test_until_the_cluster_is_known_nothing_is_foretold(client, bench):
-    bench.reasons = ["pods are not listed yet"]
-    response = await client.post(f"{PREFIX}/what-if", json={"pod": manifest()})
-    assert response.status == 503
-
-
 def run(steps):
     while True:
         try:

@@ -168,15 +168,6 @@ async def test_a_stream_outlasts_the_idle_time_of_connections(
         assert (await event(answer, "changes"))["pods"]
 
 
-async def test_streams_are_503_until_the_cluster_is_listed(client, bench):
-    bench.reasons = ["pods are not listed yet"]
-    async with client.get(CHANGES) as answer:
-        assert answer.status == 503
-        assert "not listed" in (await answer.json())["Error"]
-    async with client.get(f"{PREFIX}/page") as page:
-        assert page.status == 200
-
-
 @pytest.fixture
 async def reviewed(bench):
     reviews = Reviews()
