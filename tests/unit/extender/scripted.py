@@ -109,6 +109,14 @@ class Bench:
             await self.bind(pod)
         self.kube.lands = True
 
+    async def add_and_bind(self, pod: Pod, node: str = "n") -> None:
+        self.add(pod)
+        await self.bind(pod, node)
+
+    async def settle(self, *, after: float = 0.0) -> None:
+        self.time.now += after
+        await self.reconciler.settle()
+
     def watch_catches_up(self) -> None:
         self.cluster.pods_replaced(list(self.kube.pods.values()))
 

@@ -345,7 +345,7 @@ async def test_a_reserve_that_is_let_go_of_is_counted_as_such(bench):
     bench.add(pod("new", 4))
     await bench.lose(pod("new", 4))
     for _ in range(4):
-        await bench.reconciler.settle()
+        await bench.settle()
         bench.time.now += 6
     assert dict(bench.cluster.state.freed) == {"reserve": 1}
 

@@ -76,8 +76,7 @@ class Outcomes(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 1.0, WRITE_SECONDS, 5.0]))
     def time_passes_and_reserves_are_settled(self, seconds):
-        self.bench.time.now += seconds
-        self.run_async(self.bench.reconciler.settle())
+        self.run_async(self.bench.settle(after=seconds))
 
     @rule(made=pods)
     def the_watch_tells(self, made):

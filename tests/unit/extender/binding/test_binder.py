@@ -29,8 +29,7 @@ def bench():
 
 async def test_decision_and_node_are_written_in_one_request():
     bench = Bench(16, 16)
-    bench.add(pod("a", 8))
-    await bench.bind(pod("a", 8))
+    await bench.add_and_bind(pod("a", 8))
     [(uid, node, written)] = bench.kube.bindings
     assert (uid, node) == ("uid-a", "n")
     assert written[ANNOTATION_CARDS] == "GPU-0"
@@ -108,13 +107,11 @@ async def test_an_unknown_outcome_keeps_the_room_until_it_is_known(bench, landed
     assert bench.held == [(0, 10)]
     with pytest.raises(NoRoom):
         await bench.bind(pod("b", 10))
-    await bench.reconciler.settle()
+    await bench.settle()
     assert bench.held == [(0, 10)]
-    bench.time.now += OVERDUE_SECONDS + WRITE_SECONDS
-    await bench.reconciler.settle()
+    await bench.settle(after=OVERDUE_SECONDS + WRITE_SECONDS)
     assert bench.held == [(0, 10)]  # one look is not enough, a slow write may still land
-    bench.time.now += WRITE_SECONDS
-    await bench.reconciler.settle()
+    await bench.settle(after=WRITE_SECONDS)
     assert bench.held == [(0, 10 if landed else 0)]
     bench.watch_catches_up()
     assert bench.held == [(10 if landed else 0, 0)]
@@ -158,26 +155,22 @@ async def test_how_many_outcomes_are_not_known_is_told(bench):
 
 async def test_what_was_read_before_another_attempt_says_nothing_about_it(bench):
     await bench.lose(pod("a", 10))
-    await bench.reconciler.settle()
-    bench.time.now += OVERDUE_SECONDS
-    await bench.reconciler.settle()  # the first read of two: not bound
+    await bench.settle()
+    await bench.settle(after=OVERDUE_SECONDS)  # the first read of two: not bound
     await bench.lose(pod("a", 10))
-    bench.time.now += WRITE_SECONDS
-    await bench.reconciler.settle()
-    bench.time.now += OVERDUE_SECONDS
-    await bench.reconciler.settle()
+    await bench.settle(after=WRITE_SECONDS)
+    await bench.settle(after=OVERDUE_SECONDS)
     assert bench.held == [(0, 10)]
 
 
 async def test_a_read_that_was_on_its_way_while_a_retry_succeeded_frees_nothing(bench):
     await bench.lose(pod("a", 10))
-    await bench.reconciler.settle()
-    bench.time.now += OVERDUE_SECONDS
-    await bench.reconciler.settle()
+    await bench.settle()
+    await bench.settle(after=OVERDUE_SECONDS)
     bench.time.now += WRITE_SECONDS
     bench.kube.read_hold = asyncio.Event()
     bench.kube.read_asked.clear()
-    settling = asyncio.create_task(bench.reconciler.settle())
+    settling = asyncio.create_task(bench.settle())
     await bench.kube.read_asked.wait()
     await bench.bind(pod("a", 10))
     bench.kube.read_hold.set()
@@ -190,9 +183,8 @@ async def test_a_read_that_was_on_its_way_while_a_retry_succeeded_frees_nothing(
 async def test_a_pod_that_ended_unseen_gives_its_room_back(bench):
     await bench.bind(pod("a", 10))
     bench.kube.pods["a"] = pod("a", 10, node="n", phase="Succeeded")  # the watch leaves it out
-    await bench.reconciler.settle()
-    bench.time.now += OVERDUE_SECONDS
-    await bench.reconciler.settle()
+    await bench.settle()
+    await bench.settle(after=OVERDUE_SECONDS)
     assert bench.held == [(0, 0)]
 
 
@@ -219,8 +211,7 @@ async def test_while_the_api_server_is_away_an_unknown_outcome_stays_unknown(ben
     await bench.lose(pod("a", 10))
     bench.kube.read_error = Unreachable("away")
     for _ in range(5):
-        bench.time.now += 60
-        await bench.reconciler.settle()
+        await bench.settle(after=60)
     assert bench.held == [(0, 10)]
 
 

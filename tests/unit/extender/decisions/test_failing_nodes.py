@@ -123,8 +123,7 @@ def test_no_node_is_ever_closed_for_longer_than_a_minute(steps):
 async def cooling_bench():
     bench = Bench(16)
     for name in "ab":
-        bench.add(pod(name, 4))
-        await bench.bind(pod(name, 4))
+        await bench.add_and_bind(pod(name, 4))
         bench.cluster.pod_failed(ended(name))
         bench.cluster.pod_deleted(pod(name, 4))
     assert bench.cluster.figures()["gpushare_extender_cooling_nodes"] == 1
@@ -161,8 +160,7 @@ async def test_without_another_node_bind_refuses_so_that_kube_scheduler_tries_ag
 async def test_pods_that_had_failed_before_they_were_listed_close_nothing():
     bench = Bench(16)
     for name in "ab":
-        bench.add(pod(name, 4))
-        await bench.bind(pod(name, 4))
+        await bench.add_and_bind(pod(name, 4))
     watch = FailedPodHandler(bench.cluster)
     watch.replaced([ended("a"), ended("b")])
     assert bench.cluster.figures()["gpushare_extender_cooling_nodes"] == 0
@@ -179,12 +177,10 @@ async def test_a_node_that_is_named_twice_is_answered_all_the_same():
 async def test_a_container_that_starts_opens_its_node_again():
     bench = await cooling_bench()
     bench.time.now += FIRST_SECONDS
-    bench.add(pod("good", 4))
-    await bench.bind(pod("good", 4))
+    await bench.add_and_bind(pod("good", 4))
     started = {"phase": "Running", "container_statuses": (ContainerStatus("main", "x://1"),)}
     bench.cluster.pod_changed(changed(bench.kube.pods["good"], status=started))
-    bench.add(pod("bad", 4))
-    await bench.bind(pod("bad", 4))
+    await bench.add_and_bind(pod("bad", 4))
     bench.cluster.pod_failed(ended("bad"))
     assert bench.cluster.figures()["gpushare_extender_cooling_nodes"] == 0
 

@@ -23,8 +23,7 @@ class Viewer:
         self.nodes, self.pods = {}, {}
 
     def update(self):
-        for _ in self.feed.update():
-            pass
+        list(self.feed.update())
         revision = self.feed.revision
         for event in self.feed.events(self.seen):
             self.receive(event)
@@ -158,8 +157,7 @@ def test_unhealthy_and_cordoned_gpus_and_unreadable_nodes_are_shown(bench, feed)
 def test_no_event_is_long_with_many_nodes(bench, feed):
     for i in range(400):
         bench.cluster.node_changed(node(f"n{i}", *[16] * 8))
-    for _ in feed.update():
-        pass
+    list(feed.update())
     events = list(feed.events(NEVER))
     assert len(events) > 10
     assert max(map(len, events)) < CHUNK_BYTES + 4096
