@@ -40,15 +40,9 @@ T = TypeVar("T")
 class BadRequest(GpushareError):
     """The verb cannot use the request; answered with ``status``."""
 
-    status = 400
-
-
-class _TooLarge(BadRequest):
-    status = 413
-
-
-class _TooSlow(BadRequest):
-    status = 408
+    def __init__(self, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class ConcurrencyLimit:
@@ -158,14 +152,16 @@ async def whole_body(request: web.Request) -> bytes:
     """Return the body, within the limits on its size and time; raise BadRequest."""
     most = request.client_max_size
     if (request.content_length or 0) > most:
-        raise _TooLarge(f"the body has {request.content_length} bytes, and the limit is {most}")
+        raise BadRequest(
+            f"the body has {request.content_length} bytes, and the limit is {most}", 413
+        )
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await request.read()
     except TimeoutError as err:
-        raise _TooSlow(f"the body did not arrive within {BODY_SECONDS:.0f} s") from err
+        raise BadRequest(f"the body did not arrive within {BODY_SECONDS:.0f} s", 408) from err
     except web.HTTPRequestEntityTooLarge as err:
-        raise _TooLarge(f"the body has more than {most} bytes, which is the limit") from err
+        raise BadRequest(f"the body has more than {most} bytes, which is the limit", 413) from err
     except web.RequestPayloadError as err:
         raise BadRequest(f"body cannot be read: {err}") from err
 

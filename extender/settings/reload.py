@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -12,9 +12,6 @@ from extender.settings.file import load
 from gpushare.errors import SettingsError
 
 log = logging.getLogger(__name__)
-
-# All other settings are fixed when the parts of the program are constructed.
-LIVE: Final = ("log_level", "limits")
 
 
 class Reload:
@@ -34,10 +31,9 @@ class Reload:
         except SettingsError as err:
             log.error("configuration not reloaded", extra={"why": str(err)})  # noqa: TRY400 - not a defect
             return
-        live = {name: getattr(wanted, name) for name in LIVE}
-        body_mib = self._now.limits.body_mib  # fixed in the applications
-        live["limits"] = msgspec.structs.replace(wanted.limits, body_mib=body_mib)
-        now = msgspec.structs.replace(self._now, **live)
+        # All other settings are fixed when the parts of the program are constructed.
+        limits = msgspec.structs.replace(wanted.limits, body_mib=self._now.limits.body_mib)
+        now = msgspec.structs.replace(self._now, log_level=wanted.log_level, limits=limits)
         changed = sorted(different(self._now, now))
         self._now = now
         self._apply(now)

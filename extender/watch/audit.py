@@ -4,7 +4,7 @@ Nothing is repaired here: a difference is a defect of this program, and its two 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,10 @@ class Difference:
     counted: str
 
 
+# Takes the uid of a pod or the name of a node.
+Compare = Callable[[str], Difference | None]
+
+
 class Audit:
     """A round compares every pod, every share and every node's sums, each at one moment.
 
@@ -40,8 +44,8 @@ class Audit:
         self._ledger, self._pods, self._clock = ledger, pods, clock
         # Only keys: tens of thousands of new tuples would trigger garbage collection.
         self._due: list[str] = []
-        self._compare: Callable[[str], Difference | None] = self._pod
-        self._next: list[Callable[[], None]] = []
+        self._compare: Compare = self._pod
+        self._next: list[tuple[Callable[[], Iterable[str]], Compare]] = []
         self._returned: dict[str, Difference] = {}
         self._ended_at = clock.monotonic()
         self.rounds = 0
@@ -50,7 +54,11 @@ class Audit:
     def begin(self) -> None:
         """Begin a round now, and drop one that is under way."""
         self._due = []
-        self._next = [self._list_nodes, self._list_shares, self._list_pods]
+        self._next = [
+            (self._ledger.nodes, self._node),
+            (self._ledger.bound_pods, self._pod),
+            (self._pods.uids, self._pod),
+        ]
 
     def step(self, seconds: float = SLICE_SECONDS) -> list[Difference]:
         """Continue for ``seconds``; return differences that were not returned before.
@@ -65,7 +73,8 @@ class Audit:
         found = []
         while self._due or self._next:
             if not self._due:
-                self._next.pop()()
+                keys, self._compare = self._next.pop()
+                self._due = list(keys())
             elif (difference := self._new(self._compare, self._due.pop())) is not None:
                 found.append(difference)
             if self._clock.monotonic() - began >= seconds:
@@ -85,7 +94,7 @@ class Audit:
         """Compare one pod now; return a difference that was not returned before."""
         return self._new(self._pod, uid)
 
-    def _new(self, compare: Callable[[str], Difference | None], key: str) -> Difference | None:
+    def _new(self, compare: Compare, key: str) -> Difference | None:
         found = compare(key)
         if found is None:
             self._returned.pop(key, None)
@@ -94,15 +103,6 @@ class Audit:
             return None
         self._returned[key] = found
         return found
-
-    def _list_pods(self) -> None:
-        self._due, self._compare = self._pods.uids(), self._pod
-
-    def _list_shares(self) -> None:
-        self._due, self._compare = self._ledger.bound_pods(), self._pod
-
-    def _list_nodes(self) -> None:
-        self._due, self._compare = list(self._ledger.nodes()), self._node
 
     def _pod(self, uid: str) -> Difference | None:
         held, pod = self._ledger.share(uid), self._pods.pod(uid)
