@@ -16,6 +16,7 @@ import msgspec
 from deviceplugin.allocation.allocate import Allocations
 from deviceplugin.allocation.injection import Injections
 from deviceplugin.allocation.pre_start import Starts
+from deviceplugin.allocation.sources import Sources
 from deviceplugin.cards import device_list
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.survey import Terms
@@ -78,18 +79,13 @@ class Served:
             binding=binding,
         )
         no_api: Any = None  # nothing that is measured here writes to it
-        parts: dict[str, Any] = {
-            "cards": cards,
-            "kubelet": kubelet,
-            "watch": self.watch,
-            "checkpoint": CheckpointFile(self.folder / "kubelet_internal_checkpoint"),
-            "specs": Specs(self.folder / "cdi"),
-            "injections": injections,
-        }
+        checkpoint = CheckpointFile(self.folder / "kubelet_internal_checkpoint")
+        specs = Specs(self.folder / "cdi")
+        sources = Sources(cards, kubelet, self.watch, checkpoint, specs, injections)
         service = Service(
             cards=cards,
-            allocations=Allocations(binding, **parts),
-            starts=Starts(**parts, started=lambda *_: None, clock=clock),
+            allocations=Allocations(binding, sources),
+            starts=Starts(sources, lambda *_: None, clock),
             refusals=RefusalReport(kube=no_api, pods=self.watch, clock=clock),
             outage=KubeletOutage(cards, kubelet, binding, clock),
             clock=clock,

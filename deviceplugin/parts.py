@@ -10,6 +10,7 @@ from deviceplugin.allocation.allocate import Allocations
 from deviceplugin.allocation.injection import Injections
 from deviceplugin.allocation.older_plugin import Inheritance
 from deviceplugin.allocation.pre_start import Starts
+from deviceplugin.allocation.sources import Sources
 from deviceplugin.cards.driver_watch import DriverWatch
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cards.state_file import StateFile
@@ -23,7 +24,7 @@ from deviceplugin.cdi.spec_files import Specs
 from deviceplugin.check.self_check import SelfCheck
 from deviceplugin.driver.interface import Backend, ProcessSource
 from deviceplugin.kubelet.checkpoint import CheckpointFile
-from deviceplugin.kubelet.pods_endpoint import KubeletPods
+from deviceplugin.kubelet.pods_endpoint import PodSource
 from deviceplugin.kubelet.watched_pods import NodePods
 from deviceplugin.lifecycle.departure import Departure
 from deviceplugin.lifecycle.handover import Predecessor, Successors
@@ -65,23 +66,22 @@ class Plugin:
         processes: ProcessSource,
         kube: client.Kube,
         *,
-        kubelet: KubeletPods,
+        kubelet: PodSource,
         preflight: Preflight,
     ) -> None:
         clock = SystemClock()
         state = StateFile(settings.state_dir)
         before = state.read()
-        last = before.inventory.binding if before is not None else ""
-        needs_cdi = settings.inject == "cdi"
-        binding = Binding(
+        last = before.inventory if before is not None else None
+        self.binding = binding = Binding(
             forced=None if settings.binding == "auto" else settings.binding,
-            needs_cdi=needs_cdi,
-            last=next((name for name in BINDINGS if name == last), None),
-            last_needed_edits=before is not None and before.inventory.injection == BY_CDI,
+            needs_cdi=settings.inject == "cdi",
+            last=next((name for name in BINDINGS if last and name == last.binding), None),
+            last_needed_edits=last is not None and last.injection == BY_CDI,
             probe=partial(probe, settings.cdi_dir),
             has_edits=lambda: injections.has_edits(cards.inventory),
         )
-        injections = Injections(
+        self.injections = injections = Injections(
             settings.inject,
             specs=NvidiaSpecs(settings.nvidia_cdi_dirs),
             own_variable=settings.visible_devices,
@@ -93,20 +93,22 @@ class Plugin:
             settings.reserved_mib,
             binding.now.binding,
             health.version(),
-            injections.first(before.inventory.injection if before is not None else ""),
+            injections.first(last.injection if last is not None else ""),
             settings.runtime_classes,
         )
-        cards = NodeCards(terms, before, clock=clock, recover_seconds=settings.recover_seconds)
+        self.cards = cards = NodeCards(
+            terms, before, clock=clock, recover_seconds=settings.recover_seconds
+        )
         binding.on_change(cards.set_binding)
-        checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
-        specs = Specs(settings.cdi_dir)
-        watch = NodePods()
+        self.checkpoint = checkpoint = CheckpointFile(settings.device_plugin_dir / CHECKPOINT)
+        self.specs = specs = Specs(settings.cdi_dir)
+        self.watch = watch = NodePods()
         self.collector = CardCollector(settings.node_name, cards, watch)
-        reports = PodReport(
+        self.reports = reports = PodReport(
             kube=kube, pods=watch, cards=cards, checkpoint=checkpoint, specs=specs, clock=clock
         )
-        refusals = RefusalReport(kube=kube, pods=watch, clock=clock)
-        outage = KubeletOutage(cards, kubelet, binding, clock)
+        self.refusals = refusals = RefusalReport(kube=kube, pods=watch, clock=clock)
+        self.outage = outage = KubeletOutage(cards, kubelet, binding, clock)
 
         def started(pod_uid: str, uuids: Sequence[str]) -> None:
             reports.started(pod_uid, uuids)
@@ -115,99 +117,79 @@ class Plugin:
         node_report = NodeReport(
             kube, settings.node_name, cards, state, clock, seen=binding.node_seen
         )
-        allocations = Allocations(
-            binding,
-            cards,
-            kubelet,
-            watch,
-            checkpoint=checkpoint,
-            specs=specs,
-            injections=injections,
-        )
-        starts = Starts(
+        sources = Sources(cards, kubelet, watch, checkpoint, specs, injections)
+        self.service = Service(
             cards=cards,
-            kubelet=kubelet,
-            watch=watch,
-            checkpoint=checkpoint,
-            specs=specs,
-            injections=injections,
-            started=started,
-            clock=clock,
-        )
-        service = Service(
-            cards=cards,
-            allocations=allocations,
-            starts=starts,
+            allocations=Allocations(binding, sources),
+            starts=Starts(sources, started, clock),
             refusals=refusals,
             outage=outage,
             clock=clock,
         )
-        endpoint = Endpoint(settings.device_plugin_dir, service)
-        registrar = Registrar(settings.device_plugin_dir, endpoint, service, cards)
-        driver = DriverWatch(
+        self.endpoint = Endpoint(settings.device_plugin_dir, self.service)
+        self.registrar = Registrar(settings.device_plugin_dir, self.endpoint, self.service, cards)
+        self.driver_watch = DriverWatch(
             backend,
             cards,
             settings.health_seconds,
             calls=preflight.calls,
             has_answered=preflight.has_answered,
         )
-        checks = SelfCheck(
+        self.unit_change = UnitChange(cards, watch, checkpoint)
+        self.checks = SelfCheck(
             kube=kube,
             folder=settings.device_plugin_dir,
             node=lambda: node_report.node,
-            registrar=registrar,
+            registrar=self.registrar,
             pods=watch,
             checkpoint=checkpoint,
+            clock=clock,
+        )
+        self._departure = Departure(
+            registrar=self.registrar,
+            service=self.service,
+            report=node_report,
+            pods=watch,
+            checkpoint=checkpoint,
+            confirmed=self.driver_watch.has_shown,
             clock=clock,
         )
         own_pods = paths.pods(field_selector=f"spec.nodeName={settings.node_name}")
         own_node = paths.nodes(field_selector=f"metadata.name={settings.node_name}")
-
-        def why_not_ready() -> list[str]:
-            reasons = (
-                cards.refusal,
-                cards.why_blocked,
-                registrar.why_not,
-                driver.why_silent,
-                binding.why_not,
-                injections.why_not,
-                *checks.why_not_ready,
-            )
-            return [why for why in reasons if why]
-
-        self.why_not_ready = why_not_ready
-        self.checks = checks
-        self._endpoint = endpoint
-        self._departure = Departure(
-            registrar=registrar,
-            service=service,
-            report=node_report,
-            pods=watch,
-            checkpoint=checkpoint,
-            confirmed=driver.has_shown,
-            clock=clock,
-        )
         # Two plugins must not do this at the same time, nor register; all other parts they may.
         self._exclusive: list[Part] = [node_report.run]
         self._parts: list[Part] = [
             Inheritance(cards, watch, checkpoint).run,
-            driver.run,
-            UnitChange(cards, watch, checkpoint).run,
+            self.driver_watch.run,
+            self.unit_change.run,
             binding.run,
             partial(injections.run, cards),
             reports.run,
             refusals.run,
             outage.run,
-            checks.run,
+            self.checks.run,
             Informer(kube, own_pods, Pod, watch, naming=RESOURCES_BEGIN).run,
             Informer(kube, own_node, Node, node_report).run,
         ]
         if settings.removes_startup_taint:
-            taint = StartupTaint(kube, lambda: node_report.node, why_not_ready)
+            taint = StartupTaint(kube, lambda: node_report.node, self.why_not_ready)
             self._parts.append(taint.run)
         if settings.reads_process_memory:
             usage = UsageWatch(source=processes, cards=cards, pods=watch, kube=kube, clock=clock)
             self._parts.append(usage.run)
+
+    def why_not_ready(self) -> list[str]:
+        """Return the reasons why containers cannot get GPUs from this plugin."""
+        reasons = (
+            self.cards.refusal,
+            self.cards.why_blocked,
+            self.registrar.why_not,
+            self.driver_watch.why_silent,
+            self.binding.why_not,
+            self.injections.why_not,
+            *self.checks.why_not_ready,
+        )
+        return [why for why in reasons if why]
 
     async def run(
         self,
@@ -238,7 +220,7 @@ class Plugin:
                 )
         finally:
             await cancel(tasks)
-            await self._endpoint.close()
+            await self.endpoint.close()
         if error is not None:
             raise error
 

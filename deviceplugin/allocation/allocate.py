@@ -13,10 +13,9 @@ from typing import Final
 from deviceplugin import metrics
 from deviceplugin.allocation import allocate_response
 from deviceplugin.allocation.admission import Admission, Candidate, Match, find
-from deviceplugin.allocation.injection import Injections
 from deviceplugin.allocation.rules import Grant, check_own_variable, grant_of
+from deviceplugin.allocation.sources import Sources
 from deviceplugin.cards import device_list
-from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi import spec_files
 from deviceplugin.cdi.binding import Binding
 from deviceplugin.errors import (
@@ -28,10 +27,8 @@ from deviceplugin.errors import (
     Reason,
     Refused,
 )
-from deviceplugin.kubelet.checkpoint import CheckpointFile, Entry
+from deviceplugin.kubelet.checkpoint import Entry
 from deviceplugin.kubelet.node_pod import NodePod
-from deviceplugin.kubelet.pods_endpoint import PodSource
-from deviceplugin.kubelet.watched_pods import NodePods
 from gpushare.cards.model import Inventory
 from protos.deviceplugin.v1beta1 import api_pb2
 
@@ -48,24 +45,14 @@ class Allocations:
     ``binding`` is read at each call.
     """
 
-    def __init__(
-        self,
-        binding: Binding,
-        cards: NodeCards,
-        kubelet: PodSource,
-        watch: NodePods,
-        *,
-        checkpoint: CheckpointFile,
-        specs: spec_files.Specs,
-        injections: Injections,
-    ) -> None:
+    def __init__(self, binding: Binding, sources: Sources) -> None:
         self._binding = binding
-        self._injections = injections
-        self._cards = cards
-        self._kubelet = kubelet
-        self._watch = watch
-        self._checkpoint = checkpoint
-        self._specs = specs
+        self._injections = sources.injections
+        self._cards = sources.cards
+        self._kubelet = sources.kubelet
+        self._watch = sources.watch
+        self._checkpoint = sources.checkpoint
+        self._specs = sources.specs
         self._admission: Admission | None = None
         self._preferred: tuple[frozenset[str], Match] | None = None
         self._last_grant: tuple[NodePod, Inventory | None, Grant] | None = None

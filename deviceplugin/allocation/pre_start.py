@@ -12,16 +12,13 @@ from typing import Final
 
 from deviceplugin import metrics
 from deviceplugin.allocation import allocate_response
-from deviceplugin.allocation.injection import Injections
 from deviceplugin.allocation.rules import Grant, check_capacity, grant_of
+from deviceplugin.allocation.sources import Sources
 from deviceplugin.cards.device_list import TAG_LENGTH
-from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi import spec_files
 from deviceplugin.errors import CheckpointError, InvalidRequest, KubeletError, Reason, Refused
-from deviceplugin.kubelet.checkpoint import CheckpointFile, Entry
+from deviceplugin.kubelet.checkpoint import Entry
 from deviceplugin.kubelet.node_pod import NodePod
-from deviceplugin.kubelet.pods_endpoint import PodSource
-from deviceplugin.kubelet.watched_pods import NodePods
 from gpushare.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -36,23 +33,14 @@ class Starts:
     """Calls ``started(pod uid, UUIDs)`` once a container of that pod may start."""
 
     def __init__(
-        self,
-        *,
-        cards: NodeCards,
-        kubelet: PodSource,
-        watch: NodePods,
-        checkpoint: CheckpointFile,
-        specs: spec_files.Specs,
-        injections: Injections,
-        started: Callable[[str, Sequence[str]], None],
-        clock: Clock,
+        self, sources: Sources, started: Callable[[str, Sequence[str]], None], clock: Clock
     ) -> None:
-        self._cards = cards
-        self._kubelet = kubelet
-        self._watch = watch
-        self._checkpoint = checkpoint
-        self._specs = specs
-        self._injections = injections
+        self._cards = sources.cards
+        self._kubelet = sources.kubelet
+        self._watch = sources.watch
+        self._checkpoint = sources.checkpoint
+        self._specs = sources.specs
+        self._injections = sources.injections
         self._started = started
         self._clock = clock
         self._swept_at: float | None = None

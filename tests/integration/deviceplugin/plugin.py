@@ -1,36 +1,31 @@
-"""A device plugin put together as in ``deviceplugin.parts``, beside a double of the kubelet."""
+"""A device plugin next to a double of the kubelet."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from deviceplugin.allocation.allocate import Allocations
-from deviceplugin.allocation.injection import Injections
-from deviceplugin.allocation.pre_start import Starts
-from deviceplugin.cards.driver_watch import DriverWatch
-from deviceplugin.cards.node_cards import NodeCards
+from deviceplugin import parts, settings
+from deviceplugin.cards import state_file
 from deviceplugin.cards.state_file import Saved
 from deviceplugin.cards.survey import Terms
-from deviceplugin.cards.unit_change import UnitChange
-from deviceplugin.cdi.binding import Binding
-from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
-from deviceplugin.cdi.rules import BindingName, Probe
-from deviceplugin.cdi.spec_files import Specs
-from deviceplugin.kubelet.checkpoint import CheckpointFile
-from deviceplugin.kubelet.watched_pods import NodePods
-from deviceplugin.parts import CHECKPOINT
-from deviceplugin.report.refusals import RefusalReport
-from deviceplugin.report.running_on import PodReport
-from deviceplugin.server.grpc_server import Endpoint, Service
-from deviceplugin.server.kubelet_outage import KubeletOutage
-from deviceplugin.server.registration import Registrar
-from deviceplugin.settings import InjectFlag
-from gpushare.clock import SystemClock
+from deviceplugin.lifecycle.preflight import Preflight
 from gpushare.objects.model import PodCondition
 from tests.fakes.driver import FakeDriver
 from tests.fakes.kubelet import FakeKubelet
 from tests.waiting import running
+
+SETTINGS = replace(
+    settings.read(["--node-name=node-1", "--binding=late", "--inject=runtime"], {}),
+    reserved_mib=0,
+    visible_devices="all",
+    runtime_classes=frozenset({"", "nvidia"}),
+    nvidia_cdi_dirs=(),
+    health_seconds=0.05,
+    recover_seconds=0.1,
+)
 
 
 class PodWrites:
@@ -63,8 +58,11 @@ class PodWrites:
         self.events.append(event)
 
 
-class Plugin:
-    """All parts within reach of a test. ``watch`` is fed by hand, as the informer would."""
+class Plugin(parts.Plugin):
+    """All parts within reach of a test. ``watch`` is fed by hand, as the informer would.
+
+    ``changes`` are to SETTINGS, ``before`` is what an earlier plugin has saved.
+    """
 
     def __init__(
         self,
@@ -72,102 +70,45 @@ class Plugin:
         kubelet: FakeKubelet,
         driver: FakeDriver,
         *,
-        binding: BindingName = "late",
-        unit_mib: int = 1024,
         before: Saved | None = None,
-        recover_seconds: float = 0.1,
-        inject: InjectFlag = "runtime",
-        nvidia: NvidiaSpecs | None = None,
-        own_variable: str = "all",
-        last_needed_edits: bool = False,
-        runtime_classes: frozenset[str] = frozenset({"", "nvidia"}),
+        **changes: Any,
     ) -> None:
-        clock = SystemClock()
-        self.driver = driver
-        self.binding = Binding(
-            forced=binding,
-            needs_cdi=inject == "cdi",
-            last=None,
-            last_needed_edits=last_needed_edits,
-            probe=lambda: Probe.UNKNOWN,
+        self.driver, self.writes = driver, PodWrites()
+        if before is not None:
+            (folder / "state").mkdir(exist_ok=True)
+            (folder / "state" / state_file.FILE).write_bytes(state_file.encode(before))
+        chosen = replace(
+            SETTINGS,
+            device_plugin_dir=kubelet.folder,
+            cdi_dir=folder / "cdi",
+            state_dir=folder / "state",
+            **changes,
         )
-        self.injections = Injections(
-            inject,
-            specs=nvidia or NvidiaSpecs([]),
-            own_variable=own_variable,
-            runtime_classes=runtime_classes,
-            binding=self.binding,
-        )
-        self.cards = NodeCards(
-            Terms(unit_mib, 0, binding, "test", self.injections.first(""), runtime_classes),
-            before,
-            clock=clock,
-            recover_seconds=recover_seconds,
-        )
-        self.watch = NodePods()
-        self.checkpoint = CheckpointFile(kubelet.folder / CHECKPOINT)
-        self.specs = Specs(folder / "cdi")
-        self.writes = PodWrites()
-        self.reports = PodReport(
-            kube=self.writes,
-            pods=self.watch,
-            cards=self.cards,
-            checkpoint=self.checkpoint,
-            specs=self.specs,
-            clock=clock,
-        )
-        self.refusals = RefusalReport(kube=self.writes, pods=self.watch, clock=clock)
-
-        def started(pod_uid, uuids) -> None:
-            self.reports.started(pod_uid, uuids)
-            self.refusals.may_start(pod_uid)
-
-        self.outage = KubeletOutage(self.cards, kubelet, self.binding, clock)
-        allocations = Allocations(
-            self.binding,
-            self.cards,
-            kubelet,
-            self.watch,
-            checkpoint=self.checkpoint,
-            specs=self.specs,
-            injections=self.injections,
-        )
-        starts = Starts(
-            cards=self.cards,
+        no_processes: Any = None
+        kube: Any = self.writes
+        super().__init__(
+            chosen,
+            driver,
+            no_processes,
+            kube,
             kubelet=kubelet,
-            watch=self.watch,
-            checkpoint=self.checkpoint,
-            specs=self.specs,
-            injections=self.injections,
-            started=started,
-            clock=clock,
+            preflight=Preflight(driver, Terms(chosen.unit_mib)),
         )
-        self.service = Service(
-            cards=self.cards,
-            allocations=allocations,
-            starts=starts,
-            refusals=self.refusals,
-            outage=self.outage,
-            clock=clock,
-        )
-        self.endpoint = Endpoint(kubelet.folder, self.service)
-        self.registrar = Registrar(kubelet.folder, self.endpoint, self.service, self.cards)
-        self.driver_watch = DriverWatch(driver, self.cards, 0.05)
-        self.unit_hold = UnitChange(self.cards, self.watch, self.checkpoint)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        parts = (
+        """Run the parts that need no Node and no informer."""
+        started = (
             self.registrar.run(),
             self.driver_watch.run(),
             self.reports.run(),
-            self.unit_hold.run(),
+            self.unit_change.run(),
             self.refusals.run(),
             self.outage.run(),
             self.injections.run(self.cards),
         )
         try:
-            async with running(*parts):
+            async with running(*started):
                 yield
         finally:
             await self.endpoint.close()

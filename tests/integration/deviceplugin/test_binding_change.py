@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from deviceplugin.allocation.pre_start import Starts
-from deviceplugin.cdi.nvidia_edits import COMMAND, NvidiaSpecs
+from deviceplugin.cdi.nvidia_edits import COMMAND
 from deviceplugin.cdi.rules import Choice
 from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.contract import ANNOTATION_RUNNING_ON
@@ -159,7 +159,7 @@ async def test_by_cdi_a_container_gets_the_edits_of_its_card_and_no_card_of_the_
 ) -> None:
     etc = folder / "etc-cdi"
     etc.mkdir()
-    plugin = await start(inject="cdi", nvidia=NvidiaSpecs([etc, folder / "cdi"]))
+    plugin = await start(inject="cdi", nvidia_cdi_dirs=(etc, folder / "cdi"))
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match=COMMAND):
@@ -188,7 +188,7 @@ async def test_a_successor_reads_back_the_card_that_was_given_by_cdi(
     start, kubelet, folder
 ) -> None:
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
-    first = await start(inject="cdi", nvidia=NvidiaSpecs([folder]))
+    first = await start(inject="cdi", nvidia_cdi_dirs=(folder,))
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     await kubelet.pre_start(wanted, "app-0")
@@ -202,7 +202,7 @@ async def test_a_successor_reads_back_the_card_that_was_given_by_cdi(
 
 
 async def test_by_cdi_nothing_is_promised_while_binding_is_early(start, kubelet, folder) -> None:
-    plugin = await start(binding="early", inject="cdi", nvidia=NvidiaSpecs([folder]))
+    plugin = await start(binding="early", inject="cdi", nvidia_cdi_dirs=(folder,))
     with pytest.raises(Rejected, match="--inject=cdi needs a runtime that resolves CDI names"):
         await kubelet.admit(pod("a", 8, cards=(SECOND,)))
     assert "set --inject=runtime" in plugin.binding.why_not

@@ -1,11 +1,14 @@
 """What opens a container's cards to it: its card and no other, or it does not start."""
 
 import json
+from dataclasses import replace
 
 import grpc
 import pytest
 
-from deviceplugin.cdi.nvidia_edits import COMMAND, NvidiaSpecs
+from deviceplugin.cards.state_file import Saved
+from deviceplugin.cards.survey import Terms, survey
+from deviceplugin.cdi.nvidia_edits import COMMAND
 from deviceplugin.cdi.rules import Choice
 from gpushare.contract import ANNOTATION_ASSIGNED
 from gpushare.objects.model import Container, EnvVar, Node, NodeStatus, NodeSystemInfo, ObjectMeta
@@ -57,7 +60,7 @@ def visible(plugin: Plugin, kubelet: FakeKubelet, owner) -> tuple[str, str]:
 async def test_the_card_is_named_as_the_nvidia_runtime_of_the_pod_reads_it(
     start, kubelet, own_variable, runtime_class, value
 ) -> None:
-    plugin = await start(inject="auto", own_variable=own_variable, runtime_classes=CLASSES)
+    plugin = await start(inject="auto", visible_devices=own_variable, runtime_classes=CLASSES)
     for choice in (Choice("late", "a test"), Choice("early", "a test"), BOTH):
         plugin.binding.now = choice
         wanted = pod("a", 8, cards=(SECOND,), runtime_class=runtime_class)
@@ -74,7 +77,7 @@ async def test_the_card_is_named_as_the_nvidia_runtime_of_the_pod_reads_it(
 async def test_a_form_that_is_set_counts_whatever_the_plugin_sees_itself(
     start, kubelet, inject, own_variable, value
 ) -> None:
-    plugin = await start(inject=inject, own_variable=own_variable)
+    plugin = await start(inject=inject, visible_devices=own_variable)
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     await kubelet.pre_start(wanted, "app-0")
@@ -83,8 +86,10 @@ async def test_a_form_that_is_set_counts_whatever_the_plugin_sees_itself(
 
 async def test_the_inventory_follows_nvidias_cdi_files(start, kubelet, folder, monkeypatch) -> None:
     monkeypatch.setattr("deviceplugin.allocation.injection.CHECK_SECONDS", 0.01)
-    nvidia = NvidiaSpecs([folder])
-    plugin = await start(inject="auto", nvidia=nvidia, own_variable="void", runtime_classes=CLASSES)
+    folders = (folder,)
+    plugin = await start(
+        inject="auto", nvidia_cdi_dirs=folders, visible_devices="void", runtime_classes=CLASSES
+    )
     assert plugin.cards.inventory.injection == "runtime-cdi"
     assert plugin.cards.inventory.runtime_classes == CLASSES
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
@@ -97,7 +102,7 @@ async def test_by_nvidias_edits_a_pod_gets_its_card_under_any_runtime(
     start, kubelet, folder
 ) -> None:
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
-    plugin = await start(inject="auto", nvidia=NvidiaSpecs([folder]), runtime_classes=CLASSES)
+    plugin = await start(inject="auto", nvidia_cdi_dirs=(folder,), runtime_classes=CLASSES)
     wanted = pod("a", 8, cards=(SECOND,), others=(OTHER,))
     await kubelet.admit(wanted)
     await kubelet.pre_start(wanted, "app-0")
@@ -111,8 +116,10 @@ async def test_where_names_may_be_dropped_both_ways_lead_to_the_same_card(
     start, kubelet, folder
 ) -> None:
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
-    nvidia = NvidiaSpecs([folder])
-    plugin = await start(binding="early", inject="auto", nvidia=nvidia, runtime_classes=CLASSES)
+    folders = (folder,)
+    plugin = await start(
+        binding="early", inject="auto", nvidia_cdi_dirs=folders, runtime_classes=CLASSES
+    )
     plugin.binding.now = BOTH
     assert plugin.cards.inventory.injection == "runtime"
     bare, wanted = (
@@ -202,7 +209,7 @@ async def test_a_pod_whose_annotation_opens_cards_does_not_start(start, kubelet,
 
 
 async def test_on_cri_o_a_share_is_nothing_without_nvidias_edits(start, kubelet, folder) -> None:
-    plugin = await start(inject="auto", nvidia=NvidiaSpecs([folder]))
+    plugin = await start(inject="auto", nvidia_cdi_dirs=(folder,))
     info = NodeSystemInfo("cri-o://1.34.0", "v1.34.4")
     plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
     wanted = pod("a", 8, cards=(SECOND,))
@@ -215,7 +222,8 @@ async def test_on_cri_o_a_share_is_nothing_without_nvidias_edits(start, kubelet,
 
 
 async def test_until_the_node_is_read_it_may_be_one_of_cri_o(start, kubelet, folder) -> None:
-    plugin = await start(inject="auto", nvidia=NvidiaSpecs([folder]), last_needed_edits=True)
+    last = replace(survey(None, CARDS, Terms(1024)).inventory, injection="cdi")
+    plugin = await start(inject="auto", nvidia_cdi_dirs=(folder,), before=Saved(last))
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match="CRI-O passes no variable"):
@@ -231,7 +239,7 @@ async def test_on_cri_o_no_variable_of_the_pods_own_reaches_nvidias_runtime(
 ) -> None:
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
     classes = frozenset({"nvidia"})
-    plugin = await start(inject="auto", nvidia=NvidiaSpecs([folder]), runtime_classes=classes)
+    plugin = await start(inject="auto", nvidia_cdi_dirs=(folder,), runtime_classes=classes)
     info = NodeSystemInfo("cri-o://1.34.0", "v1.34.4")
     plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
     named = setting_its_card(pod("a", 8, cards=(SECOND,), runtime_class="nvidia"))
@@ -248,7 +256,7 @@ async def test_a_node_that_must_use_cdi_and_has_no_files_says_so(
     start, folder, monkeypatch
 ) -> None:
     monkeypatch.setattr("deviceplugin.allocation.injection.CHECK_SECONDS", 0.01)
-    plugin = await start(inject="cdi", nvidia=NvidiaSpecs([folder]))
+    plugin = await start(inject="cdi", nvidia_cdi_dirs=(folder,))
     await eventually(lambda: COMMAND in plugin.injections.why_not)
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
     await eventually(lambda: not plugin.injections.why_not)
