@@ -11,7 +11,6 @@ import ssl
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
 
 import aiohttp
@@ -90,12 +89,7 @@ class KubeletPods:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
 

@@ -10,7 +10,6 @@ import fcntl
 import logging
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 log = logging.getLogger(__name__)
@@ -35,12 +34,7 @@ class InstanceLock:
         self._getting = asyncio.create_task(self._get())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._end()
 
     async def held(self) -> None:
@@ -78,8 +72,9 @@ class InstanceLock:
         try:
             while not _locked(self._file):
                 if not self.why_waiting:
+                    holder = os.pread(self._file, 256, 0).decode(errors="replace")
                     self.why_waiting = (
-                        f"another device plugin ({_holder(self._file) or 'unnamed'}) holds "
+                        f"another device plugin ({holder or 'unnamed'}) holds "
                         f"{self._path}: waiting for it to end"
                     )
                     log.info("waiting", extra={"why": self.why_waiting})
@@ -101,10 +96,6 @@ def _locked(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _holder(file: int) -> str:
-    return os.pread(file, 256, 0).decode(errors="replace")
 
 
 def _write(file: int, text: str) -> None:

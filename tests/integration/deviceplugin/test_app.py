@@ -75,19 +75,6 @@ async def test_a_client_that_never_finishes_its_request_does_not_hold_up_the_end
         assert time.monotonic() - began < 5, "ten seconds is what the library waits for the rest"
 
 
-async def test_a_driver_that_is_installed_later_is_found(
-    program: Program, folder: Path, kubelet: FakeKubelet
-) -> None:
-    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
-    write_state(folder / "state-of-cards", CARDS, init=9)
-    await kubelet.until(lambda: kubelet.allocatable == 0, seconds=20)
-    status, text = await program.page("/readyz")
-    assert status == 503
-    assert "Driver Not Loaded" in text
-    write_state(folder / "state-of-cards", CARDS)
-    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=20)
-
-
 async def test_cards_by_cdi_with_early_binding_say_so_and_offer_no_readiness(
     folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:

@@ -93,19 +93,6 @@ async def test_a_card_without_events_is_polled(
     await kubelet.until(lambda: kubelet.allocatable == 15, seconds=PATIENCE)
 
 
-async def test_events_that_cannot_be_waited_for_cost_no_card_and_are_heard_again(
-    start: Start, state: Path, kubelet: FakeKubelet
-) -> None:
-    write_state(state, [FIRST, SECOND], fail={"nvmlEventSetWait_v2": 999})
-    program = start()
-    await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
-    lists = len(kubelet.lists)
-    await program.until("gpushare_deviceplugin_event_cards", 0)
-    write_state(state, [FIRST, SECOND])
-    await program.until("gpushare_deviceplugin_event_cards", 2)
-    assert len(kubelet.lists) == lists
-
-
 async def test_a_card_is_lost_comes_back_and_waits_longer_each_time(
     start: Start, state: Path, kubelet: FakeKubelet
 ) -> None:

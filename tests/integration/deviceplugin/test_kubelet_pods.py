@@ -1,4 +1,4 @@
-"""The kubelet's /pods: known by its certificate, asked with our token, in a second at most."""
+"""The kubelet's /pods: its certificate is verified, and it has one second to answer."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ POD = '{"metadata":{"name":"a","namespace":"d","uid":"u"},"spec":{"nodeName":"n"
 
 
 class Kubelet:
-    """Its HTTPS port: what it answers, and the token that it was shown."""
+    """The kubelet's HTTPS port, and the tokens that it has received."""
 
     def __init__(self, certificate: Path) -> None:
         self.certificate = certificate
@@ -31,11 +31,11 @@ class Kubelet:
         self.status, self.body = 200, f'{{"items":[{POD}]}}'
         self.headers: dict[str, str] = {}
         self.hangs = self.is_endless = False
-        self.shown: list[str] = []
+        self.tokens: list[str] = []
         self.port = 0
 
     async def pods(self, request: web.Request) -> web.StreamResponse:
-        self.shown.append(request.headers["Authorization"])
+        self.tokens.append(request.headers["Authorization"])
         if self.hangs or self.is_endless:
             answer = web.StreamResponse()
             await answer.prepare(request)
@@ -67,42 +67,47 @@ async def serving(shown: Path) -> AsyncIterator[Kubelet]:
     await runner.cleanup()
 
 
+async def failure(source: KubeletPods, match: str) -> str:
+    """Return the error of ``source``, which must match."""
+    async with source:
+        with pytest.raises(KubeletError, match=match) as failed:
+            await source.fetch()
+    return str(failed.value)
+
+
 @pytest.fixture
 async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
     async with serving(certificate(tmp_path, "node-1")) as made:
         yield made
 
 
-async def test_lists_the_pods_with_the_token_of_the_moment(kubelet: Kubelet) -> None:
+async def test_pods_are_listed_with_the_current_token(kubelet: Kubelet) -> None:
     async with kubelet.source() as source:
         (pod,) = await source.fetch()
         assert (pod.uid, pod.node) == ("u", "n")
         kubelet.token.write_text("renewed")
         await source.fetch()
-    assert kubelet.shown == ["Bearer first", "Bearer renewed"]
+    assert kubelet.tokens == ["Bearer first", "Bearer renewed"]
 
 
-async def test_a_stranger_on_the_port_is_not_shown_the_token(
+async def test_another_server_on_the_port_does_not_receive_the_token(
     kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    async with kubelet.source(certificate(tmp_path, "other")) as source:
-        with pytest.raises(KubeletError, match=r"another certificate.*--kubelet-certificate"):
-            await source.fetch()
-    assert kubelet.shown == []
+    other = certificate(tmp_path, "other")
+    await failure(kubelet.source(other), r"another certificate.*--kubelet-certificate")
+    assert kubelet.tokens == []
 
 
-async def test_a_certificate_that_the_pinned_one_has_signed_is_another_certificate(
+async def test_a_certificate_signed_by_the_pinned_one_is_rejected(
     tmp_path: Path,
 ) -> None:
     authority = certificate(tmp_path, "authority")
     async with serving(certificate(tmp_path, "node-1", signed_by=authority)) as kubelet:
-        async with kubelet.source(authority) as source:
-            with pytest.raises(KubeletError, match="--kubelet-tls=ca"):
-                await source.fetch()
-        assert kubelet.shown == []
+        await failure(kubelet.source(authority), "--kubelet-tls=ca")
+        assert kubelet.tokens == []
 
 
-async def test_a_pinned_certificate_may_be_old_and_of_another_address(tmp_path: Path) -> None:
+async def test_a_pinned_certificate_may_be_expired_and_name_another_address(tmp_path: Path) -> None:
     old = certificate(tmp_path, "node-1", days=-2, address="192.0.2.1")
     async with serving(old) as kubelet, kubelet.source() as source:
         assert len(await source.fetch()) == 1
@@ -115,15 +120,14 @@ async def test_only_the_first_certificate_of_the_file_is_pinned(
     chain = tmp_path / "chain.crt"
     for first, second in ((kubelet.certificate, other), (other, kubelet.certificate)):
         chain.write_text(f"a remark\n{first.read_text()}{second.read_text()}")
+        if first is other:
+            await failure(kubelet.source(chain), "another certificate")
+            continue
         async with kubelet.source(chain) as source:
-            if first is kubelet.certificate:
-                assert await source.fetch()
-                continue
-            with pytest.raises(KubeletError, match="another certificate"):
-                await source.fetch()
+            assert await source.fetch()
 
 
-async def test_a_renewed_certificate_is_taken_up(kubelet: Kubelet, tmp_path: Path) -> None:
+async def test_a_renewed_certificate_is_read_again(kubelet: Kubelet, tmp_path: Path) -> None:
     pinned = tmp_path / "pinned.crt"
     pinned.write_bytes(certificate(tmp_path, "before").read_bytes())
     async with kubelet.source(pinned) as source:
@@ -135,7 +139,7 @@ async def test_a_renewed_certificate_is_taken_up(kubelet: Kubelet, tmp_path: Pat
         assert await source.fetch()
 
 
-async def test_an_authority_vouches_for_the_kubelet(tmp_path: Path) -> None:
+async def test_a_certificate_of_the_authority_is_accepted(tmp_path: Path) -> None:
     authority = certificate(tmp_path, "authority")
     async with (
         serving(certificate(tmp_path, "node-1", signed_by=authority)) as kubelet,
@@ -153,20 +157,18 @@ async def test_an_authority_vouches_for_the_kubelet(tmp_path: Path) -> None:
     ],
     ids=["another address", "expired", "signed by itself"],
 )
-async def test_an_authority_vouches_for_nothing_else(
+async def test_any_other_certificate_is_rejected(
     tmp_path: Path, made: Callable[[Path, Path], Path], said: str
 ) -> None:
     authority = certificate(tmp_path, "authority")
     async with serving(made(tmp_path, authority)) as kubelet:
-        async with kubelet.source(authority, "ca") as source:
-            with pytest.raises(KubeletError, match=said) as refused:
-                await source.fetch()
-        assert "--node-address" in str(refused.value)
-        assert kubelet.shown == []
+        text = await failure(kubelet.source(authority, "ca"), said)
+        assert "--node-address" in text
+        assert kubelet.tokens == []
 
 
 @pytest.mark.parametrize(
-    ("status", "cure"),
+    ("status", "fix"),
     [
         (403, "`get nodes/pods`"),
         (401, "authentication.webhook.enabled"),
@@ -174,21 +176,17 @@ async def test_an_authority_vouches_for_nothing_else(
         (599, "is this the port of a kubelet"),
     ],
 )
-async def test_a_refusal_names_its_cure(kubelet: Kubelet, status: int, cure: str) -> None:
+async def test_an_error_status_names_its_fix(kubelet: Kubelet, status: int, fix: str) -> None:
     kubelet.status, kubelet.body = status, "Forbidden " * 1000
-    async with kubelet.source() as source:
-        with pytest.raises(KubeletError, match=cure) as refused:
-            await source.fetch()
-    assert f"{status} Forbidden" in str(refused.value)
-    assert len(str(refused.value)) < 600
+    text = await failure(kubelet.source(), fix)
+    assert f"{status} Forbidden" in text
+    assert len(text) < 600
 
 
 async def test_a_redirect_is_not_followed(kubelet: Kubelet) -> None:
     kubelet.status, kubelet.headers = 302, {"Location": f"https://127.0.0.1:{kubelet.port}/pods"}
-    async with kubelet.source() as source:
-        with pytest.raises(KubeletError, match="302"):
-            await source.fetch()
-    assert len(kubelet.shown) == 1
+    await failure(kubelet.source(), "302")
+    assert len(kubelet.tokens) == 1
 
 
 @pytest.mark.parametrize(
@@ -197,22 +195,19 @@ async def test_a_redirect_is_not_followed(kubelet: Kubelet) -> None:
         *("", "[]", '{"items":[{}]}', '{"items":', "\x00\xff", "<html>"),
         *("[" * 100_000, '{"kind":' + "[" * 100_000),
     ],
-    ids=["empty", "list", "other shape", "half", "binary", "HTML", "deep", "deep beside it"],
+    ids=["empty", "list", "other shape", "half", "binary", "HTML", "deep", "deep next to it"],
 )
-async def test_an_answer_that_is_no_list_of_pods_is_an_error(kubelet: Kubelet, body: str) -> None:
+async def test_an_answer_other_than_a_list_of_pods_is_an_error(kubelet: Kubelet, body: str) -> None:
     kubelet.body = body
-    async with kubelet.source() as source:
-        with pytest.raises(KubeletError, match="not a list of pods"):
-            await source.fetch()
+    await failure(kubelet.source(), "not a list of pods")
 
 
-async def test_a_kubelet_that_does_not_answer_is_given_up_after_a_second(
+async def test_a_kubelet_that_does_not_answer_times_out_after_a_second(
     kubelet: Kubelet,
 ) -> None:
     kubelet.hangs = True
-    async with kubelet.source() as source, asyncio.timeout(2):
-        with pytest.raises(KubeletError, match=r"Timeout.*did not answer within 1 s"):
-            await source.fetch()
+    async with asyncio.timeout(2):
+        await failure(kubelet.source(), r"Timeout.*did not answer within 1 s")
 
 
 async def test_an_answer_without_end_is_cut_off(
@@ -220,9 +215,7 @@ async def test_an_answer_without_end_is_cut_off(
 ) -> None:
     kubelet.is_endless = True
     monkeypatch.setattr(pods_endpoint, "MOST_BYTES", 2**20)
-    async with kubelet.source() as source:
-        with pytest.raises(KubeletError, match="longer than 1048576 bytes"):
-            await source.fetch()
+    await failure(kubelet.source(), "longer than 1048576 bytes")
 
 
 async def test_a_very_long_list_is_read(kubelet: Kubelet) -> None:
@@ -231,16 +224,12 @@ async def test_a_very_long_list_is_read(kubelet: Kubelet) -> None:
         assert len(await source.fetch()) == 20_000
 
 
-async def test_nobody_on_the_port_is_an_error_that_names_it(
-    kubelet: Kubelet, unused_port: int
-) -> None:
+async def test_a_closed_port_is_an_error_that_names_it(kubelet: Kubelet, unused_port: int) -> None:
     kubelet.port = unused_port
-    async with kubelet.source() as source:
-        with pytest.raises(KubeletError, match=f"port {unused_port}.*--kubelet-port"):
-            await source.fetch()
+    await failure(kubelet.source(), f"port {unused_port}.*--kubelet-port")
 
 
-async def test_proxies_are_not_for_the_kubelet(
+async def test_the_kubelet_is_called_without_a_proxy(
     kubelet: Kubelet, unused_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
@@ -255,13 +244,11 @@ async def test_proxies_are_not_for_the_kubelet(
 
 @pytest.mark.parametrize("tls", ["pin", "ca"])
 @pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\nx\n", "\x00\xff"])
-async def test_a_certificate_file_with_none_is_an_error_that_names_it(
+async def test_a_certificate_file_without_a_certificate_is_an_error_that_names_it(
     kubelet: Kubelet, tmp_path: Path, tls: KubeletTls, content: str
 ) -> None:
     (tmp_path / "empty.crt").write_bytes(content.encode("latin-1"))
-    async with kubelet.source(tmp_path / "empty.crt", tls) as source:
-        with pytest.raises(KubeletError, match=r"empty\.crt"):
-            await source.fetch()
+    await failure(kubelet.source(tmp_path / "empty.crt", tls), r"empty\.crt")
 
 
 @pytest.mark.parametrize("missing", ["token", "node-1.crt"])
@@ -269,6 +256,4 @@ async def test_a_missing_file_is_an_error_that_names_it(
     kubelet: Kubelet, tmp_path: Path, missing: str
 ) -> None:
     (tmp_path / missing).unlink()
-    async with kubelet.source() as source:
-        with pytest.raises(KubeletError, match=missing):
-            await source.fetch()
+    await failure(kubelet.source(), missing)

@@ -52,25 +52,6 @@ def failures() -> float | None:
     return REGISTRY.get_sample_value(name, {"outcome": "error"})
 
 
-async def test_waits_for_a_kubelet_that_is_not_there_yet(folder, kubelet: FakeKubelet) -> None:
-    await kubelet.stop()
-    (kubelet.folder / "kubelet.sock").unlink(missing_ok=True)
-    plugin = Plugin(folder, kubelet, FakeDriver(card(0)))
-    async with plugin.running():
-        await eventually(lambda: "does not exist" in plugin.registrar.why_not)
-        await kubelet.start()
-        await kubelet.until(lambda: kubelet.allocatable == 15)
-        await eventually(lambda: not plugin.registrar.why_not)
-
-
-async def test_a_refused_registration_is_tried_again(plugin: Plugin, kubelet: FakeKubelet) -> None:
-    kubelet.refuse_registration = "not now"
-    async with plugin.running():
-        await eventually(lambda: "not now" in plugin.registrar.why_not)
-        kubelet.refuse_registration = ""
-        await kubelet.until(lambda: kubelet.allocatable == 30)
-
-
 async def test_the_socket_is_gone_when_the_plugin_has_stopped(
     plugin: Plugin, kubelet: FakeKubelet
 ) -> None:

@@ -58,7 +58,3 @@ def test_what_is_kept_back(text: str, mib: int) -> None:
 def test_an_unknown_flag_or_choice_is_refused_by_name(flag: str) -> None:
     with pytest.raises(SettingsError, match=flag.partition("=")[0]):
         read(flag)
-
-
-def test_the_last_of_two_equal_flags_counts() -> None:
-    assert read("--http-port=1", "--http-port=2").http_port == 2

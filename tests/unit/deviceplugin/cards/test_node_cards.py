@@ -190,12 +190,6 @@ def test_a_card_under_suspicion_is_offered_and_nothing_starts_on_it(node: Node) 
     assert node.offered == [True, False]
 
 
-def test_a_card_that_is_gone_is_told_from_one_that_is_ill(node: Node) -> None:
-    node.show(FIRST)
-    reason, why = node.trouble(SECOND.uuid)
-    assert (reason, why) == (Reason.CARD_GONE, "the driver no longer shows it")
-
-
 def test_a_card_that_is_well_again_is_offered_after_its_time(node: Node) -> None:
     node.show(FIRST, lost())
     node.show(FIRST, SECOND, after=5)
@@ -287,15 +281,6 @@ def test_a_card_in_mig_mode_is_not_offered_and_is_back_at_once(node: Node) -> No
     assert not node.cards.notices
     node.show(FIRST, SECOND)
     assert node.offered == [True, True]
-
-
-def test_a_card_that_was_never_out_of_mig_mode_is_in_the_inventory_with_nothing() -> None:
-    node = Node()
-    node.show(FIRST, replace(SECOND, is_mig=True))
-    assert [(c.uuid, c.units, c.is_healthy) for c in node.cards.inventory.cards] == [
-        (FIRST.uuid, 15, True),
-        (SECOND.uuid, 0, False),
-    ]
 
 
 def test_a_card_in_mig_mode_that_fails_one_probe_is_not_offered_meanwhile(node: Node) -> None:

@@ -146,12 +146,6 @@ def test_the_first_definite_reason_stays_until_the_card_is_gone() -> None:
     assert run(health, xid, GONE).is_gone
 
 
-def test_what_nvidias_own_plugin_ignores_is_ignored_and_so_is_what_a_card_has_repaired() -> None:
-    by_nvidia, repaired = {13, 31, 43, 45, 68, 109}, {63, 92}
-    assert by_nvidia | repaired <= HARMLESS_XIDS
-    assert not HARMLESS_XIDS & {48, 62, 64, 74, 79, 95, 119, 120, 140}
-
-
 @pytest.mark.parametrize("xid", sorted(HARMLESS_XIDS))
 def test_an_applications_fault_is_not_the_cards(xid: int) -> None:
     assert finding_of_xid(xid, None) == NO_FAULT
