@@ -19,6 +19,7 @@ import asyncio
 import base64
 import json
 import socket
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +31,25 @@ from protos.deviceplugin.v1beta1 import api_pb2
 
 MAX_MESSAGE_BYTES = 4_194_304
 CHECKPOINT = "kubelet_internal_checkpoint"
+
+
+def checkpoint(
+    held: Mapping[tuple[str, str], tuple[Iterable[str], bytes]], registered: Iterable[str] = ()
+) -> str:
+    """Return the kubelet's checkpoint with IDs and answer by pod uid and container."""
+    entries = [
+        {
+            "PodUID": uid,
+            "ContainerName": container,
+            "ResourceName": RESOURCE_MEMORY,
+            "DeviceIDs": {"-1": sorted(ids)},
+            "AllocResp": base64.b64encode(answer).decode(),
+        }
+        for (uid, container), (ids, answer) in held.items()
+    ]
+    devices = {RESOURCE_MEMORY: sorted(registered)}
+    data = {"PodDeviceEntries": entries, "RegisteredDevices": devices}
+    return json.dumps({"Data": data, "Checksum": 1})
 
 
 class Rejected(Exception):
@@ -110,7 +130,7 @@ class FakeKubelet:
         self._channel = self._named = None
 
     async def until(self, condition, seconds: float = 10.0) -> None:
-        """Wait until ``condition()`` holds; it is looked at whenever something has come in."""
+        """Wait until ``condition()`` holds; it is checked at every change."""
         async with asyncio.timeout(seconds), self.changed:
             await self.changed.wait_for(condition)
 
@@ -188,16 +208,11 @@ class FakeKubelet:
         reusable: set[str] = set()
         for container in pod.asked or ():
             ids = await self._choose(container.units, reusable)
-            request = api_pb2.AllocateRequest(
-                container_requests=[{"devices_ids": sorted(ids, key=hash)}]
-            )
             try:
-                response = await self.call("Allocate", request)
+                answer = await self.allocate(sorted(ids, key=hash))
             except grpc.aio.AioRpcError as err:
                 raise Rejected(err.details()) from err
-            answer = response.container_responses[0]
-            self.held[pod.uid, container.name] = frozenset(ids), answer.SerializeToString()
-            self.write_checkpoint()
+            self.hold(pod, ids, answer.SerializeToString(), container.name)
             if container.kind == "init":
                 reusable |= ids
             else:
@@ -231,14 +246,32 @@ class FakeKubelet:
             chosen.add(other)
         return chosen
 
-    async def pre_start(self, pod: NodePod, container: str) -> None:
-        """What comes before each start; AioRpcError with the plugin's text if it must wait."""
+    async def allocate(self, ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:
+        """Call Allocate for one container."""
+        request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
+        (answer,) = (await self.call("Allocate", request)).container_responses
+        return answer
+
+    def hold(
+        self, pod: NodePod, ids: Iterable[str], answer: bytes = b"", container: str = "app-0"
+    ) -> None:
+        """Record in the checkpoint which devices a container has."""
+        self.held[pod.uid, container] = frozenset(ids), answer
+        self.write_checkpoint()
+
+    async def run(self, pod: NodePod) -> None:
+        """Admit a pod of one container, and let it start."""
+        await self.admit(pod)
+        await self.pre_start(pod)
+
+    async def pre_start(self, pod: NodePod, container: str = "app-0") -> None:
+        """Let a container start; AioRpcError with the plugin's text if it must not."""
         ids, _ = self.held[pod.uid, container]
         await self.call(
             "PreStartContainer", api_pb2.PreStartContainerRequest(devices_ids=ids), seconds=30
         )
 
-    def answer(self, pod: NodePod, container: str) -> api_pb2.ContainerAllocateResponse:
+    def answer(self, pod: NodePod, container: str = "app-0") -> api_pb2.ContainerAllocateResponse:
         """What the kubelet gives to the container at each start."""
         return api_pb2.ContainerAllocateResponse.FromString(self.held[pod.uid, container][1])
 
@@ -248,22 +281,8 @@ class FakeKubelet:
         self.held = {key: value for key, value in self.held.items() if key[0] != pod.uid}
 
     def write_checkpoint(self) -> None:
-        entries = [
-            {
-                "PodUID": uid,
-                "ContainerName": container,
-                "ResourceName": RESOURCE_MEMORY,
-                "DeviceIDs": {"-1": sorted(ids)},
-                "AllocResp": base64.b64encode(answer).decode(),
-            }
-            for (uid, container), (ids, answer) in self.held.items()
-        ]
-        data = {
-            "PodDeviceEntries": entries,
-            "RegisteredDevices": {RESOURCE_MEMORY: sorted(self.devices)},
-        }
         fresh = self.folder / (CHECKPOINT + ".new")
-        fresh.write_text(json.dumps({"Data": data, "Checksum": 1}))
+        fresh.write_text(checkpoint(self.held, self.devices))
         fresh.replace(self.folder / CHECKPOINT)
 
     async def call(self, name: str, request, seconds: float = 30):

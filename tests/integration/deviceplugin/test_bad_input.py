@@ -28,23 +28,19 @@ async def plugin(folder, kubelet: FakeKubelet, request):
         yield made
 
 
-def allocate(*ids: str) -> api_pb2.AllocateRequest:
-    return api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
-
-
 async def test_a_pod_may_take_a_whole_card_of_very_many_units(plugin, kubelet) -> None:
     wanted = pod("large", 100_000, cards=(SECOND,))
     await kubelet.admit(wanted)
     ids, _ = kubelet.held[wanted.uid, "app-0"]
     assert {text[:2] for text in ids} == {plugin.cards.inventory.by_uuid(SECOND).tag}
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
 
 
 async def test_no_devices_at_all_is_an_error(plugin, kubelet) -> None:
-    nothing = api_pb2.PreStartContainerRequest()
-    for call, request in (("Allocate", allocate()), ("PreStartContainer", nothing)):
+    start = kubelet.call("PreStartContainer", api_pb2.PreStartContainerRequest())
+    for call in (kubelet.allocate([]), start):
         with pytest.raises(grpc.aio.AioRpcError, match="names no devices") as refused:
-            await kubelet.call(call, request)
+            await call
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -66,10 +62,9 @@ async def test_a_device_named_twice_is_an_error(plugin, kubelet) -> None:
     with pytest.raises(
         grpc.aio.AioRpcError, match="names 3 devices, of which only 2 are different"
     ) as bad:
-        await kubelet.call("Allocate", allocate(first, second, second))
+        await kubelet.allocate([first, second, second])
     assert bad.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    answer = await kubelet.call("Allocate", allocate(first, second))
-    assert len(answer.container_responses) == 1
+    await kubelet.allocate([first, second])
 
 
 OLDER = [f"GPU-{'0' * 30}-_-{n}" for n in range(2)]
@@ -81,7 +76,7 @@ async def test_devices_that_no_card_here_has_are_an_error_that_names_one(
 ) -> None:
     kubelet.pods.append(pod("a", 2, cards=(FIRST,)))
     with pytest.raises(grpc.aio.AioRpcError, match="2 of 2 devices belong to no GPU of this node"):
-        await kubelet.call("Allocate", allocate(*ids))
+        await kubelet.allocate(ids)
 
 
 async def test_an_older_plugins_devices_are_served_to_the_live_pod_that_holds_them(
@@ -91,13 +86,10 @@ async def test_an_older_plugins_devices_are_served_to_the_live_pod_that_holds_th
     kubelet.pods.append(runs)
     kubelet.pods.append(pod("waits", 2, cards=(SECOND,)))
     for owner in (runs, ended):  # the checkpoint keeps entries of pods that are gone
-        kubelet.held[owner.uid, "app-0"] = frozenset(OLDER), b""
-    kubelet.write_checkpoint()
-    response = await kubelet.call("Allocate", allocate(*OLDER))
-    (answer,) = response.container_responses
-    kubelet.held[runs.uid, "app-0"] = frozenset(OLDER), answer.SerializeToString()
-    kubelet.write_checkpoint()
-    await kubelet.pre_start(runs, "app-0")
+        kubelet.hold(owner, OLDER)
+    answer = await kubelet.allocate(OLDER)
+    kubelet.hold(runs, OLDER, answer.SerializeToString())
+    await kubelet.pre_start(runs)
     assert given(plugin, answer) == FIRST
 
 
@@ -116,7 +108,7 @@ async def test_two_hundred_thousand_devices_at_once_are_answered_in_time(plugin,
     kubelet.pods.append(wanted)
     for ids, text in ((every, ""), ([*every, every[0]], "only 200000 are different")):
         try:
-            await kubelet.call("Allocate", allocate(*ids))
+            await kubelet.allocate(ids)
             assert not text
         except grpc.aio.AioRpcError as refused:
             assert text
@@ -125,8 +117,7 @@ async def test_two_hundred_thousand_devices_at_once_are_answered_in_time(plugin,
 
 @pytest.mark.parametrize("size", [-1, 0, 10, 1_000_000])
 async def test_a_wish_of_any_size_is_answered(plugin, kubelet, size: int) -> None:
-    tag = plugin.cards.inventory.by_uuid(FIRST).tag
-    available = [device_list.device_id(tag, unit) for unit in range(50)]
+    available = units_of(plugin, FIRST, 50)
     kubelet.pods.append(pod("a", 10, cards=(FIRST,)))
     wish = {"available_deviceIDs": available, "allocation_size": size}
     request = api_pb2.PreferredAllocationRequest(container_requests=[wish])
@@ -150,7 +141,7 @@ async def test_an_answer_is_given_within_three_seconds_whatever_hangs(plugin, ku
 
     kubelet.fetch = hang
     with pytest.raises(grpc.aio.AioRpcError, match="no answer within 3 s"):
-        await kubelet.call("Allocate", allocate(*units_of(plugin, FIRST, 1)))
+        await kubelet.allocate(units_of(plugin, FIRST, 1))
 
 
 async def test_a_checkpoint_that_cannot_be_read_does_not_fail_new_pods(plugin, kubelet) -> None:
@@ -176,4 +167,4 @@ async def test_hostile_annotations_start_nothing(plugin, kubelet, hostile) -> No
         assert "default/a" in str(refused)  # noqa: PT017 - refused at once, or at the start
         return
     with pytest.raises(grpc.aio.AioRpcError, match="default/a"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)

@@ -13,7 +13,6 @@ from deviceplugin.cdi.rules import Choice
 from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.contract import ANNOTATION_RUNNING_ON
 from gpushare.objects.model import EnvVar
-from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
@@ -59,7 +58,7 @@ async def test_each_container_is_served_by_the_answer_that_it_got_whatever_is_ch
     for choice in (LATE, BOTH, EARLY):
         plugin.binding.now = choice
         for place, owner in enumerate(owners):
-            await kubelet.pre_start(owner, "app-0")
+            await kubelet.pre_start(owner)
             wanted = (FIRST, SECOND)[place % 2]
             assert with_cdi(plugin, kubelet, owner) == wanted
             seen = without_cdi(kubelet, owner)
@@ -74,12 +73,12 @@ async def test_in_doubt_a_container_gets_its_card_whether_or_not_the_cdi_name_is
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     assert without_cdi(kubelet, wanted) == SECOND
-    assert kubelet.answer(wanted, "app-0").cdi_devices
-    await kubelet.pre_start(wanted, "app-0")
+    assert kubelet.answer(wanted).cdi_devices
+    await kubelet.pre_start(wanted)
     assert with_cdi(plugin, kubelet, wanted) == SECOND
     kubelet.pods = [pod("a", 8, uid=wanted.uid, cards=(FIRST,))]
     with pytest.raises(grpc.aio.AioRpcError, match=f"Allocate gave .* {SECOND}, .*delete the pod"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     assert with_cdi(plugin, kubelet, wanted) == SECOND, "not another card behind the same answer"
 
 
@@ -99,14 +98,13 @@ async def test_a_new_binding_is_in_the_inventory_and_moves_no_device(start, kube
 async def test_after_a_reboot_a_container_is_given_its_card_again(start, kubelet, folder) -> None:
     plugin = await start()
     wanted = pod("a", 8, cards=(SECOND,))
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.run(wanted)
     for path in (folder / "cdi").iterdir():  # a reboot empties /run
         path.unlink()
     (folder / "cdi").rmdir()
     await kubelet.restart()
     await kubelet.until(lambda: kubelet.allocatable == 30)
-    await kubelet.pre_start(wanted, "app-0")  # no Allocate: the kubelet has kept its answer
+    await kubelet.pre_start(wanted)  # no Allocate: the kubelet has kept its answer
     assert with_cdi(plugin, kubelet, wanted) == SECOND
 
 
@@ -133,8 +131,7 @@ async def test_early_binding_refuses_a_pod_that_sets_its_card_itself(
 async def test_late_binding_overrules_a_pod_that_sets_its_card_itself(start, kubelet) -> None:
     plugin = await start()
     wanted = setting_its_card(pod("a", 4, cards=(SECOND,)))
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.run(wanted)
     assert with_cdi(plugin, kubelet, wanted) == SECOND
 
 
@@ -163,10 +160,10 @@ async def test_by_cdi_a_container_gets_the_edits_of_its_card_and_no_card_of_the_
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match=COMMAND):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     (etc / "nvidia.json").write_text(json.dumps(NVIDIA))
     plugin.watch.changed(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
     assert environment(plugin, kubelet, wanted, "app-0") == {
         "NVIDIA_CTK": "1",
         "NVIDIA_VISIBLE_DEVICES": "void",
@@ -190,8 +187,7 @@ async def test_a_successor_reads_back_the_card_that_was_given_by_cdi(
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
     first = await start(inject="cdi", nvidia_cdi_dirs=(folder,))
     wanted = pod("a", 8, cards=(SECOND,))
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.run(wanted)
     running = pod("a", 8, uid=wanted.uid, cards=(SECOND,), started=True)
     first.watch.replaced([running])
     first.reports._started.clear()  # as its successor begins
@@ -219,18 +215,14 @@ async def test_devices_that_are_given_out_anew_have_no_file_of_the_pod_before(
     plugin = await start()
     plugin.binding.now = choice
     before, after = pod("before", 8, cards=(FIRST,)), pod("after", 8, cards=(SECOND,))
-    await kubelet.admit(before)
-    await kubelet.pre_start(before, "app-0")
+    await kubelet.run(before)
     ids, _ = kubelet.held[before.uid, "app-0"]
     kubelet.forget(before)
     kubelet.pods = [after]
-    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
-    response = await kubelet.call("Allocate", request)
-    answer = response.container_responses[0].SerializeToString()
-    kubelet.held[after.uid, "app-0"] = ids, answer
-    kubelet.write_checkpoint()
+    answer = await kubelet.allocate(list(ids))
+    kubelet.hold(after, ids, answer.SerializeToString())
     assert with_cdi(plugin, kubelet, after) == ("void" if choice is LATE else SECOND)
-    await kubelet.pre_start(after, "app-0")
+    await kubelet.pre_start(after)
     assert with_cdi(plugin, kubelet, after) == SECOND
 
 
@@ -251,8 +243,7 @@ async def test_files_of_pods_that_are_gone_are_swept_once_it_is_sure(
     starts = plugin.service._starts
     held, watched, gone = (pod(name, 2, cards=(FIRST,)) for name in ("held", "watched", "gone"))
     for each in (held, watched, gone):
-        await kubelet.admit(each)
-        await kubelet.pre_start(each, "app-0")
+        await kubelet.run(each)
     for each in (watched, gone):
         kubelet.forget(each)
     kubelet.write_checkpoint()

@@ -210,7 +210,7 @@ async def test_no_container_is_kept_from_its_start_while_a_plugin_with_a_slow_dr
     async def start_again_and_again() -> None:
         while True:
             try:
-                await kubelet.pre_start(given, "app-0")
+                await kubelet.pre_start(given)
                 outcomes.append("")
             except grpc.aio.AioRpcError as err:
                 outcomes.append(err.details())

@@ -38,7 +38,7 @@ def given(kubelet: FakeKubelet, owner, container: str = "app-0") -> str:
 async def test_the_answer_names_the_decided_card(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
-    assert dict(kubelet.answer(wanted, "app-0").envs) == {
+    assert dict(kubelet.answer(wanted).envs) == {
         "NVIDIA_VISIBLE_DEVICES": SECOND,
         "GPUSHARE_CARD_UUID": SECOND,
         "ALIYUN_COM_GPU_MEM_IDX": "1",
@@ -46,7 +46,7 @@ async def test_the_answer_names_the_decided_card(plugin, kubelet) -> None:
         "ALIYUN_COM_GPU_MEM_CONTAINER": "8",
         "ALIYUN_COM_GPU_MEM_DEV": "63",
     }
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
 
 
 async def test_equal_pods_in_a_batch_get_their_own_cards_whatever_the_order_of_binds(
@@ -69,7 +69,7 @@ async def test_equal_pods_in_a_batch_get_their_own_cards_whatever_the_order_of_b
         await kubelet.admit(each)
     for each in batch:
         assert given(kubelet, each) == each.annotations["gpushare.aliyun.com/cards"]
-        await kubelet.pre_start(each, "app-0")
+        await kubelet.pre_start(each)
 
 
 async def test_pods_of_several_containers_among_equal_ones(plugin, kubelet) -> None:
@@ -108,9 +108,8 @@ async def test_no_pod_that_waits_for_so_much_is_an_error_naming_the_nearest(
     kubelet.pods.append(pod("b", 9, cards=(FIRST,)))
     tag = plugin.cards.inventory.by_uuid(SECOND).tag
     ids = [f"{tag}00{n}" for n in range(2)]
-    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await kubelet.call("Allocate", request)
+        await kubelet.allocate(ids)
     text = refused.value.details()
     assert "waits for 2 units" in text
     assert "default/a has all its devices" in text
@@ -132,16 +131,15 @@ async def test_an_unhealthy_card_is_an_error_never_another_card(plugin, kubelet)
 async def test_a_pod_that_its_card_has_no_room_for_waits_and_does_not_fail(plugin, kubelet) -> None:
     running = pod("running", 40, cards=(SECOND,))
     plugin.watch.changed(running)
-    await kubelet.admit(running)
-    await kubelet.pre_start(running, "app-0")
+    await kubelet.run(running)
     forged = pod("forged", 23, cards=(SECOND,))
     plugin.watch.changed(forged)
     await kubelet.admit(forged)
     forged_again = pod("forged-2", 24, cards=(SECOND,))
     await kubelet.admit(forged_again)
-    await kubelet.pre_start(forged, "app-0")
+    await kubelet.pre_start(forged)
     with pytest.raises(grpc.aio.AioRpcError, match=r"needs 24 .* which has 63, .* use 63"):
-        await kubelet.pre_start(forged_again, "app-0")
+        await kubelet.pre_start(forged_again)
     await eventually(lambda: plugin.writes.conditions)
 
 
@@ -173,7 +171,7 @@ async def test_a_start_on_another_card_than_on_record_is_refused(plugin, kubelet
     await kubelet.admit(wanted)
     kubelet.pods = [pod("a", 8, uid=wanted.uid, cards=(FIRST,))]
     with pytest.raises(grpc.aio.AioRpcError, match=f"Allocate gave .* {SECOND}, .*delete the pod"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     await eventually(lambda: plugin.writes.conditions)
     [(uid, condition)] = plugin.writes.conditions
     assert (uid, condition.status, condition.reason) == (wanted.uid, "False", "AnswerStale")
@@ -232,24 +230,18 @@ async def test_a_plugin_restarted_between_two_containers_goes_on_with_the_pod(
     kubelet.pods.append(wanted)
     kubelet.pods.append(pod("rejected", 4, cards=(FIRST,), created="2026-11-21T10:00:01Z"))
     tag = plugin.cards.inventory.by_uuid(SECOND).tag
-    kubelet.held[wanted.uid, "app-0"] = (
-        frozenset(f"{tag}00{n}" for n in range(4)),
-        api_pb2.ContainerAllocateResponse(
-            envs={"NVIDIA_VISIBLE_DEVICES": SECOND}
-        ).SerializeToString(),
-    )
-    kubelet.write_checkpoint()
-    request = {"devices_ids": [f"{tag}01{n}" for n in range(4)]}
-    answer = await kubelet.call("Allocate", api_pb2.AllocateRequest(container_requests=[request]))
-    assert answer.container_responses[0].envs["NVIDIA_VISIBLE_DEVICES"] == SECOND
-    await kubelet.pre_start(wanted, "app-0")
+    answered = api_pb2.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": SECOND})
+    kubelet.hold(wanted, (f"{tag}00{n}" for n in range(4)), answered.SerializeToString())
+    answer = await kubelet.allocate([f"{tag}01{n}" for n in range(4)])
+    assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == SECOND
+    await kubelet.pre_start(wanted)
 
 
 async def test_several_cards_are_given_together(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(FIRST, SECOND), labels={"aliyun.com/gpu-count": "2"})
     await kubelet.admit(wanted)
     assert given(kubelet, wanted) == f"{FIRST},{SECOND}"
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
 
 
 async def test_a_container_that_is_asked_for_again_gets_the_same_answer(plugin, kubelet) -> None:
@@ -257,16 +249,14 @@ async def test_a_container_that_is_asked_for_again_gets_the_same_answer(plugin, 
     wanted, equal = pod("a", 8, cards=(SECOND,)), pod("b", 8, cards=(FIRST,))
     await kubelet.admit(wanted)
     ids, first = kubelet.held[wanted.uid, "app-0"]
-    request = api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}])
     for now in (wanted, pod("a", 8, uid=wanted.uid, cards=(SECOND,), started=True)):
         kubelet.pods = [now]
-        response = await kubelet.call("Allocate", request)
-        assert response.container_responses[0].SerializeToString() == first
+        assert (await kubelet.allocate(list(ids))).SerializeToString() == first
     await kubelet.admit(equal)
     assert given(kubelet, equal) == FIRST
     (kubelet.folder / "kubelet_internal_checkpoint").unlink()
     with pytest.raises(grpc.aio.AioRpcError, match="no pod of this node waits for 8 units"):
-        await kubelet.call("Allocate", request)
+        await kubelet.allocate(list(ids))
 
 
 async def test_two_allocates_at_once_are_never_for_one_container(plugin, kubelet) -> None:
@@ -274,19 +264,16 @@ async def test_two_allocates_at_once_are_never_for_one_container(plugin, kubelet
     kubelet.pods += [first, second]
     tag = plugin.cards.inventory.by_uuid(FIRST).tag
     sets = [[f"{tag}0{n:x}{place}" for n in range(8)] for place in range(2)]
-    requests = [api_pb2.AllocateRequest(container_requests=[{"devices_ids": ids}]) for ids in sets]
-    responses = await asyncio.gather(*(kubelet.call("Allocate", each) for each in requests))
-    answers = [response.container_responses[0] for response in responses]
+    answers = await asyncio.gather(*(kubelet.allocate(ids) for ids in sets))
     assert {each.envs["NVIDIA_VISIBLE_DEVICES"] for each in answers} == {FIRST, SECOND}
     for owner, ids, answer in zip((first, second), sets, answers, strict=True):
-        kubelet.held[owner.uid, "app-0"] = frozenset(ids), answer.SerializeToString()
-    kubelet.write_checkpoint()
+        kubelet.hold(owner, ids, answer.SerializeToString())
     for owner, uuid in ((first, FIRST), (second, SECOND)):
         if given(kubelet, owner) == uuid:
-            await kubelet.pre_start(owner, "app-0")
+            await kubelet.pre_start(owner)
             continue
         with pytest.raises(grpc.aio.AioRpcError, match="delete the pod"):
-            await kubelet.pre_start(owner, "app-0")
+            await kubelet.pre_start(owner)
 
 
 async def test_a_pod_deleted_before_its_admission_is_nobody_elses_card(plugin, kubelet) -> None:

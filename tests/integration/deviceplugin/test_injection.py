@@ -64,8 +64,7 @@ async def test_the_card_is_named_as_the_nvidia_runtime_of_the_pod_reads_it(
     for choice in (Choice("late", "a test"), Choice("early", "a test"), BOTH):
         plugin.binding.now = choice
         wanted = pod("a", 8, cards=(SECOND,), runtime_class=runtime_class)
-        await kubelet.admit(wanted)
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.run(wanted)
         assert visible(plugin, kubelet, wanted) == (value, SECOND)
         kubelet.forget(wanted)
 
@@ -79,8 +78,7 @@ async def test_a_form_that_is_set_counts_whatever_the_plugin_sees_itself(
 ) -> None:
     plugin = await start(inject=inject, visible_devices=own_variable)
     wanted = pod("a", 8, cards=(SECOND,))
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.run(wanted)
     assert visible(plugin, kubelet, wanted) == (value, SECOND)
 
 
@@ -104,8 +102,7 @@ async def test_by_nvidias_edits_a_pod_gets_its_card_under_any_runtime(
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
     plugin = await start(inject="auto", nvidia_cdi_dirs=(folder,), runtime_classes=CLASSES)
     wanted = pod("a", 8, cards=(SECOND,), others=(OTHER,))
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.run(wanted)
     assert visible(plugin, kubelet, wanted) == ("void", SECOND)
     (path,) = (folder / "cdi").glob("gpushare-*.json")
     (device,) = json.loads(path.read_text())["devices"]
@@ -125,14 +122,13 @@ async def test_where_names_may_be_dropped_both_ways_lead_to_the_same_card(
     bare, wanted = (
         pod(n, 8, cards=(SECOND,), runtime_class=c) for n, c in (("b", None), ("a", "nvidia"))
     )
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
-    assert kubelet.answer(wanted, "app-0").envs["NVIDIA_VISIBLE_DEVICES"] == SECOND
+    await kubelet.run(wanted)
+    assert kubelet.answer(wanted).envs["NVIDIA_VISIBLE_DEVICES"] == SECOND
     assert visible(plugin, kubelet, wanted) == ("void", SECOND)
     kubelet.forget(wanted)
     await kubelet.admit(bare)
     with pytest.raises(grpc.aio.AioRpcError, match=r"set spec\.runtimeClassName: nvidia"):
-        await kubelet.pre_start(bare, "app-0")
+        await kubelet.pre_start(bare)
 
 
 @pytest.mark.parametrize("binding", ["late", "early"])
@@ -145,7 +141,7 @@ async def test_no_container_starts_where_nobody_would_open_its_card(
     await kubelet.admit(wanted)
     plugin.watch.changed(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match=r"default/a: .* set spec.runtimeClassName"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     await eventually(lambda: plugin.writes.conditions)
     assert plugin.writes.conditions[0][1].reason == "NeedsNvidiaRuntime"
     assert not list((plugin.specs._folder).glob("gpushare-*.json"))
@@ -161,8 +157,7 @@ async def test_a_pod_whose_other_containers_would_see_every_card_is_not_admitted
     with pytest.raises(Rejected, match="set NVIDIA_VISIBLE_DEVICES to void in them"):
         await kubelet.admit(pod("b", 8, init=[0], cards=(SECOND,)))
     hiding = pod("c", 8, cards=(SECOND,), others=(HIDING,))
-    await kubelet.admit(hiding)
-    await kubelet.pre_start(hiding, "app-0")
+    await kubelet.run(hiding)
     assert visible(plugin, kubelet, hiding) == (SECOND, SECOND)
 
 
@@ -174,8 +169,7 @@ async def test_among_equal_pods_one_is_refused_only_if_every_one_would_be(start,
     with pytest.raises(Rejected, match="every GPU of the node"):
         await kubelet.admit(first)
     kubelet.pods = [second]
-    await kubelet.admit(hiding)
-    await kubelet.pre_start(hiding, "app-0")
+    await kubelet.run(hiding)
     assert visible(plugin, kubelet, hiding) == (SECOND, SECOND)
 
 
@@ -188,9 +182,9 @@ async def test_a_pod_that_ran_before_the_update_restarts_beside_its_other_contai
     older = pod("a", 8, uid=wanted.uid, cards=(SECOND,), others=(OTHER,))
     kubelet.pods = [older]
     with pytest.raises(grpc.aio.AioRpcError, match="every GPU of the node"):
-        await kubelet.pre_start(older, "app-0")
+        await kubelet.pre_start(older)
     older.annotations[ANNOTATION_ASSIGNED] = "true"
-    await kubelet.pre_start(older, "app-0")
+    await kubelet.pre_start(older)
     assert visible(plugin, kubelet, older) == (SECOND, SECOND)
 
 
@@ -202,10 +196,9 @@ async def test_a_pod_whose_annotation_opens_cards_does_not_start(start, kubelet,
     await kubelet.admit(wanted)
     plugin.watch.changed(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match=f"annotation {key} names a CDI device"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     harmless = pod("b", 8, cards=(SECOND,), annotations={key: "vendor.com/net=eth0"})
-    await kubelet.admit(harmless)
-    await kubelet.pre_start(harmless, "app-0")
+    await kubelet.run(harmless)
 
 
 async def test_on_cri_o_a_share_is_nothing_without_nvidias_edits(start, kubelet, folder) -> None:
@@ -215,9 +208,9 @@ async def test_on_cri_o_a_share_is_nothing_without_nvidias_edits(start, kubelet,
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match="set --binding=early or --inject=cdi"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
     assert visible(plugin, kubelet, wanted) == ("void", SECOND)
 
 
@@ -227,10 +220,10 @@ async def test_until_the_node_is_read_it_may_be_one_of_cri_o(start, kubelet, fol
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match="CRI-O passes no variable"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     info = NodeSystemInfo("containerd://2.2.0", "v1.34.4")
     plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
     assert visible(plugin, kubelet, wanted) == (SECOND, SECOND)
 
 
@@ -245,10 +238,9 @@ async def test_on_cri_o_no_variable_of_the_pods_own_reaches_nvidias_runtime(
     named = setting_its_card(pod("a", 8, cards=(SECOND,), runtime_class="nvidia"))
     await kubelet.admit(named)
     with pytest.raises(grpc.aio.AioRpcError, match="sets NVIDIA_VISIBLE_DEVICES itself"):
-        await kubelet.pre_start(named, "app-0")
+        await kubelet.pre_start(named)
     by_runc = setting_its_card(pod("b", 8, cards=(FIRST,)))
-    await kubelet.admit(by_runc)
-    await kubelet.pre_start(by_runc, "app-0")
+    await kubelet.run(by_runc)
     assert visible(plugin, kubelet, by_runc) == ("void", FIRST)
 
 

@@ -59,7 +59,7 @@ async def test_the_container_sees_the_card_that_was_decided_on(plugin, kubelet) 
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     assert environment(plugin, kubelet, wanted, "app-0") == {"NVIDIA_VISIBLE_DEVICES": "void"}
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
     assert environment(plugin, kubelet, wanted, "app-0") == {
         "NVIDIA_VISIBLE_DEVICES": SECOND,
         "GPUSHARE_CARD_UUID": SECOND,
@@ -75,7 +75,7 @@ async def test_equal_pods_admitted_in_any_order_keep_their_own_cards(plugin, kub
     for each in (second, first):
         await kubelet.admit(each)
     for each, uuid in ((first, FIRST), (second, SECOND)):
-        await kubelet.pre_start(each, "app-0")
+        await kubelet.pre_start(each)
         seen = environment(plugin, kubelet, each, "app-0")
         assert seen["NVIDIA_VISIBLE_DEVICES"] == uuid
 
@@ -91,8 +91,7 @@ async def test_device_ids_lie_on_the_decided_card(plugin, kubelet) -> None:
 
 async def test_two_cards_share_a_pods_ids_in_equal_parts(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(FIRST, SECOND), labels={"aliyun.com/gpu-count": "2"})
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.run(wanted)
     seen = environment(plugin, kubelet, wanted, "app-0")
     assert seen["NVIDIA_VISIBLE_DEVICES"] == f"{FIRST},{SECOND}"
     assert seen["ALIYUN_COM_GPU_MEM_IDX"] == "0,1"
@@ -121,10 +120,10 @@ async def test_without_the_kubelets_pods_the_start_still_decides_exactly(plugin,
     for each in (good, stranger):
         await kubelet.admit(each)
     plugin.watch.replaced([good, stranger])
-    await kubelet.pre_start(good, "app-0")
+    await kubelet.pre_start(good)
     assert environment(plugin, kubelet, good, "app-0")["NVIDIA_VISIBLE_DEVICES"] == SECOND
     with pytest.raises(grpc.aio.AioRpcError, match="not using the gpushare extender"):
-        await kubelet.pre_start(stranger, "app-0")
+        await kubelet.pre_start(stranger)
 
 
 async def test_a_container_waits_while_its_card_is_lost_and_starts_when_it_is_back(
@@ -136,13 +135,12 @@ async def test_a_container_waits_while_its_card_is_lost_and_starts_when_it_is_ba
     await kubelet.until(lambda: kubelet.allocatable == 15)
     lists = len(kubelet.lists)
     with pytest.raises(grpc.aio.AioRpcError, match=f"{SECOND} cannot be used: .*no longer shows"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     other = pod("b", 8, cards=(FIRST,))
-    await kubelet.admit(other)
-    await kubelet.pre_start(other, "app-0")
+    await kubelet.run(other)
     plugin.driver.shown = CARDS
     await kubelet.until(lambda: kubelet.allocatable == 30)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
     assert len(kubelet.lists) == lists + 1, "one message a change"
 
 
@@ -160,22 +158,20 @@ async def test_while_a_card_hangs_pods_of_the_others_are_admitted_and_start(
     await kubelet.admit(wanted)
     plugin.driver.hang(1)
     await kubelet.until(lambda: kubelet.allocatable == 15)
-    await kubelet.admit(other)
-    await kubelet.pre_start(other, "app-0")
+    await kubelet.run(other)
     with pytest.raises(grpc.aio.AioRpcError, match=f"{SECOND} cannot be used: the driver does not"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     plugin.driver.let_go(1)
     await kubelet.until(lambda: kubelet.allocatable == 30)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
 
 
 async def test_a_restarted_container_stays_on_the_card_on_record(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
     plugin.watch.changed(wanted)
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.run(wanted)
     plugin.watch.changed(changed_to_first(wanted))
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
     assert environment(plugin, kubelet, wanted, "app-0")["NVIDIA_VISIBLE_DEVICES"] == SECOND
 
 
@@ -184,14 +180,14 @@ async def test_a_record_that_contradicts_itself_starts_nothing(plugin, kubelet) 
     await kubelet.admit(wanted)
     plugin.watch.changed(changed_to_first(wanted))  # nothing was seen before that could be kept
     with pytest.raises(grpc.aio.AioRpcError, match="one of them was changed"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
 
 
 async def test_a_decision_for_a_card_of_another_node_is_an_error(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=("GPU-elsewhere",))
     await kubelet.admit(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match="not in the node"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     await eventually(lambda: plugin.writes.conditions)
     assert told(plugin) == [(wanted.uid, "False", "CardGone")]
 
@@ -208,11 +204,11 @@ async def test_a_pod_whose_card_is_lost_says_so_until_it_may_start(plugin, kubel
     await kubelet.until(lambda: kubelet.allocatable == 15)
     for _ in range(3):
         with pytest.raises(grpc.aio.AioRpcError):
-            await kubelet.pre_start(wanted, "app-0")
+            await kubelet.pre_start(wanted)
     await eventually(lambda: plugin.writes.conditions and plugin.writes.events)
     plugin.driver.shown = CARDS
     await kubelet.until(lambda: kubelet.allocatable == 30)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
     await eventually(lambda: len(plugin.writes.conditions) == 2)
     assert told(plugin) == [
         (wanted.uid, "False", "CardGone"),
@@ -227,10 +223,9 @@ async def test_a_refusal_waits_for_no_api_server(plugin, kubelet) -> None:
     stranger = pod("a", 8, cards=("GPU-elsewhere",))
     await kubelet.admit(stranger)
     with pytest.raises(grpc.aio.AioRpcError, match="not in the node"):
-        await kubelet.pre_start(stranger, "app-0")
+        await kubelet.pre_start(stranger)
     good = pod("b", 8, cards=(FIRST,))
-    await kubelet.admit(good)
-    await kubelet.pre_start(good, "app-0")
+    await kubelet.run(good)
     plugin.writes.fails = None
     await eventually(lambda: plugin.writes.conditions and plugin.writes.events)
 
@@ -242,9 +237,9 @@ async def test_a_pod_whose_end_the_watch_shows_late_keeps_no_other_from_starting
     plugin.watch.replaced([old, new])
     for each in (old, new):
         await kubelet.admit(each)
-    await kubelet.pre_start(old, "app-0")
+    await kubelet.pre_start(old)
     asyncio.get_running_loop().call_later(0.1, plugin.watch.deleted, old)
-    await kubelet.pre_start(new, "app-0")
+    await kubelet.pre_start(new)
     assert not plugin.writes.conditions
 
 
@@ -256,11 +251,11 @@ async def test_a_watch_that_stands_still_keeps_no_pod_from_the_room_of_one_that_
     plugin.watch.replaced([old, new])
     for each in (old, new):
         await kubelet.admit(each)
-    await kubelet.pre_start(old, "app-0")
+    await kubelet.pre_start(old)
     kubelet.forget(old)
     if phase:
         kubelet.pods.append(msgspec.structs.replace(old, status=PodStatus(phase=phase)))
-    await kubelet.pre_start(new, "app-0")
+    await kubelet.pre_start(new)
     assert not plugin.writes.conditions
 
 
@@ -269,10 +264,10 @@ async def test_a_pod_that_goes_by_the_extender_overfills_no_card(plugin, kubelet
     plugin.watch.replaced([rightful, forged])
     for each in (rightful, forged):
         await kubelet.admit(each)
-    await kubelet.pre_start(rightful, "app-0")
+    await kubelet.pre_start(rightful)
     with pytest.raises(grpc.aio.AioRpcError, match=r"needs 10 .* which has 15, .* use 10"):
-        await kubelet.pre_start(forged, "app-0")
-    await kubelet.pre_start(rightful, "app-0")
+        await kubelet.pre_start(forged)
+    await kubelet.pre_start(rightful)
     await eventually(lambda: plugin.writes.conditions)
     assert told(plugin) == [(forged.uid, "False", "CardTooFull")]
 
@@ -282,7 +277,7 @@ async def test_where_it_runs_is_written_on_the_pod(plugin, kubelet) -> None:
     await kubelet.admit(wanted)
     plugin.writes.fails = OutcomeUnknown("the API server is away")
     plugin.watch.changed(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
     plugin.watch.changed(as_running(wanted))
     await plugin.writes.tried.wait()
     plugin.writes.fails = None
@@ -300,8 +295,7 @@ async def test_what_a_killed_predecessor_started_is_written_by_its_successor(
     folder, kubelet, plugin
 ) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.run(wanted)
     plugin.cards.adopt(None)
     successor = Plugin(folder, kubelet, FakeDriver(*CARDS), before=plugin.cards.saved())
     async with successor.running():
@@ -319,7 +313,7 @@ async def test_a_pod_that_never_started_is_not_reported_as_running(plugin, kubel
         await kubelet.admit(each)
         plugin.watch.changed(each)
     for each in (refused, running):
-        await kubelet.pre_start(each, "app-0")
+        await kubelet.pre_start(each)
     plugin.watch.changed(as_running(running))
     await plugin.writes.landed.wait()
     assert [uid for uid, _ in plugin.writes.written] == [running.uid]
@@ -337,16 +331,15 @@ async def test_a_broken_checkpoint_is_an_error_that_names_it(plugin, kubelet) ->
     await kubelet.admit(wanted)
     (kubelet.folder / "kubelet_internal_checkpoint").write_text('{"Data": {')
     with pytest.raises(grpc.aio.AioRpcError, match="checkpoint cannot be read"):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     kubelet.write_checkpoint()
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.pre_start(wanted)
 
 
 async def test_only_an_index_is_decided_by_the_older_extender(plugin, kubelet) -> None:
     wanted = pod("a", 8, annotations={ANNOTATION_INDEX: "1"})
     assert ANNOTATION_CARDS not in wanted.annotations
-    await kubelet.admit(wanted)
-    await kubelet.pre_start(wanted, "app-0")
+    await kubelet.run(wanted)
     assert environment(plugin, kubelet, wanted, "app-0")["NVIDIA_VISIBLE_DEVICES"] == SECOND
 
 
@@ -362,7 +355,7 @@ async def test_a_container_restarts_after_the_binding_was_changed(
     after = Plugin(folder, kubelet, FakeDriver(*CARDS), binding=then)
     async with after.running():
         await kubelet.until(lambda: kubelet.registrations == 2 and kubelet.allocatable == 30)
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
         seen = environment(after, kubelet, wanted, "app-0")
     assert seen["NVIDIA_VISIBLE_DEVICES"] == SECOND
 
@@ -374,7 +367,7 @@ async def test_ids_of_another_card_are_served_and_counted_once(plugin, kubelet) 
     before = counted()
     await kubelet.admit(wanted)
     for _ in range(2):
-        await kubelet.pre_start(wanted, "app-0")
+        await kubelet.pre_start(wanted)
     seen = environment(plugin, kubelet, wanted, "app-0")
     assert seen["NVIDIA_VISIBLE_DEVICES"] == SECOND
     assert counted() - before == 5
@@ -385,10 +378,8 @@ async def test_a_pod_that_was_deleted_leaves_its_devices_to_the_next(plugin, kub
     await kubelet.admit(gone)
     kubelet.pods.clear()
     await kubelet.admit(wanted)
-    ids, answer = kubelet.held[wanted.uid, "app-0"]
-    kubelet.held[gone.uid, "app-0"] = ids, answer
-    kubelet.write_checkpoint()
-    await kubelet.pre_start(wanted, "app-0")
+    kubelet.hold(gone, *kubelet.held[wanted.uid, "app-0"])
+    await kubelet.pre_start(wanted)
     assert environment(plugin, kubelet, wanted, "app-0")["NVIDIA_VISIBLE_DEVICES"] == SECOND
 
 

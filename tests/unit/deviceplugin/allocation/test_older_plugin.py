@@ -1,7 +1,5 @@
 """An older plugin's devices are on the list for as long as their pod lives, and no longer."""
 
-import base64
-import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
+from tests.fakes.kubelet import checkpoint
 from tests.fakes.pods import pod
 
 OLDER = [f"{card(0).uuid}-_-{number}" for number in range(3)]
@@ -33,24 +32,19 @@ class Node:
 
     @property
     def listed(self) -> set[str]:
-        sent = api_pb2.ListAndWatchResponse.FromString(self.cards.message or b"")
-        return {device.ID for device in sent.devices}
+        return set(self._devices())
 
     @property
     def healthy(self) -> set[str]:
+        return {name for name, health in self._devices().items() if health == "Healthy"}
+
+    def _devices(self) -> dict[str, str]:
         sent = api_pb2.ListAndWatchResponse.FromString(self.cards.message or b"")
-        return {device.ID for device in sent.devices if device.health == "Healthy"}
+        return {device.ID: device.health for device in sent.devices}
 
     def holds(self, uid: str, ids: list[str] = OLDER) -> None:
         answer = allocate_response.early({"NVIDIA_VISIBLE_DEVICES": "0"}).SerializeToString()
-        entry = {
-            "PodUID": uid,
-            "ContainerName": "main",
-            "ResourceName": "aliyun.com/gpu-mem",
-            "DeviceIDs": {"-1": ids},
-            "AllocResp": base64.b64encode(answer).decode(),
-        }
-        self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+        self.checkpoint.write_text(checkpoint({(uid, "main"): (ids, answer)}))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from deviceplugin.cards.unit_change import UnitChange
 from deviceplugin.kubelet.checkpoint import CheckpointFile
 from deviceplugin.kubelet.watched_pods import NodePods
 from tests.fakes.driver import card
+from tests.fakes.kubelet import checkpoint
 from tests.fakes.pods import pod
 from tests.waiting import eventually, running
 
@@ -69,10 +70,7 @@ async def test_pods_that_have_ended_hold_nothing(held: Held) -> None:
 
 
 async def test_without_the_api_server_the_kubelets_checkpoint_tells(held: Held) -> None:
-    held.checkpoint.write_text(
-        '{"Data":{"PodDeviceEntries":[{"PodUID":"u1","ContainerName":"c",'
-        '"ResourceName":"aliyun.com/gpu-mem","DeviceIDs":{"-1":["a0000"]},"AllocResp":""}]}}'
-    )
+    held.checkpoint.write_text(checkpoint({("u1", "c"): (["a0000"], b"")}))
     await eventually(lambda: "with uid u1" in held.cards.why_blocked)
     held.checkpoint.unlink()
     await eventually(lambda: held.unit == 256)

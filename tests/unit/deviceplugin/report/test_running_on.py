@@ -1,8 +1,6 @@
 """What is written on pods: once, until it has landed, and only what is true."""
 
 import asyncio
-import base64
-import json
 from pathlib import Path
 
 import msgspec
@@ -20,6 +18,7 @@ from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown
 from gpushare.objects.model import ContainerState, ContainerStatus, Pod, PodStatus, Terminated
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.driver import card
+from tests.fakes.kubelet import checkpoint
 from tests.fakes.pods import RUNNING, pod
 from tests.waiting import running
 
@@ -67,15 +66,8 @@ class Node:
 
     def holds(self, owner, **answer) -> None:
         """The kubelet's checkpoint says that the pod's container was answered so."""
-        response = api_pb2.ContainerAllocateResponse(**answer)
-        entry = {
-            "PodUID": owner.uid,
-            "ContainerName": "app-0",
-            "ResourceName": "aliyun.com/gpu-mem",
-            "DeviceIDs": {"-1": ["a0000"]},
-            "AllocResp": base64.b64encode(response.SerializeToString()).decode(),
-        }
-        self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
+        response = api_pb2.ContainerAllocateResponse(**answer).SerializeToString()
+        self.checkpoint.write_text(checkpoint({(owner.uid, "app-0"): (["a0000"], response)}))
 
 
 @pytest.fixture
