@@ -1,18 +1,19 @@
-"""A folder for sockets (their paths must be short), a double of the kubelet, a running plugin."""
+"""A folder with a short path for sockets, a double of the kubelet, and a running plugin."""
 
 import itertools
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.driver import FakeDriver, card
+from deviceplugin.driver.interface import Seen
+from tests.fakes.driver import FakeDriver
 from tests.fakes.kubelet import FakeKubelet
-from tests.integration.deviceplugin.plugin import Plugin
+from tests.integration.deviceplugin.plugin import CARDS, Plugin
 from tests.integration.deviceplugin.program import Program
 from tests.waiting import eventually
 
@@ -35,7 +36,7 @@ async def kubelet(folder: Path) -> AsyncIterator[FakeKubelet]:
 
 @pytest.fixture(scope="session")
 def ports(worker_id: str) -> Iterator[int]:
-    """Ports of this machine that nobody has, one after the other.
+    """Return free ports of this machine, one after the other.
 
     They are below the range that the kernel gives to outgoing connections, and each worker has its
     own: a program that starts seconds later still finds its port free.
@@ -79,17 +80,15 @@ def start_program(
 async def start(
     folder: Path, kubelet: FakeKubelet
 ) -> AsyncIterator[Callable[..., Awaitable[Plugin]]]:
-    """Run a plugin with two cards of 15 units; it ends with the test."""
-    running = []
+    """Run a plugin, with two GPUs of 15 units by default, until the end of the test."""
+    async with AsyncExitStack() as stack:
 
-    async def started(**words: Any) -> Plugin:
-        made = Plugin(folder, kubelet, FakeDriver(card(0), card(1)), **words)
-        running.append(made.running())
-        await running[-1].__aenter__()
-        await kubelet.until(lambda: kubelet.allocatable == 30)
-        await eventually(lambda: not made.driver_watch.why_silent)
-        return made
+        async def started(*shown: Seen, **changes: Any) -> Plugin:
+            made = Plugin(folder, kubelet, FakeDriver(*(shown or CARDS)), **changes)
+            await stack.enter_async_context(made.running())
+            await eventually(lambda: not (made.driver_watch.why_silent or made.registrar.why_not))
+            units = sum(each.units for each in made.cards.inventory.cards)
+            await kubelet.until(lambda: kubelet.allocatable == units)
+            return made
 
-    yield started
-    for each in running:
-        await each.__aexit__(None, None, None)
+        yield started

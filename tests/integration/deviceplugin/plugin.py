@@ -13,10 +13,12 @@ from deviceplugin.cards.state_file import Saved
 from deviceplugin.cards.survey import Terms
 from deviceplugin.lifecycle.preflight import Preflight
 from gpushare.objects.model import PodCondition
-from tests.fakes.driver import FakeDriver
+from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet
 from tests.waiting import running
 
+CARDS = [card(0), card(1)]
+FIRST, SECOND = (card.uuid for card in CARDS)
 SETTINGS = replace(
     settings.read(["--node-name=node-1", "--binding=late", "--inject=runtime"], {}),
     reserved_mib=0,

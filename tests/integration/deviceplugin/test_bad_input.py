@@ -7,11 +7,10 @@ import pytest
 
 from deviceplugin.cards import device_list
 from protos.deviceplugin.v1beta1 import api_pb2
-from tests.fakes.driver import FakeDriver, card
-from tests.fakes.kubelet import FakeKubelet, Rejected
+from tests.fakes.driver import card
+from tests.fakes.kubelet import Rejected
 from tests.fakes.pods import pod
 from tests.integration.deviceplugin.plugin import Plugin
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -20,12 +19,8 @@ FIRST, SECOND = (card.uuid for card in CARDS)
 
 
 @pytest.fixture(params=["late", "early"])
-async def plugin(folder, kubelet: FakeKubelet, request):
-    made = Plugin(folder, kubelet, FakeDriver(*CARDS), binding=request.param, unit_mib=1)
-    async with made.running():
-        await kubelet.until(lambda: kubelet.allocatable == 200_000)
-        await eventually(lambda: not made.driver_watch.why_silent)
-        yield made
+async def plugin(start, request) -> Plugin:
+    return await start(*CARDS, binding=request.param, unit_mib=1)
 
 
 async def test_a_pod_may_take_a_whole_card_of_very_many_units(plugin, kubelet) -> None:

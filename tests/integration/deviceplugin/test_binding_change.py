@@ -13,17 +13,14 @@ from deviceplugin.cdi.rules import Choice
 from deviceplugin.kubelet.node_pod import NodePod
 from gpushare.contract import ANNOTATION_RUNNING_ON
 from gpushare.objects.model import EnvVar
-from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import Plugin
+from tests.integration.deviceplugin.plugin import CARDS, FIRST, SECOND, Plugin
 from tests.integration.deviceplugin.test_late_binding import environment
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-CARDS = [card(0), card(1)]
-FIRST, SECOND = (card.uuid for card in CARDS)
 LATE, EARLY = Choice("late", "a test"), Choice("early", "a test")
 BOTH = Choice("early", "a test", names_cdi_too=True)
 

@@ -10,25 +10,17 @@ from deviceplugin.allocation import allocate
 from deviceplugin.errors import KubeletError
 from deviceplugin.server import kubelet_outage
 from protos.deviceplugin.v1beta1 import api_pb2
-from tests.fakes.driver import FakeDriver, card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import Plugin
+from tests.integration.deviceplugin.plugin import CARDS, FIRST, SECOND, Plugin
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-CARDS = [card(0), card(1)]
-FIRST, SECOND = (card.uuid for card in CARDS)
-
 
 @pytest.fixture
-async def plugin(folder, kubelet: FakeKubelet):
-    made = Plugin(folder, kubelet, FakeDriver(*CARDS), binding="early", unit_mib=256)
-    async with made.running():
-        await kubelet.until(lambda: kubelet.allocatable == 126)
-        await eventually(lambda: not made.driver_watch.why_silent)
-        yield made
+async def plugin(start) -> Plugin:
+    return await start(binding="early", unit_mib=256)
 
 
 def given(kubelet: FakeKubelet, owner, container: str = "app-0") -> str:

@@ -12,18 +12,15 @@ from deviceplugin.cdi.nvidia_edits import COMMAND
 from deviceplugin.cdi.rules import Choice
 from gpushare.contract import ANNOTATION_ASSIGNED
 from gpushare.objects.model import Container, EnvVar, Node, NodeStatus, NodeSystemInfo, ObjectMeta
-from tests.fakes.driver import card
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import pod
-from tests.integration.deviceplugin.plugin import Plugin
+from tests.integration.deviceplugin.plugin import CARDS, FIRST, SECOND, Plugin
 from tests.integration.deviceplugin.test_binding_change import setting_its_card
 from tests.integration.deviceplugin.test_late_binding import environment
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-CARDS = [card(0), card(1)]
-FIRST, SECOND = (card.uuid for card in CARDS)
 NAME = f"runtime.nvidia.com/gpu={SECOND}"
 BOTH = Choice("early", "a test", names_cdi_too=True)
 CLASSES = frozenset({"nvidia", "nvidia-cdi", "nvidia-legacy"})

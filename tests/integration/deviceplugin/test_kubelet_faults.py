@@ -27,12 +27,8 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-async def plugin(folder, kubelet: FakeKubelet) -> AsyncIterator[Plugin]:
-    made = Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
-    async with made.running():
-        await kubelet.until(lambda: kubelet.allocatable == 30)
-        await eventually(lambda: not made.registrar.why_not)
-        yield made
+async def plugin(start) -> Plugin:
+    return await start()
 
 
 def sample(name: str, **labels: str) -> float:

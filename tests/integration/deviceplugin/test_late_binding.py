@@ -19,25 +19,18 @@ from gpushare.contract import (
 from gpushare.errors import OutcomeUnknown
 from gpushare.objects.model import PodStatus
 from protos.deviceplugin.v1beta1 import api_pb2
-from tests.fakes.driver import FakeDriver, card
+from tests.fakes.driver import FakeDriver
 from tests.fakes.kubelet import FakeKubelet, Rejected
 from tests.fakes.pods import as_running, pod
-from tests.integration.deviceplugin.plugin import Plugin
+from tests.integration.deviceplugin.plugin import CARDS, FIRST, SECOND, Plugin
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-CARDS = [card(0), card(1)]
-FIRST, SECOND = (card.uuid for card in CARDS)
-
 
 @pytest.fixture
-async def plugin(folder, kubelet: FakeKubelet):
-    made = Plugin(folder, kubelet, FakeDriver(*CARDS))
-    async with made.running():
-        await kubelet.until(lambda: kubelet.allocatable == 30)
-        await eventually(lambda: not made.driver_watch.why_silent)
-        yield made
+async def plugin(start) -> Plugin:
+    return await start()
 
 
 def environment(plugin: Plugin, kubelet: FakeKubelet, owner, container: str) -> dict[str, str]:

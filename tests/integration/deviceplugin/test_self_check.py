@@ -21,7 +21,7 @@ from gpushare.contract import ANNOTATION_ASSIGNED, RESOURCE_MEMORY
 from gpushare.objects.model import Node, NodeStatus, ObjectMeta
 from gpushare.telemetry import health
 from protos.deviceplugin.v1beta1 import api_pb2
-from tests.fakes.driver import FakeDriver, card
+from tests.fakes.driver import card
 from tests.fakes.events import FakeEvents
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.pods import pod
@@ -58,15 +58,12 @@ class Checked:
 
 
 @pytest.fixture
-async def checked(folder, kubelet, monkeypatch):
+async def checked(start, kubelet, monkeypatch):
     monkeypatch.setattr(self_check, "INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(rules, "PATIENCE_SECONDS", 0.1)
-    plugin = Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
-    async with plugin.running():
-        await kubelet.until(lambda: kubelet.allocatable == 30)
-        made = Checked(plugin, kubelet)
-        async with running(made.checks.run()):
-            yield made
+    made = Checked(await start(), kubelet)
+    async with running(made.checks.run()):
+        yield made
 
 
 @contextmanager
