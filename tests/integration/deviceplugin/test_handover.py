@@ -3,9 +3,10 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -16,9 +17,24 @@ from deviceplugin.driver.interface import PhysicalCard
 from localcluster.nvml import CardSpec, write_state
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.kubelet import FakeKubelet
+from tests.integration.deviceplugin.program import Program
 
 UNITS = 30
+Serve = Callable[..., Awaitable[Program]]
 CARDS = (CardSpec("GPU-first", mem_mib=16276), CardSpec("GPU-second", mem_mib=16276))
+
+
+@pytest.fixture
+def serve(folder: Path, kubelet: FakeKubelet, start_program) -> Serve:
+    """Start a program, and wait until the kubelet has its devices."""
+    write_state(folder / "state-of-cards", CARDS)
+
+    async def served(**words: Any) -> Program:
+        program = start_program(**words)
+        await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+        return program
+
+    return served
 
 
 @asynccontextmanager
@@ -46,12 +62,10 @@ async def asked_all_the_time(kubelet: FakeKubelet) -> AsyncIterator[list[str]]:
 
 @pytest.mark.parametrize("by_socket", ["", "takes", "rejects"])
 async def test_no_device_is_unhealthy_and_no_call_fails_while_one_plugin_takes_over(
-    folder: Path, kubelet: FakeKubelet, start_program, by_socket
+    serve: Serve, kubelet: FakeKubelet, start_program, by_socket
 ) -> None:
     kubelet.by_socket = by_socket
-    write_state(folder / "state-of-cards", CARDS)
-    running = start_program()
-    await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+    running = await serve()
     for _ in range(2):  # the third one has the first one's socket
         following = start_program()
         await following.until_it_stands_by()
@@ -70,15 +84,13 @@ async def test_no_device_is_unhealthy_and_no_call_fails_while_one_plugin_takes_o
 
 
 async def test_one_that_takes_over_registers_once_its_driver_has_answered(
-    folder: Path, kubelet: FakeKubelet, start_program
+    serve: Serve, folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
-    write_state(folder / "state-of-cards", CARDS)
     known = [PhysicalCard(card.uuid, n, "m", card.mem_mib) for n, card in enumerate(CARDS)]
     (folder / "state").mkdir()
     before = Saved(survey(None, known, Terms(1024)).inventory)
     (folder / "state" / "state.json").write_bytes(encode(before))
-    running = start_program()
-    await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+    running = await serve()
     following = start_program()
     await following.until_it_stands_by()
     write_state(folder / "state-of-cards", CARDS, delay_ms=50)
@@ -89,11 +101,9 @@ async def test_one_that_takes_over_registers_once_its_driver_has_answered(
 
 
 async def test_one_that_stands_by_is_not_ready_before_its_driver_has_shown_the_cards(
-    folder: Path, kubelet: FakeKubelet, start_program
+    serve: Serve, kubelet: FakeKubelet, start_program
 ) -> None:
-    write_state(folder / "state-of-cards", CARDS)
-    running = start_program()
-    await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+    running = await serve()
     standing_by = start_program(library=None)
     await standing_by.says(503, "not ready to take over: NVML does not answer")
     await standing_by.says(200, "ok", "/healthz")
@@ -121,11 +131,9 @@ def asked(kubelet: FakeKubelet) -> int:
 
 
 async def test_a_plugin_whose_part_fails_answers_until_another_process_serves(
-    folder: Path, kubelet: FakeKubelet, start_program
+    serve: Serve, folder: Path, kubelet: FakeKubelet
 ) -> None:
-    write_state(folder / "state-of-cards", CARDS)
-    program = start_program(crashes_at=folder / "crash")
-    await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+    program = await serve(crashes_at=folder / "crash")
     await program.says(200, "ok")
     first = program.worker()
     async with asked_all_the_time(kubelet) as wrong:
@@ -141,11 +149,9 @@ async def test_a_plugin_whose_part_fails_answers_until_another_process_serves(
 
 
 async def test_a_worker_that_is_killed_is_followed_by_another(
-    folder: Path, kubelet: FakeKubelet, start_program
+    serve: Serve, kubelet: FakeKubelet
 ) -> None:
-    write_state(folder / "state-of-cards", CARDS)
-    program = start_program()
-    await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+    program = await serve()
     os.kill(program.worker(), signal.SIGKILL)
     await kubelet.until(lambda: kubelet.allocatable == 0)
     await kubelet.until(lambda: kubelet.allocatable == UNITS)
@@ -154,12 +160,8 @@ async def test_a_worker_that_is_killed_is_followed_by_another(
     assert program.process.poll() is None
 
 
-async def test_what_the_first_process_started_ends_with_it(
-    folder: Path, kubelet: FakeKubelet, start_program
-) -> None:
-    write_state(folder / "state-of-cards", CARDS)
-    program = start_program()
-    await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
+async def test_what_the_first_process_started_ends_with_it(serve: Serve) -> None:
+    program = await serve()
     worker = program.worker()
     program.kill()
     await program.until_ended(worker)
