@@ -1,6 +1,7 @@
 """A folder with a short path for sockets, a double of the kubelet, and a running plugin."""
 
 import itertools
+import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -35,13 +36,13 @@ async def kubelet(folder: Path) -> AsyncIterator[FakeKubelet]:
 
 
 @pytest.fixture(scope="session")
-def ports(worker_id: str) -> Iterator[int]:
+def ports() -> Iterator[int]:
     """Return free ports of this machine, one after the other.
 
     They are below the range that the kernel gives to outgoing connections, and each worker has its
     own: a program that starts seconds later still finds its port free.
     """
-    worker = 0 if worker_id == "master" else int(worker_id.removeprefix("gw"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = 20_000 + 1_000 * worker
     return filter(_is_free, itertools.cycle(range(first, first + 1_000)))
 

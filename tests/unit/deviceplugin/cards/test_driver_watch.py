@@ -41,7 +41,7 @@ class Watched:
 async def watching(driver: FakeDriver, interval: float = 0.05) -> AsyncIterator[Watched]:
     made = Watched(driver, interval)
     async with running(made.watch.run()):
-        await eventually(lambda: made.offered or made.watch.why_silent != "")
+        await eventually(made.watch.has_shown.is_set)
         yield made
 
 
@@ -110,7 +110,6 @@ def hangs(monkeypatch) -> FakeDriver:
 
 async def test_a_card_that_hangs_is_unhealthy_by_itself_with_its_name(hangs: FakeDriver) -> None:
     async with watching(hangs) as watched:
-        await eventually(lambda: watched.offered == [True, True])
         hangs.hang(1)
         await eventually(lambda: watched.cards.trouble(SECOND, at_start=True) is not None)
         assert watched.offered == [True, True], "suspect: nothing starts on it"
@@ -126,7 +125,6 @@ async def test_a_card_that_hangs_is_unhealthy_by_itself_with_its_name(hangs: Fak
 
 async def test_an_xid_of_a_card_that_hangs_is_judged_by_the_catalogue(hangs: FakeDriver) -> None:
     async with watching(hangs) as watched:
-        await eventually(lambda: watched.offered == [True, True])
         hangs.hang(1)
         hangs.happens(SECOND.uuid, 119)
         await eventually(lambda: watched.offered == [True, False])
@@ -136,7 +134,6 @@ async def test_an_xid_of_a_card_that_hangs_is_judged_by_the_catalogue(hangs: Fak
 
 async def test_while_a_card_hangs_the_others_are_looked_at_as_ever(hangs: FakeDriver) -> None:
     async with watching(hangs) as watched:
-        await eventually(lambda: watched.offered == [True, True])
         hangs.hang(1)
         await eventually(lambda: watched.offered == [True, False])
         hangs.shown = [replace(FIRST, recovery_action=0), SECOND]
@@ -154,7 +151,6 @@ async def test_a_card_that_hangs_has_one_thread_however_often_it_is_looked_at(
     hangs: FakeDriver,
 ) -> None:
     async with watching(hangs) as watched:
-        await eventually(lambda: watched.offered == [True, True])
         hangs.hang(1)
         await eventually(lambda: watched.offered == [True, False])
         answered = hangs.answered
@@ -169,7 +165,7 @@ async def test_a_card_that_hung_from_the_start_leaves_the_others_to_be_offered(
 ) -> None:
     hangs.hang(1)
     async with watching(hangs) as watched:
-        await eventually(lambda: watched.offered == [True])
+        assert watched.offered == [True]
         assert watched.cards.notices["the driver's number 1"][0] == "CardUnreadable"
         hangs.let_go(1)
         await eventually(lambda: watched.offered == [True, True])
@@ -178,7 +174,6 @@ async def test_a_card_that_hung_from_the_start_leaves_the_others_to_be_offered(
 async def test_a_storm_of_events_makes_few_looks() -> None:
     driver = FakeDriver(FIRST, SECOND)
     async with watching(driver, interval=60) as watched:
-        await eventually(lambda: watched.offered == [True, True])
         answered = driver.answered
         for _ in range(500):
             driver.happens(SECOND.uuid, 31)
@@ -222,7 +217,6 @@ async def test_a_driver_that_is_slow_is_waited_for_and_one_that_is_stuck_is_not(
 async def test_a_machine_without_a_thread_left_is_waited_for(monkeypatch) -> None:
     driver = FakeDriver(FIRST, SECOND)
     async with watching(driver) as watched:
-        await eventually(lambda: watched.offered == [True, True])
 
         def none_left(_: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
@@ -260,7 +254,8 @@ class Replaced(FakeDriver):
 async def test_a_library_that_never_fitted_is_a_state_and_not_an_end() -> None:
     driver = Replaced(FIRST, SECOND)
     driver.is_replaced = True
-    async with watching(driver) as watched:
+    watched = Watched(driver, 0.05)
+    async with running(watched.watch.run()):
         await eventually(lambda: watched.watch.why_silent == "the versions differ")
         driver.is_replaced = False
         await eventually(lambda: watched.offered == [True, True])
@@ -293,7 +288,6 @@ class Counting(FakeDriver):
 async def test_a_driver_without_events_is_given_no_less_time_to_answer() -> None:
     driver = Counting(FIRST)
     async with watching(driver, interval=60.0) as watched:
-        await eventually(lambda: watched.offered == [True])
         driver.silent = driver.deaf = "Driver Not Loaded"
         begun = driver.looks
         await eventually(lambda: driver.looks >= begun + 2 * driver_watch.PATIENCE)

@@ -193,7 +193,7 @@ async def test_each_notice_is_one_event_and_another_one_when_it_returns(tmp_path
         cards.seen(both[:1])
         await eventually(lambda: api.reasons == ["CardUnhealthy", *warnings])
         cards.seen(both)
-        await eventually(lambda: api.published == cards.inventory)
+        await eventually(lambda: api.patches and api.published == cards.inventory)
         cards.seen(both[:1])
         await eventually(lambda: api.reasons == ["CardUnhealthy", "CardUnhealthy", *warnings])
     assert "--memory-unit=2MiB" in api.events[0]["message"]
