@@ -1,8 +1,10 @@
-"""The edits of a card from NVIDIA's CDI files: all that it needs, once, or an error with a cure."""
+"""The edits of a GPU come from NVIDIA's CDI files, or an error names the fix."""
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -45,38 +47,45 @@ def write(path, content: dict) -> None:
     fresh.replace(path)
 
 
+def failure(folder: Path, match: str, cards: Sequence[Card] = (FIRST,)) -> str:
+    """Return the error of the edits, which must match."""
+    with pytest.raises(Refused, match=match) as refused:
+        NvidiaSpecs([folder]).edits(cards)
+    return str(refused.value)
+
+
+def device_nodes(folder: Path, *cards: Card) -> list[dict]:
+    return NvidiaSpecs([folder]).edits(cards).content["deviceNodes"]
+
+
+CONTROL = {"path": "/dev/nvidiactl"}
+
+
 @pytest.mark.parametrize("name", ["nvidia.yaml", "nvidia.json"])
-def test_a_card_gets_its_own_edits_and_those_of_all(tmp_path, name) -> None:
+def test_a_gpu_gets_its_own_edits_and_the_common_ones(tmp_path, name) -> None:
     write(tmp_path / name, spec(FIRST, SECOND, "all"))
     edits = NvidiaSpecs([tmp_path]).edits([SECOND])
-    assert edits.content == {**COMMON, "deviceNodes": [{"path": "/dev/nvidiactl"}, node(1)]}
+    assert edits.content == {**COMMON, "deviceNodes": [CONTROL, node(1)]}
     assert edits.version == (0, 5, 0)
 
 
-def test_several_cards_get_the_edits_of_all_once(tmp_path) -> None:
-    write(tmp_path / "nvidia.yaml", spec(FIRST, SECOND))
-    found = NvidiaSpecs([tmp_path]).edits([FIRST, SECOND]).content
-    assert found["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(0), node(1)]
-    assert found["hooks"] == COMMON["hooks"]
-    again = NvidiaSpecs([tmp_path]).edits([FIRST]).content
-    assert again["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(0)]
-
-
-def test_reading_one_card_leaves_nothing_with_the_next(tmp_path) -> None:
+def test_several_gpus_get_the_common_edits_once_and_leave_none_to_the_next(tmp_path) -> None:
     write(tmp_path / "nvidia.yaml", spec(FIRST, SECOND))
     specs = NvidiaSpecs([tmp_path])
-    specs.edits([FIRST, SECOND])
-    assert specs.edits([SECOND]).content["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(1)]
+    found = specs.edits([FIRST, SECOND]).content
+    assert found["deviceNodes"] == [CONTROL, node(0), node(1)]
+    assert found["hooks"] == COMMON["hooks"]
+    assert specs.edits([SECOND]).content["deviceNodes"] == [CONTROL, node(1)]
 
 
-def test_a_later_folder_wins_and_the_highest_version_is_wanted(tmp_path) -> None:
+def test_a_later_folder_has_precedence_and_the_highest_version_is_required(tmp_path) -> None:
     write(tmp_path / "etc" / "nvidia.yaml", spec(FIRST, SECOND, version="0.7.0"))
     write(tmp_path / "run" / "nvidia.yaml", spec(FIRST, version="1.0.0", start=7))
     specs = NvidiaSpecs([tmp_path / "etc", tmp_path / "run", tmp_path / "none"])
     first = replace(FIRST, minor=7)
     assert node(7) in specs.edits([first]).content["deviceNodes"]
     both = specs.edits([SECOND, first])
-    assert both.content["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(1), node(7)]
+    assert both.content["deviceNodes"] == [CONTROL, node(1), node(7)]
     assert both.version == (1, 0, 0)
 
 
@@ -90,15 +99,14 @@ def test_a_file_that_changes_is_read_again(tmp_path) -> None:
     assert specs.edits([SECOND])
 
 
-def test_files_of_others_are_not_looked_into(tmp_path) -> None:
+def test_files_of_other_programs_are_ignored(tmp_path) -> None:
     write(tmp_path / "gpushare-abc.json", spec(FIRST, start=5))
     write(tmp_path / "vendor.yaml", spec(FIRST, kind="vendor.com/nic", version="x"))
     (tmp_path / "broken.yaml").write_text("{")
     (tmp_path / "date.yaml").write_text("made: 2001-99-99")
     (tmp_path / "notes.txt").write_text("{")
     write(tmp_path / "nvidia.yaml", spec(FIRST))
-    found = NvidiaSpecs([tmp_path]).edits([FIRST]).content
-    assert found["deviceNodes"] == [{"path": "/dev/nvidiactl"}, node(0)]
+    assert device_nodes(tmp_path, FIRST) == [CONTROL, node(0)]
 
 
 @pytest.mark.parametrize(
@@ -121,13 +129,12 @@ def test_files_of_others_are_not_looked_into(tmp_path) -> None:
         *("no date", "no time", "env"),
     ],
 )
-def test_a_card_that_is_not_there_is_an_error_with_the_command(tmp_path, content, said) -> None:
+def test_a_missing_gpu_is_an_error_with_the_command(tmp_path, content, said) -> None:
     if content is not None:
         (tmp_path / "nvidia.yaml").write_text(content)
-    with pytest.raises(Refused, match=said) as refused:
-        NvidiaSpecs([tmp_path]).edits([FIRST])
-    assert COMMAND in str(refused.value)
-    assert f"nvidia.com/gpu={FIRST.uuid}" in str(refused.value)
+    text = failure(tmp_path, said)
+    assert COMMAND in text
+    assert f"nvidia.com/gpu={FIRST.uuid}" in text
 
 
 DEVICE = f"kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices:\n- name: {FIRST.uuid}\n"
@@ -147,12 +154,9 @@ HOSTILE = {
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-def test_a_file_that_would_take_hours_or_the_process_is_passed_over_with_one_line(
-    tmp_path, caplog, content
-) -> None:
+def test_a_hostile_file_is_skipped_with_one_log_line(tmp_path, caplog, content) -> None:
     (tmp_path / "other.yaml").write_text(content)
-    with pytest.raises(Refused, match=r"found none; .*other\.yaml cannot be read: line \d+ "):
-        NvidiaSpecs([tmp_path]).edits([FIRST])
+    failure(tmp_path, r"found none; .*other\.yaml cannot be read: line \d+ ")
     write(tmp_path / "nvidia.yaml", spec(FIRST))
     specs = NvidiaSpecs([tmp_path])
     caplog.clear()
@@ -164,50 +168,42 @@ def test_a_file_that_would_take_hours_or_the_process_is_passed_over_with_one_lin
 
 @pytest.mark.parametrize(
     "edits",
-    [
-        '{"hooks":' + "[" * 300 + "]" * 300 + "}",
-        '{"hooks":' + "[" * 100_000 + "}",
-    ],
+    ['{"hooks":' + "[" * 300 + "]" * 300 + "}", '{"hooks":' + "[" * 100_000 + "}"],
     ids=["deep", "deeper"],
 )
-def test_what_could_not_be_compared_or_written_is_no_edit(tmp_path, edits) -> None:
+def test_deeply_nested_edits_are_rejected(tmp_path, edits) -> None:
     text = json.dumps(spec(FIRST)).replace('{"deviceNodes": [{"path": "/dev/nvidia0"}]}', edits)
     assert edits in text
     (tmp_path / "nvidia.json").write_text(text)
-    with pytest.raises(Refused, match=r"nvidia\.json cannot be read"):
-        NvidiaSpecs([tmp_path]).edits([FIRST])
+    failure(tmp_path, r"nvidia\.json cannot be read")
 
 
-def test_a_key_that_json_has_not_is_no_edit(tmp_path) -> None:
+def test_a_key_that_json_does_not_support_is_rejected(tmp_path) -> None:
     (tmp_path / "nvidia.yaml").write_text(f"{DEVICE}  containerEdits: {{intelRdt: {{null: 1}}}}\n")
-    with pytest.raises(Refused, match=r"nvidia\.yaml cannot be read"):
-        NvidiaSpecs([tmp_path]).edits([FIRST])
+    failure(tmp_path, r"nvidia\.yaml cannot be read")
 
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
-def test_what_is_no_file_is_passed_over(tmp_path, make) -> None:
+def test_anything_but_a_regular_file_is_skipped(tmp_path, make) -> None:
     make(tmp_path / "other.yaml")
-    with pytest.raises(Refused, match=r"found none; .*other\.yaml"):
-        NvidiaSpecs([tmp_path]).edits([FIRST])
+    failure(tmp_path, r"found none; .*other\.yaml")
     write(tmp_path / "nvidia.yaml", spec(FIRST))
     assert NvidiaSpecs([tmp_path]).edits([FIRST])
 
 
-def test_a_file_whose_name_is_no_text_can_be_told_of(tmp_path) -> None:
+def test_a_file_name_that_is_not_utf_8_is_reported(tmp_path) -> None:
     (tmp_path / os.fsdecode(b"other-\xff.yaml")).write_text("{")
-    with pytest.raises(Refused, match=r"other-\ufffd\.yaml cannot be read") as refused:
-        NvidiaSpecs([tmp_path]).edits([FIRST])
-    assert str(refused.value).encode()
+    text = failure(tmp_path, r"other-\ufffd\.yaml cannot be read")
+    assert text.encode()
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path) -> None:
     (tmp_path / "nvidia.yaml").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(Refused, match=r"nvidia\.yaml"):
-        NvidiaSpecs([tmp_path]).edits([FIRST])
+    failure(tmp_path, r"nvidia\.yaml")
 
 
-def test_nothing_is_no_edit(tmp_path) -> None:
+def test_null_edits_are_ignored(tmp_path) -> None:
     content = spec(FIRST)
     content["devices"][0]["containerEdits"] |= {"env": None, "hooks": None}
     write(tmp_path / "nvidia.yaml", content)
@@ -217,23 +213,20 @@ def test_nothing_is_no_edit(tmp_path) -> None:
     assert "env" not in NvidiaSpecs([tmp_path]).edits([FIRST]).content
 
 
-@pytest.mark.parametrize("shapes", [({"a": 1}, [1]), ([1], {"a": 1})])
-def test_edits_of_different_shapes_are_refused(tmp_path, shapes) -> None:
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("mounts", ({"a": 1}, [1])),
+        ("mounts", ([1], {"a": 1})),
+        ("intelRdt", ({"closID": "0"}, {"closID": "1"})),
+    ],
+)
+def test_edits_that_cannot_be_merged_are_rejected(tmp_path, key, values) -> None:
     content = spec(FIRST, SECOND)
-    for device, shape in zip(content["devices"], shapes, strict=True):
-        device["containerEdits"]["mounts"] = shape
+    for device, value in zip(content["devices"], values, strict=True):
+        device["containerEdits"][key] = value
     write(tmp_path / "nvidia.yaml", content)
-    with pytest.raises(Refused, match="differ in mounts"):
-        NvidiaSpecs([tmp_path]).edits([FIRST, SECOND])
-
-
-def test_edits_that_cannot_be_one_are_refused(tmp_path) -> None:
-    content = spec(FIRST, SECOND)
-    for place, device in enumerate(content["devices"]):
-        device["containerEdits"]["intelRdt"] = {"closID": str(place)}
-    write(tmp_path / "nvidia.yaml", content)
-    with pytest.raises(Refused, match="differ in intelRdt"):
-        NvidiaSpecs([tmp_path]).edits([FIRST, SECOND])
+    failure(tmp_path, f"differ in {key}", [FIRST, SECOND])
 
 
 @pytest.mark.parametrize(
@@ -244,17 +237,13 @@ def test_edits_that_cannot_be_one_are_refused(tmp_path) -> None:
     ],
     ids=["path", "hostPath"],
 )
-def test_a_file_from_before_the_cards_were_numbered_anew_opens_no_other_card(
-    tmp_path, other
-) -> None:
+def test_a_file_with_old_minor_numbers_opens_no_other_gpu(tmp_path, other) -> None:
     content = spec(FIRST)
     content["devices"][0]["containerEdits"]["deviceNodes"] = [other]
     write(tmp_path / "nvidia.yaml", content)
-    with pytest.raises(Refused, match=r"opens /dev/nvidia1, .* as /dev/nvidia0") as refused:
-        NvidiaSpecs([tmp_path]).edits([FIRST])
-    assert COMMAND in str(refused.value)
-    found = NvidiaSpecs([tmp_path]).edits([replace(FIRST, minor=1)]).content
-    assert other in found["deviceNodes"]
+    text = failure(tmp_path, r"opens /dev/nvidia1, .* as /dev/nvidia0")
+    assert COMMAND in text
+    assert other in device_nodes(tmp_path, replace(FIRST, minor=1))
 
 
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (x)\n"
@@ -277,7 +266,7 @@ def of_driver(version: str) -> dict:
         (None, True),
     ],
 )
-def test_a_file_that_was_made_for_another_driver_is_refused(tmp_path, loaded, is_used) -> None:
+def test_a_file_for_another_driver_is_rejected(tmp_path, loaded, is_used) -> None:
     write(tmp_path / "nvidia.yaml", spec(FIRST) | {"containerEdits": of_driver("580.65.06")})
     module = tmp_path / "version"
     if loaded is not None:
