@@ -81,18 +81,6 @@ async def test_a_mig_switch_is_seen_at_once_and_comes_back_at_once(
     await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
 
 
-async def test_a_card_without_events_is_polled(
-    start: Start, state: Path, kubelet: FakeKubelet
-) -> None:
-    deaf = CardSpec("GPU-b", mem_mib=81_920, events=False)
-    write_state(state, [FIRST, deaf])
-    program = start()
-    await program.until("gpushare_deviceplugin_event_cards", 1)
-    await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
-    write_state(state, [FIRST, CardSpec("GPU-b", mem_mib=81_920, events=False, rows_failed=True)])
-    await kubelet.until(lambda: kubelet.allocatable == 15, seconds=PATIENCE)
-
-
 async def test_a_card_is_lost_comes_back_and_waits_longer_each_time(
     start: Start, state: Path, kubelet: FakeKubelet
 ) -> None:

@@ -108,9 +108,13 @@ async def test_no_pod_that_waits_for_so_much_is_an_error_naming_the_nearest(
     assert "default/b waits for 9 in container app-0" in text
 
 
-async def test_a_pod_that_nobody_decided_on_is_refused_with_the_cause(plugin, kubelet) -> None:
+async def test_a_pod_without_a_decision_is_rejected_with_the_cause_and_an_event(
+    plugin, kubelet
+) -> None:
     with pytest.raises(Rejected, match="kube-scheduler is not using the gpushare extender"):
         await kubelet.admit(pod("stranger", 8))
+    await eventually(lambda: plugin.writes.events)
+    assert not plugin.writes.conditions, "it has failed for good"
 
 
 async def test_an_unhealthy_card_is_an_error_never_another_card(plugin, kubelet) -> None:
@@ -118,28 +122,6 @@ async def test_an_unhealthy_card_is_an_error_never_another_card(plugin, kubelet)
     await kubelet.until(lambda: kubelet.allocatable == 63)
     with pytest.raises(Rejected, match=f"GPU {SECOND} is unhealthy"):
         await kubelet.admit(pod("a", 8, cards=(SECOND,)))
-
-
-async def test_a_pod_that_its_card_has_no_room_for_waits_and_does_not_fail(plugin, kubelet) -> None:
-    running = pod("running", 40, cards=(SECOND,))
-    plugin.watch.changed(running)
-    await kubelet.run(running)
-    forged = pod("forged", 23, cards=(SECOND,))
-    plugin.watch.changed(forged)
-    await kubelet.admit(forged)
-    forged_again = pod("forged-2", 24, cards=(SECOND,))
-    await kubelet.admit(forged_again)
-    await kubelet.pre_start(forged)
-    with pytest.raises(grpc.aio.AioRpcError, match=r"needs 24 .* which has 63, .* use 63"):
-        await kubelet.pre_start(forged_again)
-    await eventually(lambda: plugin.writes.conditions)
-
-
-async def test_a_pod_that_nobody_decided_on_is_told_once_that_it_failed(plugin, kubelet) -> None:
-    with pytest.raises(Rejected):
-        await kubelet.admit(pod("stranger", 8))
-    await eventually(lambda: plugin.writes.events)
-    assert not plugin.writes.conditions, "nothing more will become of it"
 
 
 async def test_a_kubelet_that_says_nothing_costs_three_pods_and_no_more(
@@ -226,13 +208,6 @@ async def test_a_plugin_restarted_between_two_containers_goes_on_with_the_pod(
     kubelet.hold(wanted, (f"{tag}00{n}" for n in range(4)), answered.SerializeToString())
     answer = await kubelet.allocate([f"{tag}01{n}" for n in range(4)])
     assert answer.envs["NVIDIA_VISIBLE_DEVICES"] == SECOND
-    await kubelet.pre_start(wanted)
-
-
-async def test_several_cards_are_given_together(plugin, kubelet) -> None:
-    wanted = pod("a", 8, cards=(FIRST, SECOND), labels={"aliyun.com/gpu-count": "2"})
-    await kubelet.admit(wanted)
-    assert given(kubelet, wanted) == f"{FIRST},{SECOND}"
     await kubelet.pre_start(wanted)
 
 

@@ -61,21 +61,6 @@ async def test_the_socket_is_gone_when_the_plugin_has_stopped(
     assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
 
 
-async def test_the_last_known_cards_are_offered_while_the_driver_is_silent(
-    folder, kubelet: FakeKubelet
-) -> None:
-    first = Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
-    async with first.running():
-        await kubelet.until(lambda: kubelet.allocatable == 30)
-        first.cards.adopt(None)
-    driver = FakeDriver()
-    driver.silent = "no driver is loaded"
-    second = Plugin(folder, kubelet, driver, before=first.cards.saved())
-    second.driver_watch._interval = 60.0
-    async with second.running():
-        await kubelet.until(lambda: kubelet.registrations == 2 and kubelet.allocatable == 30)
-
-
 async def test_the_largest_list_that_the_kubelet_takes_is_taken_when_all_is_unhealthy(
     folder, kubelet: FakeKubelet
 ) -> None:
