@@ -192,8 +192,10 @@ async def test_each_notice_is_one_event_and_another_one_when_it_returns(tmp_path
         await eventually(lambda: api.reasons == warnings)
         cards.seen(both[:1])
         await eventually(lambda: api.reasons == ["CardUnhealthy", *warnings])
-        cards.seen(both)
         await eventually(lambda: api.patches and api.published == cards.inventory)
+        written = len(api.patches)
+        cards.seen(both)
+        await api.patched(written + 1)
         cards.seen(both[:1])
         await eventually(lambda: api.reasons == ["CardUnhealthy", "CardUnhealthy", *warnings])
     assert "--memory-unit=2MiB" in api.events[0]["message"]
