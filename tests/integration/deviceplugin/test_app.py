@@ -33,7 +33,7 @@ def program(folder: Path, start_program) -> Program:
     return start_program()
 
 
-async def test_offers_its_cards_without_the_api_server_and_ends_when_asked_to(
+async def test_offers_its_gpus_without_the_api_server_and_ends_when_asked_to(
     program: Program, kubelet: FakeKubelet
 ) -> None:
     await kubelet.until(lambda: kubelet.allocatable == 15 + 80, seconds=20)
@@ -75,7 +75,7 @@ async def test_a_client_that_never_finishes_its_request_does_not_hold_up_the_end
         assert time.monotonic() - began < 5, "ten seconds is what the library waits for the rest"
 
 
-async def test_cards_by_cdi_with_early_binding_say_so_and_offer_no_readiness(
+async def test_gpus_by_cdi_with_early_binding_say_so_and_offer_no_readiness(
     folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     write_state(folder / "state-of-cards", CARDS)

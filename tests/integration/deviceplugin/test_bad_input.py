@@ -23,7 +23,7 @@ async def plugin(start, request) -> Plugin:
     return await start(*CARDS, binding=request.param, unit_mib=1)
 
 
-async def test_a_pod_may_take_a_whole_card_of_very_many_units(plugin, kubelet) -> None:
+async def test_a_pod_may_take_a_whole_gpu_of_very_many_units(plugin, kubelet) -> None:
     wanted = pod("large", 100_000, cards=(SECOND,))
     await kubelet.admit(wanted)
     ids, _ = kubelet.held[wanted.uid, "app-0"]
@@ -66,7 +66,7 @@ OLDER = [f"GPU-{'0' * 30}-_-{n}" for n in range(2)]
 
 
 @pytest.mark.parametrize("ids", [OLDER, ["", "x"], ["!!000", "!!001"], ["0" * 10_000, "a"]])
-async def test_devices_that_no_card_here_has_are_an_error_that_names_one(
+async def test_devices_that_no_gpu_here_has_are_an_error_that_names_one(
     plugin, kubelet, ids: list[str]
 ) -> None:
     kubelet.pods.append(pod("a", 2, cards=(FIRST,)))

@@ -62,7 +62,7 @@ async def test_each_container_is_served_by_the_answer_that_it_got_whatever_is_ch
             assert seen == ("void" if place % 3 == 0 else wanted), "never all cards"
 
 
-async def test_in_doubt_a_container_gets_its_card_whether_or_not_the_cdi_name_is_resolved(
+async def test_in_doubt_a_container_gets_its_gpu_whether_or_not_the_cdi_name_is_resolved(
     start, kubelet
 ) -> None:
     plugin = await start(binding="early")
@@ -92,7 +92,7 @@ async def test_a_new_binding_is_in_the_inventory_and_moves_no_device(start, kube
     assert (len(kubelet.lists), kubelet.devices) == (lists, devices)
 
 
-async def test_after_a_reboot_a_container_is_given_its_card_again(start, kubelet, folder) -> None:
+async def test_after_a_reboot_a_container_is_given_its_gpu_again(start, kubelet, folder) -> None:
     plugin = await start()
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.run(wanted)
@@ -109,9 +109,7 @@ async def test_after_a_reboot_a_container_is_given_its_card_again(start, kubelet
 
 
 @pytest.mark.parametrize("choice", [EARLY, BOTH])
-async def test_early_binding_refuses_a_pod_that_sets_its_card_itself(
-    start, kubelet, choice
-) -> None:
+async def test_early_binding_refuses_a_pod_that_sets_its_gpu_itself(start, kubelet, choice) -> None:
     plugin = await start(binding="early")
     plugin.binding.now = choice
     with pytest.raises(Rejected, match=r"default/a: container app-1 sets NVIDIA_VISIBLE_DEVICES"):
@@ -125,7 +123,7 @@ async def test_early_binding_refuses_a_pod_that_sets_its_card_itself(
     await kubelet.admit(setting_its_card(asks_for_nothing, 1, "void"))
 
 
-async def test_late_binding_overrules_a_pod_that_sets_its_card_itself(start, kubelet) -> None:
+async def test_late_binding_overrules_a_pod_that_sets_its_gpu_itself(start, kubelet) -> None:
     plugin = await start()
     wanted = setting_its_card(pod("a", 4, cards=(SECOND,)))
     await kubelet.run(wanted)
@@ -148,7 +146,7 @@ NVIDIA = {
 }
 
 
-async def test_by_cdi_a_container_gets_the_edits_of_its_card_and_no_card_of_the_runtime(
+async def test_by_cdi_a_container_gets_the_edits_of_its_gpu_and_no_gpu_of_the_runtime(
     start, kubelet, folder
 ) -> None:
     etc = folder / "etc-cdi"
@@ -178,9 +176,7 @@ async def test_by_cdi_a_container_gets_the_edits_of_its_card_and_no_card_of_the_
     assert device["containerEdits"]["mounts"] == NVIDIA["containerEdits"]["mounts"]
 
 
-async def test_a_successor_reads_back_the_card_that_was_given_by_cdi(
-    start, kubelet, folder
-) -> None:
+async def test_a_successor_reads_back_the_gpu_that_was_given_by_cdi(start, kubelet, folder) -> None:
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
     first = await start(inject="cdi", nvidia_cdi_dirs=(folder,))
     wanted = pod("a", 8, cards=(SECOND,))
@@ -205,9 +201,7 @@ async def test_by_cdi_nothing_is_promised_while_binding_is_early(start, kubelet,
 
 
 @pytest.mark.parametrize("choice", [LATE, BOTH])
-async def test_devices_that_are_given_out_anew_have_no_file_of_the_pod_before(
-    start, kubelet, choice
-) -> None:
+async def test_reused_devices_have_no_file_of_the_previous_pod(start, kubelet, choice) -> None:
     """A runtime reads a changed file a little later: until then it must not find the old card."""
     plugin = await start()
     plugin.binding.now = choice
@@ -233,7 +227,7 @@ def swept_now(starts: Starts) -> None:
     starts._sweep()
 
 
-async def test_files_of_pods_that_are_gone_are_swept_once_it_is_sure(
+async def test_files_of_deleted_pods_are_deleted_once_that_is_certain(
     start, kubelet, folder
 ) -> None:
     plugin = await start()

@@ -110,7 +110,7 @@ async def test_an_unexpected_error_while_it_leaves_is_raised(
         await leaving.task
 
 
-async def test_one_whose_successor_fails_goes_on_until_no_pod_is_on_its_way(
+async def test_without_a_successor_the_plugin_serves_until_all_pods_are_admitted(
     leaving: Leaving, kubelet: FakeKubelet
 ) -> None:
     late = bound(leaving, "late")
@@ -125,7 +125,7 @@ async def test_one_whose_successor_fails_goes_on_until_no_pod_is_on_its_way(
     assert not leaving.handed_over
 
 
-async def test_one_whose_successor_fails_hands_over_to_the_next(
+async def test_the_plugin_hands_over_to_the_next_if_a_successor_fails(
     leaving: Leaving, kubelet: FakeKubelet
 ) -> None:
     bound(leaving, "late")
@@ -199,7 +199,7 @@ def following(leaving: Leaving, kubelet: FakeKubelet) -> Following:
     return Following(leaving, kubelet)
 
 
-async def test_no_container_is_kept_from_its_start_while_a_plugin_with_a_slow_driver_takes_over(
+async def test_every_start_succeeds_while_a_plugin_with_a_slow_driver_takes_over(
     leaving: Leaving, following: Following, kubelet: FakeKubelet
 ) -> None:
     given = bound(leaving, "a")

@@ -41,7 +41,7 @@ def xid(seq: int, number: int, uuid: str = "GPU-b") -> dict[str, object]:
     return {"seq": seq, "uuid": uuid, "type": 8, "data": number}
 
 
-async def test_xids_make_the_card_unhealthy_that_the_driver_gives_up_and_no_other(
+async def test_xids_make_the_gpu_unhealthy_that_the_driver_gives_up_and_no_other(
     start: Start, state: Path, kubelet: FakeKubelet
 ) -> None:
     program = start("--recover-after=30", "--health-interval=60")
@@ -81,7 +81,7 @@ async def test_a_mig_switch_is_seen_at_once_and_comes_back_at_once(
     await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
 
 
-async def test_a_card_is_lost_comes_back_and_waits_longer_each_time(
+async def test_a_gpu_is_lost_comes_back_and_waits_longer_each_time(
     start: Start, state: Path, kubelet: FakeKubelet
 ) -> None:
     program = start("--recover-after=0.6", "--health-interval=0.1")
@@ -124,7 +124,7 @@ async def test_a_slow_driver_delays_no_registration(
     assert len(kubelet.lists) == 1
 
 
-async def test_a_card_that_hangs_takes_itself_away_and_nothing_else(
+async def test_a_gpu_that_hangs_affects_no_other(
     start: Start, state: Path, kubelet: FakeKubelet
 ) -> None:
     program = start("--recover-after=30")
@@ -148,7 +148,7 @@ async def test_a_card_that_hangs_takes_itself_away_and_nothing_else(
     assert "XID 109: the driver advises to reset the GPU" in text
 
 
-async def test_what_a_card_owes_it_owes_after_a_restart(
+async def test_what_a_gpu_owes_it_owes_after_a_restart(
     start: Start, folder: Path, kubelet: FakeKubelet
 ) -> None:
     keep(folder, second=Kept(State.RECOVERING, "XID 48", illnesses=2, owed=3.0))
@@ -197,7 +197,7 @@ async def test_a_library_that_is_missing_is_found_when_it_comes(
     await program.until("gpushare_deviceplugin_event_cards", 2)
 
 
-async def test_the_first_card_of_a_node_without_cards_is_offered(
+async def test_the_first_gpu_of_a_node_without_gpus_is_offered(
     start: Start, state: Path, kubelet: FakeKubelet
 ) -> None:
     write_state(state, [])

@@ -27,7 +27,7 @@ def given(kubelet: FakeKubelet, owner, container: str = "app-0") -> str:
     return kubelet.answer(owner, container).envs["NVIDIA_VISIBLE_DEVICES"]
 
 
-async def test_the_answer_names_the_decided_card(plugin, kubelet) -> None:
+async def test_the_answer_names_the_decided_gpu(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     assert dict(kubelet.answer(wanted).envs) == {
@@ -41,7 +41,7 @@ async def test_the_answer_names_the_decided_card(plugin, kubelet) -> None:
     await kubelet.pre_start(wanted)
 
 
-async def test_equal_pods_in_a_batch_get_their_own_cards_whatever_the_order_of_binds(
+async def test_equal_pods_in_a_batch_get_their_own_gpus_whatever_the_order_of_binds(
     plugin, kubelet
 ) -> None:
     order = random.Random(7)
@@ -82,7 +82,7 @@ async def test_pods_of_several_containers_among_equal_ones(plugin, kubelet) -> N
             await kubelet.pre_start(each, container.name)
 
 
-async def test_a_rejected_pod_that_is_still_listed_gets_nobodys_card(plugin, kubelet) -> None:
+async def test_a_rejected_pod_that_is_still_listed_is_not_served(plugin, kubelet) -> None:
     await kubelet.admit(pod("filler", 56, cards=(FIRST,)))
     await kubelet.admit(pod("filler-2", 60, cards=(SECOND,)))
     with pytest.raises(Rejected, match="Available"):
@@ -117,16 +117,14 @@ async def test_a_pod_without_a_decision_is_rejected_with_the_cause_and_an_event(
     assert not plugin.writes.conditions, "it has failed for good"
 
 
-async def test_an_unhealthy_card_is_an_error_never_another_card(plugin, kubelet) -> None:
+async def test_an_unhealthy_gpu_is_an_error_never_another_gpu(plugin, kubelet) -> None:
     plugin.driver.shown = CARDS[:1]
     await kubelet.until(lambda: kubelet.allocatable == 63)
     with pytest.raises(Rejected, match=f"GPU {SECOND} is unhealthy"):
         await kubelet.admit(pod("a", 8, cards=(SECOND,)))
 
 
-async def test_a_kubelet_that_says_nothing_costs_three_pods_and_no_more(
-    plugin, kubelet, monkeypatch
-) -> None:
+async def test_a_silent_kubelet_fails_three_pods_at_most(plugin, kubelet, monkeypatch) -> None:
     monkeypatch.setattr(kubelet_outage, "PROBE_SECONDS", 0.05)
     monkeypatch.setattr(allocate, "WATCH_SECONDS", 0.05)
     kubelet.pods_fail = KubeletError("403")
@@ -140,7 +138,7 @@ async def test_a_kubelet_that_says_nothing_costs_three_pods_and_no_more(
     await kubelet.until(lambda: kubelet.allocatable == 126)
 
 
-async def test_a_start_on_another_card_than_on_record_is_refused(plugin, kubelet) -> None:
+async def test_a_start_on_another_gpu_than_annotated_is_rejected(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     kubelet.pods = [pod("a", 8, uid=wanted.uid, cards=(FIRST,))]
@@ -163,7 +161,7 @@ async def test_without_the_kubelets_pods_only_a_harmless_choice_is_made(plugin, 
         await kubelet.admit(apart[0])
 
 
-async def test_without_the_kubelets_pods_nobody_fails_for_what_is_wrong_with_another(
+async def test_without_the_kubelets_pods_no_pod_fails_for_anothers_fault(
     plugin, kubelet, monkeypatch
 ) -> None:
     monkeypatch.setattr(kubelet_outage, "PROBE_SECONDS", 0.05)
@@ -178,7 +176,7 @@ async def test_without_the_kubelets_pods_nobody_fails_for_what_is_wrong_with_ano
     await kubelet.until(lambda: kubelet.allocatable == 0)
 
 
-async def test_without_the_kubelets_pods_nobody_gets_the_card_of_one_that_was_there_before(
+async def test_without_the_kubelets_pods_no_pod_gets_the_gpu_of_an_older_one(
     plugin, kubelet
 ) -> None:
     kubelet.pods_fail = KubeletError("connection refused")
@@ -197,7 +195,7 @@ async def test_without_the_kubelets_pods_nobody_gets_the_card_of_one_that_was_th
     assert given(kubelet, again) == SECOND
 
 
-async def test_a_plugin_restarted_between_two_containers_goes_on_with_the_pod(
+async def test_a_plugin_restarted_between_two_containers_continues_the_pod(
     folder, kubelet, plugin
 ) -> None:
     wanted = pod("a", [4, 4], cards=(SECOND,), created="2026-11-21T10:00:05Z")
@@ -243,7 +241,7 @@ async def test_two_allocates_at_once_are_never_for_one_container(plugin, kubelet
             await kubelet.pre_start(owner)
 
 
-async def test_a_pod_deleted_before_its_admission_is_nobody_elses_card(plugin, kubelet) -> None:
+async def test_the_gpu_of_a_deleted_pod_is_not_given_to_the_next(plugin, kubelet) -> None:
     gone = pod("gone", 8, cards=(FIRST,), deleted="2026-11-21T10:00:09Z")
     kubelet.pods.append(gone)
     await kubelet.admit(pod("next", 8, cards=(SECOND,)))
@@ -251,7 +249,7 @@ async def test_a_pod_deleted_before_its_admission_is_nobody_elses_card(plugin, k
 
 
 @pytest.mark.parametrize("index", ["9", "-1", "0,0", "GPU-0", ""])
-async def test_an_index_that_is_no_card_here_is_an_error_that_names_the_annotation(
+async def test_an_index_that_is_no_gpu_here_is_an_error_that_names_the_annotation(
     plugin, kubelet, index
 ) -> None:
     wanted = pod("a", 8, annotations={"ALIYUN_COM_GPU_MEM_IDX": index})

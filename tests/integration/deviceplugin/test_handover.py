@@ -100,7 +100,7 @@ async def test_one_that_takes_over_registers_once_its_driver_has_answered(
     assert 0 < logged.find('"the driver answers"') < logged.find('"registered"'), logged
 
 
-async def test_one_that_stands_by_is_not_ready_before_its_driver_has_shown_the_cards(
+async def test_one_that_stands_by_is_not_ready_before_its_driver_has_shown_the_gpus(
     serve: Serve, kubelet: FakeKubelet, start_program
 ) -> None:
     running = await serve()

@@ -54,7 +54,7 @@ def visible(plugin: Plugin, kubelet: FakeKubelet, owner) -> tuple[str, str]:
         ("all", "nvidia-legacy", SECOND),
     ],
 )
-async def test_the_card_is_named_as_the_nvidia_runtime_of_the_pod_reads_it(
+async def test_the_gpu_is_named_as_the_nvidia_runtime_of_the_pod_reads_it(
     start, kubelet, own_variable, runtime_class, value
 ) -> None:
     plugin = await start(inject="auto", visible_devices=own_variable, runtime_classes=CLASSES)
@@ -93,7 +93,7 @@ async def test_the_inventory_follows_nvidias_cdi_files(start, kubelet, folder, m
     await eventually(lambda: plugin.cards.inventory.injection == "runtime-cdi")
 
 
-async def test_by_nvidias_edits_a_pod_gets_its_card_under_any_runtime(
+async def test_by_nvidias_edits_a_pod_gets_its_gpu_under_any_runtime(
     start, kubelet, folder
 ) -> None:
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
@@ -106,7 +106,7 @@ async def test_by_nvidias_edits_a_pod_gets_its_card_under_any_runtime(
     assert device["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia1"}]
 
 
-async def test_where_names_may_be_dropped_both_ways_lead_to_the_same_card(
+async def test_where_names_may_be_dropped_both_ways_lead_to_the_same_gpu(
     start, kubelet, folder
 ) -> None:
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
@@ -130,7 +130,7 @@ async def test_where_names_may_be_dropped_both_ways_lead_to_the_same_card(
 
 @pytest.mark.parametrize("binding", ["late", "early"])
 @pytest.mark.parametrize("runtime_class", [None, "runc"])
-async def test_no_container_starts_where_nobody_would_open_its_card(
+async def test_no_container_starts_without_access_to_its_gpu(
     start, kubelet, binding, runtime_class
 ) -> None:
     plugin = await start(binding=binding, inject="auto", runtime_classes=CLASSES)
@@ -145,7 +145,7 @@ async def test_no_container_starts_where_nobody_would_open_its_card(
 
 
 @pytest.mark.parametrize("binding", ["late", "early"])
-async def test_a_pod_whose_other_containers_would_see_every_card_is_not_admitted(
+async def test_a_pod_whose_other_containers_would_see_every_gpu_is_rejected(
     start, kubelet, binding
 ) -> None:
     plugin = await start(binding=binding, inject="auto")
@@ -158,7 +158,7 @@ async def test_a_pod_whose_other_containers_would_see_every_card_is_not_admitted
     assert visible(plugin, kubelet, hiding) == (SECOND, SECOND)
 
 
-async def test_among_equal_pods_one_is_refused_only_if_every_one_would_be(start, kubelet) -> None:
+async def test_one_of_several_equal_pods_is_rejected_only_if_all_would_be(start, kubelet) -> None:
     plugin = await start(inject="auto")
     first, second = (pod(name, 8, cards=(SECOND,), others=(OTHER,)) for name in "ab")
     hiding = pod("c", 8, cards=(SECOND,), others=(HIDING,))
@@ -170,7 +170,7 @@ async def test_among_equal_pods_one_is_refused_only_if_every_one_would_be(start,
     assert visible(plugin, kubelet, hiding) == (SECOND, SECOND)
 
 
-async def test_a_pod_that_ran_before_the_update_restarts_beside_its_other_containers(
+async def test_a_pod_that_ran_before_the_update_restarts_with_its_other_containers(
     start, kubelet
 ) -> None:
     plugin = await start()
@@ -186,7 +186,7 @@ async def test_a_pod_that_ran_before_the_update_restarts_beside_its_other_contai
 
 
 @pytest.mark.parametrize("key", ["cdi.k8s.io/x", "nvidia.cdi.k8s.io/container.other"])
-async def test_a_pod_whose_annotation_opens_cards_does_not_start(start, kubelet, key) -> None:
+async def test_a_pod_whose_annotation_opens_gpus_does_not_start(start, kubelet, key) -> None:
     plugin = await start()
     found = {key: "runtime.nvidia.com/gpu=all"}
     wanted = pod("a", 8, cards=(SECOND,), annotations=found)
@@ -198,7 +198,7 @@ async def test_a_pod_whose_annotation_opens_cards_does_not_start(start, kubelet,
     await kubelet.run(harmless)
 
 
-async def test_on_cri_o_a_share_is_nothing_without_nvidias_edits(start, kubelet, folder) -> None:
+async def test_on_cri_o_a_share_needs_nvidias_edits(start, kubelet, folder) -> None:
     plugin = await start(inject="auto", nvidia_cdi_dirs=(folder,))
     info = NodeSystemInfo("cri-o://1.34.0", "v1.34.4")
     plugin.binding.node_seen(Node(ObjectMeta(name="n"), NodeStatus(node_info=info)))
@@ -241,7 +241,7 @@ async def test_on_cri_o_no_variable_of_the_pods_own_reaches_nvidias_runtime(
     assert visible(plugin, kubelet, by_runc) == ("void", FIRST)
 
 
-async def test_a_node_that_must_use_cdi_and_has_no_files_says_so(
+async def test_a_node_that_needs_cdi_files_and_has_none_is_not_ready(
     start, folder, monkeypatch
 ) -> None:
     monkeypatch.setattr("deviceplugin.allocation.injection.CHECK_SECONDS", 0.01)

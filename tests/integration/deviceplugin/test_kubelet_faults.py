@@ -83,7 +83,7 @@ async def test_without_a_stream_it_is_not_ready_and_registers_again(plugin, kube
 
 
 @pytest.mark.parametrize("by_socket", ["takes", "rejects"])
-async def test_a_kubelet_that_reads_no_second_list_of_a_socket_goes_on_with_the_first(
+async def test_a_kubelet_that_reads_no_second_list_continues_with_the_first(
     plugin, kubelet, by_socket
 ) -> None:
     kubelet.by_socket = by_socket
@@ -181,7 +181,7 @@ async def test_a_refusal_is_shown_and_tried_again_without_end_or_haste(
     assert now - errors == kubelet.refusals
 
 
-async def test_a_folder_that_comes_later_or_anew_is_registered_in(folder: Path) -> None:
+async def test_a_folder_that_is_created_later_or_again_is_used(folder: Path) -> None:
     sockets = folder / "device-plugins"
     sockets.mkdir()
     kubelet = FakeKubelet(sockets)

@@ -48,7 +48,7 @@ def environment(plugin: Plugin, kubelet: FakeKubelet, owner, container: str) -> 
     return found
 
 
-async def test_the_container_sees_the_card_that_was_decided_on(plugin, kubelet) -> None:
+async def test_the_container_sees_the_gpu_that_was_decided_on(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
     await kubelet.admit(wanted)
     assert environment(plugin, kubelet, wanted, "app-0") == {"NVIDIA_VISIBLE_DEVICES": "void"}
@@ -63,7 +63,7 @@ async def test_the_container_sees_the_card_that_was_decided_on(plugin, kubelet) 
     }
 
 
-async def test_equal_pods_admitted_in_any_order_keep_their_own_cards(plugin, kubelet) -> None:
+async def test_equal_pods_admitted_in_any_order_keep_their_own_gpus(plugin, kubelet) -> None:
     first, second = pod("a", 8, cards=(FIRST,)), pod("b", 8, cards=(SECOND,))
     for each in (second, first):
         await kubelet.admit(each)
@@ -73,7 +73,7 @@ async def test_equal_pods_admitted_in_any_order_keep_their_own_cards(plugin, kub
         assert seen["NVIDIA_VISIBLE_DEVICES"] == uuid
 
 
-async def test_device_ids_lie_on_the_decided_card(plugin, kubelet) -> None:
+async def test_device_ids_lie_on_the_decided_gpu(plugin, kubelet) -> None:
     wanted = pod("a", [5, 6], cards=(SECOND,))
     await kubelet.admit(wanted)
     tag = plugin.cards.inventory.by_uuid(SECOND).tag
@@ -82,7 +82,7 @@ async def test_device_ids_lie_on_the_decided_card(plugin, kubelet) -> None:
     assert {device_id[:2] for device_id in ids} == {tag}
 
 
-async def test_two_cards_share_a_pods_ids_in_equal_parts(plugin, kubelet) -> None:
+async def test_two_gpus_share_a_pods_ids_in_equal_parts(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(FIRST, SECOND), labels={"aliyun.com/gpu-count": "2"})
     await kubelet.run(wanted)
     seen = environment(plugin, kubelet, wanted, "app-0")
@@ -102,12 +102,12 @@ async def test_init_and_app_container_that_reuse_devices_both_start(plugin, kube
         assert seen["NVIDIA_VISIBLE_DEVICES"] == FIRST
 
 
-async def test_a_pod_that_nobody_decided_on_is_refused_with_the_cause(plugin, kubelet) -> None:
+async def test_a_pod_without_a_decision_is_rejected_with_the_cause(plugin, kubelet) -> None:
     with pytest.raises(Rejected, match="kube-scheduler is not using the gpushare extender"):
         await kubelet.admit(pod("stranger", 8))
 
 
-async def test_without_the_kubelets_pods_the_start_still_decides_exactly(plugin, kubelet) -> None:
+async def test_without_the_kubelets_pods_the_start_is_still_exact(plugin, kubelet) -> None:
     kubelet.pods_fail = KubeletError("connection refused")
     good, stranger = pod("a", 8, cards=(SECOND,)), pod("stranger", 4)
     for each in (good, stranger):
@@ -119,7 +119,7 @@ async def test_without_the_kubelets_pods_the_start_still_decides_exactly(plugin,
         await kubelet.pre_start(stranger)
 
 
-async def test_a_container_waits_while_its_card_is_lost_and_starts_when_it_is_back(
+async def test_a_container_waits_while_its_gpu_is_lost_and_starts_when_it_is_back(
     plugin, kubelet
 ) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
@@ -143,7 +143,7 @@ def changed_to_first(wanted):
     return pod("a", 8, uid=wanted.uid, cards=(FIRST,), annotations=running_on, started=True)
 
 
-async def test_while_a_card_hangs_pods_of_the_others_are_admitted_and_start(
+async def test_while_a_gpu_hangs_pods_of_the_others_are_admitted_and_start(
     plugin, kubelet, monkeypatch
 ) -> None:
     monkeypatch.setattr(driver_watch, "ANSWER_SECONDS", 0.1)
@@ -159,7 +159,7 @@ async def test_while_a_card_hangs_pods_of_the_others_are_admitted_and_start(
     await kubelet.pre_start(wanted)
 
 
-async def test_a_restarted_container_stays_on_the_card_on_record(plugin, kubelet) -> None:
+async def test_a_restarted_container_stays_on_the_gpu_on_record(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
     plugin.watch.changed(wanted)
     await kubelet.run(wanted)
@@ -176,7 +176,7 @@ async def test_a_record_that_contradicts_itself_starts_nothing(plugin, kubelet) 
         await kubelet.pre_start(wanted)
 
 
-async def test_a_decision_for_a_card_of_another_node_is_an_error(plugin, kubelet) -> None:
+async def test_a_decision_for_a_gpu_of_another_node_is_an_error(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=("GPU-elsewhere",))
     await kubelet.admit(wanted)
     with pytest.raises(grpc.aio.AioRpcError, match="not in the node"):
@@ -189,7 +189,7 @@ def told(plugin: Plugin) -> list[tuple[str, str, str | None]]:
     return [(uid, each.status, each.reason) for uid, each in plugin.writes.conditions]
 
 
-async def test_a_pod_whose_card_is_lost_says_so_until_it_may_start(plugin, kubelet) -> None:
+async def test_a_pod_whose_gpu_is_lost_has_a_condition_until_it_may_start(plugin, kubelet) -> None:
     wanted = pod("a", 8, cards=(SECOND,))
     plugin.watch.changed(wanted)
     await kubelet.admit(wanted)
@@ -211,7 +211,7 @@ async def test_a_pod_whose_card_is_lost_says_so_until_it_may_start(plugin, kubel
     assert SECOND in event["message"]
 
 
-async def test_a_refusal_waits_for_no_api_server(plugin, kubelet) -> None:
+async def test_a_rejection_does_not_wait_for_the_api_server(plugin, kubelet) -> None:
     plugin.writes.fails = OutcomeUnknown("the API server is away")
     stranger = pod("a", 8, cards=("GPU-elsewhere",))
     await kubelet.admit(stranger)
@@ -223,9 +223,7 @@ async def test_a_refusal_waits_for_no_api_server(plugin, kubelet) -> None:
     await eventually(lambda: plugin.writes.conditions and plugin.writes.events)
 
 
-async def test_a_pod_whose_end_the_watch_shows_late_keeps_no_other_from_starting(
-    plugin, kubelet
-) -> None:
+async def test_a_late_watch_delays_no_start(plugin, kubelet) -> None:
     old, new = pod("old", 10, cards=(FIRST,)), pod("new", 10, cards=(FIRST,))
     plugin.watch.replaced([old, new])
     for each in (old, new):
@@ -237,7 +235,7 @@ async def test_a_pod_whose_end_the_watch_shows_late_keeps_no_other_from_starting
 
 
 @pytest.mark.parametrize("phase", ["", "Succeeded"])
-async def test_a_watch_that_stands_still_keeps_no_pod_from_the_room_of_one_that_is_gone(
+async def test_a_broken_watch_does_not_keep_the_units_of_an_ended_pod(
     plugin, kubelet, phase
 ) -> None:
     old, new = pod("old", 10, cards=(FIRST,)), pod("new", 10, cards=(FIRST,))
@@ -252,7 +250,7 @@ async def test_a_watch_that_stands_still_keeps_no_pod_from_the_room_of_one_that_
     assert not plugin.writes.conditions
 
 
-async def test_a_pod_that_goes_by_the_extender_overfills_no_card(plugin, kubelet) -> None:
+async def test_a_pod_that_bypasses_the_extender_exceeds_no_gpu(plugin, kubelet) -> None:
     rightful, forged = pod("rightful", 10, cards=(FIRST,)), pod("forged", 10, cards=(FIRST,))
     plugin.watch.replaced([rightful, forged])
     for each in (rightful, forged):
@@ -313,7 +311,7 @@ async def test_a_pod_that_never_started_is_not_reported_as_running(plugin, kubel
 
 
 @pytest.mark.parametrize("ids", [["zzzzz"], ["x" * 63], ["a0000"] * 3])
-async def test_a_start_with_devices_that_nobody_holds_is_an_error(plugin, kubelet, ids) -> None:
+async def test_a_start_with_unknown_devices_is_an_error(plugin, kubelet, ids) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match="no container holds") as refused:
         await kubelet.call("PreStartContainer", api_pb2.PreStartContainerRequest(devices_ids=ids))
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
@@ -353,7 +351,7 @@ async def test_a_container_restarts_after_the_binding_was_changed(
     assert seen["NVIDIA_VISIBLE_DEVICES"] == SECOND
 
 
-async def test_ids_of_another_card_are_served_and_counted_once(plugin, kubelet) -> None:
+async def test_ids_of_another_gpu_are_served_and_counted_once(plugin, kubelet) -> None:
     filler = pod("filler", 12, cards=(SECOND,))
     await kubelet.admit(filler)
     wanted = pod("a", 8, cards=(SECOND,))

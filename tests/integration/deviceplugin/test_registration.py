@@ -18,7 +18,7 @@ def plugin(folder, kubelet: FakeKubelet) -> Plugin:
     return Plugin(folder, kubelet, FakeDriver(card(0), card(1)))
 
 
-async def test_every_unit_of_every_card_is_offered(plugin: Plugin, kubelet: FakeKubelet) -> None:
+async def test_every_unit_of_every_gpu_is_offered(plugin: Plugin, kubelet: FakeKubelet) -> None:
     async with plugin.running():
         await kubelet.until(lambda: kubelet.allocatable == 30)
     assert kubelet.options.pre_start_required
@@ -52,7 +52,7 @@ def failures() -> float | None:
     return REGISTRY.get_sample_value(name, {"outcome": "error"})
 
 
-async def test_the_socket_is_gone_when_the_plugin_has_stopped(
+async def test_the_socket_is_deleted_when_the_plugin_has_stopped(
     plugin: Plugin, kubelet: FakeKubelet
 ) -> None:
     async with plugin.running():
@@ -61,7 +61,7 @@ async def test_the_socket_is_gone_when_the_plugin_has_stopped(
     assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
 
 
-async def test_the_largest_list_that_the_kubelet_takes_is_taken_when_all_is_unhealthy(
+async def test_the_largest_accepted_list_is_accepted_when_all_is_unhealthy(
     folder, kubelet: FakeKubelet
 ) -> None:
     driver = FakeDriver(card(0, 104_857), card(1, 104_858))
@@ -76,7 +76,7 @@ async def test_the_largest_list_that_the_kubelet_takes_is_taken_when_all_is_unhe
         assert kubelet.registrations == 1
 
 
-async def test_a_unit_too_fine_offers_nothing_and_says_which_would_fit(
+async def test_a_unit_that_is_too_small_offers_nothing_and_names_one_that_fits(
     folder, kubelet: FakeKubelet
 ) -> None:
     plugin = Plugin(folder, kubelet, FakeDriver(*(card(n, 81_920) for n in range(8))), unit_mib=1)

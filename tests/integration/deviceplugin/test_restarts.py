@@ -113,7 +113,7 @@ async def test_a_second_plugin_that_waits_can_be_stopped(
     await running.says(200, "ok")
 
 
-async def test_where_no_lock_can_be_made_it_goes_on_without(
+async def test_the_plugin_runs_without_a_lock_that_cannot_be_created(
     folder: Path, kubelet: FakeKubelet, start_program
 ) -> None:
     write_state(folder / "state-of-cards", CARDS)

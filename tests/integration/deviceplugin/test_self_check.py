@@ -90,7 +90,7 @@ async def test_a_rival_plugin_is_named_while_it_answers(checked: Checked, name, 
     assert name in text
 
 
-async def test_a_socket_whose_name_is_no_text_can_be_told_of(checked: Checked) -> None:
+async def test_a_socket_name_that_is_not_utf_8_is_reported(checked: Checked) -> None:
     with served(checked.kubelet.folder / os.fsdecode(b"nvidia-gpu-\xff.sock")):
         await checked.says("nvidia-gpu-\ufffd.sock is served")
         await eventually(lambda: checked.events.told)
@@ -99,7 +99,7 @@ async def test_a_socket_whose_name_is_no_text_can_be_told_of(checked: Checked) -
     assert text.encode()
 
 
-async def test_whole_cards_in_the_nodes_capacity_make_it_not_ready(checked: Checked) -> None:
+async def test_whole_gpus_in_the_nodes_capacity_make_it_not_ready(checked: Checked) -> None:
     checked.node = Node(GOOD.metadata, NodeStatus(capacity={"nvidia.com/gpu": "2"}))
     await checked.says("nvidia.com/gpu is 2")
     checked.node = GOOD
@@ -107,7 +107,7 @@ async def test_whole_cards_in_the_nodes_capacity_make_it_not_ready(checked: Chec
     assert checked.events.reasons == ["WholeCardPlugin"]
 
 
-async def test_a_missing_label_is_told_and_keeps_it_ready(checked: Checked) -> None:
+async def test_a_missing_label_is_reported_and_the_plugin_is_ready(checked: Checked) -> None:
     app = web.Application()
     checks = checked.checks
     health.add_pages(app, lambda: checks.why_not_ready, remarks=lambda: checks.remarks)
@@ -125,7 +125,7 @@ async def test_a_missing_label_is_told_and_keeps_it_ready(checked: Checked) -> N
         assert await (await client.get("/readyz")).text() == "ok\n"
 
 
-async def test_what_is_found_before_the_node_is_known_is_told_once_it_is(
+async def test_an_early_finding_is_reported_once_the_node_is_known(
     checked: Checked,
 ) -> None:
     checked.node = None
@@ -211,7 +211,9 @@ async def test_a_kubelet_that_stops_again_and_again_is_no_second_plugin(checked:
     assert checked.events.told == []
 
 
-async def test_a_running_pod_that_the_kubelet_forgot_is_told_once(checked: Checked, caplog) -> None:
+async def test_a_running_pod_without_a_checkpoint_entry_is_reported_once(
+    checked: Checked, caplog
+) -> None:
     def forgotten_pods() -> float | None:
         return REGISTRY.get_sample_value("gpushare_deviceplugin_forgotten_pods")
 
@@ -235,7 +237,7 @@ async def test_a_running_pod_that_the_kubelet_forgot_is_told_once(checked: Check
     await eventually(lambda: forgotten_pods() == 0)
 
 
-async def test_a_pod_that_the_kubelet_started_without_a_call_is_told_once(checked: Checked) -> None:
+async def test_a_pod_that_started_without_a_call_is_reported_once(checked: Checked) -> None:
     def never_asked_for() -> float | None:
         return REGISTRY.get_sample_value("gpushare_deviceplugin_never_asked_for_pods")
 

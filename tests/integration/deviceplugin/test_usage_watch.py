@@ -106,7 +106,7 @@ UID = "5a3c2f0e-6d8b-4b7e-9c55-0f3f5f6c1a20"
 GONE = "00000000-6d8b-4b7e-9c55-0f3f5f6c1a20"
 
 
-async def test_what_a_pod_uses_stands_beside_what_it_asked_for(measured: Measured) -> None:
+async def test_used_and_requested_memory_are_both_shown(measured: Measured) -> None:
     measured.pods.replaced([pod("a", 2, cards=(FIRST,), uid=UID)])
     measured.source.shown = {
         FIRST: (
@@ -125,7 +125,7 @@ async def test_what_a_pod_uses_stands_beside_what_it_asked_for(measured: Measure
     assert others("ended-pod") == 700, "its memory is not free before its process has ended"
 
 
-async def test_more_than_was_asked_for_is_told_on_the_pod_once(measured: Measured) -> None:
+async def test_overuse_is_one_event_on_the_pod(measured: Measured) -> None:
     measured.pods.replaced([pod("a", 1, cards=(FIRST,), uid=UID)])
     measured.source.shown = {FIRST: (measured.process(10, 1025, UID),)}
     await eventually(lambda: measured.events.told)
@@ -137,7 +137,7 @@ async def test_more_than_was_asked_for_is_told_on_the_pod_once(measured: Measure
     assert "requested only 1024 MiB" in text
 
 
-async def test_without_the_hosts_process_ids_nothing_is_said_of_pods(
+async def test_without_the_hosts_process_ids_pods_have_no_values(
     measured: Measured, caplog
 ) -> None:
     measured.pods.replaced([pod("a", 1, cards=(FIRST,), uid=UID)])
@@ -148,7 +148,7 @@ async def test_without_the_hosts_process_ids_nothing_is_said_of_pods(
     assert measured.events.told == []
 
 
-async def test_a_driver_that_fails_or_hangs_takes_the_numbers_away_and_no_second_thread(
+async def test_a_driver_that_fails_or_hangs_removes_the_values_and_uses_no_second_thread(
     measured: Measured, monkeypatch
 ) -> None:
     monkeypatch.setattr("deviceplugin.usage.watch.ANSWER_SECONDS", 0.05)
@@ -167,7 +167,7 @@ async def test_a_driver_that_fails_or_hangs_takes_the_numbers_away_and_no_second
     await eventually(lambda: shown("used", "a", "0", FIRST) == 5)
 
 
-async def test_a_card_that_hangs_takes_its_own_numbers_away(
+async def test_a_gpu_that_hangs_removes_only_its_own_values(
     measured: Measured, monkeypatch
 ) -> None:
     monkeypatch.setattr("deviceplugin.usage.watch.ANSWER_SECONDS", 0.05)

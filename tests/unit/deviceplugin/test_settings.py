@@ -13,7 +13,7 @@ def read(*argv: str, **env: str) -> settings.Settings:
 @pytest.mark.parametrize(
     ("text", "mib"), [("GiB", 1024), ("MiB", 1), ("256MiB", 256), ("2GiB", 2048)]
 )
-def test_a_unit_is_written_as_a_person_would(text: str, mib: int) -> None:
+def test_a_memory_unit_has_a_size_and_mib_or_gib(text: str, mib: int) -> None:
     assert read(f"--memory-unit={text}").unit_mib == mib
 
 
@@ -34,7 +34,7 @@ def test_a_unit_is_written_as_a_person_would(text: str, mib: int) -> None:
         "--health-interval=soon",
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(flag: str) -> None:
+def test_an_invalid_value_is_rejected_with_its_flag(flag: str) -> None:
     with pytest.raises(SettingsError, match=flag.partition("=")[0]):
         read(flag)
 
@@ -50,11 +50,11 @@ def test_the_node_address_comes_from_the_environment_too() -> None:
 
 
 @pytest.mark.parametrize(("text", "mib"), [("driver", -1), ("none", 0), ("512", 512)])
-def test_what_is_kept_back(text: str, mib: int) -> None:
+def test_reserved_memory_is_a_word_or_an_amount(text: str, mib: int) -> None:
     assert read(f"--reserved={text}").reserved_mib == mib
 
 
 @pytest.mark.parametrize("flag", ["--binding=never", "--no-such-flag=1", "--node=n"])
-def test_an_unknown_flag_or_choice_is_refused_by_name(flag: str) -> None:
+def test_an_unknown_flag_or_choice_is_rejected_by_name(flag: str) -> None:
     with pytest.raises(SettingsError, match=flag.partition("=")[0]):
         read(flag)

@@ -103,7 +103,7 @@ def test_whatever_arrives_each_allocate_is_given_to_the_pod_being_admitted(data)
     assert wrong(pods, ours, rejected) == 0
 
 
-def test_pods_that_run_or_have_ended_are_not_meant() -> None:
+def test_pods_that_run_or_have_ended_are_no_candidates() -> None:
     running = pod("running", 4, started=True)
     waiting = pod("waiting", 4)
     match = find([running, waiting], {}, 4, None)
@@ -129,7 +129,7 @@ def test_a_newer_arrival_ends_the_admission_of_the_pod_before() -> None:
     assert match.pod is newer
 
 
-def test_a_restarted_kubelet_begins_anew() -> None:
+def test_a_restarted_kubelet_starts_a_new_admission() -> None:
     before, after = seen(1), seen(5000)
     waiting = pod("waiting", 4, seen=before, created=created(5))
     match = find([waiting, pod("later", 4, seen=before)], {}, 4, None)
@@ -171,7 +171,7 @@ def test_assume_time_decides_only_what_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize("stamp", ["", "yesterday", "2026-13-45", "2026-11-21T10:00:00", "9" * 99])
-def test_an_arrival_without_a_readable_stamp_goes_by_creation(stamp: str) -> None:
+def test_an_arrival_without_a_valid_timestamp_is_ordered_by_creation(stamp: str) -> None:
     pods = [
         pod("a", 4, seen=stamp, created=created(1)),
         pod("b", 4, seen=stamp, created=created(2)),
@@ -179,7 +179,7 @@ def test_an_arrival_without_a_readable_stamp_goes_by_creation(stamp: str) -> Non
     assert find(pods, {}, 4, None).pod.metadata.name == "b"
 
 
-def test_no_match_names_what_was_looked_for_and_the_nearest_misses() -> None:
+def test_no_match_names_the_request_and_the_nearest_misses() -> None:
     served, other, broken = pod("served", 4), pod("other", 5), pod("broken", 4)
     limits = broken.spec.containers[0].resources.limits
     limits["aliyun.com/gpu-mem"] = "4.5"

@@ -96,9 +96,7 @@ def batches(draw) -> list[Pod]:
 
 @settings(max_examples=150, deadline=None)
 @given(batches(), st.data(), st.integers(0, 8))
-def test_every_container_is_told_apart_among_equal_pods_that_run_wait_or_were_rejected(
-    pods, data, lag
-) -> None:
+def test_every_allocate_is_for_the_admitted_pod_among_equal_pods(pods, data, lag) -> None:
     kubelet = Kubelet(lag)
     for admitted in pods:
         over = data.draw(st.booleans())
@@ -110,7 +108,7 @@ def test_every_container_is_told_apart_among_equal_pods_that_run_wait_or_were_re
 
 @settings(max_examples=100, deadline=None)
 @given(batches(), st.data())
-def test_whatever_cannot_be_told_the_pod_being_admitted_is_among_the_candidates(pods, data) -> None:
+def test_the_admitted_pod_is_always_among_the_candidates(pods, data) -> None:
     """Created in the same second, being deleted, or admitted by a plugin that has just started."""
     kubelet = Kubelet(lag=99)
     for admitted in pods:
@@ -140,7 +138,7 @@ def moved(before: Pod, *, assumed: int, hours: int) -> Pod:
 
 @settings(max_examples=50, deadline=None)
 @given(batches(), st.data(), st.integers(0, 23))
-def test_no_clock_of_another_machine_changes_whose_an_allocate_is(pods, data, hours) -> None:
+def test_no_clock_of_another_machine_changes_the_pod_of_an_allocate(pods, data, hours) -> None:
     plain, skewed = Kubelet(lag=3), Kubelet(lag=3)
     for admitted in pods:
         assumed = data.draw(st.sampled_from([0, 1, 10**18, 2**63, 10**31]))
@@ -152,7 +150,7 @@ def test_no_clock_of_another_machine_changes_whose_an_allocate_is(pods, data, ho
         ]
 
 
-def test_a_container_that_restarts_is_never_taken_for_one_that_waits() -> None:
+def test_a_restarting_container_is_never_mistaken_for_a_new_one() -> None:
     kubelet = Kubelet()
     runs, waits = pod("runs", 4, created=created(1)), pod("waits", 4, created=created(0))
     kubelet.admit(runs)

@@ -52,7 +52,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def test_they_are_listed_before_any_pod_is_known_and_while_theirs_lives(node: Node) -> None:
+def test_inherited_devices_are_listed_while_their_pod_lives(node: Node) -> None:
     node.holds("uid-1")
     node.inheritance.check()
     assert set(OLDER) <= node.listed
@@ -62,7 +62,7 @@ def test_they_are_listed_before_any_pod_is_known_and_while_theirs_lives(node: No
     assert len(node.listed) == node.total
 
 
-def test_when_their_pod_is_gone_its_card_has_its_own_units_back(node: Node) -> None:
+def test_a_gpu_has_its_own_units_again_when_the_pod_is_deleted(node: Node) -> None:
     own = node.listed
     node.holds("uid-1")
     node.inheritance.check()
@@ -106,7 +106,7 @@ def test_a_blocked_node_keeps_what_living_pods_hold_healthy_and_nothing_else(
     assert len(node.healthy) == node.total
 
 
-def test_devices_of_a_card_that_is_ill_itself_are_not_healthy_under_a_block(node: Node) -> None:
+def test_devices_of_an_unhealthy_gpu_are_unhealthy_under_a_block(node: Node) -> None:
     node.holds("uid-1", own_ids(node, 3))
     node.inheritance.check()
     node.cards.hold_unit("default/a counts in the old unit")

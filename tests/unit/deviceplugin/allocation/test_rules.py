@@ -21,7 +21,7 @@ def check(wanted, others, let_start=()) -> None:
     check_capacity(grant, [*others, wanted], INVENTORY, let_start)
 
 
-def test_a_start_that_would_overfill_its_card_is_refused_with_the_amounts() -> None:
+def test_a_start_that_exceeds_its_gpu_is_rejected_with_the_amounts() -> None:
     wanted = pod("new", 6, cards=("GPU-1",))
     with pytest.raises(Refused, match=r"needs 6 .* GPU-1, which has 16, .* use 11") as refused:
         check(wanted, [pod("old", 11, cards=("GPU-1",), started=True)])
@@ -29,14 +29,14 @@ def test_a_start_that_would_overfill_its_card_is_refused_with_the_amounts() -> N
     assert refused.value.pod is wanted
 
 
-def test_what_was_let_start_counts_before_the_kubelet_has_said_so() -> None:
+def test_a_started_pod_counts_before_the_kubelet_reports_it() -> None:
     earlier = pod("earlier", 11, cards=("GPU-1",))
     check(pod("new", 6, cards=("GPU-1",)), [earlier])
     with pytest.raises(Refused):
         check(pod("new", 6, cards=("GPU-1",)), [earlier], let_start={earlier.uid})
 
 
-def test_an_annotation_proves_no_start_neither_of_others_nor_of_its_own_pod() -> None:
+def test_an_annotation_proves_no_start() -> None:
     forged = pod("forged", 11, cards=("GPU-1",))
     forged.annotations[ANNOTATION_ASSIGNED] = "true"
     check(pod("new", 6, cards=("GPU-1",)), [forged])
@@ -44,14 +44,14 @@ def test_an_annotation_proves_no_start_neither_of_others_nor_of_its_own_pod() ->
         check(forged, [pod("old", 6, cards=("GPU-1",), started=True)])
 
 
-def test_a_container_that_ran_comes_back_however_full_the_card_is() -> None:
+def test_a_container_that_ran_may_restart_on_a_full_gpu() -> None:
     others = [pod("other", 16, cards=("GPU-1",), started=True)]
     check(pod("again", 6, cards=("GPU-1",), started=True), others)
     unseen = pod("unseen", 6, cards=("GPU-1",))
     check(unseen, others, let_start={unseen.uid})
 
 
-def test_a_container_that_holds_nothing_proves_no_start() -> None:
+def test_a_container_without_a_share_proves_no_start() -> None:
     others = [pod("other", 16, cards=("GPU-1",), started=True)]
     wanted = pod("new", [0, 6], cards=("GPU-1",))
     status = ContainerStatus("app-0", "x://app-0", RUNNING)
@@ -60,7 +60,7 @@ def test_a_container_that_holds_nothing_proves_no_start() -> None:
         check(msgspec.structs.replace(wanted, status=helped), others)
 
 
-def test_a_pod_whose_card_cannot_be_told_takes_no_room_of_any() -> None:
+def test_a_pod_on_an_unknown_gpu_uses_no_units() -> None:
     check(pod("new", 16, cards=("GPU-1",)), [pod("stranger", 16, started=True)])
 
 
@@ -73,7 +73,7 @@ def test_a_pod_whose_card_cannot_be_told_takes_no_room_of_any() -> None:
         max_size=12,
     )
 )
-def test_whatever_starts_in_whatever_order_no_card_is_overfilled(asked) -> None:
+def test_no_order_of_starts_exceeds_a_gpu(asked) -> None:
     running = []
     held = dict.fromkeys(UUIDS, 0)
     for number, (units, cards) in enumerate(asked):

@@ -49,7 +49,7 @@ def test_no_list_is_larger_than_its_worst_size(inventory: Inventory) -> None:
 
 
 @given(tags, st.integers(0, device_list.MAX_CARD_UNITS - 1))
-def test_an_id_tells_its_card_and_unit(tag: str, unit: int) -> None:
+def test_an_id_contains_tag_and_unit(tag: str, unit: int) -> None:
     text = device_list.device_id(tag, unit)
     assert len(text) == 5
     assert device_list.parse_device_id(text) == (tag, unit)
@@ -62,7 +62,7 @@ def test_other_ids_are_not_mistaken_for_ours(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.text(min_size=1), unique=True, max_size=60))
-def test_each_card_has_a_tag_of_its_own(uuids: list[str]) -> None:
+def test_each_gpu_has_a_tag_of_its_own(uuids: list[str]) -> None:
     given_tags: list[str] = []
     for uuid in uuids:
         given_tags.append(device_list.tag_of(uuid, given_tags))
@@ -103,7 +103,7 @@ def test_a_list_of_just_the_kubelets_limit_is_offered() -> None:
 
 @settings(deadline=None)
 @given(st.data())
-def test_preferred_devices_are_free_enough_and_on_the_card_where_it_can_be(data) -> None:
+def test_preferred_devices_are_free_enough_and_on_the_gpu_where_it_can_be(data) -> None:
     free = {tag: data.draw(st.integers(0, 20)) for tag in ("a0", "b1", "c2")}
     available = data.draw(
         st.permutations([device_list.device_id(tag, n) for tag in free for n in range(free[tag])])

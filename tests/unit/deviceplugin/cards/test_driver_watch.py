@@ -62,7 +62,7 @@ class Gate(FakeDriver):
         return found
 
 
-async def test_an_xid_is_judged_by_a_look_that_began_after_it() -> None:
+async def test_an_xid_is_judged_by_a_check_that_started_after_it() -> None:
     well = replace(SECOND, recovery_action=0)
     driver = Gate(FIRST, well)
     async with watching(driver) as watched:
@@ -78,7 +78,7 @@ async def test_an_xid_is_judged_by_a_look_that_began_after_it() -> None:
         driver.looks.release(100)
 
 
-async def test_a_card_that_fell_off_the_bus_is_unhealthy_while_the_driver_hangs() -> None:
+async def test_a_gpu_that_fell_off_the_bus_is_unhealthy_while_the_driver_hangs() -> None:
     driver = Gate(FIRST, SECOND)
     async with watching(driver) as watched:
         await eventually(lambda: watched.offered == [True, True] and driver.begun == 2)
@@ -108,7 +108,7 @@ def hangs(monkeypatch) -> FakeDriver:
     return FakeDriver(FIRST, SECOND)
 
 
-async def test_a_card_that_hangs_is_unhealthy_by_itself_with_its_name(hangs: FakeDriver) -> None:
+async def test_a_gpu_that_hangs_is_unhealthy_by_itself_with_its_name(hangs: FakeDriver) -> None:
     async with watching(hangs) as watched:
         hangs.hang(1)
         await eventually(lambda: watched.cards.trouble(SECOND, at_start=True) is not None)
@@ -123,7 +123,7 @@ async def test_a_card_that_hangs_is_unhealthy_by_itself_with_its_name(hangs: Fak
         await eventually(lambda: watched.offered == [True, True])
 
 
-async def test_an_xid_of_a_card_that_hangs_is_judged_by_the_catalogue(hangs: FakeDriver) -> None:
+async def test_an_xid_of_a_gpu_that_hangs_is_judged_by_the_catalogue(hangs: FakeDriver) -> None:
     async with watching(hangs) as watched:
         hangs.hang(1)
         hangs.happens(SECOND.uuid, 119)
@@ -132,7 +132,7 @@ async def test_an_xid_of_a_card_that_hangs_is_judged_by_the_catalogue(hangs: Fak
         hangs.let_go(1)
 
 
-async def test_while_a_card_hangs_the_others_are_looked_at_as_ever(hangs: FakeDriver) -> None:
+async def test_while_a_gpu_hangs_the_others_are_checked_as_usual(hangs: FakeDriver) -> None:
     async with watching(hangs) as watched:
         hangs.hang(1)
         await eventually(lambda: watched.offered == [True, False])
@@ -147,7 +147,7 @@ async def test_while_a_card_hangs_the_others_are_looked_at_as_ever(hangs: FakeDr
         hangs.let_go(1)
 
 
-async def test_a_card_that_hangs_has_one_thread_however_often_it_is_looked_at(
+async def test_a_gpu_that_hangs_has_one_thread_however_often_it_is_checked(
     hangs: FakeDriver,
 ) -> None:
     async with watching(hangs) as watched:
@@ -160,7 +160,7 @@ async def test_a_card_that_hangs_has_one_thread_however_often_it_is_looked_at(
         hangs.let_go(1)
 
 
-async def test_a_card_that_hung_from_the_start_leaves_the_others_to_be_offered(
+async def test_a_gpu_that_hung_from_the_start_leaves_the_others_to_be_offered(
     hangs: FakeDriver,
 ) -> None:
     hangs.hang(1)
@@ -171,7 +171,7 @@ async def test_a_card_that_hung_from_the_start_leaves_the_others_to_be_offered(
         await eventually(lambda: watched.offered == [True, True])
 
 
-async def test_a_storm_of_events_makes_few_looks() -> None:
+async def test_many_events_cause_few_checks() -> None:
     driver = FakeDriver(FIRST, SECOND)
     async with watching(driver, interval=60) as watched:
         answered = driver.answered
@@ -182,7 +182,7 @@ async def test_a_storm_of_events_makes_few_looks() -> None:
         assert watched.offered == [True, True]
 
 
-async def test_waiting_that_fails_backs_off_and_leaves_all_cards_well() -> None:
+async def test_failed_waiting_backs_off_and_leaves_all_gpus_healthy() -> None:
     driver = FakeDriver(FIRST, SECOND)
     driver.deaf = "Unknown Error"
     async with watching(driver) as watched:
@@ -251,7 +251,7 @@ class Replaced(FakeDriver):
         return super().count()
 
 
-async def test_a_library_that_never_fitted_is_a_state_and_not_an_end() -> None:
+async def test_a_library_that_never_matched_is_a_state_and_no_exit() -> None:
     driver = Replaced(FIRST, SECOND)
     driver.is_replaced = True
     watched = Watched(driver, 0.05)
@@ -285,7 +285,7 @@ class Counting(FakeDriver):
         return super().count()
 
 
-async def test_a_driver_without_events_is_given_no_less_time_to_answer() -> None:
+async def test_a_driver_without_events_has_as_much_time_to_answer() -> None:
     driver = Counting(FIRST)
     async with watching(driver, interval=60.0) as watched:
         driver.silent = driver.deaf = "Driver Not Loaded"

@@ -35,7 +35,7 @@ def listed(found: dict[str, Inherited]) -> dict[str, str]:
     return {device.ID: device.health for device in sent.devices}
 
 
-def test_they_stand_for_units_of_the_card_that_their_container_was_given() -> None:
+def test_inherited_devices_replace_units_of_their_containers_gpu() -> None:
     found = inherited([older("p", "0", range(5))], NODE, {})
     assert found["GPU-1"].ids == {f"GPU-0-_-{number}" for number in range(5)}
     assert list(found) == ["GPU-1"], "minor 0 is this card, whatever the ID says"
@@ -44,7 +44,7 @@ def test_they_stand_for_units_of_the_card_that_their_container_was_given() -> No
     assert len(shown) == 2 * UNITS
 
 
-def test_where_the_card_cannot_be_told_they_stay_listed_all_the_same() -> None:
+def test_devices_of_an_unknown_gpu_stay_listed() -> None:
     unreadable = Entry("p", "main", frozenset({"old"}), b"\xff")
     late = Entry(
         "q", "main", frozenset({"older"}), allocate_response.late("share").SerializeToString()

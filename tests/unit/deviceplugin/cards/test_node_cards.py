@@ -57,7 +57,7 @@ def hiccup() -> UnreadableCard:
     return UnreadableCard(1, SECOND.uuid, "Unknown Error")
 
 
-def test_without_a_file_the_indexes_that_the_node_was_told_hold() -> None:
+def test_without_a_file_the_published_indexes_stay() -> None:
     told = survey(None, [card(7), card(3)], TERMS).inventory
     cards = NodeCards(TERMS, None)
     cards.seen([card(3), card(7)])
@@ -70,7 +70,7 @@ def test_without_a_file_the_indexes_that_the_node_was_told_hold() -> None:
     assert cards.inventory.by_uuid(card(7).uuid).index == 0
 
 
-def test_a_card_that_is_gone_counts_until_file_and_annotation_are_gone_too(node: Node) -> None:
+def test_a_missing_gpu_counts_until_file_and_annotation_are_deleted(node: Node) -> None:
     node.cards.adopt(None)
     node.show(SECOND)
     for told in (Node(node.cards.saved()), Node()):
@@ -85,7 +85,7 @@ def test_a_card_that_is_gone_counts_until_file_and_annotation_are_gone_too(node:
     assert (left.uuid, left.index, left.is_healthy) == (SECOND.uuid, 0, True)
 
 
-def test_nothing_starts_on_a_card_that_the_driver_has_not_confirmed(node: Node) -> None:
+def test_nothing_starts_on_a_gpu_that_the_driver_has_not_confirmed(node: Node) -> None:
     node.cards.adopt(None)
     later = Node(node.cards.saved())
     assert later.offered == [True, True]
@@ -96,7 +96,7 @@ def test_nothing_starts_on_a_card_that_the_driver_has_not_confirmed(node: Node) 
     assert later.trouble(FIRST.uuid) is None
 
 
-def test_a_reserve_that_goes_up_and_down_by_a_mib_is_published_twice_at_most() -> None:
+def test_reserved_memory_that_varies_by_a_mib_is_published_twice_at_most() -> None:
     node = Node(terms=Terms(1, BY_DRIVER))
     versions = set()
     for look in range(20):
@@ -115,7 +115,7 @@ def test_no_more_is_shared_than_the_driver_leaves_and_little_less(reserves) -> N
         assert reserved <= kept < reserved + FLUTTER_MIB
 
 
-def test_one_cards_trouble_is_never_anothers(node: Node) -> None:
+def test_one_gpus_failure_does_not_affect_another(node: Node) -> None:
     node.show(FIRST, lost())
     assert node.offered == [True, False]
     assert node.trouble(FIRST.uuid) is None
@@ -128,7 +128,7 @@ xids = st.sampled_from([0, 0, 31, 48, 79])
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(looks, looks, xids, xids, st.floats(0, 100)), max_size=30))
-def test_no_card_ever_notices_what_becomes_of_another(history) -> None:
+def test_no_history_of_one_gpu_affects_another(history) -> None:
     def offered(*, is_other_ill: bool) -> list[bool]:
         node, found = Node(), []
         node.show(FIRST, SECOND)
@@ -148,7 +148,7 @@ def test_no_card_ever_notices_what_becomes_of_another(history) -> None:
     assert offered(is_other_ill=True) == offered(is_other_ill=False)
 
 
-def test_a_card_that_has_never_answered_is_told(node: Node) -> None:
+def test_a_gpu_that_has_never_answered_is_a_notice(node: Node) -> None:
     node.show(FIRST, SECOND, UnreadableCard(2, "GPU-odd", "no memory of its own"))
     assert node.cards.notices["GPU-odd"] == (
         "CardUnreadable",
@@ -157,14 +157,14 @@ def test_a_card_that_has_never_answered_is_told(node: Node) -> None:
     assert node.offered == [True, True]
 
 
-def test_an_illness_from_before_the_api_server_answered_is_not_forgotten() -> None:
+def test_a_failure_before_the_api_server_answers_is_kept() -> None:
     node = Node()
     node.show(FIRST, SECOND, xid=CardEvent(SECOND.uuid, 79))
     node.cards.adopt(survey(None, [FIRST, SECOND], TERMS).inventory)
     assert node.offered == [True, False]
 
 
-def test_each_change_of_a_card_is_one_line(node: Node, caplog) -> None:
+def test_each_change_of_a_gpu_is_one_line(node: Node, caplog) -> None:
     caplog.set_level("INFO")
     for seen in (lost(), lost(), SECOND, SECOND, replace(SECOND, is_mig=True), SECOND):
         node.show(FIRST, seen)
@@ -177,7 +177,7 @@ def test_each_change_of_a_card_is_one_line(node: Node, caplog) -> None:
     ]
 
 
-def test_a_card_under_suspicion_is_offered_and_nothing_starts_on_it(node: Node) -> None:
+def test_a_suspect_gpu_is_offered_and_nothing_starts_on_it(node: Node) -> None:
     node.show(FIRST, hiccup())
     assert node.offered == [True, True]
     assert node.cards.is_suspicious
@@ -190,7 +190,7 @@ def test_a_card_under_suspicion_is_offered_and_nothing_starts_on_it(node: Node) 
     assert node.offered == [True, False]
 
 
-def test_a_card_that_is_well_again_is_offered_after_its_time(node: Node) -> None:
+def test_a_recovered_gpu_is_offered_after_its_recovery_time(node: Node) -> None:
     node.show(FIRST, lost())
     node.show(FIRST, SECOND, after=5)
     reason, why = node.trouble(SECOND.uuid)
@@ -221,7 +221,7 @@ def test_a_card_that_is_well_again_is_offered_after_its_time(node: Node) -> None
         (79, None, False),
     ],
 )
-def test_the_drivers_advice_decides_about_an_xid_and_a_catalogue_where_there_is_none(
+def test_an_xid_is_judged_by_the_drivers_advice_else_by_the_catalog(
     node: Node, xid: int, action: int | None, is_offered: bool
 ) -> None:
     shown = replace(SECOND, recovery_action=action)
@@ -232,7 +232,7 @@ def test_the_drivers_advice_decides_about_an_xid_and_a_catalogue_where_there_is_
         assert f"XID {xid}" in text
 
 
-def test_the_text_names_xid_and_advice_in_words(node: Node) -> None:
+def test_the_text_names_xid_and_advice(node: Node) -> None:
     shown = replace(SECOND, recovery_action=1)
     node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 119))
     _, why = node.trouble(SECOND.uuid)
@@ -241,9 +241,7 @@ def test_the_text_names_xid_and_advice_in_words(node: Node) -> None:
     assert node.trouble(SECOND.uuid)[1] == why, "the first cause says more than what follows it"
 
 
-def test_an_xid_that_comes_after_the_advice_was_seen_is_told_all_the_same(
-    node: Node, caplog
-) -> None:
+def test_an_xid_after_the_advice_is_still_reported(node: Node, caplog) -> None:
     shown = replace(SECOND, recovery_action=1)
     node.show(FIRST, shown)
     node.show(FIRST, shown, xid=CardEvent(SECOND.uuid, 119))
@@ -253,7 +251,7 @@ def test_an_xid_that_comes_after_the_advice_was_seen_is_told_all_the_same(
     assert [r.why for r in caplog.records if r.message == "GPU changed"][1:] == [why]
 
 
-def test_a_card_that_fell_off_the_bus_needs_no_look(node: Node) -> None:
+def test_a_gpu_that_fell_off_the_bus_needs_no_check(node: Node) -> None:
     assert node.cards.take(CardEvent(SECOND.uuid, 79))
     assert node.offered == [True, False]
     assert not node.cards.take(CardEvent(FIRST.uuid, 48))
@@ -261,7 +259,7 @@ def test_a_card_that_fell_off_the_bus_needs_no_look(node: Node) -> None:
     assert node.offered == [True, False]
 
 
-def test_a_card_that_fell_off_the_bus_before_the_first_look_ended_needs_none(node: Node) -> None:
+def test_a_gpu_that_fell_off_the_bus_before_the_first_check_needs_none(node: Node) -> None:
     node.cards.adopt(None)
     later = Node(node.cards.saved())
     assert later.cards.take(CardEvent(SECOND.uuid, 79))
@@ -269,12 +267,12 @@ def test_a_card_that_fell_off_the_bus_before_the_first_look_ended_needs_none(nod
     assert not Node().cards.take(CardEvent(SECOND.uuid, 79)), "no card is known yet"
 
 
-def test_broken_memory_rows_make_a_card_unhealthy(node: Node) -> None:
+def test_broken_memory_rows_make_a_gpu_unhealthy(node: Node) -> None:
     node.show(FIRST, replace(SECOND, rows_failed=True))
     assert "replace the GPU" in node.trouble(SECOND.uuid)[1]
 
 
-def test_a_card_in_mig_mode_is_not_offered_and_is_back_at_once(node: Node) -> None:
+def test_a_gpu_in_mig_mode_is_not_offered_until_it_leaves_it(node: Node) -> None:
     node.show(FIRST, replace(SECOND, is_mig=True))
     assert node.offered == [True, False]
     assert "MIG mode" in node.trouble(SECOND.uuid)[1]
@@ -283,7 +281,7 @@ def test_a_card_in_mig_mode_is_not_offered_and_is_back_at_once(node: Node) -> No
     assert node.offered == [True, True]
 
 
-def test_a_card_in_mig_mode_that_fails_one_probe_is_not_offered_meanwhile(node: Node) -> None:
+def test_a_gpu_in_mig_mode_that_fails_one_probe_is_not_offered_meanwhile(node: Node) -> None:
     node.show(FIRST, replace(SECOND, is_mig=True))
     for unread in (hiccup(), UnreadableCard(1, "", "Unknown Error")):
         node.show(FIRST, unread, xid=CardEvent(SECOND.uuid, 48))
@@ -296,7 +294,7 @@ def test_a_card_in_mig_mode_that_fails_one_probe_is_not_offered_meanwhile(node: 
     assert node.offered == [True, True]
 
 
-def test_a_card_in_mig_mode_is_not_offered_by_a_plugin_that_starts_before_the_driver(
+def test_a_gpu_in_mig_mode_is_not_offered_by_a_plugin_that_starts_before_the_driver(
     node: Node,
 ) -> None:
     node.cards.adopt(None)
@@ -325,7 +323,7 @@ BROKEN = replace(SECOND, rows_failed=True)
         (replace(SECOND, is_mig=True), 0, "mig", ""),
     ],
 )
-def test_the_metric_has_each_cards_state_with_the_reason_for_it(
+def test_the_metric_has_each_gpus_state_with_the_reason_for_it(
     node: Node, shown: Seen | None, xid: int, state: str, reason: str
 ) -> None:
     node.show(*(card for card in (FIRST, shown) if card), xid=CardEvent(SECOND.uuid, xid))
@@ -348,7 +346,7 @@ def metric(card: PhysicalCard) -> set[tuple[str, str]]:
     return {(s.labels["state"], s.labels["reason"]) for s in series(card) if s.value}
 
 
-def test_a_silent_driver_holds_all_cards_and_leaves_their_health_alone(node: Node) -> None:
+def test_a_silent_driver_stops_all_gpus_and_keeps_their_health(node: Node) -> None:
     node.show(FIRST, lost())
     node.cards.driver_is_silent("no answer")
     assert node.offered == [False, False]
@@ -357,7 +355,7 @@ def test_a_silent_driver_holds_all_cards_and_leaves_their_health_alone(node: Nod
     assert node.offered == [True, False]
 
 
-def test_a_block_keeps_new_pods_away_and_no_container_from_starting(node: Node) -> None:
+def test_a_block_rejects_new_pods_and_no_start(node: Node) -> None:
     version = node.cards.version
     node.cards.set_block("identity", "the kubelet cannot be asked")
     node.cards.set_block("identity", "the kubelet cannot be asked")
@@ -373,14 +371,14 @@ def test_a_block_keeps_new_pods_away_and_no_container_from_starting(node: Node) 
     assert node.offered == [True, False]
 
 
-def test_a_card_that_is_looked_at_again_and_again_makes_no_message(node: Node) -> None:
+def test_unchanged_checks_publish_nothing(node: Node) -> None:
     for seconds in range(100):
         version = node.cards.version
         node.show(FIRST, SECOND, after=seconds)
         assert node.cards.version == version
 
 
-def test_illness_survives_a_restart_with_the_seconds_that_are_left(node: Node) -> None:
+def test_recovery_continues_after_a_restart_with_the_remaining_seconds(node: Node) -> None:
     node.cards.adopt(None)
     for _ in range(2):
         node.show(FIRST, lost())
@@ -402,7 +400,7 @@ def test_illness_survives_a_restart_with_the_seconds_that_are_left(node: Node) -
     assert later.offered == [True, False], "it was the fourth time"
 
 
-def test_a_card_that_falls_ill_again_while_no_plugin_runs_owes_the_whole_time(node: Node) -> None:
+def test_a_gpu_that_fails_again_while_no_plugin_runs_waits_the_whole_time(node: Node) -> None:
     node.cards.adopt(None)
     node.show(FIRST, lost())
     node.show(FIRST, SECOND)
@@ -416,7 +414,7 @@ def test_a_card_that_falls_ill_again_while_no_plugin_runs_owes_the_whole_time(no
     assert later.offered == [True, True]
 
 
-def test_a_card_that_is_missing_at_boot_keeps_its_index_and_is_gone(node: Node) -> None:
+def test_a_gpu_that_is_missing_at_boot_keeps_its_index(node: Node) -> None:
     node.cards.adopt(None)
     later = Node(node.cards.saved())
     later.show(SECOND)
@@ -425,7 +423,7 @@ def test_a_card_that_is_missing_at_boot_keeps_its_index_and_is_gone(node: Node) 
     assert Node(later.cards.saved()).offered == [False, True], "and after another restart"
 
 
-def test_without_a_file_what_was_published_as_unhealthy_waits_for_the_driver() -> None:
+def test_without_a_file_a_published_unhealthy_gpu_waits_for_the_driver() -> None:
     told = survey(None, [FIRST, SECOND], TERMS).inventory
     ill = tuple(replace(c, health="unhealthy") for c in told.cards)
     node = Node()
@@ -435,7 +433,7 @@ def test_without_a_file_what_was_published_as_unhealthy_waits_for_the_driver() -
     assert node.offered == [True, True]
 
 
-def test_without_a_file_a_card_that_is_still_ill_says_why_and_is_waited_for() -> None:
+def test_without_a_file_a_gpu_that_is_still_unhealthy_has_its_reason() -> None:
     told = survey(None, [FIRST, SECOND], TERMS).inventory
     ill = tuple(replace(c, health=Health.UNHEALTHY) for c in told.cards)
     node = Node()
@@ -452,7 +450,7 @@ def with_unit(unit: int) -> Inventory:
     return survey(None, [FIRST, SECOND], Terms(unit)).inventory
 
 
-def test_another_unit_waits_with_nothing_on_offer_until_it_is_taken() -> None:
+def test_a_changed_unit_blocks_the_node_until_it_applies() -> None:
     node = Node(Saved(with_unit(1024)), Terms(256))
     node.show(FIRST, SECOND)
     assert node.cards.unit_waiting == (1024, 256)
@@ -471,7 +469,7 @@ def test_another_unit_waits_with_nothing_on_offer_until_it_is_taken() -> None:
     assert not node.cards.notices
 
 
-def test_another_unit_on_the_node_waits_as_well_where_the_file_is_lost() -> None:
+def test_a_changed_unit_blocks_the_node_also_without_a_file() -> None:
     node = Node(None, Terms(256))
     node.show(FIRST, SECOND)
     assert node.offered == [True, True]
@@ -480,7 +478,7 @@ def test_another_unit_on_the_node_waits_as_well_where_the_file_is_lost() -> None
     assert node.cards.inventory.unit_mib == 1024
 
 
-def test_many_units_are_told_with_the_unit_that_avoids_it() -> None:
+def test_many_units_are_a_notice_with_the_unit_that_avoids_it() -> None:
     node = Node(None, Terms(1))
     node.show(card(0, 81_920), card(1, 81_920))
     reason, text = node.cards.notices["DeviceListLarge"]
@@ -492,7 +490,7 @@ def test_many_units_are_told_with_the_unit_that_avoids_it() -> None:
     assert not small.cards.notices
 
 
-def test_a_swapped_card_never_makes_the_list_of_its_node_too_long() -> None:
+def test_a_replaced_gpu_never_makes_the_list_too_long() -> None:
     node = Node(None, Terms(1))
     large = [card(number, 81_920) for number in range(3)]
     node.show(large[0], large[1])

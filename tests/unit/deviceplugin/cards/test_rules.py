@@ -40,7 +40,7 @@ def run(
 
 @settings(deadline=None)
 @given(histories)
-def test_an_ill_card_is_never_offered_before_its_time(history) -> None:
+def test_an_unhealthy_gpu_is_never_offered_before_its_recovery_time(history) -> None:
     """Judged by the findings alone: what has gone by since the last bad one of an ill card."""
     health, now, good_since, is_ill, bad_in_a_row = CardHealth(), 0.0, None, False, 0
     for found, seconds in history:
@@ -63,7 +63,7 @@ def test_an_ill_card_is_never_offered_before_its_time(history) -> None:
 
 @settings(deadline=None)
 @given(histories)
-def test_a_card_whose_probes_stay_good_is_always_well_in_the_end(history) -> None:
+def test_a_gpu_whose_checks_stay_good_becomes_healthy(history) -> None:
     health, now = CardHealth(), 0.0
     for found, seconds in history:
         now += seconds
@@ -74,7 +74,7 @@ def test_a_card_whose_probes_stay_good_is_always_well_in_the_end(history) -> Non
 
 @settings(deadline=None)
 @given(histories)
-def test_what_a_card_owes_never_exceeds_an_hour_nor_falls_below_the_setting(history) -> None:
+def test_the_recovery_time_is_between_the_setting_and_an_hour(history) -> None:
     health, now = CardHealth(), 0.0
     for found, seconds in history:
         now += seconds
@@ -85,12 +85,12 @@ def test_what_a_card_owes_never_exceeds_an_hour_nor_falls_below_the_setting(hist
 
 
 @given(st.integers(0, 100), st.floats(0.1, 3600))
-def test_each_further_illness_costs_at_least_as_long(failures: int, seconds: float) -> None:
+def test_each_further_failure_takes_at_least_as_long(failures: int, seconds: float) -> None:
     assert wait_seconds(failures, seconds) <= wait_seconds(failures + 1, seconds)
     assert wait_seconds(failures, seconds) <= MAX_WAIT_SECONDS
 
 
-def test_a_card_that_falls_ill_again_and_again_waits_twice_as_long_each_time() -> None:
+def test_each_repeated_failure_doubles_the_recovery_time() -> None:
     health, now, waits = CardHealth(), 0.0, []
     for _ in range(8):
         health = after(health, DEFINITE, now, RECOVER)
@@ -103,14 +103,14 @@ def test_a_card_that_falls_ill_again_and_again_waits_twice_as_long_each_time() -
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
 
-def test_each_hour_of_health_lets_one_illness_be_forgotten() -> None:
+def test_each_healthy_hour_forgets_one_failure() -> None:
     ill = CardHealth(failures=3, since=0.0)
     assert after(ill, DEFINITE, 3599.0, RECOVER).failures == 4
     assert after(ill, DEFINITE, 3600.0, RECOVER).failures == 3
     assert after(ill, DEFINITE, 1e9, RECOVER).failures == 1
 
 
-def test_an_error_that_may_pass_makes_a_suspect_and_three_more_an_ill_card() -> None:
+def test_one_temporary_error_makes_a_gpu_suspect_and_three_more_unhealthy() -> None:
     health = run(CardHealth(), HICCUP)
     assert (health.state, health.is_offered) == (State.SUSPECT, True)
     assert run(health, NO_FAULT) == CardHealth()
@@ -118,18 +118,18 @@ def test_an_error_that_may_pass_makes_a_suspect_and_three_more_an_ill_card() -> 
     assert run(health, HICCUP, HICCUP, HICCUP).state is State.UNHEALTHY
 
 
-def test_errors_with_good_probes_between_them_are_no_illness() -> None:
+def test_errors_with_good_checks_between_them_are_no_failure() -> None:
     assert run(CardHealth(), *([HICCUP, HICCUP, NO_FAULT] * 10)).state is State.HEALTHY
 
 
 @pytest.mark.parametrize("found", [DEFINITE, GONE])
-def test_where_the_driver_is_sure_the_card_is_ill_at_once(found: HealthCheckResult) -> None:
+def test_a_definite_error_makes_a_gpu_unhealthy_at_once(found: HealthCheckResult) -> None:
     for before in (CardHealth(), run(CardHealth(), HICCUP)):
         health = run(before, found)
         assert (health.state, health.why) == (State.UNHEALTHY, found.why)
 
 
-def test_a_relapse_while_recovering_starts_the_time_anew_and_is_no_further_illness() -> None:
+def test_a_failure_while_recovering_restarts_the_time_and_does_not_count_again() -> None:
     health = run(CardHealth(), DEFINITE, NO_FAULT)
     relapsed = after(health, HICCUP, 50.0, RECOVER)
     assert (relapsed.state, relapsed.failures) == (State.UNHEALTHY, 1)
@@ -138,7 +138,7 @@ def test_a_relapse_while_recovering_starts_the_time_anew_and_is_no_further_illne
     assert after(good, NO_FAULT, 111.0, RECOVER).state is State.HEALTHY
 
 
-def test_the_first_definite_reason_stays_until_the_card_is_gone() -> None:
+def test_the_first_definite_reason_stays_until_the_gpu_is_missing() -> None:
     health = run(CardHealth(), HICCUP, HICCUP, HICCUP, HICCUP)
     assert health.why == "Unknown Error"
     xid = finding_of_xid(79, 0)
@@ -147,13 +147,13 @@ def test_the_first_definite_reason_stays_until_the_card_is_gone() -> None:
 
 
 @pytest.mark.parametrize("xid", sorted(HARMLESS_XIDS))
-def test_an_applications_fault_is_not_the_cards(xid: int) -> None:
+def test_an_applications_fault_leaves_the_gpu_healthy(xid: int) -> None:
     assert finding_of_xid(xid, None) == NO_FAULT
     assert finding_of_xid(xid, 0) == NO_FAULT
 
 
 @pytest.mark.parametrize("action", [*ACTIONS, 99])
-def test_the_drivers_advice_is_told_in_words(action: int) -> None:
+def test_the_drivers_advice_is_named_in_the_text(action: int) -> None:
     shown = PhysicalCard("GPU-0", 0, "m", 1, recovery_action=action)
     advice = ACTIONS.get(action, "take recovery action 99")
     assert finding_of(shown) == HealthCheckResult(
@@ -162,7 +162,7 @@ def test_the_drivers_advice_is_told_in_words(action: int) -> None:
     assert finding_of_xid(13, action).why == f"XID 13: the driver advises to {advice}"
 
 
-def test_the_drivers_advice_keeps_a_card_away_until_it_was_followed() -> None:
+def test_a_gpu_is_not_offered_until_the_drivers_advice_was_followed() -> None:
     advised = finding_of(PhysicalCard("GPU-0", 0, "m", 1, recovery_action=1))
     ill = run(CardHealth(), finding_of_xid(119, 1), *[advised] * 10_000)
     assert not ill.is_offered
@@ -171,6 +171,6 @@ def test_the_drivers_advice_keeps_a_card_away_until_it_was_followed() -> None:
     assert run(ill, *[followed] * (int(RECOVER) + 1), now=10_001).is_offered
 
 
-def test_what_the_driver_says_of_a_card_that_does_not_answer_is_its_reason() -> None:
+def test_an_unreadable_gpu_has_the_drivers_error_as_its_reason() -> None:
     assert finding_of(UnreadableCard(0, "", "Unknown Error")) == HICCUP
     assert finding_of(UnreadableCard(0, "", "GPU is lost", True)) == DEFINITE

@@ -72,7 +72,7 @@ def test_garbage_is_not_believed(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("numbers", [{"owed": -1.0}, {"owed": 3601.0}, {"illnesses": -1}])
-def test_numbers_that_no_card_can_have_are_not_believed(numbers) -> None:
+def test_numbers_that_no_gpu_can_have_are_not_believed(numbers) -> None:
     odd = Kept(**numbers)
     with pytest.raises(StateError, match="numbers"):
         decode(encode(Saved(INVENTORY, {"GPU-0": odd})))
@@ -103,7 +103,7 @@ async def test_the_file_is_replaced_in_one_step_and_only_for_a_change(tmp_path: 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b'{"version":99}', WHOLE[:-1], b"\xff"])
-async def test_a_broken_file_is_told_and_written_over(tmp_path: Path, caplog, content) -> None:
+async def test_an_invalid_file_is_logged_and_overwritten(tmp_path: Path, caplog, content) -> None:
     (tmp_path / "state.json").write_bytes(content)
     errors = counted("read")
     file = StateFile(tmp_path)
@@ -114,7 +114,7 @@ async def test_a_broken_file_is_told_and_written_over(tmp_path: Path, caplog, co
     assert StateFile(tmp_path).read() == SAVED
 
 
-async def test_a_full_disk_is_told_once_and_leaves_the_old_file(
+async def test_a_full_disk_is_logged_once_and_keeps_the_old_file(
     tmp_path: Path, caplog, monkeypatch
 ) -> None:
     file = StateFile(tmp_path)
@@ -136,7 +136,7 @@ async def test_a_full_disk_is_told_once_and_leaves_the_old_file(
     assert StateFile(tmp_path).read() == Saved(INVENTORY)
 
 
-async def test_a_disk_that_hangs_is_told_and_waited_for_by_nobody(
+async def test_a_disk_that_hangs_is_logged_and_blocks_nothing(
     tmp_path: Path, caplog, monkeypatch
 ) -> None:
     monkeypatch.setattr(state_file, "WRITE_SECONDS", 0.05)
@@ -158,7 +158,7 @@ async def test_a_disk_that_hangs_is_told_and_waited_for_by_nobody(
     assert StateFile(tmp_path).read() == Saved(INVENTORY)
 
 
-async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, caplog) -> None:
+async def test_a_folder_that_cannot_be_written_is_logged(tmp_path: Path, caplog) -> None:
     (tmp_path / "in-the-way").write_text("")
     file = StateFile(tmp_path / "in-the-way")
     assert file.read() is None
@@ -166,7 +166,7 @@ async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, caplog) -
     assert "state file not written" in caplog.text
 
 
-def test_illness_goes_on_from_its_seconds_on_another_clock() -> None:
+def test_recovery_continues_with_the_remaining_seconds_on_another_clock() -> None:
     before = CardHealth(
         State.RECOVERING, "XID 48", failures=3, since=5000.0, owed=240.0, is_definite=True
     )
@@ -176,7 +176,7 @@ def test_illness_goes_on_from_its_seconds_on_another_clock() -> None:
 
 
 @pytest.mark.parametrize("was", [State.HEALTHY, State.SUSPECT])
-def test_a_card_that_was_well_is_well_at_once(was: State) -> None:
+def test_a_gpu_that_was_healthy_is_healthy_at_once(was: State) -> None:
     revived = Kept.of(CardHealth(was, failures=2), 0.0).revived(now=7.0)
     assert revived == CardHealth(failures=2, since=7.0)
 

@@ -20,7 +20,7 @@ machines = st.lists(st.sets(st.integers(0, 6)), max_size=8)
 
 @settings(deadline=None)
 @given(machines)
-def test_an_index_and_a_tag_never_pass_to_another_card(history: list[set[int]]) -> None:
+def test_an_index_and_a_tag_never_pass_to_another_gpu(history: list[set[int]]) -> None:
     given_index: dict[int, str] = {}
     given_tag: dict[str, str] = {}
     inventory: Inventory | None = None
@@ -35,7 +35,7 @@ def test_an_index_and_a_tag_never_pass_to_another_card(history: list[set[int]]) 
         assert len({each.index for each in inventory.cards}) == len(inventory.cards)
 
 
-def test_cards_get_indexes_in_the_drivers_order() -> None:
+def test_gpus_get_indexes_in_the_drivers_order() -> None:
     shown = [card(5), card(3), card(9)]
     inventory = survey(None, shown, TERMS).inventory
     assert [(c.index, c.uuid) for c in inventory.cards] == [
@@ -43,7 +43,7 @@ def test_cards_get_indexes_in_the_drivers_order() -> None:
     ]
 
 
-def test_a_card_that_is_gone_keeps_its_place_and_others_are_untouched() -> None:
+def test_a_missing_gpu_keeps_its_index_and_does_not_affect_others() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     gone = survey(before, [card(0)], TERMS)
     assert gone.inventory == before
@@ -53,7 +53,7 @@ def test_a_card_that_is_gone_keeps_its_place_and_others_are_untouched() -> None:
     )
 
 
-def test_a_card_that_cannot_tell_its_uuid_is_taken_for_the_one_that_is_missing() -> None:
+def test_an_unreadable_gpu_without_uuid_counts_as_the_missing_one() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     lost = survey(before, [card(0), UnreadableCard(1, "", "GPU is lost", True)], TERMS)
     assert lost.findings[card(1).uuid] == HealthCheckResult(
@@ -62,7 +62,7 @@ def test_a_card_that_cannot_tell_its_uuid_is_taken_for_the_one_that_is_missing()
     assert not lost.unlisted
 
 
-def test_a_card_that_has_never_answered_is_named_and_has_no_place() -> None:
+def test_a_gpu_that_has_never_answered_is_named_and_has_no_place() -> None:
     odd = UnreadableCard(1, "GPU-odd", "no memory of its own")
     found = survey(None, [card(0), odd, UnreadableCard(2, "", "Unknown Error")], TERMS)
     assert [c.uuid for c in found.inventory.cards] == [card(0).uuid]
@@ -72,7 +72,7 @@ def test_a_card_that_has_never_answered_is_named_and_has_no_place() -> None:
     }
 
 
-def test_cards_with_one_uuid_are_told_of_and_given_to_nobody() -> None:
+def test_gpus_with_the_same_uuid_are_reported_and_not_shared() -> None:
     twin = replace(card(0), minor=7)
     anew = survey(None, [card(0), twin, card(1)], TERMS)
     assert [each.uuid for each in anew.inventory.cards] == [card(1).uuid]
@@ -86,7 +86,7 @@ def test_cards_with_one_uuid_are_told_of_and_given_to_nobody() -> None:
     assert after.findings[card(1).uuid] == NO_FAULT
 
 
-def test_a_card_that_was_swapped_gets_a_new_index_and_tag() -> None:
+def test_a_gpu_that_was_swapped_gets_a_new_index_and_tag() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     swapped = survey(before, [card(0), card(7)], TERMS)
     assert [c.uuid for c in swapped.inventory.cards] == [card(n).uuid for n in (0, 1, 7)]
@@ -96,7 +96,7 @@ def test_a_card_that_was_swapped_gets_a_new_index_and_tag() -> None:
 
 
 @given(st.lists(st.sampled_from(["aa", "ab", "", "a", "abc", "ä!", "-1"]), min_size=3, max_size=3))
-def test_tags_that_no_device_id_can_have_or_that_two_cards_have_are_given_anew(tags) -> None:
+def test_invalid_and_duplicate_tags_are_replaced(tags) -> None:
     before = survey(None, [card(n) for n in range(3)], TERMS).inventory
     told = [replace(each, tag=tag) for each, tag in zip(before.cards, tags, strict=True)]
     found = restored(replace(before, cards=tuple(told)), TERMS).inventory
@@ -122,14 +122,14 @@ def test_minor_numbers_may_change_and_indexes_stay() -> None:
 @pytest.mark.parametrize(
     ("reserved", "units"), [(BY_DRIVER, 15_776), (0, 16_276), (1000, 15_276), (99_999, 0)]
 )
-def test_what_the_driver_keeps_is_not_shared(reserved: int, units: int) -> None:
+def test_reserved_memory_is_not_shared(reserved: int, units: int) -> None:
     shown = PhysicalCard("GPU-0", 0, "m", 16_276, reserved_mib=500)
     (found,) = survey(None, [shown], Terms(1, reserved)).inventory.cards
     assert found.units == units
     assert found.memory_mib == 16_276
 
 
-def test_a_driver_that_does_not_tell_what_it_keeps_is_remarked_on() -> None:
+def test_a_driver_that_reports_no_reserved_memory_is_a_remark() -> None:
     shown = PhysicalCard("GPU-0", 0, "m", 16_276, reserved_mib=None)
     found = survey(None, [shown], Terms(1))
     assert found.inventory.cards[0].units == 16_276
@@ -137,7 +137,7 @@ def test_a_driver_that_does_not_tell_what_it_keeps_is_remarked_on() -> None:
     assert not survey(None, [shown], Terms(1, reserved_mib=100)).remarks
 
 
-def test_a_card_in_mig_mode_is_seen_and_has_nothing_to_share() -> None:
+def test_a_gpu_in_mig_mode_is_seen_and_has_nothing_to_share() -> None:
     found = survey(None, [card(0), card(1, is_mig=True)], TERMS)
     assert [(c.uuid, c.units) for c in found.inventory.cards] == [
         (card(0).uuid, 16_276),
@@ -147,7 +147,7 @@ def test_a_card_in_mig_mode_is_seen_and_has_nothing_to_share() -> None:
     assert found.remarks == (f"GPU {card(1).uuid} is in MIG mode, and such GPUs are not shared",)
 
 
-def test_a_card_that_goes_into_mig_mode_keeps_its_units_for_those_who_hold_them() -> None:
+def test_a_gpu_that_enters_mig_mode_keeps_its_units() -> None:
     before = survey(None, [card(0), card(1)], TERMS).inventory
     switched = survey(before, [card(0), card(1, is_mig=True)], TERMS)
     assert switched.inventory == before
@@ -156,12 +156,12 @@ def test_a_card_that_goes_into_mig_mode_keeps_its_units_for_those_who_hold_them(
     assert back.inventory.cards[0].units == 16_276
 
 
-def test_cards_of_different_sizes_keep_their_own() -> None:
+def test_gpus_of_different_sizes_keep_their_own() -> None:
     cards = survey(None, [card(0, 16_276), card(1, 81_920)], Terms(1024)).inventory.cards
     assert [c.units for c in cards] == [15, 80]
 
 
-def test_another_unit_counts_the_same_cards_anew() -> None:
+def test_another_unit_changes_the_number_of_units() -> None:
     before = survey(None, [card(0, 81_920)], Terms(1024)).inventory
     (kept,) = restored(before, Terms(256)).inventory.cards
     assert kept.units == 320

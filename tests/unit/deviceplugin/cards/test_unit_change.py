@@ -43,7 +43,7 @@ async def held(tmp_path: Path, monkeypatch) -> AsyncIterator[Held]:
         yield made
 
 
-async def test_the_new_unit_holds_when_the_last_pod_of_the_old_one_is_gone(held: Held) -> None:
+async def test_the_new_unit_applies_when_the_last_pod_of_the_old_one_is_deleted(held: Held) -> None:
     pods = [pod(f"p{number}", 1) for number in range(7)]
     held.pods.replaced([*pods, pod("other", 0)])
     await eventually(lambda: "(7: " in held.cards.why_blocked)
@@ -69,7 +69,7 @@ async def test_pods_that_have_ended_hold_nothing(held: Held) -> None:
     await eventually(lambda: held.unit == 256)
 
 
-async def test_without_the_api_server_the_kubelets_checkpoint_tells(held: Held) -> None:
+async def test_without_the_api_server_the_kubelets_checkpoint_decides(held: Held) -> None:
     held.checkpoint.write_text(checkpoint({("u1", "c"): (["a0000"], b"")}))
     await eventually(lambda: "with uid u1" in held.cards.why_blocked)
     held.checkpoint.unlink()

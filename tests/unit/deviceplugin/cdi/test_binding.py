@@ -55,7 +55,7 @@ async def test_it_begins_as_it_was_and_early_on_a_new_node() -> None:
     assert shown() == {"late": 0, "early": 1}
 
 
-async def test_a_node_whose_runtime_is_upgraded_binds_late_and_tells_so() -> None:
+async def test_an_upgraded_runtime_changes_the_binding_to_late() -> None:
     world = World(found=Probe.UNKNOWN)
     async with running(world.binding.run()):
         world.binding.node_seen(node("containerd://1.6.20"))
@@ -66,7 +66,7 @@ async def test_a_node_whose_runtime_is_upgraded_binds_late_and_tells_so() -> Non
         assert await world.next() == "early"
 
 
-async def test_in_doubt_it_looks_again_until_somebody_reads() -> None:
+async def test_an_uncertain_choice_is_probed_again_until_files_are_read() -> None:
     world, doubtful = World(last="late", found=Probe.UNREAD), World(found=Probe.UNREAD)
     async with running(world.binding.run(), doubtful.binding.run()):
         for each in (world, doubtful):

@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "cdi"
 
 
-def test_a_file_that_is_read_is_seen_to_be(folder: Path) -> None:
+def test_a_read_file_is_detected(folder: Path) -> None:
     folder.mkdir()
     with reading(folder) as read:
         assert probe(folder, 5) is Probe.READ
@@ -66,18 +66,18 @@ def test_a_file_that_is_read_is_seen_to_be(folder: Path) -> None:
     assert list(folder.iterdir()) == [], "nothing is left behind"
 
 
-def test_a_file_that_nobody_reads_is_seen_to_be_unread(folder: Path) -> None:
+def test_an_unread_file_is_detected(folder: Path) -> None:
     assert probe(folder, 0.05) is Probe.UNREAD
     assert list(folder.iterdir()) == []
 
 
-def test_whoever_reads_files_that_are_no_specifications_does_not_count(folder: Path) -> None:
+def test_reads_of_other_files_do_not_count(folder: Path) -> None:
     folder.mkdir()
     with reading(folder, ".new"):
         assert probe(folder, 0.05) is Probe.UNREAD
 
 
-def test_left_overs_of_a_killed_predecessor_do_not_matter(folder: Path) -> None:
+def test_files_of_a_killed_plugin_do_not_matter(folder: Path) -> None:
     folder.mkdir()
     for name in ("gpushare-probe.json", "gpushare-probe.new"):
         (folder / name).write_text("{")
@@ -85,12 +85,12 @@ def test_left_overs_of_a_killed_predecessor_do_not_matter(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_tells_nothing(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "cdi").write_text("a file in its place")
     assert probe(tmp_path / "cdi", 0.05) is Probe.UNKNOWN
 
 
-def test_a_file_system_without_access_times_tells_nothing(tmp_path: Path) -> None:
+def test_a_file_system_without_access_times_is_unknown(tmp_path: Path) -> None:
     call = f"probe(Path({str(tmp_path)!r}), 0.05)"
     code = f"from pathlib import Path; from deviceplugin.cdi.probe import probe; print({call})"
     mounted = f'mount -t tmpfs -o noatime none {tmp_path} && exec {sys.executable} -c "{code}"'

@@ -123,7 +123,7 @@ def test_what_is_forced_wins_over_everything(node, probe, forced, last, needs_cd
 
 
 @given(nodes, st.sampled_from(Probe), st.none() | bindings, st.booleans())
-def test_every_choice_has_a_reason_and_the_cdi_name_goes_only_with_doubt(
+def test_every_choice_has_a_reason_and_only_uncertain_ones_name_cdi_too(
     node, probe, last, needs_cdi
 ) -> None:
     found = choose(node, probe, last=last, needs_cdi=needs_cdi)

@@ -63,12 +63,12 @@ def test_a_file_that_cannot_be_read_gives_nothing(tmp_path, content: str) -> Non
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
-def test_what_is_no_file_gives_nothing_and_holds_up_nobody(tmp_path, make) -> None:
+def test_a_folder_or_pipe_is_read_as_nothing_and_does_not_block(tmp_path, make) -> None:
     make(tmp_path / "gpushare-abc.json")
     assert spec_files.Specs(tmp_path).read("abc") is None
 
 
-def test_a_file_that_could_not_be_read_back_is_refused_before_it_is_written(tmp_path) -> None:
+def test_content_that_is_too_long_to_read_back_is_not_written(tmp_path) -> None:
     edits = spec_files.Edits((), {"env": ["A" * 2**23]})
     with pytest.raises(Refused, match=r"uid-1 would have 838[0-9]{4} bytes"):
         spec_files.Specs(tmp_path).write("abc", spec_files.Given("uid-1", {}, edits))
@@ -87,7 +87,7 @@ def test_other_cdi_devices_are_not_ours(name: str) -> None:
     assert spec_files.share_of_device(spec_files.device_name("abc")) == "abc"
 
 
-def test_old_files_of_pods_that_are_gone_are_swept_and_what_nobody_can_read(tmp_path) -> None:
+def test_old_files_of_deleted_pods_and_invalid_files_are_deleted(tmp_path) -> None:
     specs = spec_files.Specs(tmp_path)
     for share in ("held", "left", "fresh"):
         specs.write(share, spec_files.Given(f"uid-{share}", {}))
@@ -108,7 +108,7 @@ def test_old_files_of_pods_that_are_gone_are_swept_and_what_nobody_can_read(tmp_
 
 
 @pytest.mark.timeout(10)
-def test_the_sweep_goes_on_whatever_else_has_such_a_name(tmp_path, caplog) -> None:
+def test_the_sweep_continues_after_a_file_that_cannot_be_deleted(tmp_path, caplog) -> None:
     (tmp_path / "gpushare-0.json").mkdir()
     (tmp_path / "gpushare-1.json").symlink_to("nowhere")
     os.mkfifo(tmp_path / "gpushare-2.json")

@@ -49,7 +49,7 @@ def test_it_stays_so_when_another_container_of_it_is_served_later() -> None:
     assert forgotten.check([silent], holds(silent), LATER) == Missing()
 
 
-def test_a_pod_that_is_not_running_with_a_share_is_none() -> None:
+def test_a_pod_that_does_not_run_with_a_share_is_not_missing() -> None:
     ended = running()
     ended = msgspec.structs.replace(
         ended, status=msgspec.structs.replace(ended.status, phase="Succeeded")

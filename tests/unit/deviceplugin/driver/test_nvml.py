@@ -95,7 +95,7 @@ def unread(position: int, uuid: str, why: str, *, is_definite: bool) -> dict[str
     }
 
 
-def test_shows_every_card_with_what_the_driver_keeps(machine: Machine) -> None:
+def test_shows_every_gpu_with_what_the_driver_keeps(machine: Machine) -> None:
     assert machine.ask()["cards"] == [
         {
             "uuid": "GPU-a",
@@ -120,7 +120,7 @@ def test_shows_every_card_with_what_the_driver_keeps(machine: Machine) -> None:
     ]
 
 
-def test_a_lost_card_is_named_and_leaves_the_others_alone(machine: Machine) -> None:
+def test_a_lost_gpu_is_named_and_leaves_the_others_alone(machine: Machine) -> None:
     machine.ask()
     write_state(machine.state, [CardSpec("GPU-a", error=15), SMALL])
     lost, other = machine.ask()["cards"]
@@ -130,13 +130,13 @@ def test_a_lost_card_is_named_and_leaves_the_others_alone(machine: Machine) -> N
     assert machine.ask()["cards"][0]["memory_mib"] == 81_920
 
 
-def test_a_card_that_cannot_even_be_found_keeps_its_place(machine: Machine) -> None:
+def test_a_gpu_that_cannot_even_be_found_keeps_its_place(machine: Machine) -> None:
     write_state(machine.state, [CARD, CardSpec("GPU-b", handle_error=999)])
     found = machine.ask()["cards"][1]
     assert found == unread(1, "", "Unknown Error", is_definite=False)
 
 
-def test_an_older_driver_does_not_tell_what_it_keeps(machine: Machine) -> None:
+def test_an_older_driver_does_not_report_reserved_memory(machine: Machine) -> None:
     write_state(machine.state, [CardSpec("GPU-a", memory_v2=False, mig=True)])
     (card,) = machine.ask()["cards"]
     assert card["reserved_mib"] is None
@@ -167,7 +167,7 @@ def test_a_driver_installed_later_is_found(library: Path, tmp_path: Path) -> Non
         assert len(machine.ask()["cards"]) == 1
 
 
-def test_a_name_that_cannot_be_read_costs_that_card_alone(machine: Machine) -> None:
+def test_a_name_that_cannot_be_read_costs_that_gpu_alone(machine: Machine) -> None:
     shown = machine.state.read_bytes()
     machine.state.write_bytes(shown.replace(b"NVIDIA A100 80GB", b"NVIDIA \xff"))
     odd, other = machine.ask()["cards"]
@@ -184,20 +184,22 @@ def test_what_the_driver_advises_and_failed_memory_rows_are_shown(machine: Machi
     assert (second["recovery_action"], second["rows_failed"]) == (None, False)
 
 
-def test_a_driver_without_a_query_has_healthy_cards(machine: Machine) -> None:
+def test_a_driver_without_a_query_has_healthy_gpus(machine: Machine) -> None:
     for query in ("FieldValues", "RemappedRows", "MigMode", "MemoryInfo_v2"):
         for code in (3, 13):
             write_state(machine.state, [CARD, SMALL], fail={f"nvmlDeviceGet{query}": code})
             assert [card["memory_mib"] for card in machine.ask()["cards"]] == [81_920, 16_276]
 
 
-def test_a_card_that_is_lost_or_needs_a_reset_is_sure_to_be(machine: Machine) -> None:
+def test_a_gpu_that_is_lost_or_needs_a_reset_is_sure_to_be(machine: Machine) -> None:
     for code in (15, 16):
         write_state(machine.state, [CARD, CardSpec("GPU-b", error=code)])
         assert machine.ask()["cards"][1]["is_definite"]
 
 
-def test_a_card_without_memory_of_its_own_is_told_and_leaves_the_others(machine: Machine) -> None:
+def test_a_gpu_without_its_own_memory_is_reported_and_does_not_affect_others(
+    machine: Machine,
+) -> None:
     write_state(machine.state, [CardSpec("GPU-a", memory_error=3), SMALL])
     odd, other = machine.ask()["cards"]
     assert odd["uuid"] == "GPU-a"
@@ -206,7 +208,7 @@ def test_a_card_without_memory_of_its_own_is_told_and_leaves_the_others(machine:
     assert other["memory_mib"] == 16_276
 
 
-def test_a_library_that_is_not_the_drivers_any_more_says_what_to_do(machine: Machine) -> None:
+def test_a_library_of_another_driver_is_an_error_with_the_fix(machine: Machine) -> None:
     machine.ask()
     for change in ({"init": 18}, {"fail": {"nvmlDeviceGetUUID": 18}}):
         write_state(machine.state, [CARD], **change)
@@ -227,7 +229,7 @@ def event(seq: int, uuid: str = "GPU-b", xid: int = 79, kind: int = 8) -> dict[s
     return {"seq": seq, "uuid": uuid, "type": kind, "data": xid}
 
 
-def test_events_of_every_card_are_heard(machine: Machine) -> None:
+def test_events_of_every_gpu_are_heard(machine: Machine) -> None:
     assert machine.listen() == {"event": None, "heard": ["GPU-a", "GPU-b"]}
     write_state(machine.state, [CARD, SMALL], events=[event(1), event(2, "GPU-a", 31)])
     assert machine.listen()["event"] == {"uuid": "GPU-b", "xid": 79}
@@ -235,14 +237,14 @@ def test_events_of_every_card_are_heard(machine: Machine) -> None:
     assert machine.listen()["event"] is None
 
 
-def test_other_events_are_a_reason_to_look(machine: Machine) -> None:
+def test_other_events_cause_a_check(machine: Machine) -> None:
     machine.listen()
     for seq, kind in enumerate((0x100, 0x4000, 0x8000), start=1):
         write_state(machine.state, [CARD, SMALL], events=[event(seq, kind=kind)])
         assert machine.listen()["event"] == {"uuid": "GPU-b", "xid": 0}
 
 
-def test_a_card_that_is_lost_by_now_can_be_told_from_its_event(machine: Machine) -> None:
+def test_an_event_of_a_lost_gpu_has_its_uuid(machine: Machine) -> None:
     machine.listen()
     lost = CardSpec("GPU-b", handle_error=15)
     write_state(machine.state, [CARD, lost], events=[event(1)])
@@ -251,7 +253,7 @@ def test_a_card_that_is_lost_by_now_can_be_told_from_its_event(machine: Machine)
     assert machine.listen()["heard"] == ["GPU-a", "GPU-b"]
 
 
-def test_a_card_that_hangs_keeps_no_event_of_any_card_away(machine: Machine) -> None:
+def test_a_gpu_that_hangs_keeps_no_event_of_any_gpu_away(machine: Machine) -> None:
     machine.listen()
     hanging = CardSpec("GPU-b", hangs=True)
     write_state(machine.state, [CARD, hanging], events=[event(1, xid=119), event(2, "GPU-a", 48)])
@@ -259,7 +261,7 @@ def test_a_card_that_hangs_keeps_no_event_of_any_card_away(machine: Machine) -> 
         assert machine.ask("0.05")["event"] == {"uuid": uuid, "xid": xid}
 
 
-def test_a_card_without_events_leaves_the_others_heard(machine: Machine) -> None:
+def test_a_gpu_without_events_leaves_the_others_heard(machine: Machine) -> None:
     deaf = CardSpec("GPU-b", events=False)
     write_state(machine.state, [CARD, deaf])
     assert machine.listen() == {"event": None, "heard": ["GPU-a"]}
@@ -268,7 +270,7 @@ def test_a_card_without_events_leaves_the_others_heard(machine: Machine) -> None
 
 
 @pytest.mark.parametrize("cards", [[], [CardSpec("GPU-a", events=False)]])
-def test_with_no_events_at_all_waiting_still_takes_its_time_and_no_processor(
+def test_waiting_without_events_blocks_and_uses_no_cpu(
     machine: Machine, cards: list[CardSpec]
 ) -> None:
     write_state(machine.state, cards)
@@ -279,7 +281,7 @@ def test_with_no_events_at_all_waiting_still_takes_its_time_and_no_processor(
     assert machine.processor_seconds() - spent < 0.1
 
 
-def test_a_card_that_appears_later_is_heard_too(machine: Machine) -> None:
+def test_a_gpu_that_appears_later_is_heard_too(machine: Machine) -> None:
     machine.listen()
     late = CardSpec("GPU-c")
     write_state(machine.state, [CARD, SMALL, late])
@@ -288,7 +290,7 @@ def test_a_card_that_appears_later_is_heard_too(machine: Machine) -> None:
     assert machine.listen()["event"] == {"uuid": "GPU-c", "xid": 48}
 
 
-def test_a_wait_that_fails_begins_anew(machine: Machine) -> None:
+def test_a_failed_wait_is_retried(machine: Machine) -> None:
     machine.listen()
     for _ in range(3):
         for function in ("nvmlEventSetWait_v2", "nvmlEventSetCreate"):

@@ -44,7 +44,7 @@ def ask(library: Path, tmp_path: Path):
     return asked
 
 
-def test_shows_what_each_process_uses_of_each_card(ask) -> None:
+def test_shows_what_each_process_uses_of_each_gpu(ask) -> None:
     processes = [
         {"uuid": "GPU-a", "pid": 10, "used_mib": 500},
         {"uuid": "GPU-a", "pid": 11, "used_mib": 7, "graphics": 1},
@@ -68,12 +68,12 @@ def test_a_process_that_computes_and_draws_is_counted_once(ask) -> None:
     assert found["used_bytes"] == 500 << 20
 
 
-def test_a_card_that_does_not_tell_its_processes_is_not_idle(ask) -> None:
+def test_a_gpu_that_does_not_report_its_processes_is_not_idle(ask) -> None:
     refused = {"uuid": "GPU-a", "code": 3}
     assert ask([CARD, OTHER], [refused]) == {"GPU-a": None, "GPU-b": []}
 
 
-def test_a_lost_card_leaves_the_others_alone(ask) -> None:
+def test_a_lost_gpu_leaves_the_others_alone(ask) -> None:
     assert ask([CardSpec("GPU-a", error=15), OTHER]) == {"GPU-a": None, "GPU-b": []}
 
 

@@ -72,12 +72,12 @@ def test_what_is_no_checkpoint_is_an_error_not_an_empty_node(rubbish: bytes) -> 
 
 
 @given(st.binary())
-def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+def test_any_bytes_are_parsed_or_rejected(content: bytes) -> None:
     with contextlib.suppress(CheckpointError):
         parse(content)
 
 
-def test_a_checkpoint_truncated_at_any_byte_is_refused() -> None:
+def test_a_checkpoint_truncated_at_any_byte_is_rejected() -> None:
     whole = content(ENTRY)
     assert parse(whole)
     for length in range(len(whole)):
@@ -117,7 +117,9 @@ def test_an_empty_file_is_no_empty_node(tmp_path) -> None:
         CheckpointFile(path).read()
 
 
-def test_a_file_replaced_while_it_is_read_is_read_anew_the_next_time(tmp_path, monkeypatch) -> None:
+def test_a_file_replaced_while_it_is_read_is_read_again_the_next_time(
+    tmp_path, monkeypatch
+) -> None:
     path, fresh = tmp_path / "checkpoint", tmp_path / "fresh"
     path.write_bytes(content(ENTRY))
     fresh.write_bytes(content(ENTRY, ENTRY | {"PodUID": "uid-2"}))
@@ -135,7 +137,7 @@ def test_a_file_replaced_while_it_is_read_is_read_anew_the_next_time(tmp_path, m
     assert len(file.read()) == 2
 
 
-def test_a_file_without_end_is_refused_and_a_large_one_read(tmp_path) -> None:
+def test_an_endless_file_is_rejected_and_a_large_one_is_read(tmp_path) -> None:
     path = tmp_path / "checkpoint"
     with path.open("wb") as sparse:
         sparse.truncate(1 << 40)

@@ -41,7 +41,7 @@ def left(node: Path) -> set[str]:
     return {str(path.relative_to(node)) for path in node.rglob("*") if path.is_file()}
 
 
-async def test_what_is_ours_goes_and_what_is_not_stays(node: Path) -> None:
+async def test_only_the_plugins_files_are_deleted(node: Path) -> None:
     await clean(wanted(node))
     assert left(node) == {
         "sockets/kubelet.sock",
@@ -65,7 +65,7 @@ async def test_a_file_that_cannot_be_deleted_is_named(node: Path) -> None:
         await clean(wanted(node))
 
 
-async def test_a_folder_that_others_use_too_keeps_what_is_theirs(node: Path) -> None:
+async def test_files_of_other_programs_stay(node: Path) -> None:
     (node / "var/gpushare/state.json.new").touch()
     (node / "var/gpushare/theirs").touch()
     await clean(wanted(node))

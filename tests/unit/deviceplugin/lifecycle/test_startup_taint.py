@@ -62,14 +62,14 @@ def applied(operations: list[dict[str, Any]], taints: list[Taint]) -> list[Taint
 
 
 @given(st.lists(st.sampled_from([OURS, OTHER, Taint(TAINT_NOT_READY, "NoExecute")]), max_size=6))
-def test_all_of_ours_go_and_all_others_stay(taints: list[Taint]) -> None:
+def test_only_the_startup_taint_is_removed(taints: list[Taint]) -> None:
     node = Node(ObjectMeta(name="n"), spec=NodeSpec(None, tuple(taints)))
     left = [each for each in taints if each.key != TAINT_NOT_READY]
     assert applied(removal(node), taints) == left
     assert bool(removal(node)) == (left != taints)
 
 
-async def test_it_stays_until_the_plugin_serves_and_goes_then(watched: Watched) -> None:
+async def test_the_taint_is_removed_once_the_plugin_serves(watched: Watched) -> None:
     await watched.taint.check()
     watched.show(OTHER, OURS)
     watched.why_not_ready = ["the kubelet does not read the device list"]
@@ -82,7 +82,7 @@ async def test_it_stays_until_the_plugin_serves_and_goes_then(watched: Watched) 
     assert applied(operations, [OTHER, OURS]) == [OTHER]
 
 
-async def test_it_is_taken_off_once_and_again_if_somebody_sets_it_again(watched: Watched) -> None:
+async def test_the_taint_is_removed_again_if_it_is_set_again(watched: Watched) -> None:
     watched.show(OURS)
     await watched.taint.check()
     await watched.taint.check()
@@ -94,7 +94,7 @@ async def test_it_is_taken_off_once_and_again_if_somebody_sets_it_again(watched:
     assert len(watched.api.patches) == 2
 
 
-async def test_a_patch_that_is_refused_is_sent_again(watched: Watched) -> None:
+async def test_a_rejected_patch_is_sent_again(watched: Watched) -> None:
     watched.show(OURS)
     watched.api.fails = ApiError("the list has changed", code=422)
     with pytest.raises(ApiError):

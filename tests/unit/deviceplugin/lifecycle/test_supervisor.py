@@ -51,7 +51,7 @@ def test_one_that_crashes_again_and_again_ends_the_program(tmp_path, crash, code
     assert run(tmp_path, crash) == (code, [str(number) for number in range(MAX_RESTARTS + 1)])
 
 
-def test_a_process_can_ask_for_another_beside_it_and_end_after_that(tmp_path) -> None:
+def test_a_process_can_request_a_second_one_before_it_ends(tmp_path) -> None:
     first, log = tmp_path / "first", tmp_path / "log"
     body = f"""if before:
         while os.path.exists("/proc/" + open({str(first)!r}).read()): time.sleep(0.01)
@@ -64,14 +64,14 @@ def test_a_process_can_ask_for_another_beside_it_and_end_after_that(tmp_path) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_program_that_is_told_to_end_ends_with_its_process(tmp_path, number) -> None:
+def test_a_stopped_program_ends_with_its_process(tmp_path, number) -> None:
     body = f"""signal.signal({int(number)}, lambda *_: os._exit(0))
     os.kill(os.getppid(), {int(number)})
     time.sleep(30)"""
     assert run(tmp_path, body) == (0, ["0"])
 
 
-def test_a_process_that_crashes_while_it_is_told_to_end_is_not_followed(tmp_path) -> None:
+def test_a_process_that_crashes_while_it_stops_is_not_replaced(tmp_path) -> None:
     body = """signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(30)"""

@@ -75,7 +75,7 @@ def with_condition(before, status: str, reason: str = "CardUnhealthy", *, versio
     return msgspec.structs.replace(before, metadata=meta, status=changed)
 
 
-async def test_a_pod_whose_start_is_refused_says_so_and_takes_it_back(bench) -> None:
+async def test_a_rejected_start_sets_the_condition_until_the_pod_may_start(bench) -> None:
     waiting = pod("a")
     bench.watch.changed(waiting)
     async with running(bench.report.run()):
@@ -93,7 +93,7 @@ async def test_a_pod_whose_start_is_refused_says_so_and_takes_it_back(bench) -> 
     assert event["involvedObject"]["uid"] == waiting.uid
 
 
-async def test_a_start_that_follows_at_once_is_not_lost_behind_its_refusal(bench) -> None:
+async def test_a_start_right_after_a_rejection_is_reported(bench) -> None:
     waiting = pod("a")
     bench.watch.changed(waiting)
     async with running(bench.report.run()):
@@ -104,7 +104,7 @@ async def test_a_start_that_follows_at_once_is_not_lost_behind_its_refusal(bench
     assert bench.api.conditions[-1][1] == "True"
 
 
-async def test_a_pod_that_failed_at_its_admission_gets_the_event_alone(bench) -> None:
+async def test_a_pod_that_failed_at_admission_gets_only_an_event(bench) -> None:
     failed, waits = pod("failed"), pod("waits")
     bench.watch.replaced([failed, waits])
     async with running(bench.report.run()):
@@ -114,7 +114,7 @@ async def test_a_pod_that_failed_at_its_admission_gets_the_event_alone(bench) ->
     assert [name for name, *_ in bench.api.conditions] == ["waits"]
 
 
-async def test_a_pod_that_the_watch_does_not_show_yet_is_told_all_the_same(bench) -> None:
+async def test_a_pod_that_the_watch_does_not_show_yet_gets_its_event_and_condition(bench) -> None:
     async with running(bench.report.run()):
         bench.refuse(pod("unseen"))
         await eventually(lambda: bench.api.conditions and bench.api.events)
@@ -130,7 +130,7 @@ async def test_a_pod_that_the_watch_does_not_show_yet_is_told_all_the_same(bench
     ],
     ids=lambda error: str(error.code),
 )
-async def test_what_did_not_land_is_written_again(bench, error) -> None:
+async def test_a_failed_write_is_retried(bench, error) -> None:
     waiting = pod("a")
     bench.watch.changed(waiting)
     bench.api.fails["a"] = [error]
@@ -140,7 +140,7 @@ async def test_what_did_not_land_is_written_again(bench, error) -> None:
         await eventually(lambda: bench.api.conditions and bench.api.events)
 
 
-async def test_an_event_that_landed_unknown_to_us_is_not_doubled(bench) -> None:
+async def test_an_event_with_an_unknown_outcome_is_not_duplicated(bench) -> None:
     waiting = pod("a")
     bench.watch.changed(waiting)
     bench.api.event_fails = [OutcomeUnknown("no answer")]
@@ -151,7 +151,7 @@ async def test_an_event_that_landed_unknown_to_us_is_not_doubled(bench) -> None:
 
 
 @pytest.mark.parametrize("error", [NotFound("gone", code=404), Conflict("uid", code=409)])
-async def test_a_pod_that_is_gone_holds_up_no_other(bench, error) -> None:
+async def test_a_deleted_pod_delays_no_other(bench, error) -> None:
     gone, other = pod("gone"), pod("other")
     bench.watch.replaced([gone, other])
     bench.api.fails["gone"] = [error] * 1000
@@ -162,7 +162,7 @@ async def test_a_pod_that_is_gone_holds_up_no_other(bench, error) -> None:
     assert bench.api.conditions == [("other", "False", "CardUnhealthy")]
 
 
-async def test_a_restarted_plugin_leaves_no_stale_word_on_a_running_pod(bench) -> None:
+async def test_a_restarted_plugin_corrects_the_condition_of_a_running_pod(bench) -> None:
     started = with_condition(pod("runs", started=True), "False")
     waiting = with_condition(pod("waits"), "False")
     bench.watch.replaced([started, waiting])
@@ -175,7 +175,7 @@ async def test_a_restarted_plugin_leaves_no_stale_word_on_a_running_pod(bench) -
     assert not bench.api.events
 
 
-async def test_an_ended_pod_is_told_nothing_more(bench) -> None:
+async def test_an_ended_pod_gets_no_condition(bench) -> None:
     ended = with_condition(pod("ended"), "False", phase="Failed")
     bench.watch.replaced([ended])
     async with running(bench.report.run()):
@@ -185,7 +185,7 @@ async def test_an_ended_pod_is_told_nothing_more(bench) -> None:
     assert [name for name, *_ in bench.api.conditions] == ["other"]
 
 
-async def test_a_refusal_that_is_about_no_pods_decision_tells_no_pod(bench) -> None:
+async def test_a_rejection_without_a_pod_is_reported_on_no_pod(bench) -> None:
     async with running(bench.report.run()):
         bench.report.refused(Refused("no container holds these"), is_tried_again=True)
         bench.refuse(pod("other"))

@@ -31,7 +31,7 @@ conditions = st.one_of(
 )
 
 
-def test_a_refused_pod_says_why() -> None:
+def test_a_rejected_pod_has_a_condition_with_the_reason() -> None:
     assert condition_due(None, refused(), runs=False) == unusable()
     assert condition_due(unusable("CardGone"), refused(), runs=True) == unusable()
 
@@ -41,7 +41,7 @@ def test_a_pod_without_trouble_gets_no_condition() -> None:
     assert condition_due(None, None, runs=True) is None
 
 
-def test_a_pod_that_may_start_says_so_where_it_said_the_contrary() -> None:
+def test_the_condition_becomes_true_when_a_pod_may_start() -> None:
     assert condition_due(unusable(), Verdict(POD), runs=False).status == "True"
 
 
@@ -50,7 +50,7 @@ def test_after_a_restart_a_running_container_proves_the_condition_wrong() -> Non
     assert condition_due(unusable(), None, runs=False) is None
 
 
-def test_a_running_container_does_not_hide_that_another_is_refused_now() -> None:
+def test_a_running_container_does_not_hide_the_rejection_of_another() -> None:
     assert condition_due(unusable(), refused(), runs=True) is None
 
 
@@ -61,7 +61,7 @@ def test_a_long_text_is_cut_to_what_is_compared() -> None:
 
 
 @given(conditions, verdicts, st.booleans())
-def test_what_was_written_is_not_written_again(present, last, runs) -> None:
+def test_a_written_condition_is_not_written_again(present, last, runs) -> None:
     written = condition_due(present, last, runs=runs)
     if written is not None:
         assert written != present
@@ -69,7 +69,7 @@ def test_what_was_written_is_not_written_again(present, last, runs) -> None:
 
 
 @given(conditions, verdicts, st.booleans())
-def test_false_is_only_ever_said_of_what_was_refused(present, last, runs) -> None:
+def test_the_condition_is_false_only_after_a_rejection(present, last, runs) -> None:
     written = condition_due(present, last, runs=runs)
     if written is not None and written.status == "False":
         assert last.reason == written.reason

@@ -75,7 +75,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-async def test_one_refused_patch_does_not_hold_up_the_others(node: Node) -> None:
+async def test_one_rejected_patch_does_not_delay_the_others(node: Node) -> None:
     bad, good = pod("bad", cards=(UUID,), started=True), pod("good", cards=(UUID,), started=True)
     node.api.fails["bad"] = Conflict("another uid", code=409)
     node.watch.replaced([bad, good])
@@ -97,7 +97,7 @@ async def test_one_refused_patch_does_not_hold_up_the_others(node: Node) -> None
     ],
     ids=lambda error: str(error.code),
 )
-async def test_a_report_that_was_refused_is_written_again(node: Node, error) -> None:
+async def test_a_rejected_report_is_retried(node: Node, error) -> None:
     owner = pod("a", cards=(UUID,), started=True)
     node.watch.replaced([owner])
     node.reports.started(owner.uid, [UUID])
@@ -109,7 +109,7 @@ async def test_a_report_that_was_refused_is_written_again(node: Node, error) -> 
     assert [name for name, _ in node.api.written] == ["a"]
 
 
-async def test_pods_that_cannot_be_read_keep_nobody_waiting(node: Node, caplog) -> None:
+async def test_invalid_pods_do_not_delay_others(node: Node, caplog) -> None:
     """They may run since the older plugin, which did not look at the label."""
     label = {"aliyun.com/gpu-count": "x"}
     bad = [pod(f"bad-{n}", cards=(UUID,), labels=label, started=True) for n in range(20)]
@@ -127,7 +127,7 @@ async def test_pods_that_cannot_be_read_keep_nobody_waiting(node: Node, caplog) 
     assert caplog.text.count("request is invalid") == len(bad), "once for each"
 
 
-async def test_a_pod_that_is_gone_is_given_up(node: Node) -> None:
+async def test_a_deleted_pod_is_not_retried(node: Node) -> None:
     gone = pod("gone", cards=(UUID,), started=True)
     last = pod("last", cards=(UUID,), started=True)
     node.api.fails["gone"] = NotFound("gone", code=404)
@@ -228,7 +228,7 @@ def test_an_init_container_that_has_ended_at_once_is_reported(node: Node) -> Non
     assert list(node.reports._due()) == [(owner, (UUID,))]
 
 
-def test_after_a_restart_the_card_that_was_given_is_reported_not_the_one_decided(
+def test_after_a_restart_the_gpu_that_was_given_is_reported_not_the_one_decided(
     node: Node,
 ) -> None:
     running = pod("a", cards=(card(1).uuid,), started=True)
@@ -248,7 +248,7 @@ def test_after_a_restart_a_late_bound_container_is_read_from_its_file(node: Node
     assert list(node.reports._due()) == [(running, (UUID,))]
 
 
-def test_a_file_that_nobody_can_read_reports_nothing_and_ends_nothing(node: Node) -> None:
+def test_an_invalid_cdi_file_reports_nothing_and_is_no_error(node: Node) -> None:
     running = pod("a", cards=(UUID,), started=True)
     node.watch.replaced([running])
     node.holds(running, cdi_devices=[{"name": device_name("abc")}])
@@ -257,7 +257,7 @@ def test_a_file_that_nobody_can_read_reports_nothing_and_ends_nothing(node: Node
     assert list(node.reports._due()) == []
 
 
-async def test_the_older_plugins_minor_number_is_reported_once_its_card_is_known(
+async def test_the_older_plugins_minor_number_is_reported_once_its_gpu_is_known(
     node: Node,
 ) -> None:
     """A plugin that starts may know the pods before it knows the cards."""

@@ -69,7 +69,7 @@ def unknown_pod() -> Exception:
         return err
 
 
-async def test_three_pods_refused_for_the_kubelets_silence_are_the_last(bench) -> None:
+async def test_three_rejected_pods_without_the_kubelets_answer_block_the_node(bench) -> None:
     async with running(bench.outage.run()):
         bench.fail()
         await eventually(lambda: not bench.offered)
@@ -82,7 +82,7 @@ async def test_three_pods_refused_for_the_kubelets_silence_are_the_last(bench) -
     assert not bench.cards.why_blocked
 
 
-async def test_a_node_that_binds_late_by_now_needs_no_kubelet(bench) -> None:
+async def test_a_node_with_late_binding_is_not_blocked(bench) -> None:
     async with running(bench.outage.run()):
         bench.fail()
         await eventually(lambda: not bench.offered)
@@ -91,7 +91,7 @@ async def test_a_node_that_binds_late_by_now_needs_no_kubelet(bench) -> None:
     assert bench.kubelet.fails, "it has not said anything since"
 
 
-async def test_what_was_given_before_may_still_start_meanwhile(bench) -> None:
+async def test_admitted_pods_start_while_the_node_is_blocked(bench) -> None:
     async with running(bench.outage.run()):
         bench.fail()
         await eventually(lambda: bench.cards.why_blocked)
@@ -99,7 +99,7 @@ async def test_what_was_given_before_may_still_start_meanwhile(bench) -> None:
     assert [bench.cards.trouble(each, at_start=True) for each in offered] == [None, None]
 
 
-async def test_a_kubelet_that_answers_by_now_blocks_nothing(bench) -> None:
+async def test_a_kubelet_that_answers_again_does_not_block_the_node(bench) -> None:
     bench.kubelet.fails = None
     async with running(bench.outage.run()):
         bench.fail()

@@ -20,7 +20,7 @@ def bound(name, units, cards, **more):
     return pod(name, units, node="n", annotations={ANNOTATION_CARDS: cards}, **more)
 
 
-def test_each_card_is_shown_with_what_its_live_pods_hold():
+def test_each_gpu_is_shown_with_what_its_live_pods_hold():
     cards = SimpleNamespace(inventory=None)
     pods = [
         bound("a", 6, "GPU-0"),

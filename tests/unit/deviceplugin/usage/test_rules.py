@@ -33,7 +33,7 @@ def mib(pid: int, amount: int) -> ProcessMemory:
     return ProcessMemory(pid, amount * MIB)
 
 
-def test_the_processes_of_a_pod_are_added_up_on_each_card() -> None:
+def test_the_processes_of_a_pod_are_added_up_on_each_gpu() -> None:
     a = pod("a", 8, cards=(FIRST, SECOND), labels={"aliyun.com/gpu-count": "2"})
     b = pod("b", 2, cards=(SECOND,))
     processes = {FIRST: (mib(1, 300), mib(2, 200)), SECOND: (mib(1, 7), mib(3, 1000))}
@@ -50,14 +50,14 @@ def test_a_share_that_uses_nothing_uses_0() -> None:
     }
 
 
-def test_a_pod_on_a_card_that_it_has_not_asked_for_asked_for_0_of_it() -> None:
+def test_a_pod_on_a_gpu_that_it_has_not_asked_for_asked_for_0_of_it() -> None:
     a, stranger = pod("a", 1, cards=(FIRST,)), pod("stranger", 0)
     found = uses({SECOND: (mib(1, 5), mib(2, 6))}, {1: a.uid, 2: stranger.uid}, a, stranger)
     assert found[("a", SECOND)] == (5, 0)
     assert found[("stranger", SECOND)] == (6, 0)
 
 
-def test_what_the_driver_does_not_tell_is_not_taken_for_0() -> None:
+def test_memory_that_the_driver_does_not_report_is_not_0() -> None:
     a = pod("a", 1, cards=(FIRST,))
     owners = {1: a.uid, 2: a.uid}
     assert uses({FIRST: None}, owners, a) == {("a", FIRST): (None, 1024)}
@@ -66,13 +66,13 @@ def test_what_the_driver_does_not_tell_is_not_taken_for_0() -> None:
     assert uses({FIRST: untold}, owners, a) == {("a", FIRST): (None, 1024)}
 
 
-def test_memory_of_the_host_and_of_ended_pods_is_told_apart() -> None:
+def test_memory_of_the_host_and_of_ended_pods_is_separate() -> None:
     ended = pod("ended", 1, cards=(FIRST,), uid="ended")
     found = tally({FIRST: (mib(1, 5), mib(2, 6))}, {1: None, 2: ended.uid}, (), INVENTORY)
     assert found.others == {(FIRST, HOST): 5, (FIRST, ENDED_POD): 6, (FIRST, UNKNOWN): 0}
 
 
-def test_a_process_that_nobody_sees_may_be_anybodys() -> None:
+def test_pods_next_to_an_invisible_process_have_no_value() -> None:
     a, b = pod("a", 1, cards=(FIRST,)), pod("b", 1, cards=(SECOND,))
     processes = {FIRST: (mib(1, 5), mib(9, 6)), SECOND: (mib(2, 7),)}
     assert uses(processes, {1: a.uid, 2: b.uid}, a, b) == {
@@ -88,7 +88,7 @@ def test_a_process_that_nobody_sees_may_be_anybodys() -> None:
         st.sampled_from([FIRST, SECOND]), st.lists(st.tuples(st.integers(1, 6), st.integers(0, 99)))
     )
 )
-def test_every_mib_that_the_driver_tells_is_somebodys(shown) -> None:
+def test_every_reported_mib_is_counted_once(shown) -> None:
     a, b = pod("a", 1, cards=(FIRST,)), pod("b", 1, cards=(SECOND,))
     owners = {1: a.uid, 2: b.uid, 3: None, 4: "gone", 5: a.uid, 6: b.uid}
     processes = {
@@ -108,7 +108,7 @@ def use(used_mib: int | None, uuid: str = FIRST) -> PodMemory:
     return PodMemory(A, uuid, used_mib, 1024)
 
 
-def test_only_a_use_that_stays_over_is_told_and_once_an_hour() -> None:
+def test_only_lasting_overuse_is_reported_and_once_an_hour() -> None:
     over, now = Overuse(), 0.0
     for _ in range(OVERUSE_READINGS - 1):
         assert over.check([use(1025)], now) == []
@@ -117,7 +117,7 @@ def test_only_a_use_that_stays_over_is_told_and_once_an_hour() -> None:
     assert over.check([use(1025)], REPEAT_SECONDS) == [use(1025)]
 
 
-def test_a_peak_is_not_told_and_neither_is_all_that_was_asked_for() -> None:
+def test_a_peak_or_the_full_request_is_not_reported() -> None:
     over = Overuse()
     for _ in range(OVERUSE_READINGS):
         assert over.check([use(9999)], 0) == []
@@ -126,7 +126,7 @@ def test_a_peak_is_not_told_and_neither_is_all_that_was_asked_for() -> None:
         assert over.check([use(None)], 0) == []
 
 
-def test_a_pod_over_on_two_cards_is_told_once() -> None:
+def test_a_pod_with_overuse_on_two_gpus_is_reported_once() -> None:
     over = Overuse()
     both = [use(2000), use(3000, SECOND)]
     told = [each for _ in range(5) for each in over.check(both, 0)]
