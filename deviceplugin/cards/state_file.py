@@ -54,15 +54,8 @@ class Kept:
 
     @classmethod
     def of(cls, health: CardHealth, owed: float, *, is_mig: bool = False) -> Self:
-        return cls(
-            health.state,
-            health.why,
-            health.is_gone,
-            health.failures,
-            owed,
-            is_mig,
-            health.reason,
-        )
+        failures, reason = health.failures, health.reason
+        return cls(health.state, health.why, health.is_gone, failures, owed, is_mig, reason)
 
     def revived(self, now: float) -> CardHealth:
         """Return the GPU's health when another program starts, before the first check."""

@@ -171,12 +171,8 @@ def _absent(broken: UnreadableCard | None, nameless: Sequence[UnreadableCard]) -
     if broken is not None:
         return finding_of(broken)
     if not nameless:
-        return HealthCheckResult(
-            "the driver no longer shows it",
-            is_definite=True,
-            is_gone=True,
-            reason=HealthReason.GONE,
-        )
+        why = "the driver no longer shows it"
+        return HealthCheckResult(why, is_definite=True, is_gone=True, reason=HealthReason.GONE)
     found = [finding_of(card) for card in nameless]
     first = next((each for each in found if each.is_definite), found[0])
     return replace(first, why="; ".join(dict.fromkeys(card.why for card in nameless)))

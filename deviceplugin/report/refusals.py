@@ -102,7 +102,7 @@ class RefusalReport:
             ]
             for place in range(0, len(due), _AT_ONCE):
                 await asyncio.gather(*(write() for write in due[place : place + _AT_ONCE]))
-            await self._wait()
+            await self._retries.wait(self._wake, _ROUND_SECONDS)
 
     def _record_once(self, pod: Pod, reason: Reason, text: str) -> None:
         key = (pod.uid, reason.value)
@@ -176,11 +176,3 @@ class RefusalReport:
             return
         self._events.pop(key, None)
         self._retries.tried(key, landed=True)
-
-    async def _wait(self) -> None:
-        """Return at the next change, when a retry is due, or after a round."""
-        try:
-            async with asyncio.timeout(self._retries.seconds(_ROUND_SECONDS)):
-                await self._wake.wait()
-        except TimeoutError:
-            log.debug("checking again for reports to write")

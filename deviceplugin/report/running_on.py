@@ -89,18 +89,10 @@ class PodReport:
             await asyncio.gather(*(self._report(pod, uuids) for pod, uuids in ready[:_AT_ONCE]))
             metrics.REPORTS_WAITING.set(len(self._retries) + max(0, len(ready) - _AT_ONCE))
             if len(ready) <= _AT_ONCE:
-                await self._wait()
+                await self._retries.wait(self._wake, _ROUND_SECONDS)
 
     async def _report(self, pod: NodePod, uuids: tuple[str, ...]) -> None:
         self._retries.tried(pod.uid, landed=await self._write(pod, uuids))
-
-    async def _wait(self) -> None:
-        """Return at the next change, when a retry is due, or after a round."""
-        try:
-            async with asyncio.timeout(self._retries.seconds(_ROUND_SECONDS)):
-                await self._wake.wait()
-        except TimeoutError:
-            log.debug("checking again for due reports")
 
     def _due(self) -> Iterator[tuple[NodePod, tuple[str, ...]]]:
         entries: dict[str, list[Entry]] | None = None

@@ -1,5 +1,7 @@
 """Compute how long to wait before a retry: doubling, with full jitter."""
 
+import asyncio
+import contextlib
 import random
 from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
@@ -52,7 +54,9 @@ class Retries(Generic[K]):
     def keep_only(self, keys: Collection[K]) -> None:
         self._waiting = {key: wait for key, wait in self._waiting.items() if key in keys}
 
-    def seconds(self, most: float) -> float:
-        """Return the seconds until the first retry is due, ``most`` at most."""
+    async def wait(self, change: asyncio.Event, most: float) -> None:
+        """Return at the next ``change``, when a retry is due, or after ``most`` seconds."""
         soonest = min((at for _, at in self._waiting.values()), default=float("inf"))
-        return min(most, max(0.0, soonest - self._clock.monotonic()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(most, max(0.0, soonest - self._clock.monotonic()))):
+                await change.wait()

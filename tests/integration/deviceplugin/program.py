@@ -88,15 +88,6 @@ class Program:
                         return
                 await asyncio.sleep(0.01)
 
-    async def until_it_says(self, text: str) -> None:
-        """Return once ``text`` is in what it gives as a reason for not being ready."""
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(aiohttp.ClientError):
-                    if text in (await self.page("/readyz"))[1]:
-                        return
-                await asyncio.sleep(0.01)
-
     async def says(self, status: int, text: str, path: str = "/readyz") -> None:
         """Return once the page answers so; TimeoutError if it does not come to that."""
         async with asyncio.timeout(60):

@@ -169,13 +169,13 @@ async def test_pods_of_the_old_memory_unit_keep_the_node_to_themselves_over_a_re
     kubelet.held["uid-1", "app"] = frozenset({"a0000"}), b""
     kubelet.write_checkpoint()
     program = start("--memory-unit=512MiB")
-    await program.until_it_says("uid-1")
+    await program.says(503, "uid-1")
     await kubelet.until(lambda: kubelet.allocatable == HELD, seconds=PATIENCE)
     assert len(kubelet.devices) == BOTH, "in the old unit"
     program.end()
     assert decode((folder / "state" / "state.json").read_bytes()).inventory.unit_mib == 1024
     program = start("--memory-unit=512MiB")
-    await program.until_it_says("memory unit was changed")
+    await program.says(503, "memory unit was changed")
     await kubelet.until(lambda: kubelet.allocatable == HELD, seconds=PATIENCE)
     kubelet.held.clear()
     kubelet.write_checkpoint()
@@ -190,7 +190,7 @@ async def test_a_library_that_is_missing_is_found_when_it_comes(
     empty = folder / "lib"
     empty.mkdir()
     program = start(library=empty)
-    await program.until_it_says("Library Not Found")
+    await program.says(503, "Library Not Found")
     assert kubelet.registrations == 0
     (empty / SONAME).symlink_to(library / SONAME)
     await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
