@@ -1,19 +1,11 @@
-"""Which pod an Allocate is for: the cases that were measured on a real kubelet."""
-
-import random
-from collections.abc import Callable, Sequence
+"""The pod of an Allocate is found in the cases that were measured on a real kubelet."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from deviceplugin.allocation.admission import Admission, How, find
+from deviceplugin.allocation.admission import How, find
 from deviceplugin.errors import NoMatch
 from deviceplugin.kubelet.node_pod import NodePod
-from gpushare.contract import ANNOTATION_ASSUME_TIME
 from tests.fakes.pods import pod
-
-Rule = Callable[[Sequence[NodePod], dict[str, set[str]], int, Admission | None], NodePod]
 
 
 def seen(milliseconds: float) -> str:
@@ -22,85 +14,6 @@ def seen(milliseconds: float) -> str:
 
 def created(seconds: int) -> str:
     return f"2026-11-21T09:{seconds // 60:02d}:{seconds % 60:02d}Z"
-
-
-def batch(count: int, seed: int, units: int = 4) -> list[NodePod]:
-    """Pods bound in a shuffled order while the kubelet was away, in the order of admission."""
-    order = random.Random(seed)
-    binds = order.sample(range(count), count)
-    stamps = order.sample(range(count), count)
-    return [
-        pod(
-            f"p{n}", units, created=created(n), assume_time=1 + binds[n], seen=seen(stamps[n] / 100)
-        )
-        for n in range(count)
-    ]
-
-
-def wrong(pods: Sequence[NodePod], rule: Rule, rejected: frozenset[int] = frozenset()) -> int:
-    """How many Allocates the rule gives to another pod, in the kubelet's own order of things.
-
-    The kubelet adds a pod and admits it before it adds the next. Those in ``rejected`` fail at
-    the container after their first, and stay listed as if they waited.
-    """
-    listed: list[NodePod] = []
-    holders: dict[str, set[str]] = {}
-    before: Admission | None = None
-    mistakes = 0
-    for place, admitted in enumerate(pods):
-        listed.append(admitted)
-        for number, container in enumerate(admitted.asked):
-            if place in rejected and number:
-                holders.pop(admitted.uid)  # the kubelet takes the devices back
-                break
-            chosen = rule(listed, holders, container.units, before)
-            mistakes += chosen.uid != admitted.uid
-            try:
-                before = find(listed, holders, container.units, before).admission
-            except NoMatch:
-                mistakes += 1
-            holders.setdefault(admitted.uid, set()).add(container.name)
-    return mistakes
-
-
-def ours(pods, holders, units, before) -> NodePod:
-    return find(pods, holders, units, before).pod
-
-
-def earliest_assumed(pods, holders, units, before) -> NodePod:
-    """The existing ecosystem's rule, over all pods that are bound by then."""
-    del before
-    waiting = [each for each in BATCH if each.uid not in holders]
-    return min(waiting, key=lambda each: int(each.annotations[ANNOTATION_ASSUME_TIME]))
-
-
-BATCH = batch(50, seed=3)
-
-
-def test_earliest_assume_time_is_wrong_in_a_shuffled_batch_and_our_rule_is_right() -> None:
-    assert wrong(BATCH, earliest_assumed) > 40
-    assert wrong(BATCH, ours) == 0
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.data())
-def test_whatever_arrives_each_allocate_is_given_to_the_pod_being_admitted(data) -> None:
-    count = data.draw(st.integers(1, 12))
-    shapes = st.lists(st.integers(1, 2), min_size=1, max_size=3)
-    order = random.Random(data.draw(st.integers()))
-    pods = [
-        pod(
-            f"p{n}",
-            data.draw(shapes),
-            init=data.draw(st.lists(st.integers(1, 2), max_size=2)),
-            created=created(n // 3),
-            assume_time=order.randrange(1, 100),
-            seen=seen(order.random()),
-        )
-        for n in range(count)
-    ]
-    rejected = frozenset(data.draw(st.sets(st.integers(0, count - 1))))
-    assert wrong(pods, ours, rejected) == 0
 
 
 def test_pods_that_run_or_have_ended_are_no_candidates() -> None:
