@@ -1,4 +1,4 @@
-"""The whole program, started as it is on a node, with the API server away."""
+"""The whole program, started as on a node, without the API server."""
 
 import asyncio
 import contextlib
@@ -116,7 +116,7 @@ class Program:
                 await asyncio.sleep(0.01)
 
     def kill(self) -> str:
-        """End it at once if it still runs; what it has logged, if nobody was told that before."""
+        """Kill it if it still runs; return its log unless that was returned before."""
         self.process.kill()
         assert self.process.stderr is not None
         return "" if self.process.stderr.closed else self.process.communicate()[1]

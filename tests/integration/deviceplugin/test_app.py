@@ -1,4 +1,4 @@
-"""The whole program, started as it is on a node, with the API server away."""
+"""The whole program runs as on a node, without the API server."""
 
 import asyncio
 import os

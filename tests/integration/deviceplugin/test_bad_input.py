@@ -1,4 +1,4 @@
-"""Whatever the kubelet or its files say, the answer is right or a clear error, in three seconds."""
+"""Any input of the kubelet is answered, or rejected clearly, within three seconds."""
 
 import asyncio
 

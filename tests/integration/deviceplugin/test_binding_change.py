@@ -1,4 +1,4 @@
-"""Cards by CDI edits, the binding that changes, a pod's own variable: what containers get then."""
+"""Containers get their GPU with CDI edits, a changed binding, and a pod's own variable."""
 
 import json
 import os
@@ -85,7 +85,7 @@ async def test_a_new_binding_is_in_the_inventory_and_moves_no_device(start, kube
     version = plugin.cards.version
     plugin.cards.set_binding("early")
     assert plugin.cards.inventory.binding == "early"
-    assert plugin.cards.version > version, "whoever publishes it is told"
+    assert plugin.cards.version > version, "it is published"
     plugin.cards.seen(CARDS)
     assert plugin.cards.inventory.binding == "early"
     await kubelet.admit(pod("a", 8, cards=(SECOND,)))

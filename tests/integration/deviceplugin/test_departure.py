@@ -1,4 +1,4 @@
-"""A plugin that is told to end waits for the one that follows it, and for pods on their way."""
+"""A plugin that stops waits for its successor, and for pods that are not admitted yet."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ UNITS = 30
 
 
 class Leaving:
-    """A plugin that has been told to end; ``task`` returns when it does."""
+    """A plugin that is stopping; ``task`` returns when it has stopped."""
 
     def __init__(self, folder: Path, plugin: Plugin) -> None:
         self.folder, self.plugin = folder, plugin
@@ -167,7 +167,7 @@ async def test_a_successor_that_never_registers_is_not_waited_for_longer_than_th
 
 
 class Following:
-    """A plugin that was told to take over, and whose driver hangs."""
+    """A plugin that takes over, and whose driver hangs."""
 
     def __init__(self, leaving: Leaving, kubelet: FakeKubelet) -> None:
         leaving.plugin.cards.adopt(None)

@@ -1,4 +1,4 @@
-"""The real program and the real pynvml while the driver's library has its refusals."""
+"""The program handles faults of the driver's library, through the real pynvml."""
 
 import asyncio
 import time
@@ -60,7 +60,7 @@ async def test_xids_make_the_gpu_unhealthy_that_the_driver_gives_up_and_no_other
     first = CardSpec("GPU-a", recovery_action=1)
     write_state(state, [first, SECOND], events=[xid(5, 119, "GPU-a")])
     await kubelet.until(lambda: kubelet.allocatable == 0, seconds=PATIENCE)
-    # A look may show the advice before the event has come: then the XID is told by the next look.
+    # A check may show the advice before the event: the next check then reports the XID.
     card = {"card": "GPU-a", "state": "unhealthy", "reason": "xid"}
     await program.until("gpushare_deviceplugin_card_state", 1, **card)
     text = program.end()
@@ -116,11 +116,11 @@ async def test_a_slow_driver_delays_no_registration(
     start: Start, folder: Path, state: Path, kubelet: FakeKubelet
 ) -> None:
     keep(folder, second=Kept(State.HEALTHY))
-    write_state(state, [FIRST, SECOND], delay_ms=2000)  # about 30 s for a look
+    write_state(state, [FIRST, SECOND], delay_ms=2000)  # about 30 s for a check
     program = start()
     await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
     status, text = await program.page("/readyz")
-    assert (status, "has not been asked yet" in text) == (503, True), "no look has ended yet"
+    assert (status, "has not been asked yet" in text) == (503, True), "no check has ended yet"
     assert len(kubelet.lists) == 1
 
 
@@ -214,7 +214,7 @@ async def test_a_driver_that_was_replaced_ends_the_program_with_one_line(
     await kubelet.until(lambda: kubelet.allocatable == BOTH, seconds=PATIENCE)
     write_state(state, [FIRST, SECOND], init=18)
     await kubelet.until(lambda: kubelet.allocatable == 0, seconds=PATIENCE)
-    assert program.process.poll() is None, "first the kubelet is told"
+    assert program.process.poll() is None, "the kubelet gets the list first"
     status, text = await program.page("/readyz")
     assert (status, "restart this plugin's pod" in text) == (503, True)
     _, errors = await asyncio.to_thread(program.process.communicate, timeout=PATIENCE)

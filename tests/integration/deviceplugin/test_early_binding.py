@@ -1,4 +1,4 @@
-"""Early binding: Allocate names the card itself, and a start on any other card is refused."""
+"""With early binding Allocate names the GPU, and a start on another one is rejected."""
 
 import asyncio
 import random

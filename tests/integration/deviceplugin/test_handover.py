@@ -1,4 +1,4 @@
-"""No moment without a plugin: one takes over from another before that one ends."""
+"""One plugin takes over from another without a moment in which none serves."""
 
 import asyncio
 import os

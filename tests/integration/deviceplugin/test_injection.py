@@ -1,4 +1,4 @@
-"""What opens a container's cards to it: its card and no other, or it does not start."""
+"""A container gets access to its GPU and no other, or does not start."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whatever becomes of the kubelet, its socket or its folder: registered again, and soon."""
+"""The plugin registers again soon after any fault of the kubelet, socket or folder."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Late binding: a container starts on the card on its pod's record, or it does not start."""
+"""With late binding a container starts on its pod's GPU, or does not start."""
 
 import asyncio
 import json

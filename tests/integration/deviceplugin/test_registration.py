@@ -1,4 +1,4 @@
-"""The kubelet learns of our devices at once, and again whenever it has forgotten them."""
+"""The kubelet gets the devices at once, and again whenever it has lost them."""
 
 import pytest
 from prometheus_client import REGISTRY

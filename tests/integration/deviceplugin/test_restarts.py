@@ -1,4 +1,4 @@
-"""The program's start and end, and two of it on one node."""
+"""The program starts and ends in order, also next to another one."""
 
 import asyncio
 import signal
@@ -53,7 +53,7 @@ async def test_a_stop_answers_the_allocate_in_hand_before_it_ends_the_list(
                 f"--kubelet-port={mute.getsockname()[1]}",
                 f"--kubelet-certificate={shown}",
                 f"--kubelet-token={folder / 'token'}",
-                "--binding=late",  # early would go on to look at its own watch
+                "--binding=late",  # early binding would use its own watch
             )
             listed = await _stop_with_an_allocate_in_hand(folder, kubelet, program, mute)
         if listed == 95:

@@ -1,4 +1,4 @@
-"""A node that is set up wrong says so, for as long as it is and with one Event."""
+"""A faulty setup of the node is reported while it lasts, and by one Event."""
 
 import asyncio
 import os
@@ -248,6 +248,6 @@ async def test_a_pod_that_started_without_a_call_is_reported_once(checked: Check
     ((reason, kind, name, text),) = checked.events.told
     assert (reason, kind, name) == ("StartedWithoutPlugin", "Pod", "silent")
     assert "Delete the pod now" in text
-    assert checked.plugin.writes.written == [], "nobody knows where it runs"
+    assert checked.plugin.writes.written == [], "its GPU is not known"
     checked.plugin.watch.deleted(silent)
     await eventually(lambda: never_asked_for() == 0)

@@ -1,4 +1,4 @@
-"""What pods really use is shown, and who uses more than it asked for is told."""
+"""The memory that pods really use is measured, and overuse is reported."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Flags: understood, or refused with what to write instead."""
+"""Flags are parsed, or rejected with the values that are valid."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whole admissions, replayed as a real kubelet makes them: each Allocate is its own pod's."""
+"""In replayed admissions of a real kubelet each Allocate finds its own pod."""
 
 from dataclasses import dataclass, field
 

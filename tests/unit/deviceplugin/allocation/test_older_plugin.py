@@ -1,4 +1,4 @@
-"""An older plugin's devices are on the list for as long as their pod lives, and no longer."""
+"""Devices of Aliyun gpushare's plugin are listed exactly while their pod lives."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""No start takes a card beyond its units, and no container that ran is kept from coming back."""
+"""No start exceeds the units of a GPU, and a container that ran may restart."""
 
 import msgspec
 import pytest

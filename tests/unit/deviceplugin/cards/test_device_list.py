@@ -1,4 +1,4 @@
-"""The device list: IDs that stay, bytes that are right, a size that is known beforehand."""
+"""The device list has stable IDs, correct bytes and a size that is known before."""
 
 from dataclasses import replace
 

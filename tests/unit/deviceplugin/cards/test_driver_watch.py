@@ -1,4 +1,4 @@
-"""Looks and events: a sick driver costs no more than it must, and nothing is judged too early."""
+"""Checks and events of a faulty driver affect no more than necessary."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ async def watching(driver: FakeDriver, interval: float = 0.05) -> AsyncIterator[
 
 
 class Gate(FakeDriver):
-    """A driver whose looks wait until they are let through, each in its turn."""
+    """A driver whose checks wait until the test lets each one continue."""
 
     def __init__(self, *shown) -> None:
         super().__init__(*shown)
@@ -54,7 +54,7 @@ class Gate(FakeDriver):
         self.begun = 0
 
     def count(self):
-        shown = tuple(self.shown)  # what is true when the look begins
+        shown = tuple(self.shown)  # what is true when the check starts
         self.begun += 1
         assert self.looks.acquire(timeout=10)
         found = super().count()
@@ -72,7 +72,7 @@ async def test_an_xid_is_judged_by_a_check_that_started_after_it() -> None:
         await eventually(lambda: watched.watch._recent)
         driver.looks.release()
         await eventually(lambda: driver.begun == 3)
-        assert watched.offered == [True, True], "that look knew nothing of it"
+        assert watched.offered == [True, True], "that check started before the event"
         driver.looks.release()
         await eventually(lambda: watched.offered == [True, False])
         driver.looks.release(100)
@@ -178,7 +178,7 @@ async def test_many_events_cause_few_checks() -> None:
         for _ in range(500):
             driver.happens(SECOND.uuid, 31)
         await eventually(lambda: driver._events.empty() and not watched.watch._recent)
-        assert driver.answered - answered < 300, "three for a look"
+        assert driver.answered - answered < 300, "three for each check"
         assert watched.offered == [True, True]
 
 
@@ -205,7 +205,7 @@ async def test_a_driver_that_is_slow_is_waited_for_and_one_that_is_stuck_is_not(
     async with watching(driver) as watched:
         await eventually(lambda: watched.offered == [True, True] and driver.begun == 2)
         for _ in range(100):
-            driver.answered += 1  # single answers, none of which ends the look
+            driver.answered += 1  # single answers, none of which ends the check
             await asyncio.sleep(0.005)
         assert not watched.watch.why_silent
         await eventually(lambda: watched.offered == [False, False])

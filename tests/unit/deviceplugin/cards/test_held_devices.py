@@ -1,4 +1,4 @@
-"""An older plugin's devices stay listed while a container holds them, and a node's total stays."""
+"""Inherited devices stay listed, and the number of a node's devices does not change."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What the node offers: each card's own health, and above it what is wrong with the whole node."""
+"""The node offers each GPU by its own health, unless the whole node is blocked."""
 
 from dataclasses import replace
 

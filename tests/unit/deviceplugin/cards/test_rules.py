@@ -1,4 +1,4 @@
-"""The health of one card: never well before its time, always well in the end."""
+"""A GPU is never healthy before its recovery time, and always healthy in the end."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What outlives the program: whole or not there, whatever becomes of the file."""
+"""The state file is read completely or not at all."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The inventory: an index and a tag belong to a UUID for ever."""
+"""In the inventory an index and a tag belong to a UUID forever."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Another memory unit waits for the last pod that counts in the old one."""
+"""A changed memory unit waits for the last pod of the old one."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The binding in force follows what is found out, and whoever publishes it is told."""
+"""The binding follows the Node and the probe, and each change is published."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ def node(runtime: str, kubelet: str = "v1.34.4") -> Node:
 
 
 class World:
-    """A node, and a probe that answers as it is told."""
+    """A node, and a probe with a set answer."""
 
     def __init__(self, *, forced=None, last=None, needs_cdi=False, found=Probe.READ) -> None:
         self.found, self.probes, self.told = found, 0, []

@@ -1,4 +1,4 @@
-"""Whether somebody reads CDI files, seen by a file's access time."""
+"""The probe detects by a file's access time whether CDI files are read."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which binding a node gets: late where CDI names are resolved for sure, else early."""
+"""The binding is late where CDI names are certainly resolved, else early."""
 
 import pytest
 from hypothesis import given

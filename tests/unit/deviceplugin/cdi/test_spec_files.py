@@ -1,4 +1,4 @@
-"""CDI files: names that depend on the devices alone, content that a runtime reads."""
+"""CDI files have names by device IDs only, and content that a runtime accepts."""
 
 import json
 import os

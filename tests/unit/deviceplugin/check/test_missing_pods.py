@@ -1,4 +1,4 @@
-"""A pod that the kubelet has forgotten is named; one that comes or goes never is."""
+"""A pod that is missing in the checkpoint is reported; one that starts or ends is not."""
 
 import msgspec
 from hypothesis import given
@@ -23,7 +23,7 @@ def holds(*pods: Pod) -> set[tuple[str, str]]:
 def twice(wanted: Pod, held: set[tuple[str, str]]) -> Missing:
     """What is named after it has been so for long enough."""
     forgotten = MissingPods()
-    assert forgotten.check([wanted], held, 0) == Missing(), "never at the first look"
+    assert forgotten.check([wanted], held, 0) == Missing(), "never at the first check"
     return forgotten.check([wanted], held, LATER)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a node is named with its cure, and what is right is not."""
+"""Each fault of a node is reported with its fix, and a correct node has none."""
 
 import pytest
 from hypothesis import given

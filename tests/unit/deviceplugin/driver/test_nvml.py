@@ -1,4 +1,4 @@
-"""The real pynvml on the C stand-in for the driver's library."""
+"""GPUs and events are read by the real pynvml from a stand-in for the driver's library."""
 
 import os
 import subprocess
@@ -65,7 +65,7 @@ class Machine:
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def listen(self, seconds: float = 0.05) -> dict:
-        """Its next event, after a look: what a look has shown is listened to."""
+        """Return the next event after a check, which makes new GPUs known."""
         self.ask()
         return self.ask(str(seconds))
 

@@ -1,4 +1,4 @@
-"""Which processes use a card: the real pynvml on the C stand-in for the driver's library."""
+"""Processes on GPUs are read by the real pynvml from a stand-in for the driver's library."""
 
 import os
 import subprocess

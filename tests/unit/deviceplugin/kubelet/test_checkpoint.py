@@ -1,4 +1,4 @@
-"""The kubelet's checkpoint: read right, or an error that says so."""
+"""The kubelet's checkpoint is parsed, or an error names the fault."""
 
 import base64
 import contextlib

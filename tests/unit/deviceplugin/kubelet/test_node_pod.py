@@ -1,4 +1,4 @@
-"""What is parsed of a pod once is what a fresh reading of it finds."""
+"""The parsed parts of a pod equal a fresh parse."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``--clean`` takes off a node what a plugin has put there, and nothing of others."""
+"""``--clean`` deletes the plugin's files and no others."""
 
 from pathlib import Path
 

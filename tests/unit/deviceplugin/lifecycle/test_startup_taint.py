@@ -1,4 +1,4 @@
-"""The startup taint goes once the plugin serves, and nothing else of the Node is touched."""
+"""The startup taint is removed once the plugin serves; nothing else changes."""
 
 from typing import Any
 

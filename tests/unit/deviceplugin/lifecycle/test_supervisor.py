@@ -1,4 +1,4 @@
-"""What a supervised program does when its process ends, by whatever cause."""
+"""The supervisor reacts to each way in which its process can end."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ sys.exit(supervise(work))
 
 
 def run(folder: Path, body: str) -> tuple[int, list[str]]:
-    """Run a program of that ``body`` to its end; its exit code and what each process was told."""
+    """Run a program to its end; return its exit code and the number that each process got."""
     log = folder / "log"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(log=str(log), body=body)], timeout=60, check=False

@@ -1,4 +1,4 @@
-"""Pods are told why they cannot start: until it has landed, once, and no other pod waits for it."""
+"""Pods that cannot start get one Event and a condition, without delays by other pods."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What is said on a pod that cannot start: the truth, once, and taken back when it is over."""
+"""The condition of a pod that cannot start is correct, written once, and resolved."""
 
 from hypothesis import given
 from hypothesis import strategies as st

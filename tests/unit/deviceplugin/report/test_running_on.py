@@ -1,4 +1,4 @@
-"""What is written on pods: once, until it has landed, and only what is true."""
+"""Reports on running pods are correct, and are retried until they are written."""
 
 import asyncio
 from pathlib import Path
@@ -110,7 +110,7 @@ async def test_a_rejected_report_is_retried(node: Node, error) -> None:
 
 
 async def test_invalid_pods_do_not_delay_others(node: Node, caplog) -> None:
-    """They may run since the older plugin, which did not look at the label."""
+    """They may run since Aliyun gpushare's plugin, which ignored the label."""
     label = {"aliyun.com/gpu-count": "x"}
     bad = [pod(f"bad-{n}", cards=(UUID,), labels=label, started=True) for n in range(20)]
     good = pod("good", cards=(UUID,), started=True)

@@ -1,4 +1,4 @@
-"""A node whose plugin cannot tell pods apart takes no new ones, until it can again."""
+"""A node blocks new pods while the plugin cannot find the pod of an Allocate."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A node's own page shows each card's units, health and what its pods hold of it."""
+"""The metrics show units, health and used units of each GPU."""
 
 from types import SimpleNamespace
 

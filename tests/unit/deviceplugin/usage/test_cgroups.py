@@ -1,4 +1,4 @@
-"""Whose process it is, told from the forms of control groups that nodes really have."""
+"""The pod of a process is found in all forms of control groups."""
 
 import pytest
 from hypothesis import given

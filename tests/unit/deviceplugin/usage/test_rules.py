@@ -1,4 +1,4 @@
-"""What each pod really uses of each card is added up right, or not said at all."""
+"""The measured memory of each pod on each GPU is exact, or has no value."""
 
 from hypothesis import given
 from hypothesis import strategies as st
