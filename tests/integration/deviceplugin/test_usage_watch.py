@@ -1,8 +1,6 @@
 """The memory that pods really use is measured, and overuse is reported."""
 
-import asyncio
 import threading
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from gpushare.clock import SystemClock
 from tests.fakes.driver import card
 from tests.fakes.events import FakeEvents
 from tests.fakes.pods import pod
-from tests.waiting import eventually
+from tests.waiting import eventually, running
 
 pytestmark = pytest.mark.integration
 
@@ -74,22 +72,13 @@ class Measured:
         (folder / "cgroup").write_text(f"0::/{group}\n")
         return ProcessMemory(pid, mib * MIB)
 
-    @asynccontextmanager
-    async def running(self):
-        task = asyncio.create_task(self.watch.run())
-        try:
-            yield
-        finally:
-            self.source.let_go()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
 
 @pytest.fixture
 async def measured(tmp_path):
     made = Measured(tmp_path)
-    async with made.running():
+    async with running(made.watch.run()):
         yield made
+        made.source.let_go()
 
 
 def shown(what: str, name: str, index: str, uuid: str) -> float | None:

@@ -164,12 +164,6 @@ def test_a_restarting_container_is_never_mistaken_for_a_new_one() -> None:
         find([*kubelet.listed.values()], {waits.uid: {"app-0"}}, 4, match.admission)
 
 
-def test_init_and_app_containers_of_one_size_are_served_in_turn_with_the_same_devices() -> None:
-    wanted = pod("a", [4, 4], init=[4, 4])
-    names = [match.container for match in Kubelet().admit(wanted)]
-    assert names == ["init-0", "init-1", "app-0", "app-1"]
-
-
 def test_a_pod_deleted_before_its_admission_leaves_the_next_alone() -> None:
     kubelet = Kubelet(lag=99)
     gone = pod("gone", 4, created=created(0), deleted="2026-11-21T10:00:09Z")

@@ -84,39 +84,23 @@ def machine(library: Path, tmp_path: Path) -> Iterator[Machine]:
         yield made
 
 
-def unread(position: int, uuid: str, why: str, *, is_definite: bool) -> dict[str, object]:
-    return {
-        "position": position,
-        "uuid": uuid,
-        "why": why,
-        "is_definite": is_definite,
-        "is_silent": False,
-        "is_duplicate": False,
-    }
+SHOWN = {
+    "minor": 0,
+    "model": "NVIDIA Stand-in",
+    "memory_mib": 16_276,
+    "reserved_mib": 0,
+    "is_mig": False,
+    "recovery_action": 0,
+    "rows_failed": False,
+}
+UNREAD = {"is_definite": False, "is_silent": False, "is_duplicate": False}
 
 
-def test_shows_every_gpu_with_what_the_driver_keeps(machine: Machine) -> None:
+def test_every_gpu_is_shown_with_its_reserved_memory(machine: Machine) -> None:
+    first = {"model": "NVIDIA A100 80GB", "memory_mib": 81_920, "reserved_mib": 500}
     assert machine.ask()["cards"] == [
-        {
-            "uuid": "GPU-a",
-            "minor": 0,
-            "model": "NVIDIA A100 80GB",
-            "memory_mib": 81_920,
-            "reserved_mib": 500,
-            "is_mig": False,
-            "recovery_action": 0,
-            "rows_failed": False,
-        },
-        {
-            "uuid": "GPU-b",
-            "minor": 1,
-            "model": "NVIDIA Stand-in",
-            "memory_mib": 16_276,
-            "reserved_mib": 0,
-            "is_mig": False,
-            "recovery_action": 0,
-            "rows_failed": False,
-        },
+        {**SHOWN, "uuid": "GPU-a", **first},
+        {**SHOWN, "uuid": "GPU-b", "minor": 1},
     ]
 
 
@@ -124,7 +108,13 @@ def test_a_lost_gpu_is_named_and_leaves_the_others_alone(machine: Machine) -> No
     machine.ask()
     write_state(machine.state, [CardSpec("GPU-a", error=15), SMALL])
     lost, other = machine.ask()["cards"]
-    assert lost == unread(0, "GPU-a", "GPU is lost", is_definite=True)
+    assert lost == {
+        **UNREAD,
+        "position": 0,
+        "uuid": "GPU-a",
+        "why": "GPU is lost",
+        "is_definite": True,
+    }
     assert other["uuid"] == "GPU-b"
     write_state(machine.state, [CARD, SMALL])
     assert machine.ask()["cards"][0]["memory_mib"] == 81_920
@@ -133,7 +123,7 @@ def test_a_lost_gpu_is_named_and_leaves_the_others_alone(machine: Machine) -> No
 def test_a_gpu_that_cannot_even_be_found_keeps_its_place(machine: Machine) -> None:
     write_state(machine.state, [CARD, CardSpec("GPU-b", handle_error=999)])
     found = machine.ask()["cards"][1]
-    assert found == unread(1, "", "Unknown Error", is_definite=False)
+    assert found == {**UNREAD, "position": 1, "uuid": "", "why": "Unknown Error"}
 
 
 def test_an_older_driver_does_not_report_reserved_memory(machine: Machine) -> None:
