@@ -14,11 +14,10 @@ from gpushare.cards.model import Card, Inventory
 from gpushare.contract import ANNOTATION_CORDON_REASONS, ANNOTATION_CORDONED_CARDS
 from gpushare.errors import ApiError, Conflict, NotFound, RecordError, SettingsError
 from gpushare.kube.client import Kube
-from gpushare.kube.lists import list_all
-from gpushare.kube.paths import pods
 from gpushare.objects.model import Node, Pod
+from gpusharectl.reach.extender import all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
-from gpusharectl.reach.rights import LIST_PODS, Right, named
+from gpusharectl.reach.rights import Right, needing
 from gpusharectl.terminal.printable import printable
 
 TRIES: Final = 20  # the kubelet and the plugin write the same Node
@@ -208,21 +207,16 @@ async def write(kube: Kube, seen: Node, change: Change) -> None:
     """Write the change on the node as it was read; Conflict if it has changed since."""
     version = seen.metadata.resource_version
     metadata = {"resourceVersion": version, "annotations": dict(change.annotations)}
-    try:
+    with needing(Right("patch", "nodes", is_namespaced=False)):
         await kube.patch_node(seen.name, {"metadata": metadata}, status=False)
-    except Conflict:
-        raise
-    except ApiError as err:
-        raise named(err, Right("patch", "nodes", is_namespaced=False)) from err
 
 
 async def _node(kube: Kube, name: str) -> Node:
     try:
-        return await kube.get_node(name)
+        with needing(Right("get", "nodes", is_namespaced=False)):
+            return await kube.get_node(name)
     except NotFound as err:
         raise SettingsError(f"node {name!r} not found: see `kubectl get nodes`") from err
-    except ApiError as err:
-        raise named(err, Right("get", "nodes", is_namespaced=False)) from err
 
 
 def _print_change(node: str, change: Change, *, is_cordon: bool, is_dry: bool) -> None:
@@ -239,7 +233,7 @@ def _print_change(node: str, change: Change, *, is_cordon: bool, is_dry: bool) -
 
 async def _print_pods(kube: Kube, node: str, found: Inventory, cards: Iterable[Card]) -> None:
     try:
-        on_node = await _pods_of(kube, node)
+        on_node = await all_pods(kube, node=node)
     except ApiError as err:
         text = f"Pods that still use them are not shown: {err}"
         click.echo(printable(text), err=True)
@@ -251,10 +245,3 @@ async def _print_pods(kube: Kube, node: str, found: Inventory, cards: Iterable[C
             click.echo(f"  {line}")
     else:
         click.echo("No pod uses them.")
-
-
-async def _pods_of(kube: Kube, node: str) -> list[Pod]:
-    try:
-        return await list_all(kube, pods(field_selector=f"spec.nodeName={node}"), Pod)
-    except ApiError as err:
-        raise named(err, LIST_PODS) from err

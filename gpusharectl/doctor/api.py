@@ -6,7 +6,7 @@ import msgspec
 import yaml
 
 from gpushare.contract import RESOURCE_MEMORY
-from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
+from gpushare.errors import UNCONSTRUCTABLE, NotFound, RecordError
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import lease_path
 from gpusharectl.doctor import api_objects
@@ -23,7 +23,7 @@ from gpusharectl.doctor.checks.facts import (
 )
 from gpusharectl.doctor.known import each_known
 from gpusharectl.reach.polling import poll
-from gpusharectl.reach.rights import Right, named
+from gpusharectl.reach.rights import Right, needing
 
 QUOTA: Final = f"requests.{RESOURCE_MEMORY}"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
@@ -98,10 +98,8 @@ class Api:
             "spec": {**spec, "groups": groups(self._system)},
         }
         right = Right("create", "subjectaccessreviews.authorization.k8s.io", is_namespaced=False)
-        try:
+        with needing(right):
             answer = await self._kube.request("POST", _REVIEWS, body=body)
-        except ApiError as err:
-            raise named(err, right) from err
         return msgspec.json.decode(answer, type=api_objects.Review).status.allowed
 
     async def quotas(self) -> tuple[Quota, ...]:
@@ -142,10 +140,8 @@ class Api:
             return ""
 
     async def _get(self, path: str, right: Right, kind: type[T]) -> T:
-        try:
+        with needing(right):
             return msgspec.json.decode(await self._kube.request("GET", path), type=kind)
-        except ApiError as err:
-            raise named(err, right) from err
 
 
 def groups(system: str) -> list[str]:

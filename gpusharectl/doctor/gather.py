@@ -6,7 +6,6 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from gpushare.errors import ApiError
 from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import pods
@@ -16,7 +15,7 @@ from gpusharectl.doctor.known import known
 from gpusharectl.doctor.programs import Programs, scheduler_address
 from gpusharectl.reach import extender
 from gpusharectl.reach.options import Target
-from gpusharectl.reach.rights import LIST_PODS, named
+from gpusharectl.reach.rights import Right, needing
 
 
 async def gather(
@@ -55,7 +54,5 @@ async def gather(
 
 
 async def _all_pods(kube: Kube) -> list[SeenPod]:
-    try:
+    with needing(Right("list", "pods")):
         return await list_all(kube, pods(), SeenPod)
-    except ApiError as err:
-        raise named(err, LIST_PODS) from err

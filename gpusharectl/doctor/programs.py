@@ -6,10 +6,8 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
-from gpushare.contract import EXTENDER_PORT
 from gpushare.errors import UNDECODABLE, ApiError, SettingsError
 from gpushare.kube.client import Kube
 from gpusharectl.doctor import api_objects, over_tls
@@ -29,7 +27,7 @@ from gpusharectl.reach import extender
 from gpusharectl.reach.options import Target
 from gpusharectl.reach.plugin_pages import before_reasons, plugin_page
 from gpusharectl.reach.port_forward import Forward
-from gpusharectl.reach.rights import Right, named
+from gpusharectl.reach.rights import Lacking, Right
 from gpusharectl.reach.samples import Samples
 
 SCHEDULER_PORT: Final = 10259
@@ -66,14 +64,8 @@ class Programs:
         return await each_known([pod.metadata.name for pod in running if pod.node], self._extender)
 
     async def _extender(self, pod: str) -> Program:
-        where = f"extender in pod {self._system}/{pod}"
-        async with (
-            Forward.to(self._kube, self._system, pod, EXTENDER_PORT) as forward,
-            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(forward.socket))) as session,
-        ):
-            base = f"http://127.0.0.1:{EXTENDER_PORT}"
-            asked = extender.Extender(session, base, where, forward=forward)
-            return await program(asked.get, f"{where}: ")
+        async with extender.by_pod(self._kube, self._system, pod) as asked:
+            return await program(asked.get, f"{asked.where}: ")
 
     async def _extender_by_url(self, _: str) -> Program:
         async with extender.extender(self._target, self._kube) as asked:
@@ -125,8 +117,7 @@ class Programs:
             )
         status, body = await asyncio.to_thread(over_tls.page, address, "/configz", own)
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            right = Right("get", "/configz", is_namespaced=False)
-            raise named(ApiError("refused", code=HTTPStatus.FORBIDDEN), right)
+            raise Lacking(Right("get", "/configz", is_namespaced=False))
         if status != HTTPStatus.OK:
             raise ApiError(f"/configz: {status}: {body[:200].decode(errors='replace')}")
         try:

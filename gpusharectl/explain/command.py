@@ -21,7 +21,7 @@ from gpusharectl.reach.extender import extender_or_reason
 from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.questions import Questions
-from gpusharectl.reach.rights import Right, named
+from gpusharectl.reach.rights import Right, needing
 from gpusharectl.terminal.exits import NO, No
 from gpusharectl.terminal.output import output, show, show_document
 
@@ -92,13 +92,13 @@ def _name(words: tuple[str, ...]) -> str:
 async def _pod(kube: Kube, namespace: str, name: str) -> Pod:
     """Get the pod. No if it does not exist."""
     try:
-        return msgspec.json.decode(await kube.request("GET", pod_path(namespace, name)), type=Pod)
+        with needing(Right("get", "pods", namespace)):
+            body = await kube.request("GET", pod_path(namespace, name))
+        return msgspec.json.decode(body, type=Pod)
     except NotFound as err:
         raise No(f"pod {namespace}/{name} not found") from err
     except UNDECODABLE as err:
         raise ApiError(f"pod {namespace}/{name} cannot be read: {err}") from err
-    except ApiError as err:
-        raise named(err, Right("get", "pods", namespace)) from err
 
 
 async def _explained(questions: Questions, pod: Pod, nodes: int) -> Explained:
@@ -150,10 +150,10 @@ def running(pod: Pod) -> Running | None:
 async def _add_events(kube: Kube, pod: Pod, found: Explained) -> None:
     """Add gpushare's last Events about the pod, the newest last, or why they are missing."""
     try:
-        listed = await list_all(kube, events(pod.metadata.namespace, pod.uid), _Event)
+        with needing(Right("list", "events", pod.metadata.namespace)):
+            listed = await list_all(kube, events(pod.metadata.namespace, pod.uid), _Event)
     except ApiError as err:
-        lacks = named(err, Right("list", "events", pod.metadata.namespace))
-        found.not_shown.append(f"events are not shown: {lacks}")
+        found.not_shown.append(f"events are not shown: {err}")
         return
     ours = [each for each in listed if each.reason.startswith("Gpushare")]
     ours.sort(key=lambda each: each.at)

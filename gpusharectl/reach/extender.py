@@ -20,10 +20,10 @@ from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError, Unre
 from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import lease_path, nodes, pods
-from gpushare.objects.model import Node, Pod, PodCondition
+from gpushare.objects.model import Node, ObjectMeta, Pod, PodStatus
 from gpusharectl.reach.options import Target
 from gpusharectl.reach.port_forward import Forward
-from gpusharectl.reach.rights import LIST_NODES, LIST_PODS, Right, named
+from gpusharectl.reach.rights import Right, needing
 
 EXTENDER_NAMES: Final = ("gpushare-extender", "gpushare-scheduler")
 LEASE: Final = "gpushare-extender"
@@ -41,20 +41,16 @@ class NoExtender(ApiError):
 async def all_nodes(kube: Kube, name: str = "") -> list[Node]:
     """List every node, or the one of that name. ApiError, which names a missing right."""
     selector = f"metadata.name={name}" if name else ""
-    try:
+    with needing(Right("list", "nodes", is_namespaced=False)):
         return await list_all(kube, nodes(field_selector=selector), Node)
-    except ApiError as err:
-        raise named(err, LIST_NODES) from err
 
 
 async def all_pods(kube: Kube, namespace: str = "", *, node: str = "") -> list[Pod]:
     """List all pods, or those of a namespace or node. ApiError, which names a missing right."""
     selector = f"spec.nodeName={node}" if node else ""
     collection = pods(namespace=namespace, field_selector=selector)
-    try:
+    with needing(Right("list", "pods", namespace)):
         return await list_all(kube, collection, Pod)
-    except ApiError as err:
-        raise named(err, Right("list", "pods", namespace) if namespace else LIST_PODS) from err
 
 
 class Extender:
@@ -153,7 +149,7 @@ async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
     async with AsyncExitStack() as stack:
         problem: ApiError | None = None
         for name in candidates:
-            made = await stack.enter_async_context(_by_pod(kube, target.system, name))
+            made = await stack.enter_async_context(by_pod(kube, target.system, name))
             try:
                 await made.get("/readyz")
             except ApiError as err:
@@ -185,7 +181,8 @@ async def extender_or_reason(
 
 
 @asynccontextmanager
-async def _by_pod(kube: Kube, namespace: str, name: str) -> AsyncIterator[Extender]:
+async def by_pod(kube: Kube, namespace: str, name: str) -> AsyncIterator[Extender]:
+    """Connect to the extender in a pod."""
     async with (
         Forward.to(kube, namespace, name, EXTENDER_PORT) as forward,
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(forward.socket))) as session,
@@ -213,33 +210,24 @@ async def _by_url(server: str, authority: str | None, kube: Kube) -> AsyncIterat
         yield Extender(session, base, f"extender at {base}", bearer=bearer)
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _Status(PodStatus, rename="camel", gc=False, frozen=True):
     pod_ip: str = msgspec.field(name="podIP", default="")
-    conditions: list[PodCondition] | None = None
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str
-    deletion_timestamp: str | None = None
-
-
-class _ExtenderPod(msgspec.Struct):
-    metadata: _Metadata
-    status: _Status = msgspec.field(default_factory=_Status)
+class _ExtenderPod(Pod, gc=False, frozen=True):
+    status: _Status = _Status()
 
     @property
     def is_ready(self) -> bool:
-        conditions = self.status.conditions or ()
-        return any(each.type == "Ready" and each.status == "True" for each in conditions)
+        ready = self.condition("Ready")
+        return ready is not None and ready.status == "True"
 
 
 async def _candidates(kube: Kube, namespace: str) -> list[str]:
     """Return the names of the pods to try, the leader first."""
-    try:
+    with needing(Right("list", "pods", namespace)):
         collection = pods(namespace=namespace, label_selector=_SELECTOR)
         found = await list_all(kube, collection, _ExtenderPod)
-    except ApiError as err:
-        raise named(err, Right("list", "pods", namespace)) from err
     if not found:
         raise NoExtender(
             f"no extender runs as a pod in namespace {namespace}: use --system-namespace for "
@@ -253,12 +241,8 @@ async def _candidates(kube: Kube, namespace: str) -> list[str]:
     return [each.metadata.name for each in ready]
 
 
-class _LeaseMeta(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-
-
 class _Lease(msgspec.Struct):
-    metadata: _LeaseMeta
+    metadata: ObjectMeta
 
 
 async def _address_of_leader(kube: Kube, namespace: str) -> str:

@@ -4,10 +4,9 @@ That needs the right ``get pods/proxy``, which is weaker than a port-forward: it
 loopback interfaces, so nothing that makes decisions.
 """
 
-from gpushare.errors import ApiError
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import pod_path
-from gpusharectl.reach.rights import Right, named
+from gpusharectl.reach.rights import Right, needing
 
 
 def before_reasons(namespace: str, pod: str) -> str:
@@ -17,11 +16,9 @@ def before_reasons(namespace: str, pod: str) -> str:
 
 async def plugin_page(kube: Kube, namespace: str, pod: str, page: str) -> bytes:
     """Get a page by its path, such as /metrics. ApiError, which names a missing right."""
-    try:
+    with needing(Right("get", "pods/proxy", namespace)):
         # Without a port the API server uses the only one that the pod declares.
         return await kube.request("GET", _path(namespace, pod) + page)
-    except ApiError as err:
-        raise named(err, Right("get", "pods/proxy", namespace)) from err
 
 
 def _path(namespace: str, pod: str) -> str:

@@ -18,7 +18,7 @@ from gpushare.errors import ApiError, Unreachable
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import pod_path
 from gpushare.process.lifetime import cancel
-from gpusharectl.reach.rights import Right, named
+from gpusharectl.reach.rights import Right, needing
 
 PROTOCOL: Final = "v4.channel.k8s.io"
 DATA: Final = 0
@@ -85,14 +85,9 @@ class Forward:
     async def _open(self) -> aiohttp.ClientWebSocketResponse:
         path = pod_path(self._namespace, self._pod) + "/portforward"
         query = [("ports", str(self._port))]
-        try:
+        # A websocket begins with GET; Kubernetes 1.35 and newer require create as well.
+        with needing(*(Right(e, "pods/portforward", self._namespace) for e in ("get", "create"))):
             return await self._kube.open_websocket(path, query=query, protocol=PROTOCOL)
-        except ApiError as err:
-            # A websocket begins with GET; Kubernetes 1.35 and newer require create as well.
-            rights = [
-                Right(verb, "pods/portforward", self._namespace) for verb in ("get", "create")
-            ]
-            raise named(err, *rights) from err
 
     async def _there(
         self, reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse

@@ -1,5 +1,7 @@
 """Name the missing Kubernetes right in an error, in kubectl's words."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -32,23 +34,25 @@ class Right:
 class Lacking(ApiError):
     """A right is missing; ``rights`` are those that the request needs."""
 
-    def __init__(self, *rights: Right, code: int = HTTPStatus.FORBIDDEN) -> None:
+    def __init__(self, *rights: Right) -> None:
         wanted = " and ".join(right.text for right in rights)
         checks = "; ".join(right.check for right in rights)
-        super().__init__(f"you lack the right to {wanted} ({checks})", code=code)
+        super().__init__(f"you lack the right to {wanted} ({checks})", code=HTTPStatus.FORBIDDEN)
         self.rights = rights
 
 
-LIST_NODES = Right("list", "nodes", is_namespaced=False)
-LIST_PODS = Right("list", "pods")
-
-
-def named(err: ApiError, *rights: Right) -> ApiError:
-    """Return the error to raise instead; for a rejected request one that names the right."""
-    if err.code == HTTPStatus.UNAUTHORIZED:
-        return ApiError(
-            "the API server cannot authenticate you: the credentials in the kubeconfig are "
-            f"missing or expired ({err})",
-            code=err.code,
-        )
-    return Lacking(*rights) if err.code == HTTPStatus.FORBIDDEN else err
+@contextmanager
+def needing(*rights: Right) -> Iterator[None]:
+    """Raise Lacking with these rights if the API server forbids the request."""
+    try:
+        yield
+    except ApiError as err:
+        if err.code == HTTPStatus.UNAUTHORIZED:
+            raise ApiError(
+                "the API server cannot authenticate you: the credentials in the kubeconfig are "
+                f"missing or expired ({err})",
+                code=err.code,
+            ) from err
+        if err.code == HTTPStatus.FORBIDDEN:
+            raise Lacking(*rights) from err
+        raise

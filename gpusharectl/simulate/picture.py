@@ -1,7 +1,8 @@
 """Draw a step for a terminal: a bar for each GPU with the pods' names in it (pure)."""
 
+from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Final
 
 from rich.text import Text
@@ -29,7 +30,7 @@ class Painter:
         self._width = max(_NARROWEST, min(_WIDEST, width - _BESIDE))
         self._rule = width
         self._colored = colored
-        self._colors: dict[tuple[str, str], int] = {}
+        self._colors = defaultdict[tuple[str, str], int](count().__next__)
 
     def draw(self, step: view.Step) -> Iterator[Text]:
         """Yield the lines of one step."""
@@ -59,24 +60,20 @@ class Painter:
         if node.closed:
             line.append(f"  {node.closed}", "not bold red")
         yield line
-        new = {
-            (each.namespace, each.name)
-            for each in step.happened
-            if each.what == "placed" and each.node == node.name
-        }
         for card in node.cards:
-            yield from self._card(card, node, new)
+            yield from self._card(card, node, step)
         for pod in node.unplaced:
             yield Text(f"       {_UNPLACED} {pod.name} {pod.units}: {pod.why}")
 
-    def _card(self, card: view.Card, node: view.Node, new: set[tuple[str, str]]) -> Iterator[Text]:
+    def _card(
+        self, card: view.Card, node: view.Node, new: set[tuple[str, str, str]]
+    ) -> Iterator[Text]:
         line = Text(f"  GPU {card.index} ▕")
         below: list[Text] = []
         ends = _ends([pod.units for pod in card.pods], card.units, self._width)
         for number, (pod, (start, end)) in enumerate(zip(card.pods, pairwise(ends), strict=True)):
             style, fill = self._look(pod, number)
-            is_new = (pod.namespace, pod.name) in new
-            style += " bold" if is_new else ""
+            style += " bold" if (node.name, pod.namespace, pod.name) in new else ""
             cells = end - start
             fits = len(pod.name) < cells or len(pod.name) == cells > 1
             shown = pod.name if fits else ""
@@ -89,12 +86,9 @@ class Painter:
         rest = self._width - ends[-1]
         odd = min(rest, -(-self._width * unplaced // card.units) if card.units else 0)
         line.append(_UNPLACED * odd + _FREE * (rest - odd), "dim")
-        line.append("▏")
-        line.append(f" {card.free} of {card.units} free")
-        marks = [card.health] if card.health != "healthy" else []
-        marks += ["cordoned"] if card.cordoned else []
-        if marks:
-            line.append(f", {', '.join(marks)}", "red")
+        line.append(f"▏ {card.free} of {card.units} free")
+        if card.marks:
+            line.append(f", {', '.join(card.marks)}", "red")
         if card.model:
             line.append(f"  {card.model}", "dim")
         yield line
@@ -117,17 +111,14 @@ class Painter:
                 yield Text(f"    and {counted(group.nodes_left_out, 'more node')}")
         if len(step.waiting) > WAITING_SHOWN:
             left = sum(len(group.pods) for group in step.waiting[WAITING_SHOWN:])
-            yield Text(
-                "? and 1 more Pending pod" if left == 1 else f"? and {left} more Pending pods"
-            )
+            yield Text(f"? and {counted(left, 'more Pending pod')}")
 
     def _look(self, pod: view.Share, number: int) -> tuple[str, str]:
         """Return the style of a pod's part of a bar, and what fills it."""
         if not self._colored:
             return "", _FILL[number % len(_FILL)]
-        key = pod.namespace, pod.name
-        color = _COLORS[self._colors.setdefault(key, len(self._colors)) % len(_COLORS)]
-        return f"black on {color}", " "
+        color = self._colors[pod.namespace, pod.name] % len(_COLORS)
+        return f"black on {_COLORS[color]}", " "
 
 
 def _card_why(card: view.CardWhy, of_node: str) -> str:

@@ -124,7 +124,7 @@ class Run:
         self._try(at, list(self._queue.values()) if due.nodes or due.deleted else fresh)
         for pod in fresh:
             if pod.number in self._queue:
-                self._note("refused" if pod.says else "waits", pod.event.pod, text=pod.says)
+                self._add("refused" if pod.says else "waits", pod.event.pod, text=pod.says)
 
     def _view(self, number: int, at: int) -> view.Step:
         units, used, largest, fragmentation = self.cluster.sums()
@@ -157,26 +157,25 @@ class Run:
             self._bound[number] = pod
             if self.cluster.units_of(pod):
                 known = self.cluster.knows(pod.node)
-                self._placed("bound", pod, text="" if known else "its node does not exist")
+                self._add("bound", pod, text="" if known else "its node does not exist")
             return None
         made = self._queue[number] = _Pod(event, number, _kind(pod))
-        gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
         try:
             request_of(pod, self.policies)
         except RequestError as err:
             made.says = str(err)
-        if gates:
-            made.says = f"kube-scheduler ignores it until this gate is removed: {gates[0]}"
+        if gates := pod.spec.scheduling_gates:
+            made.says = f"kube-scheduler ignores it until this gate is removed: {gates[0].name}"
         return made
 
     def _delete(self, at: int, number: int) -> None:
         waiting = self._queue.pop(number, None)
         if waiting is not None:
-            self._note("gave-up", waiting.event.pod, waited=at - waiting.event.at)
+            self._add("gave-up", waiting.event.pod, waited=at - waiting.event.at)
             return
         pod = self._bound.pop(number)
         if self.cluster.units_of(pod):
-            self._placed("deleted", pod)
+            self._add("deleted", pod)
         self.cluster.remove(pod)
 
     def _try(self, at: int, pods: list[_Pod]) -> None:
@@ -190,10 +189,11 @@ class Run:
                 continue
             del self._queue[each.number]
             self._bound[each.number] = bound
-            self._placed("placed", bound, waited=at - each.event.at)
+            self._add("placed", bound, waited=at - each.event.at)
 
-    def _placed(self, what: str, pod: Pod, *, waited: int = 0, text: str = "") -> None:
-        self._touched.add(pod.node)
+    def _add(self, what: str, pod: Pod, *, waited: int = 0, text: str = "") -> None:
+        if pod.node:
+            self._touched.add(pod.node)
         self._happened.append(
             view.Happened(
                 what,
@@ -205,11 +205,6 @@ class Run:
                 waited=waited,
                 text=text,
             )
-        )
-
-    def _note(self, what: str, pod: Pod, *, waited: int = 0, text: str = "") -> None:
-        self._happened.append(
-            view.Happened(what, pod.metadata.namespace, pod.metadata.name, waited=waited, text=text)
         )
 
     def _in_turn(self) -> list[_Pod]:

@@ -1,7 +1,9 @@
 """Draw a step as SVG: a bar to scale for each GPU, dark or light like the reader's theme (pure)."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from html import escape
+from itertools import count
 from textwrap import wrap
 from typing import Final
 
@@ -37,15 +39,7 @@ _LINE: Final = 94  # characters
 _REASONS: Final = 4
 
 
-class _Colors:
-    """Gives each pod a color."""
-
-    def __init__(self) -> None:
-        self._of: dict[tuple[str, str], int] = {}
-
-    def of(self, pod: view.Share) -> str:
-        key = pod.namespace, pod.name
-        return f"p{self._of.setdefault(key, len(self._of)) % _COLORS}"
+_Colors = defaultdict[tuple[str, str], int]  # a number for each pod
 
 
 def draw(step: view.Step, *, most: int = 40) -> str:
@@ -69,10 +63,8 @@ def draw(step: view.Step, *, most: int = 40) -> str:
 
 def _nodes(shown: Iterable[view.Node], step: view.Step) -> tuple[str, int]:
     """Return the drawn nodes, and their height."""
-    colors = _Colors()
-    new = {
-        (each.node, each.namespace, each.name) for each in step.happened if each.what == "placed"
-    }
+    colors = _Colors(count().__next__)
+    new = view.placed(step)
     parts: list[str] = []
     y = 6
     for node in shown:
@@ -103,28 +95,27 @@ def _card(
     new: set[tuple[str, str, str]],
 ) -> Iterator[str]:
     middle = y + 16
-    marks = [mark for mark in (card.health,) if mark != "healthy"]
-    marks += ["cordoned"] if card.cordoned else []
-    kind = "c o" if marks else "c"
+    kind = "c o" if card.marks else "c"
     yield f'<text x="8" y="{middle}" class="m">GPU {card.index}</text>'
     yield f'<rect x="{_LEFT}" y="{y}" width="{_BAR}" height="{_BAR_HIGH}" class="{kind}"/>'
     scale = _BAR / card.units if card.units else 0.0
     x = float(_LEFT)
     for pod in card.pods:
         wide = min(pod.units * scale, _LEFT + _BAR - x)
+        color = colors[pod.namespace, pod.name] % _COLORS
         look = "new" if (node.name, pod.namespace, pod.name) in new else "s"
         yield (
             f"<g><title>{escape(pod.namespace)}/{escape(pod.name)}: {pod.units}</title>"
             f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR_HIGH}" '
-            f'class="{look} {colors.of(pod)}"/>{_label(pod, x, middle, wide)}</g>'
+            f'class="{look} p{color}"/>{_label(pod, x, middle, wide)}</g>'
         )
         x += wide
     unplaced = sum(pod.units for pod in node.unplaced)
     if unplaced:
         wide = min(unplaced * scale, _LEFT + _BAR - x)
         yield f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR_HIGH}" class="u"/>'
-    text = escape(", ".join([f"{card.free} of {card.units} free", *marks]))
-    kind = "w" if marks else "m"
+    text = escape(", ".join([f"{card.free} of {card.units} free", *card.marks]))
+    kind = "w" if card.marks else "m"
     yield f'<text x="{_LEFT + _BAR + 10}" y="{middle}" class="{kind}">{text}</text>'
 
 

@@ -41,6 +41,11 @@ class Card(_View, frozen=True):
     free: int
     pods: tuple[Share, ...]
 
+    @property
+    def marks(self) -> list[str]:
+        """Return why it takes no new pods."""
+        return [self.health] * (self.health != "healthy") + ["cordoned"] * self.cordoned
+
 
 class Node(_View, frozen=True):
     """``closed``: why it takes no new pods, whatever its GPUs have free; else empty.
@@ -143,6 +148,13 @@ class Head(_View, frozen=True):
     ignored: tuple[str, ...]
 
 
+def placed(step: Step) -> set[tuple[str, str, str]]:
+    """Return node, namespace and name of the pods that the step placed."""
+    return {
+        (each.node, each.namespace, each.name) for each in step.happened if each.what == "placed"
+    }
+
+
 def nearest(step: Step, most: int) -> tuple[Node, ...]:
     """Return at most so many nodes, preferably those with changes, in the order of their names."""
     if len(step.nodes) <= most:
@@ -154,7 +166,8 @@ def nearest(step: Step, most: int) -> tuple[Node, ...]:
 def described(happened: Happened) -> str:
     """Describe in a line one thing that happened."""
     cards = ", ".join(map(str, happened.cards))
-    where = f"{happened.node}, GPU{'s' * (len(happened.cards) > 1)} {cards}"
+    on = f"{happened.node}, GPU{'s' * (len(happened.cards) > 1)} {cards}"
+    where = on if happened.cards else happened.node
     amount = f"{happened.units}{' each' * (len(happened.cards) > 1)}"
     after = f" after {clock(happened.waited)}" if happened.waited else ""
     name = _short(happened.namespace, happened.name)
@@ -163,11 +176,9 @@ def described(happened: Happened) -> str:
             return f"+ {name} to {where} ({amount}){after}"
         case "bound":
             text = f": {happened.text}" if happened.text else ""
-            return f"+ {name} is on {where if happened.cards else happened.node} ({amount}){text}"
+            return f"+ {name} is on {where} ({amount}){text}"
         case "deleted":
-            return (
-                f"- {name} is deleted from {where if happened.cards else happened.node} ({amount})"
-            )
+            return f"- {name} is deleted from {where} ({amount})"
         case "gave-up":
             return f"- {name} is deleted while Pending{after}"
         case "node":
@@ -207,6 +218,4 @@ def clock(seconds: int) -> str:
 
 def unit_name(unit_mib: int) -> str:
     """Return a unit's name as for ``--memory-unit``."""
-    if unit_mib % 1024 == 0:
-        return f"{unit_mib // 1024} GiB"
-    return f"{unit_mib} MiB"
+    return f"{unit_mib} MiB" if unit_mib % 1024 else f"{unit_mib // 1024} GiB"

@@ -1,23 +1,15 @@
 """Write to stdout: colored and as wide as a terminal is, plain and whole in a pipe."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
 import yaml
-from rich.color import ColorSystem
-from rich.console import Console
+from rich.console import COLOR_SYSTEMS, Console
 from rich.text import Text
 
 from gpusharectl.terminal.printable import printable
-
-_SYSTEMS: Final = {
-    "standard": ColorSystem.STANDARD,
-    "256": ColorSystem.EIGHT_BIT,
-    "truecolor": ColorSystem.TRUECOLOR,
-    "windows": ColorSystem.WINDOWS,
-}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,7 +43,7 @@ def show(lines: Iterable[Text | str], to: Console | None = None) -> None:
     Not by ``Console.print``, which takes three times as long: a large cluster has 8,000 lines.
     """
     to = to or console()
-    system = None if to.no_color else _SYSTEMS.get(to.color_system or "")
+    system = None if to.no_color else COLOR_SYSTEMS.get(to.color_system or "")
     for line in list(lines):
         if system is None or isinstance(line, str):
             to.file.write(f"{printable(str(line))}\n")
