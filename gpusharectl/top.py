@@ -98,14 +98,9 @@ def pod_rows(pages: Mapping[str, Samples]) -> list[PodRow]:
         used = {_key(sample): sample.value for sample in page.of(_USED)}
         for sample in page.of(_ASKED):
             namespace, pod, card, uuid = key = _key(sample)
-            amount = used.get(key)
-            asked = round(sample.value)
-            rows.append(PodRow(namespace, pod, node, card, uuid, _whole(amount), asked))
-    return sorted(rows, key=_first_the_worst)
-
-
-def _first_the_worst(row: PodRow) -> tuple[int, int, str, str]:
-    return (-row.over_mib, -(row.used_mib or 0), row.namespace, row.pod)
+            amounts = _whole(used.get(key)), round(sample.value)
+            rows.append(PodRow(namespace, pod, node, card, uuid, *amounts))
+    return sorted(rows, key=lambda r: (-r.over_mib, -(r.used_mib or 0), r.namespace, r.pod))
 
 
 def card_rows(pages: Mapping[str, Samples], nodes: Iterable[Node]) -> list[CardRow]:
@@ -136,9 +131,7 @@ def card_rows(pages: Mapping[str, Samples], nodes: Iterable[Node]) -> list[CardR
                     *(_whole(others.get((uuid, by))) for by in ("host", "ended-pod", "unknown")),
                 )
             )
-    return sorted(
-        rows, key=lambda row: (-row.over_mib, -(row.pods_used_mib or 0), row.node, row.card)
-    )
+    return sorted(rows, key=lambda r: (-r.over_mib, -(r.pods_used_mib or 0), r.node, r.card))
 
 
 def _cards(node: Node) -> list[tuple[int, str, int]]:
@@ -150,10 +143,8 @@ def _cards(node: Node) -> list[tuple[int, str, int]]:
 
 
 def _key(sample: Sample) -> tuple[str, str, str, str]:
-    namespace, pod, card, uuid = (
-        sample.labels.get(name, "") for name in ("namespace", "pod", "card", "uuid")
-    )
-    return namespace, pod, card, uuid
+    get = sample.labels.get
+    return get("namespace", ""), get("pod", ""), get("card", ""), get("uuid", "")
 
 
 def _whole(amount: float | None) -> int | None:
@@ -185,11 +176,8 @@ async def top(target: Target, what: Literal["pods", "cards"], output: str) -> No
 
 async def measure(kube: Kube, system: str, nodes: Iterable[Node]) -> Measured:
     """Get the pages of all plugins. ApiError if the pods cannot be listed."""
-    plugins = {
-        pod.node: pod
-        for pod in await extender.all_pods(kube, system)
-        if _is_plugin(pod) and pod.node
-    }
+    pods = await extender.all_pods(kube, system)
+    plugins = {pod.node: pod for pod in pods if _is_plugin(pod) and pod.node}
     room = asyncio.Semaphore(AT_ONCE)
 
     async def ask(pod: Pod) -> Samples | str:
@@ -237,16 +225,13 @@ def show(rows: Sequence[PodRow | CardRow], measured: Measured, console: Console)
 
 def _table(rows: Sequence[PodRow | CardRow]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    if isinstance(rows[0], PodRow):
-        for name in ("POD", "NODE", "GPU"):
-            table.add_column(name, overflow="fold")
-        for name in ("USED MiB", "REQUESTED MiB", "OVER MiB"):
-            table.add_column(name, justify="right")
-    else:
-        for name in ("NODE", "GPU"):
-            table.add_column(name, overflow="fold")
-        for name in ("SIZE MiB", "PODS USE", "REQUESTED", "OVER", "HOST", "ENDED PODS", "UNKNOWN"):
-            table.add_column(name, justify="right")
+    names = "POD NODE GPU", "USED MiB, REQUESTED MiB, OVER MiB"
+    if isinstance(rows[0], CardRow):
+        names = "NODE GPU", "SIZE MiB, PODS USE, REQUESTED, OVER, HOST, ENDED PODS, UNKNOWN"
+    for name in names[0].split():
+        table.add_column(name, overflow="fold")
+    for name in names[1].split(", "):
+        table.add_column(name, justify="right")
     for row in rows:
         style = "red" if row.over_mib else None
         table.add_row(*map(printable, _cells(row)), style=style)

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from gpushare.objects.model import ObjectMeta
+
 
 class About(msgspec.Struct):
     """/version of one of gpushare's programs."""
@@ -15,14 +17,8 @@ class Version(msgspec.Struct, rename="camel"):
     git_version: str
 
 
-class Meta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-
-
 class Named(msgspec.Struct):
-    metadata: Meta
+    metadata: ObjectMeta
 
 
 class NamedList(msgspec.Struct):
@@ -39,7 +35,7 @@ class LeaseSpec(msgspec.Struct, rename="camel"):
 
 
 class Lease(msgspec.Struct):
-    metadata: Meta
+    metadata: ObjectMeta
     spec: LeaseSpec
 
 
@@ -53,7 +49,7 @@ class QuotaStatus(msgspec.Struct):
 
 
 class Quota(msgspec.Struct):
-    metadata: Meta
+    metadata: ObjectMeta
     status: QuotaStatus
 
 
@@ -71,7 +67,7 @@ class _ServiceSpec(msgspec.Struct, rename="camel"):
 
 
 class Service(msgspec.Struct):
-    metadata: Meta
+    metadata: ObjectMeta
     spec: _ServiceSpec
 
     @property

@@ -7,6 +7,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.markup import escape
 
+from gpushare.text.counted import counted
 from gpusharectl.doctor.checks.findings import CheckResult, DoctorFinding, Severity
 from gpusharectl.terminal.printable import printable
 
@@ -63,16 +64,16 @@ def _show_line(word: str, text: str, console: Console) -> None:
 def summary(results: Iterable[CheckResult]) -> str:
     """Count in one line the checks without findings, and the findings by severity."""
     listed = list(results)
-    counted = Counter(found.kind.severity for result in listed for found in result.findings)
+    found = Counter(each.kind.severity for result in listed for each in result.findings)
     passed = sum(not result.findings for result in listed)
     words = [f"{passed} of {len(listed)} checks found nothing"]
-    for severity, one, many in (
-        (Severity.PROBLEM, "problem", "problems"),
-        (Severity.WARNING, "warning", "warnings"),
-        (Severity.UNCHECKED, "thing not checked", "things not checked"),
-    ):
-        if counted[severity]:
-            words.append(f"{counted[severity]} {one if counted[severity] == 1 else many}")
+    words += [
+        counted(found[each], each)
+        for each in _SIGNS
+        if each is not Severity.UNCHECKED and found[each]
+    ]
+    if found[Severity.UNCHECKED]:
+        words.append(f"{counted(found[Severity.UNCHECKED], 'thing')} not checked")
     return ", ".join(words) + "."
 
 

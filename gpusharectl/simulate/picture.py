@@ -47,27 +47,25 @@ class Painter:
             yield Text(f"  and {len(step.happened) - HAPPENED_SHOWN} more")
         if step.happened:
             yield Text()
-        shown = view.nearest(step, NODES_SHOWN)
+        shown, new = view.nearest(step, NODES_SHOWN), view.placed(step)
         for node in shown:
-            yield from self._node(node, step)
+            yield from self._node(node, new)
         if len(shown) < len(step.nodes):
             yield Text(f"and {counted(len(step.nodes) - len(shown), 'more node')}")
         yield from self._waiting(step)
 
-    def _node(self, node: view.Node, step: view.Step) -> Iterator[Text]:
+    def _node(self, node: view.Node, new: view.Placed) -> Iterator[Text]:
         line = Text(node.name, "bold")
         line.append(f"  {node.used} of {node.units} units used", "not bold")
         if node.closed:
             line.append(f"  {node.closed}", "not bold red")
         yield line
         for card in node.cards:
-            yield from self._card(card, node, step)
+            yield from self._card(card, node, new)
         for pod in node.unplaced:
             yield Text(f"       {_UNPLACED} {pod.name} {pod.units}: {pod.why}")
 
-    def _card(
-        self, card: view.Card, node: view.Node, new: set[tuple[str, str, str]]
-    ) -> Iterator[Text]:
+    def _card(self, card: view.Card, node: view.Node, new: view.Placed) -> Iterator[Text]:
         line = Text(f"  GPU {card.index} ▕")
         below: list[Text] = []
         ends = _ends([pod.units for pod in card.pods], card.units, self._width)

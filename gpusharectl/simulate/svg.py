@@ -92,7 +92,7 @@ def _card(
     node: view.Node,
     y: int,
     colors: _Colors,
-    new: set[tuple[str, str, str]],
+    new: view.Placed,
 ) -> Iterator[str]:
     middle = y + 16
     kind = "c o" if card.marks else "c"

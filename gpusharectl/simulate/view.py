@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 VERSION: Final = 1
+Placed = set[tuple[str, str, str]]  # node, namespace and name of pods
 
 
 class _View(msgspec.Struct, rename="camel", frozen=True):
@@ -148,11 +149,9 @@ class Head(_View, frozen=True):
     ignored: tuple[str, ...]
 
 
-def placed(step: Step) -> set[tuple[str, str, str]]:
-    """Return node, namespace and name of the pods that the step placed."""
-    return {
-        (each.node, each.namespace, each.name) for each in step.happened if each.what == "placed"
-    }
+def placed(step: Step) -> Placed:
+    """Return the pods that the step placed."""
+    return {(e.node, e.namespace, e.name) for e in step.happened if e.what == "placed"}
 
 
 def nearest(step: Step, most: int) -> tuple[Node, ...]:

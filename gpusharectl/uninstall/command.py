@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -14,7 +15,7 @@ from gpushare.annotations.inventory import of_node
 from gpushare.contract import ANNOTATION_CORDONED_CARDS, RESOURCE_MEMORY
 from gpushare.errors import ApiError, Conflict, NotFound, RecordError
 from gpushare.kube.client import Kube
-from gpushare.objects.model import Node, Pod
+from gpushare.objects.model import Node, ObjectMeta, Pod
 from gpushare.text.counted import counted
 from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
@@ -87,9 +88,7 @@ async def command(target: Target, yes: bool, **given: Any) -> None:
 
 class _Uninstall:
     def __init__(self, kube: Kube, system: str, wishes: Wishes) -> None:
-        self._kube = kube
-        self._system = system
-        self._wishes = wishes
+        self._kube, self._system, self._wishes = kube, system, wishes
 
     async def run(self, *, asks: bool) -> None:
         """Raises No if pods use shares, or if something is not removed in time."""
@@ -144,9 +143,8 @@ class _Uninstall:
         for node in nodes:
             keys = [*rules.traces(node, labels=self._wishes.labels).get("metadata", {})]
             keys += [*rules.totals(node).get("status", {})]
-            click.echo(
-                f"  from node {node.name}: files, {', '.join(keys) or 'nothing on the Node'}"
-            )
+            text = ", ".join(keys) or "nothing on the Node"
+            click.echo(f"  from node {node.name}: files, {text}")
         if not self._wishes.keep_namespace and self._system not in _NEVER:
             click.echo(f"  Namespace {self._system} with everything in it")
         if waiting:
@@ -228,7 +226,7 @@ class _Uninstall:
 
     async def _start_cleaner(self, nodes: Sequence[Node]) -> bool:
         """Create the cleaner before the plugin is deleted; return true if one exists."""
-        path = f"{rules.DAEMON_SETS.path(self._system)}"
+        path = rules.DAEMON_SETS.path(self._system)
         if await self._read(f"{path}/{rules.CLEANER}") is not None:
             return True
         plugin = await self._read(f"{path}/{rules.PLUGIN}")
@@ -255,11 +253,9 @@ class _Uninstall:
 
     async def _clear(self, node: Node) -> None:
         # The totals first: with them and no inventory a node looks like one of Aliyun gpushare.
-        patch = rules.totals(node)
-        if patch:
+        if patch := rules.totals(node):
             await self._kube.patch_node(node.name, patch, status=True)
-        patch = rules.traces(node, labels=self._wishes.labels)
-        if patch:
+        if patch := rules.traces(node, labels=self._wishes.labels):
             await self._kube.patch_node(node.name, patch, status=False)
 
     async def _until_forgotten(self) -> None:
@@ -283,18 +279,22 @@ class _Uninstall:
         """Return the paths of Helm's release Secrets, if Helm installed gpushare."""
         if self._system in _NEVER:
             return []  # releases of others are there, too
-        selector = [("labelSelector", "owner=helm")]
         path = f"/api/v1/namespaces/{self._system}/secrets"
-        found = _items(await self._kube.request("GET", path, query=selector))
-        return [f"{path}/{each}" for each in found]
+        return [f"{path}/{each}" for each in await self._listed(path, "owner=helm")]
 
     async def _names(self, kind: ObjectKind) -> list[str]:
         """Return gpushare's objects of a kind; none if the API server does not know the kind."""
         try:
-            body = await self._kube.request("GET", kind.path(self._system))
+            found = await self._listed(kind.path(self._system))
         except NotFound:
             return []
-        return [name for name in _items(body) if kind.is_ours(name)]
+        return [name for name in found if kind.is_ours(name)]
+
+    async def _listed(self, path: str, selector: str = "") -> list[str]:
+        """Return the names in a list of any kind."""
+        query = [("labelSelector", selector)] if selector else []
+        body = await self._kube.request("GET", path, query=query)
+        return [each.metadata.name for each in msgspec.json.decode(body, type=_List).items or ()]
 
     async def _delete_all(self, kind: ObjectKind) -> None:
         for name in await self._names(kind):
@@ -302,10 +302,8 @@ class _Uninstall:
             click.echo(f"deleted: {kind.name} {name}")
 
     async def _delete(self, path: str) -> None:
-        try:
+        with suppress(NotFound):
             await self._kube.request("DELETE", path, body={"propagationPolicy": "Background"})
-        except NotFound:
-            return
 
     async def _read(self, path: str) -> Any:
         try:
@@ -322,8 +320,7 @@ class _Uninstall:
         path = f"/api/v1/namespaces/{self._system}/pods"
 
         async def left() -> str:
-            query = [("labelSelector", selector)]
-            return ", ".join(_items(await self._kube.request("GET", path, query=query)))
+            return ", ".join(await self._listed(path, selector))
 
         await self._until("gpushare's pods to end", left, 120)
 
@@ -342,21 +339,12 @@ class _Uninstall:
             raise No(f"waited {seconds:g} s for {what}: {last}. Run this again to continue")
 
 
-class _Named(msgspec.Struct):
-    name: str
-
-
 class _Object(msgspec.Struct):
-    metadata: _Named
+    metadata: ObjectMeta
 
 
 class _List(msgspec.Struct):
     items: list[_Object] | None = None
-
-
-def _items(body: bytes) -> list[str]:
-    """Return the names in a list of any kind."""
-    return [each.metadata.name for each in msgspec.json.decode(body, type=_List).items or ()]
 
 
 def _named(pods: Iterable[Pod]) -> str:

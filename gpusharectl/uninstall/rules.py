@@ -125,13 +125,16 @@ REST: Final = (
 
 def holders(pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods that use a share, in the order of their names."""
-    found = [p for p in pods if p.node and asks_for_share(p) and not p.is_terminal]
-    return sorted(found, key=lambda pod: pod.key)
+    return _asking(pod for pod in pods if pod.node)
 
 
 def waiting(pods: Iterable[Pod]) -> list[Pod]:
     """Return the Pending pods that request a share."""
-    found = [p for p in pods if not p.node and asks_for_share(p) and not p.is_terminal]
+    return _asking(pod for pod in pods if not pod.node)
+
+
+def _asking(pods: Iterable[Pod]) -> list[Pod]:
+    found = [pod for pod in pods if asks_for_share(pod) and not pod.is_terminal]
     return sorted(found, key=lambda pod: pod.key)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpushare.errors import SettingsError
-from gpushare.objects.model import Node
 from gpushare.process.flags import parse_unit
 from gpusharectl.doctor.checks import versions
 from gpusharectl.doctor.checks.facts import (
@@ -18,7 +17,7 @@ from gpusharectl.doctor.checks.facts import (
     Unknown,
 )
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
-from gpusharectl.doctor.checks.nodes import cards_of
+from gpusharectl.doctor.checks.nodes import inventories
 
 SOON: Final = dt.timedelta(days=30)
 CERTIFICATE_END: Final = "gpushare_extender_certificate_end_timestamp_seconds"
@@ -166,7 +165,11 @@ def _programs(facts: Facts) -> dict[str, Program]:
 
 
 def _versions_are_compatible(facts: Facts) -> Iterator[DoctorFinding]:
-    plugins = _plugin_versions(facts.nodes)
+    plugins = {
+        f"plugin of {name}": version
+        for name, stated in inventories(facts.nodes).items()
+        if (version := versions.read(stated.plugin)) is not None
+    }
     extenders = {
         f"extender {name}": version
         for name, each in _programs(facts).items()
@@ -178,30 +181,16 @@ def _versions_are_compatible(facts: Facts) -> Iterator[DoctorFinding]:
         return
     oldest, newest = min(parts, key=parts.__getitem__), max(parts, key=parts.__getitem__)
     if not versions.go_together(parts[oldest], parts[newest]):
-        found = _are(parts, oldest, newest)
-        yield VERSION_SKEW.of("versions", found)
+        yield VERSION_SKEW.of("versions", _are(parts, oldest, newest))
     if extenders and plugins:
-        behind, ahead = (
-            min(extenders, key=extenders.__getitem__),
-            max(plugins, key=plugins.__getitem__),
-        )
+        behind = min(extenders, key=extenders.__getitem__)
+        ahead = max(plugins, key=plugins.__getitem__)
         if extenders[behind] < plugins[ahead]:
-            found = _are(parts, behind, ahead)
-            yield PLUGIN_NEWER.of(ahead, found)
+            yield PLUGIN_NEWER.of(ahead, _are(parts, behind, ahead))
 
 
 def _are(parts: Mapping[str, versions.Version], *names: str) -> str:
     return ", ".join(f"{name} is {versions.shown(parts[name])}" for name in names)
-
-
-def _plugin_versions(nodes: tuple[Node, ...]) -> Mapping[str, versions.Version]:
-    found = {}
-    for node in nodes:
-        stated = cards_of(node)
-        version = versions.read(stated.plugin) if stated is not None else None
-        if version is not None:
-            found[f"plugin of {node.name}"] = version
-    return found
 
 
 def _configuration_is_valid(facts: Facts) -> Iterator[DoctorFinding]:

@@ -1,6 +1,7 @@
 """Check how containers get their GPUs: by CDI, or by NVIDIA's runtime (pure)."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from gpushare.annotations.pod_annotations import amounts_of, asks_for_share
@@ -11,7 +12,7 @@ from gpushare.placement.card_choice import why_not_injected
 from gpushare.placement.reasons import EXPOSES_CARDS, Reason
 from gpusharectl.doctor.checks.facts import Facts, SeenPod, Unknown
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked
-from gpusharectl.doctor.checks.nodes import cards_of, is_shared
+from gpusharectl.doctor.checks.nodes import inventories, is_shared
 
 _GROUP: Final = "How containers get their GPUs"
 
@@ -42,7 +43,7 @@ EXPOSED = problem(
 
 def _can_be_reached(facts: Facts) -> Iterator[DoctorFinding]:
     known = facts.runtime_classes
-    for name, stated in _inventories(facts).items():
+    for name, stated in inventories(filter(is_shared, facts.nodes)).items():
         if stated.injection in {"", BY_CDI} or "" in stated.runtime_classes:
             continue
         if isinstance(known, Unknown):
@@ -54,16 +55,8 @@ def _can_be_reached(facts: Facts) -> Iterator[DoctorFinding]:
             yield RUNTIME_UNREACHABLE.of(name, found)
 
 
-def _see_their_cards(facts: Facts) -> Iterator[DoctorFinding]:
-    yield from _pods(facts, exposed=False)
-
-
-def _see_no_others(facts: Facts) -> Iterator[DoctorFinding]:
-    yield from _pods(facts, exposed=True)
-
-
 def _pods(facts: Facts, *, exposed: bool) -> Iterator[DoctorFinding]:
-    inventories = _inventories(facts)
+    stated = inventories(filter(is_shared, facts.nodes))
     for pod in facts.pods:
         if pod.is_terminal or not asks_for_share(pod):
             continue
@@ -71,7 +64,7 @@ def _pods(facts: Facts, *, exposed: bool) -> Iterator[DoctorFinding]:
             request = amounts_of(pod)
         except RequestError:
             continue  # another finding
-        reason = _reason(pod, request, inventories)
+        reason = _reason(pod, request, stated)
         if reason is not None and (reason is EXPOSES_CARDS) == exposed:
             where = f"on node {pod.node}" if pod.node else "it is Pending, and it fits on no node"
             named = f"RuntimeClass {request.runtime_class!r}" if request.runtime_class else "none"
@@ -79,20 +72,15 @@ def _pods(facts: Facts, *, exposed: bool) -> Iterator[DoctorFinding]:
             yield kind.of(pod.key, f"{where}; its RuntimeClass: {named}")
 
 
-def _reason(pod: SeenPod, request: Request, inventories: dict[str, Inventory]) -> Reason | None:
+def _reason(pod: SeenPod, request: Request, stated: dict[str, Inventory]) -> Reason | None:
     """Return why the pod's node, or for a Pending pod every node, cannot serve it."""
-    seen = [each for name, each in inventories.items() if pod.node in {"", name}]
+    seen = [each for name, each in stated.items() if pod.node in {"", name}]
     found = [why_not_injected(each.injection, each.runtime_classes, request) for each in seen]
     return found[0] if found and all(found) else None
 
 
-def _inventories(facts: Facts) -> dict[str, Inventory]:
-    stated = {node.name: cards_of(node) for node in facts.nodes if is_shared(node)}
-    return {name: found for name, found in stated.items() if found is not None}
-
-
 CHECKS: Final = (
     Check(_GROUP, "NVIDIA's runtime has a RuntimeClass where it is needed", _can_be_reached),
-    Check(_GROUP, "pods use NVIDIA's runtime where it is needed", _see_their_cards),
-    Check(_GROUP, "their other containers see no GPUs", _see_no_others),
+    Check(_GROUP, "pods use NVIDIA's runtime where it is needed", partial(_pods, exposed=False)),
+    Check(_GROUP, "their other containers see no GPUs", partial(_pods, exposed=True)),
 )

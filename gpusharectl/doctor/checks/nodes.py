@@ -1,7 +1,7 @@
 """Check nodes and their plugins (pure)."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpushare.annotations import inventory
@@ -157,6 +157,11 @@ def cards_of(node: Node) -> Inventory | None:
         return None
 
 
+def inventories(nodes: Iterable[Node]) -> dict[str, Inventory]:
+    """Return the readable inventories, by node."""
+    return {node.name: found for node in nodes if (found := cards_of(node)) is not None}
+
+
 def plugins_by_node(facts: Facts) -> dict[str, list[SeenPod]]:
     found: dict[str, list[SeenPod]] = {}
     for pod in facts.pods_of(PLUGIN):
@@ -235,22 +240,16 @@ def _difference(node: Node, stated: Inventory) -> str:
 
 
 def _counts_in_one_unit(facts: Facts) -> Iterator[DoctorFinding]:
-    units = {
-        node.name: found.unit_mib for node in facts.nodes if (found := cards_of(node)) is not None
-    }
+    units = {name: found.unit_mib for name, found in inventories(facts.nodes).items()}
+    wanted = Counter(units.values()).most_common(1)[0][0] if units else 0
+    whose = "most nodes count"
     if isinstance(facts.memory_unit, Unknown):
         yield unchecked("the extender's unit", Unknown("see its configuration below"))
-        wanted = Counter(units.values()).most_common(1)[0][0] if units else 0
-        whose = "most nodes count"
-    elif facts.memory_unit is None:
-        wanted = Counter(units.values()).most_common(1)[0][0] if units else 0
-        whose = "most nodes count"
-    else:
+    elif facts.memory_unit is not None:
         try:
-            wanted = parse_unit(facts.memory_unit)
+            wanted, whose = parse_unit(facts.memory_unit), "the extender counts"
         except SettingsError:
             return  # another finding: the extender does not start with it
-        whose = "the extender counts"
     for name, unit in units.items():
         if unit != wanted:
             yield UNITS_MIXED.of(name, f"counts in units of {unit} MiB, {whose} in {wanted} MiB")
@@ -262,17 +261,17 @@ def _list_fits(facts: Facts) -> Iterator[DoctorFinding]:
         for pod in facts.pods_of(PLUGIN)
         if _total(facts, pod, "gpushare_deviceplugin_list_refused")
     }
+    stated = inventories(facts.nodes)
     for node in facts.nodes:
-        stated = cards_of(node)
-        units = sum(card.units for card in stated.cards) if stated is not None else 0
+        sizes = [card.units for card in stated[node.name].cards] if node.name in stated else []
+        units = sum(sizes)
         if node.name in refused or units > MAX_DEVICES:
             text = f"its GPUs make {units} devices; the kubelet accepts {MAX_DEVICES}"
             yield LIST_TOO_LONG.of(node.name, text)
             continue
         if units > WARN_DEVICES:
             yield LIST_LARGE.of(node.name, f"{units} of at most {MAX_DEVICES} devices")
-        largest = max((card.units for card in stated.cards), default=0) if stated else 0
-        if largest > WARN_CARD_UNITS:
+        if (largest := max(sizes, default=0)) > WARN_CARD_UNITS:
             yield CARD_UNITS_MANY.of(node.name, f"a GPU has {largest} units")
 
 
@@ -311,12 +310,11 @@ def _labels_are_right(facts: Facts) -> Iterator[DoctorFinding]:
 
 
 def _cards_are_healthy(facts: Facts) -> Iterator[DoctorFinding]:
-    for node in facts.nodes:
-        stated = cards_of(node)
-        for card in stated.cards if stated is not None else ():
-            if is_shared(node) and not card.is_healthy:
+    for node, stated in inventories(filter(is_shared, facts.nodes)).items():
+        for card in stated.cards:
+            if not card.is_healthy:
                 found = f"GPU {card.index} ({card.uuid}) is unhealthy"
-                yield CARD_UNHEALTHY.of(f"{node.name} GPU {card.index}", found, node=node.name)
+                yield CARD_UNHEALTHY.of(f"{node} GPU {card.index}", found, node=node)
 
 
 def _plugins_are_well(facts: Facts) -> Iterator[DoctorFinding]:

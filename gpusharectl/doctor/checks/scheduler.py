@@ -4,7 +4,7 @@ For the purpose of each setting see ``daemonset/scheduler/config.yaml`` and docs
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -164,16 +164,13 @@ def _is_configured(facts: Facts) -> Iterator[DoctorFinding]:
         if name in with_ours:
             continue
         # With a second kube-scheduler the cluster's own does not need the extender.
-        if with_ours and not any(_same_names(each, known[other]) for other in with_ours):
+        same = {name for other in with_ours for name in _names(known[other])} & set(_names(each))
+        if with_ours and not same:
             continue
         found = f"its configuration has no extender with {EXTENDER_PREFIX}"
         yield WITHOUT_EXTENDER.of(name, found)
     if not known:
         yield from _evidence(facts)
-
-
-def _same_names(one: Scheduler, other: Scheduler) -> bool:
-    return bool(set(_names(one)) & set(_names(other)))
 
 
 def _names(scheduler: Scheduler) -> list[str]:
@@ -269,8 +266,9 @@ def _not_known(facts: Facts, about: str) -> Iterator[DoctorFinding]:
 
 def _extender_is_beside(facts: Facts) -> Iterator[DoctorFinding]:
     yield from _not_known(facts, "whether its extender is ready")
-    ready = {pod.node for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER) if pod.is_ready}
-    outside = any(name not in _pod_names(facts) for name in facts.extenders)
+    pods = facts.pods_of(EXTENDER, SECOND_SCHEDULER)
+    ready = {pod.node for pod in pods if pod.is_ready}
+    outside = facts.extenders.keys() - {pod.metadata.name for pod in pods}
     for name, each in _known(facts).items():
         extender = ours(each.configuration)
         if extender is None or not each.node:
@@ -283,26 +281,22 @@ def _extender_is_beside(facts: Facts) -> Iterator[DoctorFinding]:
 
 def _port_is_no_node_port(facts: Facts) -> Iterator[DoctorFinding]:
     yield from _not_known(facts, "whether a Service can receive its calls")
-    services: Mapping[str, frozenset[int]] = {}
+    services = {} if isinstance(facts.node_ports, Unknown) else facts.node_ports
     asked = {
         name: port
         for name, each in _known(facts).items()
         if (port := _loopback_port(ours(each.configuration))) in NODE_PORTS
     }
-    if isinstance(facts.node_ports, Unknown):
-        if asked:
-            yield unchecked("the NodePorts of Services", facts.node_ports)
-    else:
-        services = facts.node_ports
+    if isinstance(facts.node_ports, Unknown) and asked:
+        yield unchecked("the NodePorts of Services", facts.node_ports)
     for name, port in asked.items():
         takers = [service for service, ports in services.items() if port in ports]
         for service in takers:
             found = f"the Service has NodePort {port}, at which {name} calls the extender"
             yield NODE_PORT_TAKEN.of(service, found)
         if not takers:
-            yield NODE_PORT.of(
-                name, f"it calls the extender at port {port}, which may be a NodePort"
-            )
+            found = f"it calls the extender at port {port}, which may be a NodePort"
+            yield NODE_PORT.of(name, found)
 
 
 def _loopback_port(extender: Mapping[str, Any] | None) -> int | None:
@@ -316,10 +310,6 @@ def _loopback_port(extender: Mapping[str, Any] | None) -> int | None:
     return port if parts.hostname in _LOOPBACK else None
 
 
-def _pod_names(facts: Facts) -> set[str]:
-    return {pod.metadata.name for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER)}
-
-
 def _pods_wait_for_one(facts: Facts) -> Iterator[DoctorFinding]:
     if any(isinstance(each, Unknown) for each in facts.schedulers.values()):
         yield from _not_known(facts, "whether Pending pods have the right schedulerName")
@@ -331,7 +321,7 @@ def _pods_wait_for_one(facts: Facts) -> Iterator[DoctorFinding]:
     for pod in facts.pods:
         if _waits(pod) and pod.scheduler not in asking:
             found = f"its scheduler is {pod.scheduler}, which does not call the extender"
-            yield WRONG_SCHEDULER.of(pod.key, found, names=_or(sorted(asking)))
+            yield WRONG_SCHEDULER.of(pod.key, found, names=" or ".join(sorted(asking)))
 
 
 def _waits(pod: SeenPod) -> bool:
@@ -342,10 +332,6 @@ def _waits(pod: SeenPod) -> bool:
     except RequestError:
         return False  # another finding
     return True
-
-
-def _or(names: Sequence[str]) -> str:
-    return " or ".join(names)
 
 
 CHECKS: Final = (
