@@ -1,6 +1,9 @@
 """Kubernetes objects for tests, as the API server would send them."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
 
 from gpushare.annotations import inventory
 from gpushare.cards.model import Card, Health, Inventory
@@ -15,6 +18,8 @@ from gpushare.objects.model import (
     PodStatus,
     Resources,
 )
+
+T = TypeVar("T", Node, Pod)
 
 
 def container(name: str, units: str | int | None, *, sidecar: bool = False) -> Container:
@@ -75,3 +80,10 @@ def legacy_node(name: str, total: str | int, count: str | int) -> Node:
     """A node of the ecosystem's older plugin: totals and nothing else."""
     totals = {RESOURCE_MEMORY: total, RESOURCE_COUNT: count}
     return Node(ObjectMeta(name=name), NodeStatus(totals, totals))
+
+
+def annotated(found: T, annotations: Mapping[str, str], **metadata: object) -> T:
+    """The object with these annotations, too, and other ``metadata``."""
+    whole = {**found.annotations, **annotations}
+    meta = msgspec.structs.replace(found.metadata, annotations=whole, **metadata)
+    return msgspec.structs.replace(found, metadata=meta)

@@ -10,7 +10,7 @@ from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
 from gpushare.errors import SettingsError
 from gpushare.objects.model import Node, ObjectMeta
 from gpusharectl import cordon
-from tests.builders import cards, legacy_node, node, pod, stock
+from tests.builders import annotated, cards, legacy_node, node, pod, stock
 
 
 def written(seen: Node, change: cordon.Change) -> Node:
@@ -75,12 +75,7 @@ def test_a_whole_uuid_is_that_card_though_it_is_the_beginning_of_another():
 def test_names_of_no_card_are_refused_and_dropped_only_on_demand():
     seen = apply(node("n1", 8, 8), "0")
     text = f"{seen.annotations[ANNOTATION_CORDONED_CARDS]},GPU-gone"
-    seen = msgspec.structs.replace(
-        seen,
-        metadata=msgspec.structs.replace(
-            seen.metadata, annotations={**seen.annotations, ANNOTATION_CORDONED_CARDS: text}
-        ),
-    )
+    seen = annotated(seen, {ANNOTATION_CORDONED_CARDS: text})
     with pytest.raises(SettingsError, match=r"'GPU-gone'.*--replace"):
         apply(seen, "1")
     assert cordoned(apply(seen, "1", replaces=True)) == {0, 1}

@@ -31,11 +31,15 @@ sys.meta_path.insert(0, Refuse())
 
 def run(folder, *words, name="gpushare", **more):
     """Run a program of ours with nothing but what the core needs."""
-    (folder / "sitecustomize.py").write_text(HOOK)
     starts = more.pop("starts", "__main__ import main")
     code = f"import sys; sys.argv[0] = {name!r}; from gpusharectl.{starts} as go; go()"
+    return python(folder, "-c", code, *words, **more)
+
+
+def python(folder, *words, **more):
+    (folder / "sitecustomize.py").write_text(HOOK)
     env = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **more}
-    argv = [sys.executable, "-c", code, *words]
+    argv = [sys.executable, *words]
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -51,20 +55,14 @@ def test_no_command_needs_the_libraries_of_either_half(tmp_path):
 
 @pytest.mark.parametrize("half", ["extender", "deviceplugin"])
 def test_a_half_without_its_libraries_says_what_brings_them(tmp_path, half):
-    (tmp_path / "sitecustomize.py").write_text(HOOK)
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    argv = [sys.executable, "-m", half, "--node-name=n"]
-    found = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+    found = python(tmp_path, "-m", half, "--node-name=n")
     assert "is not installed: run `make setup`, or use the image" in found.stderr
     assert (found.returncode, "Traceback" in found.stderr) == (1, False)
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_the_device_plugin_shows_its_flags_without_its_libraries(tmp_path, flag):
-    (tmp_path / "sitecustomize.py").write_text(HOOK)
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    argv = [sys.executable, "-m", "deviceplugin", flag]
-    found = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+    found = python(tmp_path, "-m", "deviceplugin", flag)
     assert (found.returncode, found.stderr) == (0, "")
 
 

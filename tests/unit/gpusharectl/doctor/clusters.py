@@ -16,14 +16,12 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.objects.model import (
-    Container,
     Node,
     NodeStatus,
     NodeSystemInfo,
     ObjectMeta,
     PodCondition,
     PodStatus,
-    Resources,
 )
 from gpusharectl.doctor.checks.access import POLICIES, needed
 from gpusharectl.doctor.checks.facts import (
@@ -36,6 +34,7 @@ from gpusharectl.doctor.checks.facts import (
 )
 from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.reach.samples import Samples
+from tests.builders import annotated, container
 from tests.builders import node as bare_node
 
 ROOT = Path(__file__).parents[4]
@@ -45,30 +44,24 @@ ASKED = 'gpushare_extender_requests_total{verb="filter",outcome="ok"} 3\n'
 SCHEDULER_FILE = ROOT / "daemonset" / "scheduler" / "config.yaml"
 
 
-def node(name: str = "n1", *units: int, labels: Mapping[str, str] | None = None, **more) -> Node:
+def node(
+    name: str = "n1", *units: int, is_shared: bool = True, kubelet: str = "v1.34.4", **more
+) -> Node:
     """A node of ours, with its label and a kubelet of today."""
-    made = bare_node(name, *(units or (16, 16)), **more)
+    units = units or (16, 16)
+    made = bare_node(name, *units, **more)
     unhealthy = more.get("unhealthy", ())
-    healthy = sum(each for place, each in enumerate(units or (16, 16)) if place not in unhealthy)
-    status = NodeStatus(
-        made.status.capacity,
-        {**(made.status.capacity or {}), RESOURCE_MEMORY: str(healthy)},
-        NodeSystemInfo("containerd://2.1.4", "v1.34.4"),
-    )
-    found = dict(labels if labels is not None else {"gpushare": "true"})
-    metadata = msgspec.structs.replace(made.metadata, labels=found)
-    return Node(metadata, status, made.spec)
+    healthy = sum(each for place, each in enumerate(units) if place not in unhealthy)
+    allocatable = {**made.capacity, RESOURCE_MEMORY: str(healthy)}
+    status = NodeStatus(made.capacity, allocatable, NodeSystemInfo("containerd://2.1.4", kubelet))
+    made = annotated(made, {}, labels={"gpushare": "true"} if is_shared else {})
+    return msgspec.structs.replace(made, status=status)
 
 
 def control_plane(name: str = "cp1") -> Node:
     labels = {"node-role.kubernetes.io/control-plane": ""}
     status = NodeStatus({}, {}, NodeSystemInfo("containerd://2.1.4", "v1.34.4"))
     return Node(ObjectMeta(name=name, labels=labels), status)
-
-
-def amount(name: str, units: str | int | None) -> Container:
-    limits = {} if units is None else {RESOURCE_MEMORY: units}
-    return Container(name, Resources(limits, limits))
 
 
 def pod(
@@ -78,7 +71,7 @@ def pod(
     namespace: str = "default",
     on: str | None = "n1",
     annotations: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
+    labels: dict[str, str] | None = None,
     conditions: tuple[PodCondition, ...] = (),
     scheduler: str = "default-scheduler",
 ) -> SeenPod:
@@ -92,14 +85,8 @@ def pod(
         }
         annotations = annotations if on and units is not None else {}
     return SeenPod(
-        ObjectMeta(
-            name=name,
-            namespace=namespace,
-            uid=name,
-            annotations=dict(annotations),
-            labels=dict(labels or {}),
-        ),
-        SeenSpec(on, (amount("main", units),), scheduler_name=scheduler),
+        ObjectMeta(name, namespace, name, annotations=dict(annotations), labels=labels or {}),
+        SeenSpec(on, (container("main", units),), scheduler_name=scheduler),
         PodStatus("Running" if on else "Pending", conditions=conditions),
     )
 
@@ -179,16 +166,10 @@ def with_status(name: str, capacity: Mapping[str, Any], allocatable: Mapping[str
     made = node(name)
     status = msgspec.structs.replace(
         made.status,
-        capacity={**(made.status.capacity or {}), **capacity},
-        allocatable={**(made.status.allocatable or {}), **allocatable},
+        capacity={**made.capacity, **capacity},
+        allocatable={**made.allocatable, **allocatable},
     )
     return msgspec.structs.replace(made, status=status)
-
-
-def annotated(made: Node, **values: str) -> Node:
-    named = {f"gpushare.aliyun.com/{key.replace('_', '-')}": text for key, text in values.items()}
-    metadata = msgspec.structs.replace(made.metadata, annotations={**made.annotations, **named})
-    return msgspec.structs.replace(made, metadata=metadata)
 
 
 def without_inventory(made: Node) -> Node:

@@ -15,7 +15,7 @@ from gpusharectl.explain.command import running, without_nodes
 from gpusharectl.explain.lines import Explained
 from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.what_if import lines as what_if_lines
-from tests.builders import node, pod
+from tests.builders import annotated, node, pod
 
 NOW = dt.datetime(2026, 1, 1, 0, 0, 0, tzinfo=dt.UTC)
 NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
@@ -24,9 +24,8 @@ SAYS = "0/2 nodes are available: 2 of them are full."
 
 
 def on(name, units, where, card, *, until=None):
-    made = pod(name, units, node=where, annotations={ANNOTATION_CARDS: f"GPU-{card}"})
-    meta = msgspec.structs.replace(made.metadata, deletion_timestamp=until)
-    return msgspec.structs.replace(made, metadata=meta)
+    cards = {ANNOTATION_CARDS: f"GPU-{card}"}
+    return annotated(pod(name, units, node=where), cards, deletion_timestamp=until)
 
 
 def with_room_for_pods(found):
@@ -39,11 +38,13 @@ def with_room_for_pods(found):
 def seen():
     """N has a full card, one that somebody is about to leave, a cordoned and an ill one."""
     full = node("n", 16, 16, 16, 16, unhealthy=[3])
-    annotations = {**full.annotations, ANNOTATION_CORDONED_CARDS: "GPU-2"}
-    meta = msgspec.structs.replace(full.metadata, annotations=annotations)
+    nodes = [annotated(full, {ANNOTATION_CORDONED_CARDS: "GPU-2"}), node("small", 4)]
     pods = [on("stays", 11, "n", 0), on("goes", 16, "n", 1, until="2026-01-01T00:00:20Z")]
-    nodes = [msgspec.structs.replace(full, metadata=meta), node("small", 4)]
     return ListedCluster([with_room_for_pods(each) for each in nodes], pods)
+
+
+def important(found):
+    return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, priority=5))
 
 
 def waits(units=6, **more):
@@ -104,13 +105,9 @@ def test_a_bound_pod_is_where_it_was_decided_and_where_it_runs(seen):
         "decided: GPU 0 (GPU-0) of n",
         "the node's plugin has not reported yet that it runs",
     ]
-    said = {**stays.annotations, ANNOTATION_RUNNING_ON: '{"main":{"GPU-0":11}}'}
-    meta = msgspec.structs.replace(stays.metadata, annotations=said)
-    runs = msgspec.structs.replace(stays, metadata=meta)
+    runs = annotated(stays, {ANNOTATION_RUNNING_ON: '{"main":{"GPU-0":11}}'})
     assert lines(seen, runs)[-1] == "it runs there: the node's plugin reports GPU-0"
-    said[ANNOTATION_RUNNING_ON] = '{"main":{"GPU-1":11}}'
-    meta = msgspec.structs.replace(stays.metadata, annotations=said)
-    elsewhere = msgspec.structs.replace(stays, metadata=meta)
+    elsewhere = annotated(stays, {ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":11}}'})
     assert "running-on has GPU-1, which was not decided" in lines(seen, elsewhere)[-1]
 
 
@@ -120,8 +117,7 @@ def answer(seen, asks, count):
 
 
 def test_what_if_says_where_how_many_fit_and_who_would_have_to_go(seen):
-    wants = pod("w", 4)
-    higher = msgspec.structs.replace(wants, spec=msgspec.structs.replace(wants.spec, priority=5))
+    wants, higher = pod("w", 4), important(pod("w", 4))
     shown = [line.plain for line in what_if_lines.draw(answer(seen, higher, 3))]
     assert shown[:3] == ["2 of 3 fit", "  small, GPU 0: 1", "  n, GPU 0: 1"]
     at = shown.index("evicting these pods would make room on n, GPU 0:")
@@ -135,20 +131,9 @@ def test_what_if_says_where_how_many_fit_and_who_would_have_to_go(seen):
 
 
 def test_names_of_others_pods_that_one_may_not_know_are_left_out(seen):
-    asks = waits(16)
-    asks = msgspec.structs.replace(asks, spec=msgspec.structs.replace(asks.spec, priority=5))
-    view = explain.without_names_of_others(
-        run_all(explain.explain(seen, asks, None, now=0.0)), "mine"
-    )
-    whole = Explained(
-        view,
-        from_extender=True,
-        is_judged=True,
-        running=None,
-        outlook=view.outlook,
-        events=[],
-        not_shown=[],
-    )
+    view = run_all(explain.explain(seen, important(waits(16)), None, now=0.0))
+    view = explain.without_names_of_others(view, "mine")
+    whole = Explained(view, True, True, None, view.outlook, [], [])
     text = "\n".join(line.plain for line in explained.draw(whole, NOW))
     assert "11 used by a pod in another namespace" in text
     assert "would make room on n, GPU 0:\n  a pod in another namespace  11, priority 0" in text

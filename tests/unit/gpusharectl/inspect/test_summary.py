@@ -8,18 +8,15 @@ import pytest
 from rich.console import Console
 
 from gpushare.answers.inspect import view_node
-from gpushare.contract import (
-    ANNOTATION_CARDS,
-    ANNOTATION_CORDON_REASONS,
-    ANNOTATION_CORDONED_CARDS,
-    ANNOTATION_INVENTORY,
-)
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY
+from gpushare.contract import ANNOTATION_CORDON_REASONS as REASONS
+from gpushare.contract import ANNOTATION_CORDONED_CARDS as CORDONED
 from gpushare.ledger.ledger import Ledger, Reserve
 from gpushare.objects.model import NodeCondition
 from gpusharectl.inspect import summary
 from gpusharectl.inspect.lines import draw, fitted
 from gpusharectl.terminal.output import document, show
-from tests.builders import legacy_node, node, pod, stock
+from tests.builders import annotated, legacy_node, node, pod, stock
 
 LARGEST = "the largest free part of one GPU is 16 (n1 GPU 1)"
 
@@ -27,17 +24,6 @@ LARGEST = "the largest free part of one GPU is 16 (n1 GPU 1)"
 def ready(found):
     status = msgspec.structs.replace(found.status, conditions=(NodeCondition("Ready", "True"),))
     return msgspec.structs.replace(found, status=status)
-
-
-def annotated(found, **annotations):
-    named = {
-        "cordoned": ANNOTATION_CORDONED_CARDS,
-        "reasons": ANNOTATION_CORDON_REASONS,
-        "inventory": ANNOTATION_INVENTORY,
-    }
-    more = {named[key]: value for key, value in annotations.items()}
-    meta = msgspec.structs.replace(found.metadata, annotations={**found.annotations, **more})
-    return msgspec.structs.replace(found, metadata=meta)
 
 
 def on(name, units, where, card):
@@ -66,19 +52,19 @@ def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
 
 def test_why_a_card_is_cordoned_stands_on_its_nodes_line_in_plain_signs():
     why = '{"GPU-0": "fan \\u001b[2J\\n broken", "GPU-1": "uncordoned since"}'
-    kept = ready(annotated(node("kept", 16, 16), cordoned="GPU-0", reasons=why))
+    kept = ready(annotated(node("kept", 16, 16), {CORDONED: "GPU-0", REASONS: why}))
     shown = text(summary.of_lists([kept], [], [])).splitlines()
     assert shown[0].endswith("used  GPU 0 is cordoned: fan [2J broken")
-    lost = ready(annotated(node("kept", 16), cordoned="GPU-0", reasons="{"))
+    lost = ready(annotated(node("kept", 16), {CORDONED: "GPU-0", REASONS: "{"}))
     assert text(summary.of_lists([lost], [], [])).splitlines()[0].endswith("16 MiB used")
 
 
 def test_what_is_wrong_with_a_card_or_a_node_stands_beside_it():
     nodes = [
         ready(node("ill", 16, 16, unhealthy=[1])),
-        ready(annotated(node("kept", 16), cordoned="GPU-0")),
-        ready(annotated(node("slip", 16), cordoned="GPU-9")),
-        ready(annotated(node("broken", 16), inventory="{")),
+        ready(annotated(node("kept", 16), {CORDONED: "GPU-0"})),
+        ready(annotated(node("slip", 16), {CORDONED: "GPU-9"})),
+        ready(annotated(node("broken", 16), {ANNOTATION_INVENTORY: "{"})),
         node("away", 16),
         ready(legacy_node("older", "30", "2")),
         ready(node("coarse", 16, unit_mib=1024)),

@@ -6,7 +6,7 @@ import pytest
 from gpushare.objects.model import Node, Pod
 from gpusharectl.migrate.command import lines
 from gpusharectl.migrate.rules import Obstacle, migration
-from tests.builders import container, legacy_node, node, pod
+from tests.builders import annotated, container, legacy_node, node, pod
 
 GIB_NODE = legacy_node("old", 30, 2)
 
@@ -20,11 +20,6 @@ def older(name: str = "p", units: int = 4, index: str = "0", **more) -> Pod:
         **more.pop("annotations", {}),
     }
     return pod(name, units, node="old", phase="Running", annotations=written, **more)
-
-
-def labelled(found: Node, **labels: str) -> Node:
-    meta = msgspec.structs.replace(found.metadata, labels=labels)
-    return msgspec.structs.replace(found, metadata=meta)
 
 
 def one(*pods: Pod, on: Node = GIB_NODE) -> Obstacle:
@@ -115,9 +110,9 @@ def test_totals_that_cannot_be_the_older_plugins_are_in_the_way():
 
 def test_cards_of_other_sizes_than_the_older_plugin_says_are_in_the_way():
     label = {"nvidia.com/gpu.memory": "11264"}
-    assert "a GPU has 11" in one(on=labelled(GIB_NODE, **label)).why
+    assert "a GPU has 11" in one(on=annotated(GIB_NODE, {}, labels=label)).why
     label = {"nvidia.com/gpu.memory": "15360"}
-    assert migration([labelled(GIB_NODE, **label)], []).is_free
+    assert migration([annotated(GIB_NODE, {}, labels=label)], []).is_free
 
 
 def test_what_has_ended_and_what_asks_for_nothing_stands_in_nobodys_way():

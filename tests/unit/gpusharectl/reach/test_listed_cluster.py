@@ -10,15 +10,9 @@ from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import GIB, ListedCluster, unit_of
-from tests.builders import legacy_node, node, pod
+from tests.builders import annotated, legacy_node, node, pod
 
 NAMES = ("a", "b", "c")
-
-
-def cordoned(found, value):
-    annotations = {**found.annotations, ANNOTATION_CORDONED_CARDS: value}
-    meta = msgspec.structs.replace(found.metadata, annotations=annotations)
-    return msgspec.structs.replace(found, metadata=meta)
 
 
 @st.composite
@@ -26,7 +20,7 @@ def clusters(draw):
     sizes = st.lists(st.sampled_from([4, 8, 16]), min_size=1, max_size=3)
     nodes = [node(name, *draw(sizes), unhealthy=draw(st.sets(st.integers(0, 2)))) for name in NAMES]
     value = draw(st.sampled_from(["", "GPU-0", "GPU-9"]))
-    nodes[0] = cordoned(nodes[0], value)
+    nodes[0] = annotated(nodes[0], {ANNOTATION_CORDONED_CARDS: value})
     held = st.tuples(st.sampled_from(NAMES), st.integers(1, 16), st.integers(0, 2))
     pods = [
         pod(f"p{place}", units, node=name, annotations={ANNOTATION_CARDS: f"GPU-{card}"})

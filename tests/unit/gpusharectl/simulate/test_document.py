@@ -3,14 +3,13 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
-from click.testing import CliRunner
-from msgspec import inspect
 
-from gpusharectl.app import cli
 from gpusharectl.simulate import view
 from tests import markdown
 from tests.markdown import ROOT
+from tests.unit.gpusharectl.simulate.test_command import simulate
 
 PATH = ROOT / "docs" / "simulate.md"
 TEXT = PATH.read_text()
@@ -18,12 +17,6 @@ TEXT = PATH.read_text()
 
 def blocks(language=""):
     return [block.text for block in markdown.blocks(PATH) if block.language == language]
-
-
-def simulate(*arguments, stdin=None, code=0):
-    found = CliRunner().invoke(cli, ["simulate", *arguments], input=stdin)
-    assert found.exit_code == code, found.output
-    return found.output
 
 
 def test_the_picture_is_the_one_that_is_printed():
@@ -46,28 +39,11 @@ def test_the_error_is_the_one_that_is_told(tmp_path, monkeypatch):
     assert simulate("scene.yaml", code=2) == told
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        view.Head,
-        view.Step,
-        view.Happened,
-        view.Node,
-        view.Card,
-        view.Share,
-        view.Waiting,
-        view.WaitingPod,
-        view.NodeWhy,
-        view.CardWhy,
-    ],
-)
+@pytest.mark.parametrize("kind", view._View.__subclasses__())
 def test_every_key_of_the_json_is_named(kind):
     table = TEXT.split("## JSON")[1].split("## Size")[0]
-    found = inspect.type_info(kind)
-    assert isinstance(found, inspect.StructType)
-    names = {field.encode_name for field in found.fields}
-    missing = names - set(re.findall(r"(\w+)(?:\[\])?`", table))
-    assert not missing
+    names = {field.encode_name for field in msgspec.structs.fields(kind)}
+    assert not names - set(re.findall(r"(\w+)(?:\[\])?`", table))
 
 
 def test_every_flag_is_named():

@@ -127,12 +127,7 @@ KEYS = st.sampled_from(" ".join(WORDS).split()) | st.integers()
 VALUES = ["Node", "Pod", "Deployment", "Job", "List", "PodList", "a", "2 x 16", "10s", "", "8Gi"]
 ANYTHING = st.recursive(
     st.sampled_from(VALUES) | st.none() | st.booleans() | st.integers(-3, 10**20) | st.floats(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(" ".join(WORDS).split()) | st.integers(), inner, max_size=6
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=6),
     max_leaves=25,
 )
 LIKELY = st.fixed_dictionaries(

@@ -1,12 +1,11 @@
 """What goes when gpushare is removed, and what is left alone."""
 
-import msgspec
 import pytest
 
 from gpushare.objects.model import Node, NodeStatus, ObjectMeta
 from gpusharectl.uninstall import rules
 from gpusharectl.uninstall.rules import holders, marked, totals, traces, waiting
-from tests.builders import legacy_node, node, pod
+from tests.builders import annotated, legacy_node, node, pod
 
 KINDS = (*rules.POLICIES, *rules.PROGRAMS, *rules.REST)
 
@@ -18,16 +17,14 @@ def plain(name: str, **labels: str) -> Node:
     )
 
 
+OLDER = ("gpushare-schd-extender", "gpushare-device-plugin", "gpushare-device-plugin-ds")
+
+
 @pytest.mark.parametrize(
-    "name", ["gpushare-schd-extender", "gpushare-device-plugin", "gpushare-device-plugin-ds"]
+    "name", [*OLDER, "", "my-gpushare-extender", "gpushare-extender-2", "kube-root-ca.crt"]
 )
-def test_what_the_older_gpushare_has_is_left_alone(name):
+def test_objects_of_the_older_gpushare_and_of_users_are_left_alone(name):
     assert not any(kind.is_ours(name) for kind in KINDS)
-
-
-def test_a_users_own_objects_are_left_alone():
-    for name in ("", "my-gpushare-extender", "gpushare-extender-2", "kube-root-ca.crt"):
-        assert not any(kind.is_ours(name) for kind in KINDS)
 
 
 def test_a_configmap_is_known_under_the_hash_that_kustomize_gives_it():
@@ -73,7 +70,6 @@ def test_every_node_is_cleaned_where_the_plugin_has_been_or_would_be():
 
 def test_a_node_with_totals_of_the_older_gpushare_is_told_from_what_ours_leaves():
     plugin = pod("plugin", None, node="starts", labels={"app.kubernetes.io/name": rules.PLUGIN})
-    there = msgspec.structs.replace(plugin.metadata, namespace="gpushare-system")
     forgetting = {"aliyun.com/gpu-mem": "8"}  # and none of it allocatable
     nodes = [
         node("ours", 8),
@@ -84,8 +80,7 @@ def test_a_node_with_totals_of_the_older_gpushare_is_told_from_what_ours_leaves(
         Node(ObjectMeta(name="uncounted"), NodeStatus(forgetting, forgetting)),
         plain("never"),
     ]
-    pods = [msgspec.structs.replace(plugin, metadata=there)]
-    assert rules.of_older(nodes, pods, "gpushare-system") == ["older", "uncounted"]
+    assert rules.of_older(nodes, [plugin], "default") == ["older", "uncounted"]
 
 
 def test_only_live_pods_that_ask_hold_or_wait():
@@ -95,7 +90,7 @@ def test_only_live_pods_that_ask_hold_or_wait():
         pod("waits", 4),
         pod("ended", 4, node="n1", phase="Succeeded"),
         pod("other", None, node="n1", phase="Running"),
-        msgspec.structs.replace(asks, metadata=ObjectMeta(name="another", namespace="a")),
+        annotated(asks, {}, name="another", namespace="a"),
     ]
     assert [each.key for each in holders(pods)] == ["a/another", "default/runs"]
     assert [each.key for each in waiting(pods)] == ["default/waits"]

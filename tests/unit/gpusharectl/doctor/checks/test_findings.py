@@ -15,21 +15,23 @@ from gpushare.contract import (
     ANNOTATION_ASSIGNED,
     ANNOTATION_ASSUME_TIME,
     ANNOTATION_CARDS,
+    ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INDEX,
+    ANNOTATION_INVENTORY,
     ANNOTATION_RUNNING_ON,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
-from gpushare.objects.model import Container, Node, NodeSystemInfo, PodCondition
+from gpushare.objects.model import Container, Node, PodCondition
 from gpusharectl.doctor.checks.facts import Facts, LeaderElection, Permission, Quota, Unknown
 from gpusharectl.doctor.checks.findings import KINDS, NOT_CHECKED, DoctorFinding, Severity, examine
 from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.doctor.command import CHECKS
-from tests.builders import legacy_node, stock
+from tests.builders import annotated, legacy_node, stock
 from tests.unit.gpusharectl.doctor.clusters import (
     ASKED,
+    EXTENDERS,
     NOW,
-    annotated,
     control_plane,
     node,
     own,
@@ -45,6 +47,7 @@ from tests.unit.gpusharectl.doctor.clusters import (
 
 PLUGIN = "gpushare-deviceplugin-n1"
 EXTENDER = "gpushare-extender-cp1"
+LEADER = program("gpushare_extender_leader 1\n")
 SCHEDULER = "kube-system/kube-scheduler-cp1"
 
 
@@ -73,37 +76,14 @@ def decided(card: str = "GPU-0", **more: str) -> dict[str, str]:
     return {ANNOTATION_CARDS: card, ANNOTATION_INDEX: "0", ANNOTATION_ASSUME_TIME: at, **more}
 
 
-def refused_permission() -> Facts:
-    facts = well()
-    first = Permission("gpushare-extender", "create", "pods/binding")
-    return well(permissions={**facts.permissions, first: False})
-
-
 def without_extender() -> Any:
     made = scheduler()
     return type(made)(made.node, {**made.configuration, "extenders": []})
 
 
-def older_kubelet() -> Facts:
-    made = node("n1")
-    status = msgspec.structs.replace(
-        made.status, node_info=NodeSystemInfo("containerd://1.7", "v1.26.9")
-    )
-    return with_node(msgspec.structs.replace(made, status=status))
-
-
 def unlabelled() -> Facts:
-    facts = with_node(node("n1", labels={}))
+    facts = with_node(node("n1", is_shared=False))
     return well(nodes=facts.nodes, pods=with_pods(without=PLUGIN).pods, plugins={})
-
-
-def with_older_plugin() -> Facts:
-    return well(nodes=(*well().nodes, legacy_node("old", 16, 2)))
-
-
-def pair_of_leaders() -> Facts:
-    more = {"gpushare-extender-cp2": program("gpushare_extender_leader 1\n")}
-    return well(extenders={**well().extenders, **more})
 
 
 FORMER = "http://127.0.0.1:32766/gpushare-scheduler"
@@ -112,7 +92,7 @@ FORMER = "http://127.0.0.1:32766/gpushare-scheduler"
 def injected(name: str, injection: str, *classes: str) -> Node:
     """A node whose cards come into containers in this way."""
     found = replace(stock(16, 16), injection=injection, runtime_classes=frozenset(classes))
-    return annotated(node(name), inventory=inventory.encode(found))
+    return annotated(node(name), {ANNOTATION_INVENTORY: inventory.encode(found)})
 
 
 def with_a_helper() -> Facts:
@@ -134,25 +114,29 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     ),
     "NothingOffered": lambda: with_node(with_status("n1", {}, {RESOURCE_MEMORY: "0"})),
     "InventoryMissing": lambda: with_node(without_inventory(node("n1"))),
-    "InventoryUnreadable": lambda: with_node(annotated(node("n1"), inventory='{"version": 9')),
+    "InventoryUnreadable": lambda: with_node(
+        annotated(node("n1"), {ANNOTATION_INVENTORY: '{"version": 9'})
+    ),
     "InventoryDiffers": lambda: with_node(with_status("n1", {}, {RESOURCE_MEMORY: "31"})),
     "UnitsMixed": lambda: with_node(node("n1", unit_mib=1024)),
     "DeviceListTooLong": lambda: with_node(node("n1", *[50_000] * 5)),
     "DeviceListLarge": lambda: with_node(node("n1", 60_000, 60_000)),
     "CardUnitsMany": lambda: with_node(node("n1", 80_000)),
-    "KubeletTooOld": older_kubelet,
+    "KubeletTooOld": lambda: with_node(node("n1", kubelet="v1.26.9")),
     "WholeCardPlugin": lambda: with_node(with_status("n1", {"nvidia.com/gpu": 2}, {})),
     "NodeNotLabelled": unlabelled,
-    "OlderPlugin": with_older_plugin,
+    "OlderPlugin": lambda: well(nodes=(*well().nodes, legacy_node("old", 16, 2))),
     "CardUnhealthy": lambda: with_node(node("n1", 16, 16, unhealthy=[1])),
-    "CordonUnreadable": lambda: with_node(annotated(node("n1"), cordoned_cards="GPU-7")),
+    "CordonUnreadable": lambda: with_node(
+        annotated(node("n1"), {ANNOTATION_CORDONED_CARDS: "GPU-7"})
+    ),
     "PluginBlocked": lambda: of_plugin('gpushare_deviceplugin_blocked{name="kubelet"} 1.0'),
     "DevicesForgotten": lambda: of_plugin("gpushare_deviceplugin_forgotten_pods 2.0"),
     "ExtenderMissing": lambda: well(nodes=(*well().nodes, control_plane("cp2"))),
     "ExtenderNotReady": lambda: of_extender("", "the cache is not synced"),
     "ExtenderSilent": lambda: well(extenders={EXTENDER: Unknown("it does not answer")}),
     "NoLeader": lambda: well(election=LeaderElection("gone", 6, is_renewed=False)),
-    "ManyLeaders": pair_of_leaders,
+    "ManyLeaders": lambda: well(extenders={**EXTENDERS, "gpushare-extender-cp2": LEADER}),
     "VersionSkew": lambda: of_extender("", version="0.3.0"),
     "PluginNewer": lambda: of_extender("", version="0.0.9"),
     "ConfigurationUnusable": lambda: well(memory_unit="GB"),
@@ -170,12 +154,12 @@ BREAKS: dict[str, Callable[[], Facts]] = {
         schedulers={SCHEDULER: scheduler(urlprefix=FORMER)},
         node_ports={"team/web": frozenset({32766}), "team/api": frozenset({32767})},
     ),
-    "ExtenderNeverAsked": lambda: well(
-        schedulers={}, extenders={EXTENDER: program("gpushare_extender_leader 1\n")}
-    ),
+    "ExtenderNeverAsked": lambda: well(schedulers={}, extenders={EXTENDER: LEADER}),
     "PodOfAnotherScheduler": lambda: with_pods(pod("lost", on=None, scheduler="other")),
     "PolicyMissing": lambda: well(policy_bindings=well().policy_bindings - {"gpushare-bindings"}),
-    "PermissionMissing": refused_permission,
+    "PermissionMissing": lambda: well(
+        permissions={Permission("gpushare-extender", "create", "pods/binding"): False}
+    ),
     "RuntimeClassMissing": lambda: well(runtime_classes=frozenset({"runc"})),
     "QuotaUsedUp": lambda: well(quotas=(Quota("team", "gpus", "1k", "1000"),)),
     "PodWithoutDecision": lambda: with_pods(pod("bare", annotations={})),
@@ -205,8 +189,20 @@ BREAKS: dict[str, Callable[[], Facts]] = {
 }
 
 
-def test_nothing_is_found_in_a_cluster_that_is_well():
-    assert look(well()) == []
+@pytest.mark.parametrize(
+    "facts",
+    [
+        pytest.param(well(), id="a cluster that is well"),
+        pytest.param(
+            well(server="v1.29.9", policies=frozenset(), policy_bindings=frozenset()),
+            id="Kubernetes has no policies",
+        ),
+        pytest.param(well(schedulers={}), id="an extender was called"),
+        pytest.param(with_node(injected("n1", "cdi", "nvidia")), id="CDI needs no RuntimeClass"),
+    ],
+)
+def test_nothing_is_found_where_nothing_is_wrong(facts):
+    assert look(facts) == []
 
 
 def test_every_kind_of_finding_is_seen_here():
@@ -342,15 +338,6 @@ def test_beside_a_second_kube_scheduler_the_first_needs_no_extender():
     assert "gpushare-scheduler" in found.fix
 
 
-def test_policies_are_not_missed_where_kubernetes_has_none():
-    none = frozenset()
-    assert look(well(server="v1.29.9", policies=none, policy_bindings=none)) == []
-
-
-def test_an_extender_that_was_asked_shows_that_kube_scheduler_knows_it():
-    assert look(well(schedulers={})) == []
-
-
 def test_a_gpu_count_of_another_number_of_cards_is_seen():
     (found,) = look(with_node(with_status("n1", {RESOURCE_COUNT: "3"}, {})))
     assert found.kind.name == "InventoryDiffers"
@@ -387,7 +374,3 @@ def test_a_pod_that_waits_is_named_only_if_no_node_would_take_it(setups, is_foun
     pods = tuple(each for each in well().pods if each.metadata.name != "train")
     found = look(well(nodes=(control_plane(), *nodes), pods=pods))
     assert [each.about for each in found] == (["default/waits"] if is_found else [])
-
-
-def test_one_that_runs_by_cdi_needs_no_runtime_class():
-    assert look(with_node(injected("n1", "cdi", "nvidia"))) == []
