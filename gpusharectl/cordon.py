@@ -43,9 +43,8 @@ def cards_of(node: Node) -> Inventory:
     except RecordError as err:
         raise SettingsError(f"node {node.name}: {err}; see `gpushare doctor`") from err
     if found is None:
-        raise SettingsError(
-            f"node {node.name} shares no GPU: it has no inventory; see `gpushare doctor`"
-        )
+        text = "shares no GPU: it has no inventory; see `gpushare doctor`"
+        raise SettingsError(f"node {node.name} {text}")
     return found
 
 
@@ -235,13 +234,9 @@ async def _print_pods(kube: Kube, node: str, found: Inventory, cards: Iterable[C
     try:
         on_node = await all_pods(kube, node=node)
     except ApiError as err:
-        text = f"Pods that still use them are not shown: {err}"
-        click.echo(printable(text), err=True)
+        click.echo(printable(f"Pods that still use them are not shown: {err}"), err=True)
         return
     lines = holders(found, cards, on_node)
-    if lines:
-        click.echo("Pods that continue to use them:")
-        for line in lines:
-            click.echo(f"  {line}")
-    else:
-        click.echo("No pod uses them.")
+    click.echo("Pods that continue to use them:" if lines else "No pod uses them.")
+    for line in lines:
+        click.echo(f"  {line}")

@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import Final, Self
+from typing import Final
 
 import aiohttp
 import click
@@ -43,7 +43,8 @@ _END_SECONDS: Final = 1.0
 @asks_an_extender
 async def page(target: Target, *, port: int, browse: bool) -> None:
     """Show every GPU and the Pending pods live in a browser."""
-    async with target.connect() as kube, _Upstream(target, kube) as upstream:
+    async with target.connect() as kube, AsyncExitStack() as stack:
+        upstream = _Upstream(target, kube, stack)
         await upstream.get()
         async with served(upstream, port) as url:
             click.echo(f"{url}\nPress Ctrl-C to end.")
@@ -56,26 +57,18 @@ async def page(target: Target, *, port: int, browse: bool) -> None:
 class _Upstream:
     """Connects to an extender, and to another one if it no longer answers."""
 
-    def __init__(self, target: Target, kube: Kube) -> None:
-        self._target, self._kube = target, kube
-        self._stack = AsyncExitStack()
+    def __init__(self, target: Target, kube: Kube, stack: AsyncExitStack) -> None:
+        self._target, self._kube, self._stack = target, kube, stack
         self._found: Extender | None = None
         self._finding = asyncio.Lock()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
 
     async def get(self) -> Extender:
         """Return an extender that answers; ApiError if none does."""
         async with self._finding:
             if self._found is None:
                 await self._stack.aclose()
-                self._found = await self._stack.enter_async_context(
-                    extender(self._target, self._kube)
-                )
+                found = extender(self._target, self._kube)
+                self._found = await self._stack.enter_async_context(found)
             return self._found
 
     def lost(self, found: Extender) -> None:
@@ -117,10 +110,8 @@ def _listening(port: int) -> socket.socket:
         made.bind((HOST, port))
     except OSError as err:
         made.close()
-        text = (
-            f"cannot listen on port {port} of {HOST} ({err.strerror}): use --port for another one"
-        )
-        raise SettingsError(text) from err
+        text = f"cannot listen on port {port} of {HOST} ({err.strerror})"
+        raise SettingsError(f"{text}: use --port for another one") from err
     return made
 
 

@@ -18,7 +18,6 @@ from gpusharectl.doctor.checks.facts import (
     Facts,
     Program,
     Scheduler,
-    SeenPod,
     Unknown,
 )
 from gpusharectl.doctor.checks.scheduler import plain
@@ -53,8 +52,8 @@ class Programs:
 
     async def named_extender(self) -> dict[str, Program | Unknown]:
         """Ask the one that ``--server`` names, if any. SettingsError for a bad URL."""
-        named = [self._target.server] if self._target.server is not None else []
-        return await each_known(named, self._extender_by_url)
+        server = self._target.server
+        return await each_known([] if server is None else [server], self._extender_by_url)
 
     async def extenders(self) -> dict[str, Program | Unknown]:
         """Ask those that run as pods, if ``--server`` names none."""
@@ -76,11 +75,12 @@ class Programs:
             host, port = address
             name = f"kube-scheduler at {host}:{port}"
             return {name: await known(self._configuration(address, ""))}
-        here = {
-            f"{pod.metadata.namespace}/{pod.metadata.name}": pod
-            for pod in (*self._kube_schedulers(), *self._bare.pods_of(SECOND_SCHEDULER))
-            if pod.node
-        }
+        own = [
+            pod
+            for pod in self._bare.pods
+            if pod.metadata.namespace == SYSTEM and pod.labels.get("component") == "kube-scheduler"
+        ]
+        here = {pod.key: pod for pod in (*own, *self._bare.pods_of(SECOND_SCHEDULER)) if pod.node}
         if not here:
             why = (
                 f"no kube-scheduler runs as a pod in {SYSTEM} (label component=kube-scheduler): "
@@ -90,23 +90,14 @@ class Programs:
 
         async def ask(name: str) -> Scheduler:
             pod = here[name]
-            namespace = pod.metadata.namespace
-            async with Forward.to(
-                self._kube, namespace, pod.metadata.name, SCHEDULER_PORT
-            ) as forward:
+            where = pod.metadata.namespace, pod.metadata.name, SCHEDULER_PORT
+            async with Forward.to(self._kube, *where) as forward:
                 try:
                     return await self._configuration(forward.socket, pod.node)
                 except ApiError as err:
                     raise forward.problem or err from err
 
         return await each_known(here, ask)
-
-    def _kube_schedulers(self) -> list[SeenPod]:
-        return [
-            pod
-            for pod in self._bare.pods
-            if pod.metadata.namespace == SYSTEM and pod.labels.get("component") == "kube-scheduler"
-        ]
 
     async def _configuration(self, address: over_tls.Address, node: str) -> Scheduler:
         own = self._kube.client_certificate

@@ -1,7 +1,7 @@
 """``gpushare inspect``: nodes, GPUs, which pod uses how much of each, and what is free."""
 
 import asyncio
-from contextlib import AsyncExitStack, ExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Final, Self
 
 import click
@@ -44,9 +44,8 @@ async def command(
     """
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(target.connect())
-        asked, why = await stack.enter_async_context(
-            extender_or_reason(target, kube, REACH_SECONDS)
-        )
+        reached = extender_or_reason(target, kube, REACH_SECONDS)
+        asked, why = await stack.enter_async_context(reached)
         if not watch:
             with _Screen(details=details, output=output) as screen:
                 screen.show(await _overview(kube, node, *await _reservations(asked, why)))
@@ -117,18 +116,17 @@ class _Screen:
         self._console = console()
         self._live: Live | None = None
         self._shown: Overview | None = None
-        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         is_screen = self._console.is_terminal and not self._console.is_dumb_terminal
         if self._again and is_screen and self._output in {"text", "wide"}:
-            self._live = self._stack.enter_context(
-                Live(console=self._console, screen=True, auto_refresh=False)
-            )
+            self._live = Live(console=self._console, screen=True, auto_refresh=False)
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        if self._live is not None:
+            self._live.stop()
 
     def show(self, found: Overview) -> None:
         if found == self._shown:

@@ -111,12 +111,9 @@ async def _watched(
     logging.getLogger("gpushare").addHandler(logging.NullHandler())  # the terminal shows the view
     changed = asyncio.Event()
     node_store, pod_store = _Kept[Node](changed), _Kept[Pod](changed)
-    of_nodes = Informer(
-        kube, nodes(field_selector=f"metadata.name={node}" if node else ""), Node, node_store
-    )
-    of_pods = Informer(
-        kube, pods(field_selector=f"spec.nodeName={node}" if node else ""), Pod, pod_store
-    )
+    selected = (f"metadata.name={node}", f"spec.nodeName={node}") if node else ("", "")
+    of_nodes = Informer(kube, nodes(field_selector=selected[0]), Node, node_store)
+    of_pods = Informer(kube, pods(field_selector=selected[1]), Pod, pod_store)
 
     async def look_for_refusals() -> None:
         while True:

@@ -1,7 +1,7 @@
 """Find the pod that a manifest would create, and how many (pure)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpushare.errors import SettingsError
@@ -26,7 +26,7 @@ class Wanted:
     pod: dict[str, Any]
     count: int
     what: str
-    skipped: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
 
 
 def wanted(content: bytes, source: str) -> Wanted:
@@ -51,13 +51,13 @@ def wanted(content: bytes, source: str) -> Wanted:
             f"{source} must have one Pod or one workload that creates pods "
             f"({', '.join(_WORKLOADS)}), and has: {names}. Check each separately"
         )
-    return Wanted(found[0].pod, found[0].count, found[0].what, tuple(skipped))
+    return replace(found[0], skipped=tuple(skipped))
 
 
 def _read(document: dict[str, Any], source: str) -> Wanted | None:
     kind = document["kind"]
     if kind == "Pod":
-        return Wanted(document, 1, _name(document), ())
+        return Wanted(document, 1, _name(document))
     if kind not in _WORKLOADS:
         return None
     path, number = _WORKLOADS[kind]
@@ -66,19 +66,15 @@ def _read(document: dict[str, Any], source: str) -> Wanted | None:
         template = template.get(key) if isinstance(template, dict) else None
     if not isinstance(template, dict):
         raise SettingsError(f"{source}: {_name(document)} has no pod template at {'.'.join(path)}")
-    meta = _mapping(template.get("metadata"))
     own = _mapping(document.get("metadata"))
     named = {"name": own.get("name") or "", "namespace": own.get("namespace") or ""}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {**named, **meta},
-        "spec": template.get("spec") or {},
-    }
+    meta = {**named, **_mapping(template.get("metadata"))}
+    spec = template.get("spec") or {}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
     count = _mapping(document.get("spec")).get(number, 1) if number else 1
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise SettingsError(f"{source}: {_name(document)} has {number} {count!r}: write a number")
-    return Wanted(pod, max(1, count), _name(document), ())
+    return Wanted(pod, max(1, count), _name(document))
 
 
 def _name(document: Mapping[str, Any]) -> str:

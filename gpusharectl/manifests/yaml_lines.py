@@ -46,9 +46,6 @@ class Document:
         shown = shown_place(place)
         return SettingsError(f"{self.file}:{line}: {shown + ': ' if shown else ''}{text}")
 
-    def below(self, place: Path, value: dict[str, Any]) -> "Document":
-        return Document(self.file, value, self.root, (*self.base, *place))
-
 
 def read(file: str, content: bytes) -> Iterator[Document]:
     """Yield the documents of a file that are not empty.

@@ -2,6 +2,8 @@
 
 import ipaddress
 import re
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -98,20 +100,17 @@ def scheduler_config(
     control_plane: bool,
     second_scheduler: bool,
     url: str | None,
-    authority: str | None,
-    certificate: str | None,
-    key: str | None,
-    server_name: str | None,
     scheduler_kubeconfig: str | None,
     merge: Path | None,
     kubeadm: bool,
+    **tls: str | None,
 ) -> None:
     """Print kube-scheduler's configuration with the extender.
 
     Writes no file: redirect it to where kube-scheduler reads it. Paths are those on
     kube-scheduler's node and are not checked here.
     """
-    extender = _extender(url, authority, certificate, key, server_name)
+    extender = _extender(url, tls)
     own = scheduler_kubeconfig or settings.KUBECONFIG
     if second_scheduler:
         others = {
@@ -129,9 +128,8 @@ def scheduler_config(
         click.echo(settings.second(), nl=False)
     elif kubeadm:
         if merge is not None:
-            raise click.UsageError(
-                "--kubeadm and --merge print different files: use them one by one"
-            )
+            text = "--kubeadm and --merge print different files: use them one by one"
+            raise click.UsageError(text)
         if scheduler_kubeconfig is not None:
             raise click.UsageError("--scheduler-kubeconfig: not with --kubeadm")
         click.echo(settings.kubeadm(extender), nl=False)
@@ -148,16 +146,9 @@ def scheduler_config(
         click.echo(settings.first(extender, own), nl=False)
 
 
-def _extender(
-    url: str | None,
-    authority: str | None,
-    certificate: str | None,
-    key: str | None,
-    server_name: str | None,
-) -> settings.ExtenderUrl:
-    files = {"--authority": authority, "--certificate": certificate, "--key": key}
-    named = {**files, "--server-name": server_name}
-    given = [flag for flag, value in named.items() if value]
+def _extender(url: str | None, tls: Mapping[str, str | None]) -> settings.ExtenderUrl:
+    flags = {each.name: f"--{each.name.replace('_', '-')}" for each in fields(settings.Tls)}
+    given = [flag for name, flag in flags.items() if tls[name]]
     if url is None:
         if given:
             raise click.UsageError(f"{' and '.join(given)}: only with --url https://...")
@@ -167,14 +158,13 @@ def _extender(
         if given:
             raise click.UsageError(f"{' and '.join(given)}: {url} is not an https address")
         return settings.ExtenderUrl(whole)
-    if not (authority and certificate and key):
-        missing = [flag for flag, value in files.items() if not value]
+    found = {"server_name": settings.SERVER_NAME, **{k: v for k, v in tls.items() if v}}
+    if missing := [flag for name, flag in flags.items() if name not in found]:
         raise click.UsageError(
             f"{url} requires mutual TLS: add {' and '.join(missing)} "
             "(files of the Secret gpushare-scheduler-tls)"
         )
-    name = server_name or settings.SERVER_NAME
-    return settings.ExtenderUrl(whole, settings.Tls(authority, certificate, key, name))
+    return settings.ExtenderUrl(whole, settings.Tls(**found))
 
 
 def _checked(url: str) -> str:

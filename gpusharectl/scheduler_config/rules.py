@@ -26,7 +26,7 @@ class Tls:
     authority: str
     certificate: str
     key: str
-    server_name: str = SERVER_NAME
+    server_name: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -89,10 +90,8 @@ def _objects(documents: Iterable[Document]) -> Iterator[Document]:
             if not isinstance(item, dict):
                 raise doc.wrong(("items", number), "expected a Kubernetes object")
             # The items of a PodList have no kind.
-            kind = (
-                {"kind": str(doc.value["kind"]).removesuffix("List")} if "kind" not in item else {}
-            )
-            yield doc.below(("items", number), {**kind, **item})
+            value = {"kind": kind.removesuffix("List"), **item}
+            yield replaced(doc, value=value, base=(*doc.base, "items", number))
 
 
 def _unit_of(doc: Document) -> int | None:
@@ -104,9 +103,8 @@ def _unit_of(doc: Document) -> int | None:
         try:
             return parse_unit(text if isinstance(text, str) else repr(text))
         except SettingsError as err:
-            raise doc.wrong(
-                ("unit",), f"{text!r:.40}: write GiB, MiB or for example 256MiB"
-            ) from err
+            wanted = "write GiB, MiB or for example 256MiB"
+            raise doc.wrong(("unit",), f"{text!r:.40}: {wanted}") from err
     metadata = doc.value.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     text = annotations.get(ANNOTATION_INVENTORY) if isinstance(annotations, dict) else None
@@ -127,9 +125,8 @@ class _Builder:
     def add(self, doc: Document) -> None:
         kind = doc.value.get("kind")
         if not isinstance(kind, str):
-            raise doc.wrong(
-                (), f"expected a Kubernetes object with a kind, found kind {kind!r:.40}"
-            )
+            text = f"expected a Kubernetes object with a kind, found kind {kind!r:.40}"
+            raise doc.wrong((), text)
         if kind == "Node":
             self._node(doc)
         elif kind == "Pod":
@@ -174,18 +171,14 @@ class _Builder:
         """Return the node with what its plugin would write on it."""
         found = stock(doc, node.name, _unit_of(doc) or self.scenario.unit_mib)
         healthy = sum(card.units for card in found.cards if card.is_healthy)
-        count = {RESOURCE_COUNT: len(found.cards)}
-        capacity = {RESOURCE_MEMORY: sum(card.units for card in found.cards), **count}
-        allocatable: dict[str, str | int] = {RESOURCE_MEMORY: healthy, **count}
+        total, count = sum(card.units for card in found.cards), {RESOURCE_COUNT: len(found.cards)}
+        capacity = {**node.capacity, RESOURCE_MEMORY: total, **count}
+        allocatable = {**node.allocatable, RESOURCE_MEMORY: healthy, **count}
         annotations = {**node.annotations, ANNOTATION_INVENTORY: inventory.encode(found)}
         return replace(
             node,
             metadata=replace(node.metadata, annotations=annotations),
-            status=replace(
-                node.status,
-                capacity={**node.capacity, **capacity},
-                allocatable={**node.allocatable, **allocatable},
-            ),
+            status=replace(node.status, capacity=capacity, allocatable=allocatable),
         )
 
     def _workload(self, doc: Document, kind: str) -> None:
@@ -257,11 +250,10 @@ class _Builder:
         between = affinity and (affinity.pod_affinity or affinity.pod_anti_affinity)
         containers = [each for each in value.get("containers") or () if each]
         ports = [port for each in containers for port in _list(each.get("ports"))]
+        of_nodes = affinity and affinity.node_affinity
         there = {
             "affinity between pods": between,
-            "preferred node affinity": affinity
-            and affinity.node_affinity
-            and affinity.node_affinity.preferred,
+            "preferred node affinity": of_nodes and of_nodes.preferred,
             "topology spread": pod.spec.topology_spread_constraints,
             "volumes": value.get("volumes"),
             "resource claims": value.get("resourceClaims"),

@@ -5,6 +5,7 @@ has names that begin alike, so a prefix is only enough for ConfigMaps, whose nam
 with a hash.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -40,7 +41,6 @@ class ObjectKind:
 
     name: str
     group: str
-    plural: str
     names: tuple[str, ...]
     namespace: str = "*"
     begins: tuple[str, ...] = ()
@@ -49,7 +49,8 @@ class ObjectKind:
         """Return the path of all of them, or of the one of that name."""
         where = system if self.namespace == "*" else self.namespace
         base = f"{self.group}/namespaces/{where}" if where else self.group
-        return f"{base}/{self.plural}" + (f"/{name}" if name else "")
+        plural = re.sub("ys$", "ies", f"{self.name.lower()}s")
+        return f"{base}/{plural}" + (f"/{name}" if name else "")
 
     def is_ours(self, name: str) -> bool:
         return name in self.names or name.startswith(self.begins or ("/",))
@@ -72,54 +73,36 @@ _POLICIES: Final = (
 _PROGRAMS: Final = (PLUGIN, EXTENDER, SCHEDULER)
 _METRICS: Final = "gpushare-metrics"  # of monitoring/scrape.yaml, with what is in the namespace
 
-DAEMON_SETS: Final = ObjectKind("DaemonSet", _APPS, "daemonsets", (PLUGIN, EXTENDER))
+DAEMON_SETS: Final = ObjectKind("DaemonSet", _APPS, (PLUGIN, EXTENDER))
 # First what rejects the writes of others, who may have to repair a failed removal.
 POLICIES: Final = (
-    ObjectKind(
-        "ValidatingAdmissionPolicyBinding",
-        _ADMISSION,
-        "validatingadmissionpolicybindings",
-        _POLICIES,
-        "",
-    ),
-    ObjectKind(
-        "ValidatingAdmissionPolicy", _ADMISSION, "validatingadmissionpolicies", _POLICIES, ""
-    ),
+    ObjectKind("ValidatingAdmissionPolicyBinding", _ADMISSION, _POLICIES, ""),
+    ObjectKind("ValidatingAdmissionPolicy", _ADMISSION, _POLICIES, ""),
 )
 # The programs before the rights that they need to end cleanly.
-PROGRAMS: Final = (
-    DAEMON_SETS,
-    ObjectKind("Deployment", _APPS, "deployments", (SCHEDULER,)),
-)
+PROGRAMS: Final = (DAEMON_SETS, ObjectKind("Deployment", _APPS, (SCHEDULER,)))
 REST: Final = (
-    ObjectKind("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies", _PROGRAMS),
-    ObjectKind("PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets", (SCHEDULER,)),
+    ObjectKind("NetworkPolicy", "/apis/networking.k8s.io/v1", _PROGRAMS),
+    ObjectKind("PodDisruptionBudget", "/apis/policy/v1", (SCHEDULER,)),
     ObjectKind(
         "ClusterRoleBinding",
         _RBAC,
-        "clusterrolebindings",
         (*_PROGRAMS, f"{SCHEDULER}-volumes", _STARTUP_TAINT, _METRICS),
         "",
     ),
-    ObjectKind("ClusterRole", _RBAC, "clusterroles", (*_PROGRAMS, _STARTUP_TAINT, _METRICS), ""),
-    ObjectKind("RoleBinding", _RBAC, "rolebindings", (SCHEDULER,), "kube-system"),
-    ObjectKind("RoleBinding", _RBAC, "rolebindings", _PROGRAMS),
-    ObjectKind("Role", _RBAC, "roles", _PROGRAMS),
-    ObjectKind("ServiceAccount", "/api/v1", "serviceaccounts", (*_PROGRAMS, _METRICS)),
+    ObjectKind("ClusterRole", _RBAC, (*_PROGRAMS, _STARTUP_TAINT, _METRICS), ""),
+    ObjectKind("RoleBinding", _RBAC, (SCHEDULER,), "kube-system"),
+    ObjectKind("RoleBinding", _RBAC, _PROGRAMS),
+    ObjectKind("Role", _RBAC, _PROGRAMS),
+    ObjectKind("ServiceAccount", "/api/v1", (*_PROGRAMS, _METRICS)),
     ObjectKind(
         "ConfigMap",
         "/api/v1",
-        "configmaps",
         (),
         begins=("gpushare-extender-configuration", "gpushare-scheduler-configuration"),
     ),
-    ObjectKind(
-        "Secret",
-        "/api/v1",
-        "secrets",
-        ("gpushare-extender-tls", "gpushare-scheduler-tls", _METRICS),
-    ),
-    ObjectKind("Lease", "/apis/coordination.k8s.io/v1", "leases", (EXTENDER, SCHEDULER)),
+    ObjectKind("Secret", "/api/v1", ("gpushare-extender-tls", "gpushare-scheduler-tls", _METRICS)),
+    ObjectKind("Lease", "/apis/coordination.k8s.io/v1", (EXTENDER, SCHEDULER)),
 )
 
 

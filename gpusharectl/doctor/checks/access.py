@@ -54,15 +54,8 @@ QUOTA_USED_UP = warning(
 def needed(system: str) -> tuple[Permission, ...]:
     """Return the rights in daemonset/base/access that both programs need."""
 
-    def of(
-        account: str,
-        resource: str,
-        *verbs: str,
-        group: str = "",
-        namespace: str = "",
-        name: str = "",
-    ) -> list[Permission]:
-        return [Permission(account, verb, resource, group, namespace, name) for verb in verbs]
+    def of(account: str, resource: str, *verbs: str, **more: str) -> list[Permission]:
+        return [Permission(account, verb, resource, **more) for verb in verbs]
 
     return (
         *of(EXTENDER, "pods", "get", "list", "watch"),

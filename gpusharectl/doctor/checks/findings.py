@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from gpusharectl.doctor.checks.facts import Facts, Unknown
@@ -44,31 +45,23 @@ class DoctorFinding:
     fix: str
 
 
-NOT_CHECKED: Final = FindingKind(
-    "NotChecked",
+KINDS: Final[dict[str, FindingKind]] = {}
+
+
+def _kind(severity: Severity, name: str, why: str, fix: str) -> FindingKind:
+    """Add a kind of finding to ``KINDS``."""
+    assert name not in KINDS, name  # noqa: S101 - a mistake in a check
+    return KINDS.setdefault(name, FindingKind(name, severity, why, fix))
+
+
+problem: Final = partial(_kind, Severity.PROBLEM)
+warning: Final = partial(_kind, Severity.WARNING)
+NOT_CHECKED: Final = _kind(
     Severity.UNCHECKED,
+    "NotChecked",
     "this could not be checked",
     "get the right, or ask somebody who has it",
 )
-
-KINDS: Final[dict[str, FindingKind]] = {NOT_CHECKED.name: NOT_CHECKED}
-
-
-def problem(name: str, why: str, fix: str) -> FindingKind:
-    """Add to ``KINDS`` a kind of finding about what does not work."""
-    return _add(FindingKind(name, Severity.PROBLEM, why, fix))
-
-
-def warning(name: str, why: str, fix: str) -> FindingKind:
-    """Add to ``KINDS`` a kind of finding about what works badly, or soon will not work."""
-    return _add(FindingKind(name, Severity.WARNING, why, fix))
-
-
-def _add(kind: FindingKind) -> FindingKind:
-    assert kind.name not in KINDS, kind.name  # noqa: S101 - a mistake in a check
-    KINDS[kind.name] = kind
-    return kind
-
 
 Run = Callable[[Facts], Iterable[DoctorFinding]]
 

@@ -142,7 +142,6 @@ def well(**changes: Any) -> Facts:
         "policies": frozenset(POLICIES),
         "policy_bindings": frozenset(POLICIES),
         "permissions": dict.fromkeys(needed(SYSTEM), True),
-        "quotas": (),
         "runtime_classes": frozenset({"nvidia"}),
         "plugin_runtime": "nvidia",
     }

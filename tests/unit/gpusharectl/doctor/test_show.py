@@ -50,10 +50,6 @@ def test_of_many_alike_some_are_told_and_the_rest_counted(said):
     assert "8 warnings" in text
 
 
-def test_markup_in_a_name_is_shown_as_it_is(said):
-    assert "team/[red]x" in said(well(quotas=(Quota("team", "[red]x", "1", "1"),)))
-
-
 @pytest.mark.parametrize(
     ("facts", "is_well"),
     [(well(), True), (UNKNOWN, True), (MANY, False), (BROKEN, False)],

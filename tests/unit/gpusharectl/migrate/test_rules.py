@@ -9,6 +9,13 @@ from gpusharectl.migrate.rules import Obstacle, migration
 from tests.builders import annotated, container, legacy_node, node, pod
 
 GIB_NODE = legacy_node("old", 30, 2)
+UNASSIGNED = {"ALIYUN_COM_GPU_MEM_ASSIGNED": "false"}
+CONTAINERS = [container("a", 1), container("b", 2)]
+
+
+def of_size(mib: str) -> Node:
+    """A node whose GPUs have so many MiB by its label."""
+    return annotated(GIB_NODE, {}, labels={"nvidia.com/gpu.memory": mib})
 
 
 def older(name: str = "p", units: int = 4, index: str = "0", **more) -> Pod:
@@ -67,52 +74,41 @@ def test_nodes_of_two_units_are_in_the_way():
     assert not found.memory_unit
 
 
-def test_a_pod_whose_card_cannot_be_told_is_in_the_way():
-    assert "card seven" in one(older(index="card seven")).why
-    assert "'2', which is no card here" in one(older(index="2")).why
-    assert "no decision on the pod" in one(pod("p", 4, node="old", phase="Running")).why
-
-
-def test_a_pod_that_runs_without_a_word_of_the_older_plugin_may_be_on_another_card():
-    text = one(older(annotations={"ALIYUN_COM_GPU_MEM_ASSIGNED": "false"})).why
-    assert "recorded GPU may be wrong" in text
-
-
 def test_a_pod_that_is_just_being_started_is_waited_for():
-    starting = msgspec.structs.replace(
-        older(annotations={"ALIYUN_COM_GPU_MEM_ASSIGNED": "false"}),
-        status=pod("p", phase="Pending").status,
-    )
+    pending = pod("p", phase="Pending").status
+    starting = msgspec.structs.replace(older(annotations=UNASSIGNED), status=pending)
     assert "wait until it runs" in one(starting).cure
 
 
-def test_an_amount_in_another_unit_is_in_the_way():
-    text = one(older(annotations={"ALIYUN_COM_GPU_MEM_DEV": "16276"})).why
-    assert "in another unit" in text
+@pytest.mark.parametrize(
+    ("pods", "on", "why"),
+    [
+        # A pod whose GPU is unknown, or may be another one.
+        ([older(index="card seven")], GIB_NODE, "card seven"),
+        ([older(index="2")], GIB_NODE, "'2', which is no card here"),
+        ([pod("p", 4, node="old", phase="Running")], GIB_NODE, "no decision on the pod"),
+        ([older(annotations=UNASSIGNED)], GIB_NODE, "recorded GPU may be wrong"),
+        ([older(containers=CONTAINERS)], GIB_NODE, "several of its containers"),
+        # Amounts that cannot be.
+        ([older(annotations={"ALIYUN_COM_GPU_MEM_DEV": "16276"})], GIB_NODE, "in another unit"),
+        ([older("a", 9, "1"), older("b", 7, "1")], GIB_NODE, "16 units of GPU 1, which has 15"),
+        ([], legacy_node("old", 31, 2), "not 2 equal GPUs"),
+        ([], legacy_node("old", 30, 0), "aliyun.com/gpu-count"),
+        ([], legacy_node("old", "many", 2), "unusable total"),
+        ([], of_size("11264"), "a GPU has 11"),
+    ],
+)
+def test_what_blocks_a_migration_is_named(pods, on, why):
+    assert why in one(*pods, on=on).why
 
 
-def test_a_pod_of_several_containers_never_got_a_card():
-    apps = [container("a", 1), container("b", 2)]
-    assert "several of its containers" in one(older(containers=apps)).why
-
-
-def test_a_card_that_holds_more_than_it_has_is_in_the_way():
-    assert "16 units of GPU 1, which has 15" in one(older("a", 9, "1"), older("b", 7, "1")).why
+def test_a_migrated_gpu_with_too_many_units_needs_no_reserve():
     held = pod("a", 15, node="new", annotations={"ALIYUN_COM_GPU_MEM_IDX": "0"})
     assert "--reserved=none" in one(held, on=node("new", 14, unit_mib=1024)).cure
 
 
-def test_totals_that_cannot_be_the_older_plugins_are_in_the_way():
-    assert "not 2 equal GPUs" in one(on=legacy_node("old", 31, 2)).why
-    assert "aliyun.com/gpu-count" in one(on=legacy_node("old", 30, 0)).why
-    assert "unusable total" in one(on=legacy_node("old", "many", 2)).why
-
-
-def test_cards_of_other_sizes_than_the_older_plugin_says_are_in_the_way():
-    label = {"nvidia.com/gpu.memory": "11264"}
-    assert "a GPU has 11" in one(on=annotated(GIB_NODE, {}, labels=label)).why
-    label = {"nvidia.com/gpu.memory": "15360"}
-    assert migration([annotated(GIB_NODE, {}, labels=label)], []).is_free
+def test_a_label_that_agrees_with_the_totals_blocks_nothing():
+    assert migration([of_size("15360")], []).is_free
 
 
 def test_what_has_ended_and_what_asks_for_nothing_stands_in_nobodys_way():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -96,8 +97,7 @@ def test_policies_are_flags(scene):
         ]
 
     small = SCENE.replace("gpu-mem: 12", "gpu-mem: 4")
-    with open(scene, "w") as file:  # noqa: PTH123
-        file.write(small)
+    Path(scene).write_text(small)
     assert cards() == [["first-pod", "second-pod", "third-pod"], []]
     assert cards("--card-policy", "spread") == [["first-pod", "third-pod"], ["second-pod"]]
     assert "Units of 256 MiB; nodes by spread" in simulate(
@@ -153,8 +153,7 @@ def test_what_cannot_be_done_is_told_in_a_line(arguments, told):
 
 
 def test_a_bad_file_is_told_with_its_line(scene):
-    with open(scene, "a") as file:  # noqa: PTH123
-        file.write("until: 30s\n")
+    Path(scene).write_text(f"{SCENE}until: 30s\n")
     assert f"{scene}:18: until: there is no such key" in simulate(scene, code=2)
     assert "nothing to simulate" in simulate("-", stdin="", code=2)
 
