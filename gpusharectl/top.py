@@ -72,8 +72,6 @@ class CardRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Unmeasured(msgspec.Struct, frozen=True):
-    """A node without measurements, and why."""
-
     node: str
     why: str
 

@@ -90,7 +90,6 @@ def _name(words: tuple[str, ...]) -> str:
 
 
 async def _pod(kube: Kube, namespace: str, name: str) -> Pod:
-    """Get the pod. No if it does not exist."""
     try:
         with needing(Right("get", "pods", namespace)):
             body = await kube.request("GET", pod_path(namespace, name))

@@ -115,7 +115,6 @@ def of_extender(told: Sequence[NodeView], not_shown: Iterable[str] = ()) -> Over
 
 
 def only(overview: Overview, node: str) -> Overview:
-    """Keep one node."""
     overview.nodes = [each for each in overview.nodes if each.name == node]
     overview.summary = summary_of(overview.nodes, overview.unit_mib)
     return overview

@@ -33,7 +33,6 @@ async def command(target: Target, check: bool, output: str) -> None:  # noqa: AR
 
 
 def lines(found: Migration) -> Iterator[Text | str]:
-    """Yield the text output."""
     if not found.nodes:
         yield "No node offers aliyun.com/gpu-mem: there is nothing to migrate."
         return

@@ -77,7 +77,6 @@ class Extender:
     async def post(
         self, page: str, body: Mapping[str, Any], *, seconds: float = ANSWER_SECONDS
     ) -> bytes:
-        """Post a question, and return the answer."""
         return await self._ask("POST", page, msgspec.json.encode(body), seconds)
 
     def decoded(self, body: bytes, kind: type[T]) -> T:
@@ -182,7 +181,6 @@ async def extender_or_reason(
 
 @asynccontextmanager
 async def by_pod(kube: Kube, namespace: str, name: str) -> AsyncIterator[Extender]:
-    """Connect to the extender in a pod."""
     async with (
         Forward.to(kube, namespace, name, EXTENDER_PORT) as forward,
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(forward.socket))) as session,

@@ -84,7 +84,6 @@ class ListedCluster:
         return pod_annotations.request_of(pod)
 
     def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
-        """Return why the pod does not fit on a node now."""
         closed = self._closed.get(node)
         if closed is not None:
             return closed

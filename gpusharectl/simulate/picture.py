@@ -33,7 +33,6 @@ class Painter:
         self._colors = defaultdict[tuple[str, str], int](count().__next__)
 
     def draw(self, step: view.Step) -> Iterator[Text]:
-        """Yield the lines of one step."""
         head = f"── {view.clock(step.at)} "
         free = (
             f" {step.used} of {step.units} units used, most free on one GPU: {step.largest_free} "

@@ -58,8 +58,6 @@ class _Pod:
 
 @dataclass(slots=True)
 class _Moment:
-    """All events of one time."""
-
     nodes: list[int] = field(default_factory=list)
     created: list[int] = field(default_factory=list)
     deleted: list[int] = field(default_factory=list)
@@ -86,7 +84,6 @@ class Run:
 
     @property
     def head(self) -> view.Head:
-        """Return the settings of all steps."""
         named = sorted(self.scenario.named.items())
         return view.Head(
             version=view.VERSION,
@@ -99,7 +96,6 @@ class Run:
 
     @property
     def count(self) -> int:
-        """Return the number of steps."""
         return len(self._moments)
 
     @property

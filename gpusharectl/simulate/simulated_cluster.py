@@ -89,13 +89,11 @@ class SimulatedCluster:
             self._count(pod)
 
     def bind(self, pod: Pod) -> None:
-        """Count the pod on its node."""
         self._pods.setdefault(pod.node, {})[pod.uid] = pod
         self._changed(pod.node)
         self._count(pod)
 
     def remove(self, pod: Pod) -> None:
-        """Remove a bound pod, and free its units."""
         self._pods[pod.node].pop(pod.uid, None)
         self.ledger.remove_share(pod.uid)
         self._changed(pod.node)

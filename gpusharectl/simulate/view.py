@@ -150,7 +150,6 @@ class Head(_View, frozen=True):
 
 
 def placed(step: Step) -> Placed:
-    """Return the pods that the step placed."""
     return {(e.node, e.namespace, e.name) for e in step.happened if e.what == "placed"}
 
 

@@ -86,5 +86,4 @@ def unchecked(about: str, unknown: Unknown) -> DoctorFinding:
 
 
 def examine(facts: Facts, checks: Iterable[Check]) -> list[CheckResult]:
-    """Run every check, in order."""
     return [CheckResult(check, tuple(check.run(facts))) for check in checks]

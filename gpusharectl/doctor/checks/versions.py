@@ -15,7 +15,6 @@ def read(text: str) -> Version | None:
 
 
 def minor_of(text: str) -> tuple[int, int] | None:
-    """Return only major and minor."""
     found = read(text)
     return None if found is None else found[:2]
 

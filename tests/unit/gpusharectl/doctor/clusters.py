@@ -92,7 +92,6 @@ def pod(
 
 
 def own(program: str, on: str, *, is_ready: bool = True) -> SeenPod:
-    """A pod of gpushare itself."""
     return pod(
         f"{program}-{on}",
         None,
@@ -149,7 +148,6 @@ def well(**changes: Any) -> Facts:
 
 
 def with_node(changed: Node) -> Facts:
-    """The cluster with another n1."""
     facts = well()
     kept = tuple(each for each in facts.nodes if each.name != changed.name)
     return well(nodes=(*kept, changed))

@@ -14,6 +14,7 @@ from gpusharectl.scheduler_config import rules
 from tests.markdown import all_commands
 
 ROOT = Path(__file__).parents[4]
+MEMORY = {"name": "aliyun.com/gpu-mem", "ignoredByScheduler": False}
 TLS = ("--authority=/etc/ca.crt", "--certificate=/etc/tls.crt", "--key=/etc/tls.key")
 
 
@@ -28,24 +29,14 @@ def printed(*arguments: str, text: str | None = None) -> str:
 
 
 def there(**rest: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        **rest,
-    }
+    version, kind = rules._KIND
+    return {"apiVersion": version, "kind": kind, **rest}
 
 
 def merged(document: Any) -> tuple[dict[str, Any], list[str]]:
     result = asked("--merge", "-", text=yaml.safe_dump(document))
     assert result.exit_code == 0, result.output
     return yaml.safe_load(result.stdout), result.stderr.splitlines()
-
-
-def refused(document: Any) -> str:
-    result = asked("--merge", "-", text=yaml.safe_dump(document))
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    return result.stderr
 
 
 @pytest.mark.parametrize(
@@ -133,8 +124,7 @@ def test_kube_schedulers_kubeconfig_may_lie_elsewhere():
 )
 def test_flags_that_cannot_be_used_are_refused_with_what_to_write(arguments, said):
     result = asked(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
+    assert (result.exit_code, result.stdout) == (2, "")
     assert said in " ".join(result.stderr.split())
 
 
@@ -150,11 +140,8 @@ def test_merging_keeps_what_is_there_and_says_what_it_changed():
     assert asked_first == own["extenders"][0]
     assert ours["urlPrefix"] == rules.BESIDE
     assert whole.pop("percentageOfNodesToScore") == 100
-    assert whole.pop("clientConnection") == {
-        "kubeconfig": "/own.conf",
-        "qps": 200,
-        "burst": 2000,
-    }
+    connection = {"kubeconfig": "/own.conf", "qps": 200, "burst": 2000}
+    assert whole.pop("clientConnection") == connection
     assert whole == {key: own[key] for key in whole}
     assert told == [
         "kept clientConnection.qps: 200 (1000 binds pods faster)",
@@ -179,7 +166,7 @@ def test_an_older_extender_at_the_same_address_gets_our_settings():
         "bindVerb": "bind",
         "enableHTTPS": False,
         "nodeCacheCapable": True,
-        "managedResources": [{"name": "aliyun.com/gpu-mem", "ignoredByScheduler": False}],
+        "managedResources": [MEMORY],
         "ignorable": True,
     }
     whole, told = merged(there(extenders=[older]))
@@ -208,30 +195,22 @@ def test_an_older_extender_at_the_same_address_gets_our_settings():
             "extenders[0] (http://other) has a bindVerb",
         ),
         (
-            there(
-                extenders=[
-                    {"urlPrefix": "http://o", "managedResources": [{"name": "aliyun.com/gpu-mem"}]}
-                ]
-            ),
+            there(extenders=[{"urlPrefix": "http://o", "managedResources": [MEMORY]}]),
             "extenders[0] (http://o) manages aliyun.com/gpu-mem, too",
         ),
     ],
 )
 def test_a_configuration_that_cannot_go_with_the_extender_is_refused(document, said):
-    assert said in refused(document)
+    result = asked("--merge", "-", text=yaml.safe_dump(document))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a: [",
-        "a: 1\na: 2\n",
-        "a: 1\n---\nb: 1\n",
-        "a: !!python/x y",
-        "a: !!bool maybe",
-        "a: !!timestamp never",
-    ],
-)
+BROKEN = ("a: [", "a: 1\na: 2\n", "a: 1\n---\nb: 1\n")
+UNCONSTRUCTABLE = ("a: !!python/x y", "a: !!bool maybe", "a: !!timestamp never")
+
+
+@pytest.mark.parametrize("text", [*BROKEN, *UNCONSTRUCTABLE])
 def test_a_file_that_is_no_yaml_is_refused_by_its_name(text):
     result = asked("--merge", "-", text=text)
     assert result.exit_code == 2

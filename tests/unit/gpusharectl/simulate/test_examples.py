@@ -22,7 +22,6 @@ def free(step):
 
 
 def why(step, pod):
-    """By node."""
     [group] = [g for g in step.waiting if pod in [each.name for each in g.pods]]
     return {node.name: node.why for node in group.nodes}
 

@@ -23,7 +23,14 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.objects.model import Container, Node, PodCondition
-from gpusharectl.doctor.checks.facts import Facts, LeaderElection, Permission, Quota, Unknown
+from gpusharectl.doctor.checks.facts import (
+    Facts,
+    LeaderElection,
+    Permission,
+    Quota,
+    Scheduler,
+    Unknown,
+)
 from gpusharectl.doctor.checks.findings import KINDS, NOT_CHECKED, DoctorFinding, Severity, examine
 from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.doctor.command import CHECKS
@@ -76,9 +83,10 @@ def decided(card: str = "GPU-0", **more: str) -> dict[str, str]:
     return {ANNOTATION_CARDS: card, ANNOTATION_INDEX: "0", ANNOTATION_ASSUME_TIME: at, **more}
 
 
-def without_extender() -> Any:
+def configured(**changes: Any) -> Scheduler:
+    """kube-scheduler with another configuration, in lower case."""
     made = scheduler()
-    return type(made)(made.node, {**made.configuration, "extenders": []})
+    return replace(made, configuration={**made.configuration, **changes})
 
 
 def unlabelled() -> Facts:
@@ -86,6 +94,8 @@ def unlabelled() -> Facts:
     return well(nodes=facts.nodes, pods=with_pods(without=PLUGIN).pods, plugins={})
 
 
+LONG_AGO = {ANNOTATION_ASSIGNED: "false", ANNOTATION_ASSUME_TIME: "1" + "0" * 18}
+UNUSABLE = PodCondition("gpushare.aliyun.com/CardUsable", "False", "CardGone", "-")
 FORMER = "http://127.0.0.1:32766/gpushare-scheduler"
 
 
@@ -98,10 +108,8 @@ def injected(name: str, injection: str, *classes: str) -> Node:
 def with_a_helper() -> Facts:
     facts = with_node(injected("n1", "cdi", "", "nvidia"))
     made = pod("two")
-    containers = (*made.containers, Container("helper"))
-    two = msgspec.structs.replace(
-        made, spec=msgspec.structs.replace(made.spec, containers=containers)
-    )
+    spec = msgspec.structs.replace(made.spec, containers=(*made.containers, Container("helper")))
+    two = msgspec.structs.replace(made, spec=spec)
     return well(nodes=facts.nodes, pods=(*facts.pods, two))
 
 
@@ -145,7 +153,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "LedgerDiffers": lambda: of_extender("gpushare_ledger_differences_total 1\n"),
     "DecisionChanged": lambda: of_extender("gpushare_changed_decisions 1\n"),
     "OutcomeUnknown": lambda: of_extender("gpushare_unknown_reserves 1\n"),
-    "SchedulerWithoutExtender": lambda: well(schedulers={SCHEDULER: without_extender()}),
+    "SchedulerWithoutExtender": lambda: well(schedulers={SCHEDULER: configured(extenders=[])}),
     "SchedulerSettingWrong": lambda: well(schedulers={SCHEDULER: scheduler(ignorable=True)}),
     "SchedulerSettingOff": lambda: well(schedulers={SCHEDULER: scheduler(weight=150)}),
     "ExtenderNotBeside": lambda: well(schedulers={SCHEDULER: scheduler("cp9")}),
@@ -167,20 +175,8 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "PodNeedsNvidiaRuntime": lambda: with_node(injected("n1", "runtime", "nvidia")),
     "PodExposesCards": with_a_helper,
     "PodUnplaced": lambda: with_pods(pod("gone", annotations=decided("GPU-9"))),
-    "PodCannotStart": lambda: with_pods(
-        pod(
-            "stuck",
-            conditions=(PodCondition("gpushare.aliyun.com/CardUsable", "False", "CardGone", "-"),),
-        )
-    ),
-    "PodNotStarted": lambda: with_pods(
-        pod(
-            "slow",
-            annotations=decided(
-                **{ANNOTATION_ASSIGNED: "false", ANNOTATION_ASSUME_TIME: "1" + "0" * 18}
-            ),
-        )
-    ),
+    "PodCannotStart": lambda: with_pods(pod("stuck", conditions=(UNUSABLE,))),
+    "PodNotStarted": lambda: with_pods(pod("slow", annotations=decided(**LONG_AGO))),
     "PodRefused": lambda: with_pods(pod("bytes", "8Gi", on=None)),
     "PodContradicted": lambda: with_pods(
         pod("forged", annotations=decided(**{ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":4}}'}))
@@ -299,7 +295,7 @@ def test_what_cannot_be_known_is_told_as_not_checked_and_as_nothing_else(fact, v
         ({"weight": 0}, "weight"),
     ],
 )
-def test_each_setting_of_kube_scheduler_that_is_otherwise_is_named(changes, about):
+def test_each_setting_of_the_extender_that_is_otherwise_is_named(changes, about):
     (found,) = look(well(schedulers={SCHEDULER: scheduler(**changes)}))
     assert found.about == f"{SCHEDULER}: {about}"
 
@@ -313,9 +309,7 @@ def test_each_setting_of_kube_scheduler_that_is_otherwise_is_named(changes, abou
     ],
 )
 def test_a_setting_beside_the_extender_is_named_too(changes, about):
-    made = scheduler()
-    changed = type(made)(made.node, {**made.configuration, **plain(changes)})
-    (found,) = look(well(schedulers={SCHEDULER: changed}))
+    (found,) = look(well(schedulers={SCHEDULER: configured(**plain(changes))}))
     assert found.about == f"{SCHEDULER}: {about}"
 
 
@@ -325,10 +319,9 @@ def test_the_internal_form_of_a_configuration_is_read_as_the_public_one():
 
 
 def test_beside_a_second_kube_scheduler_the_first_needs_no_extender():
-    second = scheduler("cp1")
-    named = {**second.configuration, "profiles": [{"schedulername": "gpushare-scheduler"}]}
+    second = configured(profiles=[{"schedulername": "gpushare-scheduler"}])
     facts = well(
-        schedulers={SCHEDULER: without_extender(), "second": type(second)("cp1", named)},
+        schedulers={SCHEDULER: configured(extenders=[]), "second": second},
         pods=tuple(each for each in well().pods if each.metadata.name != "waits"),
     )
     assert look(facts) == []
