@@ -41,9 +41,12 @@ class Questions:
         """Say where ``count`` of the pod would fit. SettingsError if it is not a pod."""
         body = {"pod": pod, "count": count}
         try:
-            question, extras = _question(msgspec.json.encode(body))
-        except TypeError as err:  # YAML has keys that JSON does not have
+            encoded = msgspec.json.encode(body)
+            question, extras = what_if.read_question(encoded), what_if.read_extras(encoded)
+        except (TypeError, *UNDECODABLE) as err:  # YAML has keys that JSON does not have
             raise SettingsError(f"not a pod: {err}") from err
+        if not question.pod.containers:
+            raise SettingsError("not a pod: it has no spec.containers")
         if self._extender is None:
             found = run_all(what_if.answer(await self._lists(), question, extras))
             found.not_checked.append(UNKNOWN_HERE)
@@ -71,15 +74,3 @@ class Questions:
         if rights:
             raise Lacking(*rights)
         return ListedCluster(nodes, pods)
-
-
-def _question(body: bytes) -> tuple[what_if.Question, what_if.Extras]:
-    """Read the question as an extender would."""
-    try:
-        question = what_if.read_question(body)
-        extras = what_if.read_extras(body)
-    except UNDECODABLE as err:
-        raise SettingsError(f"not a pod: {err}") from err
-    if not question.pod.containers:
-        raise SettingsError("not a pod: it has no spec.containers")
-    return question, extras

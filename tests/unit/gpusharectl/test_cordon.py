@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.annotations.inventory import cordon_reasons, with_cordons
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
+from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
 from gpushare.errors import SettingsError
 from gpushare.objects.model import Node, ObjectMeta
 from gpusharectl import cordon
@@ -93,18 +93,12 @@ def test_cards_of_an_older_plugin_can_be_cordoned():
 
 
 @pytest.mark.parametrize(
-    ("seen", "text"),
-    [
-        (Node(ObjectMeta(name="bare")), "shares no GPU"),
-        (
-            Node(ObjectMeta(name="bad", annotations={"gpushare.aliyun.com/inventory": "{"})),
-            "cannot be read",
-        ),
-    ],
+    ("annotations", "text"),
+    [({}, "shares no GPU"), ({ANNOTATION_INVENTORY: "{"}, "cannot be read")],
 )
-def test_a_node_without_readable_cards_is_refused(seen, text):
+def test_a_node_without_readable_cards_is_refused(annotations, text):
     with pytest.raises(SettingsError, match=text):
-        cordon.cards_of(seen)
+        cordon.cards_of(Node(ObjectMeta(name="n", annotations=annotations)))
 
 
 def test_who_still_holds_a_share_is_told_with_those_that_may():

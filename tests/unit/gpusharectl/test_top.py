@@ -41,11 +41,8 @@ def test_a_card_has_what_its_pods_and_others_use():
     measured = page(("a", 10, 4), ("b", 1, 4), others=other("host", 300) + other("unknown", 0))
     (first, second) = top.card_rows({"n1": measured}, [node("n1", 8, 8), node("n2", 8)])
     assert (first.pods_used_mib, first.pods_asked_mib, first.over_mib) == (11, 8, 3)
-    assert (first.host_used_mib, first.ended_pods_used_mib, first.unknown_used_mib) == (
-        300,
-        None,
-        0,
-    )
+    others = (first.host_used_mib, first.ended_pods_used_mib, first.unknown_used_mib)
+    assert others == (300, None, 0)
     assert (second.card, second.pods_used_mib) == ("1", 0)
 
 

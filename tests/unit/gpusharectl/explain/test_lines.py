@@ -124,10 +124,8 @@ def test_what_if_says_where_how_many_fit_and_who_would_have_to_go(seen):
     assert shown[at + 1] == "  default/stays  11, priority 0"
     unchecked = shown[shown.index("not checked:") :]
     assert "  pods that are Pending already and would be scheduled first" in unchecked
-    assert [line.plain for line in what_if_lines.draw(answer(seen, wants, 1))][:2] == [
-        "it fits",
-        "  small, GPU 0",
-    ]
+    shown = [line.plain for line in what_if_lines.draw(answer(seen, wants, 1))]
+    assert shown[:2] == ["it fits", "  small, GPU 0"]
 
 
 def test_names_of_others_pods_that_one_may_not_know_are_left_out(seen):

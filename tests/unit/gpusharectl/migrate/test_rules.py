@@ -59,10 +59,7 @@ def test_pods_as_the_older_plugin_starts_them_stand_in_nobodys_way():
 
 def test_a_migrated_node_is_named_so():
     found = migration([GIB_NODE, node("new", 15, 15, unit_mib=1024)], [older()])
-    assert [(each.node, each.plugin) for each in found.nodes] == [
-        ("new", "gpushare"),
-        ("old", "older"),
-    ]
+    assert {each.node: each.plugin for each in found.nodes} == {"new": "gpushare", "old": "older"}
     assert "left: old" in found.steps[2]
     assert found.is_free
 

@@ -55,12 +55,8 @@ def test_spreading_leaves_no_whole_card():
     at = steps("spreading")
     placed = where(at[0])
     assert {placed[f"packed-{number}"][0] for number in range(1, 5)} == {"packed-1"}
-    assert free(at[0]) == {
-        "packed-1": [0, 16],
-        "packed-2": [16, 16],
-        "spread-1": [12, 12],
-        "spread-2": [12, 12],
-    }
+    packed = {"packed-1": [0, 16], "packed-2": [16, 16]}
+    assert free(at[0]) == {**packed, "spread-1": [12, 12], "spread-2": [12, 12]}
     assert where(at[10])["large-packed"] == ("packed-1", [1])
     assert waiting(at[10]) == ["large-spread"]
 
