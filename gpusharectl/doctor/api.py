@@ -62,8 +62,7 @@ class Api:
     async def memory_unit(self) -> str | None:
         """Return the memoryUnit in the file that an extender's pod mounts."""
         for pod in self._bare.pods_of(EXTENDER, SECOND_SCHEDULER):
-            name = pod.configuration
-            if name:
+            if name := pod.configuration:
                 path = f"/api/v1/namespaces/{self._system}/configmaps/{name}"
                 right = Right("get", "configmaps", self._system)
                 found = await self._get(path, right, api_objects.ConfigMap)
@@ -91,11 +90,11 @@ class Api:
             "namespace": wanted.namespace,
             "name": wanted.name,
         }
-        spec = {"user": account(wanted, self._system), "resourceAttributes": attributes}
+        user, groups = account(wanted, self._system), _groups(self._system)
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": {**spec, "groups": groups(self._system)},
+            "spec": {"user": user, "resourceAttributes": attributes, "groups": groups},
         }
         right = Right("create", "subjectaccessreviews.authorization.k8s.io", is_namespaced=False)
         with needing(right):
@@ -122,9 +121,8 @@ class Api:
         return (await self._get(path, right, api_objects.NamedList)).names
 
     async def node_ports(self) -> dict[str, frozenset[int]]:
-        found = await self._get(
-            "/api/v1/services", Right("list", "services"), api_objects.ServiceList
-        )
+        right = Right("list", "services")
+        found = await self._get("/api/v1/services", right, api_objects.ServiceList)
         return {
             f"{each.metadata.namespace}/{each.metadata.name}": each.node_ports
             for each in found.items or ()
@@ -144,7 +142,7 @@ class Api:
             return msgspec.json.decode(await self._kube.request("GET", path), type=kind)
 
 
-def groups(system: str) -> list[str]:
+def _groups(system: str) -> list[str]:
     """Return the groups of every ServiceAccount of ``system``."""
     return ["system:serviceaccounts", f"system:serviceaccounts:{system}", "system:authenticated"]
 

@@ -84,12 +84,10 @@ def migration(nodes: Iterable[Node], pods: Iterable[Pod]) -> Migration:
     units = {each.unit for each in standings if each.unit}
     obstacles = []
     if len(units) > 1:
-        units_of = ", ".join(
-            f"{each.node} counts in {each.unit}" for each in standings if each.unit
-        )
+        units_of = [f"{each.node} counts in {each.unit}" for each in standings if each.unit]
         obstacles.append(
             Obstacle(
-                f"a cluster has one unit, and these nodes have several: {units_of}",
+                f"a cluster has one unit, and these nodes have several: {', '.join(units_of)}",
                 "drain the nodes of one unit, and restart Aliyun gpushare's plugin there with the "
                 "other",
             )
@@ -115,9 +113,8 @@ def _steps(standings: Sequence[NodeMigration]) -> tuple[str, ...]:
 
 
 def _shares(node: Node) -> bool:
-    return ANNOTATION_INVENTORY in node.annotations or str(
-        node.capacity.get(RESOURCE_MEMORY, "0")
-    ) not in {"0", ""}
+    offered = str(node.capacity.get(RESOURCE_MEMORY, "0"))
+    return ANNOTATION_INVENTORY in node.annotations or offered not in {"0", ""}
 
 
 def _status(node: Node, pods: Sequence[Pod]) -> NodeMigration:
@@ -127,9 +124,8 @@ def _status(node: Node, pods: Sequence[Pod]) -> NodeMigration:
         found = inventory.of_node(node, unit_mib=1)
     except RecordError as err:
         cure = "see `gpushare doctor`" if is_ours else "restart Aliyun gpushare's plugin there"
-        return NodeMigration(
-            node.name, plugin, pods=len(pods), obstacles=(Obstacle(str(err), cure),)
-        )
+        why = Obstacle(str(err), cure)
+        return NodeMigration(node.name, plugin, pods=len(pods), obstacles=(why,))
     if found is None:
         text = f"the node has {RESOURCE_MEMORY} and no {RESOURCE_COUNT}: its GPUs are unknown"
         why = Obstacle(text, "restart Aliyun gpushare's plugin there: it writes that at its start")
@@ -163,7 +159,7 @@ def _of_totals(node: Node, found: Inventory, unit: str) -> list[Obstacle]:
             )
         ]
     written = node.labels.get(LABEL_MEMORY, "")
-    mib = int(written) if written.isascii() and written.isdigit() and len(written) < 10 else 0  # noqa: PLR2004 - a PiB
+    mib = _whole(written) if len(written) < 10 else 0  # noqa: PLR2004 - a PiB
     real = mib // UNITS_MIB[unit]
     if mib and real != each:
         return [
@@ -212,9 +208,8 @@ def _of_older_pod(pod: Pod, card_units: int) -> list[Obstacle]:
             f"its request is in another unit: its GPU had {decided} units at the decision, and has "
             f"{card_units} now"
         )
-        obstacles.append(
-            Obstacle(text, "delete it, and create it again in the present unit", pod.key)
-        )
+        cure = "delete it, and create it again in the present unit"
+        obstacles.append(Obstacle(text, cure, pod.key))
     return obstacles
 
 

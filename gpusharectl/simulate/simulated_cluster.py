@@ -268,9 +268,8 @@ class SimulatedCluster:
         return view.NodeWhy(name, text, tuple(found))
 
     def _view(self, name: str) -> view.Node:
-        shares = list(
-            self.ledger.shares(name)
-        )  # in order of arrival: each keeps its place in the bar
+        # In order of arrival: each keeps its place in the bar.
+        shares = list(self.ledger.shares(name))
         account = self.ledger.account(name)
         node = self._nodes[name]
         closed = self._wrong.get(name) or ("unschedulable" if node.spec.unschedulable else "")
@@ -290,7 +289,11 @@ class SimulatedCluster:
                     pods=tuple(view.Share(s.namespace, s.name, s.units) for s in here),
                 )
             )
-        unplaced = [share for share in shares if share.is_unplaced]
+        unplaced = [
+            view.Unplaced(s.namespace, s.name, s.units, s.why_unplaced)
+            for s in shares
+            if s.is_unplaced
+        ]
         return view.Node(
             name=name,
             units=sum(card.units for card in found),
@@ -298,7 +301,5 @@ class SimulatedCluster:
             closed=closed,
             touched=False,
             cards=tuple(found),
-            unplaced=tuple(
-                view.Unplaced(s.namespace, s.name, s.units, s.why_unplaced) for s in unplaced
-            ),
+            unplaced=tuple(unplaced),
         )

@@ -121,11 +121,8 @@ def _extenders_answer(facts: Facts) -> Iterator[DoctorFinding]:
         if program.not_ready:
             found = f"not ready: {'; '.join(program.not_ready)}"
             yield EXTENDER_NOT_READY.of(name, found, namespace=facts.system)
-    not_ready = {
-        pod.metadata.name: pod
-        for pod in facts.pods_of(EXTENDER, SECOND_SCHEDULER)
-        if not pod.is_ready
-    }
+    pods = facts.pods_of(EXTENDER, SECOND_SCHEDULER)
+    not_ready = {pod.metadata.name: pod for pod in pods if not pod.is_ready}
     for name, pod in not_ready.items():
         if not isinstance(facts.extenders.get(name), Program):
             yield EXTENDER_NOT_READY.of(name, _state(pod), namespace=facts.system)
@@ -142,9 +139,8 @@ def _state(pod: SeenPod) -> str:
 
 def _one_decides(facts: Facts) -> Iterator[DoctorFinding]:
     asked = _programs(facts)
-    deciding = [
-        name for name, each in asked.items() if each.samples.total("gpushare_extender_leader")
-    ]
+    leader = "gpushare_extender_leader"
+    deciding = [name for name, each in asked.items() if each.samples.total(leader)]
     if len(deciding) > 1:
         yield MANY_LEADERS.of(", ".join(deciding), "each reports that it is the leader")
     if isinstance(facts.election, Unknown):

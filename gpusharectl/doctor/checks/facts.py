@@ -49,14 +49,10 @@ class SeenPod(Pod, gc=False, frozen=True):
     @property
     def configuration(self) -> str:
         """Return the ConfigMap of the volume ``configuration`` of gpushare's own pods."""
-        return next(
-            (
-                volume.config_map.name
-                for volume in self.spec.volumes or ()
-                if volume.name == "configuration" and volume.config_map is not None
-            ),
-            "",
-        )
+        for volume in self.spec.volumes or ():
+            if volume.name == "configuration" and volume.config_map is not None:
+                return volume.config_map.name
+        return ""
 
     @property
     def program(self) -> str:
