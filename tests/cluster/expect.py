@@ -1,16 +1,16 @@
-"""What must hold for running pods: what is written on them is what their containers got."""
+"""Waits and checks of cluster tests: containers got the cards that their pods' annotations name."""
 
 import json
 import os
+import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
-from localcluster.gpushare import Gpushare
+from localcluster.gpushare import CARD_MIB, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 
@@ -18,7 +18,7 @@ CARDS = "gpushare.aliyun.com/cards"
 RUNNING_ON = "gpushare.aliyun.com/running-on"
 ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
 RESOURCE = "aliyun.com/gpu-mem"
-# ``make soak`` sets it: cases that differ from others by number or combination alone.
+# ``make soak`` sets it, for cases that differ from others only in number or combination.
 LONG = bool(os.environ.get("GPUSHARE_LONG"))
 
 
@@ -32,6 +32,45 @@ def assigned(pods: Workloads, *names: str) -> None:
     wait_until("ASSIGNED on every pod", missing, seconds=20)
 
 
+def wait_event(pods: Workloads, name: str, text: str, *, seconds: float = 20) -> None:
+    """Wait until an Event of a pod has this text."""
+
+    def missing() -> str | None:
+        found = pods.events(name)
+        return None if any(text in each for each in found) else str(found)[:2000]
+
+    wait_until(f"an Event of {name} with {text!r}", missing, seconds=seconds)
+
+
+def wait_bound(pods: Workloads, *names: str, seconds: float = 20) -> None:
+    """Wait until these pods are bound."""
+
+    def missing() -> str | None:
+        late = [name for name in names if not pods.get(name)["spec"].get("nodeName")]
+        return ", ".join(late) or None
+
+    wait_until("pods to be bound", missing, seconds=seconds)
+
+
+def decided(name: str, node: str, units: int, *, cards: str = "", **fields: str) -> dict[str, Any]:
+    """Describe a pod as a Binding to card 0 of a node leaves it.
+
+    Without ``cards`` the Binding is one of Aliyun gpushare's extender. ``fields`` replace
+    annotations by the ends of their names, as ``IDX="1"``.
+    """
+    ends = {
+        "IDX": "0",
+        "POD": str(units),
+        "DEV": str(CARD_MIB),
+        "ASSUME_TIME": str(time.time_ns()),
+        "ASSIGNED": "false",
+    }
+    annotations = {f"ALIYUN_COM_GPU_MEM_{end}": value for end, value in (ends | fields).items()}
+    if cards:
+        annotations[CARDS] = cards
+    return pod(name, units, nodeName=node, metadata={"annotations": annotations})
+
+
 def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
     """Check invariant 4 for every container; return each pod's UUIDs.
 
@@ -41,10 +80,9 @@ def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
     found = {}
     for name in names:
         described = pods.get(name)
-        annotations = described["metadata"]["annotations"]
+        annotations, spec = described["metadata"]["annotations"], described["spec"]
         running_on = msgspec.json.decode(annotations[RUNNING_ON])
         uuids = annotations[CARDS]
-        spec = described["spec"]
         for container in [*spec.get("initContainers", []), *spec["containers"]]:
             limits = container.get("resources", {}).get("limits", {})
             cards = ",".join(pods.cards(name, container["name"]))
@@ -60,17 +98,30 @@ def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
     return found
 
 
-def unanswered(pods: Workloads) -> Callable[[], str | None]:
-    """Return what says why the API server does not answer, for ``wait_until``."""
+def wait_api_server(pods: Workloads) -> None:
+    """Wait until the API server answers."""
 
-    def ask() -> str | None:
+    def unanswered() -> str | None:
         try:
             pods.all()
         except ApiError as err:
             return str(err)
         return None
 
-    return ask
+    wait_until("the API server", unanswered, seconds=30)
+
+
+def wait_plugin(gpushare: Gpushare, node: str, *, seconds: float = 20) -> None:
+    """Wait until a node's plugin answers."""
+
+    def unanswered() -> str | None:
+        try:
+            gpushare.plugin_metrics(node)
+        except ApiError as err:
+            return str(err)
+        return None
+
+    wait_until("the plugin to answer", unanswered, seconds=seconds)
 
 
 def sums_are_right(gpushare: Gpushare, pods: Workloads) -> None:
@@ -95,8 +146,7 @@ def sums_are_right(gpushare: Gpushare, pods: Workloads) -> None:
 def let_kubelet_forget(pods: Workloads, node: str) -> None:
     """Make a node's kubelet forget the pods that have ended, as only an Allocate does.
 
-    A restart keeps what it has not forgotten: those units would be missing for the first pods that
-    come then.
+    Otherwise a restarted kubelet lacks their units for the first new pods.
     """
     pods.run(pod("makes-the-kubelet-forget", 1, node=node))
     pods.delete("makes-the-kubelet-forget", grace=1)

@@ -1,12 +1,11 @@
-"""Rubbish at every door: a clear error, nothing moved, nothing counted as zero, no traceback."""
+"""Invalid input gives a clear error, changes no share, counts as no zero, leaves no traceback."""
 
 import pytest
 
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
-from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
-from tests.cluster.expect import CARDS, RUNNING_ON, env_is_card_on_record
+from tests.cluster.expect import CARDS, RUNNING_ON, env_is_card_on_record, wait_event
 
 pytestmark = pytest.mark.cluster
 
@@ -42,12 +41,7 @@ def test_an_amount_that_cannot_be_granted_is_refused_on_the_pod(
     gpushare: Gpushare, pods: Workloads, units: str, says: str
 ):
     pods.create(pod("asks", units))
-
-    def untold() -> str | None:
-        found = pods.events("asks")
-        return None if any(says in each for each in found) else str(found)
-
-    wait_until("the refusal", untold, seconds=20)
+    wait_event(pods, "asks", says)
     assert not pods.get("asks")["spec"].get("nodeName")
     pods.delete("asks")
 
@@ -87,9 +81,9 @@ def test_annotations_that_a_user_presets_move_nothing_and_do_not_survive(
         RUNNING_ON: '{"main":{"GPU-n1-1":1}}',
         "scheduler.framework.gpushare.allocation": "{",
     }
-    gated = pod("preset", 3000, node="n1", metadata={"annotations": preset})
-    gated["spec"]["schedulingGates"] = [{"name": "test/wait"}]
-    pods.create(gated)
+    gates = [{"name": "test/wait"}]
+    metadata = {"annotations": preset}
+    pods.create(pod("preset", 3000, node="n1", metadata=metadata, schedulingGates=gates))
     [node] = gpushare.inspect("n1")
     assert node["usedGPU"] == 0
     pods.cluster.kubectl(
@@ -106,10 +100,5 @@ def test_a_decision_that_somebody_changes_on_a_running_pod_is_reported(
 ):
     pods.run(pod("changed", 3000, node="n1"))
     pods.cluster.kubectl("annotate", "pod", "changed", "--overwrite", f"{CARDS}=GPU-n1-1")
-
-    def untold() -> str | None:
-        found = pods.events("changed")
-        return None if any("changed the GPU decision" in each for each in found) else str(found)
-
-    wait_until("the event that says so", untold, seconds=15)
+    wait_event(pods, "changed", "changed the GPU decision", seconds=15)
     assert gpushare.card_of("changed") == ("n1", 0)

@@ -9,7 +9,7 @@ import pytest
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
-from tests.cluster.expect import LONG, env_is_card_on_record, sums_are_right, unanswered
+from tests.cluster.expect import LONG, env_is_card_on_record, sums_are_right, wait_api_server
 from tests.cluster.history import History
 
 pytestmark = pytest.mark.cluster
@@ -125,7 +125,7 @@ def test_a_deployment_that_starts_while_something_is_killed_runs_in_the_end(
 
     wait_until("some of ten to be bound", lambda: None if bound() > 1 else "none", seconds=20)
     gpushare.cluster.kill(victim)
-    wait_until("the API server", unanswered(pods), seconds=30)
+    wait_api_server(pods)
     gpushare.cluster.kubectl("rollout", "status", "deployment/ten", "--timeout=110s", seconds=120)
     gpushare.wait_ready()
     names = [

@@ -82,15 +82,11 @@ def wait_for_condition(pods: Workloads, name: str, status: str, reason: str) -> 
     wait_until(f"{name} to say {status} {reason}", other, seconds=40)
 
 
-def events(gpushare: Gpushare, name: str) -> list[tuple[str, str]]:
-    """Reason and message of a pod's events."""
+def told(gpushare: Gpushare, name: str, reason: str) -> list[str]:
+    """Return the messages of a pod's Events of one reason."""
     path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}"
     with gpushare.cluster.api() as api:
-        return [(each["reason"], each["message"]) for each in api.get(path)["items"]]
-
-
-def told(gpushare: Gpushare, name: str, reason: str) -> list[str]:
-    return [message for why, message in events(gpushare, name) if why == reason]
+        return [each["message"] for each in api.get(path)["items"] if each["reason"] == reason]
 
 
 def wait_bound(pods: Workloads, selector: str) -> str:
@@ -181,18 +177,11 @@ def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods
     sums_are_right(gpushare, pods)
 
 
-def stranger(name: str, units: int, annotations: dict[str, str]) -> dict[str, Any]:
-    """Describe a pod that its user binds by hand."""
-    made = pod(name, units, metadata={"annotations": annotations})
-    made["spec"]["nodeName"] = NODE
-    return made
-
-
 def test_a_pod_that_was_bound_by_hand_fails_with_the_cause(
     gpushare: Gpushare, pods: Workloads, history: History
 ):
     history.allow_stranger("by-hand")
-    pods.create(stranger("by-hand", 1000, {}))
+    pods.create(pod("by-hand", 1000, nodeName=NODE))
 
     def alive() -> str | None:
         found = pods.get("by-hand")
@@ -219,7 +208,7 @@ def test_annotations_that_somebody_made_up_overfill_no_card(
         "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
         "gpushare.aliyun.com/running-on": json.dumps({"main": {FIRST: 1}}),
     }
-    pods.create(stranger("forged", 8000, made_up))
+    pods.create(pod("forged", 8000, nodeName=NODE, metadata={"annotations": made_up}))
     wait_for_condition(pods, "forged", "False", "CardTooFull")
     assert "needs 8000" in condition(pods, "forged")["message"]
     assert "use 12000" in condition(pods, "forged")["message"]

@@ -17,19 +17,13 @@ from click.testing import CliRunner
 
 from gpusharectl.app import cli
 from localcluster.errors import CommandError
-from localcluster.gpushare import (
-    CARD_MIB,
-    CONTROL_PLANE,
-    NAMESPACE,
-    Gpushare,
-    gpu_node,
-)
+from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, NAMESPACE, Gpushare, gpu_node
 from localcluster.nvml import CardSpec, write_state
 from localcluster.shipped import PLUGIN, Shipped
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.bringup import of_image
-from tests.cluster.expect import assigned
+from tests.cluster.expect import assigned, wait_bound
 
 pytestmark = pytest.mark.cluster
 
@@ -223,14 +217,10 @@ def test_a_kube_scheduler_without_the_extender_is_found_by_itself_and_by_what_it
 ):
     with scheduler_with(shipped, []):
         workloads.create(pod("lost", ASKED))
-        wait_until("the pod to be bound", lambda: _unbound(workloads, "lost"), seconds=30)
+        wait_bound(workloads, "lost", seconds=30)
         found = wait_doctor(shipped, 1, "SchedulerWithoutExtender", "PodWithoutDecision")
     assert "scheduler-config" in found["SchedulerWithoutExtender"][0]["cure"]
     assert "delete pod lost" in found["PodWithoutDecision"][0]["cure"]
-
-
-def _unbound(workloads: Workloads, name: str) -> str | None:
-    return None if workloads.get(name)["spec"].get("nodeName") else "it waits"
 
 
 def test_a_node_without_its_plugin_and_with_a_forged_inventory_is_found(shipped):

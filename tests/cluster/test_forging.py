@@ -11,7 +11,7 @@ from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
-from tests.cluster.expect import CARDS, RUNNING_ON, assigned
+from tests.cluster.expect import CARDS, RUNNING_ON, assigned, wait_event
 from tests.cluster.history import History
 
 pytestmark = pytest.mark.cluster
@@ -100,8 +100,7 @@ PRESET = {"ALIYUN_COM_GPU_MEM_IDX": "1", CARDS: "GPU-n1-1", RUNNING_ON: "{}"}
 
 @pytest.mark.parametrize("preset", [PRESET, {RUNNING_ON: "{}"}])
 def test_a_pod_made_with_a_node_brings_no_decision(ask: Ask, preset: dict[str, str]):
-    made = pod("made", 100, metadata={"annotations": preset})
-    made["spec"]["nodeName"] = "n1"
+    made = pod("made", 100, nodeName="n1", metadata={"annotations": preset})
     assert "cannot bring a GPU decision" in ask("POST", PODS, made)
     made["metadata"]["annotations"] = {"probe": "x"}
     assert ask("POST", PODS, made) == ""
@@ -129,12 +128,8 @@ def test_without_the_policies_a_forged_decision_moves_nothing_while_the_extender
         forged = annotated(**{CARDS: "GPU-n1-1", RUNNING_ON: '{"main":{"GPU-n1-1":1}}'})
         api.request("PATCH", f"{PODS}/changed", forged, content_type=merge)
 
-    def untold() -> str | None:
-        found = [pods.events(name) for name in ("by-hand", "changed")]
-        is_told = all(any("changed the GPU decision" in each for each in told) for told in found)
-        return None if is_told else str(found)
-
-    wait_until("both to be reported", untold, seconds=15)
+    for name in ("by-hand", "changed"):
+        wait_event(pods, name, "changed the GPU decision", seconds=15)
     [node] = gpushare.inspect("n1")
     assert [each["name"] for each in node["unplaced"]] == ["by-hand"]
     assert [[held["name"] for held in card["pods"]] for card in node["devs"]] == [["changed"], []]

@@ -18,6 +18,8 @@ from tests.cluster.expect import (
     ids_by_card,
     let_kubelet_forget,
     sums_are_right,
+    wait_bound,
+    wait_event,
 )
 from tests.cluster.history import History
 
@@ -44,11 +46,7 @@ def bind_in_order(pods: Workloads, names: list[str]) -> None:
         with pods.cluster.api() as api:
             path = f"/api/v1/namespaces/default/pods/{name}"
             api.request("PATCH", path, ungated, content_type=merge)
-
-        def unbound(name: str = name) -> str | None:
-            return None if pods.get(name)["spec"].get("nodeName") else "not bound"
-
-        wait_until(f"{name} bound", unbound, seconds=20)
+        wait_bound(pods, name)
 
 
 def ids_off_card(gpushare: Gpushare) -> float:
@@ -138,9 +136,7 @@ def test_a_pod_that_nobody_decided_on_never_gets_a_card(
     gpushare: Gpushare, pods: Workloads, binding: Binding, history: History
 ):
     history.allow_stranger("stranger")
-    stranger = pod("stranger", 1000)
-    stranger["spec"]["nodeName"] = NODE
-    pods.create(stranger)
+    pods.create(pod("stranger", 1000, nodeName=NODE))
 
     def told() -> str | None:
         found = pods.get("stranger")["status"]
@@ -172,12 +168,7 @@ def test_where_the_card_is_given_early_a_pods_own_variable_keeps_it_away(
     pods.create(pod("own-n1", 500, node="n1", env=own), pod("own-n4", 500, node="n4", env=own))
     pods.wait_running("own-n1")
     assert env_is_card_on_record(pods, "own-n1")["own-n1"].startswith("GPU-n1-")
-
-    def untold() -> str | None:
-        said = pods.events("own-n4")
-        return None if any("sets NVIDIA_VISIBLE_DEVICES itself" in each for each in said) else "no"
-
-    wait_until("the event that says why", untold, seconds=20)
+    wait_event(pods, "own-n4", "sets NVIDIA_VISIBLE_DEVICES itself")
     assert "nodeName" not in pods.get("own-n4")["spec"]
 
 

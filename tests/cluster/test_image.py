@@ -20,12 +20,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from localcluster.gpushare import (
-    CARD_MIB,
-    CONTROL_PLANE,
-    Gpushare,
-    gpu_node,
-)
+from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, Gpushare, gpu_node
 from localcluster.imagebuild import ROOT, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
 from localcluster.wait import wait_until
@@ -35,7 +30,7 @@ from tests.cluster.arrivals import Arrivals, now
 from tests.cluster.bringup import of_image
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine, reader
 from tests.cluster.documented import READING, problems
-from tests.cluster.expect import env_is_card_on_record
+from tests.cluster.expect import env_is_card_on_record, wait_event
 from tests.cluster.plugin_faults import PluginFaults
 
 pytestmark = pytest.mark.cluster
@@ -175,13 +170,7 @@ def test_two_pods_share_a_card_and_a_third_waits_with_its_reason(
     assert found["first"] == found["second"]
     assert shipped.card_of("first") == shipped.card_of("second") == ("n1", 0)
     workloads.create(pod("too-large", CARD_MIB + 1, node="n2"))
-
-    def told() -> str | None:
-        events = workloads.events("too-large")
-        said = any("no GPU of the node is large enough" in each for each in events)
-        return None if said else f"its events: {events}"
-
-    wait_until("the event that says why", told, seconds=20)
+    wait_event(workloads, "too-large", "no GPU of the node is large enough")
 
 
 def test_shares_stay_what_they_are_while_each_program_is_killed_and_comes_back(

@@ -20,7 +20,7 @@ from localcluster.gpushare import Gpushare
 from localcluster.tools import tool
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
-from tests.cluster.expect import CARDS
+from tests.cluster.expect import CARDS, wait_event
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("kubeadm")]
 
@@ -270,11 +270,7 @@ def test_a_daemonset_is_told_why_its_pods_are_refused(with_policy: Cluster):
 
     applied()
     try:
-        wait_until(
-            "an event that says why",
-            lambda: None if "gpushare-scheduler" in str(workloads.events(name)) else "none",
-            seconds=15,
-        )
+        wait_event(workloads, name, "gpushare-scheduler", seconds=15)
         template["spec"]["schedulerName"] = "gpushare-scheduler"
         applied()
         wait_until("its pod", lambda: None if workloads.all(f"app={name}") else "none", seconds=30)

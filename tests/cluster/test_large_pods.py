@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from localcluster.gpushare import Gpushare, plugin_of
-from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
-from tests.cluster.expect import env_is_card_on_record
+from tests.cluster.expect import env_is_card_on_record, wait_bound, wait_event
 from tests.trials.hostile_objects import nested_fields
 
 pytestmark = pytest.mark.cluster
@@ -33,11 +32,7 @@ def resident_mib(gpushare: Gpushare) -> int:
 
 
 def refused(pods: Workloads, name: str, says: str) -> None:
-    def untold() -> str | None:
-        found = pods.events(name)
-        return None if any(says in each for each in found) else str(found)[:2000]
-
-    wait_until("the refusal", untold, seconds=30)
+    wait_event(pods, name, says, seconds=30)
     assert not pods.get(name)["spec"].get("nodeName")
 
 
@@ -47,11 +42,7 @@ def test_a_pod_whose_json_is_six_times_as_large_restarts_nothing(
 ):
     before = pids(gpushare)
     pods.create(pod("large", units, node="n1", env={"X": "<" * 1_400_000}))
-    wait_until(
-        "the large pod to be bound",
-        lambda: None if pods.get("large")["spec"].get("nodeName") else "it is not",
-        seconds=30,
-    )
+    wait_bound(pods, "large", seconds=30)
     pods.run(pod("ordinary", 1000, node="n1"))
     env_is_card_on_record(pods, "ordinary")
     assert pids(gpushare) == before

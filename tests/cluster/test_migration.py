@@ -18,9 +18,8 @@ from localcluster.nvml import CardSpec, write_state
 from localcluster.run import run
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, is_running, pod
-from tests.cluster.expect import ASSIGNED, LONG, RUNNING_ON
+from tests.cluster.expect import ASSIGNED, LONG, RUNNING_ON, wait_plugin
 from tests.cluster.history import History
-from tests.cluster.test_restarts import plugin_away
 
 pytestmark = pytest.mark.cluster
 
@@ -287,7 +286,7 @@ def test_running_pods_come_over_with_their_cards_and_none_is_restarted(
     names = [*old, "new"]
     shown, before = visible(pods, *names), states(pods, *names)
     cluster.restart_node(node, without=[f"kubelet-{node}"])
-    wait_until("the plugin to be up", lambda: plugin_away(gpushare, node), seconds=20)
+    wait_plugin(gpushare, node)
     cluster.start(f"kubelet-{node}")
     wait_run_again(pods, before)
     assert visible(pods, *names) == shown

@@ -1,12 +1,11 @@
-"""One pod's whole way, on the nodes and cards of the ecosystem's own figures."""
+"""One pod from its creation to its container, on the nodes of Aliyun gpushare's own figures."""
 
 import pytest
 
 from localcluster.demo import HALF, QUARTER, THREE_QUARTERS, Demo
 from localcluster.gpushare import CARD_MIB, ROOT, Gpushare
-from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
-from tests.cluster.expect import CARDS, env_is_card_on_record, sums_are_right
+from tests.cluster.expect import CARDS, env_is_card_on_record, sums_are_right, wait_event
 from tests.cluster.history import History
 
 pytestmark = pytest.mark.cluster
@@ -23,12 +22,7 @@ def test_a_pod_runs_on_the_node_that_has_a_card_with_room(gpushare: Gpushare, po
     pods.create(pod("asks-half-of-n1", HALF, node="n1"))
     env_is_card_on_record(pods, "asks-half", "n1-16276", "n2-a", "n2-b", "n3-full")
     sums_are_right(gpushare, pods)
-
-    def dropped() -> str | None:
-        found = pods.events("asks-half-of-n1")
-        return None if any("Insufficient aliyun.com/gpu-mem" in each for each in found) else "none"
-
-    wait_until("kube-scheduler's own refusal of n1", dropped, seconds=15)
+    wait_event(pods, "asks-half-of-n1", "Insufficient aliyun.com/gpu-mem", seconds=15)
 
 
 def test_the_card_that_is_filled_best_is_chosen(gpushare: Gpushare, pods: Workloads):
@@ -53,12 +47,7 @@ def test_replicas_of_a_deployment_share_one_card(gpushare: Gpushare, pods: Workl
 
 def test_a_pod_larger_than_any_card_waits_and_says_why(gpushare: Gpushare, pods: Workloads):
     pods.create(pod("asks-20000", 20000, node="n1"))
-
-    def told() -> str | None:
-        found = pods.events("asks-20000")
-        return None if any("no GPU of the node is large enough" in each for each in found) else ""
-
-    wait_until("the event that says why", told, seconds=20)
+    wait_event(pods, "asks-20000", "no GPU of the node is large enough")
     found = pods.get("asks-20000")
     assert found["status"]["phase"] == "Pending"
     assert "nodeName" not in found["spec"]
@@ -74,11 +63,7 @@ def test_a_waiting_pod_is_bound_after_the_end_of_the_one_before(
     slow = {"WORKLOAD_STOP_SECONDS": "2"}
     pods.run(*(pod(f"full-{i}", CARD_MIB, node="n1", env=slow) for i in range(2)))
     pods.create(pod("waits", CARD_MIB, node="n1"))
-
-    def told() -> str | None:
-        return None if pods.events("waits") else "no event"
-
-    wait_until("the waiting pod to be refused", told, seconds=15)
+    wait_event(pods, "waits", "", seconds=15)
     pods.delete("full-0", seconds=30)
     pods.wait_running("waits", seconds=15)
     ended = min(history.place(change) for change in history.of("full-0") if change.has_ended)

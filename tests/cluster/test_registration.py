@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from localcluster.errors import ApiError
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, write_state
 from localcluster.wait import wait_until
@@ -17,7 +16,9 @@ from tests.cluster.expect import (
     env_is_card_on_record,
     let_kubelet_forget,
     sums_are_right,
-    unanswered,
+    wait_api_server,
+    wait_bound,
+    wait_plugin,
 )
 
 pytestmark = pytest.mark.cluster
@@ -37,7 +38,7 @@ def away(gpushare: Gpushare) -> Iterator[Gpushare]:
     write_state(gpushare.cluster.node_folder(NODE) / "nvml" / "state", CARDS)
     for each in ("kube-apiserver", KUBELET, PLUGIN):
         gpushare.cluster.start(each)
-    wait_until("the API server", unanswered(Workloads(gpushare.cluster)), seconds=30)
+    wait_api_server(Workloads(gpushare.cluster))
     gpushare.wait_ready()
 
 
@@ -46,12 +47,7 @@ def bind_for_later(pods: Workloads) -> None:
     let_kubelet_forget(pods, NODE)
     pods.cluster.stop(KUBELET)
     pods.create(*(pod(name, 500, node=NODE) for name in WAITING))
-
-    def unbound() -> str | None:
-        late = [name for name in WAITING if not pods.get(name)["spec"].get("nodeName")]
-        return ", ".join(late) or None
-
-    wait_until("pods to be bound", unbound, seconds=20)
+    wait_bound(pods, *WAITING)
 
 
 def start_kubelet(gpushare: Gpushare) -> float:
@@ -103,11 +99,11 @@ def test_pods_that_wait_for_a_kubelet_are_not_failed_whatever_else_is_away(
     elif what == "driver":
         write_state(nvml, CARDS, init=UNINITIALISED)
     cluster.start(PLUGIN)
-    wait_until("the plugin to answer", lambda: silent(away), seconds=60)
+    wait_plugin(away, NODE, seconds=60)
     figures(f"registered {start_kubelet(away):.0f} ms after the kubelet's socket")
     if what == "API server":
         cluster.start("kube-apiserver")
-        wait_until("the API server", unanswered(pods), seconds=30)
+        wait_api_server(pods)
     if what == "driver":
         if plugin == "restarts":
             wait_until("pods to be held back", lambda: not_held(pods), seconds=30)
@@ -115,15 +111,6 @@ def test_pods_that_wait_for_a_kubelet_are_not_failed_whatever_else_is_away(
     pods.wait_running(*WAITING, seconds=60)
     env_is_card_on_record(pods, *WAITING)
     sums_are_right(away, pods)
-
-
-def silent(gpushare: Gpushare) -> str | None:
-    """Return why the plugin of the node does not answer; None once it does."""
-    try:
-        gpushare.plugin_metrics(NODE)
-    except ApiError as err:
-        return str(err)
-    return None
 
 
 def not_held(pods: Workloads) -> str | None:

@@ -5,7 +5,8 @@ import pytest
 from localcluster.gpushare import SCHEDULER_CONFIG
 from localcluster.seats import Seats
 from localcluster.wait import wait_until
-from tests.trials.replicas import Cards, Trial, paper_node
+from tests.trials.replicas import CARDS, UNITS, Cards, Trial
+from tests.trials.stage import paper_gpu_node
 
 pytestmark = pytest.mark.cluster
 
@@ -17,7 +18,7 @@ NODES = ("replica-p1", "replica-p2")
 def seats(gpushare):
     """Two seats in the place of the host's kube-scheduler and extender, and two paper nodes."""
     cluster = gpushare.cluster
-    cluster.add_paper_nodes(*(paper_node(name, unit_mib=1) for name in NODES))
+    cluster.add_paper_nodes(*(paper_gpu_node(name, CARDS, UNITS) for name in NODES))
     made = Seats.prepare(cluster, 2, SCHEDULER_CONFIG, unit="MiB")
     cluster.stop("extender")
     try:

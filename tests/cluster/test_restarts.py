@@ -1,15 +1,21 @@
 """Whatever of a node restarts, in whatever order: no wrong card, no share lost, pods run again."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from localcluster.errors import ApiError
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, is_running, pod
-from tests.cluster.expect import ASSIGNED, LONG, env_is_card_on_record, sums_are_right
+from tests.cluster.expect import (
+    ASSIGNED,
+    LONG,
+    env_is_card_on_record,
+    sums_are_right,
+    wait_bound,
+    wait_event,
+    wait_plugin,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -67,15 +73,6 @@ def calls(gpushare: Gpushare, node: str, call: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(wanted))
 
 
-def plugin_away(gpushare: Gpushare, node: str) -> str | None:
-    """Say why a node's plugin does not answer; None where it does."""
-    try:
-        gpushare.plugin_metrics(node)
-    except ApiError as err:
-        return str(err)
-    return None
-
-
 def before_the_outage(pods: Workloads, node: str) -> list[str]:
     """Run two bare pods of one container, one of several, and a deployment of two."""
     pods.run(
@@ -92,7 +89,7 @@ def test_a_node_that_lost_its_power_runs_the_same_pods_on_the_same_cards(
     names = before_the_outage(pods, node)
     before = env_is_card_on_record(pods, *names)
     gpushare.cluster.restart_node(node, without=[f"kubelet-{node}"])
-    wait_until("the plugin to be up", lambda: plugin_away(gpushare, node), seconds=20)
+    wait_plugin(gpushare, node)
     gpushare.cluster.start(f"kubelet-{node}")
     wait_restarted(pods, *names)
     assert env_is_card_on_record(pods, *names) == before
@@ -219,7 +216,11 @@ def test_pods_run_on_when_the_kubelets_checkpoint_is_lost(
     folder = cluster.node_folder(node) / "kubelet/device-plugins"
     (folder / "kubelet_internal_checkpoint").unlink()
     cluster.start(f"kubelet-{node}")
-    wait_until("the plugin to be registered again", lambda: not_listed(folder), seconds=30)
+    wait_until(
+        "the kubelet to write a checkpoint again",
+        lambda: None if (folder / "kubelet_internal_checkpoint").exists() else "no checkpoint",
+        seconds=30,
+    )
     gpushare.wait_ready()
     pods.run(pod("new", 1000, node=node))
     env_is_card_on_record(pods, "new")
@@ -227,12 +228,7 @@ def test_pods_run_on_when_the_kubelets_checkpoint_is_lost(
     assert env_is_card_on_record(pods, *names) == before
     # The kubelet never asks for these again: a container that ends cannot come back.
     pods.kill_container("bare-a")
-    said = "no devices found allocated in local cache"
-    wait_until(
-        "the kubelet's word on the container that ended",
-        lambda: None if any(said in each for each in pods.events("bare-a")) else "none",
-        seconds=30,
-    )
+    wait_event(pods, "bare-a", "no devices found allocated in local cache", seconds=30)
     pods.delete("bare-a", grace=1)
     pods.run(pod("bare-a", CARD_MIB // 2 + 1, node=node))
     assert env_is_card_on_record(pods, *names) == before
@@ -246,11 +242,7 @@ def test_a_pod_that_was_started_without_the_plugin_is_told_within_a_minute(
     cluster = gpushare.cluster
     cluster.stop(f"kubelet-{node}")
     pods.create(pod("unasked", 1000, node=node))
-    wait_until(
-        "the pod to be bound",
-        lambda: None if pods.get("unasked")["spec"].get("nodeName") else "not yet",
-        seconds=60,
-    )
+    wait_bound(pods, "unasked", seconds=60)
     cluster.stop(plugin_of(node))  # only now: nothing is bound to a node whose plugin has left
     checkpoint = cluster.node_folder(node) / "kubelet/device-plugins/kubelet_internal_checkpoint"
     checkpoint.write_text("{")
@@ -258,20 +250,10 @@ def test_a_pod_that_was_started_without_the_plugin_is_told_within_a_minute(
     pods.wait_running("unasked")
     assert "ALIYUN_COM_GPU_MEM_IDX" not in pods.environment("unasked")
     cluster.start(plugin_of(node))
-    said = "started it without asking the device plugin"
-    wait_until(
-        "the plugin's word on the pod",
-        lambda: None if any(said in each for each in pods.events("unasked")) else "none",
-        seconds=60,
-    )
+    wait_event(pods, "unasked", "started it without asking the device plugin", seconds=60)
     gpushare.wait_ready()
     assert "gpushare_deviceplugin_never_asked_for_pods 1.0" in gpushare.plugin_metrics(node)
     assert pods.annotations("unasked")[ASSIGNED] == "false", "nobody knows where it runs"
     pods.delete("unasked", grace=1)
     pods.run(pod("again", 1000, node=node))
     env_is_card_on_record(pods, "again")
-
-
-def not_listed(folder: Path) -> str | None:
-    """Say that the kubelet has not written its checkpoint anew; None where it has."""
-    return None if (folder / "kubelet_internal_checkpoint").exists() else "no checkpoint"

@@ -3,18 +3,18 @@
 A cluster of its own without an extender: the decisions are written with the pods.
 """
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localcluster.gpushare import ACCESS, CARD_MIB, Gpushare, gpu_node
+from localcluster.gpushare import ACCESS, Gpushare, gpu_node
 from localcluster.specs import Runtime
 from localcluster.wait import wait_until
-from localcluster.workloads import RESOURCE, Workloads, pod
+from localcluster.workloads import RESOURCE, Workloads
 from tests.cluster.bringup import fresh
+from tests.cluster.expect import decided
 
 pytestmark = pytest.mark.cluster
 
@@ -52,26 +52,12 @@ def status(gpushare: Gpushare, name: str) -> Any:
         return api.get(f"/api/v1/nodes/{name}")["status"]
 
 
-def decided(name: str, on: str, card: int) -> dict[str, Any]:
-    """Describe a pod as the extender's Binding leaves it."""
-    annotations = {
-        "ALIYUN_COM_GPU_MEM_IDX": str(card),
-        "ALIYUN_COM_GPU_MEM_POD": str(UNITS),
-        "ALIYUN_COM_GPU_MEM_DEV": str(CARD_MIB),
-        "ALIYUN_COM_GPU_MEM_ASSUME_TIME": str(time.time_ns()),
-        "ALIYUN_COM_GPU_MEM_ASSIGNED": "false",
-        "gpushare.aliyun.com/cards": f"GPU-{on}-{card}",
-    }
-    described = pod(name, UNITS, metadata={"annotations": annotations})
-    described["spec"]["nodeName"] = on
-    return described
-
-
 def test_a_container_gets_its_card_on_each_runtime(runtimes: Gpushare) -> None:
     pods = Workloads(runtimes.cluster)
     wanted = {f"{name}-{card}": (name, card) for name in NODES for card in (1, 0)}
     with runtimes.unguarded():
-        pods.create(*(decided(name, *place) for name, place in wanted.items()))
+        for name, (on, card) in wanted.items():
+            pods.create(decided(name, on, UNITS, cards=f"GPU-{on}-{card}", IDX=str(card)))
     pods.wait_running(*wanted)
     cards = {name: pods.cards(name) for name in wanted}
     assert cards == {name: [f"GPU-{on}-{card}"] for name, (on, card) in wanted.items()}

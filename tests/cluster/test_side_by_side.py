@@ -8,9 +8,9 @@ import pytest
 
 from localcluster.gpushare import CARD_MIB, LABELS, ROOT, Gpushare, plugin_of
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, pod
+from localcluster.workloads import Workloads, container, pod
 from tests.cluster.conftest import WHOLE
-from tests.cluster.expect import env_is_card_on_record, sums_are_right
+from tests.cluster.expect import env_is_card_on_record, sums_are_right, wait_event
 
 pytestmark = pytest.mark.cluster
 
@@ -44,21 +44,14 @@ def offers(gpushare: Gpushare, node: str, resource: str, wanted: int) -> str | N
     return None if found.get(resource, "0") == str(wanted) else str(found)
 
 
-def whole(name: str, count: int = 1) -> dict[str, Any]:
-    described = pod(name)
-    [container] = described["spec"]["containers"]
-    container["resources"] = {"limits": {RESOURCE: str(count)}}
-    return described
+def whole(name: str) -> dict[str, Any]:
+    main = container("main", None) | {"resources": {"limits": {RESOURCE: "1"}}}
+    return pod(name, containers=[main])
 
 
 def pending_because(pods: Workloads, name: str, text: str) -> None:
     """Wait until a pod stays Pending with this text among its events."""
-
-    def unsaid() -> str | None:
-        found = pods.events(name)
-        return None if any(text in each for each in found) else str(found)
-
-    wait_until(f"{name} to be refused", unsaid, seconds=20)
+    wait_event(pods, name, text)
     assert "nodeName" not in pods.get(name)["spec"]
 
 

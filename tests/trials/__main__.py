@@ -25,6 +25,7 @@ from localcluster.wait import wait_until
 from tests.cluster.expect import sums_are_right
 from tests.trials import pods as make
 from tests.trials.churn import Churner, Killer
+from tests.trials.output import printer
 from tests.trials.records import Records, Seen, Starts
 from tests.trials.trial import NODES, Trial, trial_cluster, usage
 from tests.trials.waves import run_wave, waves
@@ -40,11 +41,7 @@ SWEEPS_AFTER_SECONDS = 90.0
 def main() -> int:
     """Run the trial; return the exit code."""
     flags = _flags()
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
-
+    began, say = time.monotonic(), printer()
     say(f"seed {flags.seed}")
     with trial_cluster(say) as gpushare:
         cluster = gpushare.cluster

@@ -27,6 +27,7 @@ from localcluster.wait import wait_until
 from tests.cluster.bringup import TRIALS, with_extender_on_host
 from tests.cluster.history import History
 from tests.fakes.apiserver_proxy import Fault, Kind, binds, lists, reads_pod, watches
+from tests.trials.output import exit_code, printer
 from tests.trials.stage import UNITS, Injected, Stage, small_pod, stage
 
 NODES, CARDS = 10, 4
@@ -181,11 +182,7 @@ class Trial:
 def main() -> int:
     """Run the trial; return the exit code."""
     flags = _flags()
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
-
+    say = printer()
     say(f"seed {flags.seed}")
     rng = random.Random(flags.seed)
     with with_extender_on_host(name=TRIALS, progress=say) as cluster:
@@ -205,9 +202,7 @@ def main() -> int:
             except (LocalClusterError, AssertionError) as err:
                 trial.wrong.append(f"the trial broke: {err}")
     say(f"{trial.rounds} rounds, {trial.pods} pods, {trial.met} faults, {len(trial.wrong)} WRONG")
-    for text in trial.wrong[:20]:
-        say(f"  {text}")
-    return int(bool(trial.wrong))
+    return exit_code(say, trial.wrong)
 
 
 def _that_fit(made: Stage, wanted: int) -> int:

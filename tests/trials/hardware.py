@@ -10,7 +10,6 @@ cells look at device nodes. Prints a report to paste.
 import argparse
 import platform
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from localcluster.specs import NodeSpec
 from localcluster.toolkit import Setup, installed
 from tests.trials.cells import Cell, Ending
 from tests.trials.matrix import matrix_cluster, table, wrong
+from tests.trials.output import exit_code, printer
 
 SETUPS: Final = (Setup.LEGACY, Setup.AUTO, Setup.OPERATOR, Setup.CDI)
 BINDINGS: Final[tuple[Binding, ...]] = ("late", "early")
@@ -41,11 +41,7 @@ _NEEDS: Final = (
 def main() -> int:
     """Run the cells on nodes of both kinds; return the exit code."""
     flags = _flags()
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
-
+    say = printer()
     try:
         version, cards = _machine()
     except DriverError as problem:
@@ -72,9 +68,7 @@ def main() -> int:
             print(table(real), flush=True)
             bad += [f"{binding}: {each}" for each in (*wrong(real), *differences(endings))]
     say(f"{len(bad)} WRONG or different from the stand-in")
-    for text in bad:
-        print(f"  {text[:300]}")
-    return int(bool(bad))
+    return exit_code(say, bad)
 
 
 def _machine() -> tuple[str, list[CardSpec]]:

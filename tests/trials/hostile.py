@@ -37,6 +37,7 @@ from localcluster.wait import wait_until
 from localcluster.workloads import pod
 from tests.trials.hostile_objects import KINDS, NAMESPACE, PATH, asking, largest
 from tests.trials.hostile_verdict import MOST_RATIO, Found, broken, percentile
+from tests.trials.output import exit_code, printer
 from tests.trials.replicas import NODES, POD_UNITS, replicas
 
 REPLICAS: Final = 2
@@ -342,17 +343,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5, help="of each, with and without")
     flags = parser.parse_args()
     sys.setrecursionlimit(NESTING)
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
-
+    say = printer()
     with replicas(say, REPLICAS) as seats:
         lost = try_it(seats, flags.minutes, say)
     say(f"BROKEN {len(lost)}")
-    for text in lost:
-        say(f"  {text}")
-    return int(bool(lost))
+    return exit_code(say, lost)
 
 
 if __name__ == "__main__":

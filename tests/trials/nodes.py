@@ -8,7 +8,6 @@ container that asks for no GPU memory must get no card. docs/hardware.md summari
 
 import argparse
 import sys
-import time
 from typing import get_args
 
 from localcluster.gpushare import Binding
@@ -17,6 +16,7 @@ from localcluster.interrupts import run_command
 from localcluster.specs import Runtime
 from localcluster.toolkit import Setup
 from tests.trials.matrix import matrix_cluster, setup_node, table, wrong
+from tests.trials.output import exit_code, printer
 
 BINDINGS: tuple[Binding, ...] = ("late", "early")
 
@@ -24,11 +24,7 @@ BINDINGS: tuple[Binding, ...] = ("late", "early")
 def main() -> int:
     """Run all cells; return the exit code."""
     flags = _flags()
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
-
+    say = printer()
     bad, count = [], 0
     nodes = [setup_node(setup, flags.runtime) for setup in Setup]
     with matrix_cluster(gpushare_image(say), nodes, name="gpushare-nodes") as matrix:
@@ -43,9 +39,7 @@ def main() -> int:
                     print(f"  {cell.pod}: {ending.end}: {ending.why[:300]}")
             bad += [f"{binding}: {each}" for each in wrong(endings)]
     say(f"{count} cells, {len(bad)} WRONG")
-    for text in bad:
-        print(f"  {text[:300]}")
-    return int(bool(bad))
+    return exit_code(say, bad)
 
 
 def _flags() -> argparse.Namespace:

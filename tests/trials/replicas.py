@@ -9,7 +9,6 @@ mended, if a pod was bound without cards or never, or if a ledger differs from t
 """
 
 import argparse
-import json
 import sys
 import threading
 import time
@@ -26,13 +25,14 @@ from localcluster.errors import ApiError, LocalClusterError
 from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG
 from localcluster.interrupts import run_command
 from localcluster.seats import Seats
-from localcluster.specs import PaperNode
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
 from tests.cluster.bringup import fresh
 from tests.cluster.history import Change, History
 from tests.trials.cards_over_time import CARDS as CARDS_KEY
 from tests.trials.cards_over_time import asked
+from tests.trials.output import exit_code, printer
+from tests.trials.stage import paper_gpu_node
 
 NAME: Final = "gpushare-replicas"
 NODES, CARDS, UNITS = 10, 8, 16
@@ -43,27 +43,6 @@ TURN_SECONDS: Final = 5.0  # kube-scheduler waits for an extender
 SLACK_SECONDS: Final = 4.0
 WAITING: Final = 10  # pods with GPU memory before one without
 BOUND_SECONDS: Final = 90.0
-
-
-def paper_node(name: str, *, unit_mib: int = 1024) -> PaperNode:
-    """A node whose plugin would have written this inventory."""
-    cards = [
-        {
-            "index": index,
-            "uuid": f"GPU-{name}-{index}",
-            "tag": f"a{index}",
-            "minor": index,
-            "model": "Paper",
-            "memMiB": UNITS * unit_mib,
-            "units": UNITS,
-            "health": "healthy",
-        }
-        for index in range(CARDS)
-    ]
-    inventory = {"version": 1, "unitMiB": unit_mib, "plugin": "0.1.0", "binding": "late"}
-    capacity = {"aliyun.com/gpu-mem": str(CARDS * UNITS), "aliyun.com/gpu-count": str(CARDS)}
-    text = json.dumps({**inventory, "cards": cards})
-    return PaperNode(name, capacity, annotations={"gpushare.aliyun.com/inventory": text})
 
 
 def killed_within() -> float:
@@ -335,7 +314,7 @@ class Trial:
 @contextmanager
 def replicas(say: Callable[[str], None], count: int = 3) -> Iterator[Seats]:
     """Paper nodes, and ``count`` seats with a kube-scheduler and an extender each; gone after."""
-    nodes = [paper_node(f"p{number}") for number in range(NODES)]
+    nodes = [paper_gpu_node(f"p{n}", CARDS, UNITS, unit_mib=1024) for n in range(NODES)]
     with fresh((), nodes, name=NAME, progress=say) as cluster:
         cluster.kubectl("apply", "-k", str(ACCESS))
         seats = Seats.prepare(cluster, count, SCHEDULER_CONFIG)
@@ -352,11 +331,7 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=500)
     parser.add_argument("--only", default="killed,paused,cut_off,rolling")
     flags = parser.parse_args()
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
-
+    say = printer()
     with replicas(say) as seats, Cards(seats.cluster) as history:
         trial = Trial(seats, history, flags.pods, say)
         trial.wait_ready(*seats.names)
@@ -378,9 +353,7 @@ def main() -> int:
                 trial.lost.append(f"{name}: the trial broke: {err}")
                 break
         say(f"LOST {len(trial.lost)}")
-        for text in trial.lost[:20]:
-            say(f"  {text}")
-        return int(bool(trial.lost))
+        return exit_code(say, trial.lost)
 
 
 if __name__ == "__main__":

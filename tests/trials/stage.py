@@ -1,7 +1,7 @@
-"""Paper nodes with cards and an extender behind the steered proxy: where faults are played."""
+"""Paper nodes with cards, and an extender behind the proxy that injects faults."""
 
 import http.client
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,30 +27,31 @@ PODS = "/api/v1/namespaces/default/pods"
 _CREATORS = 4
 
 
-def paper_gpu_node(name: str, cards: int) -> PaperNode:
-    """A node of ``cards`` equal cards of UNITS, as our plugin would describe it."""
+def paper_gpu_node(
+    name: str, cards: int, units: int, *, unit_mib: int = 1, labels: Mapping[str, str] | None = None
+) -> PaperNode:
+    """Describe a node with an inventory of ``cards`` cards of ``units`` each."""
     made = tuple(
-        Card(index, f"GPU-{name}-{index}", UNITS, tag=f"a{index}", minor=index)
+        Card(index, f"GPU-{name}-{index}", units, tag=f"a{index}", minor=index)
         for index in range(cards)
     )
+    text = inventory.encode(Inventory(unit_mib, made, "0.1.0", "late"))
     return PaperNode(
         name,
-        capacity={RESOURCE: str(UNITS * cards), "aliyun.com/gpu-count": str(cards), "pods": "1000"},
-        labels=LABEL,
-        annotations={
-            "gpushare.aliyun.com/inventory": inventory.encode(Inventory(1, made, "0.1.0", "late"))
-        },
+        capacity={RESOURCE: str(units * cards), "aliyun.com/gpu-count": str(cards), "pods": "1000"},
+        labels=labels or {},
+        annotations={"gpushare.aliyun.com/inventory": text},
     )
 
 
 def small_pod(name: str, units: int, **spec: Any) -> dict[str, Any]:
-    """A pod for the paper nodes that is gone as soon as it is deleted: no kubelet will end it."""
+    """Describe a pod for the paper nodes; without a kubelet its deletion takes effect at once."""
     return pod(name, units, nodeSelector=LABEL, terminationGracePeriodSeconds=0, **spec)
 
 
 @dataclass(frozen=True)
 class Injected:
-    """A fault to be made: ``times`` requests that match meet it."""
+    """A fault for ``times`` of the requests that match."""
 
     kind: Kind
     matches: Callable[[Asked], bool]
@@ -59,7 +60,7 @@ class Injected:
 
 
 class Stage:
-    """Creates pods that fill the nodes, and judges what became of them."""
+    """Create pods that fill the nodes, and judge how they were bound."""
 
     def __init__(self, gpushare: Gpushare, proxy: Proxy, history: History, nodes: int, cards: int):
         self.gpushare, self.proxy, self.history = gpushare, proxy, history
@@ -76,10 +77,7 @@ class Stage:
         return len(self.sizes) * (UNITS // units)
 
     def inject(self, faults: Sequence[Injected]) -> list[Fault]:
-        return [
-            self.proxy.fault(each.kind, each.matches, times=each.times, seconds=each.seconds)
-            for each in faults
-        ]
+        return [self.proxy.fault(**vars(each)) for each in faults]
 
     def create(self, prefix: str, count: int, units: int) -> None:
         """Create pods from several threads at once."""
@@ -98,7 +96,7 @@ class Stage:
             api.request("POST", PODS, described)
 
     def ours(self) -> list[dict[str, Any]]:
-        """All pods of the paper nodes, as the API server has them, past the proxy."""
+        """Return all pods of the paper nodes, read from the API server without the proxy."""
         with self.cluster.api() as api:
             items: list[dict[str, Any]] = api.get(PODS)["items"]
         return [each for each in items if each["spec"].get("nodeSelector") == LABEL]
@@ -116,7 +114,7 @@ class Stage:
         wait_until(f"{count} pods to be bound", missing, seconds=seconds, interval=0.3)
 
     def wait_counted(self, *, seconds: float = 40) -> None:
-        """Return once the ledger is what a fresh count gives, and nothing is reserved beside."""
+        """Return once the ledger equals a fresh count and nothing is reserved."""
 
         def differs() -> str | None:
             try:
@@ -134,9 +132,8 @@ class Stage:
         wait_until("the ledger to be the fresh count", differs, seconds=seconds, interval=0.3)
 
     def judge(self) -> list[str]:
-        """What was wrong at any moment since the last time."""
-        changes = self.history.changes[self._begun :]
-        return wrong_moments(changes, self.sizes)
+        """Return what was wrong at any moment since ``clear`` was last called."""
+        return wrong_moments(self.history.changes[self._begun :], self.sizes)
 
     def clear(self) -> None:
         """Delete the pods; return once the ledger knows. What is judged next begins here."""
@@ -148,11 +145,11 @@ class Stage:
         self._begun = len(self.history.changes)
 
     def was_bound(self, name: str) -> bool:
-        """Whether the last pod of that name was ever bound."""
+        """Return whether the last pod of that name was ever bound."""
         return any(change.node for change in self.history.of(name))
 
     def bind_by_hand(self, name: str, node: str) -> str:
-        """Ask the extender for a binding past kube-scheduler; return its error."""
+        """Ask the extender for a binding, without kube-scheduler; return its error."""
         with self.cluster.api() as api:
             uid = api.get(f"{PODS}/{name}")["metadata"]["uid"]
         body = {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node}
@@ -160,7 +157,7 @@ class Stage:
         return str(answer["Error"])
 
     def metric(self, name: str) -> float:
-        """The sum of all series of a metric of the extender."""
+        """Return the sum of all series of a metric of the extender."""
         connection = http.client.HTTPConnection("127.0.0.1", 29766, timeout=10)
         try:
             connection.request("GET", "/metrics")
@@ -181,7 +178,7 @@ def node_names(count: int) -> list[str]:
 def stage(
     gpushare: Gpushare, history: History, folder: Path, *, nodes: int, cards: int
 ) -> Iterator[Stage]:
-    """Put paper nodes up and the extender behind the proxy; all is as before afterwards."""
+    """Add paper nodes and restart the extender behind the proxy; undo both at the end."""
     cluster = gpushare.cluster
     names = node_names(nodes)
     with Proxy(cluster.server, cluster.state.pki / "ca.crt", folder) as proxy:
@@ -192,7 +189,9 @@ def stage(
             authority=proxy.authority,
             user={"tokenFile": str(direct.with_suffix(".token"))},
         )
-        cluster.add_paper_nodes(*(paper_gpu_node(name, cards) for name in names))
+        cluster.add_paper_nodes(
+            *(paper_gpu_node(name, cards, UNITS, labels=LABEL) for name in names)
+        )
         try:
             gpushare.restart_extender(kubeconfig=str(steered))
             made = Stage(gpushare, proxy, history, nodes, cards)

@@ -20,6 +20,7 @@ from localcluster.gpushare import (
 from localcluster.workloads import Workloads
 from tests.cluster.bringup import TRIALS, with_extender_on_host
 from tests.trials import pods as make
+from tests.trials.output import exit_code
 from tests.trials.records import Records, Start, Starts, kinds_of_failure, why_wrong
 
 LATE, EARLY = ("t1", "t2"), ("t3",)
@@ -126,9 +127,7 @@ class Trial:
         for text, count in refusals(self.gpushare.cluster).most_common(12):
             say(f"  {count:5}  {text}")
         say(f"LOST {len(self.lost)}")
-        for text in self.lost[:20]:
-            say(f"  {text}")
-        return int(bool(self.wrong or self.lost))
+        return exit_code(say, self.lost) or int(bool(self.wrong))
 
 
 _NAMES = re.compile(r"(default/\S+|[0-9a-f-]{36}|GPU-\S+|\b[a-zA-Z0-9]{5} to \w{5}|\b\d+\b)")
