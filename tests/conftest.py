@@ -100,34 +100,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(str(err))
 
 
-@pytest.fixture(scope="session")
-def image() -> Path:
-    """The archive of gpushare's image."""
-    return need("image")
+def _needed(name: str) -> Callable[..., Path]:
+    """Return a fixture that provides what ``tests.needs`` has under this name."""
+    return pytest.fixture(scope="session", name=name)(lambda: need(name))
 
 
-@pytest.fixture(scope="session")
-def node_runtimes() -> Path:
-    """The programs of CRI-O, beside which containerd 1.7 is built."""
-    return need("node_runtimes")
-
-
-@pytest.fixture(scope="session")
-def helm() -> Path:
-    return need("helm")
-
-
-@pytest.fixture(scope="session")
-def kubeadm() -> Path:
-    return need("kubeadm")
-
-
-@pytest.fixture(scope="session")
-def promtool() -> Path:
-    return need("promtool")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Path:
-    """Chromium's program; its driver is beside it."""
-    return need("browser")
+image = _needed("image")  # the archive of gpushare's image
+node_runtimes = _needed("node_runtimes")  # CRI-O's programs; containerd 1.7 is built with them
+helm = _needed("helm")
+kubeadm = _needed("kubeadm")
+promtool = _needed("promtool")
+browser = _needed("browser")  # Chromium's program

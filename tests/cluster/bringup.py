@@ -13,12 +13,7 @@ from localcluster import teardown
 from localcluster.build import Progress
 from localcluster.cluster import Cluster
 from localcluster.errors import UsageError
-from localcluster.gpushare import (
-    SCHEDULER_CONFIG,
-    Gpushare,
-    check_port,
-    control_plane_node,
-)
+from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port, control_plane_node
 from localcluster.run import run
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import StateFolder, state_root

@@ -56,15 +56,7 @@ def _lacks(cluster: Cluster, role: dict[str, Any]) -> str | None:
     where = ("-n", role["metadata"].get("namespace", "default"))
     account = f"system:serviceaccount:{READER}"
     try:
-        cluster.kubectl(
-            "auth",
-            "can-i",
-            rule["verbs"][-1],
-            what,
-            *where,
-            "--as",
-            account,
-        )
+        cluster.kubectl("auth", "can-i", rule["verbs"][-1], what, *where, "--as", account)
     except CommandError as refused:
         return str(refused)
     return None

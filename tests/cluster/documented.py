@@ -16,11 +16,7 @@ from tests.unit.docs.commands import READS
 READING = sorted(
     {each.text for each in all_commands() if not each.needs and READS.fullmatch(each.text)}
 )
-PLACES = {
-    "NAMESPACE": "default",
-    "NAME": "runs",
-    "NODE": "n1",
-}
+PLACES = {"NAMESPACE": "default", "NAME": "runs", "NODE": "n1"}
 POD = """
 apiVersion: v1
 kind: Pod

@@ -134,9 +134,7 @@ def test_the_image_has_the_commands_and_nothing_that_builds_or_installs(shipped:
     assert there.split() == []
 
 
-def test_the_images_packages_are_those_of_the_lock_at_its_versions(
-    shipped: Gpushare,
-) -> None:
+def test_the_images_packages_are_those_of_the_lock_at_its_versions(shipped: Gpushare) -> None:
     name = pods_of(shipped, EXTENDER)[0]["metadata"]["name"]
     script = "import importlib.metadata as m; [print(d.name, d.version) for d in m.distributions()]"
     told = kubectl(shipped, "exec", name, "--", "python3", "-c", script).splitlines()

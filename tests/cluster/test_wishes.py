@@ -76,10 +76,7 @@ def test_wishes_for_cards_are_what_the_containers_get(gpushare: Gpushare, pods: 
 
 def test_the_node_policy_of_a_pod_chooses_its_node(gpushare: Gpushare, pods: Workloads):
     pods.run(pod("there", 8000, node="n2"))
-    pods.run(
-        pod("joins", 100),
-        pod("keeps-away", 100, metadata=wishes(node_policy="spread")),
-    )
+    pods.run(pod("joins", 100), pod("keeps-away", 100, metadata=wishes(node_policy="spread")))
     assert gpushare.card_of("joins") == ("n2", 0)
     assert gpushare.card_of("keeps-away") == ("n4", 0)  # the largest of the empty ones
 

@@ -64,7 +64,7 @@ def hunt() -> int:
     for mutant in MUTANTS:
         found = caught(mutant)
         missed += found is None
-        text = "NOT CAUGHT" if found is None else f"run {found.runs}: {found.violation}"
+        text = "NOT CAUGHT" if found is None else f"run {found[0]}: {found[1]}"
         print(f"{mutant}\n    {text}", flush=True)
     print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} defects caught")
     return 1 if missed else 0

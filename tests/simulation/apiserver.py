@@ -22,7 +22,6 @@ from tests.simulation.store import (
 )
 
 MOST_OF_A_PAGE: Final = 20  # it may always have fewer than were asked for
-_CORE: Final = ("api", "v1")
 
 Selector = Callable[[Object], bool]
 

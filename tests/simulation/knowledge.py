@@ -74,7 +74,7 @@ class Knowledge:
     def __init__(
         self, now: Callable[[], float], decision_of: Callable[[Pod], Decision | None]
     ) -> None:
-        self._now, self._decision_of = now, decision_of
+        self.now, self._decision_of = now, decision_of
         self._facts: list[tuple[float, str, Fact]] = []
         self._listing: list[tuple[float, float]] = []
 
@@ -107,17 +107,14 @@ class Knowledge:
         return Told(handler, self, lambda node: (node.name, cards_of(node.annotations)))
 
     def learn(self, key: str, fact: Fact) -> None:
-        self._facts.append((self._now(), key, fact))
+        self._facts.append((self.now(), key, fact))
 
     def listed(self, began: float, facts: Mapping[str, Fact], before: Iterable[str]) -> None:
         for key in set(before) - facts.keys():
             self.learn(key, None)
         for key, fact in facts.items():
             self.learn(key, fact)
-        self._listing.append((began, self._now()))
-
-    def now(self) -> float:
-        return self._now()
+        self._listing.append((began, self.now()))
 
 
 class Told:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -25,21 +24,15 @@ from tests.simulation.run import simulate
 MOST_RUNS: Final = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Caught:
-    """The first seed, counted from 1, whose run shows a mutant, and what it shows."""
+def caught(mutant: str, most: int = MOST_RUNS) -> tuple[int, str] | None:
+    """Return the first seed whose run shows a defect, and the violation.
 
-    runs: int
-    violation: str
-
-
-def caught(mutant: str, most: int = MOST_RUNS) -> Caught | None:
-    """Run seeds from 1 on with the defect in place; None if ``most`` runs do not show it."""
+    Seeds count from 1; None if ``most`` runs do not show it.
+    """
     with MUTANTS[mutant]():
         for seed in range(1, most + 1):
-            violations = simulate(seed).violations
-            if violations:
-                return Caught(seed, violations[0])
+            if violations := simulate(seed).violations:
+                return seed, violations[0]
     return None
 
 
@@ -59,12 +52,7 @@ def _deletion_frees() -> AbstractContextManager[object]:
     return patch.object(ClusterWatch, "pod_changed", changed)
 
 
-def _write_whatever_the_lease() -> AbstractContextManager[object]:
-    return patch.object(Writer, "_check", lambda self, *_: self._clock.monotonic())
-
-
-@contextmanager
-def _lead_at_once() -> Iterator[None]:
+def _lead_at_once() -> AbstractContextManager[object]:
     real = Elected.__init__
 
     async def nothing():
@@ -73,8 +61,7 @@ def _lead_at_once() -> Iterator[None]:
     def init(self, elector, **parts: Any):
         real(self, elector, **{**parts, "settle": nothing, "settle_seconds": 0.0})
 
-    with patch.object(Elected, "__init__", init):
-        yield
+    return patch.object(Elected, "__init__", init)
 
 
 def _forget_unplaced() -> AbstractContextManager[object]:
@@ -119,19 +106,6 @@ def _keep_what_is_gone() -> AbstractContextManager[object]:
     return patch.object(ClusterWatch, "replacing_pods", replacing)
 
 
-def _take_the_lease_early() -> AbstractContextManager[object]:
-    early = property(lambda self: self._seen_at + 1.0)
-    return patch.object(Election, "free_at", early)
-
-
-def _send_without_asking() -> AbstractContextManager[object]:
-    return patch.object(FencedBody, "write_with_length", aiohttp.BytesPayload.write_with_length)
-
-
-def _ignore_cordons() -> AbstractContextManager[object]:
-    return patch.object(Card, "takes_new", property(lambda self: self.is_healthy))
-
-
 def _conflict_is_success() -> AbstractContextManager[object]:
     async def after(self, pod, decision, conflict):
         pass
@@ -142,14 +116,22 @@ def _conflict_is_success() -> AbstractContextManager[object]:
 MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "release the reserve after an unknown outcome": _release_after_unknown,
     "count a pod with a deletionTimestamp as gone": _deletion_frees,
-    "write whatever the lease says": _write_whatever_the_lease,
+    "write whatever the lease says": lambda: patch.object(
+        Writer, "_check", lambda self, *_: self._clock.monotonic()
+    ),
     "decide at once after taking the lease": _lead_at_once,
     "forget pods whose card nobody can tell": _forget_unplaced,
     "bind without looking at what is free": _bind_without_looking,
     "release a reserve after one read": _one_read_is_enough,
     "keep pods that a new list does not have": _keep_what_is_gone,
-    "take the lease before it has ended": _take_the_lease_early,
-    "send a body without asking whether it may go": _send_without_asking,
-    "place pods on cordoned cards": _ignore_cordons,
+    "take the lease before it has ended": lambda: patch.object(
+        Election, "free_at", property(lambda self: self._seen_at + 1.0)
+    ),
+    "send a body without asking whether it may go": lambda: patch.object(
+        FencedBody, "write_with_length", aiohttp.BytesPayload.write_with_length
+    ),
+    "place pods on cordoned cards": lambda: patch.object(
+        Card, "takes_new", property(lambda self: self.is_healthy)
+    ),
     "take a conflict for success": _conflict_is_success,
 }

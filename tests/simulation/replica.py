@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, Final
 
 import aiohttp
@@ -218,12 +218,7 @@ class _Peers:
         self._services, self._others = services, others
 
     def post(
-        self,
-        url: str,
-        *,
-        data: bytes,
-        timeout: aiohttp.ClientTimeout,
-        **_: object,
+        self, url: str, *, data: bytes, timeout: aiohttp.ClientTimeout, **_: object
     ) -> AbstractAsyncContextManager[Any]:
         address = URL(url)
         call = self._others(address.host or "").ask_as_replica(address.name, data)
@@ -257,9 +252,4 @@ class _Call:
 
         return SimpleNamespace(status=status, read=read, headers={})
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        err: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    async def __aexit__(self, *_: object) -> None: ...

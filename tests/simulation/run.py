@@ -1,4 +1,4 @@
-"""One run: a cluster in trouble for a while, then left in peace until all is settled."""
+"""One run: a cluster with faults for a while, then without any until it is settled."""
 
 import asyncio
 import logging
@@ -109,7 +109,7 @@ class _World:
                 name,
                 self._services,
                 self.invariants,
-                self._beside(rng.randrange(len(self._replicas))),
+                self._replica_of(rng.randrange(len(self._replicas))),
                 counts_totals=rng.random() < 0.5,
             )
             for name in names
@@ -170,7 +170,7 @@ class _World:
         self._all[name] = made
         return made
 
-    def _beside(self, slot: int) -> Callable[[], Replica]:
+    def _replica_of(self, slot: int) -> Callable[[], Replica]:
         return lambda: self._replicas[slot]
 
     def _happen(self) -> str:

@@ -1,4 +1,4 @@
-"""A kube-scheduler: one pod after the other through filter and prioritize, binds beside that."""
+"""A kube-scheduler: filters and prioritizes one pod at a time, and binds concurrently."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import msgspec
 from gpushare.contract import RESOURCE_MEMORY
 from tests.simulation.invariants import Invariants, asked
 from tests.simulation.network import Services
-from tests.simulation.replica import Replica, Reply
+from tests.simulation.replica import Replica
 from tests.simulation.store import Change, Object, is_terminal, node_of, uid_of
 
 HTTP_SECONDS: Final = 5.0  # httpTimeout of the extender
@@ -31,9 +31,9 @@ class _Queued:
 
 
 class KubeScheduler:
-    """Schedules the pods that name it; asks the replica that stands beside it.
+    """Schedule the pods that name it, with the replica that ``extender`` returns.
 
-    ``counts_totals``: leaves out nodes whose total of units is used up, as NodeResourcesFit does
+    With ``counts_totals`` it skips nodes whose total of units is used up, as NodeResourcesFit does
     unless ``ignoredByScheduler`` is set.
     """
 
@@ -42,11 +42,11 @@ class KubeScheduler:
         name: str,
         services: Services,
         invariants: Invariants,
-        beside: Callable[[], Replica],
+        extender: Callable[[], Replica],
         *,
         counts_totals: bool,
     ) -> None:
-        self._name, self._invariants, self._beside = name, invariants, beside
+        self._name, self._invariants, self._extender = name, invariants, extender
         self._loop, self._store, self._trace = services.loop, services.store, services.trace
         self._rng = services.faults.rng
         self._counts_totals = counts_totals
@@ -59,7 +59,7 @@ class KubeScheduler:
         )
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Schedule until cancelled."""
         while True:
             entry = self._next()
             if entry is not None:
@@ -157,7 +157,8 @@ class KubeScheduler:
     def _has_total(self, node: str, pod: Object) -> bool:
         if not self._counts_totals:
             return True
-        used = sum(asked(p).total for p in self._store.pods.values() if _is_on(p, node))
+        there = (p for p in self._store.pods.values() if node_of(p) == node and not is_terminal(p))
+        used = sum(asked(p).total for p in there)
         now = self._loop.now
         assumed = (each for each in self._assumed.values() if each[2] > now)
         used += sum(units for where, units, _ in assumed if where == node)
@@ -165,12 +166,12 @@ class KubeScheduler:
         return used + asked(pod).total <= int(allocatable)
 
     async def _call(self, verb: str, body: dict[str, Any]) -> Any:
-        """The decoded answer; None for any that is none, or not a 200."""
+        """Return the decoded answer; None without an answer or if its status is not 200."""
         content = msgspec.json.encode(body)
         try:
             async with asyncio.timeout(HTTP_SECONDS):
                 await asyncio.sleep(self._rng.uniform(0.0001, 0.001))
-                status, answer = await self._reply(verb, content)
+                status, answer = await self._extender().ask(verb, content)
         except (TimeoutError, ConnectionRefusedError) as err:
             self._trace.say(self._name, f"{verb}: {err!r}")
             return None
@@ -178,10 +179,3 @@ class KubeScheduler:
             self._trace.say(self._name, f"{verb}: {status} {answer.decode()}")
             return None
         return msgspec.json.decode(answer)
-
-    async def _reply(self, verb: str, content: bytes) -> Reply:
-        return await self._beside().ask(verb, content)
-
-
-def _is_on(pod: Object, node: str) -> bool:
-    return node_of(pod) == node and not is_terminal(pod)

@@ -11,12 +11,7 @@ from pathlib import Path
 
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
-from localcluster.gpushare import (
-    ROOT,
-    Gpushare,
-    gpu_node,
-    plugin_of,
-)
+from localcluster.gpushare import ROOT, Gpushare, gpu_node, plugin_of
 from localcluster.workloads import Workloads
 from tests.cluster.bringup import TRIALS, with_extender_on_host
 from tests.trials import pods as make

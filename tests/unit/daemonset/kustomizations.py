@@ -32,9 +32,9 @@ def own(*components: str, resource: str = BASE) -> str:
     )
 
 
-def unlabelled(objects: list[dict[str, Any]], managed_by: str) -> list[str]:
+def unlabelled(objects: list[dict[str, Any]]) -> list[str]:
     """Return the objects that lack a recommended label, or whose pods do."""
-    wanted = {"app.kubernetes.io/part-of": "gpushare", "app.kubernetes.io/managed-by": managed_by}
+    wanted = {"app.kubernetes.io/part-of": "gpushare", "app.kubernetes.io/managed-by": "kustomize"}
     own = {"app.kubernetes.io/name", "app.kubernetes.io/component"}
     found = []
     for each in objects:

@@ -16,14 +16,7 @@ from extender.settings.configuration import Configuration
 from extender.settings.file import parse
 from localcluster.tools import tool
 from tests.markdown import blocks
-from tests.unit.daemonset.kustomizations import (
-    BASE,
-    EVERY,
-    ROOT,
-    SECOND,
-    own,
-    unlabelled,
-)
+from tests.unit.daemonset.kustomizations import BASE, EVERY, ROOT, SECOND, own
 
 CHART = ROOT / "daemonset/chart"
 DRIVER = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
@@ -360,8 +353,3 @@ def test_the_chart_is_of_the_version_that_is_built():
         r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
     )
     assert chart["version"] == chart["appVersion"] == version
-
-
-@pytest.mark.parametrize("folder", SAME)
-def test_every_object_of_the_chart_has_the_recommended_labels(folder):
-    assert unlabelled(rendered(SAME[folder]), "Helm") == []

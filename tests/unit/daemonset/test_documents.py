@@ -26,22 +26,14 @@ def blocks(path: Path, language: str) -> list[str]:
     return [each.text for each in markdown.blocks(path) if each.language == language]
 
 
-def examples(language: str) -> list[Any]:
+def examples() -> list[Any]:
+    """Return the readers and texts of all JSON and YAML."""
     return [
-        pytest.param(text, id=f"{path.name}-{number}")
+        pytest.param(read, text, id=f"{path.name}-{language}-{number}")
         for path in markdown.documents()
+        for language, read in (("json", json.loads), ("yaml", yaml.safe_load_all))
         for number, text in enumerate(blocks(path, language))
     ]
-
-
-def snippet(kind: str) -> dict:
-    """Return the only YAML of this kind in the instructions."""
-    (found,) = [
-        each
-        for each in map(yaml.safe_load, blocks(DOCS / "install.md", "yaml"))
-        if each.get("kind") == kind
-    ]
-    return found
 
 
 def configurations(path: Path) -> list[str]:
@@ -73,14 +65,9 @@ def test_the_plugin_writes_the_inventory_as_in_the_contract():
     assert json.loads(inventory.encode(found)) == json.loads(example)
 
 
-@pytest.mark.parametrize("text", examples("json"))
-def test_json_examples_can_be_parsed(text):
-    json.loads(text)
-
-
-@pytest.mark.parametrize("text", examples("yaml"))
-def test_yaml_examples_can_be_parsed(text):
-    assert all(yaml.safe_load_all(text))
+@pytest.mark.parametrize(("read", "text"), examples())
+def test_examples_can_be_parsed(read, text):
+    list(read(text))
 
 
 def test_examples_of_the_extenders_configuration_are_valid():
@@ -90,30 +77,16 @@ def test_examples_of_the_extenders_configuration_are_valid():
         parse(text.encode())
 
 
-def test_kubeadm_mounts_the_file_that_kube_scheduler_reads():
+def test_the_instructions_have_the_shipped_configuration_of_kubeadm():
     shipped = (ROOT / "daemonset/scheduler/kubeadm.yaml").read_text()
     assert shipped in blocks(DOCS / "install.md", "yaml")
-    scheduler = snippet("ClusterConfiguration")["scheduler"]
-    (argument,), (volume,) = scheduler["extraArgs"], scheduler["extraVolumes"]
-    assert argument["name"] == "config"
-    assert argument["value"] == volume["mountPath"] == volume["hostPath"]
-    (manifest,) = [
-        each["spec"]
-        for each in map(yaml.safe_load, blocks(DOCS / "install.md", "yaml"))
-        if "spec" in each and "kind" not in each
-    ]
-    (container,), (mounted,) = manifest["containers"], manifest["volumes"]
-    assert f"--config={argument['value']}" in container["command"]
-    assert container["volumeMounts"][0]["mountPath"] == argument["value"]
-    assert container["volumeMounts"][0]["name"] == mounted["name"]
-    assert mounted["hostPath"]["path"] == argument["value"]
 
 
 def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_both(render_own):
-    (added,) = [
-        each for each in blocks(DOCS / "install.md", "yaml") if "configMapGenerator:" in each
-    ]
-    text = yaml.safe_dump(snippet("Kustomization")) + added
+    found = blocks(DOCS / "install.md", "yaml")
+    (whole,) = [each for each in found if yaml.safe_load(each).get("kind") == "Kustomization"]
+    (added,) = [each for each in found if "configMapGenerator:" in each]
+    text = yaml.safe_dump(yaml.safe_load(whole)) + added
     shipped = (ROOT / "daemonset/base/configuration/extender.yaml").read_text()
     own = shipped.replace("memoryUnit: GiB", "memoryUnit: 256MiB")
     objects = render_own(text, {"extender.yaml": own})

@@ -20,8 +20,6 @@ from extender.settings.configuration import Configuration
 from extender.settings.file import parse as parse_configuration
 from gpushare.annotations.pod_annotations import decision_annotations, request_of
 from gpushare.contract import (
-    ANNOTATION_INVENTORY,
-    CONDITION_CARD_USABLE,
     ENV_VISIBLE_DEVICES,
     EXTENDER_PORT,
     EXTENDER_PREFIX,
@@ -78,7 +76,7 @@ def port_of(container, probe: str) -> int:
 
 @every_rendering
 def test_every_object_has_the_recommended_labels(render, folder):
-    assert unlabelled(render(folder).all, "kustomize") == []
+    assert unlabelled(render(folder).all) == []
 
 
 @every_rendering
@@ -87,16 +85,6 @@ def test_both_programs_take_their_flags_and_agree_on_the_unit(render, folder):
     plugin = plugin_settings(objects)
     assert plugin.node_name == plugin.node_address == "from-the-node"
     assert plugin.unit_mib == parse_unit(extender_settings(objects).memory_unit)
-
-
-def test_the_plugin_is_told_node_and_address_by_the_downward_api(render):
-    env = render(BASE).container("deviceplugin")["env"]
-    fields = {
-        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
-        for each in env
-        if "valueFrom" in each
-    }
-    assert fields == {"NODE_NAME": "spec.nodeName", "NODE_ADDRESS": "status.hostIP"}
 
 
 @every_rendering
@@ -161,11 +149,6 @@ def test_a_program_runs_as_the_account_that_has_its_rights(render, folder, kind,
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}]
 
 
-def test_the_policy_is_about_the_account_of_the_plugin(render):
-    (condition,) = render(BASE).one(POLICY, OWN_NODE)["spec"]["matchConditions"]
-    assert f'"system:serviceaccount:{NAMESPACE}:{PLUGIN}"' in condition["expression"]
-
-
 def test_every_policy_holds_and_names_accounts_that_there_are(render):
     objects = render(BASE)
     policies = {each["metadata"]["name"]: each for each in objects.all if each["kind"] == POLICY}
@@ -202,12 +185,6 @@ def test_the_policies_guard_every_key_that_a_binding_writes(render):
     assert set().union(*validated) == set(binding)
 
 
-def test_the_policy_guards_the_inventory_of_the_contract(render):
-    spec = render(BASE).one(POLICY, "gpushare-inventory")["spec"]
-    (condition,) = spec["matchConditions"]
-    assert ANNOTATION_INVENTORY in keys_in(condition["expression"])
-
-
 def test_the_policy_guards_everything_that_the_plugin_may_patch(render):
     objects = render(BASE)
     patched = {
@@ -218,12 +195,6 @@ def test_the_policy_guards_everything_that_the_plugin_may_patch(render):
     }
     rules = objects.one(POLICY, OWN_NODE)["spec"]["matchConstraints"]["resourceRules"]
     assert {resource for rule in rules for resource in rule["resources"]} == patched
-
-
-def test_the_policy_lets_the_plugin_write_the_condition_of_the_contract(render):
-    spec = render(BASE).one(POLICY, OWN_NODE)["spec"]
-    (own,) = [each["expression"] for each in spec["variables"] if each["name"] == "own"]
-    assert own == f'"{CONDITION_CARD_USABLE}"'
 
 
 def test_the_extender_is_asked_where_it_listens(render):
@@ -241,10 +212,7 @@ def scheduler_config():
 
 def test_kube_scheduler_asks_for_both_resources_and_never_binds_without_an_answer():
     (asked,) = scheduler_config()["extenders"]
-    assert {each["name"] for each in asked["managedResources"]} == {
-        RESOURCE_MEMORY,
-        RESOURCE_COUNT,
-    }
+    assert {each["name"] for each in asked["managedResources"]} == {RESOURCE_MEMORY, RESOURCE_COUNT}
     # Ignored by the scheduler they would not be subtracted from the node's sum.
     assert not any(each["ignoredByScheduler"] for each in asked["managedResources"])
     assert not asked["ignorable"]
@@ -424,44 +392,14 @@ def test_neither_program_has_more_of_the_machine_than_it_needs(render, folder):
     assert objects.pod("extender")["securityContext"]["runAsNonRoot"] is True
 
 
-def test_the_base_takes_the_driver_from_nvidias_runtime(render):
-    objects = render(BASE)
-    env = {each["name"]: each.get("value") for each in objects.container("deviceplugin")["env"]}
-    assert objects.pod("deviceplugin")["runtimeClassName"] == "nvidia"
-    assert env["NVIDIA_VISIBLE_DEVICES"] == "all"
-    assert env["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
-
-
-def test_default_runtime_names_no_runtime_class(render):
-    assert "runtimeClassName" not in render("daemonset/components/default-runtime").pod(
-        "deviceplugin"
-    )
-
-
-def test_driver_root_can_open_the_cards_and_finds_the_library(render):
-    objects = render("daemonset/components/driver-root")
-    container = objects.container("deviceplugin")
-    env = {each["name"]: each.get("value") for each in container["env"]}
-    mounts = {each["mountPath"] for each in container["volumeMounts"]}
-    security = container["securityContext"]
-    assert "runtimeClassName" not in objects.pod("deviceplugin")
-    assert f"{env['LD_LIBRARY_PATH']}/libnvidia-ml.so.1" in mounts
-    assert "/dev" in mounts
-    assert security["privileged"] is True
-    # The API server refuses a privileged container that denies itself privileges.
-    assert "allowPrivilegeEscalation" not in security
-
-
 @every_rendering
-def test_only_before_1_30_and_while_nodes_come_over_is_there_no_policy(render, folder):
-    policies = {each for each in render(folder).kinds() if each.startswith("ValidatingAdmission")}
-    assert bool(policies) == (not folder.endswith(("before-1.30", "migrating")))
-
-
-@every_rendering
-def test_only_early_binding_binds_early(render, folder):
-    wanted = "early" if folder.endswith("early-binding") else "auto"
-    assert plugin_settings(render(folder)).binding == wanted
+def test_only_its_component_changes_a_setting(render, folder):
+    objects = render(folder)
+    settings = plugin_settings(objects)
+    assert settings.binding == ("early" if folder.endswith("early-binding") else "auto")
+    assert settings.reads_process_memory is folder.endswith("process-memory")
+    has_policies = any(each.startswith("ValidatingAdmission") for each in objects.kinds())
+    assert has_policies is not folder.endswith(("before-1.30", "migrating"))
 
 
 CLASSES = {"nvidia", "nvidia-cdi", "nvidia-legacy"}
@@ -490,14 +428,6 @@ def test_inject_cdi_reads_nvidias_files_and_cannot_change_them(render):
     for folder in settings.nvidia_cdi_dirs:
         assert str(folder) in mounts
     assert mounts["/etc/cdi"]["readOnly"] is True
-
-
-@every_rendering
-def test_only_with_the_hosts_processes_is_their_memory_measured(render, folder):
-    objects = render(folder)
-    wanted = folder.endswith("process-memory")
-    assert plugin_settings(objects).reads_process_memory is wanted
-    assert objects.pod("deviceplugin").get("hostPID", False) is wanted
 
 
 def test_signed_kubelet_knows_the_kubelet_by_the_clusters_authority(render):

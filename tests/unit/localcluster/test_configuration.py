@@ -4,6 +4,7 @@ import json
 import socket
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,6 +22,10 @@ from localcluster.nodefiles import (
 )
 from localcluster.state import StateFolder
 
+PLUGINS = {
+    "containerd-2": "io.containerd.cri.v1.runtime",
+    "containerd-1.7": "io.containerd.grpc.v1.cri",
+}
 MOUNTINFO = """\
 1 0 8:1 / / rw - overlay overlay rw
 2 1 8:2 / /data rw - ext4 /dev/sda rw
@@ -34,30 +39,23 @@ def state(tmp_path: Path) -> StateFolder:
     return found
 
 
+def config_of(**options: Any) -> dict[str, Any]:
+    options = {"snapshotter": "overlayfs", "cdi": True, **options}
+    return tomllib.loads(containerd_config(binaries=Path("/b"), folder=Path("/n"), **options))
+
+
 @pytest.mark.parametrize("cdi", [True, False])
-def test_containerd_is_told_where_cdi_specs_lie_and_whether_to_read_them(cdi: bool) -> None:
-    text = containerd_config(
-        binaries=Path("/b"), folder=Path("/n"), snapshotter="overlayfs", cdi=cdi
-    )
-    runtime = tomllib.loads(text)["plugins"]["io.containerd.cri.v1.runtime"]
+@pytest.mark.parametrize("version", PLUGINS)
+def test_containerd_reads_cdi_specs_from_both_folders_if_told_to(version: str, cdi: bool) -> None:
+    runtime = config_of(version=version, cdi=cdi)["plugins"][PLUGINS[version]]
     assert runtime["enable_cdi"] is cdi
     assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
 
 
-@pytest.mark.parametrize("cdi", [True, False])
-def test_containerd_1_is_told_the_same_by_its_own_names(cdi: bool) -> None:
-    text = containerd_config(
-        binaries=Path("/b"),
-        folder=Path("/n"),
-        snapshotter="native",
-        cdi=cdi,
-        version="containerd-1.7",
-    )
-    found = tomllib.loads(text)
+def test_containerd_1_has_the_keys_of_its_own_version() -> None:
+    found = config_of(version="containerd-1.7", snapshotter="native")
     assert found["version"] == 2
-    runtime = found["plugins"]["io.containerd.grpc.v1.cri"]
-    assert runtime["enable_cdi"] is cdi
-    assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
+    runtime = found["plugins"][PLUGINS["containerd-1.7"]]
     assert runtime["containerd"]["snapshotter"] == "native"
     assert runtime["cni"] == {"bin_dir": "/b", "conf_dir": "/n/cni.d"}
     assert not [each for each in found["plugins"] if each.startswith("io.containerd.cri.v1.")]
@@ -89,15 +87,9 @@ def test_nvidias_runtimes_show_the_cards_state_and_leave_the_pods_security_to_th
 
 
 def test_containerd_knows_nvidias_runtimes_and_which_one_is_the_default() -> None:
-    text = containerd_config(
-        binaries=Path("/b"),
-        folder=Path("/n"),
-        snapshotter="overlayfs",
-        cdi=True,
-        handlers={"nvidia": Path("/t/nvidia-container-runtime")},
-        default_handler="nvidia",
-    )
-    containerd = tomllib.loads(text)["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
+    handlers = {"nvidia": Path("/t/nvidia-container-runtime")}
+    found = config_of(handlers=handlers, default_handler="nvidia")
+    containerd = found["plugins"][PLUGINS["containerd-2"]]["containerd"]
     assert containerd["default_runtime_name"] == "nvidia"
     programs = {
         name: each["options"]["BinaryName"] for name, each in containerd["runtimes"].items()

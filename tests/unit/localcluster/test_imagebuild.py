@@ -5,15 +5,7 @@ import tomllib
 import pytest
 
 from localcluster.errors import HostError
-from localcluster.imagebuild import (
-    KEPT,
-    KEPT_SECONDS,
-    ROOT,
-    content_key,
-    copied,
-    mirror,
-    spent,
-)
+from localcluster.imagebuild import KEPT, KEPT_SECONDS, ROOT, content_key, copied, mirror, spent
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 TARGETS = """\
@@ -53,8 +45,7 @@ def test_stages_are_not_taken_for_the_context() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"a": b"1", "b": b"3"}, {"a": b"1"}, {"a": b"1", "c": b"2"}, {"a": b"1b", "": b"2"}],
+    "other", [{"a": b"1", "b": b"3"}, {"a": b"1"}, {"a": b"1", "c": b"2"}, {"a": b"1b", "": b"2"}]
 )
 def test_another_name_or_content_is_another_key(other: dict[str, bytes]) -> None:
     files = {"a": b"1", "b": b"2"}

@@ -19,12 +19,7 @@ def pod(phase: str = "Running", state: dict[str, Any] | None = None) -> dict[str
 
 @pytest.mark.parametrize(
     ("cards", "end"),
-    [
-        (["GPU-1"], End.OWN),
-        ([], End.NONE),
-        (["GPU-2"], End.OTHER),
-        (["GPU-1", "GPU-2"], End.OTHER),
-    ],
+    [(["GPU-1"], End.OWN), ([], End.NONE), (["GPU-2"], End.OTHER), (["GPU-1", "GPU-2"], End.OTHER)],
 )
 def test_a_container_that_ran_is_judged_by_the_cards_it_had(cards, end):
     assert ending_of(pod(), cards, ["an earlier try failed"]).end == end
