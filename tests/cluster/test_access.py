@@ -77,9 +77,7 @@ def test_a_plugin_writes_its_own_node_and_no_other(gpushare: Gpushare, plugin: P
     assert "only its own node" in why
 
 
-def test_a_plugin_writes_pods_of_its_own_node_and_no_others(
-    gpushare: Gpushare, pods: Workloads, plugin: Path
-):
+def test_a_plugin_writes_only_its_nodes_pods(gpushare: Gpushare, pods: Workloads, plugin: Path):
     pods.run(pod("mine", 100, node="n1"), pod("other", 100, node="n2"))
     pods.create(pod("unbound", 100, schedulerName="nobody"))
     assert patch(gpushare, plugin, path_of("mine")) == (200, "")
@@ -103,9 +101,7 @@ def conditions(pods: Workloads, name: str) -> dict[str, str]:
     return {each["type"]: each["status"] for each in pods.get(name)["status"]["conditions"]}
 
 
-def test_a_plugin_sets_its_own_condition_beside_the_kubelets(
-    gpushare: Gpushare, pods: Workloads, plugin: Path
-):
+def test_a_plugin_adds_its_condition_to_pods(gpushare: Gpushare, pods: Workloads, plugin: Path):
     pods.run(pod("mine", 100, node="n1"), pod("other", 100, node="n2"))
     before = conditions(pods, "mine")
     assert set_condition(gpushare, plugin, "mine") == (200, "")
@@ -116,9 +112,7 @@ def test_a_plugin_sets_its_own_condition_beside_the_kubelets(
     assert "the pods on it" in why
 
 
-def test_a_plugin_changes_nothing_else_of_a_pods_status(
-    gpushare: Gpushare, pods: Workloads, plugin: Path
-):
+def test_a_plugin_changes_no_other_pod_status(gpushare: Gpushare, pods: Workloads, plugin: Path):
     pods.run(pod("mine", 100, node="n1"))
     asked: list[dict[str, object]] = [
         {"kind": "Ready"},
@@ -139,9 +133,7 @@ def test_a_plugin_changes_nothing_else_of_a_pods_status(
     assert "only annotations and status" in why
 
 
-def test_a_plugin_writes_its_reports_and_its_inventory_and_no_decision(
-    gpushare: Gpushare, pods: Workloads, plugin: Path
-):
+def test_a_plugin_writes_reports_not_decisions(gpushare: Gpushare, pods: Workloads, plugin: Path):
     pods.run(pod("mine", 100, node="n1"))
 
     def annotate(path: str, *keys: str) -> tuple[int, str]:

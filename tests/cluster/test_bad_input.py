@@ -37,9 +37,7 @@ def test_an_amount_that_the_api_server_rewrites_is_read_right(gpushare: Gpushare
     ("units", "says"),
     [("0", "ask for at least one unit"), ("8Gi", "Insufficient aliyun.com/gpu-mem")],
 )
-def test_an_amount_that_cannot_be_granted_is_refused_on_the_pod(
-    gpushare: Gpushare, pods: Workloads, units: str, says: str
-):
+def test_a_pod_names_why_its_amount_is_rejected(pods: Workloads, units: str, says: str):
     pods.create(pod("asks", units))
     wait_event(pods, "asks", says)
     assert not pods.get("asks")["spec"].get("nodeName")
@@ -69,9 +67,7 @@ def test_unknown_nodes_and_pods_are_named(gpushare: Gpushare):
     assert answer["Error"]
 
 
-def test_annotations_that_a_user_presets_move_nothing_and_do_not_survive(
-    gpushare: Gpushare, pods: Workloads, history
-):
+def test_preset_annotations_are_replaced(gpushare: Gpushare, pods: Workloads, history):
     history.allow_stranger("preset")
     preset = {
         "ALIYUN_COM_GPU_MEM_IDX": "1",
@@ -95,9 +91,7 @@ def test_annotations_that_a_user_presets_move_nothing_and_do_not_survive(
 
 
 @pytest.mark.usefixtures("unguarded")
-def test_a_decision_that_somebody_changes_on_a_running_pod_is_reported(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_a_changed_decision_of_a_running_pod_is_reported(gpushare: Gpushare, pods: Workloads):
     pods.run(pod("changed", 3000, node="n1"))
     pods.cluster.kubectl("annotate", "pod", "changed", "--overwrite", f"{CARDS}=GPU-n1-1")
     wait_event(pods, "changed", "changed the GPU decision", seconds=15)

@@ -23,9 +23,7 @@ def used(gpushare: Gpushare, node: str) -> list[tuple[int, int]]:
     return [(card["usedGPU"], card["reserved"]) for card in found["devs"]]
 
 
-def test_of_two_pods_for_the_last_room_one_waits_until_room_comes(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_of_two_pods_for_the_last_units_one_stays_pending(gpushare: Gpushare, pods: Workloads):
     pods.run(pod("full", CARD_MIB, node=NODE), pod("most", CARD_MIB - 8000, node=NODE))
     pods.create(*(pod(f"last-{letter}", 5000, node=NODE) for letter in "ab"))
 
@@ -64,7 +62,7 @@ def binding(pods: Workloads, name: str, node: str = NODE) -> dict[str, str]:
     return {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node}
 
 
-def test_the_same_bind_request_twice_is_one_binding(
+def test_repeated_bind_requests_are_one_binding(
     gpushare: Gpushare, pods: Workloads, history: History
 ):
     pods.create(pod("twice", 1000, schedulerName="nobody"))
@@ -102,7 +100,7 @@ VICTIMS += [plugin_of(NODE), f"kubelet-{NODE}", f"containerd-{NODE}"] if LONG el
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_a_deployment_that_starts_while_something_is_killed_runs_in_the_end(
+def test_a_deployment_runs_although_a_program_is_killed(
     gpushare: Gpushare, pods: Workloads, victim: str
 ):
     replicas, units = 10, 3000
@@ -139,7 +137,7 @@ def test_a_deployment_that_starts_while_something_is_killed_runs_in_the_end(
     assert [reserved for _, reserved in used(gpushare, NODE)] == [0, 0]
 
 
-def test_while_it_is_not_known_whether_a_pod_was_bound_its_room_stays_taken(
+def test_units_stay_reserved_while_a_bindings_outcome_is_unknown(
     gpushare: Gpushare, pods: Workloads
 ):
     cluster = gpushare.cluster

@@ -126,9 +126,7 @@ def there(cluster: Cluster) -> set[str]:
     return {each for each in lines if "/gpushare" in each}
 
 
-def test_helm_installs_changes_and_takes_away_and_leaves_nothing(
-    control_plane: Cluster, follow: Follow
-):
+def test_helm_installs_upgrades_and_uninstalls_everything(control_plane: Cluster, follow: Follow):
     label, namespace, certificates = block("sh", "kubectl label").splitlines()
     follow.run(f"{label}\n{namespace}")
     follow.write("values.yaml", block("yaml", "image:"))
@@ -173,9 +171,7 @@ def our_plugin(cluster: Cluster) -> dict[str, Any]:
     return spec
 
 
-def test_the_steps_of_the_migration_hand_nodes_over_and_can_be_typed_as_they_stand(
-    control_plane: Cluster, follow: Follow
-):
+def test_the_documented_steps_of_a_migration_work(control_plane: Cluster, follow: Follow):
     older = ("kube-system", "name=gpushare-device-plugin-ds")
     ours = ("gpushare-system", "app.kubernetes.io/name=gpushare-deviceplugin")
     nodes = {"gpu-1", "gpu-2"}
@@ -267,9 +263,7 @@ def test_the_quotas_in_the_instructions_hold(control_plane: Cluster, follow: Fol
     wait_until("the quota to count", refused, seconds=15)
 
 
-def test_the_api_server_knows_every_field_of_every_component(
-    control_plane: Cluster, follow: Follow
-):
+def test_the_api_server_knows_all_fields_of_all_components(control_plane: Cluster, follow: Follow):
     follow.run(block("sh", "kubectl label").splitlines()[1])
     folders = [f"gpushare/{each.relative_to(ROOT)}" for each in ROOT.glob("daemonset/overlays/*")]
     own = yaml.safe_load(block("yaml", "kind: Kustomization"))

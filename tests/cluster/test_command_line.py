@@ -27,7 +27,7 @@ def admin(gpushare: Gpushare, tmp_path: Path) -> CommandLine:
     return CommandLine(gpushare.cluster.kubeconfig, tmp_path)
 
 
-def test_inspect_shows_every_card_and_follows_changes(
+def test_inspect_shows_all_gpus_and_follows_changes(
     gpushare: Gpushare, pods: Workloads, admin: CommandLine
 ):
     pods.run(pod("a", HALF, node="n1"), pod("b", QUARTER, node="n1"))
@@ -60,9 +60,7 @@ def test_inspect_shows_every_card_and_follows_changes(
         watching.kill()
 
 
-def test_why_a_pod_waits_and_what_would_help_is_said_with_and_without_an_extender(
-    gpushare: Gpushare, pods: Workloads, admin: CommandLine
-):
+def test_explain_works_with_and_without_an_extender(pods: Workloads, admin: CommandLine):
     pods.run(*(pod(f"large-{i}", THREE_QUARTERS, node="n1") for i in range(2)))
     pods.create(pod("waits", HALF, node="n1"))
 
@@ -94,7 +92,7 @@ def test_why_a_pod_waits_and_what_would_help_is_said_with_and_without_an_extende
     assert "pod default/none not found" in admin.says("explain", "none", code=1)
 
 
-def test_kubectl_runs_it_as_its_plugin_and_completes_its_words(
+def test_kubectl_runs_and_completes_its_plugin(
     gpushare: Gpushare, pods: Workloads, admin: CommandLine
 ):
     pods.run(pod("named", QUARTER, node="n1"))

@@ -114,9 +114,7 @@ def lose_the_card_before_the_start(gpushare: Gpushare, pods: Workloads, selector
     return name
 
 
-def test_a_pod_whose_card_was_lost_before_its_start_waits_for_just_that_card(
-    gpushare: Gpushare, pods: Workloads, history: History
-):
+def test_a_pod_waits_for_its_lost_card(gpushare: Gpushare, pods: Workloads, history: History):
     gpushare.cluster.stop(KUBELET)
     pods.create(pod("waits", 1000, node=NODE, metadata={"labels": {"app": "waits"}}))
     lose_the_card_before_the_start(gpushare, pods, "app=waits")
@@ -132,7 +130,7 @@ def test_a_pod_whose_card_was_lost_before_its_start_waits_for_just_that_card(
     assert {change.annotations[CARDS] for change in history.of("waits") if change.node} == {FIRST}
 
 
-def test_a_card_that_stays_lost_costs_its_waiting_pods_and_their_owner_makes_others(
+def test_a_pod_of_a_card_that_stays_lost_is_replaced(
     gpushare: Gpushare, pods: Workloads, history: History
 ):
     gpushare.cluster.stop(KUBELET)
@@ -177,7 +175,7 @@ def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods
     sums_are_right(gpushare, pods)
 
 
-def test_a_pod_that_was_bound_by_hand_fails_with_the_cause(
+def test_a_pod_bound_by_hand_fails_with_the_cause(
     gpushare: Gpushare, pods: Workloads, history: History
 ):
     history.allow_stranger("by-hand")
@@ -196,9 +194,7 @@ def test_a_pod_that_was_bound_by_hand_fails_with_the_cause(
 
 
 @pytest.mark.usefixtures("unguarded")
-def test_annotations_that_somebody_made_up_overfill_no_card(
-    gpushare: Gpushare, pods: Workloads, history: History
-):
+def test_forged_annotations_overfill_no_card(pods: Workloads, history: History):
     history.allow_stranger("forged")
     pods.run(pod("rightful", 12_000, node=NODE))
     assigned(pods, "rightful")

@@ -212,9 +212,7 @@ def _still_lists(shipped: Gpushare, config: str) -> str | None:
     return None if code == 3 and "right to list" in text else f"{code}: {text[:200]}"
 
 
-def test_a_kube_scheduler_without_the_extender_is_found_by_itself_and_by_what_it_did(
-    shipped, workloads
-):
+def test_a_kube_scheduler_without_the_extender_and_its_pods_are_found(shipped, workloads):
     with scheduler_with(shipped, []):
         workloads.create(pod("lost", ASKED))
         wait_bound(workloads, "lost", seconds=30)

@@ -57,7 +57,7 @@ def unmet(faults: list[Fault]) -> str | None:
 
 
 @pytest.mark.parametrize("faults", [WRITES, WATCHES], ids=["writes", "watches"])
-def test_pods_that_just_fill_all_cards_are_bound_once_each_whatever_goes_wrong(
+def test_pods_that_fill_all_cards_are_bound_once_despite_faults(
     staged: Stage, figures: Callable[[str], None], faults: list[Injected]
 ):
     met = staged.inject(faults)

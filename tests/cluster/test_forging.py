@@ -76,9 +76,7 @@ def test_nobody_else_changes_a_decision_or_a_report_of_a_bound_pod(pods: Workloa
                 assert "only gpushare-" in said, (key, path, value)
 
 
-def test_every_other_write_goes_through_and_changes_no_decision(
-    gpushare: Gpushare, pods: Workloads, ask: Ask
-):
+def test_other_writes_pass_and_change_no_decision(gpushare: Gpushare, pods: Workloads, ask: Ask):
     pods.run(pod("mine", 100, node="n1"))
     decided = pods.annotations("mine")[CARDS]
     for path in (POD, f"{POD}/status"):
@@ -113,7 +111,7 @@ def test_a_copied_manifest_without_a_node_is_taken(ask: Ask, pods: Workloads, hi
 
 
 @pytest.mark.usefixtures("unguarded")
-def test_without_the_policies_a_forged_decision_moves_nothing_while_the_extender_lives(
+def test_a_running_extender_ignores_forged_decisions(
     gpushare: Gpushare, pods: Workloads, history: History
 ):
     """What a user preset and bound by hand, and what he changed afterwards."""
@@ -150,7 +148,7 @@ def test_only_the_extender_binds_with_a_decision(gpushare: Gpushare, pods: Workl
             assert ask("POST", path, other) == ""
 
 
-def test_the_older_plugin_says_that_a_pod_of_the_older_extender_runs(
+def test_aliyuns_plugin_may_report_its_pods(
     gpushare: Gpushare, pods: Workloads, ask: Ask, history: History
 ):
     """It writes under an account that we do not know, and never which card the pod has."""

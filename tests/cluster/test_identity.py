@@ -65,7 +65,7 @@ SEVERAL = 30 if LONG else 12
 
 
 @pytest.mark.parametrize(("count", "units"), EQUAL)
-def test_equal_pods_created_in_one_order_and_bound_in_another(
+def test_equal_pods_bound_in_another_order_keep_their_cards(
     gpushare: Gpushare, pods: Workloads, binding: Binding, count: int, units: int
 ):
     names = [f"{binding}-{count}-{place:02}" for place in range(count)]
@@ -89,7 +89,7 @@ def test_equal_pods_created_in_one_order_and_bound_in_another(
     assert not off, "each card had enough free IDs when a pod of it was admitted"
 
 
-def test_pods_of_several_containers_that_come_at_once_are_told_apart(
+def test_pods_of_several_containers_are_told_apart(
     gpushare: Gpushare, pods: Workloads, binding: Binding
 ):
     names = [f"several-{place:02}" for place in range(SEVERAL)]
@@ -115,9 +115,7 @@ def test_pods_of_several_containers_that_come_at_once_are_told_apart(
     sums_are_right(gpushare, pods)
 
 
-def test_a_container_that_is_killed_comes_back_on_the_same_card(
-    gpushare: Gpushare, pods: Workloads, binding: Binding
-):
+def test_a_killed_container_restarts_on_the_same_card(pods: Workloads, binding: Binding):
     pods.run(pod("other", CARD_MIB, node=NODE), pod("restarts", 1000, node=NODE))
     before = env_is_card_on_record(pods, "restarts")
     pods.kill_container("restarts")
@@ -132,8 +130,8 @@ def test_a_container_that_is_killed_comes_back_on_the_same_card(
     assert env_is_card_on_record(pods, "restarts") == before
 
 
-def test_a_pod_that_nobody_decided_on_never_gets_a_card(
-    gpushare: Gpushare, pods: Workloads, binding: Binding, history: History
+def test_a_pod_without_a_decision_never_gets_a_card(
+    pods: Workloads, binding: Binding, history: History
 ):
     history.allow_stranger("stranger")
     pods.create(pod("stranger", 1000, nodeName=NODE))
@@ -149,9 +147,7 @@ def test_a_pod_that_nobody_decided_on_never_gets_a_card(
     assert not any("running" in each["state"] for each in states)
 
 
-def test_a_node_binds_late_where_its_runtime_resolves_cdi_names_and_early_elsewhere(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_a_node_binds_late_only_where_its_runtime_resolves_cdi(gpushare: Gpushare, pods: Workloads):
     nodes = ("n1", "n4")
     pods.run(*(pod(f"on-{node}", 500, node=node) for node in nodes))
     with gpushare.cluster.api() as api:
@@ -161,9 +157,7 @@ def test_a_node_binds_late_where_its_runtime_resolves_cdi_names_and_early_elsewh
     assert env_is_card_on_record(pods, "on-n1", "on-n4")["on-n4"].startswith("GPU-n4-")
 
 
-def test_where_the_card_is_given_early_a_pods_own_variable_keeps_it_away(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_early_binding_rejects_pods_that_set_the_variable(pods: Workloads):
     own = {"NVIDIA_VISIBLE_DEVICES": "all"}
     pods.create(pod("own-n1", 500, node="n1", env=own), pod("own-n4", 500, node="n4", env=own))
     pods.wait_running("own-n1")
@@ -172,7 +166,7 @@ def test_where_the_card_is_given_early_a_pods_own_variable_keeps_it_away(
     assert "nodeName" not in pods.get("own-n4")["spec"]
 
 
-def test_a_container_that_the_runtime_cannot_start_is_not_reported_as_running(
+def test_a_container_that_cannot_start_is_not_reported_as_running(
     gpushare: Gpushare, pods: Workloads
 ):
     pods.create(

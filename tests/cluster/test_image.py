@@ -159,7 +159,7 @@ def test_no_pod_fails_while_the_plugin_is_updated_or_told_to_end(shipped: Gpusha
     assert [each for each in arrivals.all if each.failed] == []
 
 
-def test_two_pods_share_a_card_and_a_third_waits_with_its_reason(
+def test_two_pods_share_a_card_and_a_third_stays_pending(
     shipped: Gpushare, workloads: Workloads
 ) -> None:
     workloads.run(pod("first", HALF, node="n1"))
@@ -171,9 +171,7 @@ def test_two_pods_share_a_card_and_a_third_waits_with_its_reason(
     wait_event(workloads, "too-large", "no GPU of the node is large enough")
 
 
-def test_shares_stay_what_they_are_while_each_program_is_killed_and_comes_back(
-    shipped: Gpushare, workloads: Workloads
-) -> None:
+def test_shares_survive_a_kill_of_each_program(shipped: Gpushare, workloads: Workloads) -> None:
     workloads.run(pod("stays", HALF, node="n2"))
     before = env_is_card_on_record(workloads, "stays")
     kill(shipped, PLUGIN, "n2")
@@ -186,7 +184,7 @@ def test_shares_stay_what_they_are_while_each_program_is_killed_and_comes_back(
     }
 
 
-def test_an_extender_that_hangs_is_killed_by_the_kubelet_and_comes_back(
+def test_the_kubelet_restarts_an_extender_that_hangs(
     shipped: Gpushare, figures: Callable[[str], None]
 ) -> None:
     def restarts() -> int:
@@ -215,7 +213,7 @@ def first_process(uid: str, command: str) -> int:
     raise AssertionError(f"no process of pod {uid} runs {command}")
 
 
-def test_the_rights_of_the_documentation_are_enough_and_a_missing_one_is_named(
+def test_the_documented_rights_suffice(
     shipped: Gpushare, workloads: Workloads, tmp_path: Path
 ) -> None:
     cluster = shipped.cluster
@@ -247,7 +245,7 @@ def test_the_rights_of_the_documentation_are_enough_and_a_missing_one_is_named(
         assert [(each["node"], each["cards"]) for each in answer["places"]] == [("n1", [0])]
 
 
-def test_the_live_page_is_opened_by_our_command_and_by_a_port_forward(
+def test_the_live_page_is_reached_by_command_and_port_forward(
     shipped: Gpushare, tmp_path: Path
 ) -> None:
     cluster = shipped.cluster
@@ -281,7 +279,7 @@ def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
             process.send_signal(signal.SIGINT)
 
 
-def test_commands_of_the_documents_that_only_read_work_as_they_stand(
+def test_documented_commands_that_read_work(
     shipped: Gpushare, workloads: Workloads, tmp_path: Path
 ) -> None:
     workloads.run(pod("runs", HALF, metadata={"labels": {"app": "gpushare-sample"}}))
@@ -289,9 +287,7 @@ def test_commands_of_the_documents_that_only_read_work_as_they_stand(
     assert problems(shipped, READING, tmp_path) == []
 
 
-def test_the_driver_root_component_finds_the_driver_without_nvidias_runtime(
-    shipped: Gpushare, workloads: Workloads
-) -> None:
+def test_driver_root_needs_no_nvidia_runtime(shipped: Gpushare, workloads: Workloads) -> None:
     """The stand-in's cards are in a file, which takes a folder more than a real driver does."""
     manifests = Shipped(shipped.cluster)
     manifests.apply(components=["driver-root"], patches=[CARDS_OF_THE_STAND_IN])
@@ -300,7 +296,7 @@ def test_the_driver_root_component_finds_the_driver_without_nvidias_runtime(
     env_is_card_on_record(workloads, "rooted")
 
 
-def test_a_second_scheduler_places_the_pods_that_name_it(
+def test_the_second_scheduler_places_its_pods(
     shipped: Gpushare, workloads: Workloads, tmp_path: Path
 ) -> None:
     kubectl(shipped, "delete", "daemonset", EXTENDER)

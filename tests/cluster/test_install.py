@@ -226,7 +226,7 @@ def before(pods: Workloads) -> str:
     return "before"
 
 
-def test_gpu_memory_is_asked_for_under_a_scheduler_that_asks_the_extender(
+def test_the_policy_wants_a_scheduler_with_extender(
     before: str, with_policy: Cluster, pods: Workloads
 ):
     said = refusal(with_policy, pod("wrong", 1))

@@ -35,9 +35,7 @@ def test_late_binding_still_gives_every_pod_its_own_card(without_right: Gpushare
 
 
 @pytest.mark.parametrize("without_right", ["early"], indirect=True)
-def test_early_binding_takes_a_pod_that_cannot_be_another_from_its_watch(
-    without_right: Gpushare, pods: Workloads
-):
+def test_early_binding_finds_a_unique_pod_by_its_watch(without_right: Gpushare, pods: Workloads):
     for name, units in (("one", CARD_MIB // 2 + 1), ("two", CARD_MIB // 2 + 2)):
         pods.run(pod(name, units, node=NODE))
     on_record = env_is_card_on_record(pods, "one", "two")

@@ -221,7 +221,7 @@ def _gone(pid: int) -> bool:
 @pytest.mark.parametrize(
     "signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGHUP,), (signal.SIGTERM, signal.SIGINT)]
 )
-def test_an_up_that_is_interrupted_leaves_nothing(
+def test_an_interrupted_up_leaves_nothing(
     state: StateFolder, before: dict[str, object], signals: tuple[signal.Signals, ...]
 ) -> None:
     # A shell starts what runs in its background with SIGINT ignored, and so may have started us.

@@ -22,9 +22,7 @@ def series(page: str) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-def test_a_cluster_at_work_shows_every_metric_of_the_table_with_its_labels_and_no_other(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_a_cluster_shows_exactly_the_documented_metrics(gpushare: Gpushare, pods: Workloads):
     pods.run(pod("runs", 4000))
     node, _ = gpushare.card_of("runs")
     pods.create(pod("too-large", 20000))

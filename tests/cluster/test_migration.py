@@ -232,7 +232,7 @@ def wait_run_again(pods: Workloads, before: dict[str, Any]) -> None:
     wait_until("containers to run again", waits, seconds=60)
 
 
-def test_running_pods_come_over_with_their_cards_and_none_is_restarted(
+def test_pods_keep_running_on_their_cards_in_a_migration(
     gpushare: Gpushare, pods: Workloads, history: History, older: OlderNode
 ):
     cluster, node = gpushare.cluster, older.name

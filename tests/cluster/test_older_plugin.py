@@ -25,7 +25,7 @@ def older(gpushare: Gpushare) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("unguarded")
-def test_its_pods_are_counted_and_one_that_cannot_be_told_is_named(
+def test_pods_of_aliyun_gpushare_are_counted(
     gpushare: Gpushare, pods: Workloads, older: str, history: History
 ):
     bound = (("on-0", 8138, "0"), ("on-1", 12207, "1"), ("odd", 2000, "card seven"))

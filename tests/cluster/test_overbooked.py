@@ -25,7 +25,7 @@ def one_card(gpushare: Gpushare) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unguarded", "one_card")
-def test_the_newest_pod_of_a_card_given_away_twice_goes_and_the_older_ones_stay(
+def test_the_newest_pod_of_an_overbooked_card_is_evicted(
     gpushare: Gpushare, pods: Workloads, history: History
 ):
     for at, name in enumerate(("first", "second", "late"), start=10):

@@ -28,7 +28,7 @@ def page(browser: Path) -> Iterator[Page]:
         yield Page(driver, "http://{}:{}".format(*EXTENDER))
 
 
-def test_shares_appear_move_and_vanish_and_a_pod_that_waits_says_why(
+def test_the_page_follows_shares_and_pending_pods(
     gpushare: Gpushare, pods: Workloads, page: Page, figures: Callable[[str], None]
 ):
     page.open()
@@ -57,9 +57,7 @@ def test_shares_appear_move_and_vanish_and_a_pod_that_waits_says_why(
     assert page.complaints() == []
 
 
-def test_the_stream_ends_with_the_extender_and_is_given_to_those_who_may_list_pods(
-    gpushare: Gpushare, page: Page
-):
+def test_the_stream_needs_an_extender_and_the_right_to_list_pods(gpushare: Gpushare, page: Page):
     page.open()
     began = time.monotonic()
     gpushare.cluster.stop("extender")

@@ -57,9 +57,7 @@ def test_a_pod_larger_than_any_card_waits_and_says_why(gpushare: Gpushare, pods:
     assert [(card["usedGPU"], card["reserved"]) for card in node["devs"]] == [(0, 0), (0, 0)]
 
 
-def test_a_waiting_pod_is_bound_after_the_end_of_the_one_before(
-    gpushare: Gpushare, pods: Workloads, history: History
-):
+def test_a_pending_pod_is_bound_after_another_has_ended(pods: Workloads, history: History):
     slow = {"WORKLOAD_STOP_SECONDS": "2"}
     pods.run(*(pod(f"full-{i}", CARD_MIB, node="n1", env=slow) for i in range(2)))
     pods.create(pod("waits", CARD_MIB, node="n1"))
@@ -72,9 +70,7 @@ def test_a_waiting_pod_is_bound_after_the_end_of_the_one_before(
     env_is_card_on_record(pods, "waits")
 
 
-def test_init_containers_and_several_containers_get_the_same_card(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_all_containers_of_a_pod_get_the_same_card(pods: Workloads):
     pods.run(
         pod(
             "many",

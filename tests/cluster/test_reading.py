@@ -33,18 +33,14 @@ async def refused(authorizer: Authorizer, token: str, question: Question) -> int
     return denied.value.status
 
 
-async def test_a_right_to_see_pods_is_a_right_to_see_their_cards(
-    gpushare: Gpushare, authorizer: Authorizer
-):
+async def test_a_right_to_list_pods_shows_their_cards(gpushare: Gpushare, authorizer: Authorizer):
     extender = token_of(gpushare, "gpushare-extender")
     await authorizer.check(extender, EVERYTHING)
     await authorizer.check(extender, Question("get", "default", "any"))
     assert await refused(authorizer, extender, Question(path="/metrics")) == 403
 
 
-async def test_without_that_right_only_the_namespace_that_was_granted_is_seen(
-    gpushare: Gpushare, authorizer: Authorizer
-):
+async def test_a_right_in_a_namespace_shows_only_that(gpushare: Gpushare, authorizer: Authorizer):
     nobody = token_of(gpushare, "default", "default")
     own = Question("get", "default", "any")
     assert await refused(authorizer, nobody, EVERYTHING) == 403
@@ -60,7 +56,5 @@ async def test_without_that_right_only_the_namespace_that_was_granted_is_seen(
 
 
 @pytest.mark.parametrize("token", ["rubbish", "a.b.c", "\u00fc"])
-async def test_a_token_that_the_api_server_does_not_know_reads_nothing(
-    authorizer: Authorizer, token: str
-):
+async def test_a_token_unknown_to_the_api_server_reads_nothing(authorizer: Authorizer, token: str):
     assert await refused(authorizer, token, EVERYTHING) == 401

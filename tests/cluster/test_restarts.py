@@ -83,9 +83,7 @@ def before_the_outage(pods: Workloads, node: str) -> list[str]:
     return ["bare-a", "bare-b", "several", *rolled_out(pods, "owned", 2)]
 
 
-def test_a_node_that_lost_its_power_runs_the_same_pods_on_the_same_cards(
-    gpushare: Gpushare, pods: Workloads, node: str
-):
+def test_pods_keep_their_cards_after_a_power_loss(gpushare: Gpushare, pods: Workloads, node: str):
     names = before_the_outage(pods, node)
     before = env_is_card_on_record(pods, *names)
     gpushare.cluster.restart_node(node, without=[f"kubelet-{node}"])
@@ -102,7 +100,7 @@ ONE = [LATE, EARLY] if LONG else [EARLY]
 
 
 @pytest.mark.parametrize("node", ONE, indirect=True)
-def test_pods_of_a_node_that_starts_long_before_its_plugin_come_again_on_their_records_card(
+def test_pods_are_replaced_after_a_start_without_plugin(
     gpushare: Gpushare, pods: Workloads, node: str
 ):
     names = before_the_outage(pods, node)
@@ -205,9 +203,7 @@ def settled(pods: Workloads, names: list[str]) -> str | None:
 
 
 @pytest.mark.parametrize("node", ONE, indirect=True)
-def test_pods_run_on_when_the_kubelets_checkpoint_is_lost(
-    gpushare: Gpushare, pods: Workloads, node: str
-):
+def test_pods_outlive_the_kubelets_checkpoint(gpushare: Gpushare, pods: Workloads, node: str):
     names = ["bare-a", "bare-b"]
     pods.run(*(pod(name, CARD_MIB // 2 + 1, node=node) for name in names))
     before = env_is_card_on_record(pods, *names)
@@ -236,7 +232,7 @@ def test_pods_run_on_when_the_kubelets_checkpoint_is_lost(
 
 
 @pytest.mark.parametrize("node", ONE, indirect=True)
-def test_a_pod_that_was_started_without_the_plugin_is_told_within_a_minute(
+def test_a_pod_started_without_the_plugin_is_reported(
     gpushare: Gpushare, pods: Workloads, node: str
 ):
     cluster = gpushare.cluster

@@ -55,7 +55,7 @@ def pending_because(pods: Workloads, name: str, text: str) -> None:
     assert "nodeName" not in pods.get(name)["spec"]
 
 
-def test_each_kind_of_pod_runs_on_its_own_kind_of_node(
+def test_each_kind_of_pod_gets_its_kind_of_node(
     gpushare: Gpushare, pods: Workloads, whole_cards: None
 ):
     shares = [f"share-{place}" for place in range(6)]
@@ -81,7 +81,7 @@ def test_each_kind_of_pod_runs_on_its_own_kind_of_node(
     sums_are_right(gpushare, pods)
 
 
-def test_a_share_is_not_bound_to_a_node_of_whole_cards_even_if_asked_for(
+def test_no_share_is_bound_to_a_whole_card_node(
     gpushare: Gpushare, pods: Workloads, whole_cards: None
 ):
     pods.create(pod("astray", 100, schedulerName="nobody"))
@@ -96,9 +96,7 @@ def test_a_share_is_not_bound_to_a_node_of_whole_cards_even_if_asked_for(
     assert "nodeName" not in pods.get("astray")["spec"]
 
 
-def test_one_plugins_end_touches_none_of_the_others_pods(
-    gpushare: Gpushare, pods: Workloads, whole_cards: None
-):
+def test_the_end_of_a_plugin_ends_no_pods(gpushare: Gpushare, pods: Workloads, whole_cards: None):
     cluster = gpushare.cluster
     pods.run(whole("whole-0"), pod("share-0", 1000, node="n1"))
     cluster.stop(plugin_of("n1"))

@@ -42,9 +42,7 @@ def component(gpushare: Gpushare) -> Iterator[None]:
     gpushare.wait_ready()
 
 
-def test_no_pod_comes_before_the_plugin_serves(
-    gpushare: Gpushare, pods: Workloads, component: None
-):
+def test_no_pod_runs_before_the_plugin_serves(gpushare: Gpushare, pods: Workloads, component: None):
     cluster = gpushare.cluster
     cluster.stop(plugin_of(NODE))
     cluster.kubectl("taint", "node", NODE, f"{TAINT}:NoSchedule", f"{OTHER}=x:PreferNoSchedule")
@@ -67,9 +65,7 @@ def test_no_pod_comes_before_the_plugin_serves(
     env_is_card_on_record(pods, "early")
 
 
-def test_the_plugin_may_take_off_one_taint_of_its_own_node_and_nothing_else(
-    gpushare: Gpushare, component: None
-):
+def test_the_plugin_may_only_remove_its_nodes_startup_taint(gpushare: Gpushare, component: None):
     cluster = gpushare.cluster
     own, stranger = gpushare.plugin_kubeconfig(NODE), gpushare.plugin_kubeconfig("n1")
     cluster.kubectl("taint", "node", NODE, f"{TAINT}:NoSchedule", f"{OTHER}=x:PreferNoSchedule")

@@ -81,9 +81,7 @@ def test_the_node_policy_of_a_pod_chooses_its_node(gpushare: Gpushare, pods: Wor
     assert gpushare.card_of("keeps-away") == ("n4", 0)  # the largest of the empty ones
 
 
-def test_a_preferred_node_is_worth_more_than_the_best_packed_one(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_a_preferred_node_outranks_the_best_packed_one(gpushare: Gpushare, pods: Workloads):
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["n3"]}]}
     prefers = {"weight": 1, "preference": term}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [prefers]}}
@@ -93,9 +91,7 @@ def test_a_preferred_node_is_worth_more_than_the_best_packed_one(
     assert gpushare.card_of("prefers") == ("n3", 0)
 
 
-def test_wishes_that_cannot_be_understood_or_met_say_so_on_the_pod(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_a_pod_says_which_of_its_annotations_is_wrong(pods: Workloads):
     pods.create(
         pod("odd", 100, metadata=wishes(card_policy="tight")),
         pod("stranger", 100, metadata=wishes(card_uuids_only="GPU-elsewhere")),
@@ -106,7 +102,7 @@ def test_wishes_that_cannot_be_understood_or_met_say_so_on_the_pod(
     condition(pods, "model", f"of a model in {KEY}card-models")
 
 
-def test_a_cordoned_card_takes_nothing_new_and_keeps_what_runs(
+def test_a_cordoned_card_only_keeps_its_pods(
     gpushare: Gpushare, pods: Workloads, cordon: Callable[[str, str], None]
 ):
     pods.run(pod("before", 100, node="n3"))

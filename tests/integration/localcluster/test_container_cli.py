@@ -79,7 +79,7 @@ def container(tmp_path: Path, library: Path) -> Iterator[Container]:
         ("all", {"nvidia0", "nvidia1", "nvidia3"}),
     ],
 )
-def test_it_makes_the_device_nodes_of_the_named_cards(
+def test_only_the_named_cards_get_device_nodes(
     container: Container, device: str, nodes: set[str]
 ) -> None:
     assert container.configure(device).returncode == 0

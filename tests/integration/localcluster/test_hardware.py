@@ -26,7 +26,7 @@ CARD = CardSpec("GPU-a", minor=2)
         (0, [CardSpec("GPU-a", mig=True)], "shows no card that can be shared"),
     ],
 )
-def test_without_a_card_it_says_what_is_needed_and_fails(
+def test_without_a_card_it_fails_with_what_it_needs(
     library: Path, tmp_path: Path, init: int, cards: list[CardSpec], said: str
 ) -> None:
     write_state(tmp_path / "state", cards, init=init)

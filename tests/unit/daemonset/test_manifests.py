@@ -254,9 +254,7 @@ def test_probes_knock_where_the_programs_answer(render, folder, probe):
 
 
 @pytest.mark.parametrize(("folder", "seconds"), [(BASE, 15), (SECOND, 22)])
-def test_an_extender_that_hangs_is_ended_soon_and_one_that_is_busy_or_starts_is_not(
-    render, folder, seconds
-):
+def test_probes_end_an_extender_that_hangs_but_not_a_busy_one(render, folder, seconds):
     objects = render(folder)
     alive, start = (
         {"initialDelaySeconds": 0, **objects.container("extender")[name]}
@@ -273,9 +271,7 @@ def test_an_extender_that_hangs_is_ended_soon_and_one_that_is_busy_or_starts_is_
 
 
 @pytest.mark.parametrize("folder", [BASE, SECOND])
-def test_an_extender_has_the_time_to_bring_binds_to_their_end_and_let_go_of_its_lease(
-    render, folder
-):
+def test_an_extender_has_time_to_finish_binds_and_release_its_lease(render, folder):
     grace = render(folder).pod("extender")["terminationGracePeriodSeconds"]
     doors = 4
     assert grace > WRITE_SECONDS + Timing().attempt + doors * STOP_SECONDS
@@ -406,9 +402,7 @@ CLASSES = {"nvidia", "nvidia-cdi", "nvidia-legacy"}
 
 
 @every_rendering
-def test_pods_without_a_runtime_class_are_under_nvidias_runtime_only_where_it_is_the_default(
-    render, folder
-):
+def test_only_default_runtime_expects_nvidias_runtime_without_a_class(render, folder):
     objects = render(folder)
     wanted = CLASSES | ({""} if folder.endswith("default-runtime") else set())
     assert plugin_settings(objects).runtime_classes == wanted

@@ -116,9 +116,7 @@ def installed(render) -> Installed:
 
 
 @pytest.mark.parametrize("form", [monitors, jobs], ids=["with-operator", "without"])
-def test_prometheus_is_led_to_both_programs_of_every_installation(
-    promtool, installed, tmp_path, form
-):
+def test_prometheus_finds_both_programs_of_every_installation(promtool, installed, tmp_path, form):
     of_plugin, of_extender = (scraped(promtool, job, installed, tmp_path) for job in form())
     hosts = (IPV4, f"[{IPV6}]")
     names = sorted(installed)

@@ -3,15 +3,15 @@
 import re
 from typing import Final
 
-# Run as they stand by test_commands_of_the_documents_that_only_read_work_as_they_stand.
+# Run as they stand by test_documented_commands_that_read_work.
 READS: Final = re.compile(
     r"(?:kubectl (?:-n \S+ )?(?:get|describe|logs) |curl -s http://127\.0\.0\.1:29766/|"
     r"(?:\.venv/bin/)?gpushare (?:inspect|explain|what-if|doctor)\b|"
     r"\.venv/bin/python -m localcluster (?:logs|kubectl) )(?!.*(?:--watch|--follow| > )).*"
 )
 
-_CHART: Final = "test_helm_installs_changes_and_takes_away_and_leaves_nothing"
-_MIGRATION: Final = "test_the_steps_of_the_migration_hand_nodes_over_and_can_be_typed_as_they_stand"
+_CHART: Final = "test_helm_installs_upgrades_and_uninstalls_everything"
+_MIGRATION: Final = "test_the_documented_steps_of_a_migration_work"
 RUN_BY: Final = tuple(
     (re.compile(pattern), test)
     for pattern, test in (
@@ -30,7 +30,7 @@ RUN_BY: Final = tuple(
         ),
         (
             r"gpushare page|kubectl (-n \S+ port-forward \S+ 29766|create token -n NAMESPACE .*)",
-            "test_the_live_page_is_opened_by_our_command_and_by_a_port_forward",
+            "test_the_live_page_is_reached_by_command_and_port_forward",
         ),
         (r"kubectl label node .*gpushare=true", _CHART),
         (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _CHART),
@@ -49,14 +49,11 @@ RUN_BY: Final = tuple(
             r"gpushare uninstall --(dry-run|drain)",
             "test_after_it_the_cluster_is_as_it_was_before_gpushare_came",
         ),
-        (r"gpushare inspect --watch", "test_inspect_shows_every_card_and_follows_changes"),
+        (r"gpushare inspect --watch", "test_inspect_shows_all_gpus_and_follows_changes"),
         (r"kubectl .*(gpushare-schd-extender|gpushare-device-plugin-ds).*", _MIGRATION),
         (r"kubectl label node .* gpushare.aliyun.com/plugin.*", _MIGRATION),
         (r"until kubectl -n gpushare-system wait .*", _MIGRATION),
-        (
-            r"gpushare migrate --check",
-            "test_running_pods_come_over_with_their_cards_and_none_is_restarted",
-        ),
+        (r"gpushare migrate --check", "test_pods_keep_running_on_their_cards_in_a_migration"),
         (
             r"gpushare simulate --(list-examples|example filter)",
             "test_examples_are_listed_and_run_from_anywhere",

@@ -15,7 +15,7 @@ from localcluster.images import Image, archive
 
 
 @pytest.mark.parametrize("driver", ["overlay", "vfs"])
-def test_crio_is_told_its_runtimes_and_where_the_images_and_cdi_specs_lie(
+def test_crio_gets_runtimes_images_and_cdi_folders(
     driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshotter = {"overlay": "overlayfs", "vfs": "native"}[driver]

@@ -7,9 +7,7 @@ import pytest
 from localcluster.runtimes import containerd_1, provide_runtimes
 
 
-def test_a_runtime_is_built_only_where_a_node_asks_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runtime_is_built_only_if_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localcluster.programs._build", lambda _, folder, __: folder.mkdir())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert provide_runtimes({"containerd-2"}, Path("/b"), print) == {"containerd-2": Path("/b")}

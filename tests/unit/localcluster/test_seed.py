@@ -21,9 +21,7 @@ def root(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     return found
 
 
-def test_a_node_changes_its_own_records_and_has_the_layers_where_they_lie(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_node_copies_records_and_links_layers(root: Path, tmp_path: Path) -> None:
     node = tmp_path / "n1"
     node.mkdir()
     plant(root, node)

@@ -32,9 +32,7 @@ def test_names_on_the_machine_follow_from_the_folder_alone(
     assert one.path == folder.resolve() / "gpushare" / "localcluster" / "one"
 
 
-def test_a_folder_too_long_for_its_socket_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_too_long_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("x" * 100)))
     with pytest.raises(UsageError, match="set XDG_STATE_HOME to a shorter folder"):
         StateFolder.of("one")

@@ -106,9 +106,7 @@ def test_fields_are_nested_as_deep_as_was_asked():
     assert depth == 3000
 
 
-async def test_a_half_open_connection_that_was_closed_is_opened_again_from_each_address(
-    monkeypatch,
-):
+async def test_a_closed_half_open_connection_is_opened_again_from_each_address(monkeypatch):
     monkeypatch.setattr(half_open, "AGAIN_SECONDS", 0)
     monkeypatch.setattr(half_open, "MAX_PER_UNTRUSTED", 2)
     came, enough = [], asyncio.Event()
