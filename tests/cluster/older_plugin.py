@@ -1,26 +1,26 @@
-"""A stand-in for the ecosystem's older device plugin, by its own rules, its faults among them.
+"""A stand-in for Aliyun gpushare's device plugin that follows its rules and has its faults.
 
     python -m tests.cluster.older_plugin KUBECONFIG NODE UNITS UUID=MINOR...
 
-UNITS is what it offers of each card. Its rules are those of gpushare-device-plugin at 45fb8b8
+It offers UNITS of each card. Its rules are those of gpushare-device-plugin at 45fb8b8
 (pkg/gpu/nvidia): a device ID is a card's UUID, ``_-_`` and a number (nvidia.go); the number of
-cards is patched onto the node's status (podmanager.go); and Allocate takes, of the node's pending
-pods that ask for so much and have no ASSIGNED, the one with the earliest ASSUME_TIME, answers with
-the minor number in its IDX, and writes ASSIGNED and the time of its own (allocate.go, podutils.go).
-Where none is found it answers with an environment that names no card, and no error.
+cards is patched into the node's status (podmanager.go). Allocate takes the node's Pending pod with
+the requested amount, without ASSIGNED and with the earliest ASSUME_TIME, answers with the minor
+number in its IDX, and writes ASSIGNED and the time (allocate.go, podutils.go). Without such a pod
+it returns an environment that names no card, and no error.
 """
 
 import argparse
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gpushare.kube.client import Kube
 from gpushare.objects.quantity import parse_units
-from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from tests.cluster.other_plugin import serve
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.cluster.other_plugin import Devices, serve
 
 RESOURCE = "aliyun.com/gpu-mem"
 INDEX = "ALIYUN_COM_GPU_MEM_IDX"
@@ -28,17 +28,10 @@ ASSUMED = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
 ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
 
 
-def device_ids(cards: Mapping[str, int], units: int) -> list[str]:
-    """Every device that it offers."""
-    return [f"{uuid}-_-{number}" for uuid in cards for number in range(units)]
-
-
-class Older(api_pb2_grpc.DevicePluginServicer):
+class Older(Devices):
     def __init__(self, kube: Kube, node: str, units: int, cards: Mapping[str, int]) -> None:
-        self._kube = kube
-        self._node = node
-        self._units = units
-        self._cards = cards
+        super().__init__([f"{uuid}-_-{number}" for uuid in cards for number in range(units)])
+        self._kube, self._node, self._units, self._cards = kube, node, units, cards
 
     async def report_count(self) -> None:
         """Write the number of cards onto the node, which it does once, before it registers."""
@@ -46,19 +39,7 @@ class Older(api_pb2_grpc.DevicePluginServicer):
         patch = {"status": {"capacity": count, "allocatable": count}}
         await self._kube.patch_node(self._node, patch, status=True)
 
-    async def GetDevicePluginOptions(self, request, context):  # noqa: N802 -- the protocol's name
-        return api_pb2.DevicePluginOptions()
-
-    async def ListAndWatch(self, request, context) -> AsyncIterator[api_pb2.ListAndWatchResponse]:  # noqa: N802
-        yield api_pb2.ListAndWatchResponse(
-            devices=[
-                api_pb2.Device(ID=name, health="Healthy")
-                for name in device_ids(self._cards, self._units)
-            ]
-        )
-        await asyncio.Event().wait()
-
-    async def Allocate(self, request, context):  # noqa: N802
+    async def Allocate(self, request, context):  # noqa: N802 -- the protocol's name
         wanted = sum(len(each.devices_ids) for each in request.container_requests)
         pod = await self._pending(wanted)
         if pod is None:

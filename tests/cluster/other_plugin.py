@@ -1,10 +1,10 @@
-"""Another device plugin beside ours, in place of NVIDIA's own on its nodes.
+"""Another device plugin, in place of NVIDIA's on its nodes.
 
     python -m tests.cluster.other_plugin RESOURCE DEVICE...
     python -m tests.cluster.other_plugin --refuse RESOURCE DEVICE...
 
-It answers with the devices in NVIDIA_VISIBLE_DEVICES, or refuses every Allocate. It registers
-again when the kubelet has made a new socket.
+It returns the devices in NVIDIA_VISIBLE_DEVICES, or rejects every Allocate. It registers again
+when the kubelet has made a new socket.
 """
 
 import argparse
@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.05
 
 
 class Devices(api_pb2_grpc.DevicePluginServicer):
-    def __init__(self, names: Sequence[str], *, refuse: bool) -> None:
+    def __init__(self, names: Sequence[str], *, refuse: bool = False) -> None:
         self._names = names
         self._refuse = refuse
 

@@ -22,10 +22,6 @@ CORDONED = "gpushare.aliyun.com/cordoned-cards"
 ANNOTATE = json.dumps({"metadata": {"annotations": {"probe": "x"}}})
 
 
-def as_program(gpushare: Gpushare, kubeconfig: Path, *words: str) -> str:
-    return gpushare.cluster.kubectl(f"--kubeconfig={kubeconfig}", *words)
-
-
 @pytest.fixture
 def plugin(gpushare: Gpushare) -> Path:
     """Give the identity of n1's plugin."""
@@ -150,14 +146,10 @@ def test_a_plugin_writes_reports_not_decisions(gpushare: Gpushare, pods: Workloa
 
 def test_the_extender_may_evict(gpushare: Gpushare, pods: Workloads, extender: Path):
     pods.run(pod("evicted", 100, node="n1"))
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": "evicted", "namespace": "default"},
-    }
-    path = "--raw=" + path_of("evicted") + "/eviction"
-    words = ("create", path, "-f", "-")
-    gpushare.cluster.kubectl(f"--kubeconfig={extender}", *words, stdin=json.dumps(eviction))
+    meta = {"name": "evicted", "namespace": "default"}
+    eviction = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta})
+    words = (f"--kubeconfig={extender}", "create", f"--raw={path_of('evicted')}/eviction")
+    gpushare.cluster.kubectl(*words, "-f", "-", stdin=eviction)
     pods.wait_gone("evicted")
 
 
@@ -171,32 +163,23 @@ def test_a_token_that_names_no_node_writes_nothing(gpushare: Gpushare):
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("program", "words"),
     [
-        ("delete", "pod", "x"),
-        ("create", "--raw=/api/v1/namespaces/default/pods/x/binding", "-f", "/dev/null"),
-        ("get", "secrets"),
-        ("patch", "node", "n1", "--type=merge", "-p", ANNOTATE),
-        ("get", "--raw=/api/v1/nodes/n1/proxy/pods"),
+        ("plugin", ("delete", "pod", "x")),
+        ("plugin", ("create", f"--raw={path_of('x')}/binding", "-f", "/dev/null")),
+        ("plugin", ("get", "secrets")),
+        ("plugin", ("patch", "node", "n1", "--type=merge", "-p", ANNOTATE)),
+        ("plugin", ("get", "--raw=/api/v1/nodes/n1/proxy/pods")),
+        ("extender", ("delete", "pod", "x")),
+        ("extender", ("get", "secrets")),
+        ("extender", ("annotate", "node", "n1", "probe=x")),
+        ("extender", ("patch", "pod", "x", "--type=merge", "-p", ANNOTATE)),
     ],
 )
-def test_a_plugin_cannot_do_more(gpushare: Gpushare, plugin: Path, words: tuple[str, ...]):
-    with pytest.raises(CommandError, match=r"[Ff]orbidden"):
-        as_program(gpushare, plugin, *words)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("delete", "pod", "x"),
-        ("get", "secrets"),
-        ("annotate", "node", "n1", "probe=x"),
-        ("patch", "pod", "x", "--type=merge", "-p", ANNOTATE),
-    ],
-)
-def test_the_extender_cannot_do_more(
-    gpushare: Gpushare, pods: Workloads, extender: Path, words: tuple[str, ...]
+def test_a_program_cannot_do_more(
+    pods: Workloads, request: pytest.FixtureRequest, program: str, words: tuple[str, ...]
 ):
+    kubeconfig = request.getfixturevalue(program)
     pods.create(pod("x", 100, schedulerName="nobody"))
     with pytest.raises(CommandError, match=r"[Ff]orbidden"):
-        as_program(gpushare, extender, *words)
+        pods.cluster.kubectl(f"--kubeconfig={kubeconfig}", *words)

@@ -8,7 +8,7 @@ import pytest
 
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, container, pod
+from localcluster.workloads import Workloads, pod
 from tests.cluster.expect import LONG, env_is_card_on_record, sums_are_right, wait_api_server
 from tests.cluster.history import History
 
@@ -62,9 +62,7 @@ def binding(pods: Workloads, name: str, node: str = NODE) -> dict[str, str]:
     return {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node}
 
 
-def test_repeated_bind_requests_are_one_binding(
-    gpushare: Gpushare, pods: Workloads, history: History
-):
+def test_equal_bind_requests_are_one_binding(gpushare: Gpushare, pods: Workloads, history: History):
     pods.create(pod("twice", 1000, schedulerName="nobody"))
     body = binding(pods, "twice")
     assert bind_at_once(gpushare, [body, body]) == [(200, ""), (200, "")]
@@ -100,7 +98,7 @@ VICTIMS += [plugin_of(NODE), f"kubelet-{NODE}", f"containerd-{NODE}"] if LONG el
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_a_deployment_runs_although_a_program_is_killed(
+def test_a_deployment_runs_despite_killed_programs(
     gpushare: Gpushare, pods: Workloads, victim: str
 ):
     replicas, units = 10, 3000
@@ -137,9 +135,7 @@ def test_a_deployment_runs_although_a_program_is_killed(
     assert [reserved for _, reserved in used(gpushare, NODE)] == [0, 0]
 
 
-def test_units_stay_reserved_while_a_bindings_outcome_is_unknown(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_units_stay_reserved_while_an_outcome_is_unknown(gpushare: Gpushare, pods: Workloads):
     cluster = gpushare.cluster
     pods.run(pod("full", CARD_MIB, node=NODE))
     pods.create(*(pod(name, 10_000, schedulerName="nobody") for name in ("unknown", "next")))
@@ -166,15 +162,3 @@ def test_units_stay_reserved_while_a_bindings_outcome_is_unknown(
     pods.wait_running("unknown")
     env_is_card_on_record(pods, "unknown")
     sums_are_right(gpushare, pods)
-
-
-def test_several_containers_of_one_pod_are_counted_once(gpushare: Gpushare, pods: Workloads):
-    pods.run(
-        pod(
-            "counted",
-            node=NODE,
-            containers=[container("a", 1000), container("b", 2000)],
-            initContainers=[container("i", 2500, {"WORKLOAD_RUN_SECONDS": "0.1"})],
-        )
-    )
-    assert used(gpushare, NODE)[0] == (3000, 0)

@@ -27,7 +27,7 @@ def admin(gpushare: Gpushare, tmp_path: Path) -> CommandLine:
     return CommandLine(gpushare.cluster.kubeconfig, tmp_path)
 
 
-def test_inspect_shows_all_gpus_and_follows_changes(
+def test_inspect_shows_and_follows_all_gpus(
     gpushare: Gpushare, pods: Workloads, admin: CommandLine
 ):
     pods.run(pod("a", HALF, node="n1"), pod("b", QUARTER, node="n1"))
@@ -92,9 +92,7 @@ def test_explain_works_with_and_without_an_extender(pods: Workloads, admin: Comm
     assert "pod default/none not found" in admin.says("explain", "none", code=1)
 
 
-def test_kubectl_runs_and_completes_its_plugin(
-    gpushare: Gpushare, pods: Workloads, admin: CommandLine
-):
+def test_kubectl_runs_and_completes_it(gpushare: Gpushare, pods: Workloads, admin: CommandLine):
     pods.run(pod("named", QUARTER, node="n1"))
     kubectl = str(gpushare.cluster.binaries / "kubectl")
     env = {**admin.env, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -130,9 +130,7 @@ def test_a_pod_waits_for_its_lost_card(gpushare: Gpushare, pods: Workloads, hist
     assert {change.annotations[CARDS] for change in history.of("waits") if change.node} == {FIRST}
 
 
-def test_a_pod_of_a_card_that_stays_lost_is_replaced(
-    gpushare: Gpushare, pods: Workloads, history: History
-):
+def test_a_pod_of_a_lost_card_is_replaced(gpushare: Gpushare, pods: Workloads, history: History):
     gpushare.cluster.stop(KUBELET)
     pods.deploy("owned", replicas=1, units=1000, node=NODE)
     first = lose_the_card_before_the_start(gpushare, pods, "app=owned")
@@ -175,9 +173,7 @@ def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods
     sums_are_right(gpushare, pods)
 
 
-def test_a_pod_bound_by_hand_fails_with_the_cause(
-    gpushare: Gpushare, pods: Workloads, history: History
-):
+def test_a_pod_bound_by_hand_fails(gpushare: Gpushare, pods: Workloads, history: History):
     history.allow_stranger("by-hand")
     pods.create(pod("by-hand", 1000, nodeName=NODE))
 

@@ -111,9 +111,7 @@ def test_a_copied_manifest_without_a_node_is_taken(ask: Ask, pods: Workloads, hi
 
 
 @pytest.mark.usefixtures("unguarded")
-def test_a_running_extender_ignores_forged_decisions(
-    gpushare: Gpushare, pods: Workloads, history: History
-):
+def test_an_extender_ignores_forgeries(gpushare: Gpushare, pods: Workloads, history: History):
     """What a user preset and bound by hand, and what he changed afterwards."""
     history.allow_stranger("by-hand")
     pods.create(pod("by-hand", 2000, metadata={"annotations": PRESET}, schedulerName="nobody"))
@@ -148,9 +146,7 @@ def test_only_the_extender_binds_with_a_decision(gpushare: Gpushare, pods: Workl
             assert ask("POST", path, other) == ""
 
 
-def test_aliyuns_plugin_may_report_its_pods(
-    gpushare: Gpushare, pods: Workloads, ask: Ask, history: History
-):
+def test_aliyuns_plugin_may_report(gpushare: Gpushare, pods: Workloads, ask: Ask, history: History):
     """It writes under an account that we do not know, and never which card the pod has."""
     history.allow_stranger("older")
     pods.create(pod("older", 100, schedulerName="nobody"))

@@ -89,9 +89,7 @@ def test_equal_pods_bound_in_another_order_keep_their_cards(
     assert not off, "each card had enough free IDs when a pod of it was admitted"
 
 
-def test_pods_of_several_containers_are_told_apart(
-    gpushare: Gpushare, pods: Workloads, binding: Binding
-):
+def test_pods_of_several_containers_differ(gpushare: Gpushare, pods: Workloads, binding: Binding):
     names = [f"several-{place:02}" for place in range(SEVERAL)]
     brief = {"WORKLOAD_RUN_SECONDS": "0.1"}
     pods.run(
@@ -130,9 +128,7 @@ def test_a_killed_container_restarts_on_the_same_card(pods: Workloads, binding: 
     assert env_is_card_on_record(pods, "restarts") == before
 
 
-def test_a_pod_without_a_decision_never_gets_a_card(
-    pods: Workloads, binding: Binding, history: History
-):
+def test_a_pod_without_decision_gets_no_card(pods: Workloads, binding: Binding, history: History):
     history.allow_stranger("stranger")
     pods.create(pod("stranger", 1000, nodeName=NODE))
 
@@ -166,9 +162,7 @@ def test_early_binding_rejects_pods_that_set_the_variable(pods: Workloads):
     assert "nodeName" not in pods.get("own-n4")["spec"]
 
 
-def test_a_container_that_cannot_start_is_not_reported_as_running(
-    gpushare: Gpushare, pods: Workloads
-):
+def test_a_container_that_cannot_start_is_not_reported(gpushare: Gpushare, pods: Workloads):
     pods.create(
         pod("broken", node=NODE, containers=[{**container("main", 100), "command": ["/missing"]}])
     )

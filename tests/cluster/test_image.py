@@ -159,9 +159,7 @@ def test_no_pod_fails_while_the_plugin_is_updated_or_told_to_end(shipped: Gpusha
     assert [each for each in arrivals.all if each.failed] == []
 
 
-def test_two_pods_share_a_card_and_a_third_stays_pending(
-    shipped: Gpushare, workloads: Workloads
-) -> None:
+def test_two_pods_share_a_card_and_a_third_waits(shipped: Gpushare, workloads: Workloads) -> None:
     workloads.run(pod("first", HALF, node="n1"))
     workloads.run(pod("second", HALF, node="n1"))
     found = env_is_card_on_record(workloads, "first", "second")
@@ -213,9 +211,7 @@ def first_process(uid: str, command: str) -> int:
     raise AssertionError(f"no process of pod {uid} runs {command}")
 
 
-def test_the_documented_rights_suffice(
-    shipped: Gpushare, workloads: Workloads, tmp_path: Path
-) -> None:
+def test_documented_rights_suffice(shipped: Gpushare, workloads: Workloads, tmp_path: Path) -> None:
     cluster = shipped.cluster
     workloads.run(pod("here", HALF, node="n1"))
     workloads.create(pod("never", CARD_MIB + 1, node="n1"))
@@ -245,9 +241,7 @@ def test_the_documented_rights_suffice(
         assert [(each["node"], each["cards"]) for each in answer["places"]] == [("n1", [0])]
 
 
-def test_the_live_page_is_reached_by_command_and_port_forward(
-    shipped: Gpushare, tmp_path: Path
-) -> None:
+def test_the_live_page_is_reached_in_both_ways(shipped: Gpushare, tmp_path: Path) -> None:
     cluster = shipped.cluster
     with reader(cluster, tmp_path, "gpushare-reads", "gpushare-asks-extender") as asks:
         assert cluster.kubectl("create", "token", "-n", "default", "reads").count(".") == 2
@@ -279,9 +273,7 @@ def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
             process.send_signal(signal.SIGINT)
 
 
-def test_documented_commands_that_read_work(
-    shipped: Gpushare, workloads: Workloads, tmp_path: Path
-) -> None:
+def test_documented_commands_work(shipped: Gpushare, workloads: Workloads, tmp_path: Path) -> None:
     workloads.run(pod("runs", HALF, metadata={"labels": {"app": "gpushare-sample"}}))
     workloads.create(pod("waits", CARD_MIB + 1))
     assert problems(shipped, READING, tmp_path) == []
@@ -296,7 +288,7 @@ def test_driver_root_needs_no_nvidia_runtime(shipped: Gpushare, workloads: Workl
     env_is_card_on_record(workloads, "rooted")
 
 
-def test_the_second_scheduler_places_its_pods(
+def test_second_scheduler_mode_works(
     shipped: Gpushare, workloads: Workloads, tmp_path: Path
 ) -> None:
     kubectl(shipped, "delete", "daemonset", EXTENDER)

@@ -226,9 +226,7 @@ def before(pods: Workloads) -> str:
     return "before"
 
 
-def test_the_policy_wants_a_scheduler_with_extender(
-    before: str, with_policy: Cluster, pods: Workloads
-):
+def test_the_policy_wants_our_scheduler(before: str, with_policy: Cluster, pods: Workloads):
     said = refusal(with_policy, pod("wrong", 1))
     assert "under the scheduler default-scheduler" in said
     assert "set spec.schedulerName to gpushare-scheduler" in said

@@ -1,7 +1,6 @@
 """What Prometheus would read of a cluster at work is what docs/monitoring.md promises."""
 
 import base64
-import json
 
 import pytest
 
@@ -15,6 +14,21 @@ from localcluster.workloads import Workloads, pod
 from tests.metrics_table import differences, rows
 
 pytestmark = pytest.mark.cluster
+
+POD_MONITORS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: podmonitors.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: PodMonitor, plural: podmonitors}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
 
 
 def series(page: str) -> dict[str, float]:
@@ -50,10 +64,9 @@ def test_a_cluster_shows_exactly_the_documented_metrics(gpushare: Gpushare, pods
 
 async def test_the_account_for_prometheus_may_read_metrics_and_nothing_else(gpushare: Gpushare):
     cluster = gpushare.cluster
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(POD_MONITORS))
-    cluster.kubectl(
-        "wait", "--for=condition=Established", f"crd/{POD_MONITORS['metadata']['name']}"
-    )
+    cluster.kubectl("apply", "-f", "-", stdin=POD_MONITORS)
+    name = "crd/podmonitors.monitoring.coreos.com"
+    cluster.kubectl("wait", "--for=condition=Established", name)
     objects = str(ROOT / "monitoring" / "scrape.yaml")
     cluster.kubectl("apply", "-f", objects)
     try:
@@ -66,7 +79,7 @@ async def test_the_account_for_prometheus_may_read_metrics_and_nothing_else(gpus
                 await authorizer.check(token, Question("list"))
     finally:
         cluster.kubectl("delete", "--ignore-not-found", "-f", objects)
-        cluster.kubectl("delete", "-f", "-", stdin=json.dumps(POD_MONITORS))
+        cluster.kubectl("delete", "-f", "-", stdin=POD_MONITORS)
 
 
 def wait_for_token(cluster: Cluster) -> str:
@@ -75,28 +88,3 @@ def wait_for_token(cluster: Cluster) -> str:
         "the token of the account", lambda: None if cluster.kubectl(*words) else "none", seconds=20
     )
     return cluster.kubectl(*words)
-
-
-POD_MONITORS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "podmonitors.monitoring.coreos.com"},
-    "spec": {
-        "group": "monitoring.coreos.com",
-        "scope": "Namespaced",
-        "names": {"kind": "PodMonitor", "plural": "podmonitors"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}

@@ -1,4 +1,4 @@
-"""A node of the ecosystem's older plugin and extender comes over to gpushare while its pods run."""
+"""A node migrates from Aliyun gpushare to gpushare while its pods run."""
 
 import shutil
 import signal
@@ -17,7 +17,7 @@ from localcluster.gpushare import CARD_MIB, ROOT, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, write_state
 from localcluster.run import run
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, is_running, pod
+from localcluster.workloads import Workloads, describe, is_running, pod
 from tests.cluster.expect import ASSIGNED, LONG, RUNNING_ON, wait_plugin
 from tests.cluster.history import History
 
@@ -31,7 +31,7 @@ HALF = CARD_MIB // 2
 
 @dataclass(frozen=True)
 class OlderNode:
-    """A node whose driver numbers its cards from behind: a minor number is no index of ours."""
+    """A node whose cards have minor numbers in reverse order, unlike our indexes."""
 
     gpushare: Gpushare
     policies: ExitStack
@@ -73,7 +73,7 @@ class OlderNode:
         wait_until(f"{units} units of {self.name}", others, seconds=30)
 
     def forget(self) -> None:
-        """Take away what tells that our plugin has ever been there."""
+        """Remove every trace of our plugin."""
         cluster = self.gpushare.cluster
         shutil.rmtree(cluster.node_folder(self.name) / "gpushare", ignore_errors=True)
         cluster.kubectl("annotate", "node", self.name, f"{INVENTORY}-")
@@ -84,7 +84,7 @@ NODES = {"late": ("n3", 2), "early": ("n4", 4)} if LONG else {"late": ("n3", 2)}
 
 @pytest.fixture(params=NODES.values(), ids=NODES)
 def older(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[OlderNode]:
-    """A cluster without extender or policies of ours, and a node of the older plugin."""
+    """Run Aliyun gpushare's plugin on a node, without our extender and policies."""
     cluster = gpushare.cluster
     with ExitStack() as policies:
         policies.enter_context(gpushare.unguarded())
@@ -107,10 +107,8 @@ def older(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[OlderN
     gpushare.wait_ready()
 
 
-def bind_as_the_older_extender(
-    pods: Workloads, node: str, name: str, minor: int, decided: int = 0
-) -> None:
-    """Decide as it does: the annotations in one patch, then the Binding."""
+def bind_as_aliyun(pods: Workloads, node: str, name: str, minor: int, decided: int = 0) -> None:
+    """Bind as Aliyun gpushare's extender does: patch the annotations, then create the Binding."""
     units = pods.get(name)["spec"]["containers"][0]["resources"]["limits"][MEMORY]
     annotations = {
         "ALIYUN_COM_GPU_MEM_IDX": str(minor),
@@ -129,19 +127,19 @@ def bind_as_the_older_extender(
 
 
 def run_as_before(gpushare: Gpushare, pods: Workloads, node: str, units: Mapping[str, int]) -> None:
-    """Run four pods under the older extender and plugin, on the cards 0 and 1.
+    """Run four pods under Aliyun gpushare, on the cards 0 and 1.
 
-    Of two equal pods that plugin takes the one that was decided on first, and the kubelet the one
-    that was bound first. So ``late`` and ``early`` are each given the other's card.
+    Of two equal pods its plugin takes the one that was decided first, and the kubelet the one that
+    was bound first. So ``late`` and ``early`` each get the other's card.
     """
     pods.create(*(pod(name, amount, node=node) for name, amount in units.items()))
-    bind_as_the_older_extender(pods, node, "low", 0)
-    bind_as_the_older_extender(pods, node, "high", 1)
+    bind_as_aliyun(pods, node, "low", 0)
+    bind_as_aliyun(pods, node, "high", 1)
     pods.wait_running("low", "high")
     gpushare.cluster.kill(f"kubelet-{node}", signal.SIGSTOP)
     decided = time.time_ns()
-    bind_as_the_older_extender(pods, node, "late", 1)
-    bind_as_the_older_extender(pods, node, "early", 0, decided)
+    bind_as_aliyun(pods, node, "late", 1)
+    bind_as_aliyun(pods, node, "early", 0, decided)
     gpushare.cluster.kill(f"kubelet-{node}", signal.SIGCONT)
     pods.wait_running(*units)
 
@@ -159,17 +157,9 @@ def wait_counted(gpushare: Gpushare, node: str, wanted: dict[str, dict[str, int]
             for card in found["devs"]
         }
         held = {uuid: holders for uuid, holders in counted.items() if holders}
-        return (
-            None
-            if held == wanted and not found["unplaced"]
-            else str(found)
-            + str(
-                [
-                    (p["metadata"]["name"], p["status"].get("phase"), p["status"].get("message"))
-                    for p in Workloads(gpushare.cluster).all()
-                ]
-            )
-        )
+        if held == wanted and not found["unplaced"]:
+            return None
+        return f"{found} {[describe(each) for each in Workloads(gpushare.cluster).all()]}"
 
     wait_until("what each card holds", differs, seconds=20)
 
@@ -183,13 +173,13 @@ def refused(gpushare: Gpushare, node: str, units: int) -> None:
 
 
 def check(pods: Workloads) -> str:
-    """What ``gpushare migrate --check`` prints if nothing blocks."""
+    """Return what ``gpushare migrate --check`` prints if nothing blocks."""
     words = ["-m", "gpusharectl", "migrate", "--check", f"--kubeconfig={pods.cluster.kubeconfig}"]
     return run([sys.executable, *words])
 
 
 def check_not_uninstalled(gpushare: Gpushare, node: str) -> None:
-    """Check that nothing is uninstalled as long as a node has the older plugin."""
+    """Check that nothing is uninstalled while a node has Aliyun gpushare's plugin."""
     words = ["uninstall", "--drain", "--yes", f"--kubeconfig={gpushare.cluster.kubeconfig}"]
     command = [sys.executable, "-m", "gpusharectl", *words]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -197,18 +187,18 @@ def check_not_uninstalled(gpushare: Gpushare, node: str) -> None:
 
 
 def states(pods: Workloads, *names: str) -> dict[str, Any]:
-    """What would change if a container was started again."""
+    """Return what changes when a container restarts."""
     found = {name: pods.get(name)["status"]["containerStatuses"][0] for name in names}
     return {name: (each["containerID"], each["restartCount"]) for name, each in found.items()}
 
 
 def visible(pods: Workloads, *names: str) -> list[str]:
-    """The cards that containers were started with."""
+    """Return the cards that containers were started with."""
     return [pods.environment(name)["NVIDIA_VISIBLE_DEVICES"] for name in names]
 
 
 def wait_reported(pods: Workloads, *names: str) -> None:
-    """Wait until our plugin has said of these pods where they run."""
+    """Wait until our plugin has reported where these pods run."""
 
     def missing() -> str | None:
         late = [name for name in names if not pods.annotations(name).get(RUNNING_ON)]

@@ -25,7 +25,7 @@ def older(gpushare: Gpushare) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("unguarded")
-def test_pods_of_aliyun_gpushare_are_counted(
+def test_pods_of_aliyun_are_counted(
     gpushare: Gpushare, pods: Workloads, older: str, history: History
 ):
     bound = (("on-0", 8138, "0"), ("on-1", 12207, "1"), ("odd", 2000, "card seven"))

@@ -61,7 +61,7 @@ def ephemeral(name: str, **env: str) -> dict[str, Any]:
     return {"spec": {"ephemeralContainers": [container(name, None, env)]}}
 
 
-def test_ephemeral_containers_must_hide_all_gpus(
+def test_ephemeral_containers_hide_all_gpus(
     gpushare: Gpushare, pods: Workloads, runtime_class: str
 ):
     described = pod("mine", 100, node="n1", runtimeClassName=runtime_class)

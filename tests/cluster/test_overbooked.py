@@ -25,9 +25,7 @@ def one_card(gpushare: Gpushare) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unguarded", "one_card")
-def test_the_newest_pod_of_an_overbooked_card_is_evicted(
-    gpushare: Gpushare, pods: Workloads, history: History
-):
+def test_a_cards_newest_pod_is_evicted(gpushare: Gpushare, pods: Workloads, history: History):
     for at, name in enumerate(("first", "second", "late"), start=10):
         history.allow_stranger(name)
         fields = {"DEV": str(UNITS), "ASSUME_TIME": str(at)}

@@ -70,7 +70,7 @@ def test_a_pending_pod_is_bound_after_another_has_ended(pods: Workloads, history
     env_is_card_on_record(pods, "waits")
 
 
-def test_all_containers_of_a_pod_get_the_same_card(pods: Workloads):
+def test_all_containers_of_a_pod_get_the_same_card(gpushare: Gpushare, pods: Workloads):
     pods.run(
         pod(
             "many",
@@ -87,6 +87,7 @@ def test_all_containers_of_a_pod_get_the_same_card(pods: Workloads):
     environment = pods.environment("many", "b")
     assert environment["ALIYUN_COM_GPU_MEM_CONTAINER"] == "200"
     assert environment["ALIYUN_COM_GPU_MEM_POD"] == "300"
+    sums_are_right(gpushare, pods)
     assert pods.environment("many", "no-gpu")["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert "GPUSHARE_CARD_UUID" not in pods.environment("many", "no-gpu")
 

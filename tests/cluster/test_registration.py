@@ -122,7 +122,7 @@ def not_held(pods: Workloads) -> str | None:
     return None
 
 
-def test_the_plugin_leaves_nothing_on_sigterm(
+def test_the_plugin_ends_on_sigterm(
     away: Gpushare, pods: Workloads, figures: Callable[[str], None]
 ):
     pods.run(pod("runs", 500, node=NODE))

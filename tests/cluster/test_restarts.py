@@ -100,9 +100,7 @@ ONE = [LATE, EARLY] if LONG else [EARLY]
 
 
 @pytest.mark.parametrize("node", ONE, indirect=True)
-def test_pods_are_replaced_after_a_start_without_plugin(
-    gpushare: Gpushare, pods: Workloads, node: str
-):
+def test_pods_failed_without_the_plugin_run_again(gpushare: Gpushare, pods: Workloads, node: str):
     names = before_the_outage(pods, node)
     bare = names[:3]
     gpushare.cluster.restart_node(node, without=[plugin_of(node)])
@@ -232,9 +230,7 @@ def test_pods_outlive_the_kubelets_checkpoint(gpushare: Gpushare, pods: Workload
 
 
 @pytest.mark.parametrize("node", ONE, indirect=True)
-def test_a_pod_started_without_the_plugin_is_reported(
-    gpushare: Gpushare, pods: Workloads, node: str
-):
+def test_a_pod_started_without_plugin_is_reported(gpushare: Gpushare, pods: Workloads, node: str):
     cluster = gpushare.cluster
     cluster.stop(f"kubelet-{node}")
     pods.create(pod("unasked", 1000, node=node))

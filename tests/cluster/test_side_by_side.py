@@ -12,7 +12,7 @@ from localcluster.workloads import Workloads, container, pod
 from tests.cluster.conftest import WHOLE
 from tests.cluster.expect import env_is_card_on_record, sums_are_right, wait_event
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("whole_cards")]
 
 RESOURCE = "nvidia.com/gpu"
 PLUGIN = "whole-cards"
@@ -55,9 +55,7 @@ def pending_because(pods: Workloads, name: str, text: str) -> None:
     assert "nodeName" not in pods.get(name)["spec"]
 
 
-def test_each_kind_of_pod_gets_its_kind_of_node(
-    gpushare: Gpushare, pods: Workloads, whole_cards: None
-):
+def test_each_kind_of_pod_gets_its_kind_of_node(gpushare: Gpushare, pods: Workloads):
     shares = [f"share-{place}" for place in range(6)]
     wholes = [f"whole-{place}" for place in range(2)]
     mixed = [pod(name, CARD_MIB // 2) for name in shares] + [whole(name) for name in wholes]
@@ -81,9 +79,7 @@ def test_each_kind_of_pod_gets_its_kind_of_node(
     sums_are_right(gpushare, pods)
 
 
-def test_no_share_is_bound_to_a_whole_card_node(
-    gpushare: Gpushare, pods: Workloads, whole_cards: None
-):
+def test_no_share_is_bound_to_a_whole_card_node(gpushare: Gpushare, pods: Workloads):
     pods.create(pod("astray", 100, schedulerName="nobody"))
     asked = {"Pod": pods.get("astray"), "NodeNames": [WHOLE]}
     _, answer = gpushare.call("POST", "/gpushare-scheduler/filter", asked)
@@ -96,7 +92,7 @@ def test_no_share_is_bound_to_a_whole_card_node(
     assert "nodeName" not in pods.get("astray")["spec"]
 
 
-def test_the_end_of_a_plugin_ends_no_pods(gpushare: Gpushare, pods: Workloads, whole_cards: None):
+def test_the_end_of_a_plugin_ends_no_pods(gpushare: Gpushare, pods: Workloads):
     cluster = gpushare.cluster
     pods.run(whole("whole-0"), pod("share-0", 1000, node="n1"))
     cluster.stop(plugin_of("n1"))

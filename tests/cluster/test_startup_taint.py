@@ -12,7 +12,7 @@ from localcluster.workloads import Workloads, pod
 from tests.cluster.expect import env_is_card_on_record
 from tests.cluster.test_access import REFUSED, patch
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("component")]
 
 COMPONENT = Path(__file__).parents[2] / "daemonset/components/startup-taint/access.yaml"
 TAINT = "gpushare.aliyun.com/not-ready"
@@ -42,7 +42,7 @@ def component(gpushare: Gpushare) -> Iterator[None]:
     gpushare.wait_ready()
 
 
-def test_no_pod_runs_before_the_plugin_serves(gpushare: Gpushare, pods: Workloads, component: None):
+def test_no_pod_runs_before_the_plugin_serves(gpushare: Gpushare, pods: Workloads):
     cluster = gpushare.cluster
     cluster.stop(plugin_of(NODE))
     cluster.kubectl("taint", "node", NODE, f"{TAINT}:NoSchedule", f"{OTHER}=x:PreferNoSchedule")
@@ -65,7 +65,7 @@ def test_no_pod_runs_before_the_plugin_serves(gpushare: Gpushare, pods: Workload
     env_is_card_on_record(pods, "early")
 
 
-def test_the_plugin_may_only_remove_its_nodes_startup_taint(gpushare: Gpushare, component: None):
+def test_the_plugin_may_only_remove_its_nodes_startup_taint(gpushare: Gpushare):
     cluster = gpushare.cluster
     own, stranger = gpushare.plugin_kubeconfig(NODE), gpushare.plugin_kubeconfig("n1")
     cluster.kubectl("taint", "node", NODE, f"{TAINT}:NoSchedule", f"{OTHER}=x:PreferNoSchedule")

@@ -79,9 +79,7 @@ def container(tmp_path: Path, library: Path) -> Iterator[Container]:
         ("all", {"nvidia0", "nvidia1", "nvidia3"}),
     ],
 )
-def test_only_the_named_cards_get_device_nodes(
-    container: Container, device: str, nodes: set[str]
-) -> None:
+def test_only_named_cards_get_nodes(container: Container, device: str, nodes: set[str]) -> None:
     assert container.configure(device).returncode == 0
     assert container.listed("dev") == CONTROL | nodes
     assert "libnvidia-ml.so.1" in container.listed(driver.LIBRARIES)

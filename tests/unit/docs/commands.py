@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-# Run as they stand by test_documented_commands_that_read_work.
+# Run as they stand by test_documented_commands_work.
 READS: Final = re.compile(
     r"(?:kubectl (?:-n \S+ )?(?:get|describe|logs) |curl -s http://127\.0\.0\.1:29766/|"
     r"(?:\.venv/bin/)?gpushare (?:inspect|explain|what-if|doctor)\b|"
@@ -30,7 +30,7 @@ RUN_BY: Final = tuple(
         ),
         (
             r"gpushare page|kubectl (-n \S+ port-forward \S+ 29766|create token -n NAMESPACE .*)",
-            "test_the_live_page_is_reached_by_command_and_port_forward",
+            "test_the_live_page_is_reached_in_both_ways",
         ),
         (r"kubectl label node .*gpushare=true", _CHART),
         (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _CHART),
@@ -49,7 +49,7 @@ RUN_BY: Final = tuple(
             r"gpushare uninstall --(dry-run|drain)",
             "test_after_it_the_cluster_is_as_it_was_before_gpushare_came",
         ),
-        (r"gpushare inspect --watch", "test_inspect_shows_all_gpus_and_follows_changes"),
+        (r"gpushare inspect --watch", "test_inspect_shows_and_follows_all_gpus"),
         (r"kubectl .*(gpushare-schd-extender|gpushare-device-plugin-ds).*", _MIGRATION),
         (r"kubectl label node .* gpushare.aliyun.com/plugin.*", _MIGRATION),
         (r"until kubectl -n gpushare-system wait .*", _MIGRATION),

@@ -15,9 +15,7 @@ from localcluster.images import Image, archive
 
 
 @pytest.mark.parametrize("driver", ["overlay", "vfs"])
-def test_crio_gets_runtimes_images_and_cdi_folders(
-    driver: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crio_gets_runtimes_and_folders(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshotter = {"overlay": "overlayfs", "vfs": "native"}[driver]
     monkeypatch.setattr("localcluster.crio.snapshotter_for", lambda *_: snapshotter)
     files = crio.files(

@@ -28,7 +28,7 @@ def said(folder: Path, *working: str, words: tuple[str, ...] = ()) -> subprocess
     ("working", "taken"),
     [(BUILDERS, "docker"), (("podman", "buildah"), "podman"), (("buildah",), "buildah")],
 )
-def test_the_first_builder_that_works_is_used(
+def test_the_first_working_builder_runs(
     tmp_path: Path, working: tuple[str, ...], taken: str
 ) -> None:
     assert f"\n{taken} build " in said(tmp_path, *working).stdout
