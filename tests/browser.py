@@ -1,4 +1,4 @@
-"""The live page in a real browser: Debian's Chromium without a screen, and what it shows."""
+"""Drive the live page in Debian's Chromium without a screen, and read what it shows."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ return Array.from(document.querySelectorAll("#waiting .row"), (row) => [
 
 @contextmanager
 def chromium(program: Path) -> Iterator[webdriver.Chrome]:
-    """A browser of its own, of the fixture ``browser``; nothing is fetched."""
+    """Start the browser of the fixture ``browser``; it fetches nothing by itself."""
     options = webdriver.ChromeOptions()
     # Chromium's sandbox takes no root, and a container's /dev/shm is small.
     words = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
@@ -55,14 +55,14 @@ def chromium(program: Path) -> Iterator[webdriver.Chrome]:
 
 
 class Page:
-    """The live page of an extender, as somebody sees it."""
+    """The live page of an extender as a user sees it."""
 
     def __init__(self, driver: webdriver.Chrome, origin: str) -> None:
         self.driver, self.url = driver, origin + PAGE
 
     def open(self, *, live: bool = True) -> "Page":
-        """Load it anew; return once it shows the cluster, or once it is there."""
-        self.driver.get("about:blank")  # a page of a server that is gone goes on asking
+        """Load the page again; return once it is loaded, or live unless ``live`` is false."""
+        self.driver.get("about:blank")  # a page whose server has ended keeps asking
         self.driver.get_log("browser")
         self.driver.get(self.url)
         self.run("window.loadedOnce = true")
@@ -79,7 +79,7 @@ class Page:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": listed})
 
     def wait(self, what: str, is_so: Callable[[], object], seconds: float = 15) -> None:
-        """Return once it is so; else fail with what the page shows."""
+        """Return once ``is_so`` holds; fail with what the page shows."""
 
         def not_yet() -> str | None:
             return None if is_so() else f"{self.nodes} {self.waiting} {self.state}"[-3000:]
@@ -92,7 +92,7 @@ class Page:
             self.driver.switch_to.active_element.send_keys(getattr(Keys, key, key))
 
     def filter(self, text: str) -> None:
-        """Type into the filter in place of what is there."""
+        """Replace the text of the filter."""
         self.press("/")
         self.press("DELETE", text)
 
@@ -102,12 +102,12 @@ class Page:
 
     @property
     def nodes(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows in the document: each node's cards."""
+        """Return the cards of each node, by the rows of the document."""
         return dict(self.run(_NODES))
 
     @property
     def shares(self) -> dict[str, tuple[str, int]]:
-        """Where the page shows each pod's share: node and card. Of several cards the last one."""
+        """Return node and card of each pod's share; of several cards the last one."""
         return {
             key: (node, index)
             for node, cards in self.nodes.items()
@@ -117,17 +117,17 @@ class Page:
 
     @property
     def waiting(self) -> dict[str, str]:
-        """The pods in the second list, each with its reason."""
+        """Return the pods of the second list, each with its reason."""
         return dict(self.run(_WAITING))
 
     @property
     def is_the_first(self) -> bool:
-        """Whether it has not been loaded again since ``open``."""
+        """Return whether the page was not reloaded since ``open``."""
         return bool(self.run("return window.loadedOnce === true"))
 
     @property
     def focused(self) -> str:
-        """The label of the row that keys act on, or the id of what else has the focus."""
+        """Return the label of the row that keys act on, or the id of another focused element."""
         return str(
             self.run(
                 "const on = document.activeElement;"
@@ -138,12 +138,12 @@ class Page:
 
     @property
     def detail(self) -> str:
-        """The text of the open dialog; empty where none is open."""
+        """Return the text of the open dialog; empty without one."""
         script = "const d = document.getElementById('detail'); return d.open ? d.innerText : ''"
         return str(self.run(script))
 
     def accessible(self) -> list[tuple[str, str]]:
-        """Role and name of all that a screen reader is told of."""
+        """Return role and name of everything that a screen reader announces."""
         tree = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})
         return [
             (each["role"]["value"], each.get("name", {}).get("value", ""))
@@ -152,11 +152,11 @@ class Page:
         ]
 
     def complaints(self) -> list[str]:
-        """What the browser's console has said since ``open``: broken scripts, blocked content."""
+        """Return the console's messages since ``open``: broken scripts, blocked content."""
         return [json.dumps(each["message"]) for each in self.driver.get_log("browser")]
 
     def picture(self, name: str) -> None:
-        """Save what is seen for the docs, where that was asked for."""
+        """Save a screenshot for the docs, if GPUSHARE_SCREENSHOTS asks for it."""
         if IS_PAINTING:
             PICTURES.mkdir(exist_ok=True)
             self.driver.save_screenshot(str(PICTURES / name))

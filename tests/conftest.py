@@ -1,4 +1,4 @@
-"""What tests of all kinds have: what takes long is built before them; property tests; figures."""
+"""Build what tests need before they run, set up property tests, and print figures."""
 
 import os
 import sys
@@ -16,8 +16,8 @@ from tests.schedule import ByCluster
 
 MEASURED = "measured"
 
-# How long an example takes says what else the machine does, not whether it is right. The examples
-# are the same each time; `make soak` looks for others.
+# The time of an example depends on the machine's load. The examples are the same each time;
+# `make soak` searches for others.
 settings.register_profile(
     "any machine",
     deadline=None,
@@ -33,7 +33,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByClust
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put modules last that use what is built in the background."""
+    """Put modules that use background builds last."""
     last: dict[Path, int] = {}
     for item in items:
         ranks = [LATER.index(name) for name in _later(item)]
@@ -47,14 +47,14 @@ def _later(item: pytest.Item) -> list[str]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool, bool]:
-    """Wait for what is still being built before the clock of the test runs."""
+    """Wait for background builds before the test's time counts."""
     for name in _later(item):
         wait(name)
     return (yield)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Have what the chosen tests need before any of them runs, or have it begun."""
+    """Build what the chosen tests need, or start to build it."""
     if session.config.option.collectonly:
         return
     wanted: set[str] = set()
@@ -66,7 +66,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was measured and counted: a figure is for people, no test depends on it."""
+    """Print what was measured and counted; no test depends on it."""
     found = [
         str(text)
         for reports in terminalreporter.stats.values()
@@ -85,7 +85,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def figures(
     request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
 ) -> Callable[[str], None]:
-    """Give what takes a line for the end of the run."""
+    """Give a function that adds a line to the end of the run's output."""
     name = request.node.name
     return lambda text: record_property(MEASURED, f"{name}: {text}")
 

@@ -1,4 +1,4 @@
-"""Pods that are bound to one node at a steady rate, and what became of each."""
+"""Bind pods to one node at a steady rate, and record how each ends."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ _NO_HANDLER: Final[dict[str, Any]] = {
 class Arrival:
     """One pod. Times are seconds since the epoch; ``bound`` and ``admitted`` are 0 before that.
 
-    One that is to run is ``admitted`` when its container runs, the others when the kubelet says so.
+    A pod that is to run is ``admitted`` when its container runs, others when the kubelet says so.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Arrival:
 
 
 class Outcomes(History):
-    """The watch history of all pods, as far as it says what became of the arrivals."""
+    """The part of the watch history of all pods that shows how arrivals end."""
 
     def __init__(self, gpushare: Gpushare) -> None:
         super().__init__(gpushare.cluster)
@@ -74,12 +74,12 @@ class Outcomes(History):
 
 
 class Arrivals:
-    """Binds a pod of one unit in every ``period`` (seconds), past kube-scheduler, until it exits.
+    """Bind a pod of one unit in every ``period`` (seconds), without kube-scheduler, until exit.
 
-    A bind that the extender refuses is repeated, as kube-scheduler repeats it. What was admitted or
-    has failed is deleted, so that the node never fills. Two cores start no five containers a
-    second, so only one pod in RUNS is to run. The others name a handler that containerd does not
-    have: the kubelet admits them, and no sandbox is created for them.
+    A bind that the extender rejects is repeated, as kube-scheduler does. Pods that were admitted or
+    have failed are deleted, so that the node never fills. Two cores cannot start five containers a
+    second, so only one pod in RUNS is to run. The others name a handler that containerd lacks: the
+    kubelet admits them and creates no sandbox.
     """
 
     def __init__(self, gpushare: Gpushare, node: str, *, period: float = 0.2) -> None:

@@ -1,4 +1,4 @@
-"""Clusters that tests and trials bring up, whatever a killed run has left of them."""
+"""Bring up clusters for tests and trials, after removing what a killed run has left."""
 
 import ctypes
 import fcntl
@@ -24,9 +24,9 @@ _NEW_NETWORK: Final = 0x40000000  # CLONE_NEWNET
 
 @contextmanager
 def alone(what: str) -> Iterator[None]:
-    """Have something that only one run can have; a run that was killed has it no more.
+    """Lock something that only one run can use; the end of the process unlocks it.
 
-    Raises UsageError where another run has it.
+    Raises UsageError if another run uses it.
     """
     path = state_root() / f".{what}.run"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def fresh(
     archives: Sequence[Path] = (),
     progress: Progress = print,
 ) -> Iterator[Cluster]:
-    """Bring a cluster up in the place of one of its name that is still there; gone afterwards."""
+    """Bring a cluster up, after removing one of its name; take it down at the end."""
     with alone(name):
         teardown.down(StateFolder.of(name))
         cluster = Cluster.up(
@@ -93,7 +93,7 @@ def fresh(
 def with_extender_on_host(
     nodes: Sequence[NodeSpec] = (), *, name: str, progress: Progress = print
 ) -> Iterator[Cluster]:
-    """Bring a cluster up whose extender is run by hand: one at a time has the host's port."""
+    """Bring a cluster up whose extender runs on the host: only one at a time has its port."""
     with alone("extender-on-host"):
         teardown.down(StateFolder.of(name))
         check_port()

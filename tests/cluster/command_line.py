@@ -1,4 +1,4 @@
-"""Runs the command line on a real cluster as a user would, with that user's rights alone."""
+"""Run the command line on a real cluster as a user would, with only that user's rights."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ ENDS_BY_SIGINT: Final = ("env", "--default-signal=INT")
 
 
 class CommandLine:
-    """Commands of one kubeconfig, without the libraries of either half."""
+    """Run commands with one kubeconfig, without the libraries of extender and plugin."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         (folder / "sitecustomize.py").write_text(HOOK)
@@ -39,13 +39,13 @@ class CommandLine:
         )  # fmt: skip
 
     def says(self, *words: str, code: int = 0, stdin: str = "") -> str:
-        """What people read of a command that ends with this code."""
+        """Return what a command prints that ends with this code."""
         found = self.run(*words, stdin=stdin)
         assert found.returncode == code, found.stdout + found.stderr
         return found.stdout or found.stderr
 
     def tells(self, *words: str, code: int = 0, stdin: str = "") -> dict[str, Any]:
-        """What a program reads of it."""
+        """Return the JSON that a command prints."""
         found: dict[str, Any] = json.loads(self.says(*words, "-o", "json", code=code, stdin=stdin))
         return found
 
@@ -64,7 +64,7 @@ def _lacks(cluster: Cluster, role: dict[str, Any]) -> str | None:
 
 @contextlib.contextmanager
 def reader(cluster: Cluster, folder: Path, *names: str) -> Iterator[CommandLine]:
-    """Somebody who has just these roles of docs/command-line.md, as they stand there."""
+    """Give a command line that has only these roles of docs/command-line.md."""
     text = (ROOT / "docs" / "command-line.md").read_text()
     blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     documents = [each for block in blocks for each in yaml.safe_load_all(block)]

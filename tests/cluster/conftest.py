@@ -22,7 +22,7 @@ WHOLE = "whole"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip where a cluster cannot be: only for want of root or Linux, never for a failure."""
+    """Skip cluster tests without root or Linux, and never for a failure."""
     if platform.system() == "Linux" and os.geteuid() == 0:
         return
     why = "needs root on Linux for namespaces and cgroups: run the tests as root"
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the end of both programs' logs beside a failure: the cluster is gone afterwards."""
+    """Show the end of both programs' logs with a failure: the cluster is removed later."""
     report = yield
     if report.failed and call.when == "call" and item.get_closest_marker("cluster"):
         for path in sorted(StateFolder.of(TESTS).logs.glob("*.log")):
@@ -46,10 +46,9 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """n1, n2, n3 with two cards each, n4 with four; every card has 16276 units of one MiB.
+    """Bring up n1, n2, n3 with two cards each, n4 with four; a card has 16276 units of one MiB.
 
-    n4's containerd has CDI off, so its plugin chooses to bind early. A fifth node has no label of
-    ours.
+    n4's containerd has CDI off, so its plugin binds early. A fifth node lacks gpushare's label.
     """
     nodes = [gpu_node(name, 2) for name in ("n1", "n2", "n3")] + [gpu_node("n4", 4, cdi=False)]
     nodes.append(NodeSpec(WHOLE, cards=gpu_node(WHOLE, 2).cards))
@@ -60,14 +59,14 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def history(cluster: Cluster) -> Iterator[History]:
-    """Every change of every pod, as the API server told it."""
+    """Record every change of every pod on the API server."""
     with History(cluster) as recorded:
         yield recorded
 
 
 @pytest.fixture
 def gpushare(cluster: Cluster, history: History) -> Iterator[Gpushare]:
-    """Give gpushare on empty cards; afterwards what must hold after everything is checked."""
+    """Give gpushare on empty cards; check afterwards what must hold after each test."""
     made = Gpushare(cluster)
     made.wait_ready()
     yield made
@@ -82,6 +81,6 @@ def pods(cluster: Cluster, gpushare: Gpushare) -> Workloads:
 
 @pytest.fixture
 def unguarded(gpushare: Gpushare) -> Iterator[None]:
-    """Take the policies about who writes decisions away, as on a Kubernetes that has none."""
+    """Remove the policies about who writes decisions, as on a Kubernetes without them."""
     with gpushare.unguarded():
         yield

@@ -1,4 +1,4 @@
-"""Types what the documents have people type, on a cluster where gpushare runs from its image."""
+"""Run the commands of the documents on a cluster where gpushare runs from its image."""
 
 import os
 import re
@@ -30,9 +30,9 @@ spec:
 
 
 def problems(gpushare: Gpushare, commands: Iterable[str], folder: Path) -> list[str]:
-    """Type commands as they stand, in a folder of their own; return those that failed.
+    """Run commands unchanged in a folder; return those that failed.
 
-    One that prints nothing has failed too. Of ours 1 says that the answer is no.
+    A command that prints nothing has failed too. Exit code 1 of gpushare is an answer.
     """
     cluster = gpushare.cluster
     for name in ("pod.yaml", "new.yaml"):
@@ -52,7 +52,7 @@ def problems(gpushare: Gpushare, commands: Iterable[str], folder: Path) -> list[
         line = line.replace(".venv/bin/", f"{own}/")
         for name, value in PLACES.items():
             line = re.sub(rf"\b{name}\b(?!:)", value, line)
-        # The extender's loopback is that of kube-scheduler's machine.
+        # The extender listens on the loopback of kube-scheduler's node.
         there = ["nsenter", f"--net={network}", "--"] if "127.0.0.1" in line else []
         done = subprocess.run(
             [*there, "bash", "-o", "pipefail", "-c", line],

@@ -1,4 +1,4 @@
-"""The watch history of all pods: what was ever visible on the API server, in order."""
+"""The watch history of all pods: everything the API server ever showed, in order."""
 
 import http.client
 import json
@@ -41,15 +41,14 @@ class Change:
 
     @property
     def has_ended(self) -> bool:
-        """Its containers are over: it is gone, or its phase says so."""
+        """Return whether the pod was deleted or its containers have ended."""
         return self.kind == "DELETED" or self.pod["status"].get("phase") in {"Succeeded", "Failed"}
 
 
 class History:
-    """Records in a thread of its own from ``__enter__`` on.
+    """Record in a thread from ``__enter__`` on.
 
-    After a restart of the API server it lists again, as everyone must: changes that came and went
-    meanwhile are missing then.
+    After a restart of the API server it lists again, so changes in between are missing.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -86,27 +85,27 @@ class History:
         self._changes.append(change)
 
     def of(self, name: str) -> list[Change]:
-        """The changes of the last pod of that name: other tests may have had one too."""
+        """Return the changes of the last pod of that name; other tests may have had one too."""
         found = [change for change in list(self._changes) if change.name == name]
         return [change for change in found if change.uid == found[-1].uid]
 
     @property
     def changes(self) -> list[Change]:
-        """All of them so far, in order."""
+        """Return all changes so far, in order."""
         return list(self._changes)
 
     def place(self, change: Change) -> int:
-        """Where in the order of everything a change stands."""
+        """Return the place of a change among all changes."""
         return next(i for i, each in enumerate(self._changes) if each is change)
 
     def allow_stranger(self, name: str) -> None:
-        """Expect that a pod of this name is bound without us, until the next check."""
+        """Allow a pod of this name to be bound without gpushare, until the next check."""
         self._strangers.add(name)
 
     def check_bound_once_and_whole(self) -> None:
-        """Decision and node are never seen apart, and no pod is ever bound a second time.
+        """Check that decision and node come together and that no pod is bound twice.
 
-        Looked at is what came since the last check.
+        Covers the changes since the last check.
         """
         assert self._thread.is_alive(), "the record of all pods has ended"
         fresh = self._changes[self._checked :]
@@ -154,7 +153,7 @@ class History:
 
 
 def _answer(connection: http.client.HTTPSConnection, path: str) -> http.client.HTTPResponse:
-    """Ask for what is told line by line; raise OSError where it is refused, as where it is cut."""
+    """Request a stream of lines; raise OSError if it is rejected, as if it is cut."""
     connection.request("GET", path)
     answer = connection.getresponse()
     if answer.status != http.client.OK:

@@ -1,4 +1,4 @@
-"""What can happen to a device plugin from its image on a node: updates, signals and a crash."""
+"""Faults of a device plugin that runs from its image: updates, signals and a crash."""
 
 import json
 import os
@@ -32,7 +32,7 @@ PATCH: Final = {
 
 
 class PluginFaults:
-    """Each fault returns at once, but for ``roll``."""
+    """Cause faults; each but ``roll`` returns at once."""
 
     def __init__(self, gpushare: Gpushare, node: str) -> None:
         self._gpushare = gpushare
@@ -53,7 +53,7 @@ class PluginFaults:
         put_crash_module(self._folder, Path("/faults") / _CRASH)
 
     def roll(self) -> None:
-        """Replace the plugin as an update does; return once the old pod is gone."""
+        """Replace the plugin as an update does; return once the old pod is deleted."""
         old = self.pods()
         self._kubectl("rollout", "restart", f"daemonset/{PLUGIN}")
         self._kubectl("rollout", "status", f"daemonset/{PLUGIN}", "--timeout=120s")
@@ -106,7 +106,7 @@ class PluginFaults:
         return sorted(found, key=_age)
 
     def memory_mib(self) -> dict[str, float]:
-        """Return what the plugin's processes take together: by sharing, and resident each."""
+        """Return the memory of the plugin's processes: resident, and with shared pages divided."""
         found = {}
         for place, process in enumerate(self.processes()):
             rollup = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()

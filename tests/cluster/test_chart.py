@@ -1,4 +1,4 @@
-"""What the instructions have applied, on a real API server: chart, kustomizations, migration."""
+"""Apply what the instructions apply to a real API server: chart, kustomizations, migration."""
 
 import json
 import os
@@ -58,7 +58,7 @@ spec:
     metadata: {labels: {name: gpushare-device-plugin-ds}}
     spec:
       nodeSelector: {gpushare: "true"}
-      terminationGracePeriodSeconds: 0  # there is no kubelet here to say that it has ended
+      terminationGracePeriodSeconds: 0  # no kubelet here reports its end
       containers: [{name: main, image: none}]
 ---
 apiVersion: node.k8s.io/v1
@@ -69,7 +69,7 @@ handler: nvidia
 
 
 def block(language: str, start: str, document: str = INSTALL) -> str:
-    """The one block of a document that has this at the beginning of a line."""
+    """Return the only block of a document with a line that begins so."""
     text = (ROOT / document).read_text()
     found = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (one,) = [each for each in found if re.search(f"^{start}", each, re.MULTILINE)]
@@ -78,7 +78,7 @@ def block(language: str, start: str, document: str = INSTALL) -> str:
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[Cluster]:
-    """A cluster whose nodes run nothing."""
+    """Bring up a cluster whose nodes run nothing."""
     nodes = [PaperNode("gpu-1"), PaperNode("gpu-2")]
     with fresh((), nodes, name="gpushare-chart", scheduler_config=None) as made:
         yield made
@@ -99,7 +99,7 @@ class Follow:
         tools.mkdir()
         (tools / "kubectl").symlink_to(cluster.binaries / "kubectl")
         (tools / "helm").symlink_to(helm)
-        # What is run of the image, without one: its flags and its name are three words.
+        # Run the image's command without an image: drop docker's flags and the image's name.
         docker = f'cd {shlex.quote(str(ROOT))}; shift 3; shift; exec {sys.executable} "$@"'
         (tools / "docker").write_text(f"#!/bin/sh\n{docker}\n")
         (tools / "docker").chmod(0o755)
@@ -110,7 +110,7 @@ class Follow:
         path.write_text(content)
 
     def run(self, commands: str) -> str:
-        """Run them as they stand there; CommandError with the words of the one that failed."""
+        """Run documented commands; raise CommandError with the message of one that fails."""
         env = {
             **os.environ,
             "PATH": f"{self._folder / 'bin'}:{os.environ['PATH']}",
@@ -121,7 +121,7 @@ class Follow:
 
 
 def there(cluster: Cluster) -> set[str]:
-    """Every object with our name, wherever it is."""
+    """Return every object whose name begins with gpushare."""
     lines = cluster.kubectl("get", KINDS, "--all-namespaces", "--output=name").split()
     return {each for each in lines if "/gpushare" in each}
 
@@ -156,7 +156,7 @@ def test_helm_installs_upgrades_and_uninstalls_everything(control_plane: Cluster
 
 
 def pods_by_node(cluster: Cluster, namespace: str, label: str) -> dict[str, str]:
-    """The name of the pod with a label that each node has; not of those that are going."""
+    """Return the name of each node's pod with a label, without pods that are being deleted."""
     found = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", label, "-o", "json"))
     return {
         each["spec"]["nodeName"]: each["metadata"]["name"]
@@ -225,12 +225,12 @@ def test_the_documented_steps_of_a_migration_work(control_plane: Cluster, follow
 
 
 def commands(text: str) -> list[str]:
-    """What is typed one after the other in a block."""
+    """Return the commands of a block."""
     return [each.text for each in markdown.commands(markdown.Block(MIGRATE, 0, "sh", text))]
 
 
 def say_ready(cluster: Cluster, name: str) -> None:
-    """Say of a pod of ours what the kubelet would, that a paper node has not."""
+    """Set a pod's Ready condition, since a paper node has no kubelet."""
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     words = ("--subresource=status", "--type=strategic", "-p", json.dumps({"status": status}))
     cluster.kubectl("-n", "gpushare-system", "patch", "pod", name, *words)
@@ -253,7 +253,7 @@ def test_the_quotas_in_the_instructions_hold(control_plane: Cluster, follow: Fol
     follow.write("pod.json", json.dumps(pod("large", 25)))
 
     def refused() -> str | None:
-        """A quota that its controller has not looked at yet refuses in other words."""
+        """Return the message unless the quota counts: before that it is another one."""
         try:
             return follow.run("kubectl create --dry-run=server -f pod.json")
         except CommandError as err:

@@ -1,4 +1,4 @@
-"""doctor, cordon-gpu and top against gpushare as it is shipped, well and broken.
+"""doctor, cordon-gpu and top against the shipped gpushare, healthy and broken.
 
 A cluster of its own, whose plugins measure what pods use: one GPU node, one control-plane node.
 """
@@ -57,10 +57,7 @@ def gpushare(shipped: Gpushare, *words: str, kubeconfig: str = "") -> tuple[int,
 
 
 def doctor(shipped: Gpushare, *words: str, kubeconfig: str = "") -> tuple[int, dict[str, list]]:
-    """Return the exit code and what was found, by the name of its kind.
-
-    What is no answer of the doctor's is a finding too.
-    """
+    """Return the exit code and the findings by kind; output without JSON is a finding too."""
     code, text = gpushare(shipped, "doctor", "-o", "json", *words, kubeconfig=kubeconfig)
     try:
         checks = json.loads(text)["checks"]
@@ -74,7 +71,7 @@ def doctor(shipped: Gpushare, *words: str, kubeconfig: str = "") -> tuple[int, d
 
 
 def wait_doctor(shipped: Gpushare, code: int, *kinds: str, kubeconfig: str = "") -> dict[str, list]:
-    """Return what doctor finds once that is of just these kinds, with this exit code."""
+    """Return doctor's findings once they have exactly these kinds and this exit code."""
     found: dict[str, list] = {}
 
     def otherwise() -> str | None:
@@ -102,7 +99,7 @@ def scheduler_with(shipped: Gpushare, extenders: Sequence[dict]) -> Iterator[Non
 
 
 def restart_scheduler(shipped: Gpushare, why: str) -> None:
-    """Change the manifest, as the kubelet starts a static pod anew for nothing else."""
+    """Change the manifest: only then does the kubelet restart a static pod."""
     folder = shipped.cluster.state.node(CONTROL_PLANE) / "kubernetes"
     manifest = yaml.safe_load((folder / "manifests" / "kube-scheduler.yaml").read_text())
     manifest["metadata"]["annotations"] = {"restarted": why}
@@ -120,11 +117,11 @@ def restart_scheduler(shipped: Gpushare, why: str) -> None:
         is_new = found["metadata"]["annotations"].get("restarted") == why
         return None if is_new and ready.get("Ready") == "True" else f"{is_new}, {ready}"
 
-    wait_until("kube-scheduler to be started anew", old, seconds=60)
+    wait_until("kube-scheduler to be restarted", old, seconds=60)
 
 
 def process_of(uid: str) -> int:
-    """Return a process of a pod's container, by the host's number."""
+    """Return the host's ID of a process of a pod's container."""
     script = f"cat $(find /sys/fs/cgroup -path '*{uid}*' -name cgroup.procs)"
     found = subprocess.run(  # noqa: S602 - a fixed line
         script, shell=True, capture_output=True, text=True, check=True
@@ -222,7 +219,7 @@ def test_a_kube_scheduler_without_the_extender_and_its_pods_are_found(shipped, w
 
 
 def test_a_node_without_its_plugin_and_with_a_forged_inventory_is_found(shipped):
-    """The last one: nothing is put right again."""
+    """Run last: it repairs nothing."""
     kubectl = shipped.cluster.kubectl
     kubectl("delete", "validatingadmissionpolicybinding", "gpushare-inventory")
     nowhere = [{"op": "add", "path": "/spec/template/spec/nodeSelector/no", "value": "where"}]

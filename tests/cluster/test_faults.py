@@ -1,4 +1,4 @@
-"""Whatever the API server does to the extender, each card is promised once and every pod is bound.
+"""Despite faults of the API server, each card is given once and every pod is bound.
 
 The short form of ``python -m tests.trials.faults``: all faults of one kind at once, a few of each.
 """
@@ -44,14 +44,14 @@ WATCHES = [
 def staged(
     cluster: Cluster, history: History, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    """Put two paper nodes up, and the extender behind a proxy that is steered."""
+    """Add two paper nodes, and restart the extender behind the proxy."""
     folder = tmp_path_factory.mktemp("faults")
     with stage(Gpushare(cluster), history, folder, nodes=2, cards=4) as made:
         yield made
 
 
 def unmet(faults: list[Fault]) -> str | None:
-    """Which faults nobody has met yet; an error may be in the way of a read that never comes."""
+    """Return which faults no request has met yet; reads that INTERNAL waits for may never come."""
     kinds = [str(each.kind) for each in faults if not each.met and each.kind is not Kind.INTERNAL]
     return f"not met yet: {', '.join(kinds)}" if kinds else None
 

@@ -1,4 +1,4 @@
-"""Nobody but the extender decides, and nobody but a node's plugin says what runs there."""
+"""Only the extender decides, and only a node's plugin reports what runs there."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ Ask = Callable[..., str]
 
 @pytest.fixture
 def ask(gpushare: Gpushare) -> Iterator[Ask]:
-    """Give what asks as administrator and keeps nothing, and returns what is said against it."""
+    """Give a function that sends a dry run as administrator and returns its error."""
     with gpushare.cluster.api() as api:
 
         def asked(method: str, path: str, body: dict[str, Any]) -> str:
@@ -89,7 +89,7 @@ def test_other_writes_pass_and_change_no_decision(gpushare: Gpushare, pods: Work
                 body = annotated(**{CARDS: "GPU-n1-1"})
                 api.request("PATCH", f"{POD}/{name}", body, content_type=merge)
             assert pods.annotations("mine")[CARDS] == decided
-    # Its kubelet and the controllers do their work all the same.
+    # The kubelet and the controllers can still end it.
     pods.delete("mine", grace=1)
 
 
@@ -112,7 +112,6 @@ def test_a_copied_manifest_without_a_node_is_taken(ask: Ask, pods: Workloads, hi
 
 @pytest.mark.usefixtures("unguarded")
 def test_an_extender_ignores_forgeries(gpushare: Gpushare, pods: Workloads, history: History):
-    """What a user preset and bound by hand, and what he changed afterwards."""
     history.allow_stranger("by-hand")
     pods.create(pod("by-hand", 2000, metadata={"annotations": PRESET}, schedulerName="nobody"))
     pods.run(pod("changed", 3000, node="n1"))
@@ -140,14 +139,14 @@ def test_only_the_extender_binds_with_a_decision(gpushare: Gpushare, pods: Workl
     account = gpushare.cluster.service_account_kubeconfig("gpushare-system", "gpushare-extender")
     words = (f"--kubeconfig={account}", "create", f"--raw={paths[0]}?dryRun=All", "-f", "-")
     gpushare.cluster.kubectl(*words, stdin=json.dumps(binding))
-    # Another scheduler's own pods: that of a pod which asks for ours is counted as unplaced.
+    # Other schedulers may bind their own pods; such a pod with GPU memory counts as unplaced.
     for other in (by_hand("mine"), by_hand("mine", annotations={"probe": "x"})):
         for path in paths:
             assert ask("POST", path, other) == ""
 
 
 def test_aliyuns_plugin_may_report(gpushare: Gpushare, pods: Workloads, ask: Ask, history: History):
-    """It writes under an account that we do not know, and never which card the pod has."""
+    """Its account is unknown to us, and it never writes which card a pod has."""
     history.allow_stranger("older")
     pods.create(pod("older", 100, schedulerName="nobody"))
     with gpushare.cluster.api() as api:

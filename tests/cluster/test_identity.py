@@ -1,4 +1,4 @@
-"""Every container gets the card of its own pod, in whatever order pods are bound and admitted."""
+"""Every container gets the card of its pod, in any order of bindings and admissions."""
 
 import json
 import re

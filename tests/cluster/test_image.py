@@ -1,6 +1,6 @@
 """gpushare as it is shipped: its image, applied from ``daemonset/``, with the manifests' rights.
 
-A cluster of its own, with a control-plane node where the extender stands beside kube-scheduler.
+It has its own cluster, with a control-plane node that runs the extender and kube-scheduler.
 """
 
 import json
@@ -202,7 +202,7 @@ def test_the_kubelet_restarts_an_extender_that_hangs(
 
 
 def first_process(uid: str, command: str) -> int:
-    """The process of a pod that runs a command, as this machine numbers it."""
+    """Return the host's ID of the process of a pod that runs a command."""
     for each in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended
             is_its = uid in (each / "cgroup").read_text().replace("_", "-")
@@ -252,7 +252,7 @@ def test_the_live_page_is_reached_in_both_ways(shipped: Gpushare, tmp_path: Path
 
 
 def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
-    """The nodes that a live page is told of which a command makes reachable."""
+    """Return the nodes of the live page that a command makes reachable."""
     started = [*ENDS_BY_SIGINT, *command]
     with subprocess.Popen(started, env=env, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -280,7 +280,7 @@ def test_documented_commands_work(shipped: Gpushare, workloads: Workloads, tmp_p
 
 
 def test_driver_root_needs_no_nvidia_runtime(shipped: Gpushare, workloads: Workloads) -> None:
-    """The stand-in's cards are in a file, which takes a folder more than a real driver does."""
+    """The stand-in's cards are in a file, which takes one more folder than a real driver."""
     manifests = Shipped(shipped.cluster)
     manifests.apply(components=["driver-root"], patches=[CARDS_OF_THE_STAND_IN])
     shipped.wait_ready()
@@ -302,6 +302,6 @@ def test_second_scheduler_mode_works(
     both = [each for each in READING if SECOND in each]
     assert len(both) > 1
     assert problems(shipped, both, tmp_path) == []
-    # Its extender is on a loopback of the pod's own.
+    # Its extender listens on the pod's own loopback.
     command_line = CommandLine(shipped.cluster.kubeconfig, tmp_path)
     assert command_line.tells("inspect")["notShown"] == []

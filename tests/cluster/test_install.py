@@ -50,7 +50,7 @@ def scheduler_config(*arguments: str) -> str:
 
 
 def static_pod(folder: Path, cluster_configuration: dict[str, Any], **init: Any) -> dict[str, Any]:
-    """The static pod of kube-scheduler that kubeadm writes."""
+    """Return the static pod of kube-scheduler that kubeadm writes."""
     version = module_version((SOURCES / "go.mod").read_text(), "k8s.io/kubernetes")
     api = {"apiVersion": "kubeadm.k8s.io/v1beta4"}
     documents = [
@@ -116,7 +116,7 @@ def parts(manifest: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
 
 @pytest.fixture
 def by_kubeadm(gpushare: Gpushare, tmp_path: Path) -> Iterator[Cluster]:
-    """kube-scheduler as kubeadm's static pod says, in the place of the cluster's own.
+    """Run kube-scheduler as kubeadm's static pod would, instead of the cluster's own.
 
     It has the flags of the static pod, and of /etc the files that are mounted there.
     """
@@ -190,7 +190,7 @@ def test_kube_scheduler_takes_every_configuration_that_is_printed(cluster: Clust
 
 
 def refusal(cluster: Cluster, described: dict[str, Any]) -> str:
-    """What the API server says against a pod; nothing where it takes it."""
+    """Return why the API server rejects a pod; empty if it accepts it."""
     try:
         with cluster.api() as api:
             api.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", described)
@@ -201,7 +201,7 @@ def refusal(cluster: Cluster, described: dict[str, Any]) -> str:
 
 @pytest.fixture
 def with_policy(cluster: Cluster) -> Iterator[Cluster]:
-    """The overlay's policy about scheduler names, in force."""
+    """Apply the overlay's policy about scheduler names."""
     rendered = yaml.safe_load_all(cluster.kubectl("kustomize", str(SECOND)))
     policy = yaml.safe_dump_all(each for each in rendered if each["metadata"]["name"] == NAME)
     try:
@@ -221,7 +221,7 @@ def with_policy(cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def before(pods: Workloads) -> str:
-    """A pod with GPU memory that runs before there is a policy."""
+    """Run a pod with GPU memory before the policy exists."""
     pods.run(pod("before", 100, node="n1"))
     return "before"
 
@@ -245,9 +245,9 @@ def test_the_policy_wants_our_scheduler(before: str, with_policy: Cluster, pods:
         assert refusal(with_policy, described) == ""
     assert refusal(with_policy, pod("without-gpu")) == ""
     assert refusal(with_policy, pod("elsewhere", schedulerName="other")) == ""
-    # A static pod's mirror comes with its node: refusing it would only hide what runs.
+    # A static pod's mirror names its node: rejecting it would only hide what runs.
     assert refusal(with_policy, pod("mirror", 1, nodeName="n1")) == ""
-    # What was there before is written on, ends and goes as ever.
+    # Earlier pods can still be changed and deleted.
     with_policy.kubectl("label", "pod", before, "touched=yes")
     pods.delete(before, grace=1)
 

@@ -1,4 +1,4 @@
-"""A pod as large as the API server takes it costs its owner a refusal, and nobody else anything."""
+"""A pod of the largest size that the API server accepts harms no other pod."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ DEPTH = 3000  # more than the decoder goes down
 
 
 def pids(gpushare: Gpushare) -> dict[str, int | None]:
-    """The processes of the extender and of n1's plugin."""
+    """Return the processes of the extender and of n1's plugin."""
     wanted = {"extender", plugin_of("n1")}
     return {each.name: each.pid for each in gpushare.cluster.processes() if each.name in wanted}
 

@@ -36,7 +36,7 @@ spec:
 
 
 def traces(state: StateFolder) -> set[str]:
-    """Everything on the machine that speaks of this cluster, sought in other ways than `down`."""
+    """Return all traces of this cluster on the machine, found in other ways than `down` does."""
     found: set[str] = set()
     wanted = str(state.path).encode()
     for process in Path("/proc").glob("[0-9]*"):
@@ -60,9 +60,9 @@ def traces(state: StateFolder) -> set[str]:
 
 
 def host() -> dict[str, object]:
-    """What a cluster could change on the machine without its name on it.
+    """Return what a cluster could change on the machine without a trace of its name.
 
-    What bears any cluster's name is left out: others may come and go meanwhile.
+    Leaves out what has a cluster's name: other clusters may be up.
     """
     folders = ("/etc", "/opt", "/run", "/usr/libexec", "/var/lib", "/var/log")
     settings = (
@@ -152,7 +152,7 @@ def test_what_is_killed_comes_back_and_a_killed_supervisor_leaves_nothing(
     assert pid_of(own, "kubelet-n1") is None
     own.start("kubelet-n1")
     wait_until(
-        "the node to be Ready and its log to be had again",
+        "the node to be Ready and to give its log again",
         lambda: None if own.node_readiness() == {"n1": "True"} else "not Ready",
         seconds=60,
     )

@@ -234,7 +234,7 @@ def test_pods_keep_running_on_their_cards_in_a_migration(
     assert visible(pods, *old) == ["0", "1", "0", "1"]
     before = states(pods, *old)
 
-    # The extender first: it reads the older plugin's node, and that plugin what it decides.
+    # The extender first: it reads the node of Aliyun's plugin, which reads its decisions.
     cluster.start("extender")
     by_record = {"minor-0": {"low": 3000, "early": 2000}, "minor-1": {"high": HALF, "late": 2000}}
     wait_counted(gpushare, node, by_record)
@@ -247,7 +247,7 @@ def test_pods_keep_running_on_their_cards_in_a_migration(
     assert "--memory-unit=MiB --reserved=none" in said
     check_not_uninstalled(gpushare, node)
 
-    # Then the plugin: what runs is counted where it really runs, whatever the record said.
+    # Then the plugin: pods count on the cards that they really use.
     before = states(pods, *old)
     cluster.stop(OLDER)
     cluster.start(plugin_of(node))
@@ -259,7 +259,7 @@ def test_pods_keep_running_on_their_cards_in_a_migration(
     assert states(pods, *old) == before
     assert f"{node}  is migrated: {older.cards} GPUs, {CARD_MIB} MiB each, pods: 5" in check(pods)
 
-    # A container that ends comes back as it was, and what the pods hold nobody else is given.
+    # Containers restart on their cards, whose units no other pod gets.
     ended = states(pods, "early", "low")
     for name in ended:
         pods.kill_container(name)
@@ -271,7 +271,7 @@ def test_pods_keep_running_on_their_cards_in_a_migration(
     pods.run(pod("new", room, node=node))
     assert visible(pods, "new") == [first]
 
-    # The policies last. A node that loses its power has the same pods on the same cards afterwards.
+    # The policies last. After a power loss the same pods run on the same cards.
     older.policies.close()
     names = [*old, "new"]
     shown, before = visible(pods, *names), states(pods, *names)
@@ -282,7 +282,7 @@ def test_pods_keep_running_on_their_cards_in_a_migration(
     assert visible(pods, *names) == shown
     wait_counted(gpushare, node, {first: {**on_first, "new": room}, second: on_second})
 
-    # What they held is free once they are gone.
+    # A deleted pod's units are free.
     pods.delete("between", grace=1)
     pods.run(pod("newer", old["between"], node=node))
     assert visible(pods, "newer") == [second]

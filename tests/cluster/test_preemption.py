@@ -1,4 +1,4 @@
-"""kube-scheduler's own preemption, which knows a node's sum alone, and the extender's veto."""
+"""kube-scheduler's preemption, which only knows a node's total, and the extender's veto."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 @pytest.fixture
 def priorities(cluster: Cluster) -> Iterator[None]:
-    """Priority classes of these names and values."""
+    """Create the priority classes."""
     with cluster.api() as api:
         for name, value in CLASSES.items():
             described = {
@@ -35,7 +35,7 @@ def priorities(cluster: Cluster) -> Iterator[None]:
 
 
 def judged(gpushare: Gpushare, outcome: str) -> float:
-    """How often the extender has judged proposals with this outcome."""
+    """Return how often the extender has judged proposals with this outcome."""
     _, text = gpushare.call("GET", "/metrics")
     name = f'gpushare_extender_requests_total{{outcome="{outcome}",verb="preempt"}}'
     found = [line.split()[-1] for line in text.splitlines() if line.startswith(name)]
@@ -67,7 +67,7 @@ def test_no_pod_dies_for_a_card_that_its_end_would_not_free(gpushare: Gpushare, 
         assert "DisruptionTarget" not in conditions, name
     assert "nominatedNodeName" not in pods.get("whole")["status"]
 
-    # With half of the second card free, one pod is to go, and it is on that card.
+    # With half of the second card free, one pod of that card must leave.
     pods.delete("b-low")
     pods.wait_running("whole", seconds=40)
     assert gpushare.card_of("whole") == cards["b-lowest"]

@@ -1,4 +1,4 @@
-"""Who may read is what the real API server says of the caller's token."""
+"""The API server decides by a caller's token what the caller may read."""
 
 from collections.abc import AsyncIterator
 

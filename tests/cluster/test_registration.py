@@ -1,4 +1,4 @@
-"""The plugin is back with the kubelet before the kubelet admits anything, whatever else is away."""
+"""The plugin registers before a kubelet admits pods, even if other programs are down."""
 
 import datetime as dt
 import json
@@ -33,7 +33,7 @@ WAITING = ("waits-a", "waits-b", "waits-c")
 
 @pytest.fixture
 def away(gpushare: Gpushare) -> Iterator[Gpushare]:
-    """Give gpushare; whatever was stopped or changed meanwhile is as ever afterwards."""
+    """Give gpushare; restart and restore what the test has changed."""
     yield gpushare
     write_state(gpushare.cluster.node_folder(NODE) / "nvml" / "state", CARDS)
     for each in ("kube-apiserver", KUBELET, PLUGIN):
@@ -69,7 +69,7 @@ def start_kubelet(gpushare: Gpushare) -> float:
 
 
 def last_registered(gpushare: Gpushare) -> float:
-    """Return when the plugin last said that it has registered, in seconds since the epoch."""
+    """Return when the plugin last logged its registration, in seconds since the epoch."""
     found = 0.0
     for line in gpushare.cluster.log_path(PLUGIN).read_text().splitlines():
         if line.startswith("{") and (said := json.loads(line))["message"] == "registered":
@@ -77,7 +77,7 @@ def last_registered(gpushare: Gpushare) -> float:
     return found
 
 
-# A plugin that lives keeps what it knows: what is away then changes little.
+# A running plugin keeps what it knows: other outages then change little.
 AWAY = [("nothing", "lives"), ("driver", "lives")]
 AWAY += [(what, "restarts") for what in ("nothing", "API server", "driver")]
 if LONG:
@@ -114,7 +114,7 @@ def test_pods_that_wait_for_a_kubelet_are_not_failed_whatever_else_is_away(
 
 
 def not_held(pods: Workloads) -> str | None:
-    """Say which pod is not waiting with a text that says why."""
+    """Return which pod is not Pending with its reason."""
     for name in WAITING:
         status = pods.get(name)["status"]
         if status["phase"] != "Pending" or "cannot be used" not in json.dumps(status):

@@ -1,4 +1,4 @@
-"""Two replicas behind two kube-schedulers: the one that decides is killed while pods are bound."""
+"""Of two replicas behind two kube-schedulers the leader is killed while pods are bound."""
 
 import pytest
 
@@ -16,7 +16,7 @@ NODES = ("replica-p1", "replica-p2")
 
 @pytest.fixture
 def seats(gpushare):
-    """Two seats in the place of the host's kube-scheduler and extender, and two paper nodes."""
+    """Replace the host's kube-scheduler and extender by two of each; add two paper nodes."""
     cluster = gpushare.cluster
     cluster.add_paper_nodes(*(paper_gpu_node(name, CARDS, UNITS) for name in NODES))
     made = Seats.prepare(cluster, 2, SCHEDULER_CONFIG, unit="MiB")

@@ -1,4 +1,4 @@
-"""Whatever of a node restarts, in whatever order: no wrong card, no share lost, pods run again."""
+"""After any restart on a node no card is wrong, no share is lost, and pods run again."""
 
 from collections.abc import Callable, Iterator
 
@@ -24,7 +24,7 @@ LATE, EARLY = "n1", "n4"
 
 @pytest.fixture(params=[LATE, EARLY], ids=["late", "early"])
 def node(request: pytest.FixtureRequest, gpushare: Gpushare) -> Iterator[str]:
-    """Take a node that binds late, and one that must bind early; all runs there afterwards."""
+    """Give a node that binds late or early; start all its programs afterwards."""
     name: str = request.param
     yield name
     for each in (f"kubelet-{name}", f"containerd-{name}", plugin_of(name), "kube-apiserver"):
@@ -95,7 +95,7 @@ def test_pods_keep_their_cards_after_a_power_loss(gpushare: Gpushare, pods: Work
     sums_are_right(gpushare, pods)
 
 
-# What the kubelet does without a plugin, or without its checkpoint, no binding changes.
+# What the kubelet does without a plugin or checkpoint does not depend on the binding.
 ONE = [LATE, EARLY] if LONG else [EARLY]
 
 
@@ -122,7 +122,7 @@ def test_pods_failed_without_the_plugin_run_again(gpushare: Gpushare, pods: Work
     sums_are_right(gpushare, pods)
 
 
-# Each on a node of one binding, so that each thing restarts under both; soak takes them all.
+# Each pair on a node of one binding; soak tries all pairs on both.
 PAIRS = [
     (LATE, ("kubelet", "containerd")),
     (EARLY, ("containerd", "deviceplugin")),
@@ -190,7 +190,7 @@ def test_pods_that_start_while_two_things_restart_run_on_their_records_card(
 
 
 def settled(pods: Workloads, names: list[str]) -> str | None:
-    """Say which pod has neither come back after its node's start nor been given up."""
+    """Return which pod neither runs again after its node's start nor has failed."""
     for name in names:
         found = pods.get(name)
         if found["status"]["phase"] != "Failed" and not (

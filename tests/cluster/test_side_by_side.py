@@ -22,7 +22,7 @@ CARDS = [f"GPU-{WHOLE}-{place}" for place in range(2)]
 
 @pytest.fixture
 def whole_cards(gpushare: Gpushare) -> Iterator[None]:
-    """Give whole cards on the one node that gpushare leaves alone."""
+    """Offer whole cards on the node without gpushare."""
     cluster = gpushare.cluster
     cluster.start_program(
         PLUGIN,
@@ -33,12 +33,12 @@ def whole_cards(gpushare: Gpushare) -> Iterator[None]:
     wait_until("whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 2), seconds=20)
     yield
     cluster.stop(PLUGIN)
-    # Or the next test would take the old number for its own plugin's.
+    # Otherwise the next test would read the old number.
     wait_until("no whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 0), seconds=20)
 
 
 def offers(gpushare: Gpushare, node: str, resource: str, wanted: int) -> str | None:
-    """Say what a node has allocatable of a resource; None where it is what is wanted."""
+    """Return what a node has allocatable unless the resource is as wanted."""
     with gpushare.cluster.api() as api:
         found = api.get(f"/api/v1/nodes/{node}")["status"]["allocatable"]
     return None if found.get(resource, "0") == str(wanted) else str(found)

@@ -1,4 +1,4 @@
-"""What the simulator says of a cluster as it stands is what then happens there."""
+"""Pods of a real cluster are placed where the simulator has placed them."""
 
 import json
 from pathlib import Path

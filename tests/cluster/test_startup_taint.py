@@ -28,7 +28,7 @@ def taints(gpushare: Gpushare, node: str = NODE) -> list[str]:
 
 @pytest.fixture
 def component(gpushare: Gpushare) -> Iterator[None]:
-    """Apply the component's rights; afterwards they and the taints are gone."""
+    """Apply the component's rights; remove them and the taints afterwards."""
     cluster = gpushare.cluster
     cluster.kubectl("apply", "-f", str(COMPONENT))
     yield

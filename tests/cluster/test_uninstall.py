@@ -1,4 +1,4 @@
-"""``gpushare uninstall`` takes everything away that an installation has brought, and no more."""
+"""``gpushare uninstall`` removes exactly what an installation has added."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ from tests.cluster.expect import LONG
 pytestmark = pytest.mark.cluster
 
 NODE = "n1"
-# What comes and goes by itself, and what a cluster has of its own while it runs.
+# Kinds whose objects change by themselves, and objects that a running cluster makes.
 RESTLESS = {"events", "events.events.k8s.io", "componentstatuses", "pods", "podmetrics"}
 OTHERS = ("ServiceAccount kube-system ", "Lease kube-node-lease ", "RuntimeClass ")
 FOLDERS = ("kubelet/device-plugins", "run/cdi", "cdi", "gpushare")
@@ -27,7 +27,7 @@ KUBELETS = {"kubelet.sock", "kubelet_internal_checkpoint"}
 
 @pytest.fixture(scope="module")
 def bare(image: Path) -> Iterator[Cluster]:
-    """A GPU node and a control-plane node, and nothing of gpushare but the image."""
+    """Bring up a GPU node and a control-plane node with only gpushare's image."""
     with of_image(image, gpu_node(NODE, 2), name="gpushare-uninstall") as made:
         yield made.cluster
 
@@ -39,10 +39,9 @@ def uninstall(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]
 
 
 def objects(cluster: Cluster) -> set[str]:
-    """Every object of the API server, by kind, namespace and name.
+    """Return all objects of the API server by kind, namespace and name.
 
-    But for what others make at a time of their own: controllers their ServiceAccounts, kubelets
-    their Leases; and NVIDIA's RuntimeClass, which is a part of a node's driver.
+    Without the ServiceAccounts of controllers, the Leases of kubelets and NVIDIA's RuntimeClass.
     """
     kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
     wanted = ",".join(kind for kind in kinds if kind not in RESTLESS)
@@ -54,7 +53,7 @@ def objects(cluster: Cluster) -> set[str]:
 
 
 def node(cluster: Cluster) -> dict[str, object]:
-    """What a node says of itself and offers."""
+    """Return a node's metadata and its resources."""
     found = json.loads(cluster.kubectl("get", "node", NODE, "-o", "json"))
     return {
         "labels": found["metadata"]["labels"],
@@ -65,7 +64,7 @@ def node(cluster: Cluster) -> dict[str, object]:
 
 
 def files(cluster: Cluster) -> set[Path]:
-    """What lies where the plugin writes, but for what is the kubelet's."""
+    """Return the files in the plugin's folders, without the kubelet's."""
     top = cluster.node_folder(NODE)
     found = {path for folder in FOLDERS for path in (top / folder).rglob("*")}
     found |= {top / folder for folder in FOLDERS if (top / folder).is_dir()}
@@ -73,7 +72,7 @@ def files(cluster: Cluster) -> set[Path]:
 
 
 def budget(cluster: Cluster, name: str) -> None:
-    """Let no pod with the label go."""
+    """Let no pod with the label be evicted."""
     described = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -1,4 +1,4 @@
-"""What users wish of cards and nodes, and operators of cards: seen in what real containers got."""
+"""Containers get what users ask of cards and nodes, and operators of cards."""
 
 from collections.abc import Callable, Iterator
 
@@ -32,7 +32,7 @@ def condition(pods: Workloads, name: str, text: str) -> None:
 
 @pytest.fixture
 def cordon(gpushare: Gpushare) -> Iterator[Callable[[str, str], None]]:
-    """Give what writes a node's annotation and waits until the extender knows; it is taken back."""
+    """Give a function that cordons cards and waits for the extender; undo it afterwards."""
     touched = set()
 
     def write(node: str, text: str) -> None:
