@@ -1,4 +1,4 @@
-"""What a Markdown document has: headings' anchors, links, blocks of commands."""
+"""Read Markdown documents: the anchors of headings, links, blocks of commands."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
 
 @dataclass(frozen=True)
 class Block:
-    """``needs`` is what the comment before it says, where a test cannot have it."""
+    """A fenced block; ``needs`` is what no test has, by the comment before the block."""
 
     document: str
     line: int
@@ -30,7 +30,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """One command as it would be typed, its continued lines joined."""
+    """One command with its continued lines joined."""
 
     place: str
     text: str
@@ -43,13 +43,13 @@ def documents() -> list[Path]:
 
 @cache
 def prose(path: Path) -> str:
-    """The text without its fenced blocks."""
+    """Return the text without its fenced blocks."""
     return _FENCE.sub("", path.read_text(encoding="utf-8"))
 
 
 @cache
 def anchors(path: Path) -> frozenset[str]:
-    """The anchors of a document's headings, as GitHub and others make them."""
+    """Return the anchors of a document's headings, as GitHub makes them."""
     found: Counter[str] = Counter()
     made = set()
     for title in re.findall(r"^#+ +(.+?)\s*$", prose(path), re.MULTILINE):
@@ -61,28 +61,23 @@ def anchors(path: Path) -> frozenset[str]:
 
 
 def links(path: Path) -> list[str]:
-    """Where the document's links and pictures lead."""
+    """Return the targets of the document's links and pictures."""
     text = re.sub(r"`[^`\n]*`", "", prose(path))
     return re.findall(r"\]\(<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\)", text)
 
 
 def blocks(path: Path) -> Iterator[Block]:
-    """The fenced blocks."""
+    """Yield the fenced blocks."""
     text = path.read_text(encoding="utf-8")
     for match in _FENCE.finditer(text):
         before = text[: match.start()]
         marker = _MARKER.search(before)
-        yield Block(
-            str(path.relative_to(ROOT)),
-            before.count("\n") + 2,
-            match[2],
-            dedent(match[3]),
-            marker[1] if marker else "",
-        )
+        needs, line = marker[1] if marker else "", before.count("\n") + 2
+        yield Block(str(path.relative_to(ROOT)), line, match[2], dedent(match[3]), needs)
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """What is typed in a block; of ``console`` the lines with a prompt."""
+    """Yield the commands of a block; of ``console`` the lines with a prompt."""
     lines = iter(block.text.splitlines())
     number = block.line - 1
     whole: list[str] = []

@@ -1,4 +1,4 @@
-"""The table of metrics in docs/monitoring.md, and what a page of /metrics really has."""
+"""Compare a page of /metrics with the table in docs/monitoring.md."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Row:
 
 
 def rows(heading: str) -> dict[str, Row]:
-    """The rows of one program, by the name of the metric."""
+    """Return the rows of one program, by the name of the metric."""
     section = DOCUMENT.read_text().split(f"\n### {heading}\n")[1].split("\n### ")[0]
     found = re.findall(
         r"^\| `(gpushare_\w+)(?:\{([\w,]+)\})?` \| (Histogram)?", section, re.MULTILINE
@@ -35,7 +35,7 @@ def table() -> dict[str, Row]:
 
 
 def families(page: str) -> dict[str, Row]:
-    """What a page shows of ours; of a family without a series no labels are known."""
+    """Return our metrics on a page; a family without series has no labels."""
     found = {}
     for family in text_string_to_metric_families(page):
         if family.name.startswith("gpushare_"):
@@ -46,7 +46,7 @@ def families(page: str) -> dict[str, Row]:
 
 
 def differences(page: str, wanted: dict[str, Row]) -> list[str]:
-    """How a page differs from the rows of its program; none is right."""
+    """Return how a page differs from the rows of its program."""
     shown = families(page)
     wrong = [f"{name} is not in the table" for name in shown.keys() - wanted.keys()]
     wrong += [f"{name} is not shown" for name in wanted.keys() - shown.keys()]

@@ -1,4 +1,4 @@
-"""What tests use that takes minutes to build or install, by the name of its fixture.
+"""Build or install what tests need and what takes minutes, by the name of its fixture.
 
 Run as a program, it builds what `prepare` leaves for later, while tests that do not need it run.
 """
@@ -84,10 +84,10 @@ _builders: list[subprocess.Popen[bytes]] = []  # an unreferenced Popen warns whi
 
 
 def prepare(names: Collection[str], say: Progress) -> None:
-    """Build and install what is named; processes that do so at once wait for one another.
+    """Build and install what is named; concurrent processes wait for each other.
 
-    What is in ``LATER`` is built in the background; ``wait`` returns when that has ended. A failure
-    is printed, and raised in each test that uses what failed.
+    What is in ``LATER`` is built in the background, and ``wait`` returns at its end. A failure is
+    printed, and raised in each test that uses what failed.
     """
     with locked(cache_root() / "needs.lock"):
         for name in NEEDS:
@@ -122,7 +122,7 @@ def _begin(names: Collection[str]) -> None:
 
 
 def wait(name: str) -> None:
-    """Return when no process is building what is named."""
+    """Return once no process is building what is named."""
     with locked(_lock(name)):
         pass
 
@@ -146,7 +146,7 @@ def _provide(name: str, say: Progress) -> None:
 
 
 def need(name: str) -> Path:
-    """Return what is named. Skips only where this machine could not install what that takes."""
+    """Return what is named. Skip only where this machine cannot install it."""
     if _failure(name).exists():
         raise BuildError(_failure(name).read_text(encoding="utf-8"))
     try:
@@ -158,7 +158,7 @@ def need(name: str) -> Path:
 
 
 def may_install() -> bool:
-    """Say whether whatever is missing here is installed with apt: no reason to skip is left."""
+    """Return whether apt installs what is missing, so that no test is skipped."""
     is_root = platform.system() == "Linux" and os.geteuid() == 0
     return is_root and shutil.which("apt-get") is not None
 

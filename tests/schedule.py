@@ -1,4 +1,4 @@
-"""Which tests go to the same process, where pytest has several (``pytest -n 3``)."""
+"""Assign tests to the processes of pytest (``pytest -n 3``)."""
 
 import re
 from functools import cache
@@ -16,8 +16,8 @@ _SECOND_HALF: Final = "test_o"  # modules before it take half the time: `pytest 
 class ByCluster(LoadScopeScheduling):
     """Give two processes the tests of shared clusters, and one those that bring up their own.
 
-    These three groups come first, because xdist starts with the largest. All other tests go to
-    whichever process is free. xdist's own groups use a mark, which pytest 9.2 loses.
+    xdist starts with the largest groups, so these come first. All other tests go to any free
+    process. xdist's own groups use a mark, which pytest 9.2 loses.
     """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
@@ -35,5 +35,5 @@ class ByCluster(LoadScopeScheduling):
 
 @cache
 def brings_up_its_own(module: Path) -> bool:
-    """Say whether a module of tests brings up clusters itself."""
+    """Return whether a module of tests brings up clusters itself."""
     return _OWN.search(module.read_text(encoding="utf-8")) is not None

@@ -1,4 +1,4 @@
-"""Waiting for a condition, and running parts of a program while a test lasts."""
+"""Wait for a condition, and run parts of a program during a test."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -7,9 +7,9 @@ from typing import Any
 
 
 async def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Return once ``condition()`` holds; TimeoutError if it does not come to that."""
+    """Return once ``condition()`` holds; raise TimeoutError after ``seconds``."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is looked at belongs to the program
+        while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.002)
 
 

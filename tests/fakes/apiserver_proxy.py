@@ -1,7 +1,7 @@
-"""A proxy before the real API server that makes faults which a healthy one cannot be made to give.
+"""A proxy in front of the real API server that injects faults.
 
-It ends TLS with a certificate of its own and passes on what was sent, credentials included. A fault
-is met by the requests that match it, a number of them or all until it is taken back.
+It ends TLS with its own certificate and forwards requests with their credentials. A fault affects
+a number of matching requests, or all until it is removed.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _ANSWERS = {
 
 
 class Kind(StrEnum):
-    """What becomes of a request, or, from WATCH_ERROR on, of a watch that is open."""
+    """What happens to a request or, from WATCH_ERROR on, to an open watch."""
 
     CONFLICT = "409"
     GONE = "410"
@@ -43,7 +43,7 @@ class Kind(StrEnum):
     UNAVAILABLE = "503"
     HANG = "hang"  # never reaches the API server
     RESET = "reset"  # the same, and the connection is cut
-    LOST = "lost"  # carried out, and the connection is cut instead of an answer
+    LOST = "lost"  # done, and the connection is cut instead of an answer
     LATE = "late"  # reaches the API server after ``seconds``, whether somebody waits or not
     WATCH_ERROR = "watch error 410"
     WATCH_CUT = "watch cut in a line"
@@ -81,7 +81,7 @@ _COLLECTIONS = ("/api/v1/pods", "/api/v1/nodes")
 
 @dataclass
 class Fault:
-    """``times``: how many requests meet it, None for all. ``met``: how many have."""
+    """Affects ``times`` requests, None for all; ``met`` counts them."""
 
     kind: Kind
     matches: Callable[[Asked], bool]
@@ -96,7 +96,7 @@ class Fault:
 
 
 class Proxy:
-    """Runs in a thread of its own from ``__enter__`` to ``__exit__``; steered from any other."""
+    """Runs in a thread from ``__enter__`` to ``__exit__``; any other thread adds faults."""
 
     def __init__(self, server: str, authority: Path, folder: Path) -> None:
         self._server = server
@@ -133,13 +133,13 @@ class Proxy:
         times: int | None = 1,
         seconds: float = 0.0,
     ) -> Fault:
-        """Let the next requests that match meet this; faults that were made earlier come first."""
+        """Add a fault for the next matching requests; earlier faults come first."""
         made = Fault(kind, matches, times, seconds)
         self._faults.append(made)
         return made
 
     def heal(self) -> None:
-        """Take back all faults; what hangs is cut, what is late still comes."""
+        """Remove all faults; hanging requests are cut, late ones still arrive."""
         faults, self._faults = self._faults, []
 
         def let_go() -> None:
@@ -152,7 +152,7 @@ class Proxy:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as problem:  # noqa: BLE001 - told where the proxy was started
+        except BaseException as problem:  # noqa: BLE001 - raised by __enter__
             self._problem = problem
         finally:
             self._ready.set()
@@ -193,7 +193,8 @@ class Proxy:
         sent = await request.read()
         fault = self._take(asked)
         if fault is not None and fault.kind in _ANSWERS:
-            return _made_up(fault.kind)
+            code, reason, made = _ANSWERS[fault.kind]
+            return web.json_response(_status(code, reason), status=code, headers=made)
         if fault is not None and fault.kind in {Kind.HANG, Kind.RESET}:
             if fault.kind is Kind.HANG:
                 await fault.over.wait()
@@ -244,19 +245,8 @@ class Proxy:
 
 
 def _status(code: int, reason: str) -> dict[str, Any]:
-    message = "made up by the tests' proxy"
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "code": code,
-        "reason": reason,
-        "message": message,
-    }
-
-
-def _made_up(kind: Kind) -> web.Response:
-    code, reason, headers = _ANSWERS[kind]
-    return web.json_response(_status(code, reason), status=code, headers=headers)
+    text = "made up by the tests' proxy"
+    return {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": text}
 
 
 def _cut(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Certificates as kubelets have them: made by themselves, or signed by an authority."""
+"""Certificates as kubelets have them: self-signed, or signed by an authority."""
 
 import datetime as dt
 import ipaddress
@@ -18,9 +18,9 @@ def certificate(
     address: str = "127.0.0.1",
     days: int = 1,
 ) -> Path:
-    """A certificate in a file, its key beside it; signed by itself, as kubelets do, or by another.
+    """Write a certificate and its key, self-signed or ``signed_by`` another; return its path.
 
-    ``days``: for how long from now; below 0 it is over.
+    It is valid for ``days`` from now; a negative number makes one that has expired.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

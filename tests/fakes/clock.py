@@ -1,4 +1,4 @@
-"""A clock that goes on only when a test says so."""
+"""A clock that only a test sets."""
 
 
 class FakeClock:

@@ -1,6 +1,6 @@
-"""Makes a part of the device plugin fail by an exception that nobody expects.
+"""Make a part of the device plugin fail by an unexpected exception.
 
-No command does that, so a module that Python loads at its start waits for a file and raises it.
+A module that Python loads at its start waits for a file and then raises the exception.
 """
 
 from pathlib import Path
@@ -34,8 +34,5 @@ if "deviceplugin" in " ".join(sys.orig_argv):
 
 
 def put_crash_module(folder: Path, path: Path) -> None:
-    """Put the module into ``folder``, for a Python that has it in its PYTHONPATH.
-
-    One process fails each time that the file ``path`` appears.
-    """
+    """Put the module into ``folder``, for PYTHONPATH; a process fails when ``path`` appears."""
     (folder / "sitecustomize.py").write_text(_MODULE.format(path=str(path)))

@@ -1,4 +1,4 @@
-"""A GPU driver for unit tests: what it shows is what was set, errors included."""
+"""A GPU driver for unit tests that shows what was set, including errors."""
 
 import queue
 import threading
@@ -43,7 +43,7 @@ class FakeDriver:
         return shown
 
     def hang(self, position: int) -> None:
-        """Calls for that card do not return from now on."""
+        """Let calls for that card hang."""
         self._hanging[position] = threading.Event()
 
     def let_go(self, position: int) -> None:
@@ -64,5 +64,5 @@ class FakeDriver:
 
 
 def card(number: int, mib: int = 16276, **words) -> PhysicalCard:
-    """A card whose UUID is told by its number."""
+    """Return a card whose UUID contains its number."""
     return PhysicalCard(f"GPU-{number:08d}", number, "NVIDIA Fake", mib, 0, **words)

@@ -1,11 +1,11 @@
-"""An API server that takes Events and nothing else."""
+"""An API server that accepts only Events."""
 
 import asyncio
 from typing import Any
 
 
 class FakeEvents:
-    """``told`` is what was recorded: reason, kind and name of the object, text."""
+    """``told`` has reason, kind and name of the object, and text of each Event."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str, str]] = []

@@ -1,4 +1,4 @@
-"""Pods as the kubelet's /pods and the API server show them, for tests of the node half."""
+"""Pods as the kubelet's /pods and the API server show them, for tests of the plugin."""
 
 import itertools
 
@@ -47,9 +47,9 @@ def pod(
     runtime_class: str | None = None,
     others: tuple[Container, ...] = (),
 ) -> NodePod:
-    """A bound pod; ``cards`` are what was decided on, none meaning that nobody has decided.
+    """Return a bound pod; without ``cards`` it has no decision.
 
-    ``others`` are containers beside those that ask for ``units``.
+    ``others`` are containers in addition to those that ask for ``units``.
     """
     written = dict(annotations or {})
     if cards:
@@ -90,7 +90,7 @@ def pod(
 
 
 def as_running(owner: NodePod) -> NodePod:
-    """Return the pod as it is shown once all its containers run."""
+    """Return the pod with all its containers running."""
     status = PodStatus(
         phase="Running",
         start_time="2026-11-21T10:00:01Z",

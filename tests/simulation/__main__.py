@@ -1,11 +1,10 @@
-"""Simulation of the scheduling half: thousands of runs, one that is replayed, or known defects.
+"""Simulate the extender: thousands of runs, the replay of one, or known defects.
 
     python -m tests.simulation [--runs 5000] [--seconds 180] [--first SEED]
     python -m tests.simulation --seed SEED
     python -m tests.simulation --mutants
 
-Each run is a cluster of its own, drawn from its seed. Exit code 1 if something did not hold, or if
-a defect was not caught.
+The seed of a run determines its cluster. Exit code 1 after a violation or an uncaught defect.
 """
 
 import argparse
@@ -22,7 +21,7 @@ FIRST_SEED = 10_001  # `make test` has those from 1 on
 
 
 def main() -> int:
-    """Do what the flags say; return the exit code."""
+    """Run the simulation; return the exit code."""
     flags = _flags()
     if flags.seed is not None:
         return replay(flags.seed)
@@ -32,14 +31,14 @@ def main() -> int:
 
 
 def replay(seed: int) -> int:
-    """Show everything that happens in one run."""
+    """Print everything that happens in one run."""
     result = simulate(seed, traced=True)
     print("\n".join(result.trace))
     return 1 if result.violations else 0
 
 
 def many(first: int, runs: int, seconds: float) -> int:
-    """Run seeds from ``first`` on, in a process a core, until ``runs`` or ``seconds`` are over."""
+    """Run seeds from ``first`` on, with a process per core, until ``runs`` or ``seconds`` end."""
     began, done, bindings, failed = time.monotonic(), 0, 0, 0
     for result in _results(iter(range(first, first + runs)), began + seconds):
         done, bindings = done + 1, bindings + result.bindings
@@ -52,14 +51,14 @@ def many(first: int, runs: int, seconds: float) -> int:
 
 
 def told(result: Result) -> str:
-    """What did not hold in a run, and how to see it again."""
+    """Return the violations of a run, and how to replay it."""
     lines = (f"    {violation}" for violation in result.violations)
     command = f"  replay: .venv/bin/python -m tests.simulation --seed {result.seed}"
     return "\n".join((f"seed {result.seed}:", *lines, command))
 
 
 def hunt() -> int:
-    """Put each known defect into the code, and say how many runs it takes to catch it."""
+    """Put each known defect into the code, and print how many runs catch it."""
     missed = 0
     for mutant in MUTANTS:
         found = caught(mutant)
@@ -71,7 +70,7 @@ def hunt() -> int:
 
 
 def _results(seeds: Iterator[int], until: float) -> Iterator[Result]:
-    """Give results as they come; after ``until`` no further run begins."""
+    """Yield results as runs end; no run begins after ``until``."""
     workers = len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(workers) as pool:
         running: set[Future[Result]] = set()

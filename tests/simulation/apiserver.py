@@ -1,7 +1,4 @@
-"""What the simulated API server answers: requests to the store, in the real one's words.
-
-Every answer is given at one moment. How requests and answers travel is for ``network.py``.
-"""
+"""The simulated API server: answer requests from the store, at one moment of virtual time."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -61,7 +58,7 @@ class Request:
 
     @property
     def seconds(self) -> float:
-        """How long the server may work on it."""
+        """Return how long the server may work on it."""
         return float(self.query.get("timeout", "60000ms").removesuffix("ms")) / 1000
 
 
@@ -71,10 +68,10 @@ def refusal(code: int, reason: str, message: str = "", **headers: str) -> Answer
 
 
 class ApiServer:
-    """``arrives`` is told who asks for a Binding, whatever becomes of it.
+    """Calls ``arrives`` with the sender of every request for a Binding, granted or not.
 
-    ``bound`` is told of every Binding that is granted: who asked, and the body; ``evicted`` of
-    every eviction.
+    ``bound`` is called with sender, pod and body of every granted Binding; ``evicted`` with sender
+    and pod of every eviction.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class ApiServer:
         self._pages: dict[str, tuple[int, list[Object]]] = {}
 
     def answer(self, request: Request) -> Answer:
-        """Do what was asked for, now."""
+        """Do what is requested, now."""
         parts = tuple(request.path.strip("/").split("/"))
         match request.method, parts:
             case "GET", ("api", "v1", ("pods" | "nodes") as kind):
@@ -112,7 +109,7 @@ class ApiServer:
         raise NotImplementedError(f"{request.method} {request.path}")
 
     def why_no_watch(self, request: Request) -> Answer | None:
-        """The refusal of a watch that begins too long ago."""
+        """Return the rejection of a watch that begins too long ago."""
         if int(request.query["resourceVersion"]) >= self._store.compacted:
             return None
         return refusal(410, "Expired", "too old resource version")
@@ -185,7 +182,7 @@ class ApiServer:
 
 
 def selector_of(request: Request) -> Selector:
-    """What ``fieldSelector`` lets through; only ``status.phase`` is known here."""
+    """Return the filter of ``fieldSelector``; only ``status.phase`` is supported."""
     text = request.query.get("fieldSelector", "")
     out = {term.partition("!=")[2] for term in text.split(",") if "!=" in term}
     wanted = {term.partition("=")[2] for term in text.split(",") if "=" in term and "!" not in term}
@@ -197,10 +194,10 @@ def selector_of(request: Request) -> Selector:
 
 
 def event_lines(changes: Iterable[Change], selector: Selector) -> list[bytes]:
-    """The lines that a watch has for these changes.
+    """Return the lines of a watch for these changes.
 
-    What leaves the selection was deleted to it: it is told as it was before, with the version of
-    the change (``convertToWatchEvent``, apiserver/pkg/storage/cacher).
+    An object that leaves the selection is deleted: as it was before, with the version of the change
+    (``convertToWatchEvent``, apiserver/pkg/storage/cacher).
     """
     lines = []
     for change in changes:

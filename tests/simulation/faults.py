@@ -1,4 +1,4 @@
-"""What can go wrong with one request, and how often."""
+"""Faults of requests, and how often they happen."""
 
 import random
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ OF_BINDINGS: Final[tuple[Fault, ...]] = (
 
 @dataclass
 class Faults:
-    """``share`` of all requests meet a fault, and ``lags`` are how far watches may be behind.
+    """``share`` of all requests have a fault; watches may be behind by one of ``lags`` (seconds).
 
-    Bindings have a share of their own: there are few of them, and they matter most.
+    Bindings have their own share: they are few, and matter most.
     """
 
     rng: random.Random
@@ -49,10 +49,10 @@ class Faults:
         return self.rng.choice(OF_ANY + OF_BINDINGS if request.is_binding else OF_ANY)
 
     def cuts_watch(self) -> bool:
-        """Whether this delivery of a watch's lines is its last."""
+        """Return whether this delivery of a watch's lines is its last."""
         return self.rng.random() < self.share / 8
 
     def stop(self) -> None:
-        """No more faults."""
+        """End all faults."""
         self.share = self.share_of_bindings = 0.0
         self.lags = (0.002,)

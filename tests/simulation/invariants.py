@@ -1,4 +1,4 @@
-"""What must hold at every moment, judged by the API server's objects and by nothing else."""
+"""Judge what must hold at every moment, only by the API server's objects."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ DECISION_KEYS: Final = frozenset(
 
 
 class Invariants:
-    """Collects ``violations`` in words; the run ends at the first."""
+    """Collect ``violations`` as texts; the run ends at the first."""
 
     def __init__(self, store: Store, replicas: Mapping[str, Replica]) -> None:
         self.violations: list[str] = []
@@ -49,7 +49,7 @@ class Invariants:
         self.violations.append(text)
 
     def decision_of(self, pod: Pod) -> Decision | None:
-        """Return what a pod holds, by the Binding that landed."""
+        """Return what a pod was given, by its Binding."""
         if not pod.node or pod.is_terminal:
             return None
         units = int(pod.containers[0].limits[RESOURCE_MEMORY])
@@ -86,29 +86,29 @@ class Invariants:
             self.broken(f"{sender} binds {name} with {decision}, and had been told: {why}")
 
     def binding_arrives(self, sender: str) -> None:
-        """Judge that the API server works on a Binding, whatever its answer will be."""
+        """Judge a Binding that reaches the API server, before its answer."""
         for name, other in self._replicas.items():
             if name != sender and other.decides:
                 self.broken(f"a Binding of {sender} arrives while {name} decides")
 
     def answered_bound(self, uid: str, node: str) -> None:
-        """Judge that kube-scheduler was told that a pod is bound."""
+        """Judge an answer to kube-scheduler that a pod is bound."""
         decision, pod = self._decisions.get(uid), self._store.pod(uid)
         if (decision is None or decision.node != node) and (pod is None or node_of(pod) != node):
             self.broken(f"the pod with uid {uid} was said to be bound to {node}, and is not")
 
     def evicted(self, sender: str, pod: Object) -> None:
-        """Judge an eviction: no card is given away twice, no plugin complains, so none is due."""
+        """Judge an eviction: none is due, since no card is overbooked and no plugin reports."""
         self.broken(f"{sender} evicts {pod['metadata']['name']}")
 
     def one_decides(self, replicas: Iterable[Replica]) -> None:
-        """Judge who decides now: never two replicas."""
+        """Judge that at most one replica decides."""
         deciding = [each.machine.name for each in replicas if each.decides]
         if len(deciding) > 1:
             self.broken(f"{' and '.join(deciding)} decide at the same time")
 
     def used(self) -> Counter[tuple[str, str]]:
-        """Return the units of every card by our own Bindings, until a pod has ended or is gone."""
+        """Return the units of every card by our Bindings, of pods that have not ended."""
         used: Counter[tuple[str, str]] = Counter()
         for pod in self._store.pods.values():
             decision = self._decisions.get(uid_of(pod))
@@ -118,7 +118,7 @@ class Invariants:
         return used
 
     def could_be_bound(self) -> list[str]:
-        """Name the pods without a node that fit on some node by what the API server has now."""
+        """Return the unbound pods that fit on a node by the API server's objects."""
         used, found = self.used(), []
         for pod in self._store.pods.values():
             if node_of(pod) or is_terminal(pod):
@@ -137,7 +137,7 @@ class Invariants:
         return found
 
     def why_not_settled(self, replicas: Iterable[Replica]) -> str:
-        """Say what is not as it must be in the end; empty if all is."""
+        """Return what is not settled yet; empty if all is."""
         replicas = list(replicas)
         deciding = [each for each in replicas if each.decides]
         if len(deciding) != 1:
@@ -172,7 +172,7 @@ class Invariants:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What a pod asks for: ``units`` of each of so many ``cards``."""
+    """What a pod asks for: ``units`` of each of ``cards``."""
 
     cards: int
     units: int
@@ -183,7 +183,7 @@ class Amount:
 
 
 def asked(pod: Object) -> Amount:
-    """What the pod's limits and label say."""
+    """Return what the pod's limits and label ask for."""
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     cards = int(pod["metadata"]["labels"].get(LABEL_CARD_COUNT, "1"))
     return Amount(cards, int(limits[RESOURCE_MEMORY]) // cards)

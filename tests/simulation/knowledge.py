@@ -1,4 +1,4 @@
-"""What one replica had been told of pods and nodes at any moment, kept apart from its ledger."""
+"""What one replica knew of pods and nodes at any moment, independent of its ledger."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ SAME_MOMENT: Final = 4e-6  # what rounding and the order within one moment may h
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Cards that a pod was given, and its units of each; no cards: nobody can tell which."""
+    """Cards of a pod, and its units of each; empty if the cards are unknown."""
 
     node: str
     cards: tuple[str, ...]
@@ -24,7 +24,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a node's annotations say of one of its cards."""
+    """A card by its node's annotations."""
 
     units: int
     takes_new: bool
@@ -35,7 +35,7 @@ Fact = Decision | dict[str, Card] | None
 
 @dataclass
 class View:
-    """Pods that hold units by uid, and cards by node and UUID."""
+    """Pods with units by uid, and cards by node and UUID."""
 
     pods: dict[str, Decision] = field(default_factory=dict)
     nodes: dict[str, dict[str, Card]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class View:
             self.nodes.pop(key, None)
 
     def why_not(self, uid: str, wanted: Decision) -> str:
-        """Say why the cards could not be given to this pod; empty if they could."""
+        """Return why the cards cannot be given to this pod; empty if they can."""
         cards = self.nodes.get(wanted.node, {})
         for uuid in wanted.cards:
             card = cards.get(uuid)
@@ -69,7 +69,7 @@ class View:
 
 
 class Knowledge:
-    """``decision_of`` says which cards the pod with a uid was given, by Bindings that landed."""
+    """``decision_of`` returns the cards that a pod was given, by its Binding."""
 
     def __init__(
         self, now: Callable[[], float], decision_of: Callable[[Pod], Decision | None]
@@ -79,10 +79,10 @@ class Knowledge:
         self._listing: list[tuple[float, float]] = []
 
     def why_not(self, at: float, uid: str, wanted: Decision) -> str:
-        """Say why the replica must not decide so, by what it had been told ``at`` that true time.
+        """Return why the replica must not decide so, by what it knew ``at`` that true time.
 
-        What it was told in the same moment may have come before or after. While the replica takes
-        in a list, nothing can be said.
+        News of the same moment may count or not. Nothing is judged while the replica takes in a
+        list.
         """
         if any(began <= at <= ended + SAME_MOMENT for began, ended in self._listing):
             return ""
@@ -118,7 +118,7 @@ class Knowledge:
 
 
 class Told:
-    """Stands between an informer and its handler, and notes what is handed over."""
+    """Pass items from an informer to its handler, and note them."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Told:
 
 
 def cards_of(annotations: Mapping[str, str]) -> dict[str, Card]:
-    """The cards that a node's annotations name."""
+    """Return the cards of a node's annotations."""
     found = msgspec.json.decode(annotations[ANNOTATION_INVENTORY])["cards"]
     cordoned = annotations.get(ANNOTATION_CORDONED_CARDS, "").split(",")
     return {

@@ -1,4 +1,4 @@
-"""An event loop on virtual time: nothing in it depends on sockets, threads or the wall clock."""
+"""An event loop on virtual time, independent of sockets, threads and the wall clock."""
 
 import asyncio
 import heapq
@@ -20,11 +20,11 @@ START: Final = 1000.0
 
 
 class Spinning(Exception):
-    """Something is busy without end while no time passes."""
+    """Something is busy without end while time stands still."""
 
 
 class _Task(asyncio.Task):
-    """A task whose place in a set is not its address, so that each run has the same order."""
+    """A task that is hashed by a number, so that sets have the same order in each run."""
 
     _numbers = count()
 
@@ -40,10 +40,10 @@ class _Task(asyncio.Task):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Time goes on only when nothing is left to do at the present moment.
+    """Time advances only when nothing is left to do at the present moment.
 
-    What runs in the context of a machine sees that machine's clock, in ``time`` and in every delay.
-    ``before_time_goes_on`` is called each time, when all consequences of a moment have come about.
+    Code in the context of a machine sees its clock, in ``time`` and in every delay.
+    ``before_time_goes_on`` is called at the end of each moment.
     """
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
-        """Call back after so many true seconds, whatever becomes of the machine that asks."""
+        """Call back after so many true seconds, even if the machine is stopped or dead."""
         timer = asyncio.Handle(callback, args, self, self._world)
         heapq.heappush(self._timers, (self.now + seconds, next(self._numbers), timer))
 
     def resume(self, machine: Machine) -> None:
-        """Let a stopped machine go on with all that has come meanwhile."""
+        """Continue a stopped machine with everything that was held back."""
         machine.state = "runs"
         self._ready.extend(machine.held_back)
         machine.held_back = []
@@ -133,7 +133,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 @contextmanager
 def virtual_time(loop: VirtualLoop) -> Iterator[None]:
-    """Have every module's ``time`` show the loop's. Computing takes time by ``perf_counter``."""
+    """Have ``time`` show the loop's time. Only ``perf_counter`` advances while code computes."""
     computed = count(1)
 
     def wall_ns() -> int:

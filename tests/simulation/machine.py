@@ -12,8 +12,8 @@ WALL_AT_START: Final = 1_800_000_000.0
 class Machine:
     """Its clock began ``offset`` seconds ago and runs ``rate`` times as fast as true time.
 
-    ``wall_offset`` is how far its wall clock is from the truth. Whatever runs in ``context`` is the
-    machine's process: it does nothing while it is stopped, and nothing ever again once it is dead.
+    Its wall clock is off by ``wall_offset``. Code in ``context`` is the machine's process: it
+    pauses while the machine is stopped, and ends when it is dead.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class Machine:
         self._wall_offset = WALL_AT_START + wall_offset
 
     def monotonic(self) -> float:
-        """Seconds by this machine's clock."""
+        """Return seconds by this machine's clock."""
         return self._offset + self._rate * self._true_now()
 
     def wall_ns(self) -> int:
-        """Nanoseconds since the Unix epoch, as this machine believes."""
+        """Return nanoseconds since the Unix epoch by this machine's wall clock."""
         return int((self._wall_offset + self._true_now()) * 1e9)
 
     def true_time(self, moment: float) -> float:
-        """When this machine's clock shows ``moment``."""
+        """Return when this machine's clock shows ``moment``."""
         return (moment - self._offset) / self._rate
 
     def true_time_of_wall(self, wall_ns: int) -> float:
-        """When this machine's wall clock shows ``wall_ns``."""
+        """Return when this machine's wall clock shows ``wall_ns``."""
         return wall_ns / 1e9 - self._wall_offset

@@ -1,4 +1,4 @@
-"""Defects put into the real code, each of which the simulation must catch."""
+"""Known defects that the simulation must catch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager

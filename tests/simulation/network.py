@@ -1,7 +1,6 @@
-"""The way between a replica and the API server: stands where ``aiohttp.ClientSession`` stands.
+"""The network between a replica and the API server, in place of ``aiohttp.ClientSession``.
 
-The real client is above it, so that statuses, time limits and lost answers become what they become
-in production.
+The real client uses it, and so handles statuses, time limits and lost answers as in production.
 """
 
 import asyncio
@@ -29,8 +28,8 @@ from tests.simulation.machine import Machine
 from tests.simulation.store import Store
 from tests.simulation.trace import Trace
 
-# bind.UNACKNOWLEDGED_SECONDS and the second until the kernel sends again: later than that after it
-# was sent, nothing is delivered any more.
+# bind.UNACKNOWLEDGED_SECONDS and the second until the kernel sends again: nothing is delivered
+# later than that.
 DELIVERED_SECONDS: Final = 3.0
 AGAIN_SECONDS: Final = 0.25  # a cut connection is tried again
 BOOKMARK_SECONDS: Final = 30.0
@@ -41,7 +40,7 @@ LINE_BYTES: Final = 2**21
 
 @dataclass
 class Services:
-    """What all replicas' ways share."""
+    """What all replicas' links share."""
 
     loop: VirtualLoop
     store: Store
@@ -51,9 +50,9 @@ class Services:
 
 
 class Link:
-    """One replica's way to the API server; ``is_cut`` while nothing passes.
+    """One replica's link to the API server; ``is_cut`` while nothing passes.
 
-    ``is_silent`` while its open watches bring nothing and look well.
+    ``is_silent`` while its open watches bring nothing and seem to work.
     """
 
     def __init__(self, services: Services, machine: Machine) -> None:
@@ -87,14 +86,14 @@ class Link:
         await asyncio.sleep(self._rng.uniform(0, 0.002))
         if fault == "stopped before sending":
             self.stop_for(self._rng.choice(STOPPED_SECONDS))
-            await asyncio.sleep(0)  # on waking this goes on before any time limit is looked at
+            await asyncio.sleep(0)  # on waking this continues before any time limit is checked
         if fault == "no connection":
             raise no_connection()
         if data is not None:
             try:
                 await data.write_with_length(Nowhere(), None)
             except ApiError as err:
-                # As aiohttp tells it: ClientRequest.write_bytes.
+                # As aiohttp's ClientRequest.write_bytes.
                 raise aiohttp.ClientConnectionError("Failed to send bytes") from err
         answered: asyncio.Future[Response] = self._loop.create_future()
         if fault != "request lost":
@@ -147,7 +146,7 @@ class Link:
             answered.set_result(response)
 
     def stop_for(self, seconds: float) -> None:
-        """Stop the process, as SIGSTOP does, between two steps of whatever it does."""
+        """Stop the process between two steps, as SIGSTOP does."""
         if self.machine.state != "runs":
             return
         self.machine.state = "stopped"
@@ -155,7 +154,7 @@ class Link:
         self._loop.after(seconds, self.go_on)
 
     def go_on(self) -> None:
-        """Let the process run again, unless it was killed meanwhile."""
+        """Continue the process, unless it was killed."""
         if self.machine.state == "stopped":
             self._services.trace.say(self._name, "the process goes on")
             self._loop.resume(self.machine)
@@ -174,7 +173,7 @@ class Link:
 
 
 class Response:
-    """Stands where ``aiohttp.ClientResponse`` stands; its body is a real stream."""
+    """Replace ``aiohttp.ClientResponse``; the body is a real stream."""
 
     def __init__(self, answer: Answer, loop: VirtualLoop) -> None:
         self.status, self.headers = answer.status, answer.headers
@@ -193,7 +192,7 @@ class Response:
 
 
 class _Watch:
-    """Brings changes into a stream, in order, some time after they were made."""
+    """Write changes into a stream, in order and with a delay."""
 
     def __init__(
         self, link: Link, services: Services, request: Request, stream: aiohttp.StreamReader
@@ -261,7 +260,7 @@ class _Watch:
 
 
 class Unpaused(BaseProtocol):
-    """Takes any amount: there is no socket that could be left unread."""
+    """Accept any amount, since no socket is left unread."""
 
     connected = True
 
@@ -271,7 +270,7 @@ class Unpaused(BaseProtocol):
 
 
 class Nowhere(AbstractStreamWriter):
-    """Takes a request's body, which has its own way to the server."""
+    """Discard a request's body, which reaches the server directly."""
 
     async def write(self, chunk: object) -> None: ...
 

@@ -1,4 +1,4 @@
-"""GPU nodes as their device plugins report them, and what happens to their cards."""
+"""GPU nodes as their device plugins report them, and changes of their cards."""
 
 import random
 from dataclasses import replace
@@ -37,16 +37,16 @@ class Nodes:
 
     @property
     def units(self) -> int:
-        """What all cards have when they are well."""
+        """Return the units of all cards when they are healthy."""
         return sum(card.units for cards in self._well.values() for card in cards)
 
     def restore(self) -> None:
-        """Have every card well again."""
+        """Make every card healthy."""
         for name, cards in self._well.items():
             self._put(name, cards, "")
 
     def change(self) -> str:
-        """Let something happen to a node; say what."""
+        """Change a node; return what changed."""
         name = self._rng.choice(self.names)
         if name not in self._store.nodes:
             self._put(name, self._well[name], "")

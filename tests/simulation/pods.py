@@ -1,4 +1,4 @@
-"""Pods: users make and delete them, kubelets and plugins run them, reject them and end them."""
+"""Pods that users make and delete, and that kubelets and plugins run, reject and end."""
 
 import random
 from typing import Any, Final
@@ -44,7 +44,7 @@ class Pods:
         store.listeners.append(self._changed)
 
     def create(self) -> str:
-        """Make a pod, unless enough are waiting; say what was done."""
+        """Make a pod unless enough are Pending; return what was done."""
         name = f"pod-{self._rng.randrange(NAMES)}"
         waiting = sum(not node_of(pod) for pod in self._store.pods.values())
         if name in self._store.pods or waiting >= MOST_WAITING:
@@ -52,7 +52,7 @@ class Pods:
         rng = self._rng
         pod = self._pod(name, rng.choice(UNITS), rng.choice((1, 1, 1, 2)))
         if rng.random() < 0.1:
-            # What a user has preset must not be believed.
+            # A user's preset annotations must have no effect.
             pod["metadata"]["annotations"] = {
                 ANNOTATION_CARDS: "GPU-00",
                 ANNOTATION_INDEX: "0",
@@ -62,7 +62,7 @@ class Pods:
         return f"{name} is made"
 
     def create_bound(self, node: str) -> str:
-        """Make a pod that names its node itself, and so has no card that anybody could tell."""
+        """Make a pod that names its node, and so has no known card."""
         name = f"by-hand-{self._made}"
         pod = self._pod(name, self._rng.choice((2, 5)), 1)
         pod["spec"]["nodeName"] = node
@@ -70,7 +70,7 @@ class Pods:
         return f"{name} is made on {node}"
 
     def delete_one(self) -> str:
-        """Delete some pod, with grace or without; say which."""
+        """Delete a pod, with grace or without; return which."""
         pods = list(self._store.pods.values())
         if not pods:
             return "no pod to delete"

@@ -1,4 +1,4 @@
-"""One extender of the simulation: the real parts, put together as ``extender/app.py`` does."""
+"""One extender of the simulation, assembled from the real parts as in ``extender/app.py``."""
 
 import asyncio
 import ssl
@@ -47,7 +47,7 @@ Reply = tuple[int, bytes]
 
 
 class Replica:
-    """``others`` finds the replica that a machine's name means; ``broke`` hears what may not be."""
+    """``others`` finds a replica by its machine's name; ``broke`` receives violations."""
 
     def __init__(
         self,
@@ -70,26 +70,26 @@ class Replica:
 
     @property
     def decides(self) -> bool:
-        """Whether it would answer a deciding call by itself at this very moment."""
+        """Return whether it would decide a call at this moment."""
         return self.machine.state != "dead" and self._elected.decides
 
     def kill(self) -> None:
-        """End the process at whatever it does; nothing of it runs any more."""
+        """End the process at once."""
         self.machine.state = "dead"
 
     def terminate(self) -> None:
-        """Ask the process to end, as SIGTERM does."""
+        """End the process as SIGTERM does."""
         self._main.cancel()
 
     async def tear_down(self) -> None:
-        """End every task, after the run, so that nothing is left to the garbage collector."""
+        """End every task after the run."""
         self._services.loop.resume(self.machine)
         self._main.cancel()
         await asyncio.wait({self._main})
-        self._services.loop.resume(self.machine)  # for calls that are still being answered
+        self._services.loop.resume(self.machine)  # for calls without an answer yet
 
     async def ask(self, verb: str, body: bytes) -> Reply:
-        """Call what kube-scheduler calls; ConnectionRefusedError where no process is."""
+        """Call what kube-scheduler calls; raise ConnectionRefusedError without a process."""
         return await self._serve(self._app, verb, body, {})
 
     def _build(self, policy: Policy) -> None:
@@ -177,7 +177,7 @@ class Replica:
         if self.machine.state == "dead":
             raise ConnectionRefusedError(f"nothing listens on {self.machine.name}")
         call = self._answer(app, verb, body, certificate)
-        # The caller may hang up: aiohttp lets the handler go on.
+        # The caller may hang up: aiohttp lets the handler continue.
         return await asyncio.shield(
             self._services.loop.create_task(call, context=self.machine.context)
         )
@@ -212,7 +212,7 @@ class Replica:
 
 
 class _Peers:
-    """Stands where the forwarder's ``aiohttp.ClientSession`` stands."""
+    """Replace the forwarder's ``aiohttp.ClientSession``."""
 
     def __init__(self, services: Services, others: Callable[[str], Replica]) -> None:
         self._services, self._others = services, others

@@ -25,14 +25,14 @@ from tests.simulation.trace import Trace, TraceLogs
 
 TROUBLE_SECONDS: Final = 60.0
 SETTLED_WITHIN_SECONDS: Final = 200.0
-AUDIT_SECONDS: Final = 0.5  # the ledger is as small as can be: more looks cost and show nothing
-LOOK_SECONDS: Final = 0.005  # two that decide for less are seen by what they write
+AUDIT_SECONDS: Final = 0.5  # more audits of the small ledger cost time and show nothing
+LOOK_SECONDS: Final = 0.005  # two that decide for less show by what they write
 DRIFT: Final = 0.009  # two clocks then differ by less than lease.DRIFT
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``violations`` are empty where all held. ``seconds`` are of virtual time."""
+    """``seconds`` are of virtual time."""
 
     seed: int
     violations: tuple[str, ...]
@@ -42,7 +42,7 @@ class Result:
 
 
 def simulate(seed: int, *, traced: bool = False) -> Result:
-    """Run the simulation that ``seed`` names: the same seed is the same run, on any machine."""
+    """Run the simulation of a seed: the same on any machine."""
     before = random.getstate()
     random.seed(seed)
     loop = VirtualLoop()
@@ -101,7 +101,7 @@ class _World:
         loop.set_exception_handler(self._unexpected)
         loop.before_time_goes_on = self._look
         names = ("kube-scheduler", "second-scheduler")[: rng.choice((1, 2))]
-        # Two that both want all pods are what a failover of kube-scheduler has for a moment.
+        # During a failover of kube-scheduler two want all pods for a moment.
         asked_for = ("any",) if rng.random() < 0.3 else names
         self._pods = Pods(loop, store, rng, asked_for)
         self._schedulers = [
@@ -174,7 +174,7 @@ class _World:
         return lambda: self._replicas[slot]
 
     def _happen(self) -> str:
-        """Let the next thing happen; say what."""
+        """Let something happen; return what."""
         if self._rng.random() < self._disruption:
             return self._disrupt()
         roll = self._rng.random()
@@ -224,7 +224,7 @@ class _World:
         if before.machine.state == "dead":
             self._replicas[slot] = self._replica(slot)
             self._trace.say(self._replicas[slot].machine.name, "starts")
-        else:  # it is still letting go of its lease
+        else:  # it is still releasing its lease
             self._loop.after(1.0, self._start, slot, before)
 
     def _change_lease(self) -> str:

@@ -21,9 +21,9 @@ class Change:
 
 
 class Store:
-    """Objects by kind and name. None is ever changed in place: each write puts a new one there.
+    """Objects by kind and name; each write replaces an object, none is changed in place.
 
-    ``listeners`` are called with every change, at once. Changes up to ``compacted`` are forgotten.
+    ``listeners`` are called with every change, at once. Changes up to ``compacted`` are dropped.
     """
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Store:
         return self.objects["nodes"]
 
     def pod(self, uid: str) -> Object | None:
-        """The pod with this uid, as it is now."""
+        """Return the current pod with this uid."""
         return next((pod for pod in self.pods.values() if uid_of(pod) == uid), None)
 
     def put(self, kind: str, item: Object) -> Object:
-        """Create or replace; returns the object with its new version."""
+        """Create or replace an object; return it with its new version."""
         name = item["metadata"]["name"]
         self.version += 1
         written = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
@@ -61,7 +61,7 @@ class Store:
         self._note(Change(self.version, kind, before, None))
 
     def since(self, kind: str, version: int) -> list[Change]:
-        """The changes of one kind after ``version``, in order."""
+        """Return the changes of one kind after ``version``, in order."""
         changes = self._changes[kind]
         return changes[bisect_right(changes, version, key=lambda change: change.version) :]
 
@@ -72,7 +72,7 @@ class Store:
 
 
 def edited(item: Object) -> Object:
-    """A copy to be changed and put."""
+    """Return a copy to change and put."""
     return msgspec.json.decode(msgspec.json.encode(item), type=Object)
 
 

@@ -1,4 +1,4 @@
-"""Replicas, faults and clocks on virtual time: what must hold does, in every run."""
+"""Runs of replicas with faults and clocks on virtual time keep all promises."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What happened in a run, a line each, for whoever replays it."""
+"""Record what happens in a run, for a replay."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +9,7 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({})))
 
 
 class Trace:
-    """Keeps lines where they are wanted, because they cost time."""
+    """Keep lines if wanted; they cost time."""
 
     def __init__(self, now: Callable[[], float], *, is_kept: bool) -> None:
         self.lines: list[str] = []
@@ -22,7 +22,7 @@ class Trace:
 
 
 class TraceLogs(logging.Handler):
-    """Takes what the program logs, with the name of the machine that it runs on."""
+    """Record log lines, with the name of the machine."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()
