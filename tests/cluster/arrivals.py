@@ -16,10 +16,10 @@ from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
+from tests.cluster.expect import bind
 from tests.cluster.history import Change, History
 
 PODS: Final = "/api/v1/namespaces/default/pods"
-BIND: Final = "/gpushare-scheduler/bind"
 RUNS: Final = 10
 _NUMBERS: Final = itertools.count()
 _RETRIES: Final = 3  # refused binds that are repeated in one period, beside the new one
@@ -156,14 +156,7 @@ class Arrivals:
                     self.problem = str(err)
 
     def _bind_one(self, arrival: Arrival) -> None:
-        body = {
-            "PodName": arrival.name,
-            "PodNamespace": "default",
-            "PodUID": arrival.uid,
-            "Node": self._node,
-        }
-        _, answer = self._gpushare.call("POST", BIND, body)
-        if answer["Error"]:
+        if bind(self._gpushare, arrival.name, arrival.uid, self._node):
             arrival.refusals += 1
             self._waiting.append(arrival)
         else:

@@ -98,6 +98,13 @@ def env_is_card_on_record(pods: Workloads, *names: str) -> dict[str, str]:
     return found
 
 
+def bind(gpushare: Gpushare, name: str, uid: str, node: str) -> str:
+    """Ask the extender for a binding without kube-scheduler; return its error."""
+    body = {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node}
+    _, answer = gpushare.call("POST", "/gpushare-scheduler/bind", body)
+    return str(answer["Error"])
+
+
 def wait_api_server(pods: Workloads) -> None:
     """Wait until the API server answers."""
 

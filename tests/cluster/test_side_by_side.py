@@ -10,7 +10,7 @@ from localcluster.gpushare import CARD_MIB, LABELS, ROOT, Gpushare, plugin_of
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
 from tests.cluster.conftest import WHOLE
-from tests.cluster.expect import env_is_card_on_record, sums_are_right, wait_event
+from tests.cluster.expect import bind, env_is_card_on_record, sums_are_right, wait_event
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("whole_cards")]
 
@@ -85,10 +85,7 @@ def test_no_share_is_bound_to_a_whole_card_node(gpushare: Gpushare, pods: Worklo
     _, answer = gpushare.call("POST", "/gpushare-scheduler/filter", asked)
     refused = {**(answer["FailedNodes"] or {}), **(answer["FailedAndUnresolvableNodes"] or {})}
     assert refused == {WHOLE: "node shares no GPU by memory"}
-    uid = pods.get("astray")["metadata"]["uid"]
-    body = {"PodName": "astray", "PodNamespace": "default", "PodUID": uid, "Node": WHOLE}
-    _, answer = gpushare.call("POST", "/gpushare-scheduler/bind", body)
-    assert WHOLE in answer["Error"]
+    assert WHOLE in bind(gpushare, "astray", pods.get("astray")["metadata"]["uid"], WHOLE)
     assert "nodeName" not in pods.get("astray")["spec"]
 
 

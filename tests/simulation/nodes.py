@@ -35,11 +35,6 @@ class Nodes:
     def names(self) -> list[str]:
         return list(self._well)
 
-    @property
-    def units(self) -> int:
-        """Return the units of all cards when they are healthy."""
-        return sum(card.units for cards in self._well.values() for card in cards)
-
     def restore(self) -> None:
         """Make every card healthy."""
         for name, cards in self._well.items():

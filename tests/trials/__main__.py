@@ -1,10 +1,9 @@
-"""Identity trials: whose card each of thousands of containers really got.
+"""Identity trials: which card each of thousands of containers really got.
 
     python -m tests.trials [--single 500] [--several 300] [--churn MINUTES] [--seed TEXT]
 
-Waves of equal pods first, then churn. *Wrong* is a container that was started with an environment
-other than its pod's record. Exit code 1 if any was, if a container of a wave was not started right,
-or if anything is lost.
+Waves of equal pods run first, then churn. A container is *wrong* if its environment differs from
+its pod's record. Exit code 1 if one was wrong or not started in a wave, or if anything is lost.
 """
 
 import argparse
@@ -31,7 +30,7 @@ from tests.trials.trial import NODES, Trial, trial_cluster, usage
 from tests.trials.waves import run_wave, waves
 
 THREADS = 12
-READ_SECONDS = 20.0  # the last starts of a wave are read by then
+READ_SECONDS = 20.0  # until the last starts of a wave are read
 SAY_SECONDS = 10.0
 FORGET_SECONDS = 100.0  # a node that has just failed pods is left alone for a minute at most
 SWEPT_SECONDS = 360.0  # the plugin's two minutes, and ample time for the next starts to sweep
@@ -57,9 +56,9 @@ def main() -> int:
 
 
 def run_waves(trial: Trial, flags: argparse.Namespace) -> None:
-    """Run the waves, every other one with the kubelets away while its pods are bound.
+    """Run the waves, every other one with the kubelets stopped while its pods are bound.
 
-    What the kubelet has failed for good, because it came before the plugin, is made again.
+    Pods that a kubelet failed because it started before the plugin are created again.
     """
     trial.gpushare.wait_ready()
     rng = random.Random(flags.seed)
@@ -74,7 +73,7 @@ def run_waves(trial: Trial, flags: argparse.Namespace) -> None:
 def one_wave(
     trial: Trial, kind: str, wave: list[dict[str, Any]], rng: random.Random, *, stopped: bool
 ) -> list[dict[str, Any]]:
-    """Run a wave; describe under other names those of its pods that were Failed."""
+    """Run a wave; return its Failed pods, described under other names."""
     begun = time.monotonic()
     seen = run_wave(trial.workloads, trial.records, wave, NODES, stopped=stopped, rng=rng)
     wait_sums_are_right(trial)
@@ -107,7 +106,7 @@ def await_starts(trial: Trial, pods: Sequence[Seen]) -> int:
 
 
 def wait_sums_are_right(trial: Trial) -> None:
-    """Wait for the sums of all cards: the last deletions may be on their way to the extender."""
+    """Wait for the sums of all cards, until the extender has seen the last deletions."""
 
     def differs() -> str | None:
         try:
@@ -120,7 +119,7 @@ def wait_sums_are_right(trial: Trial) -> None:
 
 
 def forget(trial: Trial) -> None:
-    """Make every kubelet forget the pods that have ended: it does so at an Allocate alone."""
+    """Make every kubelet forget the pods that have ended, as only an Allocate does."""
     names = [f"forget-{node}" for node in NODES]
     described = (make.single(f"forget-{node}", 1, node=node) for node in NODES)
     trial.workloads.run(*described, seconds=FORGET_SECONDS)
@@ -130,8 +129,7 @@ def forget(trial: Trial) -> None:
 def churn(trial: Trial, seconds: float, seed: str) -> None:
     """Create and delete from many threads while plugins, kubelets and the extender are killed.
 
-    One plugin is never killed, and in the second half neither is the extender, so that growth of
-    memory would show.
+    One plugin is never killed, nor the extender in the second half, to show growth of memory.
     """
     begun, ended = time.monotonic(), threading.Event()
     plugins, kubelets = map(plugin_of, NODES[1:]), [f"kubelet-{node}" for node in NODES]
@@ -173,7 +171,7 @@ def churn(trial: Trial, seconds: float, seed: str) -> None:
 
 
 def settle(trial: Trial) -> None:
-    """Wait, with nothing killed any more, until all that is bound runs and nothing is left over."""
+    """Wait until all bound pods run, delete them, and wait until nothing is left."""
     gpushare, records = trial.gpushare, trial.records
     gpushare.wait_ready(seconds=60)
 
@@ -214,7 +212,7 @@ def settle(trial: Trial) -> None:
 
 
 def look_for_files(trial: Trial) -> None:
-    """Count CDI files of pods that are gone; a plugin sweeps them from its second minute on."""
+    """Count CDI files of deleted pods; a plugin sweeps them from its second minute on."""
     cluster = trial.gpushare.cluster
     uptimes = {each.name: each.uptime or 0.0 for each in cluster.processes()}
     for node in NODES:

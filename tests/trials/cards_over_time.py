@@ -1,4 +1,4 @@
-"""What every card held at every moment of a watch history, counted from the pods alone."""
+"""Count the units of every card at every moment of a watch history."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,7 +8,7 @@ CARDS = "gpushare.aliyun.com/cards"
 
 
 def asked(change: Change) -> int:
-    """Units that a pod's containers ask for in sum; the pods of these trials have no others."""
+    """Return the units of a pod: the sum of its containers."""
     limits = (
         each.get("resources", {}).get("limits", {}) for each in change.pod["spec"]["containers"]
     )
@@ -16,9 +16,9 @@ def asked(change: Change) -> int:
 
 
 def wrong_moments(changes: Iterable[Change], sizes: Mapping[str, int]) -> list[str]:
-    """Every change after which a card held more than it has, or a pod was bound without cards.
+    """Return each change after which a card was overbooked, or a pod bound without cards.
 
-    ``sizes`` are units by UUID. A pod holds its cards from its binding until its end.
+    ``sizes`` are units by UUID. A pod uses its cards from its binding until its end.
     """
     holds: dict[str, tuple[str, ...]] = {}
     held: dict[str, int] = dict.fromkeys(sizes, 0)
@@ -45,7 +45,7 @@ def wrong_moments(changes: Iterable[Change], sizes: Mapping[str, int]) -> list[s
 
 
 def held_now(pods: Iterable[Mapping[str, object]]) -> dict[str, int]:
-    """Units by UUID that a list of all pods gives: what the ledger must be equal to."""
+    """Return the units by UUID of a list of all pods, which the ledger must equal."""
     held: dict[str, int] = {}
     for each in pods:
         change = Change("LISTED", dict(each))

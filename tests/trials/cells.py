@@ -1,4 +1,4 @@
-"""Cells of the matrix of node setups: which container of which pod, and how it may end."""
+"""Cells of the matrix of node setups: the judged container of a pod, and how it may end."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
     @property
     def asks(self) -> bool:
-        """Whether it asks for GPU memory."""
+        """Return whether it asks for GPU memory."""
         return self not in {Kind.SECOND, Kind.HIDDEN, Kind.EPHEMERAL}
 
 
@@ -78,14 +78,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a cell ended, and in whose words where that is an error."""
+    """How a cell ended, and the error if there is one."""
 
     end: End
     why: str = ""
 
     @property
     def ran(self) -> bool:
-        """Return whether the container ran, which nothing can make undone."""
+        """Return whether the container ran."""
         return self.end in {End.OWN, End.NONE, End.OTHER}
 
     def is_right(self, kind: Kind) -> bool:

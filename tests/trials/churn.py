@@ -1,4 +1,4 @@
-"""Churn: threads that create, bind and delete pods while the programs are killed under them."""
+"""Churn: threads that create, bind and delete pods while programs are killed."""
 
 import random
 import threading
@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 20.0
 
 
 class Churner:
-    """What one thread does: a few pods of its own at a time."""
+    """One thread, with a few pods at a time."""
 
     def __init__(
         self, number: int, gpushare: Gpushare, records: Records, ended: threading.Event, seed: str
@@ -101,7 +101,7 @@ class Churner:
 
 
 class Killer:
-    """Kills one of ``victims()`` every few seconds; whatever it kills is started again."""
+    """Kill one of ``victims()`` every few seconds; the cluster restarts it."""
 
     def __init__(
         self,

@@ -1,12 +1,11 @@
-"""Fault trials: whatever the API server does to the extender, cards are promised once.
+"""Fault trials: despite faults of the API server, the extender gives each card once.
 
     python -m tests.trials.faults [--pods 1000] [--seed TEXT]
 
-A real API server behind a proxy that we steer, a real kube-scheduler, paper nodes. In each round
-just so many pods are created as fill all cards, under another fault; then the extender is killed at
-random while ``--pods`` more are bound. After each: no card held more than it has at any moment, no
-pod was bound without cards, all are bound, and the ledger is what a fresh count gives. Exit code 1
-if not.
+They use a real API server behind a proxy, a real kube-scheduler and paper nodes. Each round creates
+pods that fill all cards, under another fault; in another one the extender is killed at random while
+``--pods`` pods are bound. In each, no card may be overbooked at any moment, no pod bound without
+cards, all must be bound, and the ledger must equal a fresh count. Otherwise the exit code is 1.
 """
 
 import argparse
@@ -34,7 +33,7 @@ NODES, CARDS = 10, 4
 PER_POD = 5
 ROUND_SECONDS = 90.0
 LATE_SECONDS = 6.0  # twice what a write may last
-BEYOND_SECONDS = 30.0  # a reserve whose pod is not bound is let go of long before
+BEYOND_SECONDS = 30.0  # a reservation whose pod is not bound is released long before
 NODE = "f00"
 KILL_SECONDS = (0.2, 2.5)
 KILLS = 6
@@ -77,7 +76,7 @@ ROUNDS: dict[str, Sequence[Injected]] = {
 
 @dataclass
 class Trial:
-    """What is counted; ``wrong`` must stay empty."""
+    """Counts of the trial; ``wrong`` must stay empty."""
 
     stage: Stage
     say: Callable[[str], None]
@@ -87,7 +86,7 @@ class Trial:
     met: int = 0
 
     def play(self, name: str, faults: Sequence[Injected]) -> None:
-        """One round: fill all cards under these faults."""
+        """Fill all cards under these faults."""
         begun, stage = time.monotonic(), self.stage
         made = stage.inject(faults)
         count = stage.pods_that_fit(PER_POD)
@@ -143,9 +142,9 @@ class Trial:
         self.say(f"{took:5.1f} s  {name}: {count} pods, {kills} kills")
 
     def write_beyond_all_limits(self) -> None:
-        """A write that arrives long after its reserve was let go of: counted, and stopped there.
+        """Let a write arrive long after its reservation was released: it is only counted.
 
-        kube-scheduler would try the pod again and so keep the reserve: this one nobody tries again.
+        kube-scheduler would retry the pod and keep the reservation, so another scheduler owns it.
         """
         stage, begun = self.stage, time.monotonic()
         for name in ("late", "later"):
@@ -206,7 +205,7 @@ def main() -> int:
 
 
 def _that_fit(made: Stage, wanted: int) -> int:
-    """The largest number of equal pods up to ``wanted`` that fill all cards."""
+    """Return the largest number of equal pods up to ``wanted`` that fill all cards."""
     total = UNITS * len(made.sizes)
     return max(total // units for units in range(1, UNITS + 1) if total // units <= wanted)
 

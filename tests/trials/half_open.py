@@ -1,9 +1,9 @@
-"""Hold connections open on which nothing is ever said, until the input ends; print how many.
+"""Hold silent connections open until the input ends; print how many.
 
     python -m tests.trials.half_open PORT SOURCE,... TARGET...
 
-From each source address to each target there are as many at a time as a listener lets one stranger
-have. One that is closed is opened again.
+Each source address has as many to each target as a listener allows one unknown client. A closed
+one is opened again.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from typing import Final
 
 from extender.server.handshakes import MAX_PER_UNTRUSTED
 
-AGAIN_SECONDS: Final = 1.0  # else the opening alone would take the processor that is measured
+AGAIN_SECONDS: Final = 1.0  # else opening them would use the processor that is measured
 
 
 class HalfOpen:
-    """``opened``: how many came about so far."""
+    """``opened`` counts the connections so far."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self.opened = 0
 
     async def hold(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Until cancelled."""
+        """Hold the connections until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(MAX_PER_UNTRUSTED):
                 for source in sources:

@@ -1,10 +1,10 @@
-"""The matrix of node setups on this machine's driver and cards, beside the same on the stand-in.
+"""The matrix of node setups on this machine's driver and cards, compared with the stand-in.
 
     python -m tests.trials.hardware [--driver-root /] [--setups legacy,operator]
 
-Needs NVIDIA's driver, root and Linux. Uses the machine's NVIDIA container toolkit where all of it
-is installed, and the one that the local cluster builds otherwise. No container uses a card: the
-cells look at device nodes. Prints a report to paste.
+Needs NVIDIA's driver, root and Linux. Uses the machine's NVIDIA container toolkit if complete, or
+the one that the local cluster builds. No container uses a card: the cells check device nodes.
+Prints a report to paste.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def node_pairs(setups: list[Setup], cards: list[CardSpec], root: Path) -> list[N
 
 
 def differences(endings: Mapping[Cell, Ending]) -> list[str]:
-    """Return where a cell of the real driver ended otherwise than on its twin."""
+    """Return which cells of the real driver ended in another way than their twins."""
     found = []
     for cell, ending in endings.items():
         twin = endings.get(replace(cell, node=_twin(cell.node)))

@@ -1,13 +1,12 @@
-"""A tenant makes the largest objects for minutes, while ordinary pods are bound.
+"""A tenant creates the largest possible objects while ordinary pods are bound.
 
     python -m tests.trials.hostile [--minutes 5]
 
-Two replicas behind two kube-schedulers and a real API server. In turns of half a minute only
-ordinary pods are created, and ordinary pods while another tenant creates, changes and deletes pods
-that are as large as the API server takes them in a moment, and holds half-open connections to the
-port on which replicas reach each other. Exit code 1 if with them the 99th percentile of filter is
-more than twice what it is without, a replica has more memory than its manifest allows, is started
-again or loses its lease, an ordinary pod is not bound, or less than that was tried or measured.
+Two replicas run behind two kube-schedulers and a real API server. Every second half minute a tenant
+creates, changes and deletes the largest pods that the API server accepts quickly, and holds
+half-open connections to the replicas' port. Exit code 1 if that more than doubles the 99th
+percentile of filter, if a replica exceeds its manifest's memory, restarts or loses its lease, if an
+ordinary pod is not bound, or if too little was tried or measured.
 """
 
 import argparse
@@ -42,12 +41,12 @@ from tests.trials.replicas import NODES, POD_UNITS, replicas
 
 REPLICAS: Final = 2
 TURN_SECONDS: Final = 30.0
-REST_SECONDS: Final = 3.0  # between two turns, that what one has left is not the next one's
+REST_SECONDS: Final = 3.0  # between two turns, to separate their effects
 PODS_A_SECOND: Final = 2.0
 BOUND_SECONDS: Final = 90.0
 CHANGES: Final = 3  # of each object
 AT_ONCE: Final = 4  # of the tenant's requests
-QUICK_SECONDS: Final = 1.5  # for the API server to take an object, with nothing else to do
+QUICK_SECONDS: Final = 1.5  # for an idle API server to accept an object
 SOURCES: Final = 20  # addresses of half-open connections: 17 can have every place
 FIRST_SOURCE: Final = 50  # above the first seat's own address, where no seat is
 NESTING: Final = 20_000  # Python's own limit is below what the API server takes
@@ -57,7 +56,7 @@ MIB: Final = 2**20
 
 
 class Probe:
-    """Measures filter at one seat from its own network, as the kube-scheduler there would."""
+    """Measure filter at one seat from its network, as its kube-scheduler would."""
 
     def __init__(self, seats: Seats, seat: str) -> None:
         nodes = [f"p{number}" for number in range(NODES)]
@@ -87,7 +86,7 @@ class Probe:
 
 
 class Ordinary:
-    """Creates a pod every half second, and takes each away once it is bound."""
+    """Create a pod every half second, and delete each once it is bound."""
 
     def __init__(self, seats: Seats) -> None:
         self._cluster = seats.cluster
@@ -125,7 +124,7 @@ class Ordinary:
 
 
 class Tenant:
-    """Creates, changes and deletes its pods as fast as the API server goes along."""
+    """Create, change and delete pods as fast as the API server allows."""
 
     def __init__(self, seats: Seats, say: Callable[[str], None]) -> None:
         self._cluster = seats.cluster
@@ -180,7 +179,7 @@ class Tenant:
             yield kind, f"hostile-{worker}-{number}", made
 
     def _create_quickly(self, api: Any, name: str, described: dict[str, Any]) -> None:
-        """Raise ApiError also where it takes long: with others beside it there is no answer."""
+        """Raise ApiError also if it takes long: under load it would time out."""
         began = time.monotonic()
         self._create(api, name, described)
         if time.monotonic() - began > QUICK_SECONDS:
@@ -198,7 +197,7 @@ class Tenant:
 
 
 class HalfOpen:
-    """The tenant's connections to every replica's TLS listener, on which nothing is said."""
+    """The tenant's silent connections to every replica's TLS listener."""
 
     def __init__(self, seats: Seats) -> None:
         first = seats.names[0]
@@ -224,7 +223,7 @@ class HalfOpen:
 
 
 class Programs:
-    """The extenders' processes as they were at the beginning, and what became of them."""
+    """The extenders' processes at the beginning and now."""
 
     def __init__(self, seats: Seats) -> None:
         self._seats = seats

@@ -1,4 +1,4 @@
-"""Pods that are as large as an API server takes them, each in another part."""
+"""Pods as large as an API server accepts, each in another part."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ def _containers_with_amounts(count: int) -> list[dict[str, Any]]:
 
 
 def nested_fields(depth: int) -> list[dict[str, Any]]:
-    """Return who manages the fields; JSON for it needs as large a recursion limit."""
+    """Return nested managed fields; their JSON needs an equal recursion limit."""
     fields: dict[str, Any] = {}
     for _ in range(depth):
         fields = {"f:y": fields}
@@ -68,7 +68,7 @@ def nested_fields(depth: int) -> list[dict[str, Any]]:
     return [{**entry, "fieldsV1": {"f:metadata": {"f:annotations": {"f:x": fields}}}}]
 
 
-# What is made, and how large at first; it is made smaller until the API server takes it.
+# Each kind with its first size, which is reduced until the API server accepts it.
 KINDS: Final[dict[str, tuple[Make, int]]] = {
     "one variable of <": (
         lambda size: _pod({"env": [{"name": "X", "value": "<" * size}]}),
@@ -120,7 +120,7 @@ def asking(described: dict[str, Any], units: str) -> dict[str, Any]:
 
 
 def largest(kind: str, create: Callable[[dict[str, Any]], None]) -> Iterator[int]:
-    """Yield sizes from large to small until ``create`` is not refused; the last one is it."""
+    """Yield falling sizes until ``create`` succeeds with the last one."""
     make, size = KINDS[kind]
     while size >= _LEAST:
         yield size

@@ -1,6 +1,6 @@
-"""What a trial with hostile objects has found, and what of its promises that breaks (pure).
+"""Judge what a trial with hostile objects has found (pure).
 
-A trial that tried nothing breaks one too: a promise is kept by what was measured, not by silence.
+A trial that tried nothing fails too.
 """
 
 import math
@@ -14,18 +14,18 @@ LEAST_CALLS: Final = 200  # that were answered: two of them are above the 99th p
 
 @dataclass(frozen=True)
 class Found:
-    """Milliseconds of filter, the fastest first; a call that was not answered took forever."""
+    """Milliseconds of filter, the fastest first; infinite without an answer."""
 
     calm: list[float]
     hostile: list[float]
     writes: int
-    taken: Mapping[str, int]  # objects that the API server took in hostile turns, by kind
-    connections: int  # half-open ones that came about
+    taken: Mapping[str, int]  # objects that the API server accepted in hostile turns, by kind
+    connections: int  # half-open ones
     bound: int  # ordinary pods
 
     @property
     def ratio(self) -> float:
-        """How many times as long filter's 99th percentile is with hostile objects."""
+        """Return how many times as long filter's 99th percentile is with hostile objects."""
         slow, usual = percentile(self.hostile, 0.99), percentile(self.calm, 0.99)
         return slow / usual if 0 < usual < math.inf else math.inf
 

@@ -1,7 +1,6 @@
 """One cluster with a node of each setup, and the matrix's cells on it.
 
-The device plugins are run by hand with what their own containers would have in their environment:
-each node's NVIDIA runtime is asked for that first.
+The device plugins run without containers, with the environment that a node's NVIDIA runtime gives.
 """
 
 import http.client
@@ -64,9 +63,9 @@ class Matrix:
         return Workloads(self.gpushare.cluster)
 
     def start_plugins(self, binding: Binding) -> None:
-        """Run every node's plugin with this binding; return once cards can be asked for.
+        """Run every node's plugin with this binding; return once all nodes offer cards.
 
-        Where NVIDIA's runtime is not there, it is late: only that can give a card.
+        Without NVIDIA's runtime the binding is late, since only that can give a card.
         """
         running = {each.name for each in self.gpushare.cluster.processes()}
         visible = self._visible()
@@ -102,7 +101,7 @@ class Matrix:
         refused = {}
         for number, cell in enumerate(cells):
             cards = sorted(by_node[cell.node])
-            # Never the first of several, which a container that was given just any would have.
+            # Never the first of several, which a container with any card would have.
             others = cards[1:] or cards
             described = pod_of(cell, others[number % len(others)])
             if why := _refusal(self.workloads.create, described):
@@ -124,7 +123,7 @@ class Matrix:
             return f"{len(waiting)} wait, {waiting[0]} among them" if waiting else None
 
         wait_until(f"{len(cells)} cells to end", undecided, seconds=SECONDS, interval=1.0)
-        # What was refused once is tried again, and might come to another end.
+        # Containers that were refused are retried, and might end in another way.
         settled = time.monotonic() + SETTLED_SECONDS
 
         def unsettled() -> str | None:
@@ -136,7 +135,7 @@ class Matrix:
         return {cell: found[cell] for cell in cells}
 
     def _visible(self) -> dict[str, str]:
-        """Return what NVIDIA's runtime leaves of `all` in the environment, by node that has it."""
+        """Return what NVIDIA's runtime makes of `all` in the environment, by node."""
         nodes = [node for node, spec in self.nodes.items() if has_handlers(spec.setup)]
         described = [
             pod(
@@ -177,7 +176,7 @@ class Matrix:
             yield cell, ending_of(described, cards, warnings.get(uid, ()))
 
     def _warnings(self) -> dict[str, list[str]]:
-        """Return what warns of pods, by uid: a pod of the same name may have been there before."""
+        """Return the warnings of pods by uid: names may repeat."""
         with self.gpushare.cluster.api() as api:
             items = api.get("/api/v1/namespaces/default/events?fieldSelector=type%3DWarning")[
                 "items"
@@ -209,11 +208,10 @@ def setup_node(setup: Setup, runtime: Runtime = "containerd-2") -> NodeSpec:
 
 @contextmanager
 def matrix_cluster(image: Path, nodes: Sequence[NodeSpec], *, name: str) -> Iterator[Matrix]:
-    """Bring up these nodes with the extender, and no plugin yet; gone afterwards.
+    """Bring up these nodes with the extender of gpushare's image and no plugin; remove them after.
 
-    The extender is the one of gpushare's image, with the policies for clusters in which NVIDIA's
-    runtime is the default one on some nodes. The nodes must lack the label by which its
-    DaemonSet would run plugins on them.
+    The policies allow for nodes whose default is NVIDIA's runtime. The nodes must lack the label
+    by which the DaemonSet would run plugins.
     """
     with of_image(image, *nodes, name=name) as gpushare:
         classes = sorted({each for names in CLASSES.values() for each in names if each})
@@ -244,7 +242,7 @@ def table(endings: Mapping[Cell, Ending]) -> str:
 
 
 def wrong(endings: Mapping[Cell, Ending]) -> list[str]:
-    """Return what must not be, a line for each cell."""
+    """Return a line for each cell that is wrong."""
     return [
         f"{cell.pod}: {ending.end} {ending.why}".strip()
         for cell, ending in endings.items()
@@ -253,7 +251,7 @@ def wrong(endings: Mapping[Cell, Ending]) -> list[str]:
 
 
 def _refusal(call: Callable[..., None], *arguments: Any) -> str:
-    """Return what the API server says where a policy of it refuses what is called for."""
+    """Return why a policy of the API server rejects the call; empty if it does not."""
     try:
         call(*arguments)
     except ApiError as problem:

@@ -1,4 +1,4 @@
-"""The matrix of real node setups: which cards each container got, whatever it and its node are.
+"""The matrix of real node setups: which cards each kind of container gets.
 
     python -m tests.trials.nodes [--binding late,early] [--runtime containerd-1.7]
 

@@ -1,4 +1,4 @@
-"""The pods of the trials: equal amounts on purpose, so that only identity tells them apart."""
+"""The pods of the trials: their amounts are equal, so that only identity differs."""
 
 from typing import Any
 
@@ -11,17 +11,16 @@ _BRIEF = {"WORKLOAD_RUN_SECONDS": "0.3"}
 
 
 def single(name: str, units: int, *, node: str = "", **spec: Any) -> dict[str, Any]:
-    """One container of ``units``."""
+    """Describe a pod with one container of ``units``."""
     return pod(name, units, node=node, **_quick(spec))
 
 
 def several(
     name: str, units: int, cards: int = 1, *, node: str = "", **spec: Any
 ) -> dict[str, Any]:
-    """Two init containers, of which one stays, and two containers.
+    """Describe a pod with two init containers, of which one stays, and two containers.
 
-    With ``cards`` above 1 each amount is spread over so many cards, and a third container asks
-    for nothing.
+    With ``cards`` above 1 amounts are spread over cards, and a third container asks for nothing.
     """
     containers = [container("a", units), container("b", 2 * units)]
     if cards > 1:
@@ -38,13 +37,13 @@ def several(
 
 
 def midway(name: str, units: int, *, node: str = "") -> dict[str, Any]:
-    """Get devices for one container and be rejected for the other's."""
+    """Describe a pod that gets devices for one container and is rejected for the other."""
     refused = container("refused", None, _WITHOUT_CARD) | {"resources": {"limits": {REFUSED: "1"}}}
     return pod(name, node=node, containers=[container("main", units), refused], **_quick({}))
 
 
 def beyond(name: str, units: int) -> dict[str, Any]:
-    """Ask for more processors than any node has: bound past kube-scheduler, rejected there."""
+    """Describe a pod that no node has the processors for: its kubelet rejects it."""
     described = pod(name, units, schedulerName="nobody", **_quick({}))
     described["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "500"}
     described["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "500"

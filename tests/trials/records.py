@@ -1,4 +1,4 @@
-"""What was ever on record for every pod, and what every container was really started with."""
+"""Record every pod's annotations, and what every container was started with."""
 
 import threading
 from collections import Counter
@@ -26,7 +26,7 @@ _KEPT = (ENV_CARD_UUID, ENV_CONTAINER_UNITS)
 
 @dataclass
 class Seen:
-    """One pod: its decision, its containers' units, and how it went, as the API server told it."""
+    """One pod by the API server: its decision, its containers' units, and how it ran."""
 
     uid: str
     name: str
@@ -45,12 +45,12 @@ class Seen:
 
     @property
     def is_over(self) -> bool:
-        """Whether it can have no container any more."""
+        """Return whether it can have no container any more."""
         return self.is_gone or self.phase in {"Succeeded", "Failed"}
 
 
 class Records(History):
-    """The watch history of all pods, shortened to what is judged: it lasts for an hour of churn."""
+    """The watch history of all pods, reduced to what is judged, for an hour of churn."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -99,7 +99,7 @@ def _units(pod: dict[str, Any]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Start:
-    """One start of one container: what its environment said, and UUIDs of the cards it had."""
+    """One start of one container: its environment, and the UUIDs of its cards."""
 
     uid: str
     container: str
@@ -110,9 +110,9 @@ class Start:
 
 
 class Starts:
-    """Reads in a thread of its own what containers print first, from the nodes' own log files.
+    """Read in a thread what containers print first, from the nodes' log files.
 
-    The files go with their pod, so a container that lives for less than a look may be missed.
+    Files are deleted with their pod, so very short containers may be missed.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -171,7 +171,7 @@ def _start(path: Path, node: Path) -> Start | None:
 
 
 def why_wrong(start: Start, seen: Seen | None) -> str | None:
-    """Say what a container got that is not on its pod's record; None where all is as written."""
+    """Return how a container's start differs from its pod's record; None if it does not."""
     if seen is None:
         return "a pod that the API server never showed"
     units = seen.units.get(start.container)

@@ -1,11 +1,11 @@
-"""Three replicas behind three kube-schedulers: what becomes of 500 pods when the leader goes.
+"""Three replicas behind three kube-schedulers: 500 pods are bound while the leader fails.
 
     python -m tests.trials.replicas [--pods 500] [--only killed,paused,cut_off,rolling]
 
-In each part pods are created all at once on paper nodes, and once a fifth of them is bound the
-extender that leads is killed; paused for longer than its lease; cut off from the API server; or all
-are restarted one after the other. Exit code 1 if a card was ever over its size without being
-mended, if a pod was bound without cards or never, or if a ledger differs from the API server.
+Each part creates pods on paper nodes. Once a fifth is bound, the leader is killed, paused longer
+than its lease or cut off from the API server, or all replicas restart one by one. Exit code 1 if
+an overbooked card was not corrected, a pod was bound without cards or never, or a ledger differs
+from the API server.
 """
 
 import argparse
@@ -46,7 +46,7 @@ BOUND_SECONDS: Final = 90.0
 
 
 def killed_within() -> float:
-    """Seconds after which the kubelet has killed an extender that hangs, by its manifest."""
+    """Return the seconds until the kubelet has killed an extender that hangs."""
     workload = yaml.safe_load((ACCESS.parent / "extender.yaml").read_text(encoding="utf-8"))
     probe = workload["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]
     asking = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
@@ -54,7 +54,7 @@ def killed_within() -> float:
 
 
 class Cards(History):
-    """The watch history of all pods, and what each card held at every moment of it."""
+    """The watch history of all pods, with the units of each card at every moment."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -152,7 +152,7 @@ class Trial:
         self.seats.kill(leader)
 
     def apart(self) -> None:
-        """Have another extender lead than the one beside the kube-scheduler that leads."""
+        """Let the leading extender run on another seat than the leading kube-scheduler."""
         while (leader := self.leader()) == self.seats.leading_scheduler():
             self.seats.restart(leader)
 
@@ -166,9 +166,9 @@ class Trial:
             self.seats.go_on(leader)
 
     def beside(self, waiting: int) -> None:
-        """Pause the extender that the leading kube-scheduler itself asks, as its node would see it.
+        """Pause the extender on the seat of the leading kube-scheduler.
 
-        Each of ``waiting`` pods with GPU memory then costs 5 s in turn, until the kubelet kills it.
+        Each of ``waiting`` pods with GPU memory then costs 5 s, until the kubelet kills it.
         """
         seat, most = self.seats.leading_scheduler(), killed_within()
         names = [f"beside-{number}" for number in range(waiting)]
@@ -255,7 +255,7 @@ class Trial:
                 self.lost.append(f"{name}: {seat} found {count:.0f} differences in its ledger")
 
     def _judge_given_twice(self, over: list[str]) -> None:
-        """A write may slip by its fence (docs/decisions.md); then it must be mended and counted."""
+        """Judge writes that passed their fence (docs/decisions.md): corrected and counted."""
         if not over:
             return
         self.say(f"given away twice: {'; '.join(over[:5])}")
@@ -313,7 +313,7 @@ class Trial:
 
 @contextmanager
 def replicas(say: Callable[[str], None], count: int = 3) -> Iterator[Seats]:
-    """Paper nodes, and ``count`` seats with a kube-scheduler and an extender each; gone after."""
+    """Bring up paper nodes and ``count`` seats with a kube-scheduler and an extender each."""
     nodes = [paper_gpu_node(f"p{n}", CARDS, UNITS, unit_mib=1024) for n in range(NODES)]
     with fresh((), nodes, name=NAME, progress=say) as cluster:
         cluster.kubectl("apply", "-k", str(ACCESS))

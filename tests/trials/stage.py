@@ -17,6 +17,7 @@ from localcluster.pki import write_kubeconfig
 from localcluster.specs import PaperNode
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
+from tests.cluster.expect import bind
 from tests.cluster.history import RESOURCE, History
 from tests.fakes.apiserver_proxy import Asked, Fault, Kind, Proxy
 from tests.trials.cards_over_time import held_now, wrong_moments
@@ -152,9 +153,7 @@ class Stage:
         """Ask the extender for a binding, without kube-scheduler; return its error."""
         with self.cluster.api() as api:
             uid = api.get(f"{PODS}/{name}")["metadata"]["uid"]
-        body = {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node}
-        _, answer = self.gpushare.call("POST", "/gpushare-scheduler/bind", body)
-        return str(answer["Error"])
+        return bind(self.gpushare, name, uid, node)
 
     def metric(self, name: str) -> float:
         """Return the sum of all series of a metric of the extender."""

@@ -1,4 +1,4 @@
-"""One trial's cluster, what is watched on it, and what is told about it."""
+"""One trial's cluster, its records and its summary."""
 
 import re
 import sys
@@ -26,7 +26,7 @@ _OFF_CARD = re.compile(r"^gpushare_deviceplugin_ids_off_card_total(?:\{.*\})? (\
 
 @contextmanager
 def trial_cluster(say: Callable[[str], None]) -> Iterator[Gpushare]:
-    """Two nodes that bind late and one without CDI that binds early; gone afterwards."""
+    """Bring up two nodes that bind late and one without CDI that binds early."""
     nodes = [gpu_node(name, CARDS, cdi=name in LATE) for name in NODES]
     with with_extender_on_host(nodes, name=TRIALS, progress=say) as cluster:
         gpushare = Gpushare(cluster)
@@ -44,7 +44,7 @@ def trial_cluster(say: Callable[[str], None]) -> Iterator[Gpushare]:
 
 @dataclass
 class Trial:
-    """What is counted. ``wrong`` and ``lost`` must stay empty."""
+    """Counts of the trial; ``wrong`` and ``lost`` must stay empty."""
 
     gpushare: Gpushare
     records: Records
@@ -76,7 +76,7 @@ class Trial:
                 self.say(f"WRONG: {why}")
 
     def count_off_card(self) -> None:
-        """Add up the plugins' own counts, each of which begins anew when its plugin is killed."""
+        """Add up the plugins' counts, which restart with their plugin."""
         for node in NODES:
             try:
                 found = sum(map(float, _OFF_CARD.findall(self.gpushare.plugin_metrics(node))))
@@ -87,7 +87,7 @@ class Trial:
             self._last_off_card[node] = found
 
     def check_cards(self) -> None:
-        """No card may hold more than it has, at any moment."""
+        """Note cards that hold more than they have."""
         try:
             nodes = self.gpushare.inspect()
         except ApiError:
@@ -99,7 +99,7 @@ class Trial:
             self.lost += [f"unplaced: {each}" for each in node.get("unplaced") or ()]
 
     def sum_up(self, began: float) -> int:
-        """Say all counts; return the exit code."""
+        """Print all counts; return the exit code."""
         self.judge()
         pods = list(self.records.pods.values())
         ours = [seen for seen in pods if any(seen.units.values())]
@@ -129,7 +129,7 @@ _NAMES = re.compile(r"(default/\S+|[0-9a-f-]{36}|GPU-\S+|\b[a-zA-Z0-9]{5} to \w{
 
 
 def refusals(cluster: Cluster) -> Counter[str]:
-    """Count what the plugins refused, by the text without its names and numbers."""
+    """Count what the plugins refused, by text without names and numbers."""
     found: Counter[str] = Counter()
     wanted = re.compile(r'"message":"refused","call":"(\w+)","why":"((?:[^"\\]|\\.)*)"')
     for node in NODES:
@@ -142,7 +142,7 @@ def refusals(cluster: Cluster) -> Counter[str]:
 
 
 def usage(cluster: Cluster) -> list[str]:
-    """Say how much memory, threads and files each plugin and the extender hold now."""
+    """Return the memory, threads and files of each plugin and the extender."""
     found = []
     for each in cluster.processes():
         if each.pid is None or not each.name.startswith(("extender", "deviceplugin")):

@@ -2,9 +2,9 @@
 
     python -m tests.trials.updates [--times 5] [--only "rolling update,crash"] [--period 0.2]
 
-The plugin runs from its image. In every period (in seconds) a small pod is bound to its node, past
-kube-scheduler, while each of the faults happens so many times. Exit code 1 if a pod failed in an
-update, at SIGTERM or in a crash, or if one failed that was bound later than a second after a kill.
+The plugin runs from its image. Every period (seconds) a small pod is bound to its node without
+kube-scheduler, while each fault happens several times. Exit code 1 if a pod failed in an update, at
+SIGTERM or in a crash, or if one failed that was bound later than a second after a kill.
 """
 
 import argparse
@@ -36,7 +36,7 @@ KILLED_SECONDS: Final = 1.0
 
 @dataclass
 class Result:
-    """What one fault did. Seconds count from the fault."""
+    """The effect of one fault. Seconds count from the fault."""
 
     fault: str
     began: float
@@ -75,7 +75,7 @@ def main() -> int:
         for _ in range(flags.times):
             for fault in wanted:
                 if faults.restarts() and fault != ROLLING:
-                    # Else the kubelet waits longer before each restart of a container.
+                    # Otherwise the kubelet delays each restart longer.
                     results.append(one(gpushare, faults, ROLLING, flags.period))
                 results.append(one(gpushare, faults, fault, flags.period))
         print(f"memory, MiB: {faults.memory_mib()}", flush=True)
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def one(gpushare: Gpushare, faults: PluginFaults, fault: str, period: float) -> Result:
-    """Have one fault while pods arrive; return what became of them."""
+    """Cause one fault while pods arrive; return how they ended."""
     with Arrivals(gpushare, NODE, period=period) as arrivals:
         time.sleep(BEFORE_SECONDS)
         before = faults.processes()
@@ -125,7 +125,7 @@ def one(gpushare: Gpushare, faults: PluginFaults, fault: str, period: float) -> 
 
 
 def say(fault: str, results: list[Result]) -> None:
-    """Print what a fault did in all its times."""
+    """Print the sums of a fault."""
     failed = [len(each.failed) for each in results]
     last = [max(each.failed) for each in results if each.failed]
     print(

@@ -43,7 +43,7 @@ def run_wave(
 ) -> list[Seen]:
     """Create a wave and bind it in a shuffled order; return the pods once all run or failed.
 
-    With ``stopped`` the kubelets are away meanwhile, and get all of them at once.
+    With ``stopped`` the kubelets are stopped meanwhile, and get all pods at once.
     """
     cluster = workloads.cluster
     names = [str(each["metadata"]["name"]) for each in wave]

@@ -1,4 +1,4 @@
-"""The stand-in for nvidia-container-cli gives a container the cards that it names, and no other."""
+"""The stand-in for nvidia-container-cli gives a container only the named cards."""
 
 import os
 import platform
@@ -27,7 +27,7 @@ CONTROL = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"}
 
 @dataclass(frozen=True)
 class Container:
-    """A process in a mount namespace of its own, with an empty root folder beside it."""
+    """A process in its own mount namespace, with an empty root folder."""
 
     pid: int
     rootfs: Path

@@ -1,4 +1,4 @@
-"""`make hardware` says what it lacks where there is no driver, and where the real one differs."""
+"""`make hardware` reports a missing driver, and where the real one differs."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The storage of the image's builder, with the real buildah: what a killed build leaves in it."""
+"""The storage of the image's builder after killed builds, with the real buildah."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Storage:
-    """A builder of one test, and its storage by the hands of buildah."""
+    """A builder of one test, and its storage by buildah."""
 
     def __init__(self, folder: Path) -> None:
         provide(IMAGE_NEEDS)

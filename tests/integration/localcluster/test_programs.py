@@ -1,4 +1,4 @@
-"""Programs that not every cluster needs, built by a real Go: once, and again after a failure."""
+"""Optional programs are built once by a real Go, and again after a failure."""
 
 import os
 from pathlib import Path

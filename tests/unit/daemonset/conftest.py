@@ -1,4 +1,4 @@
-"""Kustomizations as a user's kubectl renders them."""
+"""Render kustomizations with kubectl, as a user would."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.unit.daemonset.kustomizations import COMPONENTS, ROOT, own
 
 
 class Objects:
-    """What a kustomization renders to."""
+    """The objects that a kustomization renders."""
 
     def __init__(self, documents: list[dict[str, Any]]) -> None:
         self.all = documents
@@ -33,7 +33,7 @@ class Objects:
         return {each["kind"] for each in self.all}
 
     def workload(self, container: str) -> dict[str, Any]:
-        """What makes the pods that have a container of this name."""
+        """Return the workload whose pods have a container of this name."""
         (found,) = [
             each
             for each in self.all
@@ -81,7 +81,7 @@ def _render_own(text: str, *files: tuple[str, str]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def render():
-    """Render a folder, named from the repository's root; of a component, the base with it."""
+    """Give a function that renders a folder of the repository; a component with the base."""
 
     def rendered(folder: str) -> Objects:
         if folder in COMPONENTS:
@@ -93,7 +93,7 @@ def render():
 
 @pytest.fixture
 def render_own():
-    """Render a kustomization as docs/install.md has it: next to a checkout named gpushare."""
+    """Give a function that renders a kustomization next to a checkout named gpushare."""
 
     def rendered(text: str, files: Mapping[str, str] | None = None) -> Objects:
         return Objects(_render_own(text, *(files or {}).items()))

@@ -1,4 +1,4 @@
-"""The Helm chart renders what kustomize renders, and refuses what neither could."""
+"""The Helm chart renders what kustomize renders, and rejects invalid values."""
 
 import copy
 import json
@@ -47,7 +47,7 @@ SAME = {
 def helm(
     command: str, values: dict[str, Any], *flags: str, namespace: str = "gpushare-system"
 ) -> str:
-    """What helm prints; AssertionError with what it says against the values."""
+    """Return what helm prints; raise AssertionError with its error."""
     words = [tool("helm", print), command, *(["gpushare"] if command == "template" else []), CHART]
     done = subprocess.run(
         [*words, "--namespace", namespace, "--values", "-", *flags],
@@ -67,10 +67,10 @@ def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def comparable(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """Objects by what they are, less what the two tools do each in its way.
+    """Return objects by kind and name, without differences between the two tools.
 
-    kustomize puts a hash into a ConfigMap's name and the Namespace among the objects; Helm replaces
-    pods by an annotation; a label names either tool. Lists whose order says nothing are sorted.
+    kustomize hashes the names of ConfigMaps and renders the Namespace; Helm replaces pods by an
+    annotation; a label names the tool. Lists without an order are sorted.
     """
     found = {}
     for each in copy.deepcopy(objects):
@@ -146,7 +146,7 @@ def test_the_migrations_values_are_its_kustomizations(render_own):
 
 
 def pairs_of_pages() -> Iterator[Any]:
-    """Values and the kustomization after them, of each platform's page."""
+    """Yield the values and the kustomization of each platform's page."""
     for page in sorted(ROOT.glob("docs/platforms/*.md")):
         found = [yaml.safe_load(each.text) for each in blocks(page) if each.language == "yaml"]
         for values, kustomization in pairwise(found):
@@ -157,7 +157,7 @@ def pairs_of_pages() -> Iterator[Any]:
 @pytest.mark.parametrize(("values", "kustomization"), [*pairs_of_pages()])
 def test_the_values_of_a_platforms_page_are_its_kustomization(render_own, values, kustomization):
     wanted = render_own(yaml.safe_dump(kustomization))
-    # The chart has no value for this one, which OpenShift's page says.
+    # The chart has no value for it; OpenShift's page says so.
     wanted.pod("deviceplugin")["securityContext"].pop("seLinuxOptions", None)
     assert comparable(rendered(values)) == comparable(wanted.all)
 
@@ -190,7 +190,7 @@ def test_values_reach_the_extenders_file_and_what_they_leave_out_stays():
     assert found.leader_election.tls == shipped.leader_election.tls
 
 
-def test_a_changed_file_makes_the_extenders_pods_anew():
+def test_a_changed_file_replaces_the_extenders_pods():
     def stamp(values: dict[str, Any]) -> object:
         made = of_kind(rendered(values), "DaemonSet", "gpushare-extender")
         return made["spec"]["template"]["metadata"]["annotations"]
@@ -309,7 +309,7 @@ def test_helm_finds_nothing_to_say_against_the_chart():
 
 
 def plain(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
-    """The extender's own schema as values have it: nothing required, no references."""
+    """Return the extender's schema for values: nothing required, no references."""
     if "$ref" in schema:
         return plain(whole["$defs"][schema["$ref"].rsplit("/", 1)[1]], whole)
     if "anyOf" in schema:
@@ -326,7 +326,7 @@ def plain(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
 def test_the_schema_knows_the_keys_of_the_extenders_file():
     whole = msgspec.json.schema(Configuration)
     wanted = plain(whole, whole)
-    for key in ("memoryUnit", "kubeconfig"):  # the unit is told once; a pod has its account
+    for key in ("memoryUnit", "kubeconfig"):  # the unit is set elsewhere; a pod has its account
         del wanted["properties"][key]
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert schema["properties"]["extender"]["properties"]["configuration"] == wanted

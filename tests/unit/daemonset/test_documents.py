@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from extender import certificates
-from extender.settings.configuration import Configuration
+from extender.settings.configuration import Configuration, LeaderElection, ReadingListener
 from extender.settings.file import parse
 from gpushare import contract
 from gpushare.annotations import inventory
@@ -100,6 +101,17 @@ def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_bot
     volumes = {each["name"]: each for each in objects.pod("extender")["volumes"]}
     named = volumes["configuration"]["configMap"]["name"]
     assert named == objects.one("ConfigMap")["metadata"]["name"]
+
+
+def test_the_configuration_in_the_instructions_has_the_defaults():
+    found = blocks(DOCS / "install.md", "yaml")
+    (text,) = [each for each in found if each.startswith("memoryUnit:")]
+    found = parse(text.encode())
+    election, reading = found.leader_election, found.listen.reading
+    assert election == LeaderElection(address=election.address, tls=election.tls)
+    assert reading == ReadingListener(tls=reading.tls)
+    listen = replace(found.listen, deciding_tls=None, reading=None)
+    assert replace(found, listen=listen, leader_election=None) == Configuration()
 
 
 def test_the_listeners_in_the_instructions_can_be_opened():

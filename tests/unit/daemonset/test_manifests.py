@@ -1,4 +1,4 @@
-"""The manifests, the programs and the contract say the same."""
+"""The manifests agree with the programs and the contract."""
 
 import re
 import tomllib
@@ -58,7 +58,7 @@ def plugin_settings(objects) -> deviceplugin.settings.Settings:
 
 
 def extender_settings(objects) -> Configuration:
-    """What the extender finds where its flag says, by way of its volume."""
+    """Return the configuration that the extender reads from its volume."""
     container = objects.container("extender")
     path = parse_extender(container["args"])
     (mount,) = (m for m in container["volumeMounts"] if m["mountPath"] == str(path.parent))

@@ -1,4 +1,4 @@
-"""Whatever an installation brings, ``gpushare uninstall`` knows and takes away."""
+"""``gpushare uninstall`` removes everything that an installation adds."""
 
 from copy import deepcopy
 from typing import Any
@@ -35,7 +35,7 @@ def test_every_object_goes(render, folder):
 
 def test_what_was_applied_for_prometheus_goes():
     scraped = list(yaml.safe_load_all((ROOT / "monitoring" / "scrape.yaml").read_text()))
-    ours = [each for each in scraped if each["kind"] != "PodMonitor"]  # gone with the namespace
+    ours = [each for each in scraped if each["kind"] != "PodMonitor"]  # deleted with the namespace
     assert len(ours) == 4
     assert [each for each in ours if not goes(each)] == []
 

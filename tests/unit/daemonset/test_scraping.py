@@ -1,4 +1,4 @@
-"""Prometheus finds both programs, and nothing else, however gpushare is installed."""
+"""Prometheus finds exactly both programs of every installation."""
 
 import json
 import re
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("helm")
 
 @dataclass(frozen=True)
 class Job:
-    """What is scraped: pods by their labels, their containers' ports, and what becomes of those."""
+    """A scrape job: labels of pods, a port, and relabelings."""
 
     labels: dict[str, set[str]]
     port: str | None
@@ -34,7 +34,7 @@ class Job:
 
 
 def monitors() -> Iterator[Job]:
-    """The PodMonitors, as the operator makes jobs of them."""
+    """Yield the jobs that the operator makes of the PodMonitors."""
     for each in yaml.safe_load_all((MONITORING / "scrape.yaml").read_text()):
         if each["kind"] != "PodMonitor":
             continue
@@ -52,7 +52,7 @@ def monitors() -> Iterator[Job]:
 
 
 def jobs() -> Iterator[Job]:
-    """The same without the operator."""
+    """Yield the jobs without the operator."""
     for each in yaml.safe_load((MONITORING / "prometheus.yaml").read_text())["scrape_configs"]:
         ((chosen,),) = [one["selectors"] for one in each["kubernetes_sd_configs"]]
         key, one, several = re.fullmatch(
@@ -63,7 +63,7 @@ def jobs() -> Iterator[Job]:
 
 
 def targets(pod: dict[str, Any], address: str) -> Iterator[dict[str, str]]:
-    """What Prometheus discovers of a pod: each port of each container, or the container alone."""
+    """Yield what Prometheus discovers of a pod: the ports of its containers, or a container."""
     host = f"[{address}]" if ":" in address else address
     for container in pod["spec"]["containers"]:
         found = {
@@ -79,7 +79,7 @@ def targets(pod: dict[str, Any], address: str) -> Iterator[dict[str, str]]:
 
 
 def scraped(promtool: Path, job: Job, installed: Installed, folder: Path) -> list[list[str]]:
-    """Installation, address and node of what is left when Prometheus itself has relabelled it."""
+    """Return installation, address and node of the targets that Prometheus has relabelled."""
     found = [
         {**target, "installation": name}
         for name, pods in installed.items()
@@ -93,7 +93,7 @@ def scraped(promtool: Path, job: Job, installed: Installed, folder: Path) -> lis
     wanted = {"job_name": "j", "static_configs": static, "relabel_configs": job.relabelings}
     file = folder / "prometheus.json"
     file.write_text(json.dumps({"scrape_configs": [wanted]}))
-    # It waits for so long whether or not more may come.
+    # It always waits for that time.
     words = [promtool, "check", "service-discovery", "--timeout=2s", file, "j"]
     done = subprocess.run(words, capture_output=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
@@ -104,7 +104,7 @@ def scraped(promtool: Path, job: Job, installed: Installed, folder: Path) -> lis
 
 @pytest.fixture
 def installed(render) -> Installed:
-    """The pods of every way to install."""
+    """Return the pods of every installation."""
     objects = {folder: render(folder).all for folder in SAME}
     objects |= {f"{folder} by the chart": rendered(SAME[folder]) for folder in SAME}
     return {

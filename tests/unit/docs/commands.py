@@ -1,9 +1,9 @@
-"""Which test runs which command of the documents."""
+"""The tests that run the commands of the documents."""
 
 import re
 from typing import Final
 
-# Run as they stand by test_documented_commands_work.
+# Run unchanged by test_documented_commands_work.
 READS: Final = re.compile(
     r"(?:kubectl (?:-n \S+ )?(?:get|describe|logs) |curl -s http://127\.0\.0\.1:29766/|"
     r"(?:\.venv/bin/)?gpushare (?:inspect|explain|what-if|doctor)\b|"

@@ -1,4 +1,4 @@
-"""Every command of the documents is one that a test runs, and names what there is."""
+"""A test runs every command of the documents, and what they name exists."""
 
 import importlib.util
 import re
@@ -13,7 +13,7 @@ from tests.markdown import ROOT, SHELL, all_commands, blocks, documents
 from tests.unit.docs.commands import FOREIGN_FLAGS, READS, RUN_BY
 
 COMMANDS = all_commands()
-# What a line begins with that somebody would type.
+# The beginnings of lines that users type.
 _TYPED = re.compile(
     r"^\s*(?:\$ |sudo |\.venv/bin/|(?:kubectl|make|curl|docker|podman|buildah|helm|gpushare|uv|pip|"
     r"python3?|git|promtool|kubeadm|nvidia-\w+|systemctl|journalctl|apt-get|export)\s+[\w./-])"
@@ -94,7 +94,7 @@ def options(command: click.Command, context: click.Context) -> set[str]:
 
 
 def walk(words: list[str]) -> str:
-    """What is wrong with the words after ``gpushare``; nothing if each command and option is."""
+    """Return which command or option after ``gpushare`` does not exist; empty if all do."""
     command: click.Command = cli
     context = click.Context(command, info_name="gpushare")
     known = options(command, context)
@@ -155,7 +155,7 @@ def test_files_of_the_repository_that_are_named_are_there(path):
         r"tests|bench|protos)/[\w./-]+?)/?`",
         path.read_text(),
     )
-    # Beside a checkout its name comes first.
+    # Next to a checkout a path begins with its name.
     places = {each: (each, each.removeprefix("gpushare/")) for each in named}
     assert [
         each for each, names in places.items() if not any((ROOT / name).exists() for name in names)

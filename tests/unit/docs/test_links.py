@@ -1,4 +1,4 @@
-"""Every link of the documents leads somewhere."""
+"""Every link of the documents has a target."""
 
 import pytest
 

@@ -24,7 +24,7 @@ DRAWN = [
     ("path", "command", "target"), DRAWN, ids=lambda each: Path(str(each)).name
 )
 def test_the_picture_is_what_its_command_draws(path, command, target, tmp_path):
-    """Another one? Run the command with `--svg docs/...` and look at what has changed."""
+    """If it differs, run the command with `--svg docs/...` and check the change."""
     drawn = tmp_path / "drawn.svg"
     done = CliRunner().invoke(cli, [*command.split(), "--svg", str(drawn)])
     assert done.exit_code == 0, done.output

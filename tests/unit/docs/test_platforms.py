@@ -1,4 +1,4 @@
-"""What a platform's page states rests on a trial or on a source that it names."""
+"""Statements of a platform's page name a trial or a source."""
 
 import re
 
@@ -10,7 +10,7 @@ PAGES = sorted(ROOT.glob("docs/platforms/*.md"))
 
 
 def rows(text: str) -> list[tuple[str, str]]:
-    """Statements and what they rest on."""
+    """Return the statements and their basis."""
     table = text.partition("## What differs\n")[2].partition("\n## ")[0]
     cells = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")]
     return [(each[0].strip(), each[-1].strip()) for each in cells[2:]]

@@ -1,4 +1,4 @@
-"""What the components are configured with."""
+"""The configuration of the components."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""What a CRI-O node is made of."""
+"""The files of a CRI-O node."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a cluster that has come up says to type next can be typed."""
+"""The commands that a new cluster prints work."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the image is made of, what its archive is called by, and which are kept."""
+"""The content of the image, the key of its archive, and which archives are kept."""
 
 import tomllib
 
@@ -69,6 +69,6 @@ def test_the_base_comes_from_where_apt_has_this_machines_own_distribution() -> N
     assert found.components == ("main", "contrib")
 
 
-def test_a_machine_whose_apt_has_no_such_source_is_told_the_cure() -> None:
+def test_without_an_apt_source_the_error_names_the_fix() -> None:
     with pytest.raises(HostError, match=r"no source for 'noble'.*sources\.list"):
         mirror(TARGETS, "noble")

@@ -1,4 +1,4 @@
-"""Which builder ``make image`` takes, and what it tells it."""
+"""The builder that ``make image`` chooses, and its arguments."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ BUILDERS = ("docker", "podman", "buildah")
 
 
 def said(folder: Path, *working: str, words: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
-    """Return what would be run where these builders work and the others are there but do not."""
+    """Return what would run where only these of the installed builders work."""
     for name in BUILDERS:
         builder = folder / name
         builder.write_text(f"#!/bin/sh\nexit {0 if name in working else 1}\n")

@@ -17,7 +17,7 @@ def test_a_default_route_takes_nothing() -> None:
     assert choose(["0.0.0.0/0"]).block == "10.200.0.0/16"
 
 
-def test_no_free_range_is_an_error_with_a_cure() -> None:
+def test_no_free_range_is_an_error_with_a_fix() -> None:
     with pytest.raises(HostError, match="free one of them"):
         choose(["10.0.0.0/8"])
 

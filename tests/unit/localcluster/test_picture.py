@@ -1,4 +1,4 @@
-"""The picture shows every card to scale, whose shares lie on it, and what cannot be told."""
+"""The picture shows every card to scale, its shares, and what is unknown."""
 
 from localcluster.picture import WIDTH, draw
 

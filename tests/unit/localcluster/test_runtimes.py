@@ -1,4 +1,4 @@
-"""The container runtimes beside containerd 2: when they are built, and as which version."""
+"""The container runtimes other than containerd 2: when they are built, and their version."""
 
 from pathlib import Path
 

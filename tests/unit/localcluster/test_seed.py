@@ -1,4 +1,4 @@
-"""What a node's containerd begins with."""
+"""The initial content of a node's containerd."""
 
 from pathlib import Path
 

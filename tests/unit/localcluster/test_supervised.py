@@ -1,31 +1,19 @@
 """A supervised process: restarted, stopped, killed."""
 
-import asyncio
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from localcluster.supervised import ProcessSpec, Supervised
 from localcluster.supervisor import Supervisor
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        # The condition is another process's doing: there is no event to wait for.
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+from tests.waiting import eventually
 
 
 def _sleeper(tmp_path: Path, *, restart: bool = True, code: str = "") -> Supervised:
-    argv = (
-        sys.executable,
-        "-S",
-        "-c",
-        f"import time\n{code}\nprint('up', flush=True)\ntime.sleep(60)",
-    )
+    program = f"import time\n{code}\nprint('up', flush=True)\ntime.sleep(60)"
+    argv = (sys.executable, "-S", "-c", program)
     return Supervised(ProcessSpec("sleeper", argv, restart=restart), tmp_path / "sleeper.log")
 
 
@@ -34,7 +22,7 @@ async def test_what_dies_is_started_again(tmp_path: Path) -> None:
     await process.start()
     first = process.status()["pid"]
     assert process.kill(signal.SIGKILL)
-    await _until(lambda: process.status()["pid"] not in (None, first))
+    await eventually(lambda: process.status()["pid"] not in (None, first))
     assert (process.restarts, process.last_exit) == (1, -signal.SIGKILL)
     await process.stop(grace=5)
 
@@ -54,7 +42,7 @@ async def test_without_grace_nothing_is_asked_before_it_is_killed(tmp_path: Path
     process = _sleeper(tmp_path, code=told)
     await process.start()
     log = tmp_path / "sleeper.log"
-    await _until(lambda: "up" in log.read_text())
+    await eventually(lambda: "up" in log.read_text())
     await process.stop(grace=0)
     assert process.last_exit == -signal.SIGKILL
     assert "asked" not in log.read_text()
@@ -64,7 +52,7 @@ async def test_what_ignores_being_asked_is_killed(tmp_path: Path) -> None:
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     process = _sleeper(tmp_path, code=ignoring)
     await process.start()
-    await _until(lambda: "up" in (tmp_path / "sleeper.log").read_text())
+    await eventually(lambda: "up" in (tmp_path / "sleeper.log").read_text())
     await process.stop(grace=0.1)
     assert process.last_exit == -signal.SIGKILL
 
@@ -73,7 +61,7 @@ async def test_what_is_not_to_be_restarted_ends_for_good(tmp_path: Path) -> None
     process = _sleeper(tmp_path, restart=False)
     await process.start()
     process.kill(signal.SIGTERM)
-    await _until(lambda: not process.wanted)
+    await eventually(lambda: not process.wanted)
     assert process.restarts == 0
 
 

@@ -1,4 +1,4 @@
-"""What each setup of a node has of NVIDIA's toolkit."""
+"""NVIDIA's toolkit in each setup of a node."""
 
 import tomllib
 from pathlib import Path

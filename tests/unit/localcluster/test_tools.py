@@ -1,4 +1,4 @@
-"""Tools that are built when asked for: which there are, and what names their place."""
+"""Tools that are built on request."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What PromQL of ours names: metrics, and the labels by which it looks at each."""
+"""Check the metrics and labels that our PromQL names."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _GROUPS = re.compile(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)")
 
 
 def problems(expression: str, table: dict[str, Row]) -> Iterator[str]:
-    """Metrics that are not in the table, and labels that no metric of the expression has."""
+    """Yield metrics that are not in the table, and labels that no metric has."""
     plain = _QUOTED.sub('""', expression)
     known: set[str] = set()
     for name, matchers in _SELECTOR.findall(plain):

@@ -1,4 +1,4 @@
-"""The dashboard asks for what there is, of whatever Prometheus it is given."""
+"""The dashboard uses existing metrics, of the chosen Prometheus."""
 
 import json
 import re

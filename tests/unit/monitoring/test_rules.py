@@ -1,4 +1,4 @@
-"""Alert rules: they load, each is tested both ways, and each leads to what to do."""
+"""Alert rules load, are tested both ways, and link to what to do."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Every metric stands in the one table, with the type and the labels that it has."""
+"""The table has every metric, with its type and labels."""
 
 import re
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from tests.metrics_table import DOCUMENT, Row, rows, table
 
 
 def declared():
-    """All families with their labels, whether or not they have a series yet."""
+    """Return all families with their labels, also without series."""
     cluster = ClusterWatch(1, lambda *_: None, SystemClock())
     nodes = node_metrics.NodeMetrics(cluster.ledger)
     collectors = [

@@ -1,4 +1,4 @@
-"""Our writing of the interface means what a real kubelet and plugin said to each other."""
+"""Our .proto files decode what a real kubelet and plugin sent, and their code is current."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from protos.deviceplugin.v1beta1 import api_pb2
+from protos.generate import drifted
 
 RECORDED = msgspec.json.decode(Path(__file__).with_name("recorded.json").read_bytes())["exchange"]
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
@@ -79,6 +80,11 @@ def test_every_call_of_the_interface_was_recorded() -> None:
     assert {exchange["call"] for exchange in RECORDED} == set(SAID)
     services = api_pb2.DESCRIPTOR.services_by_name.values()
     assert {method.name for service in services for method in service.methods} == set(SAID)
+
+
+def test_the_generated_code_is_current() -> None:
+    pytest.importorskip("grpc_tools", reason="grpcio-tools, of the dev dependencies, is missing")
+    assert drifted() == []
 
 
 def test_a_cdi_device_is_field_five() -> None:

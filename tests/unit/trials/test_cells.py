@@ -1,4 +1,4 @@
-"""The matrix of node setups calls an end right when the container has its card or did not run."""
+"""A cell of the matrix is right if the container has its card or did not run."""
 
 from typing import Any
 

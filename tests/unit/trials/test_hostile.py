@@ -1,4 +1,4 @@
-"""The trial with hostile objects cannot pass without having tried them."""
+"""The trial with hostile objects cannot pass without trying them."""
 
 import asyncio
 import json
