@@ -108,7 +108,7 @@ def kernel_says(gpushare: Gpushare, pod_name: str) -> dict[str, str]:
     }
 
 
-def test_both_halves_run_with_the_privileges_of_their_manifests(shipped: Gpushare) -> None:
+def test_both_halves_run_with_the_privileges_of_their_manifests(shipped: Gpushare):
     users = {EXTENDER: "65532", PLUGIN: "0"}
     for name, user in users.items():
         asked = yaml.safe_load((DAEMONSET / "base" / f"{FILES[name]}.yaml").read_text())
@@ -123,7 +123,7 @@ def test_both_halves_run_with_the_privileges_of_their_manifests(shipped: Gpushar
             assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 
-def test_the_image_has_the_commands_and_nothing_that_builds_or_installs(shipped: Gpushare) -> None:
+def test_the_image_has_the_commands_and_nothing_that_builds_or_installs(shipped: Gpushare):
     name = pods_of(shipped, EXTENDER)[0]["metadata"]["name"]
     version = image_name().partition(":")[2]
     commands = ("gpushare", "kubectl-gpushare", "gpushare-extender", "gpushare-deviceplugin")
@@ -134,7 +134,7 @@ def test_the_image_has_the_commands_and_nothing_that_builds_or_installs(shipped:
     assert there.split() == []
 
 
-def test_the_images_packages_are_those_of_the_lock_at_its_versions(shipped: Gpushare) -> None:
+def test_the_images_packages_are_those_of_the_lock_at_its_versions(shipped: Gpushare):
     name = pods_of(shipped, EXTENDER)[0]["metadata"]["name"]
     script = "import importlib.metadata as m; [print(d.name, d.version) for d in m.distributions()]"
     told = kubectl(shipped, "exec", name, "--", "python3", "-c", script).splitlines()
@@ -147,7 +147,7 @@ def test_the_images_packages_are_those_of_the_lock_at_its_versions(shipped: Gpus
 
 
 @pytest.mark.usefixtures("workloads")
-def test_no_pod_fails_while_the_plugin_is_updated_or_told_to_end(shipped: Gpushare) -> None:
+def test_no_pod_fails_while_the_plugin_is_updated_or_told_to_end(shipped: Gpushare):
     """The short form of `python -m tests.trials.updates`."""
     faults = PluginFaults(shipped, "n1")
     with Arrivals(shipped, "n1", period=0.5) as arrivals:
@@ -159,7 +159,7 @@ def test_no_pod_fails_while_the_plugin_is_updated_or_told_to_end(shipped: Gpusha
     assert [each for each in arrivals.all if each.failed] == []
 
 
-def test_two_pods_share_a_card_and_a_third_waits(shipped: Gpushare, workloads: Workloads) -> None:
+def test_two_pods_share_a_card_and_a_third_waits(shipped: Gpushare, workloads: Workloads):
     workloads.run(pod("first", HALF, node="n1"))
     workloads.run(pod("second", HALF, node="n1"))
     found = env_is_card_on_record(workloads, "first", "second")
@@ -169,7 +169,7 @@ def test_two_pods_share_a_card_and_a_third_waits(shipped: Gpushare, workloads: W
     wait_event(workloads, "too-large", "no GPU of the node is large enough")
 
 
-def test_shares_survive_a_kill_of_each_program(shipped: Gpushare, workloads: Workloads) -> None:
+def test_shares_survive_a_kill_of_each_program(shipped: Gpushare, workloads: Workloads):
     workloads.run(pod("stays", HALF, node="n2"))
     before = env_is_card_on_record(workloads, "stays")
     kill(shipped, PLUGIN, "n2")
@@ -184,7 +184,7 @@ def test_shares_survive_a_kill_of_each_program(shipped: Gpushare, workloads: Wor
 
 def test_the_kubelet_restarts_an_extender_that_hangs(
     shipped: Gpushare, figures: Callable[[str], None]
-) -> None:
+):
     def restarts() -> int:
         (found,) = pods_of(shipped, EXTENDER)
         return found["status"]["containerStatuses"][0]["restartCount"]
@@ -211,7 +211,7 @@ def first_process(uid: str, command: str) -> int:
     raise AssertionError(f"no process of pod {uid} runs {command}")
 
 
-def test_documented_rights_suffice(shipped: Gpushare, workloads: Workloads, tmp_path: Path) -> None:
+def test_documented_rights_suffice(shipped: Gpushare, workloads: Workloads, tmp_path: Path):
     cluster = shipped.cluster
     workloads.run(pod("here", HALF, node="n1"))
     workloads.create(pod("never", CARD_MIB + 1, node="n1"))
@@ -241,7 +241,7 @@ def test_documented_rights_suffice(shipped: Gpushare, workloads: Workloads, tmp_
         assert [(each["node"], each["cards"]) for each in answer["places"]] == [("n1", [0])]
 
 
-def test_the_live_page_is_reached_in_both_ways(shipped: Gpushare, tmp_path: Path) -> None:
+def test_the_live_page_is_reached_in_both_ways(shipped: Gpushare, tmp_path: Path):
     cluster = shipped.cluster
     with reader(cluster, tmp_path, "gpushare-reads", "gpushare-asks-extender") as asks:
         assert cluster.kubectl("create", "token", "-n", "default", "reads").count(".") == 2
@@ -273,13 +273,13 @@ def shown_by(command: list[str], env: dict[str, str]) -> list[str]:
             process.send_signal(signal.SIGINT)
 
 
-def test_documented_commands_work(shipped: Gpushare, workloads: Workloads, tmp_path: Path) -> None:
+def test_documented_commands_work(shipped: Gpushare, workloads: Workloads, tmp_path: Path):
     workloads.run(pod("runs", HALF, metadata={"labels": {"app": "gpushare-sample"}}))
     workloads.create(pod("waits", CARD_MIB + 1))
     assert problems(shipped, READING, tmp_path) == []
 
 
-def test_driver_root_needs_no_nvidia_runtime(shipped: Gpushare, workloads: Workloads) -> None:
+def test_driver_root_needs_no_nvidia_runtime(shipped: Gpushare, workloads: Workloads):
     """The stand-in's cards are in a file, which takes one more folder than a real driver."""
     manifests = Shipped(shipped.cluster)
     manifests.apply(components=["driver-root"], patches=[CARDS_OF_THE_STAND_IN])
@@ -288,9 +288,7 @@ def test_driver_root_needs_no_nvidia_runtime(shipped: Gpushare, workloads: Workl
     env_is_card_on_record(workloads, "rooted")
 
 
-def test_second_scheduler_mode_works(
-    shipped: Gpushare, workloads: Workloads, tmp_path: Path
-) -> None:
+def test_second_scheduler_mode_works(shipped: Gpushare, workloads: Workloads, tmp_path: Path):
     kubectl(shipped, "delete", "daemonset", EXTENDER)
     Shipped(shipped.cluster).apply("overlays/second-scheduler")
     workloads.run(
