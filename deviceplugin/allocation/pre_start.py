@@ -114,7 +114,7 @@ class Starts:
     async def _owner(self, ids: frozenset[str]) -> tuple[NodePod, list[Entry]]:
         """Return the one live pod in the checkpoint's entries: those of deleted pods stay a while.
 
-        Raises Refused where there is none, or more than one.
+        Raises Refused if there is not exactly one.
         """
         entries = [entry for entry in self._checkpoint.read() if entry.device_ids == ids]
         uids = sorted({entry.pod_uid for entry in entries})

@@ -69,7 +69,7 @@ class NodeCards:
 
     @property
     def message(self) -> bytes | None:
-        """The device list for the kubelet; None if there is none that can be offered."""
+        """The device list for the kubelet; None if no list can be offered."""
         if self._listed is None or self.refusal:
             return None
         kept: dict[str, frozenset[str]] = {}

@@ -77,7 +77,7 @@ class Backend(Protocol):
         ...
 
     def next_event(self, seconds: float) -> CardEvent | None:
-        """Return the next event of any GPU; None if there is none for ``seconds``.
+        """Return the next event of any GPU; None if no event occurs for ``seconds``.
 
         GPUs that ``card`` has returned are included from the next call on; no GPU is queried during
         the wait. Raises DriverError; the next call starts again.

@@ -96,7 +96,7 @@ class KubeletPods:
     async def fetch(self) -> list[NodePod]:
         """Return all pods that the kubelet knows now, within ANSWER_SECONDS; else KubeletError."""
         if self._session is None:
-            raise KubeletError("the kubelet is called before the session is open")
+            raise KubeletError("the kubelet is called before the HTTP client is open")
         try:
             headers = {"Authorization": f"Bearer {self._token.read_text().strip()}"}
             request = self._session.get(

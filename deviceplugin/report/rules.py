@@ -1,8 +1,8 @@
 """Decides the condition of a pod whose chosen GPU cannot be used (pure).
 
 The pod condition ``CardUsable`` is False while the kubelet retries the start of a container; the
-extender evicts by it. It is derived from this program's last answer, and where there is none, from
-a running container, which proves that the GPUs could be used after all.
+extender evicts by it. It is derived from this program's last answer or, without one, from a
+running container, which proves that the GPUs could be used after all.
 """
 
 from dataclasses import dataclass

@@ -287,7 +287,7 @@ def options() -> api_pb2.DevicePluginOptions:
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """Return what distinguishes a socket from its replacement; None if there is none."""
+    """Return what distinguishes a socket from its replacement; None without a socket."""
     try:
         status = path.stat()
     except OSError:

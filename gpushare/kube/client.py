@@ -385,7 +385,7 @@ class Kube:
 
     @property
     def client_certificate(self) -> tuple[str, str] | None:
-        """Return the paths of the client certificate and its key; None if there is none."""
+        """Return the paths of the client certificate and its key; None without a certificate."""
         certificate, key = self._settings.cert_file, self._settings.key_file
         return (certificate, key) if certificate and key else None
 

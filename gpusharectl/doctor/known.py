@@ -15,7 +15,7 @@ K = TypeVar("K")
 
 
 async def known(get: Awaitable[T]) -> T | Unknown:
-    """Return the result, or why there is none. SettingsError is passed on to the user."""
+    """Return the result, or why it is missing. SettingsError is passed on to the user."""
     try:
         return await get
     except SettingsError:
@@ -27,7 +27,7 @@ async def known(get: Awaitable[T]) -> T | Unknown:
 
 
 async def each_known(keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> dict[K, T | Unknown]:
-    """Call ``ask`` for each key, a few at a time; return the results, or why there are none."""
+    """Call ``ask`` for each key, a few at a time; return the results, or why they are missing."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(key: K) -> T | Unknown:

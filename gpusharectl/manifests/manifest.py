@@ -30,7 +30,7 @@ class Wanted:
 
 
 def wanted(content: bytes, source: str) -> Wanted:
-    """Return the only workload of a manifest. SettingsError if there is none or more than one."""
+    """Return the only workload of a manifest. SettingsError if there is not exactly one."""
     flat: list[Any] = []
     for each in (found.value for found in read(source, content)):
         items = each.get("items") if each.get("kind") == "List" else None

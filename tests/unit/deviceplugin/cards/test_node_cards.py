@@ -78,10 +78,10 @@ def test_a_missing_gpu_counts_until_file_and_annotation_are_deleted(node: Node) 
         told.show(SECOND)
         first, second = told.cards.inventory.cards
         assert (first.uuid, first.is_healthy, second.index) == (FIRST.uuid, False, 1)
-    anew = Node()
-    anew.cards.adopt(None)
-    anew.show(SECOND)
-    (left,) = anew.cards.inventory.cards
+    fresh = Node()
+    fresh.cards.adopt(None)
+    fresh.show(SECOND)
+    (left,) = fresh.cards.inventory.cards
     assert (left.uuid, left.index, left.is_healthy) == (SECOND.uuid, 0, True)
 
 

@@ -74,9 +74,9 @@ def test_a_gpu_that_has_never_answered_is_named_and_has_no_place() -> None:
 
 def test_gpus_with_the_same_uuid_are_reported_and_not_shared() -> None:
     twin = replace(card(0), minor=7)
-    anew = survey(None, [card(0), twin, card(1)], TERMS)
-    assert [each.uuid for each in anew.inventory.cards] == [card(1).uuid]
-    assert "2 GPUs with this UUID (minor numbers 0, 7)" in anew.unlisted[card(0).uuid]
+    fresh = survey(None, [card(0), twin, card(1)], TERMS)
+    assert [each.uuid for each in fresh.inventory.cards] == [card(1).uuid]
+    assert "2 GPUs with this UUID (minor numbers 0, 7)" in fresh.unlisted[card(0).uuid]
     before = survey(None, [card(0), card(1)], TERMS).inventory
     after = survey(before, [card(1), card(0), twin], TERMS)
     assert after.inventory == before

@@ -124,14 +124,17 @@ async def test_a_stalled_viewer_is_dropped_and_others_continue(client, bench, mo
 
 
 async def test_the_buffer_of_a_slow_viewer_is_bounded(client, bench, monkeypatch):
+    monkeypatch.setattr(streams, "UPDATE_SECONDS", 0.02)
     fill(bench)
     async with stalled_viewer(client.port):
         await eventually(lambda: viewers() == 1)
         [transport] = (each for each in client.server.runner.server.connections)
         await eventually(lambda: transport.transport.get_write_buffer_size() > 64 * 1024)
-        for i in range(20):
-            bench.cluster.node_changed(node(f"m{i}", *[16] * 16))
-            await asyncio.sleep(0.02)
+        async with client.get(CHANGES) as other:
+            await event(other, "whole")
+            for i in range(20):
+                bench.cluster.node_changed(node(f"m{i}", *[16] * 16))
+                await event(other, "changes")
         assert transport.transport.get_write_buffer_size() < 256 * 1024
 
 
