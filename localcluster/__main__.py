@@ -101,7 +101,7 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
 
 
 def first_steps(name: str) -> tuple[str, str]:
-    """Return what to type first, with programs of this checkout: there may be no others."""
+    """Return the commands to try first; they run the programs of this checkout."""
     python = Path(os.path.relpath(sys.executable))
     named = "" if name == DEFAULT_NAME else f" --name {name}"
     sample = os.path.relpath(gpushare.ROOT / "daemonset/samples/local.yaml")

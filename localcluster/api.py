@@ -13,10 +13,10 @@ _OK = range(200, 300)
 
 
 class Api:
-    """One connection, kept open; not for several threads at once.
+    """One connection that stays open. It must not be used by several threads at once.
 
-    Every request raises ApiError with the server's own message where it is refused, with status
-    0 where no answer came.
+    Every request raises ApiError: with the server's own message if it is refused, with status 0 if
+    no answer came.
     """
 
     def __init__(self, state: StateFolder, host: str, *, seconds: float = 10) -> None:
@@ -49,7 +49,7 @@ class Api:
         *,
         content_type: str = "application/json",
     ) -> Any:
-        """Return the decoded answer, or its text where that is no JSON."""
+        """Return the decoded answer, or its text if it is not JSON."""
         headers = {"Accept": "application/json", "Content-Type": content_type}
         sent = None if body is None else json.dumps(body).encode()
         try:

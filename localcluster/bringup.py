@@ -1,4 +1,4 @@
-"""Bringing a cluster up: what is started when, and what is awaited before the next step."""
+"""Starts a cluster: in which order, and what to wait for before the next step."""
 
 import json
 import time
@@ -39,7 +39,7 @@ _READY_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is to be brought up; `runtimes` has the programs of each node's runtime."""
+    """Everything to start; `runtimes` has the programs of each node's runtime."""
 
     state: StateFolder
     binaries: Path
@@ -51,14 +51,14 @@ class Plan:
 
     @property
     def control_plane(self) -> NodeSpec | None:
-        """The node where kube-scheduler runs; on the host where there is none."""
+        """The node where kube-scheduler runs; without one it runs on the host."""
         return next((each for each in self.nodes if each.control_plane), None)
 
 
 def bring_up(plan: Plan, progress: Progress) -> None:
     """Start everything and return once nodes are Ready and pods can be created.
 
-    Raises a LocalClusterError and leaves what is there to the caller's teardown.
+    Raises a LocalClusterError; the caller then tears down what was started.
     """
     begun = time.monotonic()
 

@@ -61,9 +61,9 @@ def hierarchies() -> list[Hierarchy]:
 
 
 def create(cluster: str, node: str) -> str:
-    """Make a node's cgroup wherever the kubelet looks for it; return its path as it says it.
+    """Create a node's cgroup in every hierarchy that the kubelet uses; return its path.
 
-    Raises HostError where the controllers cannot be had.
+    Raises HostError if a controller is not available.
     """
     mounted = hierarchies()
     legacy = [each for each in mounted if not each.unified]
@@ -95,7 +95,7 @@ def _delegate(path: Path) -> None:
 
 
 def roots(cluster: str) -> list[Path]:
-    """Return the cluster's topmost cgroups that are there now."""
+    """Return the cluster's topmost cgroups that exist now."""
     places = [each.mount / cluster for each in hierarchies()]
     return [each for each in dict.fromkeys(places) if each.is_dir()]
 
@@ -111,9 +111,9 @@ def processes(cluster: str) -> set[int]:
 
 
 def remove(cluster: str) -> None:
-    """Kill what is left in the cluster's cgroups and remove them.
+    """Kill the processes left in the cluster's cgroups and remove these.
 
-    Raises OSError where one stays busy.
+    Raises OSError if one stays busy.
     """
     end = time.monotonic() + _REMOVE_SECONDS
     while found := roots(cluster):

@@ -44,10 +44,10 @@ def _quiet(_: str) -> None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that is up. Its processes outlive this object and this Python.
+    """A cluster that is up. Its processes outlive this object and this Python process.
 
-    Methods raise StateError where the cluster is not up any more, UsageError for names that
-    nothing has; both are LocalClusterErrors, as everything raised on purpose.
+    Methods raise StateError if the cluster is no longer up, UsageError for an unknown name. Both
+    are LocalClusterErrors, as is every error that this package raises on purpose.
     """
 
     state: StateFolder
@@ -67,13 +67,13 @@ class Cluster:
         archives: Sequence[Path] = (),
         progress: Progress = _quiet,
     ) -> Self:
-        """Build what is missing, start everything, return once all nodes are Ready.
+        """Build what is missing, start everything, and return once all nodes are Ready.
 
-        `scheduler_config` is a KubeSchedulerConfiguration that is used as it is but for the
-        kubeconfig and leader election; the images of `archives` are in every node; `progress` is
-        called with one line at a time.
-        Left-overs of a cluster of this name that broke are removed first. Raises StateError
-        where one is up already; whatever else fails, nothing is left running.
+        `scheduler_config` is a KubeSchedulerConfiguration, used as it is except for the kubeconfig
+        and leader election. The images of `archives` are available on every node. `progress` is
+        called with one line at a time. What an earlier, broken cluster of this name left behind is
+        removed first. Raises StateError if one is already up. After any other failure, nothing is
+        left running.
         """
         state = StateFolder.of(name)
         real, paper = tuple(nodes), tuple(paper_nodes)
@@ -106,7 +106,7 @@ class Cluster:
 
     @classmethod
     def attach(cls, name: str = DEFAULT_NAME) -> Self:
-        """Return the cluster of this name that is up; raise StateError where none is."""
+        """Return the cluster of this name; raise StateError if it is not up."""
         state = StateFolder.of(name)
         Control(state).status()
         record = json.loads(state.record.read_text(encoding="utf-8"))
@@ -115,7 +115,7 @@ class Cluster:
         return cls(state, Path(record["binaries"]), plan, names, record.get("controlPlane"))
 
     def down(self) -> None:
-        """Remove everything that belongs to the cluster; does nothing where nothing is left."""
+        """Remove everything that belongs to the cluster, if anything is left."""
         with undisturbed():
             teardown.down(self.state)
 
@@ -141,8 +141,8 @@ class Cluster:
     def node_folder(self, node: str) -> Path:
         """Return the folder of a node's files.
 
-        Seen inside the node, `kubelet` is /var/lib/kubelet, `run` is /run, `cdi` is /etc/cdi,
-        `log` is /var/log, `driver` is /run/nvidia/driver; `nvml` has the state file of its cards.
+        Inside the node, `kubelet` is /var/lib/kubelet, `run` is /run, `cdi` is /etc/cdi, `log` is
+        /var/log, and `driver` is /run/nvidia/driver. `nvml` has the state file of its cards.
         """
         self._check_node(node)
         return self.state.node(node)
@@ -153,9 +153,9 @@ class Cluster:
         return self.network.node(self.node_names.index(node) + 1)
 
     def card_environment(self, node: str) -> dict[str, str]:
-        """Return the variables under which a program sees the node's cards through NVML.
+        """Return the variables with which a program sees the node's cards through NVML.
 
-        The cards can be changed while it runs: `localcluster.nvml.write_state` on the file
+        To change the cards of a running node, call `localcluster.nvml.write_state` with the file
         `nvml/state` in the node's folder. Raises BuildError, HostError.
         """
         folder = self.node_folder(node)
@@ -178,9 +178,10 @@ class Cluster:
     ) -> None:
         """Run the caller's program under supervision, on the host or inside `node`.
 
-        Its environment is PATH, HOME, LANG, TMPDIR and TZ of this process, and `env`; its
-        folder is /. With `restart` it is started again whenever it ends, after 0.2 s, longer
-        each time up to 5 s. Raises UsageError where it cannot be started or `name` is running.
+        Its environment is `env` and this process's PATH, HOME, LANG, TMPDIR and TZ; its working
+        directory is /. With `restart` it is started again whenever it ends: after 0.2 s at first,
+        then after longer delays up to 5 s. Raises UsageError if it cannot be started or `name` is
+        already running.
         """
         check_name("program", name)
         command = list(argv)
@@ -194,28 +195,28 @@ class Cluster:
         self._control.run(spec)
 
     def start(self, name: str) -> None:
-        """Start a stopped component or program again; nothing where it runs."""
+        """Start a stopped component or program again; do nothing if it runs."""
         self._control.start(name)
 
     def stop(self, name: str, *, grace: float = 10.0) -> None:
-        """End a component or program and keep it so; it is killed after `grace` seconds.
+        """Stop a component or program until `start`; kill it after `grace` seconds.
 
-        Containers go on when their kubelet or containerd is stopped.
+        Containers keep running while their kubelet or containerd is stopped.
         """
         self._control.stop(name, grace=grace)
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a component or program; if it dies of that, it is started again."""
+        """Send a signal to a component or program. If the signal ends it, it is started again."""
         self._control.kill(name, number)
 
     def restart_node(self, node: str, *, without: Collection[str] = ()) -> None:
         """Cut a node's power and start it again; return once containerd serves.
 
-        All that runs inside it is killed, and what a machine keeps in memory is lost: namespaces,
-        mounts, cgroups, /run with its CDI files. Disk, name, addresses, cards and certificates
-        stay. Then containerd, the kubelet and the programs start, in this order but without
-        waiting for one another; what is named in `without`, and what was stopped before, stays
-        stopped until `start`. The Node may show its old status for some seconds.
+        Every process inside it is killed, and what a machine keeps in memory is lost: namespaces,
+        mounts, cgroups, and /run with its CDI files. Disk, name, addresses, cards and certificates
+        stay. Then containerd, the kubelet and the programs start in this order, without waiting for
+        each other. Everything named in `without`, or stopped before, stays stopped until `start`.
+        The Node may show its old status for some seconds.
         """
         self._check_node(node)
         index = self.node_names.index(node) + 1
@@ -234,7 +235,7 @@ class Cluster:
         return {each["metadata"]["name"]: ready_condition(each) for each in items}
 
     def log_path(self, name: str) -> Path:
-        """Return the log of a component or program; raise UsageError where there is none."""
+        """Return the log of a component or program; raise UsageError if it has no log."""
         path = self.state.log(check_name("log", name))
         if path.exists():
             return path
@@ -249,7 +250,7 @@ class Cluster:
             await_ready(self.state, api, [each.name for each in nodes])
 
     def remove_paper_nodes(self, *names: str) -> None:
-        """Delete the Node objects and, as no kubelet ends them, the pods bound to them."""
+        """Delete the Node objects and the pods bound to them, which no kubelet ends."""
         with self.api() as api:
             for name in names:
                 api.request("DELETE", f"/api/v1/nodes/{check_name('node', name)}")
@@ -260,9 +261,9 @@ class Cluster:
     ) -> Path:
         """Write a kubeconfig with a token of a ServiceAccount, valid for a year.
 
-        With `node` the token is bound to that Node and says its name in the user's extra
-        `authentication.kubernetes.io/node-name`. The token lies in a file beside it; calling
-        again renews it. Raises CommandError where the ServiceAccount is not there.
+        With `node`, the token is bound to that Node and has its name in the user's extra
+        `authentication.kubernetes.io/node-name`. The token file is in the same folder; each call
+        renews it. Raises CommandError if the ServiceAccount does not exist.
         """
         bound = []
         if node is not None:

@@ -1,4 +1,4 @@
-"""The client of a cluster's supervisor, and how one is brought to life."""
+"""Starts a cluster's supervisor and sends it requests."""
 
 import json
 import os
@@ -35,16 +35,16 @@ class ProcessStatus:
 
 
 class Control:
-    """Asks the supervisor of one cluster.
+    """Client of one cluster's supervisor.
 
-    Every method raises StateError where no supervisor answers, UsageError where it refuses.
+    Every method raises StateError if no supervisor answers, UsageError if it refuses the request.
     """
 
     def __init__(self, state: StateFolder) -> None:
         self._state = state
 
     def alive(self) -> bool:
-        """Say whether a supervisor answers."""
+        """Return whether a supervisor answers."""
         try:
             self.status()
         except StateError:
@@ -56,7 +56,7 @@ class Control:
         self._ask({"do": "run", "spec": spec.to_wire()})
 
     def start(self, name: str) -> None:
-        """Start again what was stopped; nothing where it runs."""
+        """Start a stopped process again; do nothing if it runs."""
         self._ask({"do": "start", "name": name})
 
     def stop(self, name: str, *, grace: float = 10.0) -> None:
@@ -64,15 +64,15 @@ class Control:
         self._ask({"do": "stop", "name": name, "grace": grace})
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a process; if it dies of that it is started again."""
+        """Send a signal to a process. If the signal ends it, it is started again."""
         self._ask({"do": "kill", "name": name, "signal": int(number)})
 
     def status(self) -> list[ProcessStatus]:
-        """Return what runs, in the order in which it was started."""
+        """Return the processes in the order in which they were started."""
         return [ProcessStatus(**each) for each in self._ask({"do": "status"})["processes"]]
 
     def shutdown(self) -> None:
-        """End programs, components and the supervisor; containers are left to the teardown."""
+        """Stop programs, components and the supervisor; the teardown stops the containers."""
         self._ask({"do": "shutdown"}, seconds=_SHUTDOWN_SECONDS)
 
     def _ask(self, request: dict[str, Any], *, seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Control:
 
 
 def base_environment(state: StateFolder) -> dict[str, str]:
-    """Return what every process of the cluster has in its environment."""
+    """Return the environment variables that every process of the cluster has."""
     kept = ("HOME", "LANG", "TMPDIR", "TZ")
     found = {name: os.environ[name] for name in kept if name in os.environ}
     path = os.environ.get("PATH", "")

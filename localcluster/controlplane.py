@@ -57,7 +57,7 @@ def write_certificates(state: StateFolder, plan: NetworkPlan, nodes: tuple[str, 
 
 
 def check_ports(plan: NetworkPlan) -> None:
-    """Raise HostError where a port of the control plane is taken on the bridge's address."""
+    """Raise HostError if a port of the control plane is in use on the bridge's address."""
     taken = []
     ports = (_ETCD_PORT, _ETCD_PEER_PORT, API_PORT, _CONTROLLER_MANAGER_PORT, _SCHEDULER_PORT)
     for port in ports:
@@ -98,7 +98,7 @@ def etcd_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
 
 
 def api_server_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
-    """Return the API server's arguments: authorization and admission as kubeadm has them."""
+    """Return the API server's arguments, with kubeadm's authorization and admission."""
     pki = state.pki
     return [
         f"--advertise-address={plan.host}",
@@ -130,7 +130,7 @@ def api_server_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
 
 
 def controller_manager_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
-    """Return the controller manager's arguments: all the controllers that it runs by default."""
+    """Return the controller manager's arguments; it runs all its default controllers."""
     kubeconfig = state.kubeconfigs / f"{CONTROLLER_MANAGER}.kubeconfig"
     return [
         f"--kubeconfig={kubeconfig}",
@@ -160,9 +160,9 @@ def scheduler_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
 
 
 def write_scheduler_configuration(state: StateFolder, given: Path | None) -> None:
-    """Write the caller's configuration with our kubeconfig in it and leader election off.
+    """Write the caller's configuration with our kubeconfig and without leader election.
 
-    Raises UsageError where `given` cannot be read as a KubeSchedulerConfiguration.
+    Raises UsageError if `given` cannot be read as a KubeSchedulerConfiguration.
     """
     document: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",

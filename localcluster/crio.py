@@ -1,4 +1,4 @@
-"""What a CRI-O node is made of: its configuration, and the images that all such nodes share."""
+"""The configuration of a CRI-O node, and the images that all such nodes share."""
 
 import json
 import shlex
@@ -35,7 +35,7 @@ exec {runc} "$@"
 
 
 def runc_script(runc: Path) -> str:
-    """Return a program that runs `runc` without the OOM scores and limits that it may fail at."""
+    """Return a program that runs `runc` without OOM scores and limits, which may fail here."""
     return _RUNC.replace("{runc}", shlex.quote(str(runc)))
 
 
@@ -48,10 +48,10 @@ def files(
     handlers: Mapping[str, Path],
     default_handler: str = "runc",
 ) -> dict[str, str]:
-    """Return what the files say in `crio` below `folder`, the folder of the node's files, by name.
+    """Return the content of the files in `crio` below `folder`, the node's folder, by name.
 
-    `images` is what `unpack` made; `handlers` are the programs of its runtimes, `default_handler`
-    the one for pods without a RuntimeClass.
+    `images` is the result of `unpack`. `handlers` are the programs of the node's runtimes;
+    `default_handler` is for pods without a RuntimeClass.
     """
     driver = _driver(folder)
     storage = f'[storage]\ndriver = "{driver}"\n'
@@ -120,7 +120,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def _driver(folder: Path) -> str:
-    """Return the storage driver for `folder`: an overlay cannot lie on an overlay."""
+    """Return the storage driver for `folder`: an overlay cannot be on top of an overlay."""
     mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     return "overlay" if snapshotter_for(folder, mountinfo) == "overlayfs" else "vfs"
 
@@ -145,7 +145,7 @@ def unpack(folder: Path, archives: Sequence[Path]) -> None:
 
 
 def sources(archive: Path) -> list[str]:
-    """Return what `buildah pull` calls each image of an archive, in OCI's or Docker's layout."""
+    """Return the names of an archive's images for `buildah pull`, in OCI's or Docker's layout."""
     with tarfile.open(archive) as opened:
         if "oci-layout" in opened.getnames():
             key = "org.opencontainers.image.ref.name"

@@ -188,7 +188,7 @@ def _progress(line: str) -> None:
 
 
 def main() -> int:
-    """Run the demo and return its exit code. The cluster is removed however it ends."""
+    """Run the demo and return its exit code. The cluster is always removed."""
     return run_command("demo", _run)
 
 

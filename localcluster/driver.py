@@ -1,7 +1,7 @@
-"""A node's driver as a driver container leaves it: a root with libraries and device nodes.
+"""A node's driver as a driver container installs it: a root with libraries and device nodes.
 
-The device nodes have NVIDIA's numbers and nothing behind them. Opening one fails with ENXIO where
-the container's device filter allows it, with EPERM where it does not.
+The device nodes have NVIDIA's numbers and no driver. Opening one fails with ENXIO if the
+container's device filter allows it, and with EPERM if not.
 """
 
 import os
@@ -30,7 +30,7 @@ _PLACEHOLDERS: Final = ("libcuda", "libnvidia-ptxjitcompiler")
 
 
 def install(root: Path, library: Path, cards: Iterable[CardSpec]) -> None:
-    """Make the driver's root for these cards; `library` is the folder of the NVML stand-in."""
+    """Create the driver's root for these cards; `library` is the folder of the NVML stand-in."""
     libraries = root / LIBRARIES
     libraries.mkdir(parents=True)
     _versioned(libraries, "libnvidia-ml").write_bytes((library / SONAME).read_bytes())
@@ -48,7 +48,7 @@ def install(root: Path, library: Path, cards: Iterable[CardSpec]) -> None:
 
 
 def nvml_library(root: Path) -> Path:
-    """Return the driver's libnvidia-ml.so.1 below its root; raise HostError where none is."""
+    """Return the driver's libnvidia-ml.so.1 below its root; raise HostError if it is missing."""
     for folder in (LIBRARIES, "usr/lib64", "usr/lib"):
         if (root / folder / SONAME).exists():
             return root / folder / SONAME
@@ -56,7 +56,7 @@ def nvml_library(root: Path) -> Path:
 
 
 def device_numbers(cards: Iterable[CardSpec]) -> dict[str, tuple[int, int]]:
-    """Return the driver's device nodes, by name, with major and minor number."""
+    """Return major and minor number of each of the driver's device nodes, by name."""
     found = {
         "nvidiactl": (_CARDS_MAJOR, _CONTROL_MINOR),
         "nvidia-uvm": (_UVM_MAJOR, 0),

@@ -1,16 +1,16 @@
-"""What can go wrong, in words that say what was wanted, what was found and what to do."""
+"""Errors; their texts say what was wanted, what was found and what to do."""
 
 
 class LocalClusterError(Exception):
-    """Base of every error this package raises on purpose; its text is meant for a person."""
+    """Base of every error that this package raises on purpose. A person reads its text."""
 
 
 class UsageError(LocalClusterError):
-    """The caller asked for something that cannot be: a bad name, an unknown component."""
+    """The caller asked for something impossible: a bad name, an unknown component."""
 
 
 class HostError(LocalClusterError):
-    """The machine lacks something; the text names all of it, each with its cure."""
+    """The machine lacks something; the text lists everything missing, each with its cure."""
 
 
 class BuildError(LocalClusterError):
@@ -22,11 +22,11 @@ class StateError(LocalClusterError):
 
 
 class DeadlineError(LocalClusterError):
-    """A condition was not met in time; the text says which, what was last seen, and the log."""
+    """A condition was not met in time; the text has the condition, the last state, and the log."""
 
 
 class CommandError(LocalClusterError):
-    """A command that was run for the cluster failed; the text has its last words."""
+    """A command that was run for the cluster failed; the text has the end of its output."""
 
 
 class ApiError(LocalClusterError):

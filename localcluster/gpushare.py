@@ -1,9 +1,9 @@
-"""Runs gpushare on a local cluster: from its image, or both programs by hand.
+"""Runs gpushare on a local cluster: from its image, or both programs from this checkout.
 
-Where the cluster has a control-plane node, ``daemonset/`` is applied and runs from the image. Where
-it has none the programs are run as that would run them, but by hand: the extender beside
-kube-scheduler on the host, a device plugin inside every node that has cards, each with its
-ServiceAccount's own token. Tests that stop, replace and tune the programs use that.
+On a cluster with a control-plane node, ``daemonset/`` is applied and runs from the image. Otherwise
+the programs run from the checkout: the extender on the host, as kube-scheduler does, and a device
+plugin inside every node that has cards, each with the token of its ServiceAccount. Tests that stop,
+replace and configure the programs use the second way.
 """
 
 import http.client
@@ -25,6 +25,7 @@ from localcluster.nvml import CardSpec
 from localcluster.shipped import Shipped
 from localcluster.specs import NodeSpec, Runtime
 from localcluster.wait import wait_until
+from localcluster.workloads import pod
 
 ROOT: Final = Path(__file__).parents[1]
 ACCESS: Final = ROOT / "daemonset" / "base" / "access"
@@ -57,14 +58,14 @@ def gpu_node(
 
 
 def control_plane_node() -> NodeSpec:
-    """Describe the node where kube-scheduler and the extender from the image stand."""
+    """Describe the node where kube-scheduler and the extender from the image run."""
     return NodeSpec(CONTROL_PLANE, control_plane=True)
 
 
 def check_port() -> None:
-    """Raise UsageError if something listens where an extender that is run by hand must.
+    """Raise UsageError if another process listens on the extender's port of the host.
 
-    The cluster's kube-scheduler, on the host, asks there.
+    The cluster's kube-scheduler, on the host, sends its requests there.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -80,15 +81,15 @@ def check_port() -> None:
 
 @dataclass(frozen=True)
 class Gpushare:
-    """gpushare as it runs on ``cluster``, with units of one MiB."""
+    """gpushare on ``cluster``, with units of one MiB."""
 
     cluster: Cluster
 
     def install(self, *, early: Collection[str] = ()) -> None:
-        """Run both programs with their rights; return once every card can be asked for.
+        """Run both programs under their ServiceAccounts; return once pods can request every card.
 
-        The plugin runs on the nodes with the label, as the DaemonSet says. Run by hand, those in
-        ``early`` must bind early; the others choose for themselves.
+        The plugin runs on the nodes with the DaemonSet's label. From the checkout, those in
+        ``early`` must bind early; the others choose themselves.
         """
         if self.cluster.control_plane:
             shipped = Shipped(self.cluster)
@@ -112,7 +113,7 @@ class Gpushare:
         self.cluster.start_program("extender", _python("extender", words), env=_ENVIRONMENT)
 
     def restart_extender(self, **settings: Any) -> None:
-        """Run the extender with other settings from now on; return once it answers."""
+        """Restart the extender with other settings; return once it answers."""
         self.cluster.stop("extender")
         self.start_extender(**settings)
         self.wait_ready()
@@ -157,7 +158,7 @@ class Gpushare:
         cluster.start_program(plugin_of(node), command, node=node, env=whole)
 
     def restart_plugin(self, node: str, *arguments: str, binding: Binding) -> None:
-        """Run a node's plugin with another binding from now on; return once it serves."""
+        """Restart a node's plugin with another binding; return once it serves."""
         self.cluster.stop(plugin_of(node), grace=0)
         self.start_plugin(node, *arguments, binding=binding)
         self.wait_ready()
@@ -169,18 +170,23 @@ class Gpushare:
         )
 
     def wait_ready(self, *, seconds: float = 60) -> None:
-        """Return once the extender answers and every node's cards are allocatable for new pods."""
+        """Return once the extender answers and accepts new pods for the cards of every node."""
 
         def unready() -> str | None:
             try:
                 known = {node["name"]: node for node in self.inspect()}
-                for name, node in self._nodes().items():
+                nodes = self._nodes()
+                refused = self._refused_nodes(list(nodes))
+                for name, node in nodes.items():
                     self._plugin_page(name, "/readyz")
                     allocatable = node["status"]["allocatable"].get("aliyun.com/gpu-mem", "0")
                     if name not in known or allocatable == "0":
                         return f"node {name} shares {allocatable} units"
                     if '"leaving":true' in node["metadata"]["annotations"].get(INVENTORY, ""):
                         return f"node {name}: the plugin has not said yet that it takes pods again"
+                    # kube-scheduler does not ask again when only the extender's watch was late.
+                    if "device plugin has ended" in refused.get(name, ""):
+                        return f"node {name}: the extender says: {refused[name]}"
             except ApiError as err:
                 return str(err)
             return None
@@ -194,10 +200,10 @@ class Gpushare:
 
     @contextmanager
     def unguarded(self) -> Iterator[None]:
-        """Take away the policies that keep decisions from being made up, while the context lasts.
+        """Remove, within the context, the policies that reject made-up decisions.
 
-        Whoever fills a cluster with pods that somebody has decided on needs that, and a test of
-        what holds without them.
+        For tests that fill a cluster with pods that already have a decision, and for tests of what
+        holds without these policies.
         """
         with self.cluster.api() as api:
             taken = [api.get(f"{_POLICY_BINDINGS}/{name}") for name in POLICIES]
@@ -218,7 +224,7 @@ class Gpushare:
             )
 
     def _refusal(self) -> str:
-        """What the API server says against a pod that is made with node and decision."""
+        """Return why the API server rejects a pod that is created with node and decision."""
         metadata = {"name": "made-up", "annotations": {"ALIYUN_COM_GPU_MEM_IDX": "0"}}
         spec = {"nodeName": "nowhere", "containers": [{"name": "main", "image": "none"}]}
         made_up = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -230,7 +236,7 @@ class Gpushare:
         return ""
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Ask the extender as kube-scheduler does; raise ApiError where it does not answer."""
+        """Send a request to the extender as kube-scheduler does; raise ApiError if unanswered."""
         sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         status, text = self._ask("the extender", EXTENDER, method, path, sent)
         try:
@@ -239,7 +245,7 @@ class Gpushare:
             return status, text
 
     def plugin_metrics(self, node: str) -> str:
-        """Return what a node's plugin counts, in Prometheus' text form."""
+        """Return the metrics of a node's plugin, in Prometheus' text form."""
         return self._plugin_page(node, "/metrics")
 
     def inspect(self, node: str = "") -> list[dict[str, Any]]:
@@ -252,12 +258,24 @@ class Gpushare:
         return nodes
 
     def card_of(self, pod: str) -> tuple[str, int]:
-        """Return node and card index on which the extender counts a pod of one card."""
+        """Return node and card index on which the extender counts a pod with one card."""
         for node in self.inspect():
             for card in node["devs"]:
                 if any(held["name"] == pod for held in card["pods"]):
                     return node["name"], card["id"]
         raise UsageError(f"pod {pod} holds no card")
+
+    def _refused_nodes(self, nodes: list[str]) -> dict[str, str]:
+        """Return why the extender rejects nodes for a pod of one unit, by name."""
+        asked = {"Pod": pod("asks", 1), "NodeNames": nodes}
+        status, found = self.call("POST", "/gpushare-scheduler/filter", asked)
+        if status != http.client.OK:
+            raise ApiError(status, f"filter: {found}")
+        reasons: dict[str, str] = {
+            **(found.get("FailedNodes") or {}),
+            **(found.get("FailedAndUnresolvableNodes") or {}),
+        }
+        return reasons
 
     def _nodes(self) -> dict[str, dict[str, Any]]:
         """Return the real nodes that the DaemonSet selects, by name."""
@@ -282,9 +300,9 @@ class Gpushare:
     def _ask(
         self, who: str, address: tuple[str, int], method: str, path: str, body: bytes | None = None
     ) -> tuple[int, str]:
-        """Return status and text of one request; raise ApiError where no answer comes.
+        """Return status and text of one request; raise ApiError if no answer comes.
 
-        It is asked from where kube-scheduler stands.
+        The request is sent from the place where kube-scheduler runs.
         """
         connection = http.client.HTTPConnection(*address, timeout=_ASK_SECONDS)
         try:

@@ -1,4 +1,4 @@
-"""Awaiting that the controller manager and the scheduler serve, or saying why they do not."""
+"""Waits until the controller manager and the scheduler serve, or says why they do not."""
 
 import ssl
 import urllib.error
@@ -16,8 +16,8 @@ _MOST_RESTARTS = 2
 def await_healthy(control: Control, name: str, address: str, log: Path) -> None:
     """Return once the component answers on `https://<address>/healthz`.
 
-    Raises StateError with the end of its log as soon as it has died a few times, which a wrong
-    configuration makes it do; DeadlineError after 30 s.
+    Raises StateError with the end of its log as soon as it has ended a few times, as it does with a
+    wrong configuration; DeadlineError after 30 s.
     """
     # It signs its own certificate at each start; nothing secret is sent.
     context = ssl.create_default_context()

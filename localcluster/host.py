@@ -1,4 +1,4 @@
-"""What the machine must have, and how it gets it."""
+"""Checks what the machine must have, and installs what is missing."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ from localcluster.run import run
 
 @dataclass(frozen=True)
 class Need:
-    """One thing the machine must have; `package` is Debian's name of what brings it."""
+    """One thing that the machine must have; `package` is the Debian package that provides it."""
 
     what: str
     package: str
@@ -53,7 +53,7 @@ IMAGE_NEEDS = (
 
 
 def check_host() -> None:
-    """Raise HostError where this machine can never run a cluster, with every reason at once."""
+    """Raise HostError if this machine can never run a cluster, with all reasons at once."""
     problems = []
     if platform.system() != "Linux":
         problems.append(f"it runs {platform.system()}; wanted Linux: use a Linux machine")
@@ -75,7 +75,7 @@ def _mounts() -> list[str]:
 
 
 def provide(needs: tuple[Need, ...]) -> None:
-    """Install with apt what is missing, having said so; raise HostError where that cannot be."""
+    """Announce and install with apt what is missing; raise HostError if that fails."""
     missing = [need for need in needs if not need.present()]
     if not missing:
         return

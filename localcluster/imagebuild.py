@@ -1,7 +1,7 @@
 """gpushare's image for a local cluster: its Dockerfile, built by buildah on debootstrap's base.
 
-Neither a daemon nor a registry is needed. What is built is kept by its content: the same sources
-are built once, and a change of the sources alone builds their layer anew and nothing else.
+It needs no daemon and no registry. Images are cached by content: the same sources are built once,
+and a change of the sources builds only their layer.
 """
 
 import hashlib
@@ -54,12 +54,12 @@ class Mirror:
 
 
 def copied(dockerfile: str) -> tuple[str, ...]:
-    """Return what a Dockerfile (its text) copies from its context, in its order."""
+    """Return what a Dockerfile (its text) copies from its context, in the same order."""
     return tuple(word for line in _COPY.findall(dockerfile) for word in line.split())
 
 
 def content_key(files: Mapping[str, bytes]) -> str:
-    """Return 16 characters that stand for these files, by name and content."""
+    """Return 16 characters that identify these files, by name and content."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -67,9 +67,9 @@ def content_key(files: Mapping[str, bytes]) -> str:
 
 
 def spent(used: Mapping[str, float], *, now: float) -> list[str]:
-    """Return the keys that need not be kept: of old use, and not among the KEPT newest.
+    """Return the keys to remove: not used for long, and not among the KEPT newest.
 
-    ``used`` says when each was last used, in seconds on the clock that ``now`` is read from.
+    ``used`` has the time of each last use, in seconds on the same clock as ``now``.
     """
     newest = sorted(used, key=lambda key: -used[key])
     return [key for key in newest[KEPT:] if now - used[key] > KEPT_SECONDS]
@@ -91,15 +91,16 @@ def mirror(targets: str, codename: str) -> Mirror:
 
 
 def image_name() -> str:
-    """Return the image's name, as the manifests have it."""
+    """Return the image's name, as in the manifests."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return f"gpushare:{document['project']['version']}"
 
 
 def gpushare_image(progress: Progress) -> Path:
-    """Return an archive of the image that ``ctr images import`` takes; build what is not there.
+    """Return an archive of the image for ``ctr images import``; build it if necessary.
 
-    Raises HostError where the machine cannot build it, BuildError with the builder's last words.
+    Raises HostError if the machine cannot build it, BuildError with the end of the builder's
+    output.
     """
     files = _files()
     key = content_key({str(path.relative_to(ROOT)): path.read_bytes() for path in files})
@@ -139,14 +140,14 @@ def _last_used(folder: Path) -> dict[str, float]:
 
 
 def _now(folder: Path) -> float:
-    """Read the clock that file times are of."""
+    """Return the time on the clock of file times."""
     with tempfile.NamedTemporaryFile(dir=folder) as fresh:
         return Path(fresh.name).stat().st_mtime
 
 
 @dataclass(frozen=True)
 class Builder:
-    """buildah with a storage of its own below ``folder``; for one process at a time."""
+    """buildah with its own storage below ``folder``; for one process at a time."""
 
     folder: Path
     progress: Progress
@@ -171,7 +172,7 @@ class Builder:
             self._run(*words, f"--tag={_IMAGE}:{key}", context)
 
     def export(self, key: str, archive: Path) -> None:
-        """Write the image as an archive whose layers are not compressed: every node reads it."""
+        """Write the image as an archive with uncompressed layers, because every node reads it."""
         partial = archive.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         name = f"docker.io/library/{image_name()}"
@@ -179,9 +180,9 @@ class Builder:
         partial.rename(archive)
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Remove the archives of these keys, and every image that no archive is left of.
+        """Remove the archives of these keys, and every image without an archive.
 
-        What cannot be removed is said and tried again after the next build: the image is there.
+        An image that cannot be removed is reported and tried again after the next build.
         """
         for key in keys:
             (self.folder / f"{key}.tar").unlink(missing_ok=True)
@@ -195,9 +196,9 @@ class Builder:
             self.progress(f"images of earlier builds are left behind: {problem}")
 
     def tidy(self) -> None:
-        """Remove the containers of builds that were killed: they hold their images.
+        """Remove the containers of builds that were killed, which keep their images in use.
 
-        A storage in which even that fails is broken: it is emptied, and all is built anew.
+        If even that fails, the storage is broken: it is emptied, and everything is built again.
         """
         try:
             self._run("rm", "--all")
@@ -244,13 +245,13 @@ class Builder:
 
 
 def _key_of(image: str) -> str | None:
-    """Return the key that an image of gpushare is named after; None for any other image."""
+    """Return the key in the name of an image of gpushare; None for any other image."""
     name, _, key = image.rpartition(":")
     return key if name in {_IMAGE, _PACKAGES} else None
 
 
 def _certificates() -> list[str]:
-    """Have the build trust whom this machine trusts; nothing of it stays in the image."""
+    """Make the build trust this machine's certificate authorities; the image keeps none of them."""
     if not Path(_CERTIFICATES).is_dir():
         return []
     bundle = f"--build-arg=SSL_CERT_FILE={_CERTIFICATES}/ca-certificates.crt"

@@ -1,4 +1,4 @@
-"""The cluster's own images, written as one OCI archive around static binaries."""
+"""The cluster's own images, written as one OCI archive of static binaries."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""Signals that end a command, and work that they must not cut short."""
+"""Signals that end a command, and work that they must not interrupt."""
 
 import signal
 import sys
@@ -16,8 +16,8 @@ _ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def end_by_exception() -> None:
     """Let the first of SIGINT, SIGTERM and SIGHUP end this process through every `finally`.
 
-    Those that follow are ignored: between the first one's exception and the cleaning up that it
-    causes, a second would skip the cleaning up.
+    Later ones are ignored: a second signal between the first one's exception and the cleanup that
+    it causes would skip the cleanup.
     """
     for number in _ALL:
         signal.signal(number, _end)
@@ -32,11 +32,11 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _nothing(_: int, __: FrameType | None) -> None:
-    """For signals that came already: Python complains of one whose handler is SIG_IGN by now."""
+    """Ignore signals that are already pending: Python reports those whose handler is SIG_IGN."""
 
 
 def run_command(name: str, command: Callable[[], int]) -> int:
-    """Run a command to its exit code: a line and no traceback for what is ours, or the user's."""
+    """Run a command and return its exit code; our errors and the user's signals print one line."""
     end_by_exception()
     try:
         return command()
@@ -53,7 +53,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
 def undisturbed() -> Iterator[None]:
     """Ignore the signals that end a command: a second Ctrl-C must not leave half a cluster.
 
-    A terminal sends one Ctrl-C to the whole process group, and `uv run` passes it on once more.
+    A terminal sends one Ctrl-C to the whole process group, and `uv run` sends it once more.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

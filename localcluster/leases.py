@@ -1,4 +1,4 @@
-"""The process that keeps paper nodes Ready: it renews the Lease of each."""
+"""The process that keeps paper nodes Ready by renewing their Leases."""
 
 import datetime as dt
 import sys
@@ -17,7 +17,7 @@ _NOT_FOUND = 404
 
 
 def renew(api: Api) -> int:
-    """Renew the Lease of every paper node there is; return how many."""
+    """Renew the Lease of every existing paper node; return how many there are."""
     nodes = api.get(f"/api/v1/nodes?labelSelector={LABEL.replace('/', '%2F')}")["items"]
     for node in nodes:
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
@@ -37,7 +37,7 @@ def renew(api: Api) -> int:
 
 
 def main() -> None:
-    """Renew for good; what fails is logged and tried again in the next round."""
+    """Renew Leases forever; a failure is logged and tried again in the next round."""
     name, path, host = sys.argv[1:]
     state = StateFolder(name, Path(path))
     api = Api(state, host)

@@ -52,7 +52,7 @@ farm() {
 
 
 def pins(state: StateFolder, node: str) -> tuple[Path, Path]:
-    """Return the files that pin the node's mount and network namespaces."""
+    """Return the files that pin a node's mount and network namespaces."""
     return state.namespaces / f"{node}.mnt", state.namespaces / f"{node}.net"
 
 
@@ -65,7 +65,7 @@ def enter(state: StateFolder, node: str, argv: list[str]) -> list[str]:
 def connect(
     state: StateFolder, node: str, address: tuple[str, int], *, seconds: float
 ) -> socket.socket:
-    """Connect to what listens at `address` inside the node's network namespace; raise OSError."""
+    """Connect to `address` inside the node's network namespace; raise OSError."""
     _, pin = pins(state, node)
 
     def inside() -> socket.socket:
@@ -81,14 +81,14 @@ def connect(
 
 
 def prepare(state: StateFolder) -> None:
-    """Make the folder of the pins a mount of its own: only a private mount can hold them."""
+    """Make the folder of the pins a mount of its own: only a private mount can pin namespaces."""
     folder = state.namespaces
     run(["mount", "-n", "--bind", folder, folder])
     run(["mount", "-n", "--make-private", folder])
 
 
 def create(state: StateFolder, node: str) -> None:
-    """Make the node's namespaces with everything in place that is its own."""
+    """Create the node's namespaces with its own mounts and kernel settings."""
     mount, network = pins(state, node)
     mount.touch()
     network.touch()
@@ -99,9 +99,9 @@ def create(state: StateFolder, node: str) -> None:
 def mount_script(state: StateFolder, node: str) -> str:
     """Return the shell script that gives a new mount namespace the node's own folders.
 
-    /etc and /var/lib become folders of links to what the host has there, so that a mount point
-    which the host lacks can be added without the host seeing it. The kernel settings that a
-    kubelet insists on are files that already say so, for the host's must not change.
+    /etc and /var/lib become folders of links to the host's entries. So a mount point that the host
+    lacks can be added, and the host does not see it. Kernel settings that a kubelet requires are
+    replaced by files with these values, because the host's settings must not change.
     """
     folder = state.node(node)
     quoted = shlex.quote(str(folder))

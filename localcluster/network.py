@@ -1,4 +1,4 @@
-"""The bridge on the host, and each node's network namespace joined to it by a veth pair."""
+"""The bridge on the host, and a veth pair from it to each node's network namespace."""
 
 import ipaddress
 import json
@@ -37,7 +37,7 @@ class NetworkPlan:
 
     @property
     def host(self) -> str:
-        """The bridge's address: where the API server listens for host and nodes alike."""
+        """The bridge's address, on which the API server listens for host and nodes."""
         return f"{self._prefix}.0.1"
 
     @property
@@ -58,7 +58,7 @@ class NetworkPlan:
 
 
 def choose(taken: Iterable[str]) -> NetworkPlan:
-    """Return a plan that overlaps with none of the ranges in `taken`; raise HostError for none."""
+    """Return a plan that overlaps none of the ranges in `taken`; raise HostError if all do."""
     networks = [ipaddress.ip_network(each, strict=False) for each in taken]
     used = [each for each in networks if isinstance(each, IPv4Network) and each.prefixlen > 0]
     for candidate in _CANDIDATES:
@@ -85,7 +85,7 @@ def create_bridge(state: StateFolder, plan: NetworkPlan) -> None:
 
 
 def join(state: StateFolder, plan: NetworkPlan, index: int, namespace: Path) -> None:
-    """Join the network namespace pinned at `namespace` to the bridge as node `index`."""
+    """Connect the network namespace pinned at `namespace` to the bridge as node `index`."""
     veth = _veth(state, index)
     others = [each for each in range(1, MOST_NODES + 1) if each != index]
     _batch(
@@ -106,7 +106,7 @@ def join(state: StateFolder, plan: NetworkPlan, index: int, namespace: Path) -> 
 
 
 def join_seat(state: StateFolder, plan: NetworkPlan, number: int, namespace: Path) -> None:
-    """Join the network namespace pinned at `namespace` to the bridge as seat `number`."""
+    """Connect the network namespace pinned at `namespace` to the bridge as seat `number`."""
     veth = f"{state.link_prefix}s{number}"
     _batch(
         f"link add {veth} type veth peer name eth0 netns {namespace}",
@@ -122,7 +122,7 @@ def join_seat(state: StateFolder, plan: NetworkPlan, number: int, namespace: Pat
 
 
 def service_rules(plan: NetworkPlan) -> str:
-    """Return the nftables rules that lead the `kubernetes` service to the API server."""
+    """Return the nftables rules that forward the `kubernetes` Service to the API server."""
     rule = f"ip daddr {SERVICE_ADDRESS} tcp dport 443 dnat to {plan.host}:{API_PORT}"
     return (
         "table ip localcluster {\n"
@@ -133,7 +133,7 @@ def service_rules(plan: NetworkPlan) -> str:
 
 
 def links(state: StateFolder) -> list[str]:
-    """Return the cluster's interfaces that are on the host now."""
+    """Return the cluster's interfaces that exist on the host now."""
     # Not /sys/class/net: that shows the network namespace in which /sys was mounted.
     names = [name for _, name in socket.if_nameindex()]
     return sorted(each for each in names if each.startswith(state.link_prefix))
@@ -148,12 +148,12 @@ def remove_links(state: StateFolder) -> None:
 
 
 def leave(state: StateFolder, index: int) -> None:
-    """Take node `index` off the bridge."""
+    """Remove node `index` from the bridge."""
     _batch(f"link del {_veth(state, index)}")
 
 
 def leave_seat(state: StateFolder, number: int) -> None:
-    """Take seat `number` off the bridge."""
+    """Remove seat `number` from the bridge."""
     _batch(f"link del {state.link_prefix}s{number}")
 
 

@@ -38,7 +38,7 @@ _RUNTIME_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Node:
-    """One node that is being brought up; `index` counts from 1.
+    """One node during its start; `index` counts from 1.
 
     `runtime` is the folder of its container runtime's programs.
     """
@@ -55,7 +55,7 @@ class Node:
         return self.state.node(self.spec.name)
 
     def prepare(self, images: Path) -> None:
-        """Make everything that the node's processes find in place; `images` is a seed's folder."""
+        """Create everything that the node's processes need; `images` is a seed's folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self._cri_o:
             plant(images / ROOT, self.folder)
@@ -120,7 +120,7 @@ class Node:
         self._write("containerd.toml", containerd)
 
     def _install(self, toolkit: Toolkit, runc: Path) -> dict[str, Path]:
-        """Set NVIDIA's toolkit up over `runc`; return its handlers with their programs."""
+        """Install NVIDIA's toolkit on top of `runc`; return its handlers with their programs."""
         own = installed() if self.spec.driver else None
         folder, cli = own or (programs(toolkit.version, print), container_cli(print))
         self._write("toolkit/config.toml", config(toolkit, folder=folder, runc=runc, cli=cli))
@@ -166,7 +166,7 @@ class Node:
 
 
 def await_runtime(state: StateFolder, name: str, node: str) -> None:
-    """Return once the runtime `name` of a node has made its socket; raise DeadlineError."""
+    """Return once a node's runtime `name` has created its socket; raise DeadlineError."""
     place = crio.SOCKET if name.startswith("crio-") else CONTAINERD_SOCKET
     socket = state.node(node) / place.removeprefix("/")
     wait_until(

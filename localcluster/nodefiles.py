@@ -1,4 +1,4 @@
-"""What a node's containerd, CNI plugins and kubelet are configured with."""
+"""The configuration of a node's containerd, CNI plugins and kubelet."""
 
 import json
 from collections.abc import Mapping
@@ -32,11 +32,11 @@ def containerd_config(
     handlers: Mapping[str, Path] | None = None,
     default_handler: str = "runc",
 ) -> str:
-    """Return containerd's configuration for the node whose files are in `folder`.
+    """Return containerd's configuration for the node with these files in `folder`.
 
-    containerd 1.7 has one plugin for what is two in containerd 2, and other names for its options.
-    `handlers` are runtimes beside runc, with their programs; `default_handler` is for pods without
-    a RuntimeClass.
+    What is two plugins in containerd 2 is one in containerd 1.7, with other option names.
+    `handlers` are runtimes other than runc, with their programs; `default_handler` is for pods
+    without a RuntimeClass.
     """
     old = version == "containerd-1.7"
     runtime = "io.containerd.grpc.v1.cri" if old else "io.containerd.cri.v1.runtime"
@@ -119,10 +119,11 @@ SystemdCgroup = false
 
 
 def nvidia_runtime_spec(default: str, *, cards: Path) -> str:
-    """Return what containers of NVIDIA's runtimes begin with: `default` and the cards' state.
+    """Return the base specification of containers of NVIDIA's runtimes, as JSON.
 
-    `default` is containerd's own specification, as JSON; `cards` the folder of the state file, for
-    which a real card needs no file. What a pod's security context says is left to it.
+    It is `default` and the cards' state. `default` is containerd's own specification, as JSON.
+    `cards` is the folder of the state file; a real card needs none. A pod's security context still
+    applies.
     """
     document = json.loads(default)
     for key in ("apparmorProfile", "rlimits"):
@@ -163,12 +164,11 @@ def kubelet_config(
     static_pods: bool = False,
     runtime: str = CONTAINERD_SOCKET,
 ) -> str:
-    """Return the kubelet's configuration: authentication and authorization as kubeadm has them.
+    """Return the kubelet's configuration, with kubeadm's authentication and authorization.
 
-    `runtime` is the socket of the node's container runtime.
-
-    Intervals are shorter than the defaults (in brackets), so that tests need not wait:
-    node status every 2 s (10 s), pods resynchronised every 10 s (60 s).
+    `runtime` is the socket of the node's container runtime. Intervals are shorter than the defaults
+    (in parentheses), so that tests need not wait: node status every 2 s (10 s), pods every 10 s (60
+    s).
     """
     document: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -224,7 +224,7 @@ def kubelet_arguments(state: StateFolder, plan: NetworkPlan, node: str, index: i
 
 
 def snapshotter_for(folder: Path, mountinfo: str) -> str:
-    """Return `overlayfs`, or `native` where `folder` lies on an overlay, which cannot hold one."""
+    """Return `overlayfs`, or `native` if `folder` is on an overlay, which cannot hold another."""
     best, kind = "", ""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")

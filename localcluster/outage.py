@@ -1,4 +1,4 @@
-"""The end of a node as a power cut makes it, and its start from what is on its disk."""
+"""Ends a node as a power cut does, and starts it from what is on its disk."""
 
 import shutil
 import time
@@ -17,9 +17,9 @@ _EMPTY_SECONDS = 5.0
 
 
 def power_off(state: StateFolder, index: int, node: str) -> list[str]:
-    """Kill all of a node, and take away what a machine forgets; return which processes ran.
+    """Kill a node and remove what a machine forgets; return the processes that ran.
 
-    Gone are its namespaces with every mount, its cgroup, its link, and /run.
+    This removes its namespaces with every mount, its cgroup, its link, and /run.
     """
     control = Control(state)
     ran = [each.name for each in control.status() if each.node == node and each.wanted]
@@ -42,7 +42,7 @@ def power_off(state: StateFolder, index: int, node: str) -> list[str]:
 def power_on(
     state: StateFolder, plan: NetworkPlan, index: int, node: str, names: Collection[str]
 ) -> None:
-    """Make the node again and start these of its processes: runtime, kubelet, programs."""
+    """Create the node again and start these of its processes: runtime, kubelet, programs."""
     control = Control(state)
     namespaces.create(state, node)
     network.join(state, plan, index, namespaces.pins(state, node)[1])

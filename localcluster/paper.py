@@ -1,7 +1,7 @@
 """Paper nodes: Node objects without a kubelet, kept Ready by renewing their Leases.
 
-A program renews them rather than a long grace period in the controller manager, so that a real
-node that falls silent is noticed as on any cluster.
+A longer grace period in the controller manager would do that too, but would delay noticing a real
+node that stops answering.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ LABEL = "localcluster/paper"
 
 
 def node_object(node: PaperNode) -> dict[str, Any]:
-    """Return the Node as it is created: Ready, with its resources."""
+    """Return the Node to create: Ready, with its resources."""
     capacity = node.full_capacity()
     condition = {"type": "Ready", "status": "True", "reason": "Paper", "message": "no kubelet"}
     return {
@@ -41,7 +41,7 @@ def node_object(node: PaperNode) -> dict[str, Any]:
 
 
 def add_paper_nodes(api: Api, nodes: tuple[PaperNode, ...]) -> None:
-    """Create the Node objects; raises ApiError where one is there already."""
+    """Create the Node objects; raises ApiError if one already exists."""
     for node in nodes:
         api.request("POST", "/api/v1/nodes", node_object(node))
 

@@ -13,7 +13,7 @@ _UNPLACED: Final = "?"
 def draw(nodes: Iterable[Mapping[str, Any]], new: str = "") -> str:
     """Draw the nodes of the extender's inspect JSON: one bar per GPU, with its pods below.
 
-    The pod called ``new`` stands out.
+    The pod called ``new`` is highlighted.
     """
     return "\n".join(line for node in nodes for line in _node(node, new))
 

@@ -1,4 +1,4 @@
-"""What a container of the sample workload prints: its environment and the device nodes it has."""
+"""Reads what a container of the sample workload prints: its environment and device nodes."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ _CARD: Final = re.compile(r"/dev/nvidia(\d+) \d+:\d+ \S+")
 class Printed:
     """A container's variables, and its lines about the driver's device nodes.
 
-    A line is such as `/dev/nvidia0 195:0 allowed`, or `denied` where it may not be opened.
+    A line is like `/dev/nvidia0 195:0 allowed`, or ends in `denied` if the container cannot open
+    it.
     """
 
     environment: Mapping[str, str]
@@ -25,7 +26,7 @@ class Printed:
 
 
 def read_log(text: str) -> Printed | None:
-    """Return what a container printed, from its log file; None before it has printed everything.
+    """Return what a container printed, from its log file; None until it has printed everything.
 
     In a log file, each line begins with a time, the stream, and `F` for a whole line.
     """

@@ -1,4 +1,4 @@
-"""Programs that not every cluster needs: each set is built when it is first asked for."""
+"""Programs that only some clusters need; each set is built when it is first requested."""
 
 import hashlib
 import shutil
@@ -20,10 +20,10 @@ _LAST_LINES = 20
 
 @dataclass(frozen=True)
 class Programs:
-    """Programs that one `go build` makes; each is called by the last word of its package.
+    """Programs that one `go build` makes; the last part of a package's path is its program's name.
 
-    `module` is the folder of the go.mod that names the packages; `needs_c`: they link against the
-    C library.
+    `module` is the folder of the go.mod that requires the packages; `needs_c`: they link against
+    the C library.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Programs:
 
 
 def provide_programs(wanted: Programs, progress: Progress) -> Path:
-    """Return the folder of these programs; build them where the cache does not have them.
+    """Return the folder of these programs; build them if they are not in the cache.
 
-    The folder is named by what these programs are built from, so no other change rebuilds them.
-    Raises HostError for a missing compiler, BuildError for anything the compiler says.
+    The folder's name depends only on the sources of these programs, so no other change rebuilds
+    them. Raises HostError for a missing compiler, BuildError for any compiler error.
     """
     folder = cache_root() / f"{wanted.name}-{_content(wanted)}"
     if folder.exists():

@@ -1,4 +1,4 @@
-"""Running a command to its end, with an error that holds the command's own last words."""
+"""Runs a command to its end; errors include the end of its output."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ def run(
 ) -> str:
     """Run `argv` and return its standard output.
 
-    Raises CommandError where it cannot be started, exits with another status than 0, or takes
-    longer than `seconds`.
+    Raises CommandError if it cannot be started, exits with a status other than 0, or takes longer
+    than `seconds`.
     """
     words = [str(word) for word in argv]
     shown = " ".join(words[:12])

@@ -1,4 +1,4 @@
-"""The container runtimes that a node can ask for beside the cluster's own containerd."""
+"""The container runtimes that a node can have instead of the cluster's own containerd."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -19,9 +19,9 @@ _CRIO = "github.com/cri-o/cri-o"
 def provide_runtimes(
     wanted: Collection[Runtime], binaries: Path, progress: Progress
 ) -> dict[Runtime, Path]:
-    """Return where the programs of each runtime are; build those that the cache does not have.
+    """Return where the programs of each runtime are; build those that are not in the cache.
 
-    `binaries` is the folder of the cluster's components, of which containerd 2 is one. Raises
+    `binaries` is the folder of the cluster's components, which include containerd 2. Raises
     HostError, BuildError.
     """
     found: dict[Runtime, Path] = {"containerd-2": binaries}
@@ -35,7 +35,7 @@ def provide_runtimes(
 
 
 def containerd_1() -> Programs:
-    """Return containerd 1.7, which many nodes still have, with its shim."""
+    """Return containerd 1.7, which many nodes still run, with its shim."""
     module = _SOURCES / "containerd-1.7"
     package = "github.com/containerd/containerd"
     version = module_version((module / "go.mod").read_text(encoding="utf-8"), package)
@@ -46,7 +46,7 @@ def containerd_1() -> Programs:
 
 
 def cri_o() -> Programs:
-    """Return CRI-O; signatures are left to the policy, so it needs no GnuPG library."""
+    """Return CRI-O; it does not verify signatures, so it needs no GnuPG library."""
     tags = (
         "containers_image_openpgp",
         "containers_image_ostree_stub",
@@ -58,7 +58,7 @@ def cri_o() -> Programs:
 
 
 def _build_pinns(folder: Path) -> None:
-    """Build the C program by which CRI-O pins namespaces, from the sources in its Go module."""
+    """Build pinns, CRI-O's C program that pins namespaces, from the sources in its Go module."""
     if (folder / "pinns").exists():
         return
     module = _SOURCES / "crio"

@@ -1,7 +1,7 @@
-"""Control-plane seats: network namespaces, each with a kube-scheduler and an extender of its own.
+"""Control-plane seats: network namespaces, each with its own kube-scheduler and extender.
 
-As on a control plane of several machines: every kube-scheduler asks the extender on its own
-loopback. The cluster's own kube-scheduler, on the host, is stopped for them.
+They stand for a control plane of several machines: every kube-scheduler calls the extender on its
+own loopback. The cluster's own kube-scheduler, on the host, is stopped meanwhile.
 """
 
 import json
@@ -53,7 +53,7 @@ Program = Literal["extender", "kube-scheduler"]
 
 @dataclass(frozen=True)
 class Seats:
-    """The seats s1, s2, ... of a cluster that is up; ``prepare`` makes them."""
+    """The seats s1, s2, ... of a cluster that is up; ``prepare`` creates them."""
 
     cluster: Cluster
     names: tuple[str, ...]
@@ -62,9 +62,10 @@ class Seats:
     def prepare(
         cls, cluster: Cluster, count: int, scheduler_config: Path, *, unit: str = "GiB"
     ) -> "Seats":
-        """Make the seats and what their programs read; start nothing but end the host's scheduler.
+        """Create the seats and the files of their programs, and stop the host's scheduler.
 
-        The rights of the extender must be there already. Raises UsageError for too many.
+        It starts no program. The extender's ServiceAccount must exist. Raises UsageError for too
+        many.
         """
         if not 1 <= count <= MOST_SEATS:
             raise UsageError(f"{count} seats asked; between 1 and {MOST_SEATS} can be")
@@ -92,7 +93,7 @@ class Seats:
         return made
 
     def remove(self) -> None:
-        """End the seats' programs, take the seats away, and start the host's scheduler again."""
+        """Stop the seats' programs, remove the seats, and start the host's scheduler again."""
         there = {each.name for each in self.cluster.processes()}
         for number, seat in enumerate(self.names, start=1):
             for program in ("kube-scheduler", "extender"):
@@ -104,7 +105,7 @@ class Seats:
         self.cluster.start(SCHEDULER)
 
     def address(self, seat: str) -> str:
-        """Return the address of a seat, from everywhere in the cluster."""
+        """Return the address of a seat, which all of the cluster can reach."""
         return self.cluster.network.seat(self.names.index(seat) + 1)
 
     def start_extender(self, seat: str) -> None:
@@ -115,7 +116,7 @@ class Seats:
         self._start(seat, "extender", argv, env)
 
     def start_scheduler(self, seat: str) -> None:
-        """Start a seat's kube-scheduler, which runs for the lease that all of them share."""
+        """Start a seat's kube-scheduler, which competes for the lease that all of them share."""
         state = self.cluster.state
         kubeconfig = state.kubeconfigs / f"{SCHEDULER}.kubeconfig"
         argv = [
@@ -129,24 +130,24 @@ class Seats:
         self._start(seat, "kube-scheduler", argv, {})
 
     def kill(self, seat: str, program: Program = "extender") -> None:
-        """Kill a program at once; it is started again by itself."""
+        """Kill a program at once; the supervisor starts it again."""
         self.cluster.kill(f"{program}-{seat}")
 
     def pause(self, seat: str, program: Program = "extender") -> None:
-        """Stop a program where it stands, until ``go_on``."""
+        """Suspend a program until ``go_on``."""
         self.cluster.kill(f"{program}-{seat}", signal.SIGSTOP)
 
     def go_on(self, seat: str, program: Program = "extender") -> None:
-        """Let a paused program go on."""
+        """Resume a suspended program."""
         self.cluster.kill(f"{program}-{seat}", signal.SIGCONT)
 
     def restart(self, seat: str, program: Program = "extender") -> None:
-        """Ask a program to end, and start it again once it has, as a rolling update does."""
+        """Stop a program and start it again once it has ended, as a rolling update does."""
         self.cluster.stop(f"{program}-{seat}")
         self.cluster.start(f"{program}-{seat}")
 
     def cut_off(self, seat: str) -> None:
-        """Drop all that a seat sends to the API server, without a word, until ``join_again``."""
+        """Drop all packets from a seat to the API server until ``join_again``."""
         host = self.cluster.network.host
         rule = f"ip daddr {host} tcp dport {API_PORT} drop"
         chain = f"chain out {{ type filter hook output priority 0; {rule}; }}"
@@ -158,7 +159,7 @@ class Seats:
         run([*self.enter(seat), "nft", "delete", "table", "ip", "cut"])
 
     def ask(self, seat: str, path: str) -> tuple[int, str]:
-        """Return status and text of a page of a seat's extender; ApiError where none answers."""
+        """Return status and text of a page of a seat's extender; ApiError if it does not answer."""
         url = f"http://127.0.0.1:{PORT}{path}"
         try:
             text = run([*self.enter(seat), sys.executable, "-c", _ASK, url], seconds=10)
@@ -182,7 +183,7 @@ class Seats:
         return sum(map(float, found))
 
     def leading_extender(self) -> str | None:
-        """Return the seat whose extender decides now, if one does."""
+        """Return the seat whose extender is the leader, if one is."""
         for seat in self.names:
             try:
                 if self.metric(seat, "gpushare_extender_leader"):
@@ -192,7 +193,7 @@ class Seats:
         return None
 
     def leading_scheduler(self) -> str:
-        """Return the seat whose kube-scheduler was the last one to take their lease."""
+        """Return the seat whose kube-scheduler was the last to acquire the lease."""
         last = {}
         for seat in self.names:
             log = self.cluster.state.log(f"{SCHEDULER}-{seat}")
@@ -226,7 +227,7 @@ class Seats:
         return self.cluster.state.namespaces / f"{seat}.seat"
 
     def enter(self, seat: str) -> list[str]:
-        """Return the words before a command that is to run in a seat's network."""
+        """Return the prefix of a command that is to run in a seat's network."""
         return ["nsenter", f"--net={self._pin(seat)}", "--"]
 
     def _write(self, name: str, document: dict[str, Any]) -> None:

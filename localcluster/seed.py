@@ -1,8 +1,8 @@
-"""Images unpacked once for all nodes: what a node's container runtime begins with.
+"""Images unpacked once for all nodes; each container runtime starts with them.
 
-A containerd that serves nobody imports the archives into a folder of the cache. A node gets a copy
-of its records, links to its blobs, and its unpacked layers as mounts that it cannot write to. Nodes
-with CRI-O read another store, all the same one.
+A temporary containerd imports the archives into a folder of the cache. Each node gets a copy of its
+records, links to its blobs, and its unpacked layers as read-only mounts. Nodes with CRI-O share
+another store.
 """
 
 import contextlib
@@ -38,9 +38,9 @@ _START_SECONDS: Final = 30.0
 def seed(
     state: StateFolder, binaries: Path, archives: Sequence[Path], *, cri_o: bool = False
 ) -> Path:
-    """Return the folder with these archives' images unpacked; make what of it is not there.
+    """Return the folder with these archives' images unpacked; create what is missing.
 
-    For containerd they are in `ROOT` below it, and in `STORAGE` where a node has CRI-O (`cri_o`).
+    For containerd they are in `ROOT` below it; if a node has CRI-O (`cri_o`), also in `STORAGE`.
     All but the newest are removed unless a cluster uses them. Raises BuildError.
     """
     digest = hashlib.sha256(str(binaries).encode())
@@ -67,7 +67,7 @@ def seed(
 
 
 def plant(root: Path, node: Path) -> None:
-    """Give a node (its folder) the seed in ``root``, before its namespaces are made."""
+    """Give a node (its folder) the seed in ``root``, before its namespaces are created."""
     layers = root / _LAYERS.format(_snapshotter(root))
 
     def ignored(folder: str, names: list[str]) -> list[str]:

@@ -1,8 +1,8 @@
-"""gpushare from its image, applied from ``daemonset/`` with a kustomization as a user writes one.
+"""gpushare from its image, applied from ``daemonset/`` with a kustomization like a user's.
 
-Nothing is given to a pod that its manifest does not ask for. A local cluster changes the unit of
-memory, so that two small cards are many units, and says that pods without a RuntimeClass run under
-NVIDIA's runtime, which is the default one of its nodes.
+Pods get nothing that their manifest does not request. A local cluster changes the unit of memory,
+so that two small cards are many units, and declares that pods without a RuntimeClass run under
+NVIDIA's runtime, the default on its nodes.
 """
 
 import os
@@ -36,12 +36,12 @@ _SECONDS: Final = 90
 
 @dataclass(frozen=True)
 class Shipped:
-    """What ``daemonset/`` has, on a cluster whose nodes have the image."""
+    """The contents of ``daemonset/``, on a cluster whose nodes have the image."""
 
     cluster: Cluster
 
     def make_certificates(self) -> None:
-        """Make the replicas' certificates by the image's own command; once for a cluster."""
+        """Create the replicas' certificates with the image's own command, once per cluster."""
         namespace = DAEMONSET / "base" / "access" / "namespace.yaml"
         self.cluster.kubectl("apply", "-f", str(namespace))
         self._await_account()
@@ -109,7 +109,7 @@ class Shipped:
         self.await_rollout()
 
     def await_rollout(self) -> None:
-        """Return once every DaemonSet and Deployment is as it was applied; DeadlineError."""
+        """Return once every DaemonSet and Deployment is rolled out; DeadlineError."""
         kinds = "daemonset,deployment"
         for name in self._kubectl("get", kinds, "-o", "name").split():
             words = ("rollout", "status", name, f"--timeout={_SECONDS}s")
@@ -122,7 +122,7 @@ class Shipped:
                 raise DeadlineError(text) from problem
 
     def plugin_address(self, node: str) -> tuple[str, int]:
-        """Return where the plugin of a node serves its pages; CommandError where none is."""
+        """Return where the plugin of a node serves its pages; CommandError if the node has none."""
         label = f"app.kubernetes.io/name={PLUGIN}"
         where = f"--field-selector=spec.nodeName={node}"
         path = "jsonpath={.items[0].status.podIP}"
@@ -143,7 +143,7 @@ class Shipped:
 
 
 def _default_runtime() -> list[dict[str, Any]]:
-    """Return the patches of the component default-runtime, but for the plugin's RuntimeClass."""
+    """Return the patches of the component default-runtime without the plugin's RuntimeClass."""
     path = DAEMONSET / "components" / "default-runtime" / "kustomization.yaml"
     found = []
     for each in yaml.safe_load(path.read_text(encoding="utf-8"))["patches"]:

@@ -1,4 +1,4 @@
-"""What a caller asks a cluster to consist of."""
+"""Describes the nodes of a cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ Runtime = Literal["containerd-2", "containerd-1.7", "cri-o"]
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """A real node. `cards` are what its NVML stand-in shows; `cdi` is containerd's switch.
+    """A real node. `cards` are those of its NVML stand-in; `cdi` enables CDI in containerd.
 
-    `runtime` is the container runtime that its kubelet uses; `setup` is how the cards come into
-    containers. A node without cards has neither driver nor toolkit. `driver` is the root of a real
-    driver on this machine, which has these cards, in the place of the stand-in.
+    `runtime` is the container runtime of its kubelet; `setup` is how containers get the cards. A
+    node without cards has neither driver nor toolkit. `driver` is the root of a real driver on this
+    machine, which has these cards, instead of the stand-in.
 
-    One node of a cluster may be the `control_plane`: labelled and tainted as by kubeadm, with
+    One node of a cluster may be the `control_plane`: labeled and tainted as by kubeadm, with
     kube-scheduler as its static pod instead of on the host.
     """
 
@@ -41,9 +41,9 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class PaperNode:
-    """A Node object without a kubelet: pods can be bound to it, none ever starts.
+    """A Node object without a kubelet: pods can be bound to it but never start.
 
-    `capacity` is laid over cpu, memory and pods of a middling machine; `allocatable` over
+    `capacity` overrides the cpu, memory and pods of an average machine; `allocatable` overrides
     `capacity`.
     """
 
@@ -54,12 +54,12 @@ class PaperNode:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def full_capacity(self) -> dict[str, str]:
-        """Return capacity with what every node has."""
+        """Return capacity with the resources that every node has."""
         return {"cpu": "32", "memory": "128Gi", "pods": _MOST_PODS, **self.capacity}
 
 
 def check_nodes(nodes: tuple[NodeSpec, ...], paper: tuple[PaperNode, ...]) -> None:
-    """Raise UsageError for a name that cannot be, a name given twice, or too many real nodes."""
+    """Raise UsageError for an invalid name, a duplicate name, or too many real nodes."""
     names = [each.name for each in nodes] + [each.name for each in paper]
     for name in names:
         check_name("node", name)

@@ -1,4 +1,4 @@
-"""Where a cluster keeps what it needs on disk, and the names derived from that place."""
+"""The folder of a cluster's files, and the names derived from its path."""
 
 import fcntl
 import hashlib
@@ -22,7 +22,7 @@ _SOCKET_PATH_BYTES = 107
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return `name`; raise UsageError where it is no name for a `kind` of thing."""
+    """Return `name`; raise UsageError if it is not a valid name for a `kind`."""
     if _NAME.fullmatch(name):
         return name
     text = (
@@ -39,14 +39,14 @@ def state_root() -> Path:
 
 
 def cache_root() -> Path:
-    """Return the folder that holds what was built, for all clusters."""
+    """Return the folder of build results, shared by all clusters."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base).absolute() / "gpushare" / "localcluster"
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path` (made if absent) against other processes and threads."""
+    """Hold an exclusive lock on `path` (created if absent) against other processes and threads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -57,7 +57,7 @@ def locked(path: Path) -> Iterator[None]:
 class StateFolder:
     """The paths of one cluster and the system-wide names that belong to it.
 
-    The names are pure functions of the folder, so that `down` needs no memory of an `up`.
+    The names are pure functions of the folder, so `down` needs no record of `up`.
     """
 
     name: str
@@ -83,12 +83,12 @@ class StateFolder:
 
     @property
     def ident(self) -> str:
-        """Eight characters that tell this cluster from any other on the machine."""
+        """Eight characters that distinguish this cluster from any other on the machine."""
         return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:8]
 
     @property
     def link_prefix(self) -> str:
-        """What the names of the cluster's network interfaces on the host begin with."""
+        """The common prefix of the cluster's network interfaces on the host."""
         return f"lc{self.ident}"
 
     @property
@@ -102,7 +102,7 @@ class StateFolder:
 
     @property
     def record(self) -> Path:
-        """The file that says what the cluster consists of; there once `up` has begun."""
+        """The file that describes the cluster; it exists once `up` has begun."""
         return self.path / "cluster.json"
 
     @property
@@ -139,12 +139,12 @@ class StateFolder:
         return self.logs / f"{name}.log"
 
     def create(self) -> None:
-        """Make the folder and its rooms, readable by the owner only."""
+        """Create the folder and its subfolders, readable only by the owner."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
         for room in (self.pki, self.logs, self.config, self.kubeconfigs, self.namespaces):
             room.mkdir(exist_ok=True)
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it; nothing may be mounted there any more."""
+        """Remove the folder with its contents; nothing may be mounted there."""
         shutil.rmtree(self.path, ignore_errors=False)

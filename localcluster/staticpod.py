@@ -1,4 +1,4 @@
-"""kube-scheduler as kubeadm leaves it: a static pod on the control-plane node's network."""
+"""kube-scheduler as kubeadm installs it: a static pod on the control-plane node's network."""
 
 import base64
 import json
@@ -22,9 +22,9 @@ _SECONDS: Final = 90.0
 
 
 def scheduler_pod(image: str) -> dict[str, Any]:
-    """Return the pod, with the labels, flags and files that kubeadm's has.
+    """Return the pod, with the labels, flags and files of kubeadm's.
 
-    Without kubeadm's waits before the first probe, so that nobody has to wait for them.
+    It lacks kubeadm's delays before the first probe, so that nobody has to wait for them.
     """
     files = {"kubeconfig": _KUBECONFIG, "configuration": _CONFIGURATION}
     probe = {"host": "127.0.0.1", "port": PORT, "scheme": "HTTPS"}
@@ -98,7 +98,7 @@ def await_ready(api: Api, node: str) -> None:
 
 
 def _embedded(kubeconfig: dict[str, Any]) -> dict[str, Any]:
-    """Put the files that a kubeconfig names into it: a pod does not see them."""
+    """Embed the files that a kubeconfig names, because a pod does not see them."""
     for entry in (kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]):
         for key in _EMBEDDED:
             if key in entry:

@@ -1,4 +1,4 @@
-"""One supervised process: started, restarted when it dies, stopped, its log kept."""
+"""One supervised process: started, restarted when it ends, stopped, with its log."""
 
 import asyncio
 import contextlib
@@ -16,9 +16,9 @@ _SETTLED_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """What to run under which name, inside which node, if any.
+    """What to run, under which name, and inside which node, if any.
 
-    `program`: the caller's own, not a part of the cluster.
+    `program`: it belongs to the caller, not to the cluster.
     """
 
     name: str
@@ -41,8 +41,8 @@ class ProcessSpec:
 class Supervised:
     """Keeps one process running as long as it is wanted.
 
-    Signals go to the process alone, never to its group: containerd's shims and containers and
-    a stopped kubelet's pods outlive it, as under systemd with KillMode=process.
+    Signals go only to the process, never to its group: containerd's shims and containers and a
+    stopped kubelet's pods outlive it, as under systemd with KillMode=process.
     """
 
     def __init__(self, spec: ProcessSpec, log: Path) -> None:
@@ -58,11 +58,11 @@ class Supervised:
 
     @property
     def wanted(self) -> bool:
-        """Whether it runs or is about to be run again."""
+        """Whether it runs or is about to be started again."""
         return self._keeper is not None and not self._keeper.done()
 
     def status(self) -> dict[str, Any]:
-        """Return pid (None while it does not run), restarts, uptime in seconds, last status."""
+        """Return pid (None while it does not run), restarts, uptime in seconds, and last status."""
         running = self._process is not None
         return {
             "name": self.spec.name,
@@ -76,7 +76,7 @@ class Supervised:
         }
 
     async def start(self) -> None:
-        """Start it and keep it running; raises OSError where it cannot be started at all."""
+        """Start it and keep it running; raises OSError if it cannot be started at all."""
         if self.wanted:
             return
         self._unwanted.clear()
@@ -85,9 +85,9 @@ class Supervised:
         await self._first_start
 
     async def stop(self, grace: float) -> None:
-        """Ask it to end and return once it has; after `grace` seconds it is killed.
+        """Stop it and return once it has ended; after `grace` seconds it is killed.
 
-        Without grace it is not asked.
+        With a grace of 0 it is killed at once.
         """
         self._unwanted.set()
         if self._keeper is None:
@@ -99,7 +99,7 @@ class Supervised:
             await asyncio.wait([self._keeper])
 
     def kill(self, number: int) -> bool:
-        """Send a signal; say whether there was a process to send it to."""
+        """Send a signal; return whether the process was running."""
         if self._process is None:
             return False
         with contextlib.suppress(ProcessLookupError):

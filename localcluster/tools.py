@@ -1,4 +1,4 @@
-"""Command-line tools that are no part of a cluster, built into the cache when one is asked for."""
+"""Command-line tools that no cluster contains, built into the cache on request."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _KUBERNETES_DISCOVERY = ("remove_all_sd", "enable_kubernetes_sd")
 
 
 def tools() -> dict[str, Programs]:
-    """Return every tool there is, by name."""
+    """Return every tool, by name."""
     cluster = build.SOURCES / "go.mod"
     (kubernetes,) = [
         each for each in build.components(cluster.read_text("utf-8")) if each.name == "kubectl"
@@ -29,9 +29,9 @@ def tools() -> dict[str, Programs]:
 
 
 def tool(name: str, progress: Progress) -> Path:
-    """Return the program called `name`; build it where the cache does not have it yet.
+    """Return the program called `name`; build it if it is not in the cache.
 
-    Raises UsageError for an unknown name, BuildError for anything the compiler says.
+    Raises UsageError for an unknown name, BuildError for any compiler error.
     """
     known = tools()
     if name not in known:

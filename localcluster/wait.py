@@ -1,4 +1,4 @@
-"""Waiting on a condition with a deadline whose error says what was seen."""
+"""Waits for a condition, with a deadline whose error says what was observed."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ _MOST_INTERVAL = 0.5
 
 
 def tail(path: Path, lines: int = _TAIL_LINES) -> str:
-    """Return the last lines of a log, or a word that there are none."""
+    """Return the last lines of a log, or a text that says it has none."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, log.seek(0, 2) - 200 * lines))

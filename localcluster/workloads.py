@@ -1,4 +1,4 @@
-"""Pods that ask for a share and print what they got."""
+"""Pods that request GPU memory and print what they received."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ _NOT_FOUND: Final = 404
 
 
 def container(name: str, units: int | str | None, env: Mapping[str, str] | None = None) -> Any:
-    """Describe a container of the sample workload; it asks for nothing where units is None."""
+    """Describe a container of the sample workload; without units it requests no GPU memory."""
     described: dict[str, Any] = {
         "name": name,
         "image": WORKLOAD,
@@ -44,9 +44,9 @@ def pod(
     metadata: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """Describe a pod, of one container of ``units`` unless ``containers`` says otherwise.
+    """Describe a pod, with one container of ``units`` unless ``containers`` are given.
 
-    ``node`` pins it by a node selector, so that it goes through the scheduler all the same.
+    ``node`` is a node selector, so that the pod still goes through the scheduler.
     """
     described: dict[str, Any] = {
         "containers": list(containers) or [container("main", units, env)],
@@ -94,7 +94,7 @@ class Workloads:
         self.cluster.kubectl(*words, stdin=json.dumps(described))
 
     def get(self, name: str) -> dict[str, Any]:
-        """Read a pod; ApiError 404 where it is gone."""
+        """Read a pod; ApiError 404 if it does not exist."""
         with self.cluster.api() as api:
             found: dict[str, Any] = api.get(self._path(name))
         return found
@@ -107,7 +107,7 @@ class Workloads:
         return items
 
     def run(self, *pods: Mapping[str, Any], seconds: float = 40) -> None:
-        """Create pods and return once all run."""
+        """Create pods and return once all of them run."""
         self.create(*pods)
         self.wait_running(*(described["metadata"]["name"] for described in pods), seconds=seconds)
 
@@ -130,7 +130,7 @@ class Workloads:
         self.wait_gone(*names, seconds=seconds)
 
     def delete_all(self, *, seconds: float = 60) -> None:
-        """Delete every pod, with what would make it again."""
+        """Delete every pod, and the Deployments that would create them again."""
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
 
         def unanswered() -> str | None:  # many pods take longer than an answer is waited for
@@ -152,7 +152,7 @@ class Workloads:
         wait_until("no pod left", left, seconds=seconds)
 
     def wait_gone(self, *names: str, seconds: float = 40) -> None:
-        """Return once these pods are gone from the API server."""
+        """Return once the API server no longer has these pods."""
 
         def left() -> str | None:
             found = {each["metadata"]["name"] for each in self.all()}
@@ -161,9 +161,9 @@ class Workloads:
         wait_until(f"pods gone: {', '.join(names)}", left, seconds=seconds)
 
     def printed(self, name: str, container_name: str = "main") -> Printed:
-        """Return what a container printed when it last started; wait until it has.
+        """Return what a container printed at its last start; wait until it has.
 
-        It is read from the node's log file, which costs less than to ask for it through kubectl.
+        It is read from the node's log file, which is cheaper than kubectl.
         """
         found: list[Printed] = []
 
@@ -176,7 +176,7 @@ class Workloads:
         return found[0]
 
     def printed_by(self, described: Mapping[str, Any], container_name: str) -> Printed | None:
-        """Return what a container of a pod printed when it last started; None before it has."""
+        """Return what a container of a pod printed at its last start; None until it has."""
         metadata, node = described["metadata"], described["spec"].get("nodeName")
         if node is None:
             return None
@@ -186,11 +186,11 @@ class Workloads:
         return read_log(logs[-1].read_text(errors="replace")) if logs else None
 
     def environment(self, name: str, container_name: str = "main") -> Mapping[str, str]:
-        """Return the variables that a container printed when it started; wait until it has."""
+        """Return the variables that a container printed at its start; wait until it has."""
         return self.printed(name, container_name).environment
 
     def cards(self, name: str, container_name: str = "main") -> list[str]:
-        """Return the UUIDs of the cards whose device nodes a container has; wait until it says."""
+        """Return the UUIDs of the cards whose device nodes a container has; wait until it tells."""
         node = self.cluster.node_folder(self.get(name)["spec"]["nodeName"])
         by_minor = {minor: uuid for uuid, minor in read_minors(node / "nvml" / "state").items()}
         return sorted(by_minor[minor] for minor in self.printed(name, container_name).minors)
@@ -209,7 +209,7 @@ class Workloads:
             return [str(item["message"]) for item in api.get(path)["items"]]
 
     def kill_container(self, name: str) -> None:
-        """Kill a pod's workload from outside, as the kernel would for want of memory."""
+        """Kill a pod's workload from outside, as the kernel's OOM killer does."""
         wanted = f"HOSTNAME={name}".encode()
         killed = 0
         for process in Path("/proc").glob("[0-9]*"):
@@ -222,7 +222,7 @@ class Workloads:
             raise UsageError(f"no workload of a pod {name!r} runs on this machine")
 
     def exists(self, name: str) -> bool:
-        """Say whether the API server still has the pod."""
+        """Return whether the API server still has the pod."""
         try:
             self.get(name)
         except ApiError as err:
@@ -236,7 +236,7 @@ class Workloads:
 
 
 def is_running(found: Mapping[str, Any] | None) -> bool:
-    """Say whether every container of a pod runs."""
+    """Return whether every container of a pod runs."""
     if found is None or found["status"].get("phase") != "Running":
         return False
     statuses = found["status"].get("containerStatuses", [])
@@ -244,7 +244,7 @@ def is_running(found: Mapping[str, Any] | None) -> bool:
 
 
 def describe(found: Mapping[str, Any] | None) -> str:
-    """Say in one line why a pod does not run."""
+    """Return one line that says why a pod does not run."""
     if found is None:
         return "not there"
     status = found["status"]

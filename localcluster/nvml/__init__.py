@@ -1,7 +1,7 @@
-"""A stand-in for the NVIDIA driver's library: cards that exist in a text file alone.
+"""A stand-in for the NVIDIA driver's library; its cards are described in a text file.
 
-The real ``pynvml`` loads it like the real one, so everything above the driver runs unchanged.
-A program sees the cards if it is started with the variables of ``environment``.
+The real ``pynvml`` loads it like NVIDIA's, so all code above the driver runs unchanged. A program
+sees the cards if it is started with the variables of ``environment``.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ _FLAGS: Final = ("-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-Wl
 
 @dataclass(frozen=True, slots=True)
 class CardSpec:
-    """One card of the stand-in; ``minor`` is its place in the list where it is None.
+    """One card of the stand-in; without ``minor``, its place in the list is its minor number.
 
-    The codes are NVML's return codes: ``error`` for whatever needs the card to answer,
-    ``handle_error`` already for finding it, ``memory_error`` for how much memory it has.
-    ``recovery_action`` is what the driver advises; None for a driver too old to advise anything.
-    ``hangs``: a call for this card does not return before the file says otherwise.
+    The codes are NVML's return codes: ``error`` for every call that needs an answer from the card,
+    ``handle_error`` also for finding it, ``memory_error`` for reading its memory.
+    ``recovery_action`` is the driver's advice; None for a driver too old to give any. ``hangs``: a
+    call for this card does not return until the file changes that.
     """
 
     uuid: str
@@ -49,9 +49,9 @@ class CardSpec:
 
 
 def build(cache: Path) -> Path:
-    """Compile the library below ``cache`` unless it is there; the folder that holds it.
+    """Compile the library below ``cache`` unless it exists; return its folder.
 
-    Raises HostError where there is no C compiler, BuildError with the compiler's words.
+    Raises HostError without a C compiler, BuildError with the compiler's output.
     """
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
@@ -73,7 +73,7 @@ def build(cache: Path) -> Path:
 
 
 def environment(library: Path, state: Path) -> dict[str, str]:
-    """The variables under which a program started with them sees the cards of ``state``."""
+    """Return the variables with which a program sees the cards of ``state``."""
     return {"LD_LIBRARY_PATH": str(library), STATE_VARIABLE: str(state)}
 
 
@@ -88,13 +88,13 @@ def write_state(
     events: Iterable[Mapping[str, object]] = (),
     processes: Iterable[Mapping[str, object]] = (),
 ) -> None:
-    """Replace the machine that the stand-in shows, in one step.
+    """Replace the whole machine that the stand-in shows, in one step.
 
-    ``init`` is the NVML code with which everything fails, ``delay_ms`` how long each call takes,
-    ``fail`` the code with which single functions of NVML fail, by name, ``events`` have ``seq``
-    (upwards from 1), ``uuid``, ``type`` and ``data``; ``processes`` have
-    ``uuid``, ``pid``, ``used_mib`` (-1 where the driver does not tell) and perhaps ``graphics``, or
-    ``uuid`` and the ``code`` with which asking for them fails.
+    ``init`` is the NVML code with which every call fails, ``delay_ms`` how long each call takes,
+    ``fail`` the code with which single functions of NVML fail, by name. ``events`` have ``seq``
+    (upwards from 1), ``uuid``, ``type`` and ``data``. ``processes`` have ``uuid``, ``pid``,
+    ``used_mib`` (-1 if the driver does not tell) and optionally ``graphics``, or ``uuid`` and the
+    ``code`` with which reading them fails.
     """
     words: dict[str, object] = {"init": init, "delay_ms": delay_ms, "version": version}
     lines = [_line("driver", words, *(f"fail={name}:{n}" for name, n in (fail or {}).items()))]

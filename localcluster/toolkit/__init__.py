@@ -1,4 +1,4 @@
-"""NVIDIA's container toolkit on a node: which version, set up how, and what that takes.
+"""NVIDIA's container toolkit on a node: its version and its configuration.
 
 The programs are built from NVIDIA's own Go module, pinned by `v1.20/go.mod` and `v1.17/go.mod`.
 """
@@ -30,12 +30,12 @@ _LINK_FLAGS: Final = ("-extldflags=-Wl,-z,lazy",)
 
 
 class Setup(StrEnum):
-    """How a node's GPUs come into containers.
+    """How the containers of a node get GPUs.
 
     LEGACY, AUTO, AUTO_1_17: NVIDIA's runtime is containerd's default, in the mode of that name;
     what `auto` means depends on the toolkit's version. AUTO_CDI: the same as AUTO, with the CDI
     file that the toolkit's nvidia-cdi-refresh.service writes. OPERATOR: as GPU Operator 25.10 and
-    newer leaves a node. CDI: `nvidia-ctk cdi generate` was run, and nothing else is configured.
+    newer configures a node. CDI: `nvidia-ctk cdi generate` was run, and nothing else is configured.
     NONE: no toolkit.
     """
 
@@ -52,8 +52,8 @@ class Setup(StrEnum):
 class Toolkit:
     """A version of the toolkit, and its part of containerd's and its own configuration.
 
-    `handlers` are containerd's runtimes by name, each with its program; `default` is the one for
-    pods that name no RuntimeClass. `spec` is the last part of the command that writes a CDI file.
+    `handlers` are containerd's runtimes by name, each with its program; `default` is for pods
+    without a RuntimeClass. `spec` is the last part of the command that writes a CDI file.
     """
 
     version: str = "1.20"
@@ -97,18 +97,18 @@ _TOOLKITS: Final[Mapping[Setup, Toolkit]] = {
 
 
 def toolkit_of(setup: Setup) -> Toolkit | None:
-    """Return what a node of this setup has of the toolkit; None for none."""
+    """Return the toolkit of a node with this setup, if any."""
     return _TOOLKITS.get(setup)
 
 
 def has_handlers(setup: Setup) -> bool:
-    """Return whether a node's container runtime knows NVIDIA's on this setup."""
+    """Return whether a node's container runtime is configured with NVIDIA's on this setup."""
     toolkit = toolkit_of(setup)
     return toolkit is not None and bool(toolkit.handlers)
 
 
 def programs(version: str, progress: Progress) -> Path:
-    """Return the folder of a version's programs; build them where the cache does not have them.
+    """Return the folder of a version's programs; build them if they are not in the cache.
 
     Raises HostError, BuildError.
     """
@@ -129,7 +129,7 @@ def provide_toolkits(setups: Iterable[Setup], progress: Progress) -> None:
 
 
 def container_cli(progress: Progress) -> Path:
-    """Return the stand-in for nvidia-container-cli, which the toolkit of any version calls.
+    """Return the stand-in for nvidia-container-cli, which every version of the toolkit calls.
 
     Raises HostError, BuildError.
     """
