@@ -20,7 +20,7 @@ from extender.watch.cluster import ClusterWatch
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS
 from gpushare.process.time_slices import in_slices
-from tests.builders import node, pod
+from tests.builders import node, pod, run_to_end
 
 SIZES = (1000, 5000)
 CARDS, PODS_A_NODE, CARD_UNITS = 8, 16, 80
@@ -33,7 +33,9 @@ def filled(
 ) -> ClusterWatch:
     """Return nodes with 8 cards and 16 pods; ``units`` of a pod by the numbers of node and pod."""
     cluster = ClusterWatch(1, lambda *_: None, SystemClock(), policy)
-    cluster.nodes_replaced([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(nodes)])
+    run_to_end(
+        cluster.replacing_nodes([node(f"n{i}", *[CARD_UNITS] * CARDS) for i in range(nodes)])
+    )
     for i, j in itertools.product(range(nodes), range(PODS_A_NODE)):
         annotations = {ANNOTATION_CARDS: f"GPU-{j % CARDS}"}
         cluster.pod_changed(pod(f"p{i}-{j}", units(i, j), node=f"n{i}", annotations=annotations))

@@ -1,6 +1,7 @@
 """Kubernetes objects for tests, as the API server would send them."""
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -87,3 +88,8 @@ def annotated(found: T, annotations: Mapping[str, str], **metadata: object) -> T
     whole = {**found.annotations, **annotations}
     meta = msgspec.structs.replace(found.metadata, annotations=whole, **metadata)
     return msgspec.structs.replace(found, metadata=meta)
+
+
+def run_to_end(steps: Iterable[None]) -> None:
+    """Run work that is done in steps."""
+    deque(steps, maxlen=0)

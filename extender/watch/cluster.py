@@ -142,14 +142,6 @@ class ClusterWatch:
     def node_deleted(self, node: Node) -> None:
         self._drop_node(node.name)
 
-    def pods_replaced(self, items: list[Pod]) -> None:
-        for _ in self.replacing_pods(items):
-            pass
-
-    def nodes_replaced(self, items: list[Node]) -> None:
-        for _ in self.replacing_nodes(items):
-            pass
-
     def report_pending(self) -> None:
         """Write an Event on the next few pending pods whose reasons have changed."""
         now = self.state.clock.monotonic()

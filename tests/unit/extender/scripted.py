@@ -18,7 +18,7 @@ from gpushare.annotations import inventory
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY, RESOURCE_MEMORY
 from gpushare.errors import Conflict, NotFound, OutcomeUnknown
 from gpushare.objects.model import Node, Pod
-from tests.builders import node, pod
+from tests.builders import node, pod, run_to_end
 from tests.fakes.clock import FakeClock
 
 PREFIX = "/gpushare-scheduler"
@@ -118,7 +118,7 @@ class Bench:
         await self.reconciler.settle()
 
     def watch_catches_up(self) -> None:
-        self.cluster.pods_replaced(list(self.kube.pods.values()))
+        run_to_end(self.cluster.replacing_pods(list(self.kube.pods.values())))
 
     @property
     def held(self) -> list[tuple[int, int]]:

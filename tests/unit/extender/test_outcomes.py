@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from extender.binding.timing import WRITE_SECONDS
 from gpushare.contract import ANNOTATION_CARDS
 from gpushare.errors import ApiError, Conflict, GpushareError, OutcomeUnknown
-from tests.builders import pod
+from tests.builders import pod, run_to_end
 from tests.unit.extender.scripted import Bench, changed
 
 SIZES = (12,)
@@ -88,7 +88,9 @@ class Outcomes(RuleBasedStateMachine):
 
     @rule()
     def a_relist(self):
-        self.cluster.pods_replaced([p for p in self.kube.pods.values() if not p.is_terminal])
+        run_to_end(
+            self.cluster.replacing_pods([p for p in self.kube.pods.values() if not p.is_terminal])
+        )
 
     @rule(made=pods)
     def pod_ends(self, made):

@@ -18,7 +18,7 @@ from gpushare.objects.scheduling import (
     SpreadConstraint,
     Toleration,
 )
-from tests.builders import node, pod
+from tests.builders import node, pod, run_to_end
 from tests.fakes.clock import FakeClock
 from tests.unit.extender.decisions.test_filter import NAMES, VERDICTS, known
 from tests.unit.extender.scripted import bound, changed
@@ -43,7 +43,7 @@ class Scheduled:
     def __init__(self, begun, soft=(), **policy):
         self.cluster = ClusterWatch(1, lambda *_: None, FakeClock(), Policy(**policy))
         self.names = list("abcde")
-        self.cluster.nodes_replaced([node(name, 16) for name in self.names])
+        run_to_end(self.cluster.replacing_nodes([node(name, 16) for name in self.names]))
         taints = (Taint("slow", "PreferNoSchedule"),)
         for name in soft:
             self.cluster.node_changed(changed(node(name, 16), spec={"taints": taints}))

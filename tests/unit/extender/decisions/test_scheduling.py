@@ -34,7 +34,7 @@ from gpushare.objects.scheduling import (
 from gpushare.placement import reasons
 from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict_cache import Verdicts
-from tests.builders import cards, node, pod
+from tests.builders import cards, node, pod, run_to_end
 from tests.fakes.clock import FakeClock
 from tests.unit.extender.decisions.test_prioritize import PREFERENCES
 from tests.unit.extender.scripted import Bench, bound, changed, restocked
@@ -49,7 +49,7 @@ class Nodes:
             1, lambda *_: None, self.time, Policy(**{"candidates": 8, **policy})
         )
         self.names = [f"n{i:03}" for i in range(count)]
-        self.cluster.nodes_replaced([node(name, *sizes) for name in self.names])
+        run_to_end(self.cluster.replacing_nodes([node(name, *sizes) for name in self.names]))
 
     def filter(self, name, units=4, **more):
         asked = pod(name, units, **more)
@@ -151,7 +151,7 @@ def test_few_are_enough_where_no_node_should_be_avoided_more_than_another():
     assert len(made.cluster.scheduling.filter(tolerant, made.names).fitting) == 8
     for name in made.names:
         made.cluster.node_deleted(node(name, 16))
-    made.cluster.nodes_replaced([node(name, 16) for name in made.names])
+    run_to_end(made.cluster.replacing_nodes([node(name, 16) for name in made.names]))
     assert len(made.filter("d").fitting) == 8
 
 

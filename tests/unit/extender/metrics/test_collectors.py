@@ -7,7 +7,7 @@ from extender.metrics.collectors import OWN_REQUEST, LedgerCollector, StateColle
 from extender.metrics.nodes import NodeMetrics
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement import reasons
-from tests.builders import node, pod
+from tests.builders import node, pod, run_to_end
 from tests.unit.extender.scripted import Bench
 
 
@@ -43,7 +43,7 @@ def test_a_pod_is_unplaced_until_it_is_gone_or_its_card_can_be_told():
     assert shown(collector)["gpushare_unplaced_pods",] == 1
     bench.cluster.node_changed(node("n", 16, 16))
     assert shown(collector)["gpushare_unplaced_pods",] == 1
-    bench.cluster.pods_replaced([])
+    run_to_end(bench.cluster.replacing_pods([]))
     assert shown(collector)["gpushare_unplaced_pods",] == 0
 
 

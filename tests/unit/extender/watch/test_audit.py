@@ -8,7 +8,7 @@ import pytest
 from extender.watch.audit import EVERY_SECONDS, Audit
 from gpushare.cards.model import Share
 from gpushare.ledger.ledger import Ledger
-from tests.builders import node
+from tests.builders import node, run_to_end
 from tests.unit.extender.scripted import Bench, bound, changed
 
 
@@ -73,7 +73,9 @@ def test_sums_that_are_not_those_of_the_shares_are_a_difference(bench):
 
 def test_a_list_that_tells_a_pod_again_repairs_no_difference_in_silence(bench):
     corrupt(bench)
-    bench.cluster.pods_replaced([versioned("a", 8, "GPU-0", "7"), bound("b", 4, "GPU-1")])
+    run_to_end(
+        bench.cluster.replacing_pods([versioned("a", 8, "GPU-0", "7"), bound("b", 4, "GPU-1")])
+    )
     assert bench.cluster.ledger.share("uid-a").cards == ("GPU-0",)
     assert bench.cluster.differences == 1
     assert bench.cluster.compare() == 1

@@ -17,7 +17,7 @@ from gpushare.contract import (
 )
 from gpushare.ledger.changes import Changes
 from gpushare.placement import reasons
-from tests.builders import legacy_node, node, pod
+from tests.builders import legacy_node, node, pod, run_to_end
 from tests.fakes.clock import FakeClock
 from tests.unit.extender.scripted import DELETED, bound, changed, restocked
 
@@ -91,11 +91,11 @@ def test_a_list_that_shows_a_bound_pod_unbound_is_believed():
     made.pod_changed(was)
     made.pod_changed(unbound)  # an event that is older
     assert used(made) == [16]
-    made.pods_replaced([unbound])  # etcd was restored from before the binding
+    run_to_end(made.replacing_pods([unbound]))  # etcd was restored from before the binding
     assert used(made) == [0]
     assert not made.pods.pod(was.uid).node
-    made.pods_replaced([was])
-    made.pods_replaced([bound("p", 16, node="m")])
+    run_to_end(made.replacing_pods([was]))
+    run_to_end(made.replacing_pods([bound("p", 16, node="m")]))
     assert (used(made), used(made, "m")) == ([0], [16])
 
 
@@ -221,9 +221,9 @@ def test_an_unplaced_pod_is_told_once_whichever_was_listed_first():
     for pods_first in (True, False):
         made, told = cluster()
         if pods_first:
-            made.pods_replaced([pod("odd", 3, node="n")])
-        made.nodes_replaced([node("n", 16)])
-        made.pods_replaced([pod("odd", 3, node="n")])
+            run_to_end(made.replacing_pods([pod("odd", 3, node="n")]))
+        run_to_end(made.replacing_nodes([node("n", 16)]))
+        run_to_end(made.replacing_pods([pod("odd", 3, node="n")]))
         made.node_changed(node("n", 16, 16))
         assert [reason for reason, _ in told] == ["GpushareUnplaced"]
 
@@ -285,8 +285,8 @@ class World:
         self.cluster.node_deleted(node("n", 1))
 
     def listed(self, _):
-        self.cluster.pods_replaced(list(self.pods.values()))
-        self.cluster.nodes_replaced(list(self.nodes.values()))
+        run_to_end(self.cluster.replacing_pods(list(self.pods.values())))
+        run_to_end(self.cluster.replacing_nodes(list(self.nodes.values())))
 
 
 EVENTS = st.sampled_from([each for name, each in vars(World).items() if name[0] != "_"])
@@ -300,8 +300,8 @@ def test_the_ledger_equals_its_recomputation_after_any_events(events, times):
             event(world, number)
     assert world.cluster.compare() == 0
     fresh, _ = cluster()
-    fresh.nodes_replaced(list(world.nodes.values()))
-    fresh.pods_replaced(list(world.pods.values()))
+    run_to_end(fresh.replacing_nodes(list(world.nodes.values())))
+    run_to_end(fresh.replacing_pods(list(world.pods.values())))
     assert world.cluster.ledger.account("n") == fresh.ledger.account("n")
     assert {s.pod_uid: s for s in world.cluster.ledger.shares()} == {
         s.pod_uid: s for s in fresh.ledger.shares()
@@ -313,13 +313,13 @@ def test_a_list_is_looked_at_for_what_has_another_version_than_what_is_known():
     made.node_changed(node("n", 16, 16))
     first, second, moved = bound("a", 8), bound("b", 4, "GPU-1"), bound("b", 4, "GPU-0")
     listed = [changed(first, {"resource_version": "5"}), changed(second, {"resource_version": "6"})]
-    made.pods_replaced(listed)
-    made.pods_replaced(listed)
+    run_to_end(made.replacing_pods(listed))
+    run_to_end(made.replacing_pods(listed))
     assert used(made) == [8, 4]
-    made.pods_replaced([listed[0], changed(moved, {"resource_version": "7"})])
+    run_to_end(made.replacing_pods([listed[0], changed(moved, {"resource_version": "7"})]))
     assert used(made) == [8, 4]  # a decision does not change
     assert [reason for reason, _ in told] == ["GpushareDecisionChanged"]
-    made.pods_replaced(listed[:1])
+    run_to_end(made.replacing_pods(listed[:1]))
     assert used(made) == [8, 0]
 
 

@@ -10,7 +10,7 @@ from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import GIB, ListedCluster, unit_of
-from tests.builders import annotated, legacy_node, node, pod
+from tests.builders import annotated, legacy_node, node, pod, run_to_end
 
 NAMES = ("a", "b", "c")
 
@@ -34,8 +34,8 @@ def test_lists_say_of_every_card_what_the_extender_says(lists):
     nodes, pods = lists
     seen = ListedCluster(nodes, pods)
     cluster = ClusterWatch(1, lambda *_: None, SystemClock())
-    cluster.nodes_replaced(nodes)
-    cluster.pods_replaced(pods)
+    run_to_end(cluster.replacing_nodes(nodes))
+    run_to_end(cluster.replacing_pods(pods))
     views = [
         inspect.view_node(known.ledger, name, known.unreadable.get(name, ""))
         for known in (seen, cluster.state)
