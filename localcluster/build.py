@@ -1,4 +1,4 @@
-"""Builds every component from the pinned go.mod files into the user's cache folder."""
+"""Building every component from the pinned go.mod files into the user's cache folder."""
 
 import hashlib
 import re
@@ -44,7 +44,7 @@ def module_version(go_mod: str, module: str) -> str:
 
 
 def components(go_mod: str) -> tuple[Component, ...]:
-    """Return all components that are built from `go_mod` (its text), in build order."""
+    """Return all components that are built from `go_mod` (its text), in building order."""
     kubernetes = module_version(go_mod, "k8s.io/kubernetes")
     containerd = module_version(go_mod, "github.com/containerd/containerd/v2")
     major, minor = kubernetes.removeprefix("v").split(".")[:2]
@@ -98,8 +98,8 @@ def binaries_folder() -> Path:
 def build(progress: Progress) -> Path:
     """Build what is not yet in the cache and return the folder of all binaries.
 
-    Builders that run at the same time wait for each other. An interrupted build is continued.
-    Raises HostError for a missing compiler, BuildError for any compiler error.
+    Builders that run at the same time wait for each other; one that was cut off is continued.
+    Raises HostError for a missing compiler, BuildError for anything the compiler says.
     """
     go_mod = SOURCES / "go.mod"
     wanted = components(go_mod.read_text(encoding="utf-8"))
