@@ -79,10 +79,10 @@ async def shortest(
     """Show the shortest walk of an action, in tasks that it starts or in all."""
     walks: list[Walk] = []
     for number in range(REPEATS):
-        await asyncio.sleep(SETTLE_SECONDS)  # what the walk before it left behind ends
+        await asyncio.sleep(SETTLE_SECONDS)  # for tasks of the walk before
         walk: Walk = []
         with recorded(walk, frozenset() if in_background else asyncio.all_tasks()):
-            # A task of its own: this one is in the background, too.
+            # In a new task, because this one counts as background, too.
             await asyncio.create_task(action(number))
         walks.append(walk)
     show(name, min(walks, key=len))
@@ -98,7 +98,7 @@ def show(name: str, walk: Walk) -> None:
 
 
 async def answered(session: aiohttp.ClientSession, url: str, body: Any = None) -> Any:
-    """The answer once there is one."""
+    """Return the answer; try until there is one."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -135,12 +135,15 @@ async def extender_walks(folder: str) -> None:
             await answered(session, f"{order}/touch", {})
             await asyncio.sleep(SETTLE_SECONDS)
 
-        async def explain(_: int) -> None:
+        async def explain(number: int) -> None:
             name = made[-1]["metadata"]["name"]
             words = ["explain", "pod", name, "--server", URL.removesuffix(EXTENDER_PREFIX)]
             program = [sys.executable, "-m", "bench.walks", *words]
             env = {**os.environ, "KUBECONFIG": f"{folder}/kubeconfig"}
-            process = await asyncio.create_subprocess_exec(*program, env=env)
+            shown = asyncio.subprocess.DEVNULL if number else None  # the same each time
+            process = await asyncio.create_subprocess_exec(
+                *program, env=env, stdout=shown, stderr=asyncio.subprocess.DEVNULL
+            )
             await process.wait()
 
         await shortest("filter", ask)
