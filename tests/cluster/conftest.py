@@ -44,7 +44,7 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
     """Bring up n1, n2, n3 with two cards each, n4 with four; a card has 16276 units of one MiB.
 
@@ -57,7 +57,7 @@ def cluster() -> Iterator[Cluster]:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def history(cluster: Cluster) -> Iterator[History]:
     """Record every change of every pod on the API server."""
     with History(cluster) as recorded:

@@ -59,9 +59,9 @@ def ids_off_card(gpushare: Gpushare) -> float:
 
 
 # Two that need a card each, and as many as two cards hold.
-MANY = 50 if LONG else 16
+MANY = 50 if LONG else 8
 EQUAL = [(2, CARD_MIB // 2 + 1), (MANY, CARD_MIB // (MANY // 2) - 1)]
-SEVERAL = 30 if LONG else 12
+SEVERAL = 30 if LONG else 6
 
 
 @pytest.mark.parametrize(("count", "units"), EQUAL)

@@ -21,6 +21,7 @@ from tests.cluster.expect import (
 pytestmark = pytest.mark.cluster
 
 LATE, EARLY = "n1", "n4"
+MANY = 10 if LONG else 6
 
 
 @pytest.fixture(params=[LATE, EARLY], ids=["late", "early"])
@@ -175,12 +176,12 @@ def test_pods_that_start_while_two_things_restart_run_on_their_records_card(
         pod("several", node=node, containers=[container("a", 300), container("b", 500)]),
     )
     before = env_is_card_on_record(pods, *names)
-    pods.deploy("ten", replicas=10, units=600, node=node)
+    pods.deploy("many", replicas=MANY, units=600, node=node)
 
     def bound() -> int:
-        return sum(bool(each["spec"].get("nodeName")) for each in pods.all("app=ten"))
+        return sum(bool(each["spec"].get("nodeName")) for each in pods.all("app=many"))
 
-    wait_until("some of ten to be bound", lambda: None if bound() > 1 else "none", seconds=20)
+    wait_until("some of many to be bound", lambda: None if bound() > 1 else "none", seconds=20)
     for what in pair:
         kill(gpushare, what, node)
     if "node" in pair:
@@ -193,8 +194,8 @@ def test_pods_that_start_while_two_things_restart_run_on_their_records_card(
         pods.wait_running(*names, seconds=60)
         assert not any(restarts(pods, name) for name in names)
     gpushare.wait_ready()
-    names += rolled_out(pods, "ten", 10)
-    failed = [each for each in pods.all("app=ten") if each["status"]["phase"] == "Failed"]
+    names += rolled_out(pods, "many", MANY)
+    failed = [each for each in pods.all("app=many") if each["status"]["phase"] == "Failed"]
     figures(f"{len(failed)} pods were replaced")
     after = env_is_card_on_record(pods, *names)
     assert {name: card for name, card in after.items() if name in before}.items() <= before.items()

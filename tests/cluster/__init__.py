@@ -1,0 +1,1 @@
+"""Tests on a real cluster; a package, so that shared clusters end with its last test."""
