@@ -175,9 +175,7 @@ class Gpushare:
         def unready() -> str | None:
             try:
                 known = {node["name"]: node for node in self.inspect()}
-                nodes = self._nodes()
-                refused = self._refused_nodes(list(nodes))
-                for name, node in nodes.items():
+                for name, node in self._nodes().items():
                     self._plugin_page(name, "/readyz")
                     allocatable = node["status"]["allocatable"].get("aliyun.com/gpu-mem", "0")
                     if name not in known or allocatable == "0":
@@ -185,8 +183,8 @@ class Gpushare:
                     if '"leaving":true' in node["metadata"]["annotations"].get(INVENTORY, ""):
                         return f"node {name}: the plugin has not said yet that it takes pods again"
                     # kube-scheduler does not ask again when only the extender's watch was late.
-                    if "device plugin has ended" in refused.get(name, ""):
-                        return f"node {name}: the extender says: {refused[name]}"
+                    if "device plugin has ended" in (why := self._why_refused(name)):
+                        return f"node {name}: the extender says: {why}"
             except ApiError as err:
                 return str(err)
             return None
@@ -265,17 +263,13 @@ class Gpushare:
                     return node["name"], card["id"]
         raise UsageError(f"pod {pod} holds no card")
 
-    def _refused_nodes(self, nodes: list[str]) -> dict[str, str]:
-        """Return why the extender rejects nodes for a pod of one unit, by name."""
-        asked = {"Pod": pod("asks", 1), "NodeNames": nodes}
+    def _why_refused(self, node: str) -> str:
+        """Return why the extender rejects a node for a pod of one unit; empty if it does not."""
+        asked = {"Pod": pod("asks", 1), "NodeNames": [node]}
         status, found = self.call("POST", "/gpushare-scheduler/filter", asked)
         if status != http.client.OK:
             raise ApiError(status, f"filter: {found}")
-        reasons: dict[str, str] = {
-            **(found.get("FailedNodes") or {}),
-            **(found.get("FailedAndUnresolvableNodes") or {}),
-        }
-        return reasons
+        return str({**found["FailedNodes"], **found["FailedAndUnresolvableNodes"]}.get(node, ""))
 
     def _nodes(self) -> dict[str, dict[str, Any]]:
         """Return the real nodes that the DaemonSet selects, by name."""

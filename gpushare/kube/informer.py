@@ -166,6 +166,7 @@ class Informer(Generic[T]):
                 log.info("watch expired, listing again", extra={"why": str(err)})
                 self.restarts["expired"] += 1
                 self._resource_version = ""
+                backoff.reset()  # the server answers: what failed before is over
             except (ApiError, OSError, ValueError, *UNDECODABLE) as err:
                 log.warning(
                     "list or watch failed, retrying",

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gpushare.contract import RESOURCES_BEGIN
 from gpushare.kube import client, informer, paths
+from gpushare.kube.backoff import Backoff
 from gpushare.kube.informer import Informer
 from gpushare.objects.model import Pod
 from tests.integration.kube.apiserver import FrontDoor, body, hang, reset, status, text, watch
@@ -109,6 +110,22 @@ async def test_an_expired_version_lists_again_and_forgets_deleted_objects(tmp_pa
         await seen.until("b", lists=2)
         await seen.until("b")
     assert watches(door)[0] == "5"
+
+
+class OneRetry(Backoff):
+    """Allow one quick retry after each reset, and the next one after an hour."""
+
+    def next(self) -> float:
+        seconds, self._ceiling = self._ceiling, 3600.0
+        return seconds
+
+
+async def test_after_an_outage_an_expired_version_lists_again_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(informer, "Backoff", OneRetry)
+    broken, expired = status(500, "InternalError"), status(410, "Expired")
+    answers = [listed("5", "a"), broken, expired, listed("50", "b"), watch(then=hang)]
+    async with informed(answers, tmp_path) as (_, seen):
+        await seen.until("b", lists=2)
 
 
 @pytest.mark.parametrize(
