@@ -28,7 +28,9 @@ def matrix(image: Path) -> Iterator[Matrix]:
 
 
 def test_every_container_gets_its_own_card_or_does_not_run(matrix: Matrix):
-    endings = matrix.play(matrix.cells("late"))
+    cells = matrix.cells("late")
+    # In halves: a hundred pods at once starve the clusters of the other processes.
+    endings = {cell: end for half in range(2) for cell, end in matrix.play(cells[half::2]).items()}
     assert wrong(endings) == [], table(endings)
     classes = {
         Setup.LEGACY: ("", "nvidia"),
