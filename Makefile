@@ -35,7 +35,7 @@ down: setup  ## stop that cluster and delete what a demo or test run left
 test: setup  ## run all tests; those with a cluster need root on Linux
 	$(RUN) pytest -n 4
 
-trials: setup  ## run the long trials: GPUs of containers, node setups, faults, replicas, updates, hostile objects; 46 minutes (root, Linux)
+trials: setup  ## run the long trials: GPUs of containers, node setups, faults, replicas, updates, hostile objects; 45 minutes (root, Linux)
 	$(RUN) python -m tests.simulation
 	$(RUN) python -m tests.trials
 	$(RUN) python -m tests.trials.nodes

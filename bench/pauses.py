@@ -7,6 +7,7 @@ other call; the floor is the delay of a timer that nothing blocks.
 """
 
 import asyncio
+import gc
 import itertools
 import time
 from collections.abc import Callable
@@ -67,6 +68,8 @@ async def measure(nodes: int) -> None:
     cluster = filled(nodes)
     for name in cluster.ledger.nodes():
         cluster.ledger.account(name)
+    gc.collect()  # as the extender does after its first list: extender/app.py
+    gc.freeze()
     metrics = NodeMetrics(cluster.ledger)
     async with Lateness() as floor:
         await asyncio.sleep(0.5)

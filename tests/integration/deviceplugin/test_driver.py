@@ -143,6 +143,8 @@ async def test_a_gpu_that_hangs_affects_no_other(
     first = CardSpec("GPU-a", recovery_action=1)
     write_state(state, [first, hanging], events=[xid(1, 109, "GPU-a")])
     await kubelet.until(lambda: kubelet.allocatable == 0, seconds=PATIENCE)
+    card = {"card": "GPU-a", "state": "unhealthy", "reason": "xid"}
+    await program.until("gpushare_deviceplugin_card_state", 1, **card)
     text = program.end()
     assert '"GPU-b","was":"suspect","now":"unhealthy","why":"the driver does not answer' in text
     assert "XID 109: the driver advises to reset the GPU" in text
