@@ -131,7 +131,8 @@ class Cluster:
 
     def api(self) -> Api:
         """Return a new connection to the API server as administrator."""
-        return Api(self.state, self.network.host)
+        # On a machine that several clusters share, a large pod may be written for 10 s.
+        return Api(self.state, self.network.host, seconds=30)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 60) -> str:
         """Run kubectl as administrator and return its output; raise CommandError."""
