@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -148,6 +151,34 @@ def sums_are_right(gpushare: Gpushare, pods: Workloads) -> None:
         for card in node["devs"]:
             assert card["usedGPU"] == wanted.get((node["name"], card["uuid"]), 0), card
             assert card["usedGPU"] + card["reserved"] <= card["totalGPU"], card
+
+
+def unregistered(gpushare: Gpushare, node: str) -> str | None:
+    """Return nothing once the kubelet of a node reads the plugin's device list."""
+    is_registered = "gpushare_deviceplugin_registered 1.0" in gpushare.plugin_metrics(node)
+    return None if is_registered else "the kubelet does not read its device list"
+
+
+@contextmanager
+def api_server_paused(cluster: Cluster) -> Iterator[None]:
+    """Let the API server answer nobody meanwhile, so that a new kubelet gets no pods yet."""
+    cluster.kill("kube-apiserver", signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        cluster.kill("kube-apiserver", signal.SIGCONT)
+
+
+def start_kubelet(gpushare: Gpushare, node: str) -> None:
+    """Start a node's kubelet, which gets its pods once the plugin has registered.
+
+    A kubelet fails the pods that it admits before. It admits them at the first of 0.1, 0.3, 0.7,
+    1.5, ... seconds at which its runtime is up (kubelet.go, syncLoop), so the plugin has anything
+    from no time to a second for its registration.
+    """
+    with api_server_paused(gpushare.cluster):
+        gpushare.cluster.start(f"kubelet-{node}")
+        wait_until("the plugin to register", lambda: unregistered(gpushare, node), seconds=30)
 
 
 def let_kubelet_forget(pods: Workloads, node: str) -> None:

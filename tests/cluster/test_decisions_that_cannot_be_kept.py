@@ -10,7 +10,14 @@ from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, write_state
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, describe, is_running, pod
-from tests.cluster.expect import CARDS, assigned, env_is_card_on_record, sums_are_right
+from tests.cluster.expect import (
+    CARDS,
+    assigned,
+    env_is_card_on_record,
+    let_kubelet_forget,
+    start_kubelet,
+    sums_are_right,
+)
 from tests.cluster.history import History
 
 pytestmark = pytest.mark.cluster
@@ -109,12 +116,13 @@ def lose_the_card_before_the_start(gpushare: Gpushare, pods: Workloads, selector
     assert pods.annotations(name)[CARDS] == FIRST
     show(gpushare, FIRST)
     wait_for_health(gpushare, FIRST, "unhealthy")
-    gpushare.cluster.start(KUBELET)
+    start_kubelet(gpushare, NODE)
     wait_for_condition(pods, name, "False", "CardUnhealthy")
     return name
 
 
 def test_a_pod_waits_for_its_lost_card(gpushare: Gpushare, pods: Workloads, history: History):
+    let_kubelet_forget(pods, NODE)
     gpushare.cluster.stop(KUBELET)
     pods.create(pod("waits", 1000, node=NODE, metadata={"labels": {"app": "waits"}}))
     lose_the_card_before_the_start(gpushare, pods, "app=waits")
@@ -131,6 +139,7 @@ def test_a_pod_waits_for_its_lost_card(gpushare: Gpushare, pods: Workloads, hist
 
 
 def test_a_pod_of_a_lost_card_is_replaced(gpushare: Gpushare, pods: Workloads, history: History):
+    let_kubelet_forget(pods, NODE)
     gpushare.cluster.stop(KUBELET)
     pods.deploy("owned", replicas=1, units=1000, node=NODE)
     first = lose_the_card_before_the_start(gpushare, pods, "app=owned")

@@ -17,6 +17,7 @@ from tests.cluster.expect import (
     env_is_card_on_record,
     ids_by_card,
     let_kubelet_forget,
+    start_kubelet,
     sums_are_right,
     wait_bound,
     wait_event,
@@ -75,7 +76,7 @@ def test_equal_pods_bound_in_another_order_keep_their_cards(
     off_before = ids_off_card(gpushare)
     gpushare.cluster.stop(f"kubelet-{NODE}")
     bind_in_order(pods, names[::-1])
-    gpushare.cluster.start(f"kubelet-{NODE}")
+    start_kubelet(gpushare, NODE)
     pods.wait_running(*names, seconds=180)
 
     on_record = env_is_card_on_record(pods, *names)

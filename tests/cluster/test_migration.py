@@ -18,7 +18,7 @@ from localcluster.nvml import CardSpec, write_state
 from localcluster.run import run
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, describe, is_running, pod
-from tests.cluster.expect import ASSIGNED, LONG, RUNNING_ON, wait_plugin
+from tests.cluster.expect import ASSIGNED, LONG, RUNNING_ON, start_kubelet, wait_plugin
 from tests.cluster.history import History
 
 pytestmark = pytest.mark.cluster
@@ -277,7 +277,7 @@ def test_pods_keep_running_on_their_cards_in_a_migration(
     shown, before = visible(pods, *names), states(pods, *names)
     cluster.restart_node(node, without=[f"kubelet-{node}"])
     wait_plugin(gpushare, node)
-    cluster.start(f"kubelet-{node}")
+    start_kubelet(gpushare, node)
     wait_run_again(pods, before)
     assert visible(pods, *names) == shown
     wait_counted(gpushare, node, {first: {**on_first, "new": room}, second: on_second})

@@ -1,6 +1,5 @@
 """After any restart on a node no card is wrong, no share is lost, and pods run again."""
 
-import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,6 +11,7 @@ from tests.cluster.expect import (
     ASSIGNED,
     LONG,
     env_is_card_on_record,
+    start_kubelet,
     sums_are_right,
     wait_bound,
     wait_event,
@@ -75,11 +75,6 @@ def calls(gpushare: Gpushare, node: str, call: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(wanted))
 
 
-def unregistered(gpushare: Gpushare, node: str) -> str | None:
-    is_registered = "gpushare_deviceplugin_registered 1.0" in gpushare.plugin_metrics(node)
-    return None if is_registered else "the kubelet does not read its device list"
-
-
 def before_the_outage(pods: Workloads, node: str) -> list[str]:
     """Run two bare pods of one container, one of several, and a deployment of two."""
     pods.run(
@@ -96,13 +91,7 @@ def test_pods_keep_their_cards_after_a_power_loss(gpushare: Gpushare, pods: Work
     cluster = gpushare.cluster
     cluster.restart_node(node, without=[f"kubelet-{node}"])
     wait_plugin(gpushare, node)
-    # The kubelet reads its pods only now: test_registration.py has the race of pods and plugin.
-    cluster.kill("kube-apiserver", signal.SIGSTOP)
-    try:
-        cluster.start(f"kubelet-{node}")
-        wait_until("the plugin to register", lambda: unregistered(gpushare, node), seconds=30)
-    finally:
-        cluster.kill("kube-apiserver", signal.SIGCONT)
+    start_kubelet(gpushare, node)
     wait_restarted(pods, *names)
     assert env_is_card_on_record(pods, *names) == before
     assert calls(gpushare, node, "Allocate") == 0, "the kubelet's checkpoint has all answers"
