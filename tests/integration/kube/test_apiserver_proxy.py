@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-SECONDS = 0.5
+SECONDS = 1.0  # of a request that gets no answer, or is told to try again later
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ async def behind(tmp_path) -> AsyncIterator[tuple[Kube, Proxy, FrontDoor]]:
             await asyncio.to_thread(proxy.heal)
 
 
-async def bind(kube: Kube) -> None:
-    await kube.bind_pod(pod("a", 8), "n1", {"key": "value"}, seconds=SECONDS)
+async def bind(kube: Kube, *, seconds: float = 20) -> None:
+    await kube.bind_pod(pod("a", 8), "n1", {"key": "value"}, seconds=seconds)
 
 
 async def test_without_a_fault_everything_is_forwarded(behind):
@@ -46,7 +46,7 @@ async def test_without_a_fault_everything_is_forwarded(behind):
     await bind(kube)
     [(method, path, query, sent)] = door.asked
     assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/a/binding")
-    assert query == {"timeout": "500ms"}
+    assert query == {"timeout": "20000ms"}
     assert json.loads(sent)["metadata"]["annotations"] == {"key": "value"}
 
 
@@ -66,7 +66,7 @@ async def test_a_fault_happens_as_often_as_requested(behind, kind, error, reache
     kube, proxy, door = behind
     fault = proxy.fault(kind, binds)
     with pytest.raises(ApiError) as caught:
-        await bind(kube)
+        await bind(kube, seconds=SECONDS if kind in {Kind.HANG, Kind.TOO_MANY} else 20)
     assert type(caught.value) is error
     assert len(door.asked) == reaches
     await bind(kube)
@@ -77,7 +77,7 @@ async def test_a_late_write_arrives_after_its_sender_has_given_up(behind):
     kube, proxy, door = behind
     proxy.fault(Kind.LATE, binds, seconds=2 * SECONDS)
     with pytest.raises(OutcomeUnknown):
-        await bind(kube)
+        await bind(kube, seconds=SECONDS)
     assert not door.asked
     await eventually(lambda: door.asked)
 
