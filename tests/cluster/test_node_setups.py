@@ -16,6 +16,7 @@ from tests.trials.matrix import Matrix, matrix_cluster, setup_node, table, wrong
 
 pytestmark = pytest.mark.cluster
 
+PARTS = 4
 RUNNING = (Kind.CUDA, Kind.PLAIN, Kind.OWN, Kind.INIT, Kind.HIDDEN)
 
 
@@ -29,8 +30,9 @@ def matrix(image: Path) -> Iterator[Matrix]:
 
 def test_every_container_gets_its_own_card_or_does_not_run(matrix: Matrix):
     cells = matrix.cells("late")
-    # In halves: a hundred pods at once starve the clusters of the other processes.
-    endings = {cell: end for half in range(2) for cell, end in matrix.play(cells[half::2]).items()}
+    # In parts: a hundred pods at once starve the clusters of the other processes.
+    parts = [cells[part::PARTS] for part in range(PARTS)]
+    endings = {cell: end for part in parts for cell, end in matrix.play(part).items()}
     assert wrong(endings) == [], table(endings)
     classes = {
         Setup.LEGACY: ("", "nvidia"),

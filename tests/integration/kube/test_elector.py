@@ -109,7 +109,7 @@ class Candidate:
 async def leases(tmp_path):
     door, api = FrontDoor(), Leases()
     door.answers = [api]
-    async with asyncio.timeout(20), door.connect(tmp_path) as kube:
+    async with asyncio.timeout(90), door.connect(tmp_path) as kube:
         yield api, kube
 
 
