@@ -106,12 +106,12 @@ class Workloads:
             items: list[dict[str, Any]] = api.get(self._path() + query)["items"]
         return items
 
-    def run(self, *pods: Mapping[str, Any], seconds: float = 40) -> None:
+    def run(self, *pods: Mapping[str, Any], seconds: float = 60) -> None:
         """Create pods and return once all of them run."""
         self.create(*pods)
         self.wait_running(*(described["metadata"]["name"] for described in pods), seconds=seconds)
 
-    def wait_running(self, *names: str, seconds: float = 40) -> None:
+    def wait_running(self, *names: str, seconds: float = 60) -> None:
         """Return once every container of these pods runs."""
 
         def unready() -> str | None:
@@ -121,7 +121,7 @@ class Workloads:
 
         wait_until(f"pods running: {', '.join(names)}", unready, seconds=seconds)
 
-    def delete(self, *names: str, seconds: float = 40, grace: int | None = None) -> None:
+    def delete(self, *names: str, seconds: float = 60, grace: int | None = None) -> None:
         """Delete pods and return once they are gone."""
         body = {} if grace is None else {"gracePeriodSeconds": grace}
         with self.cluster.api() as api:
@@ -151,7 +151,7 @@ class Workloads:
         wait_until("all pods to be deleted", unanswered, seconds=seconds)
         wait_until("no pod left", left, seconds=seconds)
 
-    def wait_gone(self, *names: str, seconds: float = 40) -> None:
+    def wait_gone(self, *names: str, seconds: float = 60) -> None:
         """Return once the API server no longer has these pods."""
 
         def left() -> str | None:
@@ -172,7 +172,7 @@ class Workloads:
             found[:] = [printed] if printed else []
             return None if printed else "nothing, or not all of it"
 
-        wait_until(f"{name} to print its environment", incomplete, seconds=30)
+        wait_until(f"{name} to print its environment", incomplete, seconds=60)
         return found[0]
 
     def printed_by(self, described: Mapping[str, Any], container_name: str) -> Printed | None:

@@ -88,7 +88,7 @@ def reader(cluster: Cluster, folder: Path, *names: str) -> Iterator[CommandLine]
     manifest = yaml.safe_dump_all([account, *roles, *bindings])
     cluster.kubectl("apply", "-f", "-", stdin=manifest)
     for role in roles:
-        wait_until("the rights to hold", lambda role=role: _lacks(cluster, role), seconds=20)
+        wait_until("the rights to hold", lambda role=role: _lacks(cluster, role), seconds=60)
     try:
         yield CommandLine(cluster.service_account_kubeconfig("default", "reads"), folder)
     finally:

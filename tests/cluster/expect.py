@@ -32,27 +32,27 @@ def assigned(pods: Workloads, *names: str) -> None:
         late = [name for name in names if pods.annotations(name).get(ASSIGNED) != "true"]
         return ", ".join(late) or None
 
-    wait_until("ASSIGNED on every pod", missing, seconds=20)
+    wait_until("ASSIGNED on every pod", missing, seconds=60)
 
 
-def wait_event(pods: Workloads, name: str, text: str, *, seconds: float = 20) -> None:
+def wait_event(pods: Workloads, name: str, text: str) -> None:
     """Wait until an Event of a pod has this text."""
 
     def missing() -> str | None:
         found = pods.events(name)
         return None if any(text in each for each in found) else str(found)[:2000]
 
-    wait_until(f"an Event of {name} with {text!r}", missing, seconds=seconds)
+    wait_until(f"an Event of {name} with {text!r}", missing, seconds=60)
 
 
-def wait_bound(pods: Workloads, *names: str, seconds: float = 20) -> None:
+def wait_bound(pods: Workloads, *names: str) -> None:
     """Wait until these pods are bound."""
 
     def missing() -> str | None:
         late = [name for name in names if not pods.get(name)["spec"].get("nodeName")]
         return ", ".join(late) or None
 
-    wait_until("pods to be bound", missing, seconds=seconds)
+    wait_until("pods to be bound", missing, seconds=60)
 
 
 def decided(name: str, node: str, units: int, *, cards: str = "", **fields: str) -> dict[str, Any]:
@@ -118,10 +118,10 @@ def wait_api_server(pods: Workloads) -> None:
             return str(err)
         return None
 
-    wait_until("the API server", unanswered, seconds=30)
+    wait_until("the API server", unanswered, seconds=60)
 
 
-def wait_plugin(gpushare: Gpushare, node: str, *, seconds: float = 20) -> None:
+def wait_plugin(gpushare: Gpushare, node: str) -> None:
     """Wait until a node's plugin answers."""
 
     def unanswered() -> str | None:
@@ -131,7 +131,7 @@ def wait_plugin(gpushare: Gpushare, node: str, *, seconds: float = 20) -> None:
             return str(err)
         return None
 
-    wait_until("the plugin to answer", unanswered, seconds=seconds)
+    wait_until("the plugin to answer", unanswered, seconds=60)
 
 
 def sums_are_right(gpushare: Gpushare, pods: Workloads) -> None:
@@ -178,7 +178,7 @@ def start_kubelet(gpushare: Gpushare, node: str) -> None:
     """
     with api_server_paused(gpushare.cluster):
         gpushare.cluster.start(f"kubelet-{node}")
-        wait_until("the plugin to register", lambda: unregistered(gpushare, node), seconds=30)
+        wait_until("the plugin to register", lambda: unregistered(gpushare, node), seconds=60)
 
 
 def let_kubelet_forget(pods: Workloads, node: str) -> None:

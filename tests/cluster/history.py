@@ -65,7 +65,7 @@ class History:
     def __enter__(self) -> Self:
         self._thread.start()
         wait_until(
-            "the pod watch", lambda: None if self._connection else "not open yet", seconds=10
+            "the pod watch", lambda: None if self._connection else "not open yet", seconds=60
         )
         return self
 

@@ -87,5 +87,5 @@ def test_preset_annotations_are_replaced(gpushare: Gpushare, pods: Workloads, hi
 def test_a_changed_decision_of_a_running_pod_is_reported(gpushare: Gpushare, pods: Workloads):
     pods.run(pod("changed", 3000, node="n1"))
     pods.cluster.kubectl("annotate", "pod", "changed", "--overwrite", f"{CARDS}=GPU-n1-1")
-    wait_event(pods, "changed", "changed the GPU decision", seconds=15)
+    wait_event(pods, "changed", "changed the GPU decision")
     assert gpushare.card_of("changed") == ("n1", 0)

@@ -31,10 +31,10 @@ def test_of_two_pods_for_the_last_units_one_stays_pending(gpushare: Gpushare, po
         phases = sorted(pods.get(f"last-{letter}")["status"]["phase"] for letter in "ab")
         return None if phases == ["Pending", "Running"] else str(phases)
 
-    wait_until("one of two to run", one_runs, seconds=30)
+    wait_until("one of two to run", one_runs, seconds=60)
     sums_are_right(gpushare, pods)
     pods.delete("most", grace=1)
-    pods.wait_running("last-a", "last-b", seconds=30)
+    pods.wait_running("last-a", "last-b", seconds=60)
     env_is_card_on_record(pods, "last-a", "last-b")
     sums_are_right(gpushare, pods)
 
@@ -119,7 +119,7 @@ def test_a_deployment_runs_despite_killed_programs(
     def bound() -> int:
         return sum(bool(each["spec"].get("nodeName")) for each in pods.all("app=many"))
 
-    wait_until("some of many to be bound", lambda: None if bound() > 1 else "none", seconds=20)
+    wait_until("some of many to be bound", lambda: None if bound() > 1 else "none", seconds=60)
     gpushare.cluster.kill(victim)
     wait_api_server(pods)
     gpushare.cluster.kubectl("rollout", "status", "deployment/many", "--timeout=110s", seconds=120)
@@ -156,7 +156,7 @@ def test_units_stay_reserved_while_an_outcome_is_unknown(gpushare: Gpushare, pod
         found = used(gpushare, NODE)[1]
         return None if found == wanted else f"bound: {bound}, used and reserved: {found}"
 
-    wait_until("the outcome to be known", unsettled, seconds=30)
+    wait_until("the outcome to be known", unsettled, seconds=60)
     _, answer = gpushare.call("POST", BIND, unknown)
     assert answer == {"Error": ""}
     pods.wait_running("unknown")

@@ -181,7 +181,7 @@ def test_the_documented_steps_of_a_migration_work(control_plane: Cluster, follow
             found = pods_by_node(control_plane, *which)
             return None if found.keys() == wanted else str(found)
 
-        wait_until(f"pods {which} on {wanted}", others, seconds=20)
+        wait_until(f"pods {which} on {wanted}", others, seconds=60)
 
     follow.run(block("sh", "kubectl label"))
     control_plane.kubectl("apply", "-f", "-", stdin=OLDER)
@@ -260,7 +260,7 @@ def test_the_quotas_in_the_instructions_hold(control_plane: Cluster, follow: Fol
             exceeded = "exceeded quota: gpu-memory, requested: requests.aliyun.com/gpu-mem=25"
             return None if exceeded in str(err) else str(err)
 
-    wait_until("the quota to count", refused, seconds=15)
+    wait_until("the quota to count", refused, seconds=60)
 
 
 def test_the_api_server_knows_all_fields_of_all_components(control_plane: Cluster, follow: Follow):

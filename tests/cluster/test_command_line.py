@@ -68,7 +68,7 @@ def test_explain_works_with_and_without_an_extender(pods: Workloads, admin: Comm
         found = admin.run("explain", "waits", SERVER).stdout
         return None if "does not fit on the one node" in found else found
 
-    wait_until("kube-scheduler to have asked", told, seconds=20)
+    wait_until("kube-scheduler to have asked", told, seconds=60)
     held = f"  0   {QUARTER} of {CARD_MIB} free, needs {HALF}: too little free\n"
     for how in ([SERVER], []):
         shown = admin.says("explain", "pod", "waits", *how, code=1)
@@ -87,7 +87,7 @@ def test_explain_works_with_and_without_an_extender(pods: Workloads, admin: Comm
         found = admin.run("explain", "large-0", SERVER).stdout
         return None if "it runs there: the node's plugin reports GPU-n1-" in found else found
 
-    wait_until("the plugin's word", runs, seconds=20)
+    wait_until("the plugin's word", runs, seconds=60)
     assert admin.tells("explain", "large-0")["pod"]["state"] == "bound"
     assert "pod default/none not found" in admin.says("explain", "none", code=1)
 

@@ -71,7 +71,7 @@ def wait_for_health(gpushare: Gpushare, uuid: str, health: str) -> None:
         found = {card["uuid"]: card["health"] for card in node["devs"]}
         return None if found[uuid] == health else str(found)
 
-    wait_until(f"{uuid} to be {health}", other, seconds=30)
+    wait_until(f"{uuid} to be {health}", other, seconds=60)
 
 
 def condition(pods: Workloads, name: str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def wait_bound(pods: Workloads, selector: str) -> str:
         names[:] = [each["metadata"]["name"] for each in found if each["spec"].get("nodeName")]
         return None if names else str(len(found))
 
-    wait_until("a pod to be bound", unbound, seconds=20)
+    wait_until("a pod to be bound", unbound, seconds=60)
     [name] = names
     return name
 
@@ -174,7 +174,7 @@ def test_while_a_plugin_is_away_its_node_fails_few_pods(gpushare: Gpushare, pods
             found = status["allocatable"]["aliyun.com/gpu-mem"]
             return None if found == "0" else str(found)
 
-        wait_until("the kubelet to say that nothing is left", offered, seconds=20)
+        wait_until("the kubelet to say that nothing is left", offered, seconds=60)
     failed = [each for each in pods.all("app=storm") if each["status"]["phase"] == "Failed"]
     assert len(failed) <= 4, f"{len(failed)} pods have failed"
     gpushare.cluster.start(plugin_of(NODE))
@@ -191,7 +191,7 @@ def test_a_pod_bound_by_hand_fails(gpushare: Gpushare, pods: Workloads, history:
         is_told = told(gpushare, "by-hand", "GpushareCannotStart")
         return None if found["status"]["phase"] == "Failed" and is_told else describe(found)
 
-    wait_until("by-hand to fail, and to say why", alive, seconds=30)
+    wait_until("by-hand to fail, and to say why", alive, seconds=60)
     text = "kube-scheduler is not using the gpushare extender for this pod"
     assert text in pods.get("by-hand")["status"]["message"]
     [message] = told(gpushare, "by-hand", "GpushareCannotStart")

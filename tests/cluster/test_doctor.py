@@ -169,7 +169,7 @@ def test_two_administrators_who_cordon_at_once_lose_nothing(shipped):
     command = [sys.executable, "-m", "gpusharectl", "cordon-gpu", "n1"]
     both = [subprocess.Popen([*command, card, "--reason", "fan"], env=env) for card in ("0", "1")]
     assert [each.wait(timeout=60) for each in both] == [0, 0]
-    wait_until("the extender to know", lambda: _cordoned(shipped, [True, True]), seconds=10)
+    wait_until("the extender to know", lambda: _cordoned(shipped, [True, True]), seconds=60)
 
     def unwell() -> str | None:
         found = doctor(shipped)
@@ -178,7 +178,7 @@ def test_two_administrators_who_cordon_at_once_lose_nothing(shipped):
     wait_until("doctor to find no fault", unwell, seconds=60, interval=0.5)
     code, text = gpushare(shipped, "uncordon-gpu", "n1", "--all")
     assert code == 0, text
-    wait_until("the extender to know", lambda: _cordoned(shipped, [False, False]), seconds=10)
+    wait_until("the extender to know", lambda: _cordoned(shipped, [False, False]), seconds=60)
     code, text = gpushare(shipped, "cordon-gpu", "n1", "GPU-n1-7")
     assert code == 2
     assert "GPU-n1-0" in text
@@ -201,7 +201,7 @@ def test_whoever_may_only_list_is_told_which_rights_the_rest_would_take(shipped)
     for right in ("pods/proxy", "pods/portforward", "leases", "configmaps", "resourcequotas"):
         assert right in told
     kubectl("delete", "clusterrolebinding", "lists")
-    wait_until("the right to be gone", lambda: _still_lists(shipped, config), seconds=10)
+    wait_until("the right to be gone", lambda: _still_lists(shipped, config), seconds=60)
 
 
 def _still_lists(shipped: Gpushare, config: str) -> str | None:
@@ -212,7 +212,7 @@ def _still_lists(shipped: Gpushare, config: str) -> str | None:
 def test_a_kube_scheduler_without_the_extender_and_its_pods_are_found(shipped, workloads):
     with scheduler_with(shipped, []):
         workloads.create(pod("lost", ASKED))
-        wait_bound(workloads, "lost", seconds=30)
+        wait_bound(workloads, "lost")
         found = wait_doctor(shipped, 1, "SchedulerWithoutExtender", "PodWithoutDecision")
     assert "scheduler-config" in found["SchedulerWithoutExtender"][0]["cure"]
     assert "delete pod lost" in found["PodWithoutDecision"][0]["cure"]
@@ -226,8 +226,8 @@ def test_a_node_without_its_plugin_and_with_a_forged_inventory_is_found(shipped)
     patch = ("patch", "daemonset", PLUGIN, "--type=json", f"--patch={json.dumps(nowhere)}")
     kubectl("-n", NAMESPACE, *patch)
     names = ("get", "pods", "-o", "name", "-l", f"app.kubernetes.io/name={PLUGIN}")
-    wait_until("the plugin to go", lambda: kubectl("-n", NAMESPACE, *names) or None, seconds=30)
-    wait_until("the policy to be gone", lambda: _refused(shipped), seconds=15)
+    wait_until("the plugin to go", lambda: kubectl("-n", NAMESPACE, *names) or None, seconds=60)
+    wait_until("the policy to be gone", lambda: _refused(shipped), seconds=60)
     wait_doctor(shipped, 1, "PluginMissing", "InventoryUnreadable", "PolicyMissing")
 
 

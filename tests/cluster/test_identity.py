@@ -139,7 +139,7 @@ def test_a_pod_without_decision_gets_no_card(pods: Workloads, binding: Binding, 
         text = "kube-scheduler is not using the gpushare extender for this pod"
         return None if text in said else said
 
-    wait_until("the error that says so", told, seconds=30)
+    wait_until("the error that says so", told, seconds=60)
     states = pods.get("stranger")["status"].get("containerStatuses", [])
     assert not any("running" in each["state"] for each in states)
 
@@ -173,7 +173,7 @@ def test_a_container_that_cannot_start_is_not_reported(gpushare: Gpushare, pods:
         ended = status.get("lastState", {}).get("terminated", {})
         return None if ended.get("reason") == "StartError" else json.dumps(status)
 
-    wait_until("the runtime to refuse the container", not_refused, seconds=30)
+    wait_until("the runtime to refuse the container", not_refused, seconds=60)
     assert 'gpushare_deviceplugin_calls_total{call="PreStartContainer",outcome="ok"}' in (
         gpushare.plugin_metrics(NODE)
     )

@@ -209,13 +209,13 @@ def with_policy(cluster: Cluster) -> Iterator[Cluster]:
         wait_until(
             "the policy to hold",
             lambda: None if refusal(cluster, pod("probe", 1)) else "a pod is taken",
-            seconds=15,
+            seconds=60,
         )
         yield cluster
     finally:
         cluster.kubectl("delete", "-f", "-", stdin=policy)
         wait_until(
-            "the policy to be gone", lambda: refusal(cluster, pod("probe", 1)) or None, seconds=15
+            "the policy to be gone", lambda: refusal(cluster, pod("probe", 1)) or None, seconds=60
         )
 
 
@@ -268,9 +268,9 @@ def test_a_daemonset_is_told_why_its_pods_are_refused(with_policy: Cluster):
 
     applied()
     try:
-        wait_event(workloads, name, "gpushare-scheduler", seconds=15)
+        wait_event(workloads, name, "gpushare-scheduler")
         template["spec"]["schedulerName"] = "gpushare-scheduler"
         applied()
-        wait_until("its pod", lambda: None if workloads.all(f"app={name}") else "none", seconds=30)
+        wait_until("its pod", lambda: None if workloads.all(f"app={name}") else "none", seconds=60)
     finally:
         with_policy.kubectl("delete", "daemonset", name)

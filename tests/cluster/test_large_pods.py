@@ -32,7 +32,7 @@ def resident_mib(gpushare: Gpushare) -> int:
 
 
 def refused(pods: Workloads, name: str, says: str) -> None:
-    wait_event(pods, name, says, seconds=30)
+    wait_event(pods, name, says)
     assert not pods.get(name)["spec"].get("nodeName")
 
 
@@ -40,7 +40,7 @@ def refused(pods: Workloads, name: str, says: str) -> None:
 def test_a_pod_of_huge_json_is_harmless(gpushare: Gpushare, pods: Workloads, units: int | None):
     before = pids(gpushare)
     pods.create(pod("large", units, node="n1", env={"X": "<" * 1_400_000}))
-    wait_bound(pods, "large", seconds=30)
+    wait_bound(pods, "large")
     pods.run(pod("ordinary", 1000, node="n1"))
     env_is_card_on_record(pods, "ordinary")
     assert pids(gpushare) == before

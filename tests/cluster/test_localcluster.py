@@ -146,7 +146,7 @@ def test_what_is_killed_comes_back_and_a_killed_supervisor_leaves_nothing(
             lambda name=name, killed=killed: (
                 None if pid_of(own, name) not in {None, killed} else "not yet"
             ),
-            seconds=10,
+            seconds=60,
         )
     own.stop("kubelet-n1")
     assert pid_of(own, "kubelet-n1") is None

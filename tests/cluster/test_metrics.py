@@ -50,7 +50,7 @@ def test_a_cluster_shows_exactly_the_documented_metrics(gpushare: Gpushare, pods
     wait_until(
         "the pod that is too large to be counted",
         lambda: None if series(extender())[waits] == 1 else "it is not",
-        seconds=20,
+        seconds=60,
     )
     page = extender()
     assert differences(page, rows("Extender")) == []
@@ -85,6 +85,6 @@ async def test_the_account_for_prometheus_may_read_metrics_and_nothing_else(gpus
 def wait_for_token(cluster: Cluster) -> str:
     words = ("-n", NAMESPACE, "get", "secret", "gpushare-metrics", "-o", "jsonpath={.data.token}")
     wait_until(
-        "the token of the account", lambda: None if cluster.kubectl(*words) else "none", seconds=20
+        "the token of the account", lambda: None if cluster.kubectl(*words) else "none", seconds=60
     )
     return cluster.kubectl(*words)

@@ -70,7 +70,7 @@ class OlderNode:
                 found = api.get(f"/api/v1/nodes/{self.name}")["status"]["allocatable"]
             return None if found.get(MEMORY, "0") == str(units) else str(found)
 
-        wait_until(f"{units} units of {self.name}", others, seconds=30)
+        wait_until(f"{units} units of {self.name}", others, seconds=60)
 
     def forget(self) -> None:
         """Remove every trace of our plugin."""
@@ -161,7 +161,7 @@ def wait_counted(gpushare: Gpushare, node: str, wanted: dict[str, dict[str, int]
             return None
         return f"{found} {[describe(each) for each in Workloads(gpushare.cluster).all()]}"
 
-    wait_until("what each card holds", differs, seconds=20)
+    wait_until("what each card holds", differs, seconds=60)
 
 
 def refused(gpushare: Gpushare, node: str, units: int) -> None:
@@ -204,7 +204,7 @@ def wait_reported(pods: Workloads, *names: str) -> None:
         late = [name for name in names if not pods.annotations(name).get(RUNNING_ON)]
         return ", ".join(late) or None
 
-    wait_until("where each pod runs", missing, seconds=20)
+    wait_until("where each pod runs", missing, seconds=60)
 
 
 def wait_run_again(pods: Workloads, before: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def test_a_cards_newest_pod_is_evicted(gpushare: Gpushare, pods: Workloads, hist
         left = {each["name"] for each in found if not each.get("deletionTimestamp")}
         return None if left == {"first", "second"} else f"{sorted(left)} are left"
 
-    wait_until("the newest pod to go", unmended, seconds=20)
-    wait_event(pods, "late", "given away twice", seconds=15)
+    wait_until("the newest pod to go", unmended, seconds=60)
+    wait_event(pods, "late", "given away twice")
     _, metrics = gpushare.call("GET", "/metrics")
     assert 'gpushare_extender_evictions_total{reason="CardOverbooked"}' in metrics

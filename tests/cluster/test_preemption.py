@@ -59,7 +59,7 @@ def test_no_pod_dies_for_a_card_that_its_end_would_not_free(gpushare: Gpushare, 
     def proposed() -> str | None:
         return None if judged(gpushare, "none") > before else "nothing was vetoed yet"
 
-    wait_until("kube-scheduler to propose victims on both cards", proposed, seconds=15)
+    wait_until("kube-scheduler to propose victims on both cards", proposed, seconds=60)
     for name in cards:
         described = pods.get(name)
         assert "deletionTimestamp" not in described["metadata"], name

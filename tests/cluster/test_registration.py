@@ -102,7 +102,7 @@ def test_pods_that_wait_for_a_kubelet_are_not_failed_whatever_else_is_away(
     elif what == "driver":
         write_state(nvml, CARDS, init=UNINITIALISED)
     cluster.start(PLUGIN)
-    wait_plugin(away, NODE, seconds=60)
+    wait_plugin(away, NODE)
     # See expect.start_kubelet: the kubelet's pods come after the plugin, which waits for nothing.
     with nullcontext() if what == "API server" else api_server_paused(cluster):
         figures(f"registered {start_kubelet(away):.0f} ms after the kubelet's socket")
@@ -111,7 +111,7 @@ def test_pods_that_wait_for_a_kubelet_are_not_failed_whatever_else_is_away(
         wait_api_server(pods)
     if what == "driver":
         if plugin == "restarts":
-            wait_until("pods to be held back", lambda: not_held(pods), seconds=30)
+            wait_until("pods to be held back", lambda: not_held(pods), seconds=60)
         write_state(nvml, CARDS)  # NVIDIA's runtime starts no container without the driver
     pods.wait_running(*WAITING, seconds=60)
     env_is_card_on_record(pods, *WAITING)

@@ -41,6 +41,6 @@ def test_pods_are_bound_once_and_no_card_is_overbooked_when_the_leader_is_killed
         wait_until(
             "no card to hold anything",
             lambda: str(+history.held) if +history.held else None,
-            seconds=10,
+            seconds=60,
         )
     assert not trial.lost

@@ -170,7 +170,7 @@ def test_pods_that_start_while_two_things_restart_run_on_their_records_card(
     def bound() -> int:
         return sum(bool(each["spec"].get("nodeName")) for each in pods.all("app=many"))
 
-    wait_until("some of many to be bound", lambda: None if bound() > 1 else "none", seconds=20)
+    wait_until("some of many to be bound", lambda: None if bound() > 1 else "none", seconds=60)
     for what in pair:
         kill(gpushare, what, node)
     if "node" in pair:
@@ -216,7 +216,7 @@ def test_pods_outlive_the_kubelets_checkpoint(gpushare: Gpushare, pods: Workload
     wait_until(
         "the kubelet to write a checkpoint again",
         lambda: None if (folder / "kubelet_internal_checkpoint").exists() else "no checkpoint",
-        seconds=30,
+        seconds=60,
     )
     gpushare.wait_ready()
     pods.run(pod("new", 1000, node=node))
@@ -225,7 +225,7 @@ def test_pods_outlive_the_kubelets_checkpoint(gpushare: Gpushare, pods: Workload
     assert env_is_card_on_record(pods, *names) == before
     # The kubelet never asks for these again: a container that ends cannot come back.
     pods.kill_container("bare-a")
-    wait_event(pods, "bare-a", "no devices found allocated in local cache", seconds=30)
+    wait_event(pods, "bare-a", "no devices found allocated in local cache")
     pods.delete("bare-a", grace=1)
     pods.run(pod("bare-a", CARD_MIB // 2 + 1, node=node))
     assert env_is_card_on_record(pods, *names) == before
@@ -237,7 +237,7 @@ def test_a_pod_started_without_plugin_is_reported(gpushare: Gpushare, pods: Work
     cluster = gpushare.cluster
     cluster.stop(f"kubelet-{node}")
     pods.create(pod("unasked", 1000, node=node))
-    wait_bound(pods, "unasked", seconds=60)
+    wait_bound(pods, "unasked")
     cluster.stop(plugin_of(node))  # only now: nothing is bound to a node whose plugin has left
     checkpoint = cluster.node_folder(node) / "kubelet/device-plugins/kubelet_internal_checkpoint"
     checkpoint.write_text("{")
@@ -245,7 +245,7 @@ def test_a_pod_started_without_plugin_is_reported(gpushare: Gpushare, pods: Work
     pods.wait_running("unasked")
     assert "ALIYUN_COM_GPU_MEM_IDX" not in pods.environment("unasked")
     cluster.start(plugin_of(node))
-    wait_event(pods, "unasked", "started it without asking the device plugin", seconds=60)
+    wait_event(pods, "unasked", "started it without asking the device plugin")
     gpushare.wait_ready()
     assert "gpushare_deviceplugin_never_asked_for_pods 1.0" in gpushare.plugin_metrics(node)
     assert pods.annotations("unasked")[ASSIGNED] == "false", "nobody knows where it runs"

@@ -30,11 +30,11 @@ def whole_cards(gpushare: Gpushare) -> Iterator[None]:
         node=WHOLE,
         env={"PYTHONPATH": str(ROOT)},
     )
-    wait_until("whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 2), seconds=20)
+    wait_until("whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 2), seconds=60)
     yield
     cluster.stop(PLUGIN)
     # Otherwise the next test would read the old number.
-    wait_until("no whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 0), seconds=20)
+    wait_until("no whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 0), seconds=60)
 
 
 def offers(gpushare: Gpushare, node: str, resource: str, wanted: int) -> str | None:
@@ -93,14 +93,14 @@ def test_the_end_of_a_plugin_ends_no_pods(gpushare: Gpushare, pods: Workloads):
     cluster = gpushare.cluster
     pods.run(whole("whole-0"), pod("share-0", 1000, node="n1"))
     cluster.stop(plugin_of("n1"))
-    wait_until("n1 to share nothing", lambda: offers(gpushare, "n1", MEMORY, 0), seconds=20)
+    wait_until("n1 to share nothing", lambda: offers(gpushare, "n1", MEMORY, 0), seconds=60)
     assert offers(gpushare, WHOLE, RESOURCE, 2) is None
     pods.run(whole("whole-1"))
     cluster.start(plugin_of("n1"))
     gpushare.wait_ready()
 
     cluster.stop(PLUGIN)
-    wait_until("no whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 0), seconds=20)
+    wait_until("no whole cards", lambda: offers(gpushare, WHOLE, RESOURCE, 0), seconds=60)
     pods.run(pod("share-1", 1000, node="n1"))
     pods.wait_running("whole-0", "whole-1", "share-0", "share-1")
     env_is_card_on_record(pods, "share-0", "share-1")

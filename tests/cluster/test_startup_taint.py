@@ -54,12 +54,12 @@ def test_no_pod_runs_before_the_plugin_serves(gpushare: Gpushare, pods: Workload
         ]
         return None if any("untolerated taint" in each for each in said) else str(said)
 
-    wait_until("the scheduler to name the taint", not_kept_off, seconds=20)
+    wait_until("the scheduler to name the taint", not_kept_off, seconds=60)
     gpushare.start_plugin(NODE, "--startup-taint")
     wait_until(
         "the taint to go",
         lambda: None if taints(gpushare) == [OTHER] else str(taints(gpushare)),
-        seconds=20,
+        seconds=60,
     )
     pods.wait_running("early")
     env_is_card_on_record(pods, "early")
@@ -80,7 +80,7 @@ def test_the_plugin_may_only_remove_its_nodes_startup_taint(gpushare: Gpushare):
         code, _ = patch(gpushare, own, f"{PATH}?dryRun=All", labelled)
         return None if code in REFUSED else str(code)
 
-    wait_until("the policy to hold", policy_sleeps, seconds=20)
+    wait_until("the policy to hold", policy_sleeps, seconds=60)
     for written in (
         {"metadata": {"annotations": {"x": "y"}}},
         {"spec": {"unschedulable": True}},

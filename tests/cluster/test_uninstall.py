@@ -85,7 +85,7 @@ def budget(cluster: Cluster, name: str) -> None:
         words = ("get", "pdb", name, "-o", "jsonpath={.status.observedGeneration}")
         return None if cluster.kubectl(*words) else "not looked at yet"
 
-    wait_until("the budget to be known", unseen, seconds=20)
+    wait_until("the budget to be known", unseen, seconds=60)
 
 
 @pytest.mark.timeout(900)

@@ -27,7 +27,7 @@ def condition(pods: Workloads, name: str, text: str) -> None:
         messages = [each.get("message", "") for each in found if each["type"] == "PodScheduled"]
         return None if any(text in each for each in messages) else str(messages)
 
-    wait_until(f"{text!r} in the condition of {name}", missing, seconds=20)
+    wait_until(f"{text!r} in the condition of {name}", missing, seconds=60)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def cordon(gpushare: Gpushare) -> Iterator[Callable[[str, str], None]]:
             marked = {card["uuid"] for card in found["devs"] if card["cordoned"]}
             return None if marked == uuids or found["problem"] else str(found)
 
-        wait_until(f"{text} cordoned", unknown, seconds=10)
+        wait_until(f"{text} cordoned", unknown, seconds=60)
 
     yield write
     for node in touched:
@@ -114,7 +114,7 @@ def test_a_cordoned_card_only_keeps_its_pods(
     pods.create(pod("waits", 100, node="n3"))
     condition(pods, "waits", "GPUs that would be large enough are cordoned")
     cordon("n3", "GPU-n3-1")  # kube-scheduler looks again by itself
-    pods.wait_running("waits", seconds=15)
+    pods.wait_running("waits", seconds=60)
     assert env_is_card_on_record(pods, "before", "waits")["waits"] == "GPU-n3-0"
     cordon("n3", "GPU-n3-l")
     pods.create(pod("slip", 100, node="n3"))
