@@ -129,9 +129,9 @@ class FakeKubelet:
             await channel.close()
         self._channel = self._named = None
 
-    async def until(self, condition) -> None:
+    async def until(self, condition, seconds: float = 10.0) -> None:
         """Wait until ``condition()`` holds; it is checked at every change."""
-        async with asyncio.timeout(60), self.changed:
+        async with asyncio.timeout(seconds), self.changed:
             await self.changed.wait_for(condition)
 
     @property

@@ -76,7 +76,7 @@ BOUND = (200, told("a", "n1"))
 )
 def test_a_refusal_is_asked_again_and_what_comes_then_is_checked(port: int) -> None:
     with Recorded(port) as history:
-        wait_until("the pod", lambda: None if history.changes else "none", seconds=60)
+        wait_until("the pod", lambda: None if history.changes else "none", seconds=10)
         with pytest.raises(AssertionError, match="a: "):
             history.check_bound_once_and_whole()
 
@@ -85,7 +85,7 @@ def test_a_refusal_is_asked_again_and_what_comes_then_is_checked(port: int) -> N
 def test_a_stranger_is_allowed_for_one_test_alone(port: int) -> None:
     with Recorded(port) as history:
         history.allow_stranger("a")
-        wait_until("the pods", lambda: None if len(history.changes) == 2 else "no", seconds=60)
+        wait_until("the pods", lambda: None if len(history.changes) == 2 else "no", seconds=10)
         history.allow_stranger("b")
         history.check_bound_once_and_whole()
         late = history.changes[0]

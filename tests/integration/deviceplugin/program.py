@@ -111,7 +111,7 @@ class Program:
 
     async def until_ended(self, process: int) -> None:
         """Return once a process that this program has started is gone."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(20):
             while Path(f"/proc/{process}").exists():  # noqa: ASYNC110, ASYNC240
                 await asyncio.sleep(0.01)
 

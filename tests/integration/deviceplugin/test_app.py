@@ -36,8 +36,8 @@ def program(folder: Path, start_program) -> Program:
 async def test_offers_its_gpus_without_the_api_server_and_ends_when_asked_to(
     program: Program, kubelet: FakeKubelet
 ) -> None:
-    await kubelet.until(lambda: kubelet.allocatable == 15 + 80)
-    async with asyncio.timeout(60):
+    await kubelet.until(lambda: kubelet.allocatable == 15 + 80, seconds=60)
+    async with asyncio.timeout(5):
         while (await program.page("/readyz"))[0] != 200:
             pass
     status, text = await program.page("/metrics")
@@ -57,7 +57,7 @@ async def test_a_disk_that_hangs_keeps_it_neither_from_its_work_nor_from_ending(
     (folder / "state" / "state.json").write_bytes(encode(Saved(before)))
     os.mkfifo(folder / "state" / "state.json.new")  # opening it for writing never returns
     program = start_program()
-    await kubelet.until(lambda: kubelet.allocatable == 95)
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=60)
     await program.until("gpushare_deviceplugin_state_errors_total", 1, what="write")
     program.end()
 
@@ -80,7 +80,7 @@ async def test_gpus_by_cdi_with_early_binding_say_so_and_offer_no_readiness(
 ) -> None:
     write_state(folder / "state-of-cards", CARDS)
     program = start_program("--inject=cdi", "--binding=early")
-    await kubelet.until(lambda: kubelet.allocatable == 95)
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=60)
     status, text = await program.page("/readyz")
     errors = program.kill()
     assert status == 503

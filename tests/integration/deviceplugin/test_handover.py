@@ -31,7 +31,7 @@ def serve(folder: Path, kubelet: FakeKubelet, start_program) -> Serve:
 
     async def served(**words: Any) -> Program:
         program = start_program(**words)
-        await kubelet.until(lambda: kubelet.allocatable == UNITS)
+        await kubelet.until(lambda: kubelet.allocatable == UNITS, seconds=30)
         return program
 
     return served
@@ -117,7 +117,7 @@ async def test_one_that_stands_by_is_not_ready_with_a_unit_too_fine_for_the_kube
     many = [CardSpec(f"GPU-{n}", mem_mib=81_920) for n in range(8)]
     write_state(folder / "state-of-cards", many)
     start_program()
-    await kubelet.until(lambda: kubelet.allocatable == 640)
+    await kubelet.until(lambda: kubelet.allocatable == 640, seconds=30)
     standing_by = start_program("--memory-unit=1MiB")
     await standing_by.says(503, "--memory-unit=4MiB")
     write_state(folder / "state-of-cards", CARDS)  # it tries again
@@ -139,7 +139,7 @@ async def test_a_plugin_whose_part_fails_answers_until_another_process_serves(
     async with asked_all_the_time(kubelet) as wrong:
         before = kubelet.registrations
         (folder / "crash").touch()
-        await kubelet.until(lambda: kubelet.registrations >= before + 2)
+        await kubelet.until(lambda: kubelet.registrations >= before + 2, seconds=20)
         await program.until_ended(first)
     assert (wrong, kubelet.least) == ([], UNITS)
     await program.says(200, "ok")

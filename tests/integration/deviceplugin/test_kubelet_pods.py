@@ -206,7 +206,7 @@ async def test_a_kubelet_that_does_not_answer_times_out_after_a_second(
     kubelet: Kubelet,
 ) -> None:
     kubelet.hangs = True
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(2):
         await failure(kubelet.source(), r"Timeout.*did not answer within 1 s")
 
 

@@ -78,7 +78,7 @@ async def _stop_with_an_allocate_in_hand(
     program.process.send_signal(signal.SIGTERM)
     with asked:
         listed = await allocating
-    _, errors = await asyncio.to_thread(program.process.communicate, timeout=60)
+    _, errors = await asyncio.to_thread(program.process.communicate, timeout=20)
     assert program.process.returncode == 0, errors
     assert "Traceback" not in errors
     return listed
@@ -89,7 +89,7 @@ async def test_a_second_plugin_waits_and_takes_over_when_the_first_ends(
 ) -> None:
     write_state(folder / "state-of-cards", CARDS)
     running = start_program()
-    await kubelet.until(lambda: kubelet.allocatable == 95)
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=60)
     waiting = start_program()
     await waiting.until_it_stands_by()
     await waiting.says(200, "ok", "/healthz")
@@ -109,7 +109,7 @@ async def test_a_second_plugin_that_waits_can_be_stopped(
     waiting = start_program()
     await waiting.until_it_stands_by()
     waiting.process.send_signal(signal.SIGTERM)
-    assert waiting.process.wait(timeout=60) == 0
+    assert waiting.process.wait(timeout=5) == 0
     await running.says(200, "ok")
 
 
@@ -119,6 +119,6 @@ async def test_the_plugin_runs_without_a_lock_that_cannot_be_created(
     write_state(folder / "state-of-cards", CARDS)
     (folder / "state").write_text("a file where a folder should be")
     program = start_program()
-    await kubelet.until(lambda: kubelet.allocatable == 95)
+    await kubelet.until(lambda: kubelet.allocatable == 95, seconds=60)
     logged = program.kill()
     assert "no lock against a second plugin" in logged

@@ -67,7 +67,7 @@ class Program:
         before = len(self.said(message))
         self.process.send_signal(signal.SIGHUP)
         wait_until(
-            message, lambda: None if len(self.said(message)) > before else "not said", seconds=60
+            message, lambda: None if len(self.said(message)) > before else "not said", seconds=10
         )
         return self.said(message)[-1]
 
@@ -103,7 +103,7 @@ def test_the_program_reloads_its_file_at_sighup_and_ends_at_sigterm(program):
     program.configure(logLevel="loud")
     assert "logLevel (line" in program.reload("configuration not reloaded")["why"]
     program.process.send_signal(signal.SIGTERM)
-    assert program.process.wait(timeout=60) == 0
+    assert program.process.wait(timeout=20) == 0
 
 
 def test_without_the_api_server_only_health_is_served(program):

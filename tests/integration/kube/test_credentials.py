@@ -55,7 +55,7 @@ async def connected(folder, clock, **user):
     door = Guarded()
     async with TestServer(door.app) as server:
         path = write_kubeconfig(folder, str(server.make_url("")), user)
-        async with asyncio.timeout(60), Kube.connect(path, clock) as kube:
+        async with asyncio.timeout(20), Kube.connect(path, clock) as kube:
             yield door, kube
 
 
@@ -74,7 +74,7 @@ async def test_the_pods_own_token_is_read_again_each_minute(monkeypatch, tmp_pat
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
-    async with asyncio.timeout(60), Kube.connect(clock=clock) as kube:
+    async with asyncio.timeout(20), Kube.connect(clock=clock) as kube:
         token.write_text("second\n")
         assert kube.bearer() == "bearer first"
         clock.now = 61.0
@@ -153,7 +153,7 @@ async def test_a_renewed_client_certificate_is_used_without_a_restart(tmp_path, 
     trusted = {"certificate-authority": str(authority)}
     path = write_kubeconfig(tmp_path, f"https://127.0.0.1:{server.port}", files, **trusted)
     try:
-        async with asyncio.timeout(60), Kube.connect(path, clock) as kube:
+        async with asyncio.timeout(20), Kube.connect(path, clock) as kube:
             await kube.get_pod("default", "a")
             certificate(tmp_path, "client", signed_by=authority)
             clock.now = 61.0

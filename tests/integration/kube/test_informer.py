@@ -42,7 +42,7 @@ class Seen:
         self.names.discard(item.metadata.name)
 
     async def until(self, *names: str, lists: int = 1) -> None:
-        await eventually(lambda: self.names == set(names) and self.lists >= lists)
+        await eventually(lambda: self.names == set(names) and self.lists >= lists, 10)
 
 
 def item(name: str, version: str) -> dict[str, object]:
@@ -297,7 +297,7 @@ async def most_at_once(events: int, tmp_path) -> int:
     told = [event("ADDED", name, str(6 + number)) for number, name in enumerate(names)]
     sizes = [0]
     async with informed([listed("5"), watch(*told, then=hang)], tmp_path) as (_, seen):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(10):
             while len(seen.names) < len(names):
                 await asyncio.sleep(0)
                 sizes.append(len(seen.names))
@@ -324,7 +324,7 @@ async def test_relist_ends_a_watch_which_resumes_from_the_list(tmp_path, failure
     ]
     async with informed(answers, tmp_path) as (door, seen):
         await eventually(lambda: watches(door))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(5):
             await seen.informer.relist()
         assert {"a", "b"} <= seen.names
         await seen.until("a", "b", "c", lists=2)
@@ -345,6 +345,6 @@ async def test_relist_waits_for_a_list_that_began_afterwards(tmp_path):
         asked = asyncio.create_task(seen.informer.relist())
         await asyncio.sleep(0)
         release.set()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(5):
             await asked
         assert seen.names == {"b"}

@@ -313,8 +313,8 @@ async def test_what_the_watch_brings_with_the_call_is_heard_before_a_pod_is_refu
 
 
 async def test_a_pod_that_comes_for_the_first_time_is_refused_at_once(client, monkeypatch):
-    monkeypatch.setattr("extender.watch.grace.SECONDS", 600.0)
-    async with asyncio.timeout(60):
+    monkeypatch.setattr("extender.watch.grace.SECONDS", 60.0)
+    async with asyncio.timeout(10):
         assert (await filtered(client, "waits", "n"))["NodeNames"] == []
 
 

@@ -60,7 +60,7 @@ class Api:
 
     async def patched(self, times: int) -> Inventory:
         """Return the published inventory after so many patches in all."""
-        await eventually(lambda: len(self.patches) >= times)
+        await eventually(lambda: len(self.patches) >= times, seconds=10)
         assert len(self.patches) == times
         return self.published
 

@@ -43,7 +43,7 @@ class Api:
         self.written.append((name, annotations))
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(60), self.stirred:
+        async with asyncio.timeout(5), self.stirred:
             await self.stirred.wait_for(condition)
 
 

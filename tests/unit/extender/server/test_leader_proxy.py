@@ -104,7 +104,7 @@ async def test_a_follower_limits_the_time_for_a_body_too(pair, monkeypatch):
         yield b"{"
         await never.wait()
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         answer = await follower.client.post(f"{PREFIX}/filter", data=trickle())
     assert answer.status == 408
 
