@@ -14,7 +14,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE ?= gpushare:$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help taste demo cluster down test trials soak lint bench bench-all pictures hardware image sbom setup
+.PHONY: help taste demo cluster down test trials soak lint bench bench-all pictures hardware image release setup
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,7 +63,7 @@ bench-all: setup  ## the same, and pods bound per second on up to 5,000 nodes, 3
 	$(RUN) python -m bench --all
 
 pictures: setup  ## take the screenshots of the live page in docs/ again (root, Linux)
-	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or appear" tests/integration/extender/test_page.py tests/cluster/test_page.py
+	GPUSHARE_SCREENSHOTS=1 $(RUN) pytest -q -k "themes or reason_once or played" tests/integration/extender tests/integration/gpusharectl/test_serve.py
 
 hardware: setup  ## show what the driver of this machine reports, and which GPUs containers get (docs/hardware.md)
 	$(RUN) python -m bench.hardware
@@ -76,7 +76,6 @@ BUILDER ?= $(or $(DOCKER),$(shell for each in docker podman buildah; do \
 BUILD_FLAGS ?= $(if $(filter buildah,$(notdir $(BUILDER))),--isolation chroot --network host --layers)
 REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 OCI := org.opencontainers.image
-IMAGE_GROUPS := --no-default-groups --group extender --group deviceplugin
 
 # CREATED= (a time such as 2026-01-31T12:00:00Z) and BASE_DIGEST= (sha256:...) are optional.
 image:  ## build the image of both programs and the command line, with docker, podman or buildah
@@ -86,9 +85,9 @@ image:  ## build the image of both programs and the command line, with docker, p
 	  $(if $(REVISION),--label $(OCI).revision=$(REVISION)) $(if $(CREATED),--label $(OCI).created=$(CREATED)) \
 	  --build-arg VERSION=$(VERSION) -t $(IMAGE) .
 
-sbom: $(OWN_UV)  ## write dist/gpushare.cdx.json: the Python packages of the image (CycloneDX)
-	@mkdir -p dist
-	@$(UV) export --quiet --frozen $(IMAGE_GROUPS) --format cyclonedx1.5 --output-file dist/gpushare.cdx.json >/dev/null
+release: setup  ## write image, chart, packages and checksums to dist/ (REGISTRY=; docs/release.md)
+	@$(RUN) python -m release --registry "$(REGISTRY)" $(if $(BASE_IMAGE),--base-image "$(BASE_IMAGE)") \
+	  $(if $(BUILD_FLAGS),--build-flags "$(BUILD_FLAGS)") $(RELEASE_FLAGS)
 
 setup: $(OWN_UV)  ## install the Python packages and the command line gpushare into .venv
 	@$(UV) sync --frozen --quiet

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from extender import certificates
 from extender.leadership.election import SingleReplica
 from extender.routes import Routes
 from extender.server.browser_origin import reject_other_hosts
@@ -21,6 +20,7 @@ from extender.server.listeners import (
 from extender.server.tls import client_contexts, server_context
 from extender.settings.configuration import Tls
 from gpushare.kube.lease import Record
+from gpusharectl.certificates import files as certificates
 
 _HOST: Final = "127.0.0.1"
 
@@ -28,7 +28,7 @@ _HOST: Final = "127.0.0.1"
 def tls_in(folder: Path) -> Tls:
     """Make the certificates of an installation in ``folder``."""
     name = certificates.REPLICA
-    for file, made in certificates.make((name,), now=dt.datetime.now(dt.UTC)).items():
+    for file, made in certificates.make((name,), now=dt.datetime.now(dt.UTC), days=1).items():
         (folder / file).write_bytes(made)
     return Tls(
         certificate=str(folder / f"{name}.crt"),

@@ -13,6 +13,7 @@ from deviceplugin import metrics
 from deviceplugin.cards.survey import Terms
 from deviceplugin.driver.interface import Backend, ProcessSource
 from deviceplugin.driver.nvml import Nvml, NvmlProcesses
+from deviceplugin.driver.simulated import SimulatedGpus
 from deviceplugin.kubelet.pods_endpoint import KubeletPods
 from deviceplugin.lifecycle.clean import clean
 from deviceplugin.lifecycle.handover import Standby, Successors
@@ -37,11 +38,17 @@ def start(settings: Settings) -> int:
         return lifetime.run(partial(clean, settings), NAME)
 
     def work(before: int) -> int:
-        plugin = partial(run, settings, Nvml(), NvmlProcesses(), before=before)
-        return lifetime.run(plugin, NAME)
+        return lifetime.run(partial(run, settings, *_driver(settings), before=before), NAME)
 
     gc.freeze()  # imported modules stay shared between the processes
     return supervise(work)
+
+
+def _driver(settings: Settings) -> tuple[Backend, ProcessSource]:
+    if not settings.simulated_mib:
+        return Nvml(), NvmlProcesses()
+    simulated = SimulatedGpus(settings.node_name, settings.simulated_mib)
+    return simulated, simulated
 
 
 class _Pages:

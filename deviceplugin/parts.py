@@ -17,6 +17,7 @@ from deviceplugin.cards.state_file import StateFile
 from deviceplugin.cards.survey import Terms
 from deviceplugin.cards.unit_change import UnitChange
 from deviceplugin.cdi.binding import Binding
+from deviceplugin.cdi.no_edits import NoEdits
 from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
 from deviceplugin.cdi.probe import probe
 from deviceplugin.cdi.rules import BINDINGS
@@ -83,7 +84,7 @@ class Plugin:
         )
         self.injections = injections = Injections(
             settings.inject,
-            specs=NvidiaSpecs(settings.nvidia_cdi_dirs),
+            specs=(NoEdits() if settings.simulated_mib else NvidiaSpecs(settings.nvidia_cdi_dirs)),
             own_variable=settings.visible_devices,
             runtime_classes=settings.runtime_classes,
             binding=binding,

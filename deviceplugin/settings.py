@@ -1,6 +1,7 @@
 """Flags and environment variables of the device plugin, read once into one frozen value."""
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from gpushare.process.flags import parse_port, parse_unit
 from gpushare.telemetry import logs
 
 NAME: Final = "gpushare-deviceplugin"  # of the program, and of the component in its Events
+_MOST_SIMULATED: Final = 16
 BY_DRIVER: Final = -1  # of ``reserved_mib``: the amount that the driver reports
 
 BindingFlag = Literal["auto", "late", "early"]
@@ -45,6 +47,7 @@ class Settings:
     inject: InjectFlag
     visible_devices: str
     runtime_classes: frozenset[str]
+    simulated_mib: tuple[int, ...]
     device_plugin_dir: Path
     cdi_dir: Path
     nvidia_cdi_dirs: tuple[Path, ...]
@@ -101,6 +104,15 @@ _FLAGS: Final[tuple[tuple[str, str | bool, str, Sequence[str]], ...]] = (
         (
             "RuntimeClasses of NVIDIA's runtime. An empty name stands for pods without a "
             "RuntimeClass: include it where NVIDIA's runtime is the default runtime."
+        ),
+        (),
+    ),
+    (
+        "--simulated-gpus",
+        "",
+        (
+            "For nodes without a GPU: offer GPUs of these sizes in MiB, such as 16384,24576. "
+            "Containers get variables, but no device. Sets --inject=cdi."
         ),
         (),
     ),
@@ -189,15 +201,17 @@ def read(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Setti
             "the name of this node is missing: set --node-name, or NODE_NAME from the downward "
             "API's spec.nodeName"
         )
+    simulated = _simulated(found["simulated_gpus"])
     return Settings(
         node_name=found["node_name"],
         kubeconfig=found["kubeconfig"] or None,
         unit_mib=parse_unit(found["memory_unit"]),
         reserved_mib=_reserved(found["reserved"]),
         binding=found["binding"],
-        inject=found["inject"],
+        inject="cdi" if simulated else found["inject"],
         visible_devices=env.get(ENV_VISIBLE_DEVICES, ""),
         runtime_classes=frozenset(name.strip() for name in found["runtime_classes"].split(",")),
+        simulated_mib=simulated,
         device_plugin_dir=Path(found["device_plugin_dir"]),
         cdi_dir=Path(found["cdi_dir"]),
         nvidia_cdi_dirs=tuple(Path(each) for each in found["nvidia_cdi_dirs"].split(",") if each),
@@ -227,6 +241,18 @@ def _reserved(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 7):  # noqa: PLR2004 - 9 TiB
         raise SettingsError(f"--reserved={text}: write driver, none or a number of MiB")
     return int(text)
+
+
+def _simulated(text: str) -> tuple[int, ...]:
+    sizes = text.split(",") if text else []
+    if len(sizes) > _MOST_SIMULATED or not all(
+        re.fullmatch("[1-9][0-9]{0,6}", each) for each in sizes
+    ):
+        raise SettingsError(
+            f"--simulated-gpus={text}: write the MiB of each GPU, such as 16384,24576, of at most "
+            f"{_MOST_SIMULATED} GPUs"
+        )
+    return tuple(int(each) for each in sizes)
 
 
 def _seconds(flag: str, text: str) -> float:

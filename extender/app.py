@@ -26,12 +26,14 @@ from extender.leadership.election import (
 )
 from extender.metrics import certificates, collectors
 from extender.metrics.nodes import NodeMetrics
+from extender.page.sampling import sample_cluster
+from extender.page.usage import PluginUsage
 from extender.routes import Routes, serve
 from extender.server import listeners
 from extender.server.authorization import Authorizer
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
 from extender.server.tls import client_contexts, server_context
-from extender.settings.configuration import Configuration, LeaderElection
+from extender.settings.configuration import NAMESPACE, Configuration, LeaderElection
 from extender.settings.reload import Reload
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from extender.watch.events import EventQueue
@@ -41,6 +43,7 @@ from gpushare.kube import paths
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
 from gpushare.kube.lease import Elector, KubeLease, Timing
+from gpushare.live_page.history import History
 from gpushare.objects.model import Node, Pod
 from gpushare.process.lifetime import run_until_stopped
 from gpushare.telemetry import logs
@@ -99,7 +102,7 @@ class _Extender:
             self._clock,
             watch_is_behind=lambda: self._pods.cut(silent_seconds=OVERDUE_SECONDS),
         )
-        self._node_metrics = NodeMetrics(cluster.ledger)
+        self._node_metrics = NodeMetrics(cluster.ledger, cluster.pods.pending_by_namespace)
         collectors.register(
             cluster.figures,
             self._node_metrics,
@@ -110,7 +113,8 @@ class _Extender:
         )
 
     async def run(self, path: Path) -> None:
-        configuration = self._configuration
+        configuration, history = self._configuration, History()
+        election, elector = configuration.leader_election, self._elector
         routes = Routes(
             self._cluster,
             self._binder,
@@ -118,6 +122,10 @@ class _Extender:
             limits=configuration.limits,
             more_metrics=self._node_metrics.render,
             leads=self._decides,
+            history=history,
+            usage=PluginUsage(
+                self._kube, election.namespace if election else NAMESPACE, self._clock
+            ),
         )
 
         def apply(changed: Configuration) -> None:
@@ -127,7 +135,6 @@ class _Extender:
         asyncio.get_running_loop().add_signal_handler(
             signal.SIGHUP, Reload(path, configuration, apply)
         )
-        election, elector = configuration.leader_election, self._elector
         gates = []
         if election is None or elector is None:
             parts = [self._list_and_watch_pods_alone(), *self._duties()]
@@ -159,6 +166,7 @@ class _Extender:
                 self._nodes.run(),
                 self._failed.run(),
                 self._cluster.run(),
+                self._sample(history),
                 self._freeze_objects(),
                 *parts,
             )
@@ -187,6 +195,11 @@ class _Extender:
         # With 50,000 pods a full collection takes 50 ms, in which no filter call is answered.
         gc.collect()
         gc.freeze()
+
+    async def _sample(self, history: History) -> None:
+        await self._pods.synced.wait()
+        await self._nodes.synced.wait()
+        await sample_cluster(self._cluster.state, history)
 
     async def _settle(self) -> None:
         """Read all that predecessors wrote; a watch may have died silently."""

@@ -10,12 +10,16 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from extender.binding.binder import Binder
-from extender.page.files import add_page
 from extender.page.streams import ChangeStreams
+from extender.page.usage import PluginUsage, add_usage
+from extender.server.admission import MAX_REVIEW
+from extender.server.admission import add_to as add_webhook
 from extender.server.authorization import Authorizer, authorize
 from extender.server.browser_origin import reject_other_hosts, reject_other_sites
 from extender.server.limits import ConcurrencyLimit, limit_concurrency, respond
 from extender.server.listeners import (
+    ADMISSION_FIRST_SECONDS,
+    ADMISSION_HANDSHAKES,
     DECIDING_CONNECTIONS,
     DECIDING_IDLE_SECONDS,
     READING_CONNECTIONS,
@@ -29,6 +33,8 @@ from extender.server.tls import certificate_context, require_name, server_contex
 from extender.settings.configuration import Limits, Listen, is_loopback
 from extender.watch.cluster import ClusterWatch
 from gpushare.errors import SettingsError
+from gpushare.live_page.files import add_page
+from gpushare.live_page.history import History
 from gpushare.telemetry.health import MoreMetrics, WhyNotReady, add_pages, nothing
 
 log = logging.getLogger(__name__)
@@ -40,7 +46,7 @@ MAX_QUESTION: Final = 2 * MIB  # for callers that only read: one pod, which is a
 class Routes:
     """Makes the applications. Their verbs answer 503 while ``why_not_ready`` gives reasons.
 
-    ``leads`` returns whether this replica decides.
+    ``leads`` returns whether this replica decides. ``history`` and ``usage`` are for the live page.
     """
 
     def __init__(
@@ -52,10 +58,15 @@ class Routes:
         limits: Limits | None = None,
         more_metrics: MoreMetrics = nothing,
         leads: Callable[[], bool] = lambda: True,
+        history: History | None = None,
+        usage: PluginUsage | None = None,
     ) -> None:
         self._verbs = Verbs(cluster.scheduling, cluster.grace, binder)
         self._reading = Reading(cluster.state)
-        self._streams = ChangeStreams(cluster.state, leads)
+        self._streams = ChangeStreams(
+            cluster.state, leads, history or History(), usage=usage is not None
+        )
+        self._usage, self._nodes = usage, cluster.state.nodes
         self._why_not_ready, self._more_metrics = why_not_ready, more_metrics
         self._limits = limits or Limits()
         self._concurrency: list[ConcurrencyLimit] = []
@@ -75,6 +86,19 @@ class Routes:
         The concurrency limit counts only requests that the middlewares let pass.
         """
         return self._application(MAX_QUESTION, outside=middlewares)
+
+    def admission_app(self, scheduler_name: str) -> web.Application:
+        """Return the application for the API server, which asks it about new pods.
+
+        It answers before the cluster is listed: its decision depends on the pod only.
+        """
+        limit = ConcurrencyLimit(self._limits)
+        app = web.Application(
+            client_max_size=MAX_REVIEW,
+            middlewares=[reject_other_sites, respond(tuple, limit), limit_concurrency(limit)],
+        )
+        add_webhook(app, scheduler_name)
+        return app
 
     def limit(self, limits: Limits) -> None:
         """Replace the limits of all applications, except for the size of a body."""
@@ -104,6 +128,8 @@ class Routes:
         add_pages(app, self._why_not_ready, self._more_metrics)
         self._reading.add_to(app)
         self._streams.add_to(app)
+        if self._usage is not None:
+            add_usage(app, self._usage, self._nodes)
         add_page(app)
         return app
 
@@ -121,8 +147,8 @@ async def serve(
         async def begin(listener: Listener, app: web.Application) -> None:
             await stack.enter_async_context(serve_app(listener, app))
 
-        plain, former, tls, reading = (
-            listen.deciding, listen.former, listen.deciding_tls, listen.reading,
+        plain, former, tls, reading, admission = (
+            listen.deciding, listen.former, listen.deciding_tls, listen.reading, listen.admission,
         )  # fmt: skip
         deciding = Listener(
             "deciding", plain.host, plain.port, DECIDING_CONNECTIONS, DECIDING_IDLE_SECONDS
@@ -151,4 +177,12 @@ async def serve(
             if reading.access == "review":
                 checks.append(authorize(authorizer))
             await begin(listener, routes.reading_app(*checks))
+        if admission is not None:
+            # The API server keeps idle connections as kube-scheduler does.
+            listener = Listener(
+                "admission", admission.host, admission.port, READING_CONNECTIONS,
+                DECIDING_IDLE_SECONDS, certificate_context(admission.tls),
+                first_seconds=ADMISSION_FIRST_SECONDS, handshakes=ADMISSION_HANDSHAKES,
+            )  # fmt: skip
+            await begin(listener, routes.admission_app(admission.scheduler_name))
         yield

@@ -1,59 +1,163 @@
-"""The command ``gpushare``. Each of its commands is imported when it is used."""
+"""The command ``gpushare`` and the table of its commands. A command is imported when it is used."""
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
-from gpushare.errors import UNDECODABLE, ApiError, GpushareError, SettingsError
-from gpusharectl.terminal.exits import Ending
-
-# By name: where the command is. The first line of its docstring is its line in --help.
-COMMANDS: Final[dict[str, str]] = {
-    "inspect": "gpusharectl.inspect.command:command",
-    "explain": "gpusharectl.explain.command:command",
-    "what-if": "gpusharectl.what_if.command:command",
-    "completion": "gpusharectl.completion:command",
-    "doctor": "gpusharectl.doctor.command:doctor",
-    "top": "gpusharectl.top:top",
-    "page": "gpusharectl.page:page",
-    "cordon-gpu": "gpusharectl.cordon:cordon_gpu",
-    "uncordon-gpu": "gpusharectl.cordon:uncordon_gpu",
-    "simulate": "gpusharectl.simulate.command:simulate",
-    "scheduler-config": "gpusharectl.scheduler_config.command:scheduler_config",
-    "migrate": "gpusharectl.migrate.command:command",
-    "uninstall": "gpusharectl.uninstall.command:command",
+# By group and name: where the command is, and the first sentence of its docstring.
+TABLE: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Basic commands": {
+        "inspect": (
+            "gpusharectl.inspect.command:command",
+            "Show nodes, GPUs, shares and what is free.",
+        ),
+        "explain": (
+            "gpusharectl.explain.command:command",
+            "Explain why a pod is Pending, or where it runs.",
+        ),
+        "what-if": (
+            "gpusharectl.what_if.command:command",
+            "Check whether a pod would fit now.",
+        ),
+        "page": (
+            "gpusharectl.page:page",
+            "Show every GPU and the Pending pods live in a browser.",
+        ),
+        "simulate": (
+            "gpusharectl.simulate.command:simulate",
+            "Show where pods would be placed, without a cluster.",
+        ),
+    },
+    "Troubleshooting": {
+        "doctor": (
+            "gpusharectl.doctor.command:doctor",
+            "Find problems in the cluster's setup, each with its fix.",
+        ),
+        "top": (
+            "gpusharectl.top:top",
+            "Show the memory that pods use and what they requested.",
+        ),
+    },
+    "Administration": {
+        "cordon-gpu": (
+            "gpusharectl.cordon:cordon_gpu",
+            "Close GPUs of a node for new pods.",
+        ),
+        "uncordon-gpu": (
+            "gpusharectl.cordon:uncordon_gpu",
+            "Open GPUs of a node for pods again.",
+        ),
+        "scheduler-config": (
+            "gpusharectl.scheduler_config.command:scheduler_config",
+            "Print kube-scheduler's configuration with the extender.",
+        ),
+        "certificates": (
+            "gpusharectl.certificates.command:command",
+            "Print new certificates of the extender, as Secrets.",
+        ),
+        "migrate": (
+            "gpusharectl.migrate.command:command",
+            "Find what blocks a migration from Aliyun gpushare.",
+        ),
+        "uninstall": (
+            "gpusharectl.uninstall.command:command",
+            "Remove gpushare from the cluster.",
+        ),
+    },
+    "Other commands": {
+        "version": (
+            "gpusharectl.version:version",
+            "Show the versions of gpushare's programs.",
+        ),
+        "completion": (
+            "gpusharectl.completion:command",
+            "Print the completion script of a shell.",
+        ),
+    },
 }
+COMMANDS: Final = {name: place for group in TABLE.values() for name, place in group.items()}
+
+
+def imported(name: str) -> click.Command:
+    """Import a command of the table."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found: click.Command = getattr(import_module(module), attribute)
+    return found
 
 
 class _Commands(click.Group):
-    """Imports a command when it is named, so that no command loads the others' libraries."""
+    """Imports a command when it is named, and none to list them.
+
+    Options before the command are defaults of its own options of the same names.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        given = {name: value for name, value in ctx.params.items() if value is not None}
+        ctx.default_map = dict.fromkeys(COMMANDS, given)
+        return rest
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
-        place = COMMANDS.get(name)
-        if place is None:
-            return None
-        module, _, attribute = place.partition(":")
-        found: click.Command = getattr(import_module(module), attribute)
-        return found
+        return imported(name) if name in COMMANDS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            name, command, rest = super().resolve_command(ctx, args)
+        except click.NoSuchCommand as err:  # click's one suggests commands that are imported
+            raise click.NoSuchCommand(err.command_name, possibilities=COMMANDS, ctx=ctx) from None
+        is_usable = command is None or any(each.name == "namespace" for each in command.params)
+        if ctx.params["namespace"] is not None and not (is_usable or ctx.resilient_parsing):
+            raise click.UsageError(f"--namespace does not apply to {name}", ctx)
+        return name, command, rest
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        widest = max(map(len, COMMANDS))
+        for group, commands in TABLE.items():
+            with formatter.section(group):
+                rows = [(name.ljust(widest), help_) for name, (_, help_) in commands.items()]
+                formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        commands = [
+            CompletionItem(name, help=help_)
+            for name, (_, help_) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
-        try:
+        from gpusharectl.terminal.exits import ending  # noqa: PLC0415 - --help does not need it
+
+        with ending():
             return super().invoke(ctx)
-        except GpushareError as err:
-            raise Ending(err) from err
-        except UNDECODABLE as err:
-            text = f"the cluster sent an answer that cannot be read: {err}"
-            raise Ending(ApiError(text)) from err
-        except UnicodeEncodeError as err:  # arguments are passed on as typed
-            text = f"{err.object!r:.200} has bytes that are not text in your locale's encoding"
-            raise Ending(SettingsError(text)) from err
+
+
+def _namespaces(ctx: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem]:
+    from gpusharectl.reach.completion import complete_namespace  # noqa: PLC0415 - as above
+
+    return complete_namespace(ctx, option, begun)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(metadata.version("gpushare"), prog_name="gpushare")
-def cli() -> None:
-    """Show, explain and manage shared GPUs in a Kubernetes cluster."""
+@click.option("--kubeconfig", metavar="FILE", type=click.Path(), help="Same as in kubectl.")
+@click.option("--context", metavar="NAME", help="Same as in kubectl.")
+@click.option(
+    "-n", "--namespace", metavar="NAME", shell_complete=_namespaces, help="Same as in kubectl."
+)
+@click.version_option(package_name="gpushare", prog_name="gpushare")
+def cli(**_: str | None) -> None:
+    """Show, explain and manage shared GPUs in a Kubernetes cluster.
+
+    These options may also follow the command.
+    """

@@ -15,6 +15,7 @@ from gpushare.contract import ANNOTATION_CORDON_REASONS, ANNOTATION_CORDONED_CAR
 from gpushare.errors import ApiError, Conflict, NotFound, RecordError, SettingsError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node, Pod
+from gpushare.text.amounts import needed_gib
 from gpusharectl.reach.extender import all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.rights import Right, needing
@@ -118,10 +119,13 @@ def holders(found: Inventory, cards: Iterable[Card], on_node: Iterable[Pod]) -> 
         if share is None:
             continue
         held = [str(wanted[uuid]) for uuid in share.cards if uuid in wanted]
+        # Aliyun gpushare does not state its unit.
+        units = f"{share.units} units"
+        amount = units if found.is_legacy else needed_gib(share.units * found.unit_mib)
         if held:
-            lines.append(f"{pod.key}: {share.units} units of GPU {', '.join(held)}")
+            lines.append(f"{pod.key}: {amount} of GPU {', '.join(held)}")
         elif share.is_unplaced:
-            lines.append(f"{pod.key}: {share.units} units of an unknown GPU")
+            lines.append(f"{pod.key}: {amount} of an unknown GPU")
     return lines
 
 

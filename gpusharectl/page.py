@@ -1,7 +1,6 @@
 """``gpushare page``: serve an extender's live page on this machine, and nothing else."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
@@ -11,35 +10,32 @@ import aiohttp
 import click
 from aiohttp import hdrs, web
 
-from gpushare.contract import EXTENDER_PORT, EXTENDER_PREFIX
-from gpushare.errors import ApiError, SettingsError
+from gpushare.contract import EXTENDER_PREFIX
+from gpushare.errors import ApiError
 from gpushare.kube.client import Kube
+from gpushare.live_page import feed, origin
+from gpushare.live_page.files import PAGE
+from gpusharectl import loopback
+from gpusharectl.loopback import problem
 from gpusharectl.reach.extender import Extender, extender
 from gpusharectl.reach.options import Target, asks_an_extender
+from gpusharectl.terminal.page_options import browse_option, port_option
 
-HOST: Final = "127.0.0.1"
-PAGE: Final = f"{EXTENDER_PREFIX}/page"
 PAGES: Final = (
     PAGE,
-    f"{PAGE}/{{file}}",
-    f"{EXTENDER_PREFIX}/changes",
+    f"{PAGE}/{{file:.+}}",
+    f"{EXTENDER_PREFIX}/{feed.PATH}",
+    f"{EXTENDER_PREFIX}/usage",
     f"{EXTENDER_PREFIX}/explain/{{namespace}}/{{pod}}",
 )
 # By these the extender recognizes requests that other sites' pages cause.
-_PASSED: Final = (hdrs.ORIGIN, "Sec-Fetch-Site", "Sec-Fetch-Mode")
+_PASSED: Final = (hdrs.ORIGIN, origin.SITE, origin.MODE, origin.DESTINATION)
 _NOT_KEPT: Final = frozenset({"transfer-encoding", "content-length", "connection", "date"})
-_END_SECONDS: Final = 1.0
 
 
 @click.command("page")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=EXTENDER_PORT,
-    show_default=True,
-    help="Port on this machine's loopback interface; 0 for any free one.",
-)
-@click.option("-b", "--browse", is_flag=True, help="Open the page in the browser.")
+@port_option
+@browse_option
 @asks_an_extender
 async def page(target: Target, *, port: int, browse: bool) -> None:
     """Show every GPU and the Pending pods live in a browser."""
@@ -80,39 +76,17 @@ class _Upstream:
 @asynccontextmanager
 async def served(upstream: _Upstream, port: int) -> AsyncIterator[str]:
     """Serve the page while the context lasts; yield its URL."""
-    with _listening(port) as listening:
-        port = listening.getsockname()[1]
-        own = frozenset({f"{HOST}:{port}", f"localhost:{port}"})
 
-        async def pass_on(request: web.Request) -> web.StreamResponse:
-            if request.headers.get(hdrs.HOST) not in own:
-                return _problem(HTTPStatus.MISDIRECTED_REQUEST, f"use {HOST}:{port}")
-            if not {".", ".."}.isdisjoint(request.path.split("/")):  # it would be another page
-                return _problem(HTTPStatus.NOT_FOUND, "page not found")
-            return await _pass_on(request, upstream)
+    async def pass_on(request: web.Request) -> web.StreamResponse:
+        if not {".", ".."}.isdisjoint(request.path.split("/")):  # it would be another page
+            return problem(HTTPStatus.NOT_FOUND, "page not found")
+        return await _pass_on(request, upstream)
 
-        app = web.Application()
-        for each in PAGES:
-            app.router.add_get(each, pass_on, allow_head=False)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_END_SECONDS)
-        await runner.setup()
-        try:
-            await web.SockSite(runner, listening).start()
-            yield f"http://{HOST}:{port}{PAGE}"
-        finally:
-            await runner.cleanup()
-
-
-def _listening(port: int) -> socket.socket:
-    made = socket.socket()
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((HOST, port))
-    except OSError as err:
-        made.close()
-        text = f"cannot listen on port {port} of {HOST} ({err.strerror})"
-        raise SettingsError(f"{text}: use --port for another one") from err
-    return made
+    app = web.Application()
+    for each in PAGES:
+        app.router.add_get(each, pass_on, allow_head=False)
+    async with loopback.served(app, port) as url:
+        yield url + PAGE
 
 
 async def _pass_on(request: web.Request, upstream: _Upstream) -> web.StreamResponse:
@@ -132,11 +106,8 @@ async def _pass_on(request: web.Request, upstream: _Upstream) -> web.StreamRespo
         if response is None:
             if found is not None:
                 upstream.lost(found)
-            return _problem(HTTPStatus.BAD_GATEWAY, str(err) or "the extender does not answer")
+            why = str(err) if found is None else found.silence(err)
+            return problem(HTTPStatus.BAD_GATEWAY, why)
         if request.transport is not None:
             request.transport.close()  # the page notices the end, and asks again
     return response
-
-
-def _problem(status: int, text: str) -> web.Response:
-    return web.json_response({"Error": text}, status=status)

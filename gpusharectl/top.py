@@ -1,6 +1,5 @@
 """``gpushare top``: the measured memory of pods, next to what they requested."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,17 @@ from gpushare.annotations import inventory
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.errors import ApiError, RecordError
 from gpushare.kube.client import Kube
-from gpushare.objects.model import Node, Pod
+from gpushare.objects.model import Node
+from gpushare.text.amounts import free_gib, needed_gib
 from gpusharectl.reach import extender
+from gpusharectl.reach.at_once import each_of
 from gpusharectl.reach.options import Target, asks_a_cluster
-from gpusharectl.reach.plugin_pages import plugin_page
+from gpusharectl.reach.plugin_pages import is_plugin, plugin_page
 from gpusharectl.reach.samples import Sample, Samples
 from gpusharectl.terminal.exits import No
 from gpusharectl.terminal.output import output, show_document
 from gpusharectl.terminal.printable import printable
 
-PLUGIN: Final = "gpushare-deviceplugin"
-AT_ONCE: Final = 20
 FORMAT_VERSION: Final = 1
 HOW: Final = (
     "add the component process-memory to your kustomization (docs/install.md); it lets the plugin "
@@ -175,18 +174,16 @@ async def top(target: Target, what: Literal["pods", "cards"], output: str) -> No
 async def measure(kube: Kube, system: str, nodes: Iterable[Node]) -> Measured:
     """Get the pages of all plugins. ApiError if the pods cannot be listed."""
     pods = await extender.all_pods(kube, system)
-    plugins = {pod.node: pod for pod in pods if _is_plugin(pod) and pod.node}
-    room = asyncio.Semaphore(AT_ONCE)
+    plugins = {pod.node: pod for pod in pods if is_plugin(pod) and pod.node}
 
-    async def ask(pod: Pod) -> Samples | str:
-        async with room:
-            try:
-                page = await plugin_page(kube, system, pod.metadata.name, "/metrics")
-                return Samples(page.decode(errors="replace"))
-            except (ApiError, RecordError) as err:
-                return str(err)
+    async def ask(node: str) -> Samples | str:
+        try:
+            page = await plugin_page(kube, system, plugins[node].metadata.name, "/metrics")
+            return Samples(page.decode(errors="replace"))
+        except (ApiError, RecordError) as err:
+            return str(err)
 
-    answers = dict(zip(plugins, await asyncio.gather(*map(ask, plugins.values())), strict=True))
+    answers = await each_of(plugins, ask)
     pages: dict[str, Samples] = {}
     without = [
         Unmeasured(node.name, "no pod of the plugin runs there")
@@ -201,10 +198,6 @@ async def measure(kube: Kube, system: str, nodes: Iterable[Node]) -> Measured:
         else:
             without.append(Unmeasured(name, f"the plugin runs without --process-memory: {HOW}"))
     return Measured(pages, tuple(sorted(without, key=lambda each: each.node)))
-
-
-def _is_plugin(pod: Pod) -> bool:
-    return pod.labels.get("app.kubernetes.io/name") == PLUGIN and not pod.is_terminal
 
 
 def show(rows: Sequence[PodRow | CardRow], measured: Measured, console: Console) -> None:
@@ -223,9 +216,9 @@ def show(rows: Sequence[PodRow | CardRow], measured: Measured, console: Console)
 
 def _table(rows: Sequence[PodRow | CardRow]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    names = "POD NODE GPU", "USED MiB, REQUESTED MiB, OVER MiB"
+    names = "POD NODE GPU", "USED, REQUESTED, OVER"
     if isinstance(rows[0], CardRow):
-        names = "NODE GPU", "SIZE MiB, PODS USE, REQUESTED, OVER, HOST, ENDED PODS, UNKNOWN"
+        names = "NODE GPU", "SIZE, PODS USE, REQUESTED, OVER, HOST, ENDED PODS, UNKNOWN"
     for name in names[0].split():
         table.add_column(name, overflow="fold")
     for name in names[1].split(", "):
@@ -237,14 +230,14 @@ def _table(rows: Sequence[PodRow | CardRow]) -> Table:
 
 
 def _cells(row: PodRow | CardRow) -> list[str]:
-    over = str(row.over_mib) if row.over_mib else ""
+    over = needed_gib(row.over_mib) if row.over_mib else ""
     if isinstance(row, PodRow):
         name = f"{row.namespace}/{row.pod}"
-        return [name, row.node, row.card, _text(row.used_mib), str(row.asked_mib), over]
+        return [name, row.node, row.card, _text(row.used_mib), needed_gib(row.asked_mib), over]
     others = (row.host_used_mib, row.ended_pods_used_mib, row.unknown_used_mib)
-    used = [_text(row.pods_used_mib), str(row.pods_asked_mib), over]
-    return [row.node, row.card, str(row.size_mib), *used, *map(_text, others)]
+    used = [_text(row.pods_used_mib), needed_gib(row.pods_asked_mib), over]
+    return [row.node, row.card, free_gib(row.size_mib), *used, *map(_text, others)]
 
 
 def _text(amount: int | None) -> str:
-    return "not known" if amount is None else str(amount)
+    return "not known" if amount is None else needed_gib(amount)

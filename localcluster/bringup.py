@@ -48,6 +48,7 @@ class Plan:
     paper_nodes: tuple[PaperNode, ...]
     scheduler_config: Path | None
     archives: tuple[Path, ...] = ()
+    api_server_flags: tuple[str, ...] = ()
 
     @property
     def control_plane(self) -> NodeSpec | None:
@@ -77,7 +78,8 @@ def bring_up(plan: Plan, progress: Progress) -> None:
     control = start_supervisor(state)
     start = _component_starter(plan, control)
     start(controlplane.ETCD, controlplane.etcd_arguments(state, addresses))
-    start(controlplane.API_SERVER, controlplane.api_server_arguments(state, addresses))
+    arguments = controlplane.api_server_arguments(state, addresses, plan.api_server_flags)
+    start(controlplane.API_SERVER, arguments)
     say(f"etcd and kube-apiserver started, nodes and host on {addresses.block}")
     namespaces.prepare(state)
     archives = [_write_images(plan), *plan.archives]

@@ -65,15 +65,16 @@ class Cluster:
         name: str = DEFAULT_NAME,
         scheduler_config: Path | None = None,
         archives: Sequence[Path] = (),
+        api_server_flags: Sequence[str] = (),
         progress: Progress = _quiet,
     ) -> Self:
         """Build what is missing, start everything, and return once all nodes are Ready.
 
         `scheduler_config` is a KubeSchedulerConfiguration, used as it is except for the kubeconfig
-        and leader election. The images of `archives` are available on every node. `progress` is
-        called with one line at a time. What an earlier, broken cluster of this name left behind is
-        removed first. Raises StateError if one is already up. After any other failure, nothing is
-        left running.
+        and leader election. The images of `archives` are available on every node.
+        `api_server_flags` are added to the API server's. `progress` is called with one line at a
+        time. What an earlier, broken cluster of this name left behind is removed first. Raises
+        StateError if one is already up. After any other failure, nothing is left running.
         """
         state = StateFolder.of(name)
         real, paper = tuple(nodes), tuple(paper_nodes)
@@ -82,7 +83,16 @@ class Cluster:
         provide(RUN_NEEDS)
         binaries = build(progress)
         runtimes = provide_runtimes({each.runtime for each in real}, binaries, progress)
-        plan = Plan(state, binaries, runtimes, real, paper, scheduler_config, tuple(archives))
+        plan = Plan(
+            state,
+            binaries,
+            runtimes,
+            real,
+            paper,
+            scheduler_config,
+            tuple(archives),
+            tuple(api_server_flags),
+        )
         provide_toolkits((node.setup for node in real if node.cards), progress)
         with locked(state_root() / f".{name}.lock"):
             if Control(state).alive():

@@ -1,6 +1,7 @@
 """Command lines and configuration of etcd, the API server, controller manager and scheduler."""
 
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,10 @@ def etcd_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
     ]
 
 
-def api_server_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
-    """Return the API server's arguments, with kubeadm's authorization and admission."""
+def api_server_arguments(
+    state: StateFolder, plan: NetworkPlan, flags: Sequence[str] = ()
+) -> list[str]:
+    """Return the API server's arguments, with kubeadm's authorization and admission, and flags."""
     pki = state.pki
     return [
         f"--advertise-address={plan.host}",
@@ -126,6 +129,9 @@ def api_server_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
         f"--service-account-issuer={_ISSUER}",
         f"--service-account-key-file={pki / 'service-accounts.pub'}",
         f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
+        # No kube-proxy: webhooks are called at the addresses of their pods.
+        "--enable-aggregator-routing=true",
+        *flags,
     ]
 
 

@@ -28,8 +28,12 @@ KEPT: Final = 4
 KEPT_SECONDS: Final = 3600.0
 """Never removed within this time of its last use: another cluster may be about to read it."""
 
+APART: Final = ("unshare", "--mount", "--propagation", "private")
+"""buildah leaves mounts of its storage behind; in a namespace of its own they end with it."""
+
 _IMAGE: Final = "localhost/gpushare"
 _PACKAGES: Final = "localhost/gpushare-packages"
+BASE: Final = "localhost/gpushare-base"
 _BASE_PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 _UNUSED: Final = (
     "var/cache/apt",
@@ -167,7 +171,7 @@ class Builder:
                 each.chmod(0o755 if each.is_dir() else 0o644)
                 os.utime(each, (0, 0))
             words = ["build", "--isolation=chroot", "--network=host", "--layers", "--pull-never"]
-            words += [f"--build-arg=BASE_IMAGE={base}", *_certificates(), "--quiet"]
+            words += [f"--build-arg=BASE_IMAGE={base}", *trusted_certificates(), "--quiet"]
             self._run(*words, "--target=packages", f"--tag={_PACKAGES}:{key}", context)
             self._run(*words, f"--tag={_IMAGE}:{key}", context)
 
@@ -211,8 +215,8 @@ class Builder:
         return self._run("images", "--format={{.Name}}:{{.Tag}}").split()
 
     def _base(self) -> str:
-        codename = _codename(Path("/etc/os-release").read_text(encoding="utf-8"))
-        name = f"localhost/gpushare-base:{codename}"
+        codename = this_codename()
+        name = f"{BASE}:{codename}"
         if name in self._images():
             return name
         self.progress(f"making the image's base with debootstrap ({codename}) ...")
@@ -232,16 +236,19 @@ class Builder:
         return name
 
     def _run(self, *words: str | Path) -> str:
-        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-        driver = "overlay" if snapshotter_for(self.folder, mountinfo) == "overlayfs" else "vfs"
         own = [f"--root={self.folder}/storage", f"--runroot={self.folder}/run"]
-        # It leaves mounts of its storage behind; in a namespace of its own they end with it.
-        apart = ["unshare", "--mount", "--propagation", "private", "buildah"]
+        driver = f"--storage-driver={storage_driver(self.folder)}"
         try:
-            return _told([*apart, *own, f"--storage-driver={driver}", *map(str, words)])
+            return _told([*APART, "buildah", *own, driver, *map(str, words)])
         except BuildError as problem:
             text = f"{problem}; where that is not of the Dockerfile, remove {self.folder}/storage"
             raise BuildError(text) from problem
+
+
+def storage_driver(folder: Path) -> str:
+    """Return buildah's driver for a storage in ``folder``."""
+    mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    return "overlay" if snapshotter_for(folder, mountinfo) == "overlayfs" else "vfs"
 
 
 def _key_of(image: str) -> str | None:
@@ -250,12 +257,17 @@ def _key_of(image: str) -> str | None:
     return key if name in {_IMAGE, _PACKAGES} else None
 
 
-def _certificates() -> list[str]:
+def trusted_certificates() -> list[str]:
     """Make the build trust this machine's certificate authorities; the image keeps none of them."""
     if not Path(_CERTIFICATES).is_dir():
         return []
     bundle = f"--build-arg=SSL_CERT_FILE={_CERTIFICATES}/ca-certificates.crt"
     return [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro", bundle]
+
+
+def this_codename() -> str:
+    """Return this machine's release of its distribution, as ``bookworm``; HostError without one."""
+    return _codename(Path("/etc/os-release").read_text(encoding="utf-8"))
 
 
 def _codename(release: str) -> str:

@@ -52,7 +52,7 @@ class Shipped:
                 {
                     "name": "main",
                     "image": image_name(),
-                    "command": ["python3", "-m", "extender.certificates"],
+                    "command": ["gpushare", "certificates"],
                 }
             ],
         }

@@ -16,14 +16,15 @@ from tests.needs import IS_PAINTING
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 PAGE: Final = "/gpushare-scheduler/page"
-SIZE: Final = (1440, 900)
+SIZE: Final = (1440, 1400)  # so that every row of an example is in the document
 
 # What the page shows, as its DOM has it: each row's name and its cards with their segments.
 _NODES: Final = """
 return Array.from(document.querySelectorAll("#nodes .row"), (row) => [
   row.querySelector("strong").textContent,
   Array.from(row.querySelectorAll(".card"), (card) => ({
-    label: card.getAttribute("aria-label"),
+    label: [card.querySelector(".head"), ...card.querySelectorAll(".segment")].map(
+      (part) => part.getAttribute("aria-label") ?? part.innerText).join(", "),
     segments: Array.from(card.querySelectorAll(".segment"), (part) => [
       part.dataset.key, part.querySelector("small").textContent]),
   })),
@@ -32,6 +33,11 @@ return Array.from(document.querySelectorAll("#nodes .row"), (row) => [
 _WAITING: Final = """
 return Array.from(document.querySelectorAll("#waiting .row"), (row) => [
   row.querySelector("strong").textContent, row.querySelector(".why").textContent]);
+"""
+_AXE: Final = """
+const done = arguments[arguments.length - 1];
+axe.run().then(({ violations }) => done(violations.map((each) => [
+  each.id, each.help, each.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")])));
 """
 
 
@@ -47,11 +53,18 @@ def chromium(program: Path) -> Iterator[webdriver.Chrome]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, Service(str(shutil.which("chromedriver"))))
     try:
-        size = {"width": SIZE[0], "height": SIZE[1], "deviceScaleFactor": 1, "mobile": False}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        resize(driver, *SIZE)
         yield driver
     finally:
         driver.quit()
+
+
+def resize(driver: webdriver.Chrome, width: int, height: int) -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+_TRIES = 5
 
 
 class Page:
@@ -59,12 +72,21 @@ class Page:
 
     def __init__(self, driver: webdriver.Chrome, origin: str) -> None:
         self.driver, self.url = driver, origin + PAGE
+        self._told: list[str] = []  # by the console while the page was loaded
 
-    def open(self, *, live: bool = True) -> "Page":
-        """Load the page again; return once it is loaded, or live unless ``live`` is false."""
-        self.driver.get("about:blank")  # a page whose server has ended keeps asking
-        self.driver.get_log("browser")
-        self.driver.get(self.url)
+    def open(self, place: str = "", *, live: bool = True) -> "Page":
+        """Load the page again; return once it is loaded, or live unless ``live`` is false.
+
+        ``place`` is the part of the URL after #.
+        """
+        for _ in range(_TRIES):
+            self.driver.get("about:blank")  # a page whose server has ended keeps asking
+            self.driver.get_log("browser")
+            self.driver.get(f"{self.url}#{place}" if place else self.url)
+            self._told = self._new_messages()
+            # Chromium drops what it loads when a cluster of other tests changes the network.
+            if not any("ERR_NETWORK_CHANGED" in each for each in self._told):
+                break
         self.run("window.loadedOnce = true")
         if live:
             self.wait("the page to be live", lambda: self.state == "live")
@@ -78,7 +100,7 @@ class Page:
         listed = [{"name": k.replace("_", "-"), "value": v} for k, v in features.items()]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": listed})
 
-    def wait(self, what: str, is_so: Callable[[], object], seconds: float = 15) -> None:
+    def wait(self, what: str, is_so: Callable[[], object], seconds: float = 60) -> None:
         """Return once ``is_so`` holds; fail with what the page shows."""
 
         def not_yet() -> str | None:
@@ -137,6 +159,11 @@ class Page:
         )
 
     @property
+    def place(self) -> str:
+        """Return the part of the page's URL after #."""
+        return str(self.run("return decodeURIComponent(location.hash.slice(1))"))
+
+    @property
     def detail(self) -> str:
         """Return the text of the open dialog; empty without one."""
         script = "const d = document.getElementById('detail'); return d.open ? d.innerText : ''"
@@ -151,12 +178,23 @@ class Page:
             if not each.get("ignored")
         ]
 
+    def violations(self, axe: Path) -> list[str]:
+        """Return what axe-core finds wrong for people with disabilities."""
+        self.run(axe.read_text(encoding="utf-8"))
+        found = self.driver.execute_async_script(_AXE)
+        return [f"{rule}: {help_} {where}" for rule, help_, where in found]
+
     def complaints(self) -> list[str]:
         """Return the console's messages since ``open``: broken scripts, blocked content."""
+        return [*self._told, *self._new_messages()]
+
+    def _new_messages(self) -> list[str]:
         return [json.dumps(each["message"]) for each in self.driver.get_log("browser")]
 
-    def picture(self, name: str) -> None:
+    def picture(self, name: str, height: int = 900) -> None:
         """Save a screenshot for the docs, if GPUSHARE_SCREENSHOTS asks for it."""
         if IS_PAINTING:
             PICTURES.mkdir(exist_ok=True)
+            resize(self.driver, SIZE[0], height)
             self.driver.save_screenshot(str(PICTURES / name))
+            resize(self.driver, *SIZE)

@@ -74,7 +74,8 @@ def node(name: str, *units: int, unhealthy: Sequence[int] = (), unit_mib: int = 
     found = stock(*units, unhealthy=unhealthy, unit_mib=unit_mib)
     totals = {RESOURCE_MEMORY: str(sum(units)), RESOURCE_COUNT: str(len(units))}
     annotations = {ANNOTATION_INVENTORY: inventory.encode(found)}
-    return Node(ObjectMeta(name=name, annotations=annotations), NodeStatus(totals, totals))
+    status = NodeStatus(totals, {**totals, "pods": "110"})
+    return Node(ObjectMeta(name=name, annotations=annotations), status)
 
 
 def legacy_node(name: str, total: str | int, count: str | int) -> Node:

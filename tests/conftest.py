@@ -110,4 +110,6 @@ node_runtimes = _needed("node_runtimes")  # CRI-O's programs; containerd 1.7 is 
 helm = _needed("helm")
 kubeadm = _needed("kubeadm")
 promtool = _needed("promtool")
+registry = _needed("registry")  # the program of a registry of images
 browser = _needed("browser")  # Chromium's program
+axe = _needed("axe")  # axe-core's script

@@ -25,6 +25,7 @@ from localcluster.runtimes import provide_runtimes
 from localcluster.state import cache_root, locked
 from localcluster.toolkit import Setup, provide_toolkits
 from localcluster.tools import tool
+from tests.npm_packages import axe_core
 
 IS_PAINTING: Final = bool(os.environ.get("GPUSHARE_SCREENSHOTS"))
 _BROWSER: Final = tuple(
@@ -39,6 +40,12 @@ _FONT: Final = Need(
 # Each node of a cluster uses 8 inotify instances; the usual limit is 128.
 _INOTIFY: Final = Path("/proc/sys/fs/inotify/max_user_instances")
 _INSTANCES: Final = 512
+
+
+_PUBLISHING: Final = tuple(
+    Need(f"`{command}`", command, lambda command=command: shutil.which(command) is not None)
+    for command in ("docker-registry", "skopeo", "mmdebstrap")
+)
 
 
 def _cluster(say: Progress) -> Path:
@@ -68,12 +75,19 @@ def _browser(_: Progress) -> Path:
     return Path(str(shutil.which("chromium")))
 
 
+def _registry(_: Progress) -> Path:
+    provide(_PUBLISHING)
+    return Path(str(shutil.which("docker-registry")))
+
+
 NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
     "binaries": _cluster,
     "image": gpushare_image,
     "node_runtimes": _runtimes,
     "library": _compiler,
     "browser": _browser,
+    "axe": axe_core,
+    "registry": _registry,
     **{name: partial(tool, name) for name in ("helm", "kubeadm", "promtool")},
 }
 

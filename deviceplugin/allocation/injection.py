@@ -15,6 +15,7 @@ from deviceplugin import metrics
 from deviceplugin.allocation.rules import INJECTIONS, Grant, Injection, check_own_variable
 from deviceplugin.cards.node_cards import NodeCards
 from deviceplugin.cdi.binding import Binding
+from deviceplugin.cdi.no_edits import NoEdits
 from deviceplugin.cdi.nvidia_edits import NvidiaSpecs
 from deviceplugin.cdi.spec_files import Edits
 from deviceplugin.errors import Reason, Refused
@@ -55,7 +56,7 @@ class Injections:
         self,
         flag: InjectFlag,
         *,
-        specs: NvidiaSpecs,
+        specs: NvidiaSpecs | NoEdits,
         own_variable: str,
         runtime_classes: frozenset[str],
         binding: Binding,

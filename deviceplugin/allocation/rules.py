@@ -4,7 +4,7 @@ The extender's ledger reads the same annotations with the same function, so what
 and what is counted cannot differ.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -30,6 +30,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.errors import RequestError
+from gpushare.text.amounts import free_gib, needed_gib
 
 Injection = Literal["cdi", "runtime", "runtime-cdi"]
 INJECTIONS: Final[tuple[Injection, ...]] = (BY_CDI, BY_RUNTIME, BY_RUNTIME_CDI)
@@ -168,11 +169,16 @@ def check_capacity(
         others = used.get(card.uuid, 0)
         if others + wanted > card.units:
             raise Refused(
-                f"pod {own.key}: it needs {wanted} units of {RESOURCE_MEMORY} on GPU {card.uuid}, "
-                f"which has {card.units}, and pods that run there use {others}",
+                f"pod {own.key}: it needs {_amount(needed_gib, wanted, inventory)} on GPU "
+                f"{card.uuid}, which has {_amount(free_gib, card.units, inventory)}, and pods that "
+                f"run there use {_amount(needed_gib, others, inventory)}",
                 pod=own,
                 reason=Reason.CARD_TOO_FULL,
             )
+
+
+def _amount(written: Callable[[int], str], units: int, inventory: Inventory | None) -> str:
+    return f"{units} units" if inventory is None else written(units * inventory.unit_mib)
 
 
 def visible_cards(envs: Mapping[str, str], inventory: Inventory | None) -> frozenset[str]:

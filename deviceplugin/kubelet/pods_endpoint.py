@@ -20,6 +20,7 @@ from deviceplugin.errors import KubeletError
 from deviceplugin.kubelet.node_pod import NodePod
 from deviceplugin.settings import KubeletTls
 from gpushare.errors import UNDECODABLE
+from gpushare.kube.connection.trust import trusting
 from gpushare.kube.managed_fields import decoded
 from gpushare.objects.pod_reader import read_pod
 from gpushare.process.time_slices import in_slices
@@ -177,6 +178,6 @@ def _pin(path: Path) -> aiohttp.Fingerprint:
 
 def _authorities(path: Path) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=path)
+        return trusting(path)
     except ssl.SSLError as err:
         raise ValueError(f"{path} has no certificates that can be read: {err}") from err

@@ -206,6 +206,11 @@ class PodRecords:
         found = (record.units for record in self.pending.values())
         return min((units for units in found if units is not None), default=0)
 
+    def pending_by_namespace(self) -> Counter[str]:
+        """Return the number of pending pods of each namespace."""
+        pods = (record.pod for record in self.pending.values())
+        return Counter(pod.metadata.namespace for pod in pods if pod is not None)
+
     def begin_attempt(self, uid: str, now: float) -> Attempts:
         """Begin a new attempt of this pod; return its failed attempts."""
         self.expire_expectations(uid, now)

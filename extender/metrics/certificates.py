@@ -12,8 +12,8 @@ def files_of(configuration: Configuration) -> dict[str, bool]:
     """Return every certificate file in the configuration, and whether it is an authority's."""
     listen, election = configuration.listen, configuration.leader_election
     mutual = [section.tls for section in (listen.deciding_tls, election) if section is not None]
-    own = listen.reading.tls if listen.reading is not None else None
-    shown = [each.certificate for each in (*mutual, own) if each is not None]
+    one_sided = [each.tls for each in (listen.reading, listen.admission) if each is not None]
+    shown = [each.certificate for each in (*mutual, *one_sided) if each is not None]
     return dict.fromkeys(shown, False) | dict.fromkeys((each.authority for each in mutual), True)
 
 

@@ -1,4 +1,4 @@
-"""The sums of every node for Prometheus, rendered in slices of time.
+"""The sums of every node and namespace for Prometheus, rendered in slices of time.
 
 Thousands of nodes are rendered between other answers: unchanged nodes are kept as text, and a
 filter call waits for one slice at most.
@@ -7,9 +7,11 @@ filter call waits for one slice at most.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from extender.metrics.namespaces import OF_NAMESPACES, NamespaceSums, series
 from gpushare.ledger.ledger import Ledger, NodeAccount
 from gpushare.placement.fragmentation import fragmentation
 
@@ -18,6 +20,7 @@ SLICE_SECONDS: Final = 0.002
 _JOINED_AT_ONCE: Final = 500
 
 OF_NODES: Final = {
+    "gpushare_node_unit_bytes": "Bytes of one unit on a node.",
     "gpushare_node_units": "Units of all GPUs of a node.",
     "gpushare_node_used_units": "Units used by the pods of a node.",
     "gpushare_node_reserved_units": "Units reserved for decisions not yet on the API server.",
@@ -39,22 +42,30 @@ class _Entry:
     lines: tuple[str, ...]
     free: tuple[int, ...]
     wanted: Counter[int]
+    namespaces: NamespaceSums
 
 
 class NodeMetrics:
-    """``longest_pause``: seconds for which rendering has blocked everything else so far."""
+    """``pending`` returns the number of pending pods by namespace.
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    ``longest_pause``: seconds for which rendering has blocked everything else so far.
+    """
+
+    def __init__(self, ledger: Ledger, pending: Callable[[], Mapping[str, int]] = dict) -> None:
+        self._ledger, self._pending = ledger, pending
         self._entries: dict[str, _Entry] = {}
         self._free: Counter[int] = Counter()
         self._wanted: Counter[int] = Counter()
+        self._namespaces = NamespaceSums()
         self._one_at_a_time = asyncio.Lock()
         self._slice_began = 0.0
         self.longest_pause = 0.0
 
     async def render(self) -> bytes:
-        """Return all series of nodes and of the cluster; each node is read at its own moment."""
+        """Return all series of nodes, the cluster and namespaces.
+
+        Each node is read at its own moment.
+        """
         async with self._one_at_a_time:
             self._slice_began = time.perf_counter()
             names = sorted(self._ledger.nodes())
@@ -76,11 +87,14 @@ class NodeMetrics:
         if before is not None and before.account is account:
             return
         self._forget(name)
-        wanted = Counter(s.units for s in self._ledger.shares(name) if not s.is_unplaced)
-        made = _Entry(account, _lines(name, account), account.largest_free, wanted)
+        shares = list(self._ledger.shares(name))
+        wanted = Counter(share.units for share in shares if not share.is_unplaced)
+        namespaces = NamespaceSums.of(shares, account.inventory.unit_mib)
+        made = _Entry(account, _lines(name, account), account.largest_free, wanted, namespaces)
         self._entries[name] = made
         self._free.update(made.free)
         self._wanted.update(wanted)
+        self._namespaces.add(namespaces)
 
     def _forget(self, name: str) -> None:
         before = self._entries.pop(name, None)
@@ -88,6 +102,7 @@ class NodeMetrics:
             return
         self._free.subtract(before.free)
         self._wanted.subtract(before.wanted)
+        self._namespaces.remove(before.namespaces)
 
     async def _join(self) -> bytes:
         entries = list(self._entries.values())
@@ -104,6 +119,11 @@ class NodeMetrics:
             OF_ALL.items(), (largest, fragmentation(self._free, self._wanted)), strict=True
         ):
             parts.append(f"{_head(name, text)}{name} {value}\n".encode())
+        await self._pause()
+        found = series(self._namespaces, self._pending())
+        for (name, text), values in zip(OF_NAMESPACES.items(), found, strict=True):
+            lines = [f'{name}{{namespace="{each}"}} {value}\n' for each, value in values.items()]
+            parts.append((_head(name, text) + "".join(lines)).encode())
         return b"".join(parts)
 
     async def _pause(self) -> None:
@@ -124,6 +144,7 @@ def _lines(node: str, account: NodeAccount) -> tuple[str, ...]:
     """Return a line for each of OF_NODES. Names of nodes never need escaping."""
     cards = account.cards
     values = (
+        account.inventory.unit_mib * 2**20,
         sum(entry.card.units for entry in cards),
         sum(entry.used for entry in cards) + (cards[0].unplaced if cards else 0),
         sum(entry.reserved for entry in cards),

@@ -14,10 +14,12 @@ from aiohttp import web
 
 from extender.decisions.cluster_state import ClusterState
 from extender.metrics.counters import VIEWERS
-from extender.page.feed import HEARTBEAT, NEVER, Feed, last_event
+from extender.page.cluster_feed import ClusterFeed
 from extender.server.authorization import PERMIT, Denied
 from extender.server.paths import CHANGES
 from gpushare.contract import EXTENDER_PREFIX
+from gpushare.live_page.feed import HEADERS, HEARTBEAT, NEVER, last_event
+from gpushare.live_page.history import History
 from gpushare.process.time_slices import in_slices
 
 log = logging.getLogger(__name__)
@@ -27,21 +29,16 @@ HEARTBEAT_SECONDS: Final = 15.0
 REVIEW_SECONDS: Final = 15.0  # between two checks of the viewer's right; answers are cached
 SEND_SECONDS: Final = 10.0  # for an event, before a receiver that does not accept it is dropped
 STOP_SECONDS: Final = 1.0
-_HEADERS: Final = {
-    "Content-Type": "text/event-stream",
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Accel-Buffering": "no",  # for a proxy: pass on each event at once
-}
 
 
 class ChangeStreams:
     """Updates one feed for all viewers, and only while there are any."""
 
-    def __init__(self, state: ClusterState, leads: Callable[[], bool]) -> None:
-        self._state, self._leads = state, leads
-        self._feed: Feed | None = None
+    def __init__(
+        self, state: ClusterState, leads: Callable[[], bool], history: History, *, usage: bool
+    ) -> None:
+        self._state, self._leads, self._history, self._usage = state, leads, history, usage
+        self._feed: ClusterFeed | None = None
         self._updated_at = 0.0
         self._updating, self._sending = asyncio.Lock(), asyncio.Lock()
         self._stopping = asyncio.Event()
@@ -53,7 +50,7 @@ class ChangeStreams:
         app.on_shutdown.append(self._stop)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers=_HEADERS)
+        response = web.StreamResponse(headers=HEADERS)
         await response.prepare(request)
         task = asyncio.create_task(self._stream(request, response))
         self._open[task] = request.transport
@@ -75,7 +72,7 @@ class ChangeStreams:
 
     async def _stream(self, request: web.Request, response: web.StreamResponse) -> None:
         loop = asyncio.get_running_loop()
-        seen = NEVER
+        seen, sampled = NEVER, 0
         sent_at = reviewed_at = loop.time()
         permit = request.get(PERMIT)
         while not self._stopping.is_set():
@@ -94,6 +91,9 @@ class ChangeStreams:
                 await self._send(response, event)
                 sent_at = loop.time()
             seen = revision
+            if sampled != self._history.count:
+                sampled = self._history.count
+                await self._send(response, self._history.event())
             if loop.time() - sent_at >= HEARTBEAT_SECONDS:
                 await self._send(response, HEARTBEAT)
                 sent_at = loop.time()
@@ -104,12 +104,13 @@ class ChangeStreams:
             await self._send(response, last_event("the extender is shutting down"))
         await response.write_eof()
 
-    async def _updated(self) -> Feed:
+    async def _updated(self) -> ClusterFeed:
         """Return the feed, at most UPDATE_SECONDS old."""
         loop = asyncio.get_running_loop()
         async with self._updating:
             if self._feed is None:
-                self._feed, self._updated_at = Feed(self._state, self._leads), -UPDATE_SECONDS
+                self._feed = ClusterFeed(self._state, self._leads, usage=self._usage)
+                self._updated_at = -UPDATE_SECONDS
             if loop.time() - self._updated_at >= UPDATE_SECONDS:
                 await in_slices(self._feed.update())
                 self._updated_at = loop.time()

@@ -9,6 +9,7 @@ from yarl import URL
 
 from extender.server.limits import problem
 from extender.server.paths import DECIDING
+from gpushare.live_page.origin import is_of_another_site
 
 
 @web.middleware
@@ -22,10 +23,8 @@ async def reject_other_sites(request: web.Request, handler: Handler) -> web.Stre
     headers, verb = request.headers, request.match_info.route.name
     if verb in DECIDING and hdrs.ORIGIN in headers:
         return problem(HTTPStatus.FORBIDDEN, f"{verb} is not for pages in a browser")
-    if headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
-        is_link = request.method == hdrs.METH_GET and headers.get("Sec-Fetch-Mode") == "navigate"
-        if not is_link:
-            return problem(HTTPStatus.FORBIDDEN, "pages of other sites cannot send requests here")
+    if is_of_another_site(request.method, headers):
+        return problem(HTTPStatus.FORBIDDEN, "pages of other sites cannot send requests here")
     return await handler(request)
 
 

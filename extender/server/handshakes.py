@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 PACE_SECONDS: Final = 0.01  # between two untrusted handshakes: a tenth of the program's time
-MAX_PER_UNTRUSTED: Final = 16  # in progress from one address
+MAX_PER_UNTRUSTED: Final = 16  # in progress from one address, unless the listener says otherwise
 MAX_UNTRUSTED: Final = 256  # in progress from all untrusted addresses
 MAX_PER_TRUSTED: Final = 128  # from one trusted address; a replica opens 80 connections
 MAX_TRUSTED_ADDRESSES: Final = 1000
@@ -32,7 +32,10 @@ class HandshakeAdmission(Generic[T]):
 class Handshakes(Generic[T]):
     """The handshakes in progress at one listener; ``T`` is one of them, and hashable."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_per_untrusted: int | None = None) -> None:
+        self._max_per_untrusted = (
+            MAX_PER_UNTRUSTED if max_per_untrusted is None else max_per_untrusted
+        )
         # By address, the oldest first; an address is in one of the first two.
         self._trusted: dict[str, dict[T, None]] = {}
         self._untrusted: dict[str, dict[T, None]] = {}
@@ -54,7 +57,7 @@ class Handshakes(Generic[T]):
             trusted[handshake] = None
             return HandshakeAdmission(is_admitted=True)
         count, dropped = len(self._untrusted.get(address, ())), None
-        if count >= MAX_PER_UNTRUSTED:
+        if count >= self._max_per_untrusted:
             return HandshakeAdmission(is_admitted=False)
         if sum(map(len, self._untrusted.values())) >= MAX_UNTRUSTED:
             most = max(self._untrusted, key=lambda each: len(self._untrusted[each]))

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from extender.metrics.counters import REQUESTS, SECONDS
-from extender.server.paths import CHANGES, DECIDING, METRICS, is_page_file
+from extender.server.paths import ADMISSION, CHANGES, DECIDING, METRICS, USAGE, is_page_file
 from extender.settings.configuration import Limits
 from extender.wire import encode
 from gpushare.contract import EXTENDER_PREFIX
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 MAX_ERROR: Final = 300
 MAX_STREAMS: Final = 20  # of changes to live pages
 MAX_SCRAPES: Final = 4  # of metrics: monitoring gets through when readers use their whole limit
+MAX_USAGES: Final = 4  # of the device plugins: each waits for nodes, at most for seconds
+MAX_REVIEWS: Final = 8  # of the API server, about new pods: each takes a millisecond
 OUTCOME: Final = web.RequestKey("outcome", str)  # for the metric, finer than the status
 _ACQUIRED: Final = web.RequestKey("acquired", str)  # the kind to release in the limit
 # kube-scheduler hangs up after 5 s, and sends even 40 MiB over loopback within one.
@@ -32,7 +34,12 @@ ANSWER_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 10.0
 FULL: Final = "as many requests of this kind as the limits allow are in progress: try again"
 _SCRAPE: Final = "metrics"
-_FIXED: Final = {CHANGES: MAX_STREAMS, _SCRAPE: MAX_SCRAPES}  # limits that no setting changes
+_FIXED: Final = {
+    CHANGES: MAX_STREAMS,
+    _SCRAPE: MAX_SCRAPES,
+    ADMISSION: MAX_REVIEWS,
+    USAGE: MAX_USAGES,
+}  # limits that no setting changes
 
 T = TypeVar("T")
 

@@ -3,16 +3,19 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler, Middleware
 
 from extender.metrics.counters import REFUSED_CONNECTIONS
-from extender.server.handshakes import PACE_SECONDS, Handshakes
+from extender.server.eviction import OpenConnection, choose
+from extender.server.handshakes import MAX_PER_UNTRUSTED, PACE_SECONDS, Handshakes
 from gpushare.errors import SettingsError
 from gpushare.process.lifetime import cancel
 from gpushare.telemetry.health import BACKLOG
@@ -32,11 +35,18 @@ READING_IDLE_SECONDS: Final = 15.0
 # Python keeps 0.3 MB for a TLS connection, from its first byte: together with everything else that
 # must stay below the memory limit of the manifests. Another replica keeps 80 open.
 REPLICA_CONNECTIONS: Final = 1000
+# The API server shows no certificate, so its address stays untrusted.
+ADMISSION_HANDSHAKES: Final = 64
+ADMISSION_FIRST_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """``idle_seconds`` also limits the time for the head of a request."""
+    """``idle_seconds`` also limits the time for the head of a request.
+
+    With TLS, ``first_seconds`` limits it for the first one, and ``handshakes`` in progress are
+    allowed for one untrusted address.
+    """
 
     name: str
     host: str
@@ -44,14 +54,20 @@ class Listener:
     connections: int
     idle_seconds: float
     context: ssl.SSLContext | None = None
+    first_seconds: float | None = None
+    handshakes: int = MAX_PER_UNTRUSTED
 
 
 @asynccontextmanager
 async def serve_app(listener: Listener, app: web.Application) -> AsyncIterator[None]:
     """Serve one application while the context lasts; raise SettingsError if the address fails.
 
-    At the end, requests in progress have STOP_SECONDS.
+    At the end, requests in progress have STOP_SECONDS. A full listener with TLS closes an idle
+    connection of the busiest address for one of another address.
     """
+    pacer = _Pacer(listener.handshakes)
+    requests = _Requests()
+    app.middlewares.insert(0, requests.observe)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -62,17 +78,25 @@ async def serve_app(listener: Listener, app: web.Application) -> AsyncIterator[N
     )
     await runner.setup()
     sockets: asyncio.Server | None = None
-    pacer = _Pacer()
     pacing = asyncio.create_task(pacer.run())
     try:
         server = runner.server
         assert server is not None  # noqa: S101 - setup() has made it
 
+        room = _Room(listener, server, pacer, requests)
+
+        def secured() -> web.RequestHandler:
+            protocol = server()
+            requests.expect(protocol, listener.first_seconds)
+            return protocol
+
         def connection() -> asyncio.Protocol:
-            if len(server.connections) + len(pacer.tasks) >= listener.connections:
+            if listener.context is not None:
+                return _Handshake(listener, secured, pacer, room)
+            if room.is_full():
                 REFUSED_CONNECTIONS.labels(listener.name).inc()
                 return _Rejected()
-            return server() if listener.context is None else _Handshake(listener, server, pacer)
+            return server()
 
         try:
             sockets = await asyncio.get_running_loop().create_server(
@@ -107,13 +131,95 @@ class _Rejected(asyncio.Protocol):
         transport.close()
 
 
+class _Requests:
+    """Knows which connections have a request in progress, and which never had one."""
+
+    def __init__(self) -> None:
+        self._in_progress: set[object] = set()
+        self._silent: set[object] = set()
+
+    @property
+    def observe(self) -> Middleware:
+        @web.middleware
+        async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
+            connection = request.protocol
+            self._silent.discard(connection)
+            self._in_progress.add(connection)
+            try:
+                return await handler(request)
+            finally:
+                self._in_progress.discard(connection)
+
+        return observe
+
+    def expect(self, protocol: web.RequestHandler, seconds: float | None) -> None:
+        """Close the connection unless it has a request within ``seconds``."""
+        if seconds is None:
+            return
+        self._silent.add(protocol)
+
+        def end() -> None:
+            if protocol in self._silent:
+                self._silent.discard(protocol)
+                _abort(protocol)
+
+        asyncio.get_running_loop().call_later(seconds, end)
+
+    def connections(self, server: web.Server) -> Iterator[OpenConnection]:
+        """Return the established connections, the oldest first."""
+        for each in server.connections:
+            if each.transport is not None and not each.transport.is_closing():
+                address = str(each.transport.get_extra_info("peername", ("",))[0])
+                yield OpenConnection(address, each not in self._in_progress, partial(_abort, each))
+
+
+def _abort(protocol: web.RequestHandler) -> None:
+    if protocol.transport is not None:
+        protocol.transport.abort()  # close() would wait for the client
+
+
+class _Room:
+    """Counts the connections of a listener; a full one may close an idle one for another."""
+
+    def __init__(
+        self, listener: Listener, server: web.Server, pacer: "_Pacer", requests: _Requests
+    ) -> None:
+        self._listener, self._server = listener, server
+        self._pacer, self._requests = pacer, requests
+
+    def is_full(self) -> bool:
+        used = len(self._server.connections) + len(self._pacer.tasks)
+        return used >= self._listener.connections
+
+    def make(self, address: str) -> bool:
+        """Return whether one more connection of the address fits; close another one if needed."""
+        if not self.is_full():
+            return True
+        established = self._requests.connections(self._server)
+        closed = choose(address, [*established, *self._pacer.connections()])
+        if closed is not None:
+            REFUSED_CONNECTIONS.labels(self._listener.name).inc()
+            closed.close()
+        return closed is not None
+
+
 class _Pacer:
     """Starts handshakes, the untrusted ones at a steady pace."""
 
-    def __init__(self) -> None:
-        self.handshakes: Handshakes[_Handshake] = Handshakes()
-        self.tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, max_per_untrusted: int) -> None:
+        self.handshakes: Handshakes[_Handshake] = Handshakes(max_per_untrusted)
+        self.tasks: dict[asyncio.Task[None], _Handshake] = {}
         self._queued = asyncio.Event()
+
+    def connections(self) -> Iterator[OpenConnection]:
+        """Return the connections whose handshake is in progress, the oldest first."""
+        for each in self.tasks.values():
+            if not each.is_dropped:
+                yield OpenConnection(each.address, is_idle=True, close=partial(self._close, each))
+
+    def _close(self, handshake: "_Handshake") -> None:
+        self.handshakes.remove(handshake.address, handshake, is_trusted=False)
+        handshake.drop()
 
     async def wait_for_turn(self, address: str, handshake: "_Handshake") -> None:
         if not self.handshakes.is_trusted(address):
@@ -140,9 +246,16 @@ class _Handshake(asyncio.Protocol):
     """
 
     def __init__(
-        self, listener: Listener, then: Callable[[], asyncio.Protocol], pacer: _Pacer
+        self,
+        listener: Listener,
+        then: Callable[[], asyncio.Protocol],
+        pacer: _Pacer,
+        room: "_Room",
     ) -> None:
         self._listener, self._then, self._pacer = listener, then, pacer
+        self._room = room
+        self.address = ""
+        self.is_dropped = False
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -151,8 +264,12 @@ class _Handshake(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream
-        address = str(transport.get_extra_info("peername", ("",))[0])
+        self.address = address = str(transport.get_extra_info("peername", ("",))[0])
         self._transport = transport
+        if not self._room.make(address):
+            REFUSED_CONNECTIONS.labels(self._listener.name).inc()
+            self.drop()
+            return
         admission = self._pacer.handshakes.admit(address, self)
         rejected = admission.dropped if admission.is_admitted else self
         if rejected is not None:
@@ -160,12 +277,15 @@ class _Handshake(asyncio.Protocol):
             rejected.drop()
         if rejected is self:
             return
-        transport.pause_reading()
+        # Not at once: asyncio of Python 3.11.2 begins to read after this call, and the first bytes
+        # of the handshake would arrive here.
+        asyncio.get_running_loop().call_soon(transport.pause_reading)
         self._task = asyncio.create_task(self._handshake(transport, address))
-        self._pacer.tasks.add(self._task)
-        self._task.add_done_callback(self._pacer.tasks.discard)
+        self._pacer.tasks[self._task] = self
+        self._task.add_done_callback(self._pacer.tasks.pop)
 
     def drop(self) -> None:
+        self.is_dropped = True
         if self._transport is not None:
             self._transport.abort()  # a task that is cancelled before it began would not
         if self._task is not None:

@@ -2,13 +2,15 @@
 
 from typing import Final
 
-from gpushare.contract import EXTENDER_PREFIX
+from gpushare.live_page import feed
+from gpushare.live_page.files import PAGE
 
 DECIDING: Final = frozenset({"filter", "prioritize", "preempt", "bind"})  # route names
 HEALTH: Final = frozenset({"/healthz", "/readyz", "/version"})
 METRICS: Final = "/metrics"
-PAGE: Final = f"{EXTENDER_PREFIX}/page"  # the live page and its files
-CHANGES: Final = "changes"  # route name of the live page's stream
+ADMISSION: Final = "admission"  # route name of the webhook
+USAGE: Final = "usage"  # route name of what pods really use
+CHANGES: Final = feed.PATH  # route name of the live page's stream
 
 
 def is_page_file(path: str) -> bool:

@@ -22,6 +22,7 @@ MAX_LEASE_SECONDS: Final = 300
 # At least that much must be left of a lease at any time if all renewals succeed: a binding may take
 # 3 s, and the renewal takes time too. With less, a leader could not bind.
 LEFT_SECONDS: Final = 3.5
+NAMESPACE: Final = "gpushare-system"  # of gpushare
 SAFE: Final = 0.98  # the part of a lease that its holder uses: clocks drift
 
 Port = Annotated[int, Meta(ge=1, le=MAX_PORT)]
@@ -133,6 +134,13 @@ class ReadingListener(Address, frozen=True):
             yield "tls", text
 
 
+class Admission(Address, frozen=True):
+    """The API server calls it without a certificate; ``scheduler_name`` is what new pods get."""
+
+    tls: Certificate
+    scheduler_name: NotEmpty = "gpushare-scheduler"
+
+
 class Listen(_Section, frozen=True):
     """``deciding`` has no TLS, so it must be on loopback, unlike the other two.
 
@@ -143,6 +151,7 @@ class Listen(_Section, frozen=True):
     deciding: Address = Address("127.0.0.1", EXTENDER_PORT)
     deciding_tls: DecidingTls | None = None
     reading: ReadingListener | None = None
+    admission: Admission | None = None
     former_port: Annotated[int, Meta(ge=0, le=MAX_PORT)] = FORMER_EXTENDER_PORT
 
     @property
@@ -165,7 +174,12 @@ class Listen(_Section, frozen=True):
             yield "formerPort", f"{self.former.port} is the port of listen.deciding"
         elif self.former is not None:
             taken[self.former.port] = "listen.formerPort"
-        for place, each in (("decidingTls", self.deciding_tls), ("reading", self.reading)):
+        others = {
+            "decidingTls": self.deciding_tls,
+            "reading": self.reading,
+            "admission": self.admission,
+        }
+        for place, each in others.items():
             if each is not None and each.port in taken:
                 yield f"{place}.port", f"{each.port} is the port of {taken[each.port]}"
             elif each is not None:
@@ -175,7 +189,7 @@ class Listen(_Section, frozen=True):
 class LeaderElection(_Section, frozen=True, kw_only=True):
     """``address`` is where replicas listen for each other; ``tls`` authenticates them."""
 
-    namespace: NotEmpty = "gpushare-system"
+    namespace: NotEmpty = NAMESPACE
     name: NotEmpty = "gpushare-extender"
     lease_seconds: float = 6.0
     renew_seconds: float = 4.0
@@ -238,7 +252,7 @@ class Configuration(_Section, frozen=True):
         election = self.leader_election
         if election is not None:
             own = self.listen
-            listeners = (own.deciding, own.former, own.deciding_tls, own.reading)
+            listeners = (own.deciding, own.former, own.deciding_tls, own.reading, own.admission)
             if election.address.port in {each.port for each in listeners if each is not None}:
                 text = f"{election.address.port} is the port of another listener"
                 yield "leaderElection.address.port", text

@@ -14,16 +14,18 @@ from extender.watch.audit import Audit, Difference, Overbooking
 from extender.watch.events import Notice, Reporter
 from extender.watch.grace import Grace
 from gpushare.annotations import pod_annotations
-from gpushare.answers import explain
+from gpushare.answers.pending_text import Sentences
 from gpushare.clock import Clock
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
+from gpushare.process.time_slices import in_slices
 
 log = logging.getLogger(__name__)
 
 AUDIT_SECONDS: Final = 0.1  # between two slices of a few milliseconds
 REPORT_SECONDS: Final = 1.0
 REPORTED_AT_ONCE: Final = 5  # pending pods that get an Event per REPORT_SECONDS
+MOST_COST: Final = 50  # of these, in sentences: the others get their Events later
 
 _POLICY: Final = Policy()
 
@@ -45,6 +47,7 @@ class ClusterWatch:
         self.overbooking = Overbooking(self.ledger)
         self.differences = 0
         self._reporter = Reporter(notice)
+        self._sentences = Sentences(self.state)
 
     async def run(self) -> None:
         """Audit the ledger, expire plans and report to pending pods, until cancelled."""
@@ -58,7 +61,7 @@ class ClusterWatch:
             if clock.monotonic() >= report_at:
                 report_at = clock.monotonic() + REPORT_SECONDS
                 self.expire_plans()
-                self.report_pending()
+                await in_slices(self.report_pending())
 
     def replacing_pods(self, items: list[Pod]) -> Iterator[None]:
         """Take a list of all pods, pod by pod; other work may run between any two steps."""
@@ -142,16 +145,31 @@ class ClusterWatch:
     def node_deleted(self, node: Node) -> None:
         self._drop_node(node.name)
 
-    def report_pending(self) -> None:
-        """Write an Event on the next few pending pods whose reasons have changed."""
-        now = self.state.clock.monotonic()
-        for record, asked in self.pods.take_unreported(now, REPORTED_AT_ONCE):
-            if record.pod is None or record.pod.node:
-                self.pods.forget(record.uid)  # kube-scheduler asked while it was deleted
+    def report_pending(self) -> Iterator[None]:
+        """Write an Event on the next few pending pods whose reasons have changed, in short steps.
+
+        The reasons of kube-scheduler's last question decide whether, so that an amount that changes
+        all the time writes no Events. The pod's namespace can read it: no other pods are named.
+        """
+        pods, now = self.pods, self.state.clock.monotonic()
+        self._sentences.renew()
+        for _ in range(REPORTED_AT_ONCE):
+            if self._sentences.cost >= MOST_COST:
+                return
+            taken = next(pods.take_unreported(now, 1), None)
+            if taken is None:
+                return
+            record = taken[0]
+            if record.pod is None:
+                pods.forget(record.uid)  # kube-scheduler asked while it was deleted
                 continue
-            never = explain.never_offered(self.state, asked)
-            why = explain.said(asked.offered, asked.reasons, never)
-            self._reporter.pending(record.pod, why)
+            if record.pod.node:
+                continue  # kube-scheduler asked about an older version
+            yield
+            why = yield from self._sentences.of(record.pod, only=record.pod.metadata.namespace)
+            pod = record.pod
+            if pods.get(record.uid) is record and not pod.node:
+                self._reporter.pending(pod, why)
 
     def expire_plans(self) -> None:
         for kept in self.ledger.expire(self.state.clock.monotonic()):
@@ -198,7 +216,8 @@ class ClusterWatch:
 
     def _count(self, record: PodRecord, pod: Pod) -> None:
         uid, ledger, pods = record.uid, self.ledger, self.pods
-        share = pod_annotations.share_of(pod, ledger.inventory(pod.node), record.units)
+        inventory = ledger.inventory(pod.node)
+        share = pod_annotations.share_of(pod, inventory, record.units)
         if share is None:
             ledger.remove_share(uid)
             return
@@ -212,7 +231,8 @@ class ClusterWatch:
         # A node that is not known yet says nothing about the pod.
         if share.node in self.state.nodes and uid not in pods.unplaced_reported:
             pods.unplaced_reported[uid] = record
-            self._reporter.unplaced(pod, share)
+            unit = inventory.unit_mib if inventory is not None else self.state.unit_mib
+            self._reporter.unplaced(pod, share, unit)
 
     def _recount(self, node: str) -> None:
         for record in self.pods.on_node(node):

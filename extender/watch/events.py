@@ -12,6 +12,7 @@ from gpushare.clock import Clock
 from gpushare.kube.events import Recorder, record
 from gpushare.objects.model import Node, Pod
 from gpushare.placement.reasons import UNREADABLE, UNREADABLE_CORDON, Reason
+from gpushare.text.amounts import needed_gib
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Reporter:
         self._notice(node, _UNREADABLE[why], wrong)
 
     def pending(self, pod: Pod, why: str) -> None:
-        self._notice(pod, "GpushareWaiting", why)
+        self._notice(pod, "GpushareWaiting", f"Pending: {why}")
 
     def edited(self, pod: Pod) -> None:
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
@@ -93,14 +94,14 @@ class Reporter:
             "somebody changed the GPU decision of this bound pod; the first decision still counts",
         )
 
-    def unplaced(self, pod: Pod, share: Share) -> None:
+    def unplaced(self, pod: Pod, share: Share, unit_mib: int) -> None:
         about = {"pod": share.pod_key, "uid": pod.uid, "node": share.node}
         log.warning("pod is unplaced", extra={**about, "why": share.why_unplaced})
         self._notice(
             pod,
             "GpushareUnplaced",
-            f"it is unknown which GPU of node {share.node} this pod uses, so its {share.units} "
-            f"units count on every GPU there: {share.why_unplaced}",
+            f"it is unknown which GPU of node {share.node} this pod uses, so its "
+            f"{needed_gib(share.units * unit_mib)} count on every GPU there: {share.why_unplaced}",
         )
 
     def difference(self, found: Difference, pod: Pod | None, node: Node | None) -> None:

@@ -6,11 +6,13 @@ Computed on request with the same decision that filter and bind make.
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from gpushare.answers import what_if
+from gpushare.answers import pending, what_if
+from gpushare.answers.pending import Known, Pending
+from gpushare.answers.pending_text import sentence
 from gpushare.cards.model import BY_POD, Request, Share
 from gpushare.errors import RequestError
 from gpushare.ledger.ledger import CardAccount, NodeAccount
@@ -18,11 +20,8 @@ from gpushare.objects.model import Pod
 from gpushare.placement import node_constraints
 from gpushare.placement.card_choice import why_not_card
 from gpushare.placement.reasons import NO_CARDS, Reason
-from gpushare.placement.trial import World
-from gpushare.text.counted import counted
 
 NODES_SHOWN: Final = 20
-_REASONS_SAID: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +35,6 @@ class Asked:
     at: float
     offered: int
     reasons: dict[str, int] = field(default_factory=dict)
-
-
-class Known(World, Protocol):
-    """The cluster as the extender knows it."""
-
-    def pod(self, uid: str) -> Pod | None:
-        """Return a live pod that names our resources."""
-
-    def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
-        """Return why filter would reject a node now."""
 
 
 class _View(msgspec.Struct, rename="camel"):
@@ -137,7 +126,7 @@ class PodView(_View, omit_defaults=True):
     ``scheduled`` is the pod's own condition PodScheduled. ``reasons`` and ``forbidden`` count all
     nodes: by filter's reason, and by the first of kube-scheduler's own rules against the node.
     ``nodes`` are the nearest to fitting, ``nodes_left_out`` counts the others. ``outlook`` is the
-    what-if of a waiting pod.
+    what-if of a waiting pod, ``pending`` are the facts in ``says`` about a pod without a node.
     """
 
     namespace: str
@@ -157,6 +146,8 @@ class PodView(_View, omit_defaults=True):
     nodes: list[NodeView]
     nodes_left_out: int
     outlook: what_if.Answer | None = None
+    pending: Pending | None = None
+    unit_mib: int = msgspec.field(name="unitMiB", default=0)
 
 
 def explain(
@@ -186,20 +177,21 @@ def explain(
         forbidden={},
         nodes=[],
         nodes_left_out=0,
+        unit_mib=known.unit_mib,
     )
     if pod.node:
         view.state, view.says = "bound", f"bound to node {pod.node}"
         if view.places and view.places[0].problem:
             view.says += f", on which of its GPUs is unknown: {view.places[0].problem}"
         return view
+    view.pending = yield from pending.why_pending(known, pod)
+    view.state, view.says = _state(pod, view), sentence(view.pending)
     try:
         request = known.request_of(pod)
-    except RequestError as err:
-        view.state, view.says = "refused", str(err)
+    except RequestError:
         return view
     view.asks = Asks(request.units, request.card_count, request.units_per_card)
     yield from _judge(known, pod, request, view, shown)
-    _say(pod, view)
     if view.state == "waiting":
         view.outlook = yield from what_if.answer(known, what_if.Question(pod))
     return view
@@ -215,6 +207,8 @@ def without_names_of_others(view: PodView, namespace: str) -> PodView:
     for victim in eviction.pods if eviction is not None else ():
         if victim.namespace != namespace:
             victim.namespace = victim.name = victim.uid = ""
+    if view.pending is not None:
+        view.says = sentence(pending.without_names(view.pending, namespace))
     return view
 
 
@@ -258,43 +252,14 @@ def _distance(node: _Judged) -> tuple[bool, bool, bool, int, str]:
     return bool(node.rules), reason is not None, is_final, -largest, node.name
 
 
-def _say(pod: Pod, view: PodView) -> None:
-    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+def _state(pod: Pod, view: PodView) -> str:
+    if view.pending is not None and view.pending.cause == pending.UNREADABLE:
+        return "refused"
     if pod.metadata.deletion_timestamp is not None:
-        view.state, view.says = "ending", "it is being deleted and was never bound"
-    elif view.places:
-        view.state = "binding"
-        view.says = "its GPU is reserved; the outcome of the binding is not known yet"
-    elif gates:
-        view.state = "gated"
-        view.says = f"kube-scheduler ignores it until these gates are removed: {', '.join(gates)}"
-    elif view.asked is None:
-        # kube-scheduler only asks about nodes that pass its own rules.
-        view.says = "kube-scheduler has not asked the extender about it"
-        if view.scheduled is not None and view.scheduled.status == "False":
-            view.says += f"; kube-scheduler says: {view.scheduled.message}"
-    else:
-        view.says = said(view.asked.offered, view.asked.reasons, view.asked.never_offered)
-
-
-def said(offered: int, reasons: dict[str, int], never_offered: int | None) -> str:
-    """Summarize the answer to kube-scheduler's last question in a sentence or two."""
-    if not reasons:
-        which = "the one node" if offered == 1 else f"some of the {offered} nodes"
-        return f"fits on {which} that kube-scheduler last asked about"
-    listed = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-    told = "; ".join(f"{number}: {text}" for text, number in listed[:_REASONS_SAID])
-    left = len(listed) - _REASONS_SAID
-    more = f"; {counted(left, 'more reason')}" if left > 0 else ""
-    which = (
-        "does not fit on the one node" if offered == 1 else f"fits on none of the {offered} nodes"
-    )
-    text = f"{which} that kube-scheduler asked about ({told}{more})"
-    if never_offered:
-        text += (
-            f". kube-scheduler did not ask about {counted(never_offered, 'node')} with shared GPUs"
-        )
-    return text
+        return "ending"
+    if view.places:
+        return "binding"
+    return "gated" if pod.spec.scheduling_gates else "waiting"
 
 
 def never_offered(known: Known, asked: Asked) -> int | None:

@@ -106,6 +106,7 @@ class Answer(msgspec.Struct, rename="camel"):
     reasons: dict[str, int]
     would_have_to_go: EvictionView | None
     not_checked: list[str]
+    unit_mib: int = msgspec.field(name="unitMiB", default=0)
 
 
 _decode_body: Final = msgspec.json.Decoder(_Body).decode
@@ -153,6 +154,7 @@ def answer(
         reasons=outlook.reasons,
         would_have_to_go=eviction,
         not_checked=not_checked(question.pod, extras),
+        unit_mib=world.unit_mib,
     )
 
 

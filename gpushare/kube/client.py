@@ -1,10 +1,5 @@
 """Call the Kubernetes API with raw bodies, and raise ApiError for every failure.
 
-``kubernetes.aio`` provides configuration, authentication and TLS. Its models are not used: they
-take 80 times as long to decode, and ``create_namespaced_pod_binding`` raises after a success. Its
-requests are not used either: each takes 0.4 ms, of which 0.3 ms look up a proxy and a password in
-the environment and the home directory (docs/performance.md).
-
 Every request has a time limit and sends it to the API server, so that an abandoned request cannot
 take effect much later. A 429 means that nothing was done; the request is repeated after the delay
 in the response if the time limit allows it.
@@ -16,18 +11,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final, Self
-from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
 from aiohttp.http_exceptions import HttpProcessingError
-from kubernetes.aio.client import Configuration
+from multidict import CIMultiDict
 from yarl import URL
 
 from gpushare.clock import BootClock, Clock
 from gpushare.errors import ApiError, OutcomeUnknown, Unreachable
 from gpushare.kube import paths, responses
+from gpushare.kube.connection import failures
+from gpushare.kube.connection.access import Certificates, proxy_of
 from gpushare.kube.connection.configuration import configured
 from gpushare.kube.connection.credentials import Credentials
 from gpushare.kube.fencing import FencedBody, sockets_that_expire
@@ -46,6 +42,7 @@ ANSWER_BYTES: Final = 32 * 2**20
 PAGE_BYTES: Final = 10 * 2**20  # a page of 500 ordinary pods has 4 MiB, one object 9 at most
 LINE_BYTES: Final = 32 * 2**20  # of a watch
 _BUFFER_BYTES: Final = 2**18  # per connection, received and not yet read
+_NOT_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError)
 
 _decode_node = msgspec.json.Decoder(Node).decode
 _encode = msgspec.json.Encoder().encode
@@ -60,7 +57,6 @@ class Kube:
 
     def __init__(
         self,
-        settings: Configuration,
         credentials: Credentials,
         session: aiohttp.ClientSession,
         clock: Clock,
@@ -68,9 +64,9 @@ class Kube:
         namespace: str,
     ) -> None:
         self.namespace = namespace
-        self._settings, self._credentials, self._session = settings, credentials, session
-        self._clock = clock
-        self._proxy = settings.proxy or _proxy_of(settings.host)
+        self._credentials, self._session, self._clock = credentials, session, clock
+        access = credentials.current.access
+        self._proxy = proxy_of(access)
 
     @classmethod
     @asynccontextmanager
@@ -81,18 +77,22 @@ class Kube:
         *,
         context: str | None = None,
         as_kubectl: bool = False,
+        plugin_seconds: float | None = None,
         unacknowledged_seconds: float | None = None,
     ) -> AsyncIterator[Self]:
         """Use ``kubeconfig``, else the pod's own ServiceAccount, else the default kubeconfig.
 
         ``context`` selects a context of the kubeconfig. ``as_kubectl`` prefers the default
-        kubeconfig to the ServiceAccount. Data that the API server's host, or a proxy, does not
+        kubeconfig to the ServiceAccount. With ``plugin_seconds`` a credential plugin has this time
+        limit and asks no questions. Data that the API server's host, or a proxy, does not
         acknowledge within ``unacknowledged_seconds`` is not delivered later (on Linux). Raises
         SettingsError if no configuration can be used.
         """
-        found = await configured(kubeconfig, context, as_kubectl=as_kubectl)
+        found = await configured(
+            kubeconfig, context, as_kubectl=as_kubectl, plugin_seconds=plugin_seconds
+        )
         clock = clock or BootClock()
-        credentials = Credentials(found.settings, found.source, clock)
+        credentials = Credentials(found.access, found.source, clock)
         limit = unacknowledged_seconds
         sockets = None if limit is None else sockets_that_expire(limit)
         async with aiohttp.ClientSession(
@@ -102,7 +102,7 @@ class Kube:
             # Compressing costs the API server more than sending.
             headers={"User-Agent": "gpushare", "Accept-Encoding": "identity"},
         ) as session:
-            yield cls(found.settings, credentials, session, clock, namespace=found.namespace)
+            yield cls(credentials, session, clock, namespace=found.namespace)
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         """Read a pod consistently. Raises NotFound or another ApiError."""
@@ -237,7 +237,7 @@ class Kube:
             async with response:
                 if response.status != HTTPStatus.OK:
                     answer = await responses.whole(response.content, ANSWER_BYTES)
-                    raise responses.error(response, answer, "GET", collection.path)
+                    raise self._refusal(response, answer, "GET", collection.path)
                 async with (
                     aclosing(responses.until_idle(response.content, idle_seconds)) as parts,
                     aclosing(responses.lines(parts, LINE_BYTES)) as found,
@@ -245,7 +245,7 @@ class Kube:
                     async for line in found:
                         yield line
         except (aiohttp.ClientError, HttpProcessingError) as err:
-            raise Unreachable(f"watch {collection.path}: connection lost: {err!r}") from err
+            raise Unreachable(self._why(err, f"watch {collection.path}")) from err
 
     async def request(
         self,
@@ -315,14 +315,14 @@ class Kube:
             response = await self._send(method, path, limited, body, limit, patch=patch)
             async with response:
                 answer = await responses.whole(response.content, most_bytes)
-        except aiohttp.ClientConnectorError as err:
-            raise Unreachable(f"{method} {path}: the API server cannot be reached: {err}") from err
+        except _NOT_SENT as err:
+            raise Unreachable(self._why(err, f"{method} {path}")) from err
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError) as err:
             if body is not None and body.refusal is not None:
                 raise body.refusal from err
-            raise OutcomeUnknown(f"{method} {path}: no answer: {err!r}") from err
+            raise OutcomeUnknown(self._why(err, f"{method} {path}", seconds)) from err
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise responses.error(response, answer, method, path)
+            raise self._refusal(response, answer, method, path)
         return answer
 
     async def _send(
@@ -335,23 +335,22 @@ class Kube:
         *,
         patch: str = MERGE_PATCH,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        headers = CIMultiDict({"Accept": "application/json", "Content-Type": "application/json"})
         if method == "PATCH":
             headers["Content-Type"] = patch
-        bearer = self.bearer()
-        if bearer:
-            headers["Authorization"] = bearer
+        headers.extend(self._identity())
         words = f"?{urlencode(query)}" if query else ""
+        credential = self._credentials.current
         return await self._session.request(
             method,
-            URL(f"{self._settings.host}{path}{words}", encoded=True),
+            URL(f"{credential.access.server}{path}{words}", encoded=True),
             data=body,
             headers=headers,
             timeout=limit,
+            allow_redirects=False,  # a redirected write becomes a GET, or is sent twice
             proxy=self._proxy,
-            proxy_headers=self._settings.proxy_headers,
-            server_hostname=self._settings.tls_server_name,
-            ssl=self._credentials.current.tls,
+            server_hostname=credential.access.tls_server_name,
+            ssl=credential.tls,
         )
 
     async def open_websocket(
@@ -363,48 +362,70 @@ class Kube:
         seconds: float = REQUEST_SECONDS,
     ) -> aiohttp.ClientWebSocketResponse:
         """Open a websocket with exactly this subprotocol; raise ApiError if that fails."""
-        bearer = self.bearer()
-        url = f"{self._settings.host}{path}?{urlencode(query)}"
+        credential = self._credentials.current
+        url = f"{credential.access.server}{path}?{urlencode(query)}"
         try:
             async with asyncio.timeout(seconds):
                 return await self._session.ws_connect(
                     URL(url, encoded=True),
                     protocols=(protocol,),
-                    headers={"Authorization": bearer} if bearer else {},
+                    headers=CIMultiDict(self._identity()),
                     proxy=self._proxy,
-                    proxy_headers=self._settings.proxy_headers,
-                    server_hostname=self._settings.tls_server_name,
-                    ssl=self._credentials.current.tls,
+                    server_hostname=credential.access.tls_server_name,
+                    ssl=credential.tls,
                 )
         except aiohttp.WSServerHandshakeError as err:
+            if err.status == HTTPStatus.UNAUTHORIZED:
+                raise self._unauthorized() from err
             kind = responses.BY_CODE.get(err.status, ApiError)
             text = f"websocket {path}: {err.status} {err.message}"
             raise kind(text, code=err.status) from err
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            raise Unreachable(f"websocket {path}: cannot connect: {err!r}") from err
+            raise Unreachable(self._why(err, f"websocket {path}", seconds)) from err
+
+    def _why(self, err: Exception, what: str, seconds: float = 0.0) -> str:
+        access = self._credentials.current.access
+        if isinstance(err, _NOT_SENT):
+            return failures.not_reached(err, access, self._proxy)
+        return f"{what}: {failures.not_answered(err, access, seconds)}"
+
+    def _refusal(
+        self, response: aiohttp.ClientResponse, answer: bytes, method: str, path: str
+    ) -> ApiError:
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            return self._unauthorized()
+        if failures.wants_tls(response.status, answer):
+            return Unreachable(failures.without_tls(self._credentials.current.access))
+        return responses.error(response, answer, method, path)
+
+    def _unauthorized(self) -> ApiError:
+        text = failures.not_accepted(self._credentials.current.access)
+        return ApiError(text, code=HTTPStatus.UNAUTHORIZED, reason="Unauthorized")
+
+    def _identity(self) -> list[tuple[str, str]]:
+        bearer = self.bearer()
+        own = [("Authorization", bearer)] if bearer else []
+        return [*own, *self._credentials.current.access.impersonation]
 
     @property
-    def client_certificate(self) -> tuple[str, str] | None:
-        """Return the paths of the client certificate and its key; None without a certificate."""
-        certificate, key = self._settings.cert_file, self._settings.key_file
-        return (certificate, key) if certificate and key else None
+    def is_impersonating(self) -> bool:
+        """Return whether requests ask for another identity than that of the credentials."""
+        return bool(self._credentials.current.access.impersonation)
+
+    @property
+    def client_certificate(self) -> Certificates | None:
+        """Return what has the client certificate; None without one."""
+        certificates = self._credentials.current.access.certificates
+        return certificates if certificates.certificate else None
 
     def bearer(self) -> str:
         """Return the Authorization header, empty if only a certificate is used.
 
         Raises Unreachable if the token has characters that a header cannot have.
         """
-        value = self._credentials.current.bearer
+        value = self._credentials.current.access.authorization
         if not value.isprintable():
             raise Unreachable(
                 "the token has a line break or another control character in it: correct its source"
             )
         return value
-
-
-def _proxy_of(server: str) -> str | None:
-    """Return the proxy that HTTPS_PROXY and NO_PROXY name for a server."""
-    url = urlsplit(server)
-    if proxy_bypass(url.hostname or ""):
-        return None
-    return getproxies().get(url.scheme)

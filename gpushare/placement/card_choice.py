@@ -158,7 +158,7 @@ def select(cards: FreeCards, request: Request, default: CardPolicy) -> Sequence[
     places, free = cards.places, cards.free
     policy = request.policy
     if policy.names_cards:
-        places = [place for place in places if _is_wanted(place.card, policy)]
+        places = [place for place in places if is_wanted(place.card, policy)]
         free = [place.free for place in places]
     first, count = bisect_left(free, request.units_per_card), request.card_count
     if len(free) - first < count:
@@ -180,7 +180,7 @@ def _why_none_of_enough(account: NodeAccount, request: Request) -> Reason:
         if len(left) < count:
             return WRONG_MODEL
     if policy.names_cards:
-        left = [each for each in left if _is_wanted(each.card, policy)]
+        left = [each for each in left if is_wanted(each.card, policy)]
         if len(left) < count:
             return UNWANTED
     left = [each for each in left if each.card.is_healthy]
@@ -191,7 +191,7 @@ def _why_none_of_enough(account: NodeAccount, request: Request) -> Reason:
     return NO_ROOM if count == 1 else NO_ROOM_ON_ENOUGH
 
 
-def _is_wanted(card: Card, policy: PlacementPolicy) -> bool:
+def is_wanted(card: Card, policy: PlacementPolicy) -> bool:
     return (
         (not policy.models or card.model in policy.models)
         and (not policy.only or card.uuid in policy.only)

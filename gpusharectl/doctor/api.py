@@ -1,5 +1,6 @@
 """Read facts about a cluster from the API server, except nodes and pods."""
 
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -11,21 +12,26 @@ from gpushare.kube.client import Kube
 from gpushare.kube.paths import lease_path
 from gpusharectl.doctor import api_objects
 from gpusharectl.doctor.checks.access import account, needed
-from gpusharectl.doctor.checks.facts import (
+from gpusharectl.doctor.facts.cluster import (
     EXTENDER,
     PLUGIN,
     SECOND_SCHEDULER,
     Facts,
     LeaderElection,
+    OperatorSettings,
     Permission,
     Quota,
     Unknown,
+    Warned,
+    Workload,
 )
 from gpusharectl.doctor.known import each_known
 from gpusharectl.reach.polling import poll
 from gpusharectl.reach.rights import Right, needing
 
+OWN: Final = frozenset({PLUGIN, EXTENDER, SECOND_SCHEDULER})
 QUOTA: Final = f"requests.{RESOURCE_MEMORY}"
+MOST_EVENTS: Final = 500
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -129,17 +135,49 @@ class Api:
             if each.node_ports
         }
 
-    async def plugin_runtime(self) -> str:
-        right = Right("get", "daemonsets.apps", self._system)
-        path = f"/apis/apps/v1/namespaces/{self._system}/daemonsets/{PLUGIN}"
+    async def has_namespace(self) -> bool:
+        right = Right("get", "namespaces", is_namespaced=False)
         try:
-            return (await self._get(path, right, api_objects.DaemonSet)).runtime
+            await self._get(f"/api/v1/namespaces/{self._system}", right, api_objects.Named)
         except NotFound:
-            return ""
+            return False
+        return True
 
-    async def _get(self, path: str, right: Right, kind: type[T]) -> T:
+    async def workloads(self) -> dict[str, Workload]:
+        """Return gpushare's DaemonSets and Deployments by name."""
+        found: dict[str, Workload] = {}
+        for kind in ("DaemonSet", "Deployment"):
+            plural = f"{kind.lower()}s"
+            right = Right("list", f"{plural}.apps", self._system)
+            path = f"/apis/apps/v1/namespaces/{self._system}/{plural}"
+            for each in (await self._get(path, right, api_objects.WorkloadList)).items or ():
+                if each.metadata.name in OWN:
+                    found[each.metadata.name] = each.workload(kind)
+        return found
+
+    async def warned(self) -> tuple[Warned, ...]:
+        right = Right("list", "events", self._system)
+        path = f"/api/v1/namespaces/{self._system}/events"
+        query = [("fieldSelector", "type=Warning"), ("limit", str(MOST_EVENTS))]
+        events = (await self._get(path, right, api_objects.EventList, query)).items or ()
+        return tuple(each.warned for each in sorted(events, key=lambda event: event.seen))
+
+    async def operators(self) -> tuple[OperatorSettings, ...]:
+        """Return the GPU Operator's settings; none if the cluster does not know the operator."""
+        right = Right("list", "clusterpolicies.nvidia.com", is_namespaced=False)
+        try:
+            path = "/apis/nvidia.com/v1/clusterpolicies"
+            found = await self._get(path, right, api_objects.ClusterPolicyList)
+        except NotFound:
+            return ()
+        return tuple(each.settings for each in found.items or ())
+
+    async def _get(
+        self, path: str, right: Right, kind: type[T], query: Sequence[tuple[str, str]] = ()
+    ) -> T:
         with needing(right):
-            return msgspec.json.decode(await self._kube.request("GET", path), type=kind)
+            body = await self._kube.request("GET", path, query=list(query))
+        return msgspec.json.decode(body, type=kind)
 
 
 def _groups(system: str) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from gpushare.objects.model import ObjectMeta
+from gpusharectl.doctor.facts.cluster import OperatorSettings, Warned, Workload
 
 
 class About(msgspec.Struct):
@@ -80,24 +81,148 @@ class ServiceList(msgspec.Struct):
     items: list[Service] | None = None
 
 
+class _HostPath(msgspec.Struct):
+    path: str = ""
+
+
+class _Volume(msgspec.Struct, rename="camel"):
+    name: str
+    host_path: _HostPath | None = None
+
+
 class _PodSpec(msgspec.Struct, rename="camel"):
     runtime_class_name: str | None = None
+    volumes: list[_Volume] | None = None
 
 
 class _Template(msgspec.Struct):
     spec: _PodSpec
 
 
-class _DaemonSetSpec(msgspec.Struct):
+class _WorkloadSpec(msgspec.Struct):
     template: _Template
+    replicas: int | None = None
 
 
-class DaemonSet(msgspec.Struct):
-    spec: _DaemonSetSpec
+class _WorkloadStatus(msgspec.Struct, rename="camel"):
+    desired_number_scheduled: int | None = None
+    observed_generation: int | None = None
+
+
+class WorkloadObject(msgspec.Struct):
+    """A DaemonSet or a Deployment."""
+
+    metadata: ObjectMeta
+    spec: _WorkloadSpec
+    status: _WorkloadStatus
+
+    def workload(self, kind: str) -> Workload:
+        spec = self.spec.template.spec
+        library = [
+            each.host_path.path
+            for each in spec.volumes or ()
+            if each.name == "nvml" and each.host_path is not None
+        ]
+        # A controller that has not seen the object has not counted either.
+        wanted = self.status.desired_number_scheduled if self.status.observed_generation else None
+        return Workload(
+            kind,
+            self.spec.replicas if kind == "Deployment" else wanted,
+            spec.runtime_class_name or "",
+            library[0] if library else "",
+        )
+
+
+class WorkloadList(msgspec.Struct):
+    items: list[WorkloadObject] | None = None
+
+
+class _Involved(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Event(msgspec.Struct, rename="camel"):
+    metadata: ObjectMeta
+    involved_object: _Involved
+    reason: str = ""
+    message: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None
 
     @property
-    def runtime(self) -> str:
-        return self.spec.template.spec.runtime_class_name or ""
+    def seen(self) -> str:
+        """Return when it was last seen; texts of this format sort by time."""
+        return (self.last_timestamp or self.event_time or self.metadata.creation_timestamp) or ""
+
+    @property
+    def warned(self) -> Warned:
+        about = self.involved_object
+        return Warned(about.uid, about.kind, about.name, self.reason, self.message)
+
+
+class EventList(msgspec.Struct):
+    items: list[Event] | None = None
+
+
+class _Switch(msgspec.Struct, rename="camel"):
+    enabled: bool | None = None
+    nri_plugin_enabled: bool | None = None
+
+
+class _EnvVar(msgspec.Struct):
+    name: str = ""
+    value: str = ""
+
+
+class _Toolkit(msgspec.Struct):
+    enabled: bool | None = None
+    env: list[_EnvVar] | None = None
+
+
+class _HostPaths(msgspec.Struct, rename="camel"):
+    driver_install_dir: str | None = None
+
+
+class _ClusterPolicySpec(msgspec.Struct, rename="camel"):
+    cdi: _Switch | None = None
+    driver: _Switch | None = None
+    toolkit: _Toolkit | None = None
+    device_plugin: _Switch | None = None
+    host_paths: _HostPaths | None = None
+
+
+class ClusterPolicy(msgspec.Struct):
+    """The GPU Operator's settings (its API nvidia.com/v1)."""
+
+    metadata: ObjectMeta
+    spec: _ClusterPolicySpec
+
+    @property
+    def settings(self) -> OperatorSettings:
+        spec, toolkit = self.spec, self.spec.toolkit
+        env = {each.name: each.value for each in toolkit.env or ()} if toolkit is not None else {}
+        default = env.get("NVIDIA_RUNTIME_SET_AS_DEFAULT")
+        default = default or env.get("CONTAINERD_SET_AS_DEFAULT")
+        return OperatorSettings(
+            self.metadata.name,
+            uses_device_plugin=_enabled(spec.device_plugin),
+            uses_cdi=_enabled(spec.cdi),
+            uses_nri=spec.cdi.nri_plugin_enabled if spec.cdi is not None else None,
+            installs_driver=_enabled(spec.driver),
+            installs_toolkit=toolkit.enabled if toolkit is not None else None,
+            is_default_runtime=None if default is None else default == "true",
+            driver_root=(spec.host_paths.driver_install_dir if spec.host_paths else None) or "",
+        )
+
+
+class ClusterPolicyList(msgspec.Struct):
+    items: list[ClusterPolicy] | None = None
+
+
+def _enabled(switch: _Switch | None) -> bool | None:
+    return None if switch is None else switch.enabled
 
 
 class ReviewStatus(msgspec.Struct):

@@ -8,7 +8,17 @@ from rich.console import Console
 
 from gpushare.clock import SystemClock
 from gpusharectl.doctor import show
-from gpusharectl.doctor.checks import access, extender, injection, nodes, pods, scheduler
+from gpusharectl.doctor.checks import (
+    access,
+    extender,
+    injection,
+    installation,
+    nodes,
+    nvidia,
+    pods,
+    scheduler,
+    second_scheduler,
+)
 from gpusharectl.doctor.checks.findings import examine
 from gpusharectl.doctor.gather import gather
 from gpusharectl.reach.options import Target, asks_an_extender
@@ -16,10 +26,13 @@ from gpusharectl.terminal.exits import NO
 from gpusharectl.terminal.output import output, show_document
 
 CHECKS = (
+    *installation.CHECKS,
     *nodes.CHECKS,
+    *nvidia.CHECKS,
     *injection.CHECKS,
     *extender.CHECKS,
     *scheduler.CHECKS,
+    *second_scheduler.CHECKS,
     *access.CHECKS,
     *pods.CHECKS,
 )

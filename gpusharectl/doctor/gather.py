@@ -10,7 +10,8 @@ from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import pods
 from gpusharectl.doctor.api import Api
-from gpusharectl.doctor.checks.facts import Facts, SeenPod
+from gpusharectl.doctor.facts.cluster import Facts
+from gpusharectl.doctor.facts.seen import SeenPod
 from gpusharectl.doctor.known import known
 from gpusharectl.doctor.programs import Programs, scheduler_address
 from gpusharectl.reach import extender
@@ -43,7 +44,10 @@ async def gather(
         "permissions": api.permissions(),
         "quotas": known(api.quotas()),
         "runtime_classes": known(api.runtime_classes()),
-        "plugin_runtime": known(api.plugin_runtime()),
+        "has_namespace": known(api.has_namespace()),
+        "workloads": known(api.workloads()),
+        "warned": known(api.warned()),
+        "operators": known(api.operators()),
         "node_ports": known(api.node_ports()),
     }
     async with asyncio.TaskGroup() as group:

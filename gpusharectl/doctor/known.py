@@ -1,14 +1,12 @@
 """Read a fact, or say why it cannot be read."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from gpushare.errors import UNDECODABLE, GpushareError, SettingsError
-from gpusharectl.doctor.checks.facts import Unknown
+from gpusharectl.doctor.facts.cluster import Unknown
+from gpusharectl.reach.at_once import each_of
 from gpusharectl.reach.rights import Lacking
-
-AT_ONCE: Final = 20
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -28,11 +26,4 @@ async def known(get: Awaitable[T]) -> T | Unknown:
 
 async def each_known(keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> dict[K, T | Unknown]:
     """Call ``ask`` for each key, a few at a time; return the results, or why they are missing."""
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def one(key: K) -> T | Unknown:
-        async with room:
-            return await known(ask(key))
-
-    wanted = list(keys)
-    return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
+    return await each_of(keys, lambda key: known(ask(key)))

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from gpushare.errors import Unreachable
+from gpushare.kube.connection.access import Certificates
 
 SECONDS: Final = 10.0
 
-Certificate = tuple[str, str]  # paths of the certificate and of its key
 Address = Path | tuple[str, int]
 
 
-def page(address: Address, path: str, own: Certificate) -> tuple[int, bytes]:
-    """Return status and body of a page, with the client certificate ``own``. Raises Unreachable."""
+def page(address: Address, path: str, own: Certificates) -> tuple[int, bytes]:
+    """Return status and body of a page; show one's ``own`` certificate. Raises Unreachable."""
     try:
         with _connected(address) as plain, _context(own).wrap_socket(plain) as wrapped:
             connection = http.client.HTTPConnection("localhost")
@@ -44,9 +44,9 @@ def _connected(address: Address) -> socket.socket:
     return socket.create_connection(address, timeout=SECONDS)
 
 
-def _context(own: Certificate) -> ssl.SSLContext:
+def _context(own: Certificates) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(*own)
+    own.identify(context)
     return context

@@ -11,7 +11,8 @@ import msgspec
 from gpushare.errors import UNDECODABLE, ApiError, SettingsError
 from gpushare.kube.client import Kube
 from gpusharectl.doctor import api_objects, over_tls
-from gpusharectl.doctor.checks.facts import (
+from gpusharectl.doctor.checks.scheduler import plain
+from gpusharectl.doctor.facts.cluster import (
     EXTENDER,
     PLUGIN,
     SECOND_SCHEDULER,
@@ -20,7 +21,6 @@ from gpusharectl.doctor.checks.facts import (
     Scheduler,
     Unknown,
 )
-from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.doctor.known import each_known, known
 from gpusharectl.reach import extender
 from gpusharectl.reach.options import Target

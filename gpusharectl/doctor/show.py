@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 
 from gpushare.text.counted import counted
-from gpusharectl.doctor.checks.findings import CheckResult, DoctorFinding, Severity
+from gpusharectl.doctor.checks.findings import CheckResult, DoctorFinding, Outcome, Severity
 from gpusharectl.terminal.printable import printable
 
 FORMAT_VERSION: Final = 1
@@ -18,6 +19,7 @@ _SIGNS: Final = {
     Severity.WARNING: ("!", "yellow"),
     Severity.UNCHECKED: ("?", "cyan"),
 }
+_SUMMED: Final = (Outcome.OK, Outcome.NOTHING, Outcome.UNCHECKED)
 _SAME: Final = 5  # findings of one kind that are shown one by one
 
 
@@ -27,17 +29,25 @@ def _shown(text: str) -> str:
 
 def show(results: Sequence[CheckResult], console: Console) -> None:
     """Print each check in its group, its findings below it, and a summary."""
-    group = ""
-    for result in results:
-        if result.check.group != group:
-            group = result.check.group
+    for number, (group, members) in enumerate(groupby(results, lambda each: each.check.group)):
+        # The first tells whether gpushare is installed, and needs no heading.
+        if number:
             console.print(f"\n[bold]{group}[/bold]")
-        if not result.findings:
-            console.print(f"  [green]✓ ok[/green]  {_shown(result.check.title)}")
-            continue
+        _show_group(list(members), console)
+    console.print(f"\n{summary(results)}", soft_wrap=True)
+
+
+def _show_group(results: Sequence[CheckResult], console: Console) -> None:
+    reasons = Counter(each.nothing for each in results if each.outcome is Outcome.NOTHING)
+    for result in results:
+        if result.outcome is Outcome.OK:
+            console.print(f"  [green]✓ ok[/green]  {_shown(result.check.title)}", soft_wrap=True)
+        elif result.outcome is Outcome.NOTHING and (count := reasons.pop(result.nothing, 0)):
+            checks = f" ({counted(count, 'check')})" if count > 1 else ""
+            text = f"{Outcome.NOTHING}: {_shown(result.nothing)}{checks}"
+            console.print(f"  [dim]- {text}[/dim]", soft_wrap=True)
         for kind in dict.fromkeys(finding.kind for finding in result.findings):
             _show_kind([each for each in result.findings if each.kind == kind], console)
-    console.print(f"\n{summary(results)}")
 
 
 def _show_kind(findings: Sequence[DoctorFinding], console: Console) -> None:
@@ -47,6 +57,8 @@ def _show_kind(findings: Sequence[DoctorFinding], console: Console) -> None:
         head = f"  [{color}]{sign} {kind.severity}[/{color}]  "
         text = f"[bold]{_shown(finding.about)}[/bold]: {_shown(finding.found)}"
         console.print(head + text, soft_wrap=True)
+        for line in finding.details:
+            console.print(f"      {_shown(line)}", soft_wrap=True)
     if len(findings) > _SAME:
         console.print(f"      ... and {len(findings) - _SAME} more of this kind (-o json has all)")
     if kind.severity is Severity.UNCHECKED:
@@ -62,19 +74,23 @@ def _show_line(word: str, text: str, console: Console) -> None:
 
 
 def summary(results: Iterable[CheckResult]) -> str:
-    """Count in one line the checks without findings, and the findings by severity."""
+    """Count in one line the checks by outcome, and the findings by severity."""
     listed = list(results)
+    counts = counts_of(listed)
     found = Counter(each.kind.severity for result in listed for each in result.findings)
-    passed = sum(not result.findings for result in listed)
-    words = [f"{passed} of {len(listed)} checks found nothing"]
-    words += [
-        counted(found[each], each)
-        for each in _SIGNS
-        if each is not Severity.UNCHECKED and found[each]
+    findings = [
+        counted(found[each], each) for each in (Severity.PROBLEM, Severity.WARNING) if found[each]
     ]
-    if found[Severity.UNCHECKED]:
-        words.append(f"{counted(found[Severity.UNCHECKED], 'thing')} not checked")
-    return ", ".join(words) + "."
+    words = [f"{counts[each]} {each}" for each in _SUMMED if counts[each] or each is Outcome.OK]
+    if findings:
+        count = counts[Outcome.PROBLEM] + counts[Outcome.WARNING]
+        words.append(f"{count} with findings ({', '.join(findings)})")
+    return f"{len(listed)} checks: {', '.join(words)}."
+
+
+def counts_of(results: Iterable[CheckResult]) -> Counter[Outcome]:
+    """Count the checks by outcome."""
+    return Counter(result.outcome for result in results)
 
 
 def is_well(results: Iterable[CheckResult]) -> bool:
@@ -89,6 +105,8 @@ def as_builtins(results: Sequence[CheckResult]) -> dict[str, Any]:
         {
             "group": result.check.group,
             "check": result.check.title,
+            "outcome": result.outcome.value,
+            "nothingToCheck": result.nothing,
             "findings": [
                 {
                     "kind": found.kind.name,
@@ -98,10 +116,17 @@ def as_builtins(results: Sequence[CheckResult]) -> dict[str, Any]:
                     "why": found.kind.why,
                     "cure": found.fix,
                     "document": found.kind.document,
+                    "details": list(found.details),
                 }
                 for found in result.findings
             ],
         }
         for result in results
     ]
-    return {"version": FORMAT_VERSION, "ok": is_well(results), "checks": checks}
+    counts = counts_of(results)
+    return {
+        "version": FORMAT_VERSION,
+        "ok": is_well(results),
+        "counts": {outcome.value: counts[outcome] for outcome in Outcome},
+        "checks": checks,
+    }

@@ -1,13 +1,17 @@
 """``gpushare explain``: why a pod is Pending, or where it is."""
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Final
 
 import click
 import msgspec
 
 from gpushare.annotations import pod_annotations
+from gpushare.annotations.mistaken_names import hint
 from gpushare.answers import explain as answers
+from gpushare.answers import pending
+from gpushare.answers.pending_text import sentence
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_RUNNING_ON, RESOURCE_MEMORY
 from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
 from gpushare.kube.client import Kube
@@ -15,10 +19,11 @@ from gpushare.kube.lists import list_all
 from gpushare.kube.paths import events, pod_path
 from gpushare.objects.model import Pod
 from gpushare.process.time_slices import run_all
-from gpusharectl.explain.lines import Explained, Running, draw
+from gpusharectl.explain.lines import WAITING, Explained, Running, draw
 from gpusharectl.reach.completion import complete_pod
 from gpusharectl.reach.extender import extender_or_reason
 from gpusharectl.reach.listed_cluster import ListedCluster
+from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.questions import Questions
 from gpusharectl.reach.rights import Right, needing
@@ -30,7 +35,7 @@ EVENTS: Final = 3
 _HAS_ITS_GPU: Final = frozenset({"bound", "binding"})
 
 
-class _Event(msgspec.Struct, rename="camel"):
+class Event(msgspec.Struct, rename="camel"):
     reason: str = ""
     message: str = ""
     last_timestamp: str | None = None
@@ -43,7 +48,7 @@ class _Event(msgspec.Struct, rename="camel"):
 
 @click.command("explain")
 @click.argument("words", nargs=-1, required=True, metavar="[pod] NAME", shell_complete=complete_pod)
-@click.option("-n", "--namespace", metavar="NAME", help="Same as in kubectl.")
+@in_namespace()
 @click.option(
     "--nodes",
     type=click.IntRange(0, MOST_NODES),
@@ -51,27 +56,36 @@ class _Event(msgspec.Struct, rename="camel"):
     show_default=True,
     help="Number of nodes to show, those nearest to fitting first.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Show the reason for each node and GPU.")
 @output()
 @asks_an_extender
 async def command(
-    target: Target, words: tuple[str, ...], namespace: str | None, nodes: int, output: str
+    target: Target,
+    words: tuple[str, ...],
+    namespace: str | None,
+    nodes: int,
+    *,
+    verbose: bool,
+    output: str,
 ) -> None:
     """Explain why a pod is Pending, or where it runs.
 
-    Shows the reason for each node and GPU. The exit code is 1 while the pod has no GPU.
+    Says in one sentence what the pod needs, what is free and what would help. The exit code is 1
+    while the pod has no GPU.
     """
     name = _name(words)
     async with target.connect() as kube:
         pod = await _pod(kube, namespace or kube.namespace, name)
         if not pod_annotations.asks_for_share(pod):
-            raise No(f"pod {pod.key} does not request {RESOURCE_MEMORY}: gpushare ignores it")
+            text = f"pod {pod.key} does not request {RESOURCE_MEMORY}: gpushare ignores it"
+            raise No(text + hint(pod))
         if pod.is_terminal:
             raise No(f"pod {pod.key} has ended ({pod.status.phase}) and no longer uses a GPU")
         async with extender_or_reason(target, kube) as (extender, why_not):
             found = await _explained(Questions(kube, extender, why_not), pod, nodes)
         await _add_events(kube, pod, found)
     if output == "text":
-        show(draw(found, dt.datetime.now(dt.UTC)))
+        show(draw(found, dt.datetime.now(dt.UTC), verbose=verbose))
     else:
         show_document(found, output)
     if found.pod.state not in _HAS_ITS_GPU:
@@ -101,7 +115,10 @@ async def _pod(kube: Kube, namespace: str, name: str) -> Pod:
 
 
 async def _explained(questions: Questions, pod: Pod, nodes: int) -> Explained:
-    not_shown: list[str] = []
+    only_extender = (
+        "what only the extender knows is not shown (kube-scheduler's calls, reservations)"
+    )
+    not_shown = [f"{only_extender}: {questions.why_not}"] if questions.why_not else []
     is_judged = True
     try:
         view = await questions.explain(pod, nodes)
@@ -110,11 +127,8 @@ async def _explained(questions: Questions, pod: Pod, nodes: int) -> Explained:
     except ApiError as err:
         is_judged = False
         view = without_nodes(pod)
-        if not pod.node:
-            not_shown.append(f"nodes and GPUs are not shown: {err}")
-    if questions.why_not and not pod.node:
-        text = "what only the extender knows is not shown (kube-scheduler's calls, reservations)"
-        not_shown.insert(0, f"{text}: {questions.why_not}")
+        asked = f"; no extender was asked: {questions.why_not}" if questions.why_not else ""
+        not_shown = [f"nodes and GPUs are not shown: {err}{asked}"]
     outlook, view.outlook = view.outlook, None
     return Explained(
         pod=view,
@@ -123,13 +137,17 @@ async def _explained(questions: Questions, pod: Pod, nodes: int) -> Explained:
         running=running(pod),
         outlook=outlook if is_judged else None,
         events=[],
-        not_shown=not_shown,
+        not_shown=not_shown if not pod.node else [],
     )
 
 
 def without_nodes(pod: Pod) -> answers.PodView:
     """Return what is known about a pod without any node (pure)."""
-    return run_all(answers.explain(ListedCluster([], [pod]), pod, None, now=0.0))
+    view = run_all(answers.explain(ListedCluster([], [pod]), pod, None, now=0.0))
+    if view.pending is not None:
+        view.pending, view.unit_mib = pending.unseen(pod), 0
+        view.says = sentence(view.pending)
+    return view
 
 
 def running(pod: Pod) -> Running | None:
@@ -146,14 +164,23 @@ def running(pod: Pod) -> Running | None:
     return Running(cards, agrees=not any(decided) or cards == sorted(decided))
 
 
+def add_sentence(found: Explained, events: Sequence[Event]) -> None:
+    """Take the sentence from the pod's last Event if the caller may not read the nodes (pure)."""
+    why = found.pod.pending
+    if why is not None and why.cause == pending.UNSEEN and events:
+        text, at = events[-1].message.removeprefix("Pending: "), events[-1].at
+        found.pod.says = f"{text} (said at {at})" if at else text
+
+
 async def _add_events(kube: Kube, pod: Pod, found: Explained) -> None:
     """Add gpushare's last Events about the pod, the newest last, or why they are missing."""
     try:
         with needing(Right("list", "events", pod.metadata.namespace)):
-            listed = await list_all(kube, events(pod.metadata.namespace, pod.uid), _Event)
+            listed = await list_all(kube, events(pod.metadata.namespace, pod.uid), Event)
     except ApiError as err:
         found.not_shown.append(f"events are not shown: {err}")
         return
     ours = [each for each in listed if each.reason.startswith("Gpushare")]
     ours.sort(key=lambda each: each.at)
+    add_sentence(found, [each for each in ours if each.reason == WAITING])
     found.events = [f"{each.reason}: {each.message}" for each in ours[-EVENTS:]]

@@ -1,6 +1,7 @@
 """Format why a pod is Pending, or where it is, for a terminal (pure)."""
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -8,10 +9,22 @@ import msgspec
 from rich.text import Text
 
 from gpushare.answers.explain import CardView, Holder, NodeView, PodView
+from gpushare.answers.pending_text import gpus
 from gpushare.answers.what_if import Answer
 from gpushare.placement import reasons
 from gpushare.text.counted import counted
 from gpusharectl.what_if import lines as what_if
+from gpusharectl.what_if.lines import Amounts
+
+WAITING: Final = "GpushareWaiting"  # the Event with the sentence
+
+# What else kube-scheduler says for reasons that are in the sentence already.
+_JUDGED: Final = (
+    "Insufficient aliyun.com/gpu-mem",
+    "had untolerated",
+    "were unschedulable",
+    "didn't match Pod's node affinity/selector",
+)
 
 # A node's reason as the reason of one GPU.
 _OF_ONE: Final = {
@@ -49,23 +62,21 @@ class Explained(msgspec.Struct, rename="camel"):
     not_shown: list[str]
 
 
-def draw(found: Explained, now: dt.datetime) -> Iterator[Text]:
-    """Yield the answer, then its grounds; ``now`` is for the deadlines of terminating pods."""
+def draw(found: Explained, now: dt.datetime, *, verbose: bool) -> Iterator[Text]:
+    """Yield the sentence, then what it leaves out; ``verbose`` adds every shown node and GPU.
+
+    ``now`` is for the deadlines of terminating pods.
+    """
     pod = found.pod
     headline = _headline(found)
     yield headline
-    if pod.asks is not None:
-        asks = pod.asks
-        what = f"{asks.units} on one GPU"
-        if asks.cards > 1:
-            what = f"{asks.units} on {asks.cards} GPUs of one node, {asks.units_per_card} on each"
-        yield Text(f"it requests {what}; its priority is {pod.priority}")
     yield from _bound(found)
-    yield from _messages(found, headline.plain)
+    yield from _messages(found, headline.plain, verbose=verbose)
     if found.is_judged and pod.state not in {"bound", "refused"}:
-        yield from _nodes(pod, now)
-    if found.outlook is not None:
-        yield from _helps(found.outlook)
+        if verbose:
+            yield from _details(found, now)
+        elif pod.nodes:
+            yield Text("for each node and GPU, add --verbose", style="dim")
     for text in found.not_shown:
         yield Text(text, style="dim")
 
@@ -73,38 +84,46 @@ def draw(found: Explained, now: dt.datetime) -> Iterator[Text]:
 def _headline(found: Explained) -> Text:
     pod = found.pod
     line = Text(f"{pod.namespace}/{pod.name} ", style="bold")
-    if pod.state == "waiting" and not found.from_extender:
-        return line.append("is Pending", style="bold yellow")
     if pod.state == "bound":
         return line.append(f"is {pod.says}", style="not bold green")
-    words = {"refused": "fits on no node", "waiting": "is Pending"}
-    line.append(words.get(pod.state, f"is {pod.state}"), style="bold yellow")
+    line.append("is Pending", style="bold yellow")
     return line.append(f": {pod.says}", style="not bold")
 
 
-def _messages(found: Explained, shown: str) -> Iterator[Text]:
+def _messages(found: Explained, shown: str, *, verbose: bool) -> Iterator[Text]:
     """Yield kube-scheduler's and gpushare's messages that are not ``shown`` already."""
     pod = found.pod
     condition, asked = pod.scheduled, pod.asked
-    if condition is not None and condition.message not in shown:
-        yield Text(f"PodScheduled is {condition.status} ({condition.reason}): {condition.message}")
-    if pod.nominated_node:
-        yield Text(f"kube-scheduler makes room for it on {pod.nominated_node}")
-    if asked is not None and asked.reasons:
+    words = condition.message if condition is not None else ""
+    if condition is not None and words not in shown and (verbose or adds(words)):
+        yield Text(f"PodScheduled is {condition.status} ({condition.reason}): {words}")
+    if asked is not None and asked.reasons and verbose:
         yield Text(
             f"kube-scheduler last asked {asked.seconds_ago:.0f} s ago; no node has fit for "
             f"{asked.waiting_seconds:.0f} s"
         )
+    if found.from_extender and asked is None and pod.fitting_nodes:
+        yield Text("kube-scheduler has not asked this extender about it")
     for text in found.events:
-        if text.partition(": ")[2] not in shown:
+        reason, _, message = text.partition(": ")
+        if message not in shown and (verbose or reason != WAITING):
             yield Text(text)
+
+
+def adds(message: str) -> bool:
+    """Return whether kube-scheduler's message has a reason that gpushare does not judge itself."""
+    text = re.split(r"\. (?:no new claims to deallocate, )?preemption: ", message)[0]
+    for known in (*reasons.TEXTS, *_JUDGED):
+        text = text.replace(known, "")
+    text = re.sub(r"taints? ?\{[^}]*\}|taint\(s\)|\d+/\d+ nodes are available|node\(s\)", "", text)
+    return any(character.isalpha() for character in text)
 
 
 def _bound(found: Explained) -> Iterator[Text]:
     for place in found.pod.places:
         if place.certain and place.uuids:
             uuids = ", ".join(place.uuids)
-            named = f"{what_if.gpus(place.cards)} ({uuids})" if place.cards else uuids
+            named = f"{gpus(place.cards)} ({uuids})" if place.cards else uuids
             yield Text(f"decided: {named} of {place.node}")
     running = found.running
     if running is None:
@@ -118,20 +137,30 @@ def _bound(found: Explained) -> Iterator[Text]:
         yield Text(f"{text} GpushareDecisionChanged in docs/troubleshooting.md", style="red")
 
 
-def _nodes(pod: PodView, now: dt.datetime) -> Iterator[Text]:
-    total = counted(len(pod.nodes) + pod.nodes_left_out, "node")
-    yield Text(f"the GPUs of {pod.fitting_nodes} of {total} with shared GPUs have room:")
+def _details(found: Explained, now: dt.datetime) -> Iterator[Text]:
+    pod, amounts = found.pod, Amounts(found.pod.unit_mib)
+    if pod.asks is not None:
+        asks = pod.asks
+        what = f"{amounts.needed(asks.units)} on one GPU"
+        if asks.cards > 1:
+            each = f"{amounts.needed(asks.units_per_card)} on each"
+            what = f"{amounts.needed(asks.units)} on {asks.cards} GPUs of one node, {each}"
+        yield Text(f"it requests {what}; its priority is {pod.priority}")
+    number = counted(len(pod.nodes) + pod.nodes_left_out, "node")
+    yield Text(f"nodes with room on their GPUs: {pod.fitting_nodes} of {number}")
     yield from what_if.reasons(pod.reasons)
     if pod.forbidden:
         yield Text("kube-scheduler's own rules exclude:")
         yield from what_if.reasons(pod.forbidden)
     for node in pod.nodes:
-        yield from _node(node, now)
+        yield from _node(node, amounts, now)
     if pod.nodes_left_out:
         yield Text(f"and {counted(pod.nodes_left_out, 'more node')} (--nodes)", style="dim")
+    if found.outlook is not None:
+        yield from _helps(found.outlook)
 
 
-def _node(node: NodeView, now: dt.datetime) -> Iterator[Text]:
+def _node(node: NodeView, amounts: Amounts, now: dt.datetime) -> Iterator[Text]:
     line = Text(node.name, style="bold")
     if node.forbidden:
         yield line.append(f"  excluded: {'; '.join(node.forbidden)}", style="not bold")
@@ -141,30 +170,33 @@ def _node(node: NodeView, now: dt.datetime) -> Iterator[Text]:
         yield line.append(f"  {node.why}", style="not bold")
     if node.forbidden and node.fits:
         return
-    digits = max((len(str(card.units)) for card in node.cards), default=1)
+    if node.why == reasons.WRONG_UNIT.text:
+        amounts = Amounts(0)
     for card in node.cards:
-        yield from _card(card, digits, now)
+        yield from _card(card, amounts, now)
     for holder in node.unplaced:
-        yield _holder(holder, now).append(", on an unknown GPU: counted on each")
+        yield _holder(holder, amounts, now).append(", on an unknown GPU: counted on each")
 
 
-def _card(card: CardView, digits: int, now: dt.datetime) -> Iterator[Text]:
-    line = Text(f"  {card.index}  {card.free:>{digits}} of {card.units} free, needs {card.needed}")
+def _card(card: CardView, amounts: Amounts, now: dt.datetime) -> Iterator[Text]:
+    free, total = amounts.free(card.free), amounts.free(card.units)
+    line = Text(f"  {card.index}  {free} of {total} free, needs {amounts.needed(card.needed)}")
     if card.reserved:
-        line.append(f", {card.reserved} reserved")
+        line.append(f", {amounts.needed(card.reserved)} reserved")
     if card.claimed:
-        line.append(f", {card.claimed} promised to other pods")
+        line.append(f", {amounts.needed(card.claimed)} promised to other pods")
     if card.fits:
         yield line.append(": fits", style="green")
         return
     yield line.append(f": {_OF_ONE.get(card.why, card.why)}")
     for holder in card.pods:
-        yield _holder(holder, now)
+        yield _holder(holder, amounts, now)
 
 
-def _holder(holder: Holder, now: dt.datetime) -> Text:
+def _holder(holder: Holder, amounts: Amounts, now: dt.datetime) -> Text:
     name = f"{holder.namespace}/{holder.name}" if holder.name else "a pod in another namespace"
-    line = Text(f"     {holder.units} used by {name}, priority {holder.priority}")
+    used = amounts.needed(holder.units)
+    line = Text(f"     {used} used by {name}, priority {holder.priority}")
     if holder.terminating:
         line.append(f", terminating{_until(holder.until, now)}", style="yellow")
     return line
@@ -182,8 +214,8 @@ def _until(until: str, now: dt.datetime) -> str:
 
 def _helps(answer: Answer) -> Iterator[Text]:
     if answer.fits:
-        where = ", ".join(f"{each.node} {what_if.gpus(each.cards)}" for each in answer.places)
+        where = ", ".join(f"{each.node} {gpus(each.cards)}" for each in answer.places)
         yield Text(f"it would fit now: {where}")
         yield from what_if.unchecked(answer)
     else:
-        yield from what_if.victims(answer.would_have_to_go)
+        yield from what_if.victims(answer)

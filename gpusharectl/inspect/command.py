@@ -1,6 +1,7 @@
 """``gpushare inspect``: nodes, GPUs, which pod uses how much of each, and what is free."""
 
 import asyncio
+import datetime as dt
 from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Final, Self
 
@@ -13,50 +14,85 @@ from gpushare.answers.inspect import ClusterView, NodeView
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, ApiError
 from gpushare.kube.client import Kube
+from gpushare.process.lifetime import cancel
 from gpusharectl.inspect import summary
-from gpusharectl.inspect.follow import Listed, changes, listed
+from gpusharectl.inspect.follow import changes, listed
 from gpusharectl.inspect.lines import draw, fitted
-from gpusharectl.inspect.summary import Overview
+from gpusharectl.inspect.summary import Listed, Overview, Scope
+from gpusharectl.inspect.sums import WAITING_SHOWN, below
+from gpusharectl.inspect.waiting import MOST_SENTENCES
 from gpusharectl.reach.completion import complete_node
 from gpusharectl.reach.extender import Extender, extender_or_reason
+from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.rights import Lacking
-from gpusharectl.terminal.exits import No
+from gpusharectl.terminal.exits import NOT_REACHED, No
 from gpusharectl.terminal.output import console, output, printable_line, show, show_document
 
 REACH_SECONDS: Final = 4.0
+
+AGES_SECONDS: Final = 10.0  # after which the screen shows for how long pods have waited
 
 _decode_node = msgspec.json.Decoder(NodeView).decode
 
 
 @click.command("inspect")
 @click.argument("node", required=False, shell_complete=complete_node)
-@click.option("-d", "--details", is_flag=True, help="Show the pods on each GPU.")
+@in_namespace("Show only what the pods of this namespace use.")
+@click.option(
+    "-A",
+    "--all-namespaces",
+    "everything",
+    is_flag=True,
+    help="Show all namespaces (default), also with --namespace.",
+)
+@click.option(
+    "-d", "--details", is_flag=True, help="Show the pods on each GPU, and every Pending pod."
+)
 @output("wide")
 @click.option("-w", "--watch", is_flag=True, help="Show again after each change.")
 @asks_an_extender
 async def command(
-    target: Target, node: str | None, *, details: bool, output: str, watch: bool
+    target: Target,
+    node: str | None,
+    namespace: str | None,
+    *,
+    everything: bool,
+    details: bool,
+    output: str,
+    watch: bool,
 ) -> None:
     """Show nodes, GPUs, shares and what is free.
 
-    The output format "wide" adds model and UUID of each GPU.
+    The output format "wide" adds model and UUID of each GPU. The exit code is 3 if a right is
+    missing: what you may see is shown, without sums.
     """
+    is_short = output in {"text", "wide"} and not details
+    scope = Scope(
+        node or "",
+        "" if everything or namespace is None else namespace,
+        WAITING_SHOWN if is_short else MOST_SENTENCES,
+    )
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(target.connect())
         reached = extender_or_reason(target, kube, REACH_SECONDS)
         asked, why = await stack.enter_async_context(reached)
         if not watch:
+            found = await _overview(kube, scope, *await _reservations(asked, why))
             with _Screen(details=details, output=output) as screen:
-                screen.show(await _overview(kube, node, *await _reservations(asked, why)))
+                screen.show(found)
+            if found.namespaces is None:
+                raise click.exceptions.Exit(NOT_REACHED)
             return
-        found = await stack.enter_async_context(aclosing(changes(kube, node or "")))
+        listings = await stack.enter_async_context(aclosing(changes(kube, scope)))
         with (
             suppress(asyncio.CancelledError),  # Ctrl-C ends it
             _Screen(details=details, output=output, again=True) as screen,
         ):
-            async for each in found:
-                screen.show(_combined(each, node, *await _reservations(asked, why)))
+            ages = asyncio.create_task(screen.keep_ages())
+            stack.push_async_callback(cancel, [ages])
+            async for each in listings:
+                screen.show(_combined(each, scope, *await _reservations(asked, why)))
 
 
 async def _reservations(asked: Extender | None, why: str) -> tuple[list[NodeView] | None, str]:
@@ -73,39 +109,38 @@ async def _reservations(asked: Extender | None, why: str) -> tuple[list[NodeView
 
 
 async def _overview(
-    kube: Kube, node: str | None, reported: list[NodeView] | None, why: str
+    kube: Kube, scope: Scope, reported: list[NodeView] | None, why: str
 ) -> Overview:
     try:
-        found = await listed(kube, node or "")
+        found = await listed(kube, scope)
     except Lacking as err:
         if reported is None:
             raise
-        found = Listed([], [], complete=False, missing=(str(err),))
-    if reported is not None and not found.nodes and found.missing:
+        found = Listed(None, None, missing=(str(err),))
+    if reported is not None and found.nodes is None:
         text = f"only what the extender reports is shown: {found.missing[0]}"
-        return _only(summary.of_extender(reported, [text]), node)
-    return _combined(found, node, reported, why)
+        return _existing(summary.of_extender(reported, [text], scope), scope)
+    return _combined(found, scope, reported, why)
 
 
-def _combined(
-    found: Listed, node: str | None, reported: list[NodeView] | None, why: str
-) -> Overview:
-    missing = list(found.missing)
-    if reported is None:
+def _combined(found: Listed, scope: Scope, reported: list[NodeView] | None, why: str) -> Overview:
+    missing = []
+    if reported is None and not scope.namespace:
         missing.append(f"reservations are not shown: {why}")
-    whole = summary.of_lists(
-        found.nodes, found.pods, reported, complete=found.complete, not_shown=missing
-    )
-    return _only(whole, node)
+    if scope.node and found.nodes == []:
+        raise _no_node(scope.node)
+    return _existing(summary.of_lists(found, reported, scope, not_shown=missing), scope)
 
 
-def _only(whole: Overview, node: str | None) -> Overview:
-    if not node:
-        return whole
-    found = summary.only(whole, node)
-    if not found.nodes and not found.pods:
-        raise No(f"node {node} does not exist, or does not share GPUs by memory")
+def _existing(found: Overview, scope: Scope) -> Overview:
+    """Return it unless it has nothing of the one node that is asked for."""
+    if scope.node and not scope.namespace and not found.nodes and not found.pods:
+        raise _no_node(scope.node)
     return found
+
+
+def _no_node(name: str) -> No:
+    return No(f"node {name} does not exist, or does not share GPUs by memory")
 
 
 class _Screen:
@@ -139,12 +174,25 @@ class _Screen:
                 click.echo("---")
             show_document(found, self._output)
         elif self._live is None:
-            show(self._lines(found), self._console)
+            nodes, sums = self._lines(found)
+            show([*nodes, *sums], self._console)
         else:
-            rows = map(printable_line, fitted(self._lines(found), found, self._console.height))
-            whole = Text("\n", no_wrap=True, overflow="ellipsis").join(rows)
-            self._live.update(whole, refresh=True)
+            self._update(self._live, found)
 
-    def _lines(self, found: Overview) -> list[Text]:
+    async def keep_ages(self) -> None:
+        """Show the same again from time to time, because Pending pods get older."""
+        while self._live is not None:
+            await asyncio.sleep(AGES_SECONDS)
+            if self._shown is not None and self._shown.waiting:
+                self._update(self._live, self._shown)
+
+    def _update(self, live: Live, found: Overview) -> None:
+        rows = map(printable_line, fitted(*self._lines(found), self._console.height))
+        live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(rows), refresh=True)
+
+    def _lines(self, found: Overview) -> tuple[list[Text], list[Text]]:
+        """Return the lines about each node, and those about all of them."""
         columns = self._console.width if self._console.is_terminal else None
-        return list(draw(found, pods=self._details, wide=self._output == "wide", columns=columns))
+        wide, now = self._output == "wide", dt.datetime.now(dt.UTC)
+        nodes = draw(found, pods=self._details, wide=wide, columns=columns)
+        return list(nodes), list(below(found, now, whole=self._details))

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from gpushare.kube.client import Kube
@@ -12,6 +11,7 @@ from gpushare.kube.informer import Informer
 from gpushare.kube.paths import nodes, pods
 from gpushare.objects.model import Node, Pod
 from gpushare.process.lifetime import cancel
+from gpusharectl.inspect.summary import Listed, Scope
 from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.rights import Lacking
 
@@ -21,55 +21,47 @@ POLL_SECONDS: Final = 2.0
 T = TypeVar("T", bound=Pod | Node)
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """``complete`` if no pod is missing. ``missing`` says what could not be listed, and why."""
-
-    nodes: list[Node]
-    pods: list[Pod]
-    complete: bool = True
-    missing: tuple[str, ...] = ()
-
-
-async def listed(kube: Kube, node: str = "") -> Listed:
+async def listed(kube: Kube, scope: Scope = Scope()) -> Listed:  # noqa: B008 - immutable
     """List all nodes and pods, or one node and its pods.
 
-    Without the rights, list no nodes, or only the pods of the user's namespace. Lacking if
-    nothing may be listed.
+    Without the right to list all pods, list those of the namespace asked for, else of the user's.
+    Lacking if nothing may be listed.
     """
     missing: list[str] = []
-    found: list[Node] = []
+    found: list[Node] | None = None
     refusal: Lacking | None = None
     try:
-        found = await all_nodes(kube, node)
+        found = await all_nodes(kube, scope.node)
     except Lacking as err:
         refusal = err
-        missing.append(f"GPUs and what is free on them are not shown: {err}")
+        missing.append(f"GPUs, what is free on them and sums are not shown: {err}")
     try:
-        every = await all_pods(kube, node=node)
-        return Listed(found, every, refusal is None, tuple(missing))
+        every = await all_pods(kube, node=scope.node)
+        return Listed(found, every, missing=tuple(missing))
     except Lacking as err:
+        own = scope.namespace or kube.namespace
         try:
-            mine = await all_pods(kube, kube.namespace, node=node)
-        except Lacking as own:
+            mine = await all_pods(kube, own, node=scope.node)
+        except Lacking as none:
             if refusal is not None:
-                raise refusal from own
-            missing.append(f"pods are not shown: {err}")
-            mine = []
-        else:
-            missing.append(f"pods outside namespace {kube.namespace} are not shown: {err}")
-        return Listed(found, mine, complete=False, missing=tuple(missing))
+                raise refusal from none
+            missing.append(f"pods and sums are not shown: {none if scope.namespace else err}")
+            return Listed(found, None, missing=tuple(missing))
+        what = "pods of other namespaces" if scope.namespace else f"pods outside namespace {own}"
+        sums = "" if scope.namespace else " and sums"
+        missing.append(f"{what}{sums} are not shown: {err}")
+        return Listed(found, mine, own, tuple(missing))
 
 
-async def changes(kube: Kube, node: str = "") -> AsyncGenerator[Listed, None]:
+async def changes(kube: Kube, scope: Scope = Scope()) -> AsyncGenerator[Listed, None]:  # noqa: B008
     """List at once, and again after each change, without end.
 
     Watches if the user may, else lists every POLL_SECONDS.
     """
-    first = await listed(kube, node)
+    first = await listed(kube, scope)
     yield first
     if first.complete:
-        async with _watched(kube, node) as (node_store, pod_store, changed):
+        async with _watched(kube, scope.node) as (node_store, pod_store, changed):
             while not (node_store.is_refused or pod_store.is_refused):
                 await changed.wait()
                 await asyncio.sleep(TOGETHER_SECONDS)
@@ -78,7 +70,7 @@ async def changes(kube: Kube, node: str = "") -> AsyncGenerator[Listed, None]:
                     yield Listed(list(node_store.items.values()), list(pod_store.items.values()))
     while True:
         await asyncio.sleep(POLL_SECONDS)
-        yield await listed(kube, node)
+        yield await listed(kube, scope)
 
 
 class _Kept(Generic[T]):

@@ -8,14 +8,15 @@ from rich.text import Text
 
 from gpushare.answers.inspect import Device, NodeView
 from gpushare.cards.model import Health
+from gpushare.text.amounts import free_gib, needed_gib
 from gpushare.text.counted import counted
 from gpusharectl.inspect.summary import Overview
-from gpusharectl.terminal.output import unit_name
 
 BAR: Final = 32
 LEAST_BAR: Final = 8
 _SHARES: Final = (("█", "cyan"), ("▓", "blue"))
-_RESERVED: Final = ("▒", "yellow")
+RESERVED: Final = ("▒", "yellow")
+OTHERS: Final = ("░", "dim")
 _UNPLACED: Final = ("?", "red")
 _FREE: Final = ("·", "dim")
 
@@ -24,11 +25,12 @@ _Part = tuple[tuple[str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The widths of a bar, an index and an amount."""
+    """The widths of a bar, an index, and the amounts before and after "of"."""
 
     bar: int
     index: int
-    units: int
+    amount: int
+    total: int
 
 
 def draw(
@@ -36,58 +38,72 @@ def draw(
 ) -> Iterator[Text]:
     """Yield each node with a bar for each GPU; ``pods`` below it, ``wide`` with model and UUID.
 
-    ``columns`` is the width of the terminal, None without a limit.
+    The pods of a single namespace are always shown. ``columns`` is the width of the terminal, None
+    without a limit.
     """
-    cards = [card for node in overview.nodes for card in node.devices]
-    digits = max((len(str(card.total)) for card in cards), default=1)
-    names = max((len(str(card.id)) for card in cards), default=1)
-    bar = BAR if columns is None else max(LEAST_BAR, min(BAR, columns - 2 * digits - names - 24))
-    widths = _Columns(bar, names, digits)
+    widths = _columns(overview, columns)
     for node in overview.nodes:
-        yield _heading(node, overview)
+        unit = _unit(node, overview)
+        yield _heading(node, overview, unit)
         for card in node.devices:
             yield _card(node, card, overview, widths, wide=wide)
-            if pods:
-                yield from _pods(card, names)
+            if pods or overview.namespace:
+                yield from _pods(card, widths.index, unit)
         for pod in node.unplaced:
-            line = Text(f"  {_UNPLACED[0]:>{names}} ", style=_UNPLACED[1])
-            line.append(f"{pod.namespace}/{pod.name} {pod.units}, on an unknown GPU: ")
+            line = Text(f"  {_UNPLACED[0]:>{widths.index}} ", style=_UNPLACED[1])
+            amount = needed_gib(pod.units * unit)
+            line.append(f"{pod.namespace}/{pod.name}  {amount}, on an unknown GPU: ")
             yield line.append(pod.why)
-    yield from below(overview)
 
 
-def fitted(lines: list[Text], overview: Overview, rows: int) -> list[Text]:
-    """Cut the lines to a terminal's rows; keep those below all nodes."""
-    end = len(list(below(overview)))
+def fitted(nodes: list[Text], sums: list[Text], rows: int) -> list[Text]:
+    """Cut the lines to a terminal's rows; the sums keep up to two thirds of them."""
+    if len(nodes) + len(sums) <= rows:
+        return [*nodes, *sums]
+    sums = _cut(sums, max(rows * 2 // 3, rows - len(nodes)), "omit --watch")
+    return [*_cut(nodes, rows - len(sums), "name a node, or omit --watch"), *sums]
+
+
+def _cut(lines: list[Text], rows: int, remedy: str) -> list[Text]:
     if len(lines) <= rows:
         return lines
-    kept = max(0, rows - end - 1)
-    more = Text(f"... {len(lines) - end - kept} more lines: name a node, or omit --watch")
-    return [*lines[:kept], more, *lines[len(lines) - end :]]
+    kept = max(0, rows - 1)
+    return [*lines[:kept], Text(f"... {len(lines) - kept} more lines: {remedy}")]
 
 
-def below(overview: Overview) -> Iterator[Text]:
-    """Yield the lines about all nodes together."""
-    for place in overview.pods:
-        where = ", ".join(place.cards) or "an unknown GPU"
-        yield Text(f"{place.namespace}/{place.name}  {place.units} of {where} on {place.node}")
-    if overview.nodes or not overview.pods:
-        yield from _summary(overview)
-    if any(card.reserved for node in overview.nodes for card in node.devices):
-        yield Text(f"{_RESERVED[0]} reserved for pods that are being bound", style="dim")
-    for text in overview.not_shown:
-        yield Text(text, style="dim")
+def _columns(overview: Overview, columns: int | None) -> _Columns:
+    cards = [
+        (str(card.id), _amount(card, overview, unit), free_gib(card.total * unit))
+        for node in overview.nodes
+        for unit in (_unit(node, overview),)
+        for card in node.devices
+    ]
+    index, amount, total = (max((len(each[at]) for each in cards), default=1) for at in range(3))
+    bar = BAR
+    if columns is not None:
+        bar = max(LEAST_BAR, min(BAR, columns - amount - total - index - 24))
+    return _Columns(bar, index, amount, total)
 
 
-def _heading(node: NodeView, overview: Overview) -> Text:
-    total = sum(card.total for card in node.devices)
+def _unit(node: NodeView, overview: Overview) -> int:
+    """Return a node's unit in MiB; that of the cluster if the node states none."""
+    return node.unit_mib or overview.unit_mib or 1
+
+
+def _heading(node: NodeView, overview: Overview, unit: int) -> Text:
     line = Text(node.name, style="bold")
-    unit = unit_name(node.unit_mib or overview.unit_mib)
-    line.append(f"  {node.used} of {total} {unit} used", style="not bold")
+    if node.devices:
+        at_least = "" if overview.complete or overview.namespace else "at least "
+        by = f" by {overview.namespace}" if overview.namespace else ""
+        used, total = needed_gib(node.used * unit), free_gib(node.total * unit)
+        line.append(f"  {at_least}{used} of {total} used{by}", style="not bold")
     if node.devices and not node.plugin:
         line.append("  Aliyun gpushare: GPUs are assumed to be equal", style="not bold yellow")
-    if node.unit_mib and node.unit_mib != overview.unit_mib:
-        text = f"  counts in {unit}, the cluster in {unit_name(overview.unit_mib)}: no new pods"
+    if node.unit_mib and overview.unit_mib and node.unit_mib != overview.unit_mib:
+        text = (
+            f"  counts in units of {unit} MiB, the cluster in units of {overview.unit_mib} MiB: "
+            "no new pods"
+        )
         line.append(text, style="not bold red")
     for remark in overview.remarks.get(node.name, ()):
         line.append(f"  {remark}", style="not bold yellow")
@@ -96,28 +112,46 @@ def _heading(node: NodeView, overview: Overview) -> Text:
     return line
 
 
+def _amount(card: Device, overview: Overview, unit: int) -> str:
+    """Return the amount that a GPU's line begins with: free, or used by one namespace."""
+    if overview.namespace:
+        return needed_gib(card.used * unit)
+    return free_gib(card.free * unit)
+
+
 def _card(
     node: NodeView, card: Device, overview: Overview, columns: _Columns, *, wide: bool
 ) -> Text:
-    unplaced = sum(pod.units for pod in node.unplaced)
+    unit = _unit(node, overview)
     parts: list[_Part] = [
         (_SHARES[place % len(_SHARES)], pod.used) for place, pod in enumerate(card.pods)
     ]
-    parts += [(_UNPLACED, unplaced), (_RESERVED, card.reserved)]
+    unplaced = sum(pod.units for pod in node.unplaced)
+    if overview.namespace:
+        others = max(0, card.total - card.free - card.used - unplaced)
+        parts += [(_UNPLACED, unplaced), (OTHERS, others)]
+    else:
+        parts += [(_UNPLACED, unplaced), (RESERVED, card.reserved)]
     line = Text(f"  {card.id:>{columns.index}} ▕")
     for (sign, style), width in _widths(parts, card.total, columns.bar):
         line.append(sign * width, style=style)
-    at_most = "" if overview.complete else "at most "
-    line.append(f"▏ {at_most}{card.free:>{columns.units}} of {card.total:>{columns.units}} free")
+    at_most, what = "", "free"
+    if overview.namespace:
+        what = "used"
+    elif not overview.complete:
+        at_most = "at most "
+    amount, total = _amount(card, overview, unit), free_gib(card.total * unit)
+    line.append(f"▏ {at_most}{amount:>{columns.amount}} of {total:>{columns.total}} {what}")
     if card.health != Health.HEALTHY:
         line.append(f"  {card.health}", style="bold red")
     if card.cordoned:
         line.append("  cordoned", style="yellow")
     over = card.used + card.reserved - card.total
     if over > 0:
-        line.append(f"  {over} more used than it has", style="bold red")
+        line.append(f"  {needed_gib(over * unit)} more used than it has", style="bold red")
     if wide:
-        line.append(f"  {card.reserved} reserved  {counted(len(card.pods), 'pod')}", style="dim")
+        reserved = needed_gib(card.reserved * unit)
+        line.append(f"  {reserved} reserved  {counted(len(card.pods), 'pod')}", style="dim")
         line.append(f"  {card.model or '-'}  {card.uuid}", style="dim")
     return line
 
@@ -134,28 +168,9 @@ def _widths(parts: Iterable[_Part], total: int, bar: int) -> Iterator[_Part]:
     yield _FREE, bar - drawn
 
 
-def _pods(card: Device, names: int) -> Iterator[Text]:
+def _pods(card: Device, names: int, unit: int) -> Iterator[Text]:
     for place, pod in enumerate(card.pods):
         sign, style = _SHARES[place % len(_SHARES)]
         line = Text(" " * (names + 4))
         line.append(sign, style=style)
-        yield line.append(f" {pod.namespace}/{pod.name}  {pod.used}")
-
-
-def _summary(overview: Overview) -> Iterator[Text]:
-    """Yield lines that fit a terminal of 80 columns."""
-    found, unit = overview.summary, unit_name(overview.unit_mib)
-    at_most = "" if overview.complete else "at most "
-    line = Text(
-        f"{counted(found.nodes, 'node')}, {counted(found.cards, 'GPU')}: {found.total} {unit}, "
-        f"{found.used} used, {at_most}{found.free} free"
-    )
-    if found.reserved:
-        line.append(f", {found.reserved} reserved")
-    yield line
-    if (best := found.largest_free) is not None:
-        yield Text(
-            f"the largest free part of one GPU is {best.units} ({best.node} GPU {best.card})"
-        )
-    if found.waiting:
-        yield Text(counted(found.waiting, "Pending pod"), style="yellow")
+        yield line.append(f" {pod.namespace}/{pod.name}  {needed_gib(pod.used * unit)}")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -9,10 +10,50 @@ import msgspec
 from gpushare.annotations import inventory
 from gpushare.answers.inspect import Device, NodeView, view_node
 from gpushare.cards.model import Health
+from gpushare.ledger.ledger import Ledger, Reserve
 from gpushare.objects.model import Node, Pod
+from gpusharectl.inspect import namespaces
+from gpusharectl.inspect.namespaces import NamespaceUse
+from gpusharectl.inspect.waiting import (
+    MOST_SENTENCES,
+    WaitingPod,
+    waiting_pods,
+    with_nodes,
+    without_nodes,
+)
 from gpusharectl.reach.listed_cluster import ListedCluster
 
 _REASON_LENGTH: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is asked for: one node or all, the pods of one namespace or all.
+
+    At most so many different ``sentences`` say why pods are Pending, the longest waiting first.
+    """
+
+    node: str = ""
+    namespace: str = ""
+    sentences: int = MOST_SENTENCES
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """``nodes`` or ``pods`` are None without the right to list them.
+
+    ``pods_of`` is the only namespace whose pods could be listed; empty for all. ``missing`` says
+    what could not be listed, and why.
+    """
+
+    nodes: list[Node] | None
+    pods: list[Pod] | None
+    pods_of: str = ""
+    missing: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return self.nodes is not None and self.pods is not None and not self.pods_of
 
 
 class LargestFree(msgspec.Struct):
@@ -26,7 +67,7 @@ class LargestFree(msgspec.Struct):
 class Summary(msgspec.Struct, rename="camel"):
     """Amounts in units. ``free`` is on GPUs that take new pods: healthy and not cordoned.
 
-    ``waiting`` is the number of Pending pods, None if not all pods were listed.
+    ``waiting`` is the number of Pending pods, None if they are not known.
     """
 
     nodes: int
@@ -52,72 +93,105 @@ class PodPlace(msgspec.Struct):
 class Overview(msgspec.Struct, rename="camel"):
     """All that inspect shows.
 
-    ``unit_mib`` is the cluster's unit. ``complete`` is false if some pods could not be listed, so
-    that less may be free. ``not_shown`` says what is missing, and why. ``remarks`` by node are
-    Kubernetes' own (not ready, unschedulable), and why GPUs are cordoned. ``pods`` is only set if
-    nodes could not be listed.
+    ``unit_mib`` is the cluster's unit, None if nodes could not be listed. ``namespace`` is the one
+    asked for, empty for all. Unless ``complete``, nodes or pods could not be listed, so that less
+    may be free, and there is no ``summary``. ``namespaces`` is None if the pods asked for could not
+    all be listed. ``waiting`` are Pending pods, None if they are not known. ``not_shown`` says what
+    is missing, and why. ``remarks`` by node are Kubernetes' own (not ready, unschedulable), and why
+    GPUs are cordoned. ``pods`` is only set if nodes could not be listed.
     """
 
-    unit_mib: int = msgspec.field(name="unitMiB")
+    unit_mib: int | None = msgspec.field(name="unitMiB")
     complete: bool
+    namespace: str
     nodes: list[NodeView]
-    summary: Summary
+    summary: Summary | None
+    namespaces: list[NamespaceUse] | None
+    waiting: list[WaitingPod] | None
     not_shown: list[str]
     remarks: dict[str, list[str]] = {}
     pods: list[PodPlace] = []
 
 
 def of_lists(
-    nodes: Sequence[Node],
-    pods: Sequence[Pod],
-    told: Sequence[NodeView] | None,
+    found: Listed,
+    told: Sequence[NodeView] | None = (),
+    scope: Scope = Scope(),
     *,
-    complete: bool = True,
     not_shown: Iterable[str] = (),
 ) -> Overview:
-    """Return the listed nodes that share GPUs, with the reservations that an extender ``told``.
-
-    ``complete`` if no pod is missing.
-    """
-    cluster = ListedCluster(nodes, pods)
+    """Return the listed nodes that share GPUs, with the reservations that an extender ``told``."""
+    nodes = found.nodes or []
+    cluster = ListedCluster(nodes, found.pods or [])
     views = [
         view_node(cluster.ledger, node.name, cluster.unreadable.get(node.name, ""))
         for node in nodes
     ]
-    found = sorted((each for each in views if each is not None), key=lambda each: each.name)
-    _add_reservations(found, told or ())
-    ours = {each.name: each for each in found}
+    shown = sorted((each for each in views if each is not None), key=lambda each: each.name)
+    _add_reservations(cluster.ledger, shown, told or ())
     listed = {node.name for node in nodes}
-    return Overview(
-        cluster.unit_mib,
-        complete,
-        found,
-        summary_of(found, cluster.unit_mib, waiting=len(cluster.waiting()) if complete else None),
-        list(not_shown),
-        {
-            node.name: remarks
-            for node in nodes
-            if node.name in ours and (remarks := _remarks(node, ours[node.name]))
-        },
-        [
-            PodPlace(share.namespace, share.name, share.node, share.units, list(share.cards))
-            for share in sorted(cluster.ledger.shares(), key=lambda each: each.pod_key)
-            if share.node not in listed
-        ],
+    places = [
+        PodPlace(share.namespace, share.name, share.node, share.units, list(share.cards))
+        for share in sorted(cluster.ledger.shares(), key=lambda each: each.pod_key)
+        if share.node not in listed
+    ]
+    unit = cluster.unit_mib if found.nodes is not None else None
+    waiting: list[WaitingPod] | None = None
+    if found.pods is not None and not scope.node:  # with a node, only the pods on it are listed
+        asked_about = [
+            pod for pod in cluster.waiting() if scope.namespace in {"", pod.metadata.namespace}
+        ]
+        why = with_nodes(cluster, scope.sentences) if found.complete else without_nodes
+        waiting = waiting_pods(asked_about, why)
+    overview = Overview(
+        unit,
+        found.complete,
+        scope.namespace,
+        shown,
+        None,
+        None,
+        waiting,
+        [*found.missing, *not_shown],
+        pods=places,
     )
+    asked_for = found.pods is not None and found.pods_of in {"", scope.namespace}
+    _sum_up(overview, scope, can_sum=found.nodes is not None and asked_for)
+    ours = {each.name: each for each in overview.nodes}
+    overview.remarks = {
+        node.name: remarks
+        for node in nodes
+        if node.name in ours and (remarks := _remarks(node, ours[node.name]))
+    }
+    return overview
 
 
-def of_extender(told: Sequence[NodeView], not_shown: Iterable[str] = ()) -> Overview:
+def of_extender(
+    told: Sequence[NodeView],
+    not_shown: Iterable[str] = (),
+    scope: Scope = Scope(),
+) -> Overview:
     """Return only what an extender reports, if nothing can be listed."""
     units = Counter(each.unit_mib for each in told if each.unit_mib)
-    unit = units.most_common(1)[0][0] if units else 1
-    return Overview(unit, True, list(told), summary_of(told, unit), list(not_shown))
-
-
-def only(overview: Overview, node: str) -> Overview:
-    overview.nodes = [each for each in overview.nodes if each.name == node]
-    overview.summary = summary_of(overview.nodes, overview.unit_mib)
+    unit = units.most_common(1)[0][0] if units else None
+    nodes = [each for each in told if scope.node in {"", each.name}]
+    overview = Overview(unit, True, scope.namespace, nodes, None, None, None, list(not_shown))
+    _sum_up(overview, scope, can_sum=True)
     return overview
+
+
+def _sum_up(overview: Overview, scope: Scope, *, can_sum: bool) -> None:
+    """Add the sums, and restrict the overview to the namespace that is asked for."""
+    unit, waiting = overview.unit_mib or 0, overview.waiting
+    sums = namespaces.sums(overview.nodes, unit, waiting) if can_sum else None
+    if scope.namespace:
+        overview.nodes = namespaces.only(overview.nodes, scope.namespace)
+        overview.pods = [each for each in overview.pods if each.namespace == scope.namespace]
+        if sums is not None:
+            sums = [namespaces.of(sums, scope.namespace, waiting)]
+    overview.namespaces = sums
+    if overview.complete:
+        count = len(waiting) if waiting is not None else None
+        overview.summary = summary_of(overview.nodes, unit, waiting=count)
 
 
 def summary_of(nodes: Sequence[NodeView], unit_mib: int, *, waiting: int | None = None) -> Summary:
@@ -146,12 +220,16 @@ def takes_new(card: Device) -> bool:
     return card.health == Health.HEALTHY and not card.cordoned
 
 
-def _add_reservations(found: Iterable[NodeView], told: Iterable[NodeView]) -> None:
+def _add_reservations(ledger: Ledger, found: Iterable[NodeView], told: Iterable[NodeView]) -> None:
+    """Add what an extender ``told`` to the views, and to the ledger for the sentences."""
     reserved = {(node.name, card.uuid): card.reserved for node in told for card in node.devices}
     for node in found:
         for card in node.devices:
             card.reserved = reserved.get((node.name, card.uuid), 0)
             card.free = max(0, card.free - card.reserved)
+            if card.reserved:
+                uid = f"{node.name}/{card.uuid}"  # of no pod: whose these are is not told
+                ledger.reserve(Reserve(uid, "", "", node.name, (card.uuid,), card.reserved, 0))
 
 
 def _remarks(node: Node, view: NodeView) -> list[str]:

@@ -54,6 +54,18 @@ def wanted(content: bytes, source: str) -> Wanted:
     return replace(found[0], skipped=tuple(skipped))
 
 
+def placed(found: Wanted, namespace: str | None) -> Wanted:
+    """Return the pod in ``namespace``, if given. SettingsError if the file names another one."""
+    if namespace is None:
+        return found
+    meta = _mapping(found.pod.get("metadata"))
+    if meta.get("namespace") not in {None, "", namespace}:
+        raise SettingsError(
+            f"{found.what} is for namespace {meta['namespace']!r}: omit --namespace {namespace}"
+        )
+    return replace(found, pod={**found.pod, "metadata": {**meta, "namespace": namespace}})
+
+
 def _read(document: dict[str, Any], source: str) -> Wanted | None:
     kind = document["kind"]
     if kind == "Pod":

@@ -5,18 +5,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import yaml
 
-from gpushare.errors import UNCONSTRUCTABLE, SettingsError
+from gpushare.errors import UNCONSTRUCTABLE, UNDECODABLE, SettingsError
 from gpushare.text.yaml_events import MAX_DEPTH, FastestLoader, with_depth
 from gpusharectl.manifests.kubernetes_keys import Path
 
 MAX_REPEATED: Final = 100_000  # values that aliases expand to: a few lines can make them billions
+MAX_FOR_LINE: Final = 2**20  # bytes of JSON that are read again as YAML to find a line
 _PLAIN: Final = 500  # so few brackets cannot be too deep for the stack
 _INDENTED: Final = re.compile(rb" {400}|(?:[-?:][ \t]+){50}")
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _FLOAT: Final = "tag:yaml.org,2002:float"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+
+
+# Numbers such as 0.5 stay as written, as in YAML below.
+_decode_json: Final = msgspec.json.Decoder(float_hook=str).decode
 
 
 class _Loader(FastestLoader):  # type: ignore[misc, valid-type] # one of two classes
@@ -33,18 +39,29 @@ _Loader.add_constructor(_FLOAT, yaml.SafeLoader.construct_yaml_str)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a file; ``base`` is its place in the YAML document ``root``."""
+    """One object of a file; ``base`` is its place in the document ``root``, or in its text."""
 
     file: str
     value: dict[str, Any]
-    root: yaml.Node
+    root: yaml.Node | bytes
     base: Path = ()
 
     def wrong(self, place: Path, text: str) -> SettingsError:
-        """Return the error to raise for a place: file, line, place, and what to do."""
-        line = _line(self.root, (*self.base, *place))
+        """Return the error to raise for a place: file, line, place, and what to do.
+
+        Without a line, as in large JSON, the object's place and name are told instead.
+        """
+        root = _root_of_json(self.root) if isinstance(self.root, bytes) else self.root
         shown = shown_place(place)
-        return SettingsError(f"{self.file}:{line}: {shown + ': ' if shown else ''}{text}")
+        where = f"{self.file}:{_line(root, (*self.base, *place))}" if root else self._named()
+        return SettingsError(f"{where}: {shown + ': ' if shown else ''}{text}")
+
+    def _named(self) -> str:
+        metadata = self.value.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else ""
+        named = " ".join(str(each)[:63] for each in (self.value.get("kind"), name) if each)
+        listed = shown_place(self.base)
+        return f"{self.file}: {f'{listed} ({named})' if listed else named}"
 
 
 def read(file: str, content: bytes) -> Iterator[Document]:
@@ -53,6 +70,10 @@ def read(file: str, content: bytes) -> Iterator[Document]:
     Raises SettingsError with file and line for invalid YAML, duplicate keys, and documents that
     are not objects.
     """
+    sent = _sent_as_json(content)
+    if sent is not None:
+        yield Document(file, sent, content)
+        return
     try:
         if _may_be_deep(content):
             _check_depth(file, content)
@@ -60,11 +81,14 @@ def read(file: str, content: bytes) -> Iterator[Document]:
         while loader.check_node():
             root = loader.get_node()
             line = root.start_mark.line + 1
-            _check(file, root, set(), 0)
+            odd: list[SettingsError] = []
+            _check(file, root, set(), 0, odd)
             _check_aliases(file, root)
             value = loader.construct_document(root)
             if value is None:
                 continue
+            if odd and not (isinstance(value, dict) and _is_served(value)):
+                raise odd[0]
             if not isinstance(value, dict):
                 raise SettingsError(
                     f"{file}:{line}: expected a Kubernetes object, found {value!r:.60}"
@@ -77,6 +101,44 @@ def read(file: str, content: bytes) -> Iterator[Document]:
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         text = " ".join(str(err).split())[:200]
         raise SettingsError(f"{file}:1: invalid YAML: {text or 'nested too deeply'}") from err
+
+
+def _root_of_json(content: bytes) -> yaml.Node | None:
+    """Return the YAML of JSON; None if YAML rejects it, or if it would take long."""
+    if len(content) > MAX_FOR_LINE:
+        return None
+    try:
+        root: yaml.Node = _Loader(content).get_single_node()
+    except (yaml.YAMLError, *UNCONSTRUCTABLE):
+        return None
+    return root
+
+
+def _sent_as_json(content: bytes) -> dict[str, Any] | None:
+    """Return what an API server sent as JSON; None if it is anything else.
+
+    It has no slips of the pen to look for, and of a large cluster has 100 MB: this needs a tenth of
+    the time and memory of YAML.
+    """
+    if not content[:100].lstrip().startswith(b"{"):
+        return None
+    try:
+        found = _decode_json(content)
+    except UNDECODABLE:
+        return None  # told as invalid YAML, with its line
+    return found if isinstance(found, dict) and _is_served(found) else None
+
+
+def _is_served(value: dict[str, Any]) -> bool:
+    """Return whether an API server sent all objects; drop what nobody reads from them."""
+    items = value.get("items")
+    objects = items if isinstance(items, list) and items else [value]
+    for each in objects:
+        metadata = each.get("metadata") if isinstance(each, dict) else None
+        if not isinstance(metadata, dict) or not metadata.get("uid"):
+            return False
+        metadata.pop("managedFields", None)  # half of a list
+    return True
 
 
 def shown_place(place: Path) -> str:
@@ -99,8 +161,13 @@ def _check_depth(file: str, content: bytes) -> None:
             raise SettingsError(f"{file}:{line}: is nested too deeply")
 
 
-def _check(file: str, node: yaml.Node, seen: set[int], depth: int) -> None:
-    """Reject what YAML accepts silently, and characters that a terminal would obey."""
+def _check(
+    file: str, node: yaml.Node, seen: set[int], depth: int, odd: list[SettingsError]
+) -> None:
+    """Reject what YAML accepts silently, and add characters that a terminal would obey to ``odd``.
+
+    A status from an API server may have such characters: what a container wrote at its end.
+    """
     if id(node) in seen:
         return  # an alias
     seen.add(id(node))
@@ -110,15 +177,16 @@ def _check(file: str, node: yaml.Node, seen: set[int], depth: int) -> None:
     if isinstance(node, yaml.ScalarNode):
         text = node.value
         if not text.isprintable() and any(not c.isprintable() and c not in "\n\t" for c in text):
-            raise SettingsError(f"{file}:{line}: {text!r:.60} has characters that cannot be shown")
+            what = f"{text!r:.60} has characters that cannot be shown"
+            odd.append(SettingsError(f"{file}:{line}: {what}"))
     elif isinstance(node, yaml.SequenceNode):
         for each in node.value:
-            _check(file, each, seen, depth + 1)
+            _check(file, each, seen, depth + 1, odd)
     elif isinstance(node, yaml.MappingNode):
         _check_keys(file, node)
         for key, value in node.value:
-            _check(file, key, seen, depth + 1)
-            _check(file, value, seen, depth + 1)
+            _check(file, key, seen, depth + 1, odd)
+            _check(file, value, seen, depth + 1, odd)
 
 
 def _check_aliases(file: str, root: yaml.Node) -> None:

@@ -1,4 +1,4 @@
-"""``gpushare migrate --check``: find what blocks a migration from Aliyun gpushare."""
+"""``gpushare migrate``: find what blocks a migration from Aliyun gpushare."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,13 @@ from gpusharectl.terminal.output import output, show, show_document
 
 
 @click.command("migrate")
-@click.option("--check", is_flag=True, required=True, help="Only check, and change nothing.")
 @output()
 @asks_a_cluster
-async def command(target: Target, check: bool, output: str) -> None:  # noqa: ARG001 - it is required
+async def command(target: Target, output: str) -> None:
     """Find what blocks a migration from Aliyun gpushare.
 
-    Reads only nodes and pods. The exit code is 1 if something blocks it. For the steps see
-    docs/migrate.md.
+    Changes nothing, and reads only nodes and pods. The exit code is 1 if something blocks it. For
+    the steps see docs/migrate.md.
     """
     async with target.connect() as kube:
         found = migration(await all_nodes(kube), await all_pods(kube))

@@ -5,12 +5,10 @@ or by its reading listener if ``--server`` names it.
 """
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -18,17 +16,20 @@ import msgspec
 from gpushare.contract import ANNOTATION_ADDRESS, EXTENDER_PORT, EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError, Unreachable
 from gpushare.kube.client import Kube
+from gpushare.kube.connection import failures
+from gpushare.kube.connection.trust import trusting
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import lease_path, nodes, pods
 from gpushare.objects.model import Node, ObjectMeta, Pod, PodStatus
 from gpusharectl.reach.options import Target
 from gpusharectl.reach.port_forward import Forward
-from gpusharectl.reach.rights import Right, needing
+from gpusharectl.reach.rights import Lacking, Right, needing
 
 EXTENDER_NAMES: Final = ("gpushare-extender", "gpushare-scheduler")
 LEASE: Final = "gpushare-extender"
 ANSWER_SECONDS: Final = 30.0
 REACH_SECONDS: Final = 10.0
+ORIGIN: Final = failures.Origin("--server-ca (GPUSHARE_SERVER_CA)", "--server (GPUSHARE_SERVER)")
 _SELECTOR: Final = f"app.kubernetes.io/name in ({', '.join(EXTENDER_NAMES)})"
 
 T = TypeVar("T")
@@ -79,6 +80,10 @@ class Extender:
     ) -> bytes:
         return await self._ask("POST", page, msgspec.json.encode(body), seconds)
 
+    def silence(self, err: Exception, seconds: float = ANSWER_SECONDS) -> str:
+        """Say why a page could not be read."""
+        return f"{self.where} does not answer: {failures.reason(err, ORIGIN, seconds)}"
+
     def decoded(self, body: bytes, kind: type[T]) -> T:
         """Decode an answer; ApiError if it cannot be read."""
         try:
@@ -93,7 +98,9 @@ class Extender:
         """Open a page without a time limit, whatever its status."""
         for_ever = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS)
         whole = {**self._headers, **headers}
-        async with self._session.get(self._base + page, headers=whole, timeout=for_ever) as answer:
+        async with self._session.get(
+            self._base + page, headers=whole, timeout=for_ever, allow_redirects=False
+        ) as answer:
             yield answer
 
     async def _ask(self, method: str, page: str, body: bytes | None, seconds: float) -> bytes:
@@ -101,14 +108,18 @@ class Extender:
         limit = aiohttp.ClientTimeout(total=seconds)
         try:
             async with self._session.request(
-                method, self._base + page, data=body, headers=headers, timeout=limit
+                method,
+                self._base + page,
+                data=body,
+                headers=headers,
+                timeout=limit,
+                allow_redirects=False,
             ) as response:
                 answer = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             if self._forward is not None and self._forward.problem is not None:
                 raise self._forward.problem from err
-            why = str(err) or f"no answer within {seconds:g} s"
-            raise Unreachable(f"{self.where} does not answer: {why}") from err
+            raise Unreachable(self.silence(err, seconds)) from err
         if response.status != HTTPStatus.OK:
             raise self._refusal(response.status, answer)
         return answer
@@ -117,7 +128,8 @@ class Extender:
         try:
             text = msgspec.json.decode(answer, type=_Problem).error
         except UNDECODABLE:
-            text = answer[:200].decode(errors="replace")
+            shown = answer[:200].decode(errors="replace")
+            text = f"the answer is {code} {shown}; check {ORIGIN.address}"
         kind = NotFound if code == HTTPStatus.NOT_FOUND else ApiError
         if code == HTTPStatus.UNAUTHORIZED and not self._headers:
             text += (
@@ -135,7 +147,7 @@ class _Problem(msgspec.Struct):
 async def extender(target: Target, kube: Kube) -> AsyncIterator[Extender]:
     """Connect to the leader if it is known, else to any replica that is ready.
 
-    Raises ApiError that says what is missing, SettingsError for an unusable ``--server``.
+    Raises ApiError that says what is missing, SettingsError for an unusable ``--server-ca``.
     """
     if target.server is not None:
         async with _by_url(target.server, target.server_ca, kube) as found:
@@ -172,6 +184,8 @@ async def extender_or_reason(
         try:
             async with asyncio.timeout(seconds):
                 found = await stack.enter_async_context(extender(target, kube))
+        except Lacking as err:
+            why = f"{err}; with --server or GPUSHARE_SERVER you do not need it"
         except ApiError as err:
             why = str(err)
         except TimeoutError:
@@ -191,19 +205,16 @@ async def by_pod(kube: Kube, namespace: str, name: str) -> AsyncIterator[Extende
 
 @asynccontextmanager
 async def _by_url(server: str, authority: str | None, kube: Kube) -> AsyncIterator[Extender]:
-    try:
-        url = urlsplit(server)
-    except ValueError:  # half an IPv6 address
-        url = urlsplit("")
-    if url.scheme not in {"http", "https"} or not url.hostname:
-        raise SettingsError(f"--server is {server!r}: write http://HOST:PORT or https://HOST:PORT")
     base = server.rstrip("/").removesuffix(EXTENDER_PREFIX)
     try:
-        context = ssl.create_default_context(cafile=authority)
+        context = trusting(authority)
     except OSError as err:
-        raise SettingsError(f"--server-ca {authority}: no usable certificates: {err}") from err
-    # Without TLS anybody on the way could read the token.
-    bearer = kube.bearer() if url.scheme == "https" else ""
+        raise SettingsError(
+            f"{ORIGIN.authority}: {authority!r} has no usable certificates"
+        ) from err
+    # Without TLS anybody on the way could read the token; the extender cannot impersonate.
+    is_sent = base.startswith("https:") and not kube.is_impersonating
+    bearer = kube.bearer() if is_sent else ""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
         yield Extender(session, base, f"extender at {base}", bearer=bearer)
 
@@ -219,6 +230,10 @@ class _ExtenderPod(Pod, gc=False, frozen=True):
     def is_ready(self) -> bool:
         ready = self.condition("Ready")
         return ready is not None and ready.status == "True"
+
+
+def is_extender(pod: Pod) -> bool:
+    return pod.labels.get("app.kubernetes.io/name") in EXTENDER_NAMES and not pod.is_terminal
 
 
 async def _candidates(kube: Kube, namespace: str) -> list[str]:

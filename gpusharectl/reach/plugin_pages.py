@@ -4,9 +4,18 @@ That needs the right ``get pods/proxy``, which is weaker than a port-forward: it
 loopback interfaces, so nothing that makes decisions.
 """
 
+from typing import Final
+
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import pod_path
+from gpushare.objects.model import Pod
 from gpusharectl.reach.rights import Right, needing
+
+PLUGIN: Final = "gpushare-deviceplugin"
+
+
+def is_plugin(pod: Pod) -> bool:
+    return pod.labels.get("app.kubernetes.io/name") == PLUGIN and not pod.is_terminal
 
 
 def before_reasons(namespace: str, pod: str) -> str:

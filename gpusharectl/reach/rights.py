@@ -47,12 +47,6 @@ def needing(*rights: Right) -> Iterator[None]:
     try:
         yield
     except ApiError as err:
-        if err.code == HTTPStatus.UNAUTHORIZED:
-            raise ApiError(
-                "the API server cannot authenticate you: the credentials in the kubeconfig are "
-                f"missing or expired ({err})",
-                code=err.code,
-            ) from err
         if err.code == HTTPStatus.FORBIDDEN:
             raise Lacking(*rights) from err
         raise

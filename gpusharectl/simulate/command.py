@@ -1,33 +1,44 @@
-"""``gpushare simulate``: read files, print the steps, JSON or YAML, or draw an SVG."""
+"""``gpushare simulate``: read files, print, draw or serve the steps."""
 
+import asyncio
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.text import Text
 
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
+from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import SettingsError
+from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.process.flags import parse_unit
 from gpusharectl.manifests.yaml_lines import Document, read
 from gpusharectl.simulate import examples, svg, view
+from gpusharectl.simulate.gain import lines
 from gpusharectl.simulate.picture import Painter
 from gpusharectl.simulate.run import Run
 from gpusharectl.simulate.scenario import build
 from gpusharectl.terminal.exits import No
-from gpusharectl.terminal.output import document, output, show
+from gpusharectl.terminal.output import document, output, printable_line, show
+from gpusharectl.terminal.page_options import browse_option, port_option
 
 STDIN: Final = "-"
 NAMED: Final = 10  # pods that are still Pending at the end
 _APART: Final = (
     ("--last", "--step"),
     ("-o", "--svg"),
+    ("-o", "--serve"),
+    ("--svg", "--serve"),
+    ("--all-must-run", "--serve"),
+    ("--assume-memory", "--serve"),
+    ("--assume-memory", "--svg"),
     ("--list-examples", "files"),
     ("--list-examples", "--example"),
     ("--example", "files"),
@@ -35,12 +46,17 @@ _APART: Final = (
 _POLICY: Final = click.Choice(["binpack", "spread"])
 
 
+def _examples(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    named = examples.titles()
+    return [CompletionItem(name, help=title) for name, title in named if name.startswith(begun)]
+
+
 @click.command("simulate")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option(
     "-f", "--file", "more", multiple=True, metavar="FILE", help="Same as FILE; - is stdin."
 )
-@click.option("--example", metavar="NAME", help="Run a built-in example.")
+@click.option("--example", metavar="NAME", shell_complete=_examples, help="Run a built-in example.")
 @click.option("--list-examples", is_flag=True, help="List the built-in examples.")
 @click.option("--node-policy", type=_POLICY, default="binpack", show_default=True)
 @click.option("--card-policy", type=_POLICY, default="binpack", show_default=True)
@@ -59,6 +75,15 @@ _POLICY: Final = click.Choice(["binpack", "spread"])
     metavar="FILE",
     help="Draw one step as SVG; without --step the last.",
 )
+@click.option(
+    "--assume-memory",
+    type=click.IntRange(1, 10_000),
+    metavar="GIB",
+    help="What pods with whole GPUs are assumed to need of each GPU, for the gain.",
+)
+@click.option("--serve", is_flag=True, help="Play the steps on the live page, in the browser.")
+@port_option
+@browse_option
 @click.option("--all-must-run", is_flag=True, help="Exit with 1 if a pod is Pending at the end.")
 def simulate(
     files: tuple[str, ...],
@@ -73,6 +98,10 @@ def simulate(
     step: int | None,
     output: str,
     svg_file: str | None,
+    assume_memory: int | None,
+    serve: bool,
+    port: int,
+    browse: bool,
     all_must_run: bool,
 ) -> None:
     """Show where pods would be placed, without a cluster.
@@ -87,14 +116,16 @@ def simulate(
             "--step": step,
             "-o": output != "text",
             "--svg": svg_file,
+            "--serve": serve,
+            "--assume-memory": assume_memory is not None,
+            "--all-must-run": all_must_run,
             "--list-examples": list_examples,
             "--example": example,
             "files": (*files, *more),
         }
     )
     if list_examples:
-        for name, title in examples.titles():
-            click.echo(f"{name:<16} {title}")
+        click.echo("\n".join(f"{name:<16} {title}" for name, title in examples.titles()))
         return
     policies = Policies(NodePolicy(node_policy), CardPolicy(card_policy))
     unit = parse_unit(memory_unit) if memory_unit is not None else None
@@ -108,25 +139,54 @@ def simulate(
     run = Run(scenario, policies)
     if step is not None and step > run.count:
         raise SettingsError(f"--step {step}: the steps are 1 to {run.count}")
-    steps = run.steps(run.count if last else step)
+    only = run.count if last else step
+    if serve:
+        _serve(run, port, browse=browse, step=only)
+        return
+    steps = run.steps(only)
     if svg_file is not None:
         last_step = list(steps)[-1]
         _save(svg_file, svg.draw(last_step))
+        _say_notes(run)
         click.echo(f"{svg_file}: step {last_step.number}")
     elif output == "json":
-        _print_json(run.head, steps)
+        _print_json(run, steps, assume_memory)
     elif output == "yaml":
         whole = {**msgspec.to_builtins(run.head), "steps": list(steps)}
+        whole |= msgspec.to_builtins(run.tail(assume_memory))
         click.echo(document(whole, output), nl=False)
     else:
-        _print_picture(run.head, steps)
+        _print_picture(run, steps, assume_memory, examples.point(example) if example else "")
     for _ in steps:
         pass  # simulate the steps after the shown one
-    if all_must_run and run.waiting:
-        names = ", ".join(pod.key.removeprefix("default/") for pod in run.waiting[:NAMED])
-        left = f" and {len(run.waiting) - NAMED} more" if len(run.waiting) > NAMED else ""
-        count = f"{len(run.waiting)} pod{'s are' if len(run.waiting) > 1 else ' is'}"
+    if all_must_run:
+        _require_running([*run.waiting, *scenario.not_tried])
+
+
+def _require_running(pending: Sequence[Pod]) -> None:
+    if pending:
+        names = ", ".join(pod.key.removeprefix("default/") for pod in pending[:NAMED])
+        left = f" and {len(pending) - NAMED} more" if len(pending) > NAMED else ""
+        count = f"{len(pending)} pod{'s are' if len(pending) > 1 else ' is'}"
         raise No(f"{count} Pending at the end: {names}{left}")
+
+
+def _say_notes(run: Run) -> None:
+    """Write what a picture leaves out, where it does not mix with output."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    show([f"Ignored: {text}" for text in run.head.ignored], console)
+    show([f"Note: {text}" for text in run.tail(None).unknown], console)
+
+
+def _serve(run: Run, port: int, *, browse: bool, step: int | None) -> None:
+    # Most runs serve nothing, and importing an HTTP server takes longer than they do.
+    from gpusharectl.simulate.replay import server, steps  # noqa: PLC0415
+
+    for _ in run.steps(run.count):
+        pass  # only the whole run knows all notes
+    _say_notes(run)
+    replay = steps.Replay(run.scenario, run.policies)
+    asyncio.run(server.serve(replay, port, browse=browse, step=step))
 
 
 def _refuse_together(given: Mapping[str, object]) -> None:
@@ -152,34 +212,44 @@ def _documents(files: tuple[str, ...], example: str | None) -> Iterator[Document
         yield from read(file, content)
 
 
-def _print_picture(head: view.Head, steps: Iterator[view.Step]) -> None:
+def _print_picture(
+    run: Run, steps: Iterator[view.Step], assumed_gib: int | None, point: str
+) -> None:
     console = Console(highlight=False, soft_wrap=True)
     colored = console.color_system is not None and not console.no_color
     painter = Painter(console.width, colored=colored)
 
     def say(line: Text) -> None:
         # Without colors rich would only cost time.
-        console.print(line) if colored else show([line.plain], console)
+        console.print(printable_line(line)) if colored else show([line.plain], console)
 
-    unit = f"Units of {view.unit_name(head.unit_mib)}; "
-    say(Text(f"{unit}nodes by {head.node_policy}, GPUs by {head.card_policy}.\n", "dim"))
+    head = run.head
+    unit = f"One unit of {RESOURCE_MEMORY} is {view.unit_name(head.unit_mib)}; "
+    say(Text(f"{unit}nodes by {head.node_policy}, GPUs by {head.card_policy}.", "dim"))
+    say(Text(f"Not simulated: {', '.join(head.not_simulated)}.\n", "dim"))
     for step in steps:
         for line in painter.draw(step):
             say(line)
         say(Text())
+    tail = run.tail(assumed_gib)
     for text in head.ignored:
         say(Text(f"Ignored: {text}", "dim"))
-    say(Text("Not simulated:", "dim"))
-    for text in head.not_simulated:
-        say(Text(f"  {text}", "dim"))
+    for text in tail.unknown:
+        say(Text(f"Note: {text}", "yellow"))
+    if not run.cluster.sharing():
+        say(Text("No GPUs were found."))
+    for text in lines(tail.gain) if tail.gain is not None else ():
+        say(Text(text))
+    if point:
+        say(Text(point))
 
 
-def _print_json(head: view.Head, steps: Iterator[view.Step]) -> None:
+def _print_json(run: Run, steps: Iterator[view.Step], assumed_gib: int | None) -> None:
     """Write one object step by step, so that not all steps are in memory."""
-    click.echo(msgspec.json.encode(head).removesuffix(b"}") + b',"steps":[', nl=False)
+    click.echo(msgspec.json.encode(run.head).removesuffix(b"}") + b',"steps":[', nl=False)
     for place, step in enumerate(steps):
         click.echo((b"\n," if place else b"\n") + msgspec.json.encode(step), nl=False)
-    click.echo(b"\n]}")
+    click.echo(b"\n]," + msgspec.json.encode(run.tail(assumed_gib)).removeprefix(b"{"))
 
 
 def _save(file: str, text: str) -> None:

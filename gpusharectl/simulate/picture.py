@@ -30,18 +30,19 @@ class Painter:
         self._width = max(_NARROWEST, min(_WIDEST, width - _BESIDE))
         self._rule = width
         self._colored = colored
+        self._unit = 1  # of the step that is drawn
         self._colors = defaultdict[tuple[str, str], int](count().__next__)
 
     def draw(self, step: view.Step) -> Iterator[Text]:
         head = f"── {view.clock(step.at)} "
-        free = (
-            f" {step.used} of {step.units} units used, most free on one GPU: {step.largest_free} "
-        )
+        self._unit = step.unit_mib
+        used = f"{view.needed(step.used, self._unit)} of {view.free(step.units, self._unit)} used"
+        free = f" {used}, most free on one GPU: {view.free(step.largest_free, self._unit)} "
         yield Text(
             head + "─" * max(2, self._rule - len(head) - len(free) - 2) + free + "──", "bold"
         )
         for each in step.happened[:HAPPENED_SHOWN]:
-            yield Text(view.described(each))
+            yield Text(view.described(each, self._unit))
         if len(step.happened) > HAPPENED_SHOWN:
             yield Text(f"  and {len(step.happened) - HAPPENED_SHOWN} more")
         if step.happened:
@@ -55,14 +56,17 @@ class Painter:
 
     def _node(self, node: view.Node, new: view.Placed) -> Iterator[Text]:
         line = Text(node.name, "bold")
-        line.append(f"  {node.used} of {node.units} units used", "not bold")
+        used, units = view.needed(node.used, self._unit), view.free(node.units, self._unit)
+        line.append(f"  {used} of {units} used", "not bold")
         if node.closed:
             line.append(f"  {node.closed}", "not bold red")
         yield line
         for card in node.cards:
             yield from self._card(card, node, new)
         for pod in node.unplaced:
-            yield Text(f"       {_UNPLACED} {pod.name} {pod.units}: {pod.why}")
+            yield Text(
+                f"       {_UNPLACED} {pod.name} {view.needed(pod.units, self._unit)}: {pod.why}"
+            )
 
     def _card(self, card: view.Card, node: view.Node, new: view.Placed) -> Iterator[Text]:
         line = Text(f"  GPU {card.index} ▕")
@@ -78,12 +82,14 @@ class Painter:
             if not fits:
                 legend = Text("        ")
                 legend.append(fill if fill.strip() else "  ", style)
-                below.append(legend.append(f" {pod.name} {pod.units}"))
+                amount = view.needed(pod.units, self._unit)
+                below.append(legend.append(f" {pod.name} {amount}"))
         unplaced = sum(pod.units for pod in node.unplaced)
         rest = self._width - ends[-1]
         odd = min(rest, -(-self._width * unplaced // card.units) if card.units else 0)
         line.append(_UNPLACED * odd + _FREE * (rest - odd), "dim")
-        line.append(f"▏ {card.free} of {card.units} free")
+        free, units = (view.free(each, self._unit) for each in (card.free, card.units))
+        line.append(f"▏ {free} of {units} free")
         if card.marks:
             line.append(f", {', '.join(card.marks)}", "red")
         if card.model:
@@ -95,13 +101,10 @@ class Painter:
         for group in step.waiting[:WAITING_SHOWN]:
             line = Text("? ")
             line.append(view.pending(group), "bold")
-            if group.says:
-                yield line.append(f": {group.says}", "not bold")
-                continue
-            yield line.append(f": {view.needs(group)}", "not bold")
+            yield line.append(f": {group.sentence}", "not bold")
             for node in group.nodes:
                 yield Text(f"    {node.name}: {node.why}")
-                free = ", ".join(_card_why(card, node.why) for card in node.cards)
+                free = ", ".join(self._card_why(card, node.why) for card in node.cards)
                 if free:
                     yield Text(f"      {free}", "dim")
             if group.nodes_left_out:
@@ -110,18 +113,17 @@ class Painter:
             left = sum(len(group.pods) for group in step.waiting[WAITING_SHOWN:])
             yield Text(f"? and {counted(left, 'more Pending pod')}")
 
+    def _card_why(self, card: view.CardWhy, of_node: str) -> str:
+        """Describe a GPU without repeating its node's reason."""
+        text = f"GPU {card.index} has {view.free(card.free, self._unit)} free"
+        return text if card.why in {"", of_node, NO_ROOM.text} else f"{text} ({card.why})"
+
     def _look(self, pod: view.Share, number: int) -> tuple[str, str]:
         """Return the style of a pod's part of a bar, and what fills it."""
         if not self._colored:
             return "", _FILL[number % len(_FILL)]
         color = self._colors[pod.namespace, pod.name] % len(_COLORS)
         return f"black on {_COLORS[color]}", " "
-
-
-def _card_why(card: view.CardWhy, of_node: str) -> str:
-    """Describe a GPU without repeating its node's reason."""
-    text = f"GPU {card.index} has {card.free} free"
-    return text if card.why in {"", of_node, NO_ROOM.text} else f"{text} ({card.why})"
 
 
 def _ends(amounts: list[int], total: int, width: int) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gpushare.answers.pending_text import Sentences
 from gpushare.contract import (
     ANNOTATION_CARD_MODELS,
     ANNOTATION_CARD_POLICY,
@@ -22,10 +23,14 @@ from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.placement.verdict import request_of
+from gpushare.process.time_slices import run_all
 from gpushare.text.counted import counted
 from gpusharectl.simulate import view
+from gpusharectl.simulate.gain import gain
+from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.scenario import PodEvent, Scenario
 from gpusharectl.simulate.simulated_cluster import Reasons, SimulatedCluster
+from gpusharectl.simulate.world import SimulatedWorld
 
 WISHES: Final = (
     ANNOTATION_NODE_POLICY,
@@ -35,10 +40,10 @@ WISHES: Final = (
     ANNOTATION_CARDS_NOT,
 )
 NOT_SIMULATED: Final = (
-    "kube-scheduler's own scores and its sampling of nodes: only gpushare's rank selects the node",
-    "preemption: no pod is evicted for another",
-    "autoscaling: no node is added for a Pending pod",
-    "time between two decisions, and failures after a decision",
+    "kube-scheduler's own scores and its sampling of nodes",
+    "preemption",
+    "autoscaling",
+    "failures after a decision",
 )
 
 
@@ -69,6 +74,7 @@ class Run:
     def __init__(self, scenario: Scenario, policies: Policies) -> None:
         self.cluster = SimulatedCluster(scenario.unit_mib, policies)
         self.scenario, self.policies = scenario, policies
+        self._sentences = Sentences(SimulatedWorld(self.cluster))
         self._bound: dict[int, Pod] = {}
         self._queue: dict[int, _Pod] = {}
         self._happened: list[view.Happened] = []
@@ -91,8 +97,13 @@ class Run:
             node_policy=self.policies.node.value,
             card_policy=self.policies.card.value,
             not_simulated=(*NOT_SIMULATED, *(f"{text} ({counted(n, 'pod')})" for text, n in named)),
-            ignored=tuple(f"{text} ({n})" for text, n in sorted(self.scenario.ignored.items())),
+            ignored=tuple(self.scenario.ignored.lines()),
         )
+
+    def tail(self, assumed_gib: int | None) -> view.Tail:
+        """Return what is known after all steps; ``assumed_gib`` as for ``gain``."""
+        unknown = (*self.scenario.unknown.lines(), *self.cluster.unknown.lines())
+        return view.Tail(unknown, gain(self.cluster, self.scenario.pending, assumed_gib))
 
     @property
     def count(self) -> int:
@@ -102,6 +113,12 @@ class Run:
     def waiting(self) -> list[Pod]:
         """Return the Pending pods in the order in which they would be tried."""
         return [each.event.pod for each in self._in_turn()]
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """Return a bound or Pending pod."""
+        key = f"{namespace}/{name}"
+        waiting = (each.event.pod for each in self._queue.values())
+        return self.cluster.pod(key) or next((pod for pod in waiting if pod.key == key), None)
 
     def steps(self, only: int | None = None) -> Iterator[view.Step]:
         """Yield a step for each time at which something happens; or ``only`` that number."""
@@ -116,7 +133,9 @@ class Run:
             self._change(at, each)
         for each in due.deleted:
             self._delete(at, each)
-        fresh = [made for each in due.created if (made := self._create(each)) is not None]
+        # Pods whose GPUs are written nowhere get those that the others leave.
+        created = sorted(due.created, key=lambda each: gpus_of(self.scenario.pods[each].pod) > 0)
+        fresh = [made for each in created if (made := self._create(each)) is not None]
         self._try(at, list(self._queue.values()) if due.nodes or due.deleted else fresh)
         for pod in fresh:
             if pod.number in self._queue:
@@ -127,6 +146,7 @@ class Run:
         return view.Step(
             number=number,
             at=at,
+            unit_mib=self.cluster.unit_mib,
             units=units,
             used=used,
             largest_free=largest,
@@ -137,9 +157,10 @@ class Run:
         )
 
     def _change(self, at: int, number: int) -> None:
-        node = self.scenario.nodes[number].node
+        event = self.scenario.nodes[number]
+        node = event.node
         text = "changes" if self.cluster.knows(node.name) else "is added"
-        self.cluster.put_node(node)
+        self.cluster.put_node(node, event.gpus)
         if at:
             self._touched.add(node.name)
             self._happened.append(view.Happened("node", node=node.name, text=text))
@@ -207,6 +228,7 @@ class Run:
         return sorted(self._queue.values(), key=lambda each: each.turn)
 
     def _waiting(self) -> tuple[view.Waiting, ...]:
+        self._sentences.renew()
         groups: dict[tuple[bytes, str], list[_Pod]] = {}
         for each in self._in_turn():
             groups.setdefault((each.kind, each.says), []).append(each)
@@ -219,9 +241,10 @@ class Run:
             for p in pods
         )
         pod = pods[0].event.pod
+        sentence = run_all(self._sentences.of(pod))
         if not says:
-            return self.cluster.why_waits(pod, names, self._reasons[pods[0].kind])
-        return view.Waiting(names, pod.priority, 0, 0, 0, says, {}, (), 0)
+            return self.cluster.why_waits(pod, names, self._reasons[pods[0].kind], sentence)
+        return view.Waiting(names, pod.priority, 0, 0, 0, says, sentence, {}, (), 0)
 
 
 def _kind(pod: Pod) -> bytes:

@@ -9,34 +9,35 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from gpushare.annotations import inventory
+from gpushare.annotations import mistaken_names
 from gpushare.annotations.pod_annotations import asks_for_share
-from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
-from gpushare.errors import RecordError, RequestError, SettingsError
-from gpushare.ledger.holds import NodeResources
-from gpushare.objects.model import Node, Pod
-from gpushare.placement.node_resources import free_resources, requests_of
-from gpushare.process.flags import parse_unit
-from gpusharectl.manifests import kubernetes_keys
-from gpusharectl.manifests.kubernetes_keys import Keys, Path
+from gpushare.contract import RESOURCE_MEMORY
+from gpushare.errors import RequestError
+from gpushare.objects.model import Pod
+from gpushare.placement.node_resources import requests_of
+from gpushare.text.amounts import MIB_PER_GIB
+from gpusharectl.manifests import kubernetes_keys, resource_rules
+from gpusharectl.manifests.kubernetes_keys import Path
 from gpusharectl.manifests.yaml_lines import Document
-from gpusharectl.simulate.short_cards import stock
-from gpusharectl.simulate.values import NAME, Times, convert, name_of, present, time_of, times_of
+from gpusharectl.simulate.node_documents import NodeDocuments, NodeEvent, has_large_gpus, unit_of
+from gpusharectl.simulate.notes import Notes
+from gpusharectl.simulate.other_systems.other_pods import gpus_of, is_hami, not_simulated
+from gpusharectl.simulate.values import (
+    NAME,
+    Times,
+    check_keys,
+    convert,
+    is_served,
+    name_of,
+    present,
+    times_of,
+)
 
-GIB: Final = 1024
 MAX_PODS: Final = 100_000  # of one template
-HOSTNAME: Final = "kubernetes.io/hostname"
 _LISTS: Final = frozenset({"List", "NodeList", "PodList"})
 _WORKLOADS: Final = frozenset({"Deployment", "Job", "ReplicaSet", "StatefulSet"})
+_IN_MIB: Final = f"{RESOURCE_MEMORY} is assumed to be in MiB: no GPU has so many GiB"
 _KINDS: Final = ("Node", "Pod", *sorted(_WORKLOADS))
-
-
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
-    """The node from ``at`` (seconds) on."""
-
-    at: int
-    node: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +53,39 @@ class PodEvent:
 class Scenario:
     """``unit_mib`` is the cluster's unit.
 
-    ``ignored`` counts what was read and has no effect here; ``named`` what the pods use that
-    decides in a cluster and is not simulated.
+    ``ignored`` is what was read and has no effect here, ``unknown`` what is not understood of GPUs.
+    ``named`` counts what the pods use that decides in a cluster and is not simulated. ``pending``
+    are pods without a node that request whole GPUs, ``not_tried`` all that seem to want GPUs, but
+    not by memory; they have no events.
     """
 
     nodes: list[NodeEvent] = field(default_factory=list)
     pods: list[PodEvent] = field(default_factory=list)
-    unit_mib: int = GIB
-    ignored: Counter[str] = field(default_factory=Counter)
+    unit_mib: int = MIB_PER_GIB
+    ignored: Notes = field(default_factory=Notes)
+    unknown: Notes = field(default_factory=Notes)
     named: Counter[str] = field(default_factory=Counter)
+    pending: list[Pod] = field(default_factory=list)
+    not_tried: list[Pod] = field(default_factory=list)
 
 
 def build(documents: Iterable[Document], unit_mib: int | None = None) -> Scenario:
     """Return the scenario of all documents; SettingsError with file and line if invalid.
 
-    ``unit_mib`` is the cluster's unit; if None, that of the first inventory, else one GiB.
+    ``unit_mib`` is the cluster's unit; if None, that of the first inventory. Without one it is MiB
+    if a GPU has more units than any has GiB, else GiB.
     """
     found = list(_objects(documents))
-    unit = unit_mib or next((u for doc in found if (u := _unit_of(doc)) is not None), GIB)
-    builder = _Builder(unit)
+    stated = unit_mib or next((u for doc in found if (u := unit_of(doc)) is not None), None)
+    in_mib = [] if stated else [doc for doc in found if has_large_gpus(doc)]
+    unit = stated or (1 if in_mib else MIB_PER_GIB)
+    has_pods = any(doc.value.get("kind") == "Pod" and is_served(doc) for doc in found)
+    builder = _Builder(unit, has_pods=has_pods)
+    for doc in in_mib:
+        builder.scenario.unknown.add(_IN_MIB, name_of(doc), "If it is not MiB, use --memory-unit")
     for doc in found:
         builder.add(doc)
-    return builder.scenario
+    return builder.finish()
 
 
 def _objects(documents: Iterable[Document]) -> Iterator[Document]:
@@ -94,33 +106,18 @@ def _objects(documents: Iterable[Document]) -> Iterator[Document]:
             yield replaced(doc, value=value, base=(*doc.base, "items", number))
 
 
-def _unit_of(doc: Document) -> int | None:
-    """Return a node's unit in MiB, by its inventory or by the file's ``unit``."""
-    if doc.value.get("kind") != "Node":
-        return None
-    if "unit" in doc.value:
-        text = doc.value["unit"]
-        try:
-            return parse_unit(text if isinstance(text, str) else repr(text))
-        except SettingsError as err:
-            wanted = "write GiB, MiB or for example 256MiB"
-            raise doc.wrong(("unit",), f"{text!r:.40}: {wanted}") from err
-    metadata = doc.value.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    text = annotations.get(ANNOTATION_INVENTORY) if isinstance(annotations, dict) else None
-    if not isinstance(text, str):
-        return None
-    try:
-        return inventory.decode(text).unit_mib
-    except RecordError:
-        return None  # shown as the reason why the node takes no pods
-
-
 class _Builder:
-    def __init__(self, unit_mib: int) -> None:
+    """``has_pods``: pods of a cluster are in the files, so its workloads need to create none."""
+
+    def __init__(self, unit_mib: int, *, has_pods: bool) -> None:
         self.scenario = Scenario(unit_mib=unit_mib)
+        self._has_pods = has_pods
         self._pods: dict[str, tuple[int, int | None]] = {}
-        self._nodes: set[tuple[str, int]] = set()
+        self._nodes = NodeDocuments(unit_mib)
+
+    def finish(self) -> Scenario:
+        self.scenario.nodes.extend(self._nodes.events(self.scenario.unknown))
+        return self.scenario
 
     def add(self, doc: Document) -> None:
         kind = doc.value.get("kind")
@@ -128,61 +125,24 @@ class _Builder:
             text = f"expected a Kubernetes object with a kind, found kind {kind!r:.40}"
             raise doc.wrong((), text)
         if kind == "Node":
-            self._node(doc)
+            self._nodes.add(doc)
         elif kind == "Pod":
-            self._check(doc, kubernetes_keys.POD)
+            check_keys(doc, kubernetes_keys.POD)
             times, name = times_of(doc), name_of(doc)
             value = {key: doc.value.get(key) for key in ("metadata", "spec", "status")}
             self._put(doc, (), convert(doc, (), present(value), Pod), name, times)
+        elif kind in _WORKLOADS and is_served(doc) and self._has_pods:
+            self.scenario.ignored.add(f"kind {kind}, whose pods are in the files")
         elif kind in _WORKLOADS:
             self._workload(doc, kind)
         else:
             near = difflib.get_close_matches(kind, (*_KINDS, *_LISTS), 1, 0.8)
             if near:
                 raise doc.wrong(("kind",), f"unknown kind {kind}: did you mean {near[0]}?")
-            self.scenario.ignored[f"kind {kind}"] += 1
-
-    def _node(self, doc: Document) -> None:
-        self._check(doc, kubernetes_keys.NODE)
-        at, name = time_of(doc, "at") or 0, name_of(doc)
-        if (name, at) in self._nodes:
-            raise doc.wrong(("metadata", "name"), f"node {name} is defined twice at {at}s")
-        self._nodes.add((name, at))
-        value = {key: doc.value.get(key) or {} for key in ("metadata", "spec", "status")}
-        node = convert(doc, (), value, Node)
-        status = node.status
-        if status.allocatable is None:  # the API server's default
-            status = replace(status, allocatable=status.capacity)
-        labels = {HOSTNAME: name, **node.labels}  # the kubelet sets it
-        node = replace(node, metadata=replace(node.metadata, labels=labels), status=status)
-        if "cards" in doc.value:
-            if ANNOTATION_INVENTORY in node.annotations:
-                raise doc.wrong(("cards",), f"not together with annotation {ANNOTATION_INVENTORY}")
-            node = self._with_cards(doc, node)
-        elif "unit" in doc.value:
-            raise doc.wrong(("unit",), "only together with cards")
-        try:
-            free_resources(node, (), NodeResources())
-        except RequestError as err:
-            raise doc.wrong(("status", "allocatable"), str(err)) from err
-        self.scenario.nodes.append(NodeEvent(at, node))
-
-    def _with_cards(self, doc: Document, node: Node) -> Node:
-        """Return the node with what its plugin would write on it."""
-        found = stock(doc, node.name, _unit_of(doc) or self.scenario.unit_mib)
-        healthy = sum(card.units for card in found.cards if card.is_healthy)
-        total, count = sum(card.units for card in found.cards), {RESOURCE_COUNT: len(found.cards)}
-        capacity = {**node.capacity, RESOURCE_MEMORY: total, **count}
-        allocatable = {**node.allocatable, RESOURCE_MEMORY: healthy, **count}
-        annotations = {**node.annotations, ANNOTATION_INVENTORY: inventory.encode(found)}
-        return replace(
-            node,
-            metadata=replace(node.metadata, annotations=annotations),
-            status=replace(node.status, capacity=capacity, allocatable=allocatable),
-        )
+            self.scenario.ignored.add(f"kind {kind}"[:80])
 
     def _workload(self, doc: Document, kind: str) -> None:
-        self._check(doc, kubernetes_keys.WORKLOAD)
+        check_keys(doc, kubernetes_keys.WORKLOAD)
         times = times_of(doc)
         spec = doc.value.get("spec")
         template = spec.get("template") if isinstance(spec, dict) else None
@@ -226,11 +186,16 @@ class _Builder:
             requests_of(pod)
         except RequestError as err:
             raise doc.wrong((*place, "spec"), str(err)) from err
+        wrong = None if is_served(doc) else next(resource_rules.refused(pod), None)
+        if wrong is not None:
+            raise doc.wrong((*place, "spec", *wrong[0]), wrong[1])
         if pod.is_terminal:
-            self.scenario.ignored["pods that have ended"] += 1
+            self.scenario.ignored.add("pods that have ended")
             return
+        for text in not_simulated(pod):
+            self.scenario.unknown.add(text, key)
         if not pod.node and not asks_for_share(pod):
-            self.scenario.ignored[f"unbound pods that do not request {RESOURCE_MEMORY}"] += 1
+            self._ignore(pod)
             return
         before = self._pods.get(key)
         if before is not None and (before[1] is None or before[1] > at):
@@ -239,13 +204,27 @@ class _Builder:
         self._note(doc, place, pod)
         self.scenario.pods.append(PodEvent(at, delete, pod))
 
+    def _ignore(self, pod: Pod) -> None:
+        """Name a Pending pod that requests no memory, and keep it if it waits for whole GPUs."""
+        text = f"Pending and does not request {RESOURCE_MEMORY}{mistaken_names.hint(pod)}"
+        self.scenario.ignored.add(text, pod.key)
+        if mistaken_names.suggestions(pod) or any(not_simulated(pod)):
+            self.scenario.not_tried.append(pod)
+        if gpus_of(pod) and not is_hami(pod) and not pod.spec.scheduling_gates:
+            self.scenario.pending.append(pod)
+
     def _note(self, doc: Document, place: Path, pod: Pod) -> None:
         """Count what the pod uses that kube-scheduler decides by, and that is not simulated."""
-        if pod.node:
-            return
         value: Any = doc.value
         for part in (*place, "spec"):
             value = value.get(part) or {}
+        if pod.node:
+            if value.get("resourceClaims"):
+                text = "uses resource claims (DRA), whose devices are not in the files"
+                self.scenario.unknown.add(text, pod.key)
+            return
+        for text in mistaken_names.suggestions(pod):
+            self.scenario.unknown.add(text, pod.key)
         affinity = pod.spec.affinity
         between = affinity and (affinity.pod_affinity or affinity.pod_anti_affinity)
         containers = [each for each in value.get("containers") or () if each]
@@ -263,14 +242,6 @@ class _Builder:
             and pod.spec.priority is None,
         }
         self.scenario.named.update(text for text, is_there in there.items() if is_there)
-
-    def _check(self, doc: Document, keys: Keys) -> None:
-        """Reject unknown keys, except in objects from an API server."""
-        metadata = doc.value.get("metadata")
-        if isinstance(metadata, dict) and metadata.get("uid"):
-            return
-        for place, text in kubernetes_keys.unknown(doc.value, keys):
-            raise doc.wrong(place, text)
 
 
 def _list(value: Any) -> list[Any]:

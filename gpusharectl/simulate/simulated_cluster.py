@@ -6,7 +6,7 @@ rules only those in gpushare.placement apply: taints, selectors, required node a
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
@@ -14,23 +14,36 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from gpushare.annotations import pod_annotations
-from gpushare.cards.model import Card, Request
+from gpushare.cards.model import Card, Inventory, Request, Share
+from gpushare.contract import RESOURCE_MEMORY
 from gpushare.ledger.holds import NodeResources
 from gpushare.ledger.ledger import Ledger, NodeAccount
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice, node_constraints, verdict
 from gpushare.placement.card_choice import why_not_card
 from gpushare.placement.fragmentation import fragmentation
-from gpushare.placement.node_resources import Amounts, free_resources, insufficient, requests_of
+from gpushare.placement.node_resources import (
+    MILLI,
+    PODS,
+    Amounts,
+    free_resources,
+    insufficient,
+    requests_of,
+)
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.verdict import Verdict
 from gpushare.placement.verdict_cache import VerdictCache
 from gpusharectl.simulate import view
+from gpusharectl.simulate.notes import Notes
+from gpusharectl.simulate.other_systems.node_gpus import NodeGpus
+from gpusharectl.simulate.other_systems.occupancy import Occupancy
 
 NODES_SHOWN: Final = 5  # of those on which a Pending pod does not fit
-# Not checked if the node does not state its amount.
-UNSTATED: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+_TOO_LITTLE: Final = "node has too little allocatable left of "
+_BY_KUBERNETES: Final = "node.kubernetes.io/"  # taints that Kubernetes itself sets
+# Of a node that does not state its amount.
+_PLENTY: Final = {"cpu": 10**6, "memory": "1Pi", "ephemeral-storage": "1Pi", "pods": 10**6}
 
 
 class _Sum(NamedTuple):
@@ -59,6 +72,15 @@ class Reasons:
     nodes: dict[str, _Why] = field(default_factory=dict)
 
 
+def why_no_room(node: Node) -> str:
+    """Return why Kubernetes itself keeps new pods off a node; empty if it does not."""
+    if any(each.type == "Ready" and each.status != "True" for each in node.status.conditions or ()):
+        return "is not Ready"
+    repelling = (taint.key for taint in node.taints if taint.effect in node_constraints.REPELLING)
+    key = next((key for key in repelling if key.startswith(_BY_KUBERNETES)), "")
+    return f"has taint {key[:100]}" if key and key != node_constraints.UNSCHEDULABLE.key else ""
+
+
 class SimulatedCluster:
     """``unit_mib`` is the cluster's unit; ``policies`` apply to pods without their own."""
 
@@ -69,14 +91,20 @@ class SimulatedCluster:
         self._wrong: dict[str, str] = {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, dict[str, Pod]] = {}  # bound ones, by node and uid
+        self._bound: dict[str, Pod] = {}  # the same, by uid
         self._rooms: dict[str, Amounts] = {}
         self._views: dict[str, view.Node] = {}
         self._sums: dict[str, _Sum] = {}
+        self.others = Occupancy()
+        self.unknown = Notes()
+        self._shares: dict[str, tuple[str, ...]] = {}  # in the ledger, by the pod's uid
         self._index = VerdictCache(self.ledger.changes, self._names, self._judge)
 
-    def put_node(self, node: Node) -> None:
-        """Add or replace a node; its pods stay."""
+    def put_node(self, node: Node, gpus: NodeGpus | None = None) -> None:
+        """Add or replace a node; its pods stay. ``gpus``: how other systems offer its GPUs."""
         name = node.name
+        allocatable = {**_PLENTY, **node.allocatable}
+        node = replace(node, status=replace(node.status, allocatable=allocatable))
         self._nodes[name] = node
         found, wrong, closed = verdict.cards_of(node, self.unit_mib)
         self._wrong[name] = wrong
@@ -84,19 +112,54 @@ class SimulatedCluster:
         if closed is not None:
             self.closed[name] = closed
         self.ledger.set_inventory(name, found)
+        self.others.put_node(name, gpus)
         self._changed(name)
-        for pod in self._pods.get(name, {}).values():
+        pods = list(self._pods.get(name, {}).values())
+        for pod in pods:
+            self._forget(pod)
+        for pod in pods:
             self._count(pod)
 
     def bind(self, pod: Pod) -> None:
-        self._pods.setdefault(pod.node, {})[pod.uid] = pod
+        self._pods.setdefault(pod.node, {})[pod.uid] = self._bound[pod.uid] = pod
         self._changed(pod.node)
         self._count(pod)
 
     def remove(self, pod: Pod) -> None:
         self._pods[pod.node].pop(pod.uid, None)
-        self.ledger.remove_share(pod.uid)
+        self._bound.pop(pod.uid, None)
+        self.others.remove(pod)
+        self._forget(pod)
         self._changed(pod.node)
+
+    def bound(self) -> Collection[Pod]:
+        """Return the bound pods."""
+        return self._bound.values()
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a bound pod by its uid, or that of one of its shares."""
+        return self._bound.get(uid.partition("#")[0])
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def pods_on(self, node: str) -> Collection[Pod]:
+        return self._pods.get(node, {}).values()
+
+    def empty_copy(self, of: Callable[[str], bool]) -> "SimulatedCluster":
+        """Return a cluster with the nodes whose names ``of`` selects, and no pods."""
+        made = SimulatedCluster(self.unit_mib, self.policies)
+        for name, node in self._nodes.items():
+            if of(name):
+                made.put_node(node, self.others.offered(name))
+        return made
+
+    def pods_left(self, node: str) -> int:
+        """Return how many more pods the node takes, whatever they request."""
+        known = self._nodes[node]
+        if known.spec.unschedulable or node in self.closed or why_no_room(known):
+            return 0
+        return max(0, self._room(node)[PODS]) // MILLI
 
     def place(self, pod: Pod) -> Pod | None:
         """Bind the pod to the best node; return it with its decision, None if it does not fit.
@@ -108,27 +171,41 @@ class SimulatedCluster:
         for _, _, _, name in self._index.of(request).ranks:
             if self._why_kept_off(pod, asked, name):
                 continue
-            chosen = card_choice.choose(self._account(name), request, self.policies.card)
-            assert chosen is not None, "a node that fits has cards"  # noqa: S101
-            bound = self._decided(pod, name, request, chosen)
-            self.bind(bound)
+            bound = self._bind_on(pod, name, request)
+            assert bound is not None, "a node that fits has cards"  # noqa: S101
             return bound
         return None
+
+    def place_on(self, pod: Pod, name: str) -> Pod | None:
+        """Bind the pod to a node with GPUs as if it ran there already, also if it is cordoned."""
+        if insufficient(self._room(name), requests_of(pod)):
+            return None
+        return self._bind_on(pod, name, verdict.request_of(pod, self.policies))
+
+    def _bind_on(self, pod: Pod, name: str, request: Request) -> Pod | None:
+        chosen = card_choice.choose(self.account(name), request, self.policies.card)
+        if chosen is None:
+            return None
+        bound = self._decided(pod, name, request, chosen)
+        self.bind(bound)
+        return bound
 
     def knows(self, node: str) -> bool:
         return node in self._nodes
 
     def cards_of(self, pod: Pod) -> tuple[int, ...]:
         """Return the indexes of a bound pod's GPUs."""
-        share, stock = self.ledger.share(pod.uid), self.ledger.inventory(pod.node)
-        if share is None or stock is None:
-            return ()
-        return tuple(card.index for card in stock.cards if card.uuid in share.cards)
+        stock = self.ledger.inventory(pod.node)
+        uuids = {uuid for share in self._shares_of(pod) for uuid in share.cards}
+        return tuple(card.index for card in stock.cards if card.uuid in uuids) if stock else ()
 
     def units_of(self, pod: Pod) -> int:
-        """Return what a bound pod uses of each of its GPUs."""
-        share = self.ledger.share(pod.uid)
-        return share.units if share is not None else 0
+        """Return what a bound pod uses of each of its GPUs; the most, if it differs."""
+        return max((share.units for share in self._shares_of(pod)), default=0)
+
+    def _shares_of(self, pod: Pod) -> list[Share]:
+        found = (self.ledger.share(uid) for uid in self._shares.get(pod.uid, ()))
+        return [share for share in found if share is not None]
 
     def sharing(self) -> list[str]:
         """Return the names of the nodes that share GPUs, or try to, in order."""
@@ -146,11 +223,11 @@ class SimulatedCluster:
         return tuple(found)
 
     def why_waits(
-        self, pod: Pod, waiting: tuple[view.WaitingPod, ...], before: Reasons
+        self, pod: Pod, waiting: tuple[view.WaitingPod, ...], before: Reasons, sentence: str
     ) -> view.Waiting:
         """Explain by node and GPU why pods like this one are Pending; may raise RequestError.
 
-        ``before`` has the previous reasons, and is updated.
+        ``before`` has the previous reasons, and is updated; ``sentence`` sums them up.
         """
         request = verdict.request_of(pod, self.policies)
         self._update(before, pod, request)
@@ -163,6 +240,7 @@ class SimulatedCluster:
             cards=request.card_count,
             units_per_card=request.units_per_card,
             says="",
+            sentence=sentence,
             reasons=dict(sorted(reasons.items(), key=lambda each: (-each[1], each[0]))),
             nodes=tuple(self._node_why(each.name, each.text, request) for each in nearest),
             nodes_left_out=len(before.nodes) - len(nearest),
@@ -180,6 +258,8 @@ class SimulatedCluster:
             kept_off = self._why_kept_off(pod, asked, name)
             largest = account.largest_free[0] if account and account.largest_free else 0
             found = "" if name in verdicts.fits else verdicts.rejected.get(name, NO_CARDS).text
+            if found and kept_off == _TOO_LITTLE + RESOURCE_MEMORY:
+                kept_off = ""  # the GPUs tell more than their sum
             before.nodes[name] = _Why(bool(kept_off), -largest, name, kept_off or found)
         before.seen = changes.now
 
@@ -199,7 +279,7 @@ class SimulatedCluster:
         return units, used, max(free, default=0), round(fragmentation(free, wanted), 4)
 
     def _sum(self, name: str) -> _Sum:
-        account = self._account(name)
+        account = self.account(name)
         return _Sum(
             sum(entry.card.units for entry in account.cards),
             sum(entry.card.units - entry.free for entry in account.cards),
@@ -207,7 +287,8 @@ class SimulatedCluster:
             tuple(s.units for s in self.ledger.shares(name) if not s.is_unplaced),
         )
 
-    def _account(self, name: str) -> NodeAccount:
+    def account(self, name: str) -> NodeAccount:
+        """Return the GPUs of a node that has some."""
         found = self.ledger.account(name)
         assert found is not None, "asked only about nodes that have cards"  # noqa: S101
         return found
@@ -225,9 +306,27 @@ class SimulatedCluster:
         )
 
     def _count(self, pod: Pod) -> None:
-        share = pod_annotations.share_of(pod, self.ledger.inventory(pod.node))
-        if share is not None:
-            self.ledger.put_share(share)
+        stock = self.ledger.inventory(pod.node)
+        share = pod_annotations.share_of(pod, stock)
+        shares = [share] if share is not None else self._of_others(pod, stock)
+        for each in shares:
+            self.ledger.put_share(each)
+        if shares:
+            self._shares[pod.uid] = tuple(each.pod_uid for each in shares)
+
+    def _of_others(self, pod: Pod, stock: Inventory | None) -> list[Share]:
+        """Return what a pod uses that requests its GPUs of another system."""
+        account = self.ledger.account(pod.node)
+        cards = account.cards if account is not None else ()
+        used = frozenset(entry.card.uuid for entry in cards if entry.used)
+        counted = self.others.count(pod, stock, used)
+        if counted.note is not None:
+            self.unknown.add(counted.note.text, pod.key, counted.note.fix)
+        return counted.shares
+
+    def _forget(self, pod: Pod) -> None:
+        for uid in self._shares.pop(pod.uid, ()):
+            self.ledger.remove_share(uid)
 
     def _changed(self, name: str) -> None:
         self.ledger.changes.add(name)
@@ -248,13 +347,15 @@ class SimulatedCluster:
         rules = node_constraints.why_not(pod, node)
         if rules:
             return rules[0]
+        missing = insufficient(self._room(name), asked)
+        return _TOO_LITTLE + ", ".join(missing) if missing else ""
+
+    def _room(self, name: str) -> Amounts:
         room = self._rooms.get(name)
         if room is None:
-            room = free_resources(node, self._pods.get(name, {}).values(), NodeResources())
+            room = free_resources(self._nodes[name], self.pods_on(name), NodeResources())
             self._rooms[name] = room
-        short = insufficient(room, asked)
-        missing = [each for each in short if each in node.allocatable or each not in UNSTATED]
-        return f"node has too little allocatable left of {', '.join(missing)}" if missing else ""
+        return room
 
     def _node_why(self, name: str, text: str, request: Request) -> view.NodeWhy:
         account = self.ledger.account(name)

@@ -134,7 +134,7 @@ def _waiting(step: view.Step) -> Iterator[tuple[str, str]]:
         if group.says:
             yield "w", f"{view.pending(group)}: {group.says}"
             continue
-        yield "w", f"{view.pending(group)}: {view.needs(group)}"
+        yield "w", f"{view.pending(group)}: {view.needs(group, step.unit_mib)}"
         for node in group.nodes[:_REASONS]:
             yield "m", f"{node.name}: {node.why}"
         left = group.nodes_left_out + max(0, len(group.nodes) - _REASONS)

@@ -1,4 +1,4 @@
-"""Read the values in a document: names, times, typed objects (pure)."""
+"""Read the values in a document, and check its keys: names, times, typed objects (pure)."""
 
 import re
 from typing import Any, Final, TypeVar
@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gpushare.objects.model import Node, Pod
-from gpusharectl.manifests.kubernetes_keys import Path
+from gpusharectl.manifests.kubernetes_keys import Keys, Path, unknown
 from gpusharectl.manifests.yaml_lines import Document
 
 Times = tuple[int, int | None]  # at, delete
@@ -78,3 +78,17 @@ def time_of(doc: Document, key: str) -> int | None:
         raise doc.wrong((key,), f"{value!r:.40}: write a time such as 90s, 5m or 1h30m")
     hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return hours * 3600 + minutes * 60 + seconds
+
+
+def is_served(doc: Document) -> bool:
+    """Return whether the object comes from an API server, which has checked it."""
+    metadata = doc.value.get("metadata")
+    return isinstance(metadata, dict) and bool(metadata.get("uid"))
+
+
+def check_keys(doc: Document, keys: Keys) -> None:
+    """Reject unknown keys, except in objects from an API server: a newer one has more."""
+    if is_served(doc):
+        return
+    for place, text in unknown(doc.value, keys):
+        raise doc.wrong(place, text)

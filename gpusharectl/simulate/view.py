@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from gpushare.text.amounts import free_gib, needed_gib
+
 VERSION: Final = 1
 Placed = set[tuple[str, str, str]]  # node, namespace and name of pods
 
@@ -105,7 +107,8 @@ class WaitingPod(_View, frozen=True):
 class Waiting(_View, frozen=True):
     """Pods with equal requests that are Pending for the same reasons.
 
-    ``says`` is set if no node could ever run them. ``reasons`` to number of nodes; ``nodes`` are
+    ``sentence`` continues ``POD is Pending:`` as in explain; ``says`` is the error if no node could
+    ever run them. ``reasons`` to number of nodes; ``nodes`` are
     the nearest to fitting, ``nodes_left_out`` counts the others.
     """
 
@@ -115,6 +118,7 @@ class Waiting(_View, frozen=True):
     cards: int
     units_per_card: int
     says: str
+    sentence: str
     reasons: dict[str, int]
     nodes: tuple[NodeWhy, ...]
     nodes_left_out: int
@@ -129,6 +133,7 @@ class Step(_View, frozen=True):
 
     number: int
     at: int
+    unit_mib: int = msgspec.field(name="unitMiB")
     units: int
     used: int
     largest_free: int
@@ -136,6 +141,54 @@ class Step(_View, frozen=True):
     happened: tuple[Happened, ...]
     nodes: tuple[Node, ...]
     waiting: tuple[Waiting, ...]
+
+
+class GainPart(_View, frozen=True):
+    """The GPUs that pods share in one way today: ``sharing`` is other_systems.node_gpus.Sharing.
+
+    ``pods`` use ``used`` of the GPUs, or of their ``replicas``. ``fit_today`` and ``fit``: how many
+    notebooks would fit in addition, as the GPUs are shared today and by memory.
+    """
+
+    sharing: str
+    gpus: int
+    replicas: int
+    pods: int
+    used: int
+    fit_today: int
+    fit: int
+
+
+class Assumed(_View, frozen=True):
+    """The same if each of the ``pods`` with whole GPUs requested so much of each GPU.
+
+    They would use ``gpus`` instead of ``gpus_today``; ``not_placed`` of them would find no room
+    and keep theirs whole. Of the ``pending`` pods that request whole GPUs, ``started`` would start.
+    """
+
+    mib_per_gpu: int = msgspec.field(name="mibPerGPU")
+    pods: int
+    not_placed: int
+    gpus_today: int
+    gpus: int
+    pending: int
+    started: int
+    fit: int
+
+
+class Gain(_View, frozen=True):
+    """What sharing by memory would gain on nodes that do not do so, in notebooks of a size."""
+
+    notebook_mib: int = msgspec.field(name="notebookMiB")
+    parts: tuple[GainPart, ...]
+    assumed: Assumed | None
+
+
+class Tail(_View, frozen=True):
+    """What is known after the last step. ``unknown``: what of GPUs is not understood."""
+
+    unknown: tuple[str, ...]
+    gain: Gain | None
 
 
 class Head(_View, frozen=True):
@@ -161,12 +214,12 @@ def nearest(step: Step, most: int) -> tuple[Node, ...]:
     return tuple(sorted(chosen[:most], key=lambda node: node.name))
 
 
-def described(happened: Happened) -> str:
+def described(happened: Happened, unit_mib: int) -> str:
     """Describe in a line one thing that happened."""
     cards = ", ".join(map(str, happened.cards))
     on = f"{happened.node}, GPU{'s' * (len(happened.cards) > 1)} {cards}"
     where = on if happened.cards else happened.node
-    amount = f"{happened.units}{' each' * (len(happened.cards) > 1)}"
+    amount = needed(happened.units, unit_mib) + " each" * (len(happened.cards) > 1)
     after = f" after {clock(happened.waited)}" if happened.waited else ""
     name = _short(happened.namespace, happened.name)
     match happened.what:
@@ -187,11 +240,22 @@ def described(happened: Happened) -> str:
             return f"? {name} is Pending"
 
 
-def needs(group: Waiting) -> str:
+def free(units: int, unit_mib: int) -> str:
+    """Write for people what is free or in all."""
+    return free_gib(units * unit_mib)
+
+
+def needed(units: int, unit_mib: int) -> str:
+    """Write for people what is used or requested."""
+    return needed_gib(units * unit_mib)
+
+
+def needs(group: Waiting, unit_mib: int) -> str:
     """Describe what Pending pods request."""
+    amount = needed(group.units_per_card, unit_mib)
     if group.cards > 1:
-        return f"needs {group.units_per_card} on each of {group.cards} GPUs of one node"
-    return f"needs {group.units} on one GPU"
+        return f"needs {amount} on each of {group.cards} GPUs of one node"
+    return f"needs {amount} on one GPU"
 
 
 def pending(group: Waiting, most: int = 3) -> str:

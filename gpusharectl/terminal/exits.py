@@ -1,10 +1,12 @@
 """Exit codes of the command line, and which error ends with which."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import click
 
-from gpushare.errors import ApiError, GpushareError
+from gpushare.errors import UNDECODABLE, ApiError, GpushareError, SettingsError
 from gpusharectl.terminal.printable import printable
 
 NO: Final = 1  # the answer is no: the pod does not fit, there are findings, it was rejected
@@ -23,3 +25,18 @@ class Ending(click.ClickException):
         super().__init__(printable(str(err)))
         code = NOT_REACHED if isinstance(err, ApiError) else USAGE
         self.exit_code = NO if isinstance(err, No) else code  # type: ignore[misc] # click's class has it
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """Raise Ending for what a command raises about the cluster or its input."""
+    try:
+        yield
+    except GpushareError as err:
+        raise Ending(err) from err
+    except UNDECODABLE as err:
+        text = f"the cluster sent an answer that cannot be read: {err}"
+        raise Ending(ApiError(text)) from err
+    except UnicodeEncodeError as err:  # arguments are passed on as typed
+        text = f"{err.object!r:.200} has bytes that are not text in your locale's encoding"
+        raise Ending(SettingsError(text)) from err

@@ -65,9 +65,3 @@ def document(found: Any, form: str) -> bytes:
 
 def show_document(found: Any, form: str) -> None:
     click.echo(document(found, form), nl=False)
-
-
-def unit_name(unit_mib: int) -> str:
-    """Return the name of a unit, to follow a number."""
-    known = {1: "MiB", 1024: "GiB"}
-    return known.get(unit_mib, f"x {unit_mib} MiB")

@@ -9,8 +9,6 @@ from contextlib import suppress
 from io import TextIOWrapper
 from typing import Final
 
-from gpusharectl.terminal.exits import NO, USAGE
-
 _OF_OUTPUT: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 _PLAIN: Final = "plain signs"
 # Bars in encodings without block characters.
@@ -45,6 +43,8 @@ def _in_plain_signs(err: UnicodeError) -> tuple[str, int]:
 
 def _exit_code(err: OSError) -> int:
     """Print why, and discard what is still buffered, so that Python does not try again."""
+    from gpusharectl.terminal.exits import NO, USAGE  # noqa: PLC0415 - --help does not need it
+
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

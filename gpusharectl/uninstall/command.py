@@ -22,15 +22,17 @@ from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.polling import POLL_SECONDS, poll
 from gpusharectl.terminal.exits import No
 from gpusharectl.uninstall import rules
+from gpusharectl.uninstall.lines import NAMED, Installed, not_installed, plan, shortened
 from gpusharectl.uninstall.rules import ObjectKind
 
 DRAIN_SECONDS: Final = 300
 # For 5 minutes after a plugin's end the kubelet still writes its resource on the Node, and then
 # once more, with zeros (kubernetes/pkg/kubelet/cm/devicemanager).
 KUBELET_SECONDS: Final = 420.0
+POLICY_SECONDS: Final = 60.0
 QUIET_SECONDS: Final = 45.0  # the kubelet writes its Node every 10 s
+_POLICY: Final = "ValidatingAdmissionPolicy"
 _NEVER: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
-_NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +94,25 @@ class _Uninstall:
 
     async def run(self, *, asks: bool) -> None:
         """Raises No if pods use shares, or if something is not removed in time."""
-        found = await self._objects()
         nodes = rules.marked(await all_nodes(self._kube))
         pods = await all_pods(self._kube)
-        if others := rules.of_older(nodes, pods, self._system):
+        others = rules.of_older(nodes, pods, self._system)
+        found = Installed(
+            await self._objects(), await self._releases(), await self._namespace(), nodes, others
+        )
+        if not found.is_there(labels=self._wishes.labels):
+            keeps = self._wishes.keep_namespace or self._system in _NEVER
+            for line in not_installed(found, self._system, keeps_namespace=keeps):
+                click.echo(line)
+            return
+        if others:
             raise No(
-                f"{counted(len(others), 'node')} still with Aliyun gpushare: {_shortened(others)}. "
+                f"{counted(len(others), 'node')} still with Aliyun gpushare: {shortened(others)}. "
                 f"{RESOURCE_MEMORY} there is its own, and evicted pods would return at once. "
                 "Migrate these nodes first, or roll back all: docs/migrate.md. Nothing was changed"
             )
         holders, waiting = rules.holders(pods), rules.waiting(pods)
-        self._say_plan(found, nodes, holders, waiting)
+        self._say_plan(found, holders, waiting)
         if holders and not self._wishes.drain:
             raise No(
                 f"{counted(len(holders), 'pod')} with shares: {_named(holders)}. Delete them, or "
@@ -114,7 +124,7 @@ class _Uninstall:
             click.confirm("Continue?", abort=True)
         if holders:
             await self._drain(nodes)
-        await self._remove(nodes, waits=not self._wishes.no_wait and bool(found or nodes))
+        await self._remove(nodes, waits=not self._wishes.no_wait and bool(found.objects or nodes))
         waiting = rules.waiting(await all_pods(self._kube))
         if waiting:
             click.echo(
@@ -127,26 +137,20 @@ class _Uninstall:
         kinds = (*rules.POLICIES, *rules.PROGRAMS, *rules.REST)
         return [(kind, name) for kind in kinds for name in await self._names(kind)]
 
-    def _say_plan(
-        self,
-        found: Sequence[tuple[ObjectKind, str]],
-        nodes: Sequence[Node],
-        holders: Sequence[Pod],
-        waiting: Sequence[Pod],
-    ) -> None:
+    async def _namespace(self) -> str:
+        """Return the namespace if it exists and is to be deleted."""
+        if self._wishes.keep_namespace or self._system in _NEVER:
+            return ""
+        is_there = await self._read(f"/api/v1/namespaces/{self._system}") is not None
+        return self._system if is_there else ""
+
+    def _say_plan(self, found: Installed, holders: Sequence[Pod], waiting: Sequence[Pod]) -> None:
         click.echo("To be removed:")
         if self._wishes.drain:
             for pod in holders:
                 click.echo(f"  pod {pod.key} on {pod.node} (evicted)")
-        for kind, name in found:
-            click.echo(f"  {kind.name} {name}")
-        for node in nodes:
-            keys = [*rules.traces(node, labels=self._wishes.labels).get("metadata", {})]
-            keys += [*rules.totals(node).get("status", {})]
-            text = ", ".join(keys) or "nothing on the Node"
-            click.echo(f"  from node {node.name}: files, {text}")
-        if not self._wishes.keep_namespace and self._system not in _NEVER:
-            click.echo(f"  Namespace {self._system} with everything in it")
+        for line in plan(found, labels=self._wishes.labels):
+            click.echo(line)
         if waiting:
             click.echo(f"Pending pods that request a share: {_named(waiting)}")
 
@@ -164,8 +168,8 @@ class _Uninstall:
         releases = await self._releases()
         for kind in rules.REST:
             await self._delete_all(kind)
-        for path in releases:
-            await self._delete(path)
+        for name in releases:
+            await self._delete(f"/api/v1/namespaces/{self._system}/secrets/{name}")
         if waits:
             await self._until_forgotten()
         if not self._wishes.keep_namespace and self._system not in _NEVER:
@@ -194,7 +198,7 @@ class _Uninstall:
         given = self._wishes.drain_seconds
         seconds = DRAIN_SECONDS if given is None else given
         if not await poll(drained, seconds):
-            left = "; ".join(f"{key}: {text}" for key, text in sorted(why.items())[:_NAMED])
+            left = "; ".join(f"{key}: {text}" for key, text in sorted(why.items())[:NAMED])
             raise No(
                 f"{len(why)} pods still run after {seconds} s: {left}. Nothing "
                 "else was removed; the GPUs are cordoned, so run this again, or run `gpushare "
@@ -254,9 +258,23 @@ class _Uninstall:
     async def _clear(self, node: Node) -> None:
         # The totals first: with them and no inventory a node looks like one of Aliyun gpushare.
         if patch := rules.totals(node):
-            await self._kube.patch_node(node.name, patch, status=True)
+            await self._patch(node, patch, status=True)
         if patch := rules.traces(node, labels=self._wishes.labels):
-            await self._kube.patch_node(node.name, patch, status=False)
+            await self._patch(node, patch, status=False)
+
+    async def _patch(self, node: Node, patch: dict[str, Any], *, status: bool) -> None:
+        """Patch a node; the API server still applies a deleted policy for some seconds."""
+
+        async def denied() -> str:
+            try:
+                await self._kube.patch_node(node.name, patch, status=status)
+            except ApiError as err:
+                if err.code == HTTPStatus.UNPROCESSABLE_ENTITY and _POLICY in str(err):
+                    return str(err)
+                raise
+            return ""
+
+        await self._until("the policies to be gone", denied, POLICY_SECONDS)
 
     async def _until_forgotten(self) -> None:
         """Remove the totals from the nodes until no kubelet writes them any more."""
@@ -276,11 +294,10 @@ class _Uninstall:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _releases(self) -> list[str]:
-        """Return the paths of Helm's release Secrets, if Helm installed gpushare."""
+        """Return the names of Helm's release Secrets, if Helm installed gpushare."""
         if self._system in _NEVER:
             return []  # releases of others are there, too
-        path = f"/api/v1/namespaces/{self._system}/secrets"
-        return [f"{path}/{each}" for each in await self._listed(path, "owner=helm")]
+        return await self._listed(f"/api/v1/namespaces/{self._system}/secrets", "owner=helm")
 
     async def _names(self, kind: ObjectKind) -> list[str]:
         """Return gpushare's objects of a kind; none if the API server does not know the kind."""
@@ -348,9 +365,4 @@ class _List(msgspec.Struct):
 
 
 def _named(pods: Iterable[Pod]) -> str:
-    return _shortened([pod.key for pod in pods])
-
-
-def _shortened(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return shortened([pod.key for pod in pods])

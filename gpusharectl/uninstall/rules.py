@@ -60,6 +60,7 @@ _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _APPS: Final = "/apis/apps/v1"
 _STARTUP_TAINT: Final = "gpushare-startup-taint"  # of the component of that name
+_SCHEDULER_NAME: Final = "gpushare-scheduler-name"
 _POLICIES: Final = (
     "gpushare-bindings",
     "gpushare-cdi-annotations",
@@ -67,7 +68,7 @@ _POLICIES: Final = (
     "gpushare-deviceplugin-own-node",
     "gpushare-ephemeral-containers",
     "gpushare-inventory",
-    "gpushare-scheduler-name",
+    _SCHEDULER_NAME,
     _STARTUP_TAINT,
 )
 _PROGRAMS: Final = (PLUGIN, EXTENDER, SCHEDULER)
@@ -78,11 +79,19 @@ DAEMON_SETS: Final = ObjectKind("DaemonSet", _APPS, (PLUGIN, EXTENDER))
 POLICIES: Final = (
     ObjectKind("ValidatingAdmissionPolicyBinding", _ADMISSION, _POLICIES, ""),
     ObjectKind("ValidatingAdmissionPolicy", _ADMISSION, _POLICIES, ""),
+    ObjectKind("MutatingWebhookConfiguration", _ADMISSION, (_SCHEDULER_NAME,), ""),
+    *(
+        ObjectKind(kind, group, (_SCHEDULER_NAME,), "")
+        for group in (_ADMISSION, f"{_ADMISSION}beta1")  # by default the second is not served
+        for kind in ("MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy")
+    ),
 )
 # The programs before the rights that they need to end cleanly.
 PROGRAMS: Final = (DAEMON_SETS, ObjectKind("Deployment", _APPS, (SCHEDULER,)))
 REST: Final = (
-    ObjectKind("NetworkPolicy", "/apis/networking.k8s.io/v1", _PROGRAMS),
+    ObjectKind("NetworkPolicy", "/apis/networking.k8s.io/v1", (*_PROGRAMS, "gpushare-admission")),
+    ObjectKind("Service", "/api/v1", (EXTENDER,)),
+    ObjectKind("ResourceQuota", "/api/v1", ("gpushare-critical",)),
     ObjectKind("PodDisruptionBudget", "/apis/policy/v1", (SCHEDULER,)),
     ObjectKind(
         "ClusterRoleBinding",
@@ -98,7 +107,7 @@ REST: Final = (
     ObjectKind(
         "ConfigMap",
         "/api/v1",
-        (),
+        ("gpushare-dashboard",),
         begins=("gpushare-extender-configuration", "gpushare-scheduler-configuration"),
     ),
     ObjectKind("Secret", "/api/v1", ("gpushare-extender-tls", "gpushare-scheduler-tls", _METRICS)),

@@ -8,11 +8,16 @@ import click
 import msgspec
 from rich.text import Text
 
+from gpushare.annotations.mistaken_names import suggestions
 from gpushare.answers.what_if import MOST_PODS
 from gpushare.errors import UNDECODABLE, ApiError, SettingsError
 from gpushare.kube.client import Kube
-from gpusharectl.manifests.manifest import wanted
+from gpushare.objects.model import Pod
+from gpusharectl.manifests.manifest import Wanted, placed, wanted
+from gpusharectl.manifests.resource_rules import refused
+from gpusharectl.manifests.yaml_lines import shown_place
 from gpusharectl.reach.extender import extender_or_reason
+from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
 from gpusharectl.reach.questions import Questions
 from gpusharectl.terminal.exits import NO
@@ -35,9 +40,12 @@ class _Class(msgspec.Struct):
 @click.option(
     "--count", type=click.IntRange(1, MOST_PODS), help="Number of pods.  [default: the workload's]"
 )
+@in_namespace("Namespace of the pod, if the file names none.")
 @output()
 @asks_an_extender
-async def command(target: Target, file: IO[bytes], count: int | None, output: str) -> None:
+async def command(
+    target: Target, file: IO[bytes], count: int | None, namespace: str | None, output: str
+) -> None:
     """Check whether a pod would fit now.
 
     Nothing is created or reserved. The exit code is 1 if not all pods fit.
@@ -45,12 +53,13 @@ async def command(target: Target, file: IO[bytes], count: int | None, output: st
     content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise SettingsError(f"{file.name} is larger than {MAX_FILE} bytes: write one manifest")
-    found = wanted(content, file.name)
+    found = placed(wanted(content, file.name), namespace)
     number = count or found.count
     if number > MOST_PODS:
         raise SettingsError(
             f"{found.what} creates {number} pods: write --count, at most {MOST_PODS}"
         )
+    meant = _checked(found)
     async with target.connect() as kube, extender_or_reason(target, kube) as (extender, why_not):
         pod = await _with_priority(kube, found.pod)
         answer = await Questions(kube, extender, why_not).what_if(pod, number)
@@ -59,6 +68,7 @@ async def command(target: Target, file: IO[bytes], count: int | None, output: st
             show([Text(f"{what} creates no pods and is ignored", style="dim")])
         show([f"{found.what}, {number} times:" if number > 1 else f"{found.what}:"])
         show(lines.draw(answer))
+        show(Text(text, style="yellow") for text in meant)
         if why_not:
             text = f"computed from the API server's lists only: {why_not}"
             show([Text(text, style="dim")])
@@ -66,6 +76,17 @@ async def command(target: Target, file: IO[bytes], count: int | None, output: st
         show_document(answer, output)
     if not answer.fits:
         raise click.exceptions.Exit(NO)
+
+
+def _checked(found: Wanted) -> tuple[str, ...]:
+    """Return what mistyped names were meant to be; SettingsError if Kubernetes refuses the pod."""
+    try:
+        pod = msgspec.convert(found.pod, Pod)
+    except msgspec.ValidationError:
+        return ()  # the answer says what is wrong
+    for place, text in refused(pod):
+        raise SettingsError(f"{found.what}: spec.{shown_place(place)}: {text}")
+    return suggestions(pod)
 
 
 async def _with_priority(kube: Kube, pod: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,26 @@
 """Format what-if's answer for a terminal (pure)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.text import Text
 
-from gpushare.answers.what_if import Answer, EvictionView
+from gpushare.answers.pending_text import gpus
+from gpushare.answers.what_if import Answer
+from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.counted import counted
+
+
+class Amounts:
+    """Writes units in GiB; an extender of an earlier version does not state the unit: 0."""
+
+    def __init__(self, unit_mib: int) -> None:
+        self._unit_mib = unit_mib
+
+    def free(self, units: int) -> str:
+        return free_gib(units * self._unit_mib) if self._unit_mib else counted(units, "unit")
+
+    def needed(self, units: int) -> str:
+        return needed_gib(units * self._unit_mib) if self._unit_mib else counted(units, "unit")
 
 
 def draw(answer: Answer) -> Iterator[Text]:
@@ -21,7 +37,7 @@ def draw(answer: Answer) -> Iterator[Text]:
     if not answer.fits:
         yield Text("why not, by number of nodes:" if asked == 1 else "why not one more:")
         yield from reasons(answer.reasons)
-        yield from victims(answer.would_have_to_go)
+        yield from victims(answer)
     yield from unchecked(answer)
 
 
@@ -31,8 +47,9 @@ def unchecked(answer: Answer) -> list[Text]:
     return [Text(line, style="dim") for line in listed]
 
 
-def victims(eviction: EvictionView | None) -> Iterator[Text]:
+def victims(answer: Answer) -> Iterator[Text]:
     """Yield the pods of lower priority to evict."""
+    eviction, amounts = answer.would_have_to_go, Amounts(answer.unit_mib)
     if eviction is None:
         yield Text("evicting pods of lower priority would not make room")
         return
@@ -40,7 +57,7 @@ def victims(eviction: EvictionView | None) -> Iterator[Text]:
     for pod in eviction.pods:
         ends = ", terminating" if pod.terminating else ""
         name = f"{pod.namespace}/{pod.name}" if pod.name else "a pod in another namespace"
-        yield Text(f"  {name}  {pod.units}, priority {pod.priority}{ends}")
+        yield Text(f"  {name}  {amounts.needed(pod.units)}, priority {pod.priority}{ends}")
 
 
 def reasons(counts: dict[str, int]) -> Iterator[Text]:
@@ -48,7 +65,3 @@ def reasons(counts: dict[str, int]) -> Iterator[Text]:
     digits = max((len(str(number)) for number in counts.values()), default=1)
     for text, number in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
         yield Text(f"  {number:>{digits}}  {text}")
-
-
-def gpus(indexes: Sequence[int]) -> str:
-    return ("GPU " if len(indexes) == 1 else "GPUs ") + ", ".join(map(str, indexes))

@@ -70,6 +70,7 @@ def fresh(
     name: str,
     scheduler_config: Path | None = SCHEDULER_CONFIG,
     archives: Sequence[Path] = (),
+    api_server_flags: Sequence[str] = (),
     progress: Progress = print,
 ) -> Iterator[Cluster]:
     """Bring a cluster up, after removing one of its name; take it down at the end."""
@@ -81,6 +82,7 @@ def fresh(
             name=name,
             scheduler_config=scheduler_config,
             archives=archives,
+            api_server_flags=api_server_flags,
             progress=progress,
         )
         try:

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -211,3 +211,18 @@ def ids_by_card(gpushare: Gpushare, pods: Workloads, node: str, name: str) -> di
         for devices in entry["DeviceIDs"].values()
         for device in devices
     )
+
+
+def refusal(workloads: Workloads, described: Mapping[str, Any]) -> str:
+    """Create a pod; return why the API server refuses it, empty if it does not."""
+    try:
+        workloads.create(described)
+    except ApiError as err:
+        return str(err)
+    return ""
+
+
+def create_again(workloads: Workloads, described: Mapping[str, Any]) -> None:
+    """Create a pod as a controller does: again, until the API server has noticed the webhook."""
+    name = described["metadata"]["name"]
+    wait_until(f"{name} to be created", lambda: refusal(workloads, described) or None, seconds=60)

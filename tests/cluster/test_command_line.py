@@ -6,19 +6,23 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gpushare.text.amounts import free_gib, needed_gib
 from localcluster.demo import HALF, QUARTER, THREE_QUARTERS
 from localcluster.gpushare import CARD_MIB, EXTENDER, Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine
+from tests.cluster.expect import wait_event
 
 pytestmark = pytest.mark.cluster
 
 SERVER = f"--server=http://{EXTENDER[0]}:{EXTENDER[1]}"
+TEAM = "team"
 NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
 
 
@@ -32,8 +36,9 @@ def test_inspect_shows_and_follows_all_gpus(
 ):
     pods.run(pod("a", HALF, node="n1"), pod("b", QUARTER, node="n1"))
     shown = admin.says("inspect", "-d", SERVER)
-    assert re.search(rf"^n1  {HALF + QUARTER} of {2 * CARD_MIB} MiB used$", shown, re.MULTILINE)
-    assert f"default/a  {HALF}\n" in shown
+    used, total = needed_gib(HALF + QUARTER), free_gib(2 * CARD_MIB)
+    assert re.search(rf"^n1  {used} of {total} used$", shown, re.MULTILINE)
+    assert f"default/a  {needed_gib(HALF)}\n" in shown
     assert "4 nodes, 10 GPUs" in shown
     assert "not shown" not in shown
     told = admin.tells("inspect", SERVER)
@@ -60,20 +65,91 @@ def test_inspect_shows_and_follows_all_gpus(
         watching.kill()
 
 
+@pytest.fixture
+def team(gpushare: Gpushare) -> Iterator[Workloads]:
+    """Pods of a namespace whose account `default` may list only them."""
+    kubectl = gpushare.cluster.kubectl
+    kubectl("create", "namespace", TEAM)
+    try:
+        kubectl("wait", "--for=create", "serviceaccount/default", "-n", TEAM, "--timeout=60s")
+        kubectl("create", "role", "lists", "-n", TEAM, "--verb=list", "--resource=pods")
+        account = f"--serviceaccount={TEAM}:default"
+        kubectl("create", "rolebinding", "lists", "-n", TEAM, "--role=lists", account)
+        yield Workloads(gpushare.cluster, TEAM)
+    finally:
+        kubectl("delete", "namespace", TEAM)
+        for kind in ("clusterrolebinding", "clusterrole"):
+            kubectl("delete", kind, "lists-nodes", "--ignore-not-found")
+
+
+def test_inspect_shows_one_namespace_and_sums_only_what_may_be_seen(
+    gpushare: Gpushare, pods: Workloads, team: Workloads, admin: CommandLine, tmp_path: Path
+):
+    cluster = gpushare.cluster
+    pods.run(pod("theirs", HALF, node="n1"))
+    team.run(pod("ours", QUARTER, node="n2"))
+    team.create(pod("waits", CARD_MIB + 1))
+    used, needed = needed_gib(QUARTER), f"{CARD_MIB + 1} MiB"
+    total = f"namespace {TEAM}: {used} used by 1 pod on 1 GPU of 1 node"
+
+    whole = admin.says("inspect")
+    assert re.search(rf"^{TEAM} +{used} +2%  +1  +1$", whole, re.MULTILINE)
+    one = admin.says("inspect", "-n", TEAM)
+    assert f"n2  {used} of {free_gib(2 * CARD_MIB)} used by {TEAM}\n" in one
+    assert "theirs" not in one
+    for shown in (whole, one):
+        assert re.search(
+            rf"^  {TEAM}/waits  \d+s  needs {needed} on one GPU, larger than any",
+            shown,
+            re.MULTILINE,
+        )
+    assert total in one
+    assert admin.says("inspect", "-n", TEAM, "-A").splitlines()[0] == whole.splitlines()[0]
+
+    user = CommandLine(cluster.service_account_kubeconfig(TEAM, "default"), tmp_path)
+    wait_until("the right to list pods", lambda: lacks(user, "pods", TEAM), seconds=60)
+    few = user.says("inspect", "-n", TEAM, code=3)
+    assert re.search(rf"^{TEAM}/ours  {QUARTER} units of GPU-n2-\S+ on n2$", few, re.MULTILINE)
+    assert "(kubectl auth can-i list nodes)" in few
+    assert not re.search("theirs|GiB| used", few)
+    told = user.tells("inspect", "-n", TEAM, code=3)
+    assert (told["complete"], told["summary"], told["namespaces"]) == (False, None, None)
+    assert [each["name"] for each in told["waiting"]] == ["waits"]
+
+    cluster.kubectl("create", "clusterrole", "lists-nodes", "--verb=list", "--resource=nodes")
+    bound = ("--clusterrole=lists-nodes", f"--serviceaccount={TEAM}:default")
+    cluster.kubectl("create", "clusterrolebinding", "lists-nodes", *bound)
+    wait_until("the right to list nodes", lambda: lacks(user, "nodes"), seconds=60)
+    assert total in user.says("inspect", "-n", TEAM)
+    assert "at most" in user.says("inspect", code=3)
+
+
+def lacks(user: CommandLine, resource: str, namespace: str = "default") -> str | None:
+    """Return that a list is refused, as the command line does."""
+    found = user.run("inspect", "-n", namespace)
+    said = f"can-i list {resource}" + (f" -n {namespace}" if resource == "pods" else "")
+    return said if said in found.stdout + found.stderr else None
+
+
 def test_explain_works_with_and_without_an_extender(pods: Workloads, admin: CommandLine):
     pods.run(*(pod(f"large-{i}", THREE_QUARTERS, node="n1") for i in range(2)))
     pods.create(pod("waits", HALF, node="n1"))
 
-    def told() -> str | None:
-        found = admin.run("explain", "waits", SERVER).stdout
-        return None if "does not fit on the one node" in found else found
-
-    wait_until("kube-scheduler to have asked", told, seconds=60)
-    held = f"  0   {QUARTER} of {CARD_MIB} free, needs {HALF}: too little free\n"
+    sentence = (
+        f"needs {needed_gib(HALF)} on one GPU; the most free on one GPU that it may use is "
+        f"{free_gib(QUARTER)} (n1, GPU 0); 3 nodes with room are excluded: node does not have the "
+        f"labels of nodeSelector. It fits if it asks for {free_gib(QUARTER)} or less, or when one "
+        "of 2 pods ends, for example default/large-0."
+    )
+    wait_event(pods, "waits", f"Pending: {sentence}")
+    held = f"  0  {free_gib(QUARTER)} of {free_gib(CARD_MIB)} free, needs {needed_gib(HALF)}"
     for how in ([SERVER], []):
         shown = admin.says("explain", "pod", "waits", *how, code=1)
-        assert f"n1  {NO_ROOM}\n{held}" in shown
-        assert re.search(rf"{THREE_QUARTERS} used by default/large-\d, priority 0", shown)
+        assert shown.startswith(f"default/waits is Pending: {sentence}\n")
+        shown = admin.says("explain", "pod", "waits", "-v", *how, code=1)
+        assert f"n1  {NO_ROOM}\n{held}: too little free\n" in shown
+        used = needed_gib(THREE_QUARTERS)
+        assert re.search(rf"{used} used by default/large-\d, priority 0", shown)
         assert "n2  excluded: node does not have the labels of nodeSelector" in shown
     asks = json.dumps(pod("asks", HALF, node="n1", priority=1))
     for how in ([SERVER], []):
@@ -102,5 +178,5 @@ def test_kubectl_runs_and_completes_it(gpushare: Gpushare, pods: Workloads, admi
             [kubectl, *words], env=env, capture_output=True, text=True, check=True, timeout=60
         ).stdout
 
-    assert run("gpushare", "inspect", "n1").startswith(f"n1  {QUARTER} of")
+    assert run("gpushare", "inspect", "n1").startswith(f"n1  {needed_gib(QUARTER)} of")
     assert "named\n" in run("__complete", "gpushare", "explain", "pod", "na")

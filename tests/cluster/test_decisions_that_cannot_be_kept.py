@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpushare.text.amounts import needed_gib
 from localcluster.gpushare import CARD_MIB, Gpushare, plugin_of
 from localcluster.nvml import CardSpec, write_state
 from localcluster.wait import wait_until
@@ -211,8 +212,9 @@ def test_forged_annotations_overfill_no_card(pods: Workloads, history: History):
     }
     pods.create(pod("forged", 8000, nodeName=NODE, metadata={"annotations": made_up}))
     wait_for_condition(pods, "forged", "False", "CardTooFull")
-    assert "needs 8000" in condition(pods, "forged")["message"]
-    assert "use 12000" in condition(pods, "forged")["message"]
+    said = condition(pods, "forged")["message"]
+    assert f"needs {needed_gib(8000)} on" in said
+    assert said.endswith(f"use {needed_gib(12_000)}")
     assert pods.get("forged")["status"]["phase"] == "Pending"
     [status] = pods.get("rightful")["status"]["containerStatuses"]
     assert status["restartCount"] == 0

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from gpushare.text.amounts import needed_gib
 from gpusharectl.app import cli
 from localcluster.errors import CommandError
 from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, NAMESPACE, Gpushare, gpu_node
@@ -157,7 +158,7 @@ def test_top_shows_who_uses_more_than_it_asked_for(shipped, workloads):
 
     def unshown() -> str | None:
         code, text = gpushare(shipped, "top", "cards")
-        is_shown = code == 0 and str(USED) in text and str(2 * ASKED) in text
+        is_shown = code == 0 and needed_gib(USED) in text and needed_gib(2 * ASKED) in text
         return None if is_shown else f"{code}: {text}"
 
     wait_until("top to show the card's sums", unshown, seconds=40)
@@ -216,6 +217,18 @@ def test_a_kube_scheduler_without_the_extender_and_its_pods_are_found(shipped, w
         found = wait_doctor(shipped, 1, "SchedulerWithoutExtender", "PodWithoutDecision")
     assert "scheduler-config" in found["SchedulerWithoutExtender"][0]["cure"]
     assert "delete pod lost" in found["PodWithoutDecision"][0]["cure"]
+
+
+def test_an_image_that_no_registry_has_is_named(shipped):
+    daemon_set = ("-n", NAMESPACE, "rollout", "undo", f"daemonset/{PLUGIN}")
+    image = "deviceplugin=registry.invalid/gpushare:9"
+    shipped.cluster.kubectl("-n", NAMESPACE, "set", "image", f"daemonset/{PLUGIN}", image)
+    found = wait_doctor(shipped, 1, "ImageNotPulled")
+    (told,) = found["ImageNotPulled"]
+    assert "image registry.invalid/gpushare:9: " in told["found"]
+    assert "image.repository" in told["cure"]
+    shipped.cluster.kubectl(*daemon_set)
+    wait_doctor(shipped, 0)
 
 
 def test_a_node_without_its_plugin_and_with_a_forged_inventory_is_found(shipped):

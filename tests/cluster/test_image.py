@@ -20,6 +20,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
+from gpushare.text.amounts import free_gib, needed_gib
 from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, Gpushare, gpu_node
 from localcluster.imagebuild import ROOT, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
@@ -134,6 +135,14 @@ def test_the_image_has_the_commands_and_nothing_that_builds_or_installs(shipped:
     assert there.split() == []
 
 
+def test_version_asks_every_program(shipped: Gpushare, tmp_path: Path):
+    told = CommandLine(shipped.cluster.kubeconfig, tmp_path).tells("version")
+    for kind, program in (("extenders", EXTENDER), ("plugins", PLUGIN)):
+        names = [each["metadata"]["name"] for each in pods_of(shipped, program)]
+        assert [each["name"] for each in told[kind]] == sorted(names)
+        assert {each["version"] for each in told[kind]} == {told["client"]}
+
+
 def test_the_images_packages_are_those_of_the_lock_at_its_versions(shipped: Gpushare):
     name = pods_of(shipped, EXTENDER)[0]["metadata"]["name"]
     script = "import importlib.metadata as m; [print(d.name, d.version) for d in m.distributions()]"
@@ -225,11 +234,11 @@ def test_documented_rights_suffice(shipped: Gpushare, workloads: Workloads, tmp_
         assert "kubectl auth can-i list pods -A" in refusal
     with reader(cluster, tmp_path, "gpushare-reads") as lists:
         by_lists = lists.says("inspect")
-        assert f"n1  {HALF} of {2 * CARD_MIB} MiB used" in by_lists
+        assert f"n1  {needed_gib(HALF)} of {free_gib(2 * CARD_MIB)} used" in by_lists
         assert f"list pods in namespace {NAMESPACE}" not in by_lists
         assert forward in by_lists
         shown = lists.says("explain", "never", code=1)
-        assert f"  0   {HALF} of {CARD_MIB} free, needs {CARD_MIB + 1}: too small" in shown
+        assert "larger than any GPU" in shown.splitlines()[0]
         assert forward in shown
         assert "it fits\n  n1, GPU 0\n" in lists.says(*what_if, stdin=sample)
     with reader(cluster, tmp_path, "gpushare-reads", "gpushare-asks-extender") as asks:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender import certificates
+from gpusharectl.certificates import files as certificates
 from localcluster.build import SOURCES, module_version
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError

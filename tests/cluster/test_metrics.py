@@ -58,6 +58,8 @@ def test_a_cluster_shows_exactly_the_documented_metrics(gpushare: Gpushare, pods
     assert shown["gpushare_extender_pending_pods"] == 1
     assert shown["gpushare_extender_pending_least_units"] == 20000
     assert shown[f'gpushare_node_used_units{{node="{node}"}}'] == 4000
+    assert shown['gpushare_namespace_used_bytes{namespace="default"}'] == 4000 * 2**20
+    assert shown['gpushare_namespace_pending_pods{namespace="default"}'] == 1
     plugin = gpushare.plugin_metrics(node)
     assert differences(plugin, rows("Device plugin")) == []
 

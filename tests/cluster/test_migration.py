@@ -173,8 +173,8 @@ def refused(gpushare: Gpushare, node: str, units: int) -> None:
 
 
 def check(pods: Workloads) -> str:
-    """Return what ``gpushare migrate --check`` prints if nothing blocks."""
-    words = ["-m", "gpusharectl", "migrate", "--check", f"--kubeconfig={pods.cluster.kubeconfig}"]
+    """Return what ``gpushare migrate`` prints if nothing blocks."""
+    words = ["-m", "gpusharectl", "migrate", f"--kubeconfig={pods.cluster.kubeconfig}"]
     return run([sys.executable, *words])
 
 

@@ -22,8 +22,8 @@ def test_pods_go_where_the_simulator_said(gpushare: Gpushare, pods: Workloads, t
     )
     asked = [("new-half", HALF), ("new-large", THREE_QUARTERS), ("new-full", CARD_MIB)]
     described = [pod(name, units) for name, units in asked]
-    snapshot, new = tmp_path / "cluster.yaml", tmp_path / "new.json"
-    snapshot.write_text(gpushare.cluster.kubectl("get", "nodes,pods", "-A", "-o", "yaml"))
+    snapshot, new = tmp_path / "cluster.json", tmp_path / "new.json"
+    snapshot.write_text(gpushare.cluster.kubectl("get", "nodes,pods", "-A", "-o", "json"))
     listed = [{**each, "at": number} for number, each in enumerate(described)]
     new.write_text(json.dumps({"kind": "List", "items": listed}))
     said = CliRunner().invoke(cli, ["simulate", str(snapshot), str(new), "--last", "-o", "json"])

@@ -88,9 +88,28 @@ def budget(cluster: Cluster, name: str) -> None:
     wait_until("the budget to be known", unseen, seconds=60)
 
 
+def check_not_installed(cluster: Cluster) -> None:
+    """Check that gpushare's commands say that it is not there."""
+    for words in ((), ("--dry-run",)):
+        done = uninstall(cluster, *words)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("gpushare is not installed here: no namespace")
+    command = [sys.executable, "-m", "gpusharectl", "doctor", f"--kubeconfig={cluster.kubeconfig}"]
+    doctor = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert doctor.returncode == 1
+    first, *rest = doctor.stdout.splitlines()
+    assert first == (
+        "  ✗ problem  gpushare is not installed here: no namespace gpushare-system, 1 node "
+        "labelled gpushare=true"
+    )
+    assert "docs/install.md" in "".join(rest)
+    assert "PolicyMissing" not in doctor.stdout
+
+
 @pytest.mark.timeout(900)
 def test_after_it_the_cluster_is_as_it_was_before_gpushare_came(bare: Cluster) -> None:
     before = objects(bare), node(bare), files(bare)
+    check_not_installed(bare)
     Gpushare(bare).install()
     assert node(bare) != before[1]
     assert files(bare) != before[2]

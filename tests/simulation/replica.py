@@ -10,7 +10,6 @@ from typing import Any, Final
 import aiohttp
 from aiohttp import web
 from aiohttp.http import HttpVersion11, RawRequestMessage
-from kubernetes.aio import client as kubernetes
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
@@ -29,6 +28,7 @@ from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, 
 from gpushare.contract import EXTENDER_PREFIX, RESOURCES_BEGIN
 from gpushare.kube import paths
 from gpushare.kube.client import Kube
+from gpushare.kube.connection.access import Access
 from gpushare.kube.connection.credentials import Credential
 from gpushare.kube.informer import Informer
 from gpushare.kube.lease import Elector, KubeLease, Timing
@@ -93,10 +93,9 @@ class Replica:
         return await self._serve(self._app, verb, body, {})
 
     def _build(self, policy: Policy) -> None:
-        settings = kubernetes.Configuration(host="https://apiserver")
         clock = self.machine
-        credentials = SimpleNamespace(current=Credential("", _TLS, ()))
-        kube = Kube(settings, credentials, self.link, clock, namespace="default")
+        credentials = SimpleNamespace(current=Credential(Access("https://apiserver"), _TLS))
+        kube = Kube(credentials, self.link, clock, namespace="default")
         self.cluster = cluster = ClusterWatch(1, lambda *_: None, clock, policy)
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         told = self.knowledge.pods(PodHandler(cluster))

@@ -1,16 +1,33 @@
 {{- /* The labels of every object: a list of the root, the name and the component. */ -}}
 {{- define "gpushare.labels" -}}
+{{- include "gpushare.podLabels" . }}
+{{- range $key, $value := include "gpushare.releaseLabels" (index . 0) | fromJson }}
+{{ $key }}: {{ $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{- /* The labels of pods, which do not change with the version. */ -}}
+{{- define "gpushare.podLabels" -}}
 app.kubernetes.io/name: {{ index . 1 }}
 app.kubernetes.io/component: {{ index . 2 }}
 app.kubernetes.io/part-of: gpushare
 app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
 {{- end -}}
 
+{{- /* The labels that depend on release and values, as JSON. */ -}}
+{{- define "gpushare.releaseLabels" -}}
+{{- $own := dict "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/version" .Chart.AppVersion -}}
+{{- $chart := printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" -}}
+{{- merge $own (dict "helm.sh/chart" $chart) .Values.labels | toJson -}}
+{{- end -}}
+
 {{- /* A file below files/ with the labels that kustomize adds: a list of the root and the path. */ -}}
 {{- define "gpushare.file" -}}
 {{- $ := index . 0 -}}
 {{- $text := $.Files.Get (printf "files/%s" (index . 1)) -}}
-{{- $labels := printf "app.kubernetes.io/part-of: gpushare, app.kubernetes.io/managed-by: %s" $.Release.Service -}}
+{{- $labels := dict "app.kubernetes.io/part-of" "gpushare" "app.kubernetes.io/managed-by" $.Release.Service -}}
+{{- $labels = merge $labels (include "gpushare.releaseLabels" $ | fromJson) | toJson -}}
+{{- $labels = $labels | trimPrefix "{" | trimSuffix "}" | replace ":" ": " -}}
 {{- regexReplaceAll "(\n  labels: .*)}" $text (printf "${1}, %s}" $labels) -}}
 {{- end -}}
 
@@ -31,6 +48,11 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
+{{- /* Whether a cluster answers: with helm template, lookup finds nothing. "true" or empty. */ -}}
+{{- define "gpushare.hasCluster" -}}
+{{- if lookup "v1" "Namespace" "" "kube-system" }}true{{ end -}}
+{{- end -}}
+
 {{- /* The RuntimeClasses of NVIDIA's runtime; an empty name where that runtime is the default. */ -}}
 {{- define "gpushare.runtimeClasses" -}}
 {{- concat (list .Values.plugin.runtimeClassName) (list "nvidia" "nvidia-cdi" "nvidia-legacy") | uniq | toJson -}}
@@ -41,48 +63,4 @@ securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
-{{- end -}}
-
-{{- /* The extender's file: that of kustomize's base, with the unit and the values. */ -}}
-{{- define "gpushare.configuration" -}}
-{{- $base := .Files.Get "files/base/configuration/extender.yaml" | fromYaml -}}
-{{- $own := dict "memoryUnit" .Values.unit -}}
-{{- mergeOverwrite $base (deepCopy .Values.extender.configuration) $own | toYaml -}}
-{{- end -}}
-
-{{- /* The extender's container without its probes, for both modes. */ -}}
-{{- define "gpushare.extender" -}}
-- name: extender
-  {{- include "gpushare.image" . | nindent 2 }}
-  command: [gpushare-extender]
-  args: [--config=/etc/gpushare/extender.yaml]
-  env:
-    - name: GPUSHARE_ADDRESS
-      valueFrom: {fieldRef: {fieldPath: status.podIP}}
-  resources: {{- .Values.extender.resources | toYaml | nindent 4 }}
-  {{- include "gpushare.unprivileged" . | nindent 2 }}
-  volumeMounts:
-    - {name: configuration, mountPath: /etc/gpushare, readOnly: true}
-    - {name: tls, mountPath: /etc/gpushare-tls, readOnly: true}
-{{- end -}}
-
-{{- define "gpushare.extenderVolumes" -}}
-- name: configuration
-  configMap: {name: gpushare-extender-configuration}
-- name: tls
-  secret: {secretName: gpushare-extender-tls, defaultMode: 0440}
-{{- end -}}
-
-{{- /* The pod of the extender, for both modes. */ -}}
-{{- define "gpushare.extenderPod" -}}
-serviceAccountName: gpushare-extender
-priorityClassName: system-cluster-critical
-terminationGracePeriodSeconds: 30
-{{- include "gpushare.pullSecrets" . }}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532  # reads the certificate's key
-  seccompProfile: {type: RuntimeDefault}
 {{- end -}}

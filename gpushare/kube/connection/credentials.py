@@ -9,22 +9,18 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Final
-
-from kubernetes.aio import client
-from kubernetes.aio.client import rest
 
 from gpushare.clock import Clock
 from gpushare.errors import SettingsError
+from gpushare.kube.connection.access import Access
 from gpushare.process import daemon_thread
 
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 60.0  # client-go's period for a token in a file
 REFUSED_SECONDS: Final = 10.0  # between two reads after the API server rejected credentials
-_BEARER: Final = "BearerToken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +31,24 @@ class Source:
     after the API server rejected the credentials.
     """
 
-    read: Callable[[], client.Configuration]
+    read: Callable[[], Access]
     is_followed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """``bearer`` is the Authorization header, empty if only a certificate is used."""
+    """Access, with a TLS context that stays the same while its certificates do."""
 
-    bearer: str
+    access: Access
     tls: ssl.SSLContext
-    files: tuple[bytes, ...]
 
 
 class Credentials:
     """The credentials of one user; send requests with ``current``."""
 
-    def __init__(self, settings: client.Configuration, source: Source, clock: Clock) -> None:
+    def __init__(self, access: Access, source: Source, clock: Clock) -> None:
         self._source, self._clock = source, clock
-        self._current = _credential(settings, None)
+        self._current = _credential(access, None)
         self._read_at = clock.monotonic()
         self._reading: asyncio.Future[Credential] | None = None
 
@@ -99,17 +94,24 @@ class Credentials:
         self._current = reading.result()
 
 
-def _credential(settings: client.Configuration, last: Credential | None) -> Credential:
-    """Load the credentials; return ``last`` if nothing changed. Raises SettingsError."""
-    bearer = str(settings.api_key.get(_BEARER) or "").strip()  # a file ends with a newline
-    paths = (settings.ssl_ca_cert, settings.cert_file, settings.key_file)
+def _credential(access: Access, last: Credential | None) -> Credential:
+    """Load the certificates, unless they are the ``last`` ones. Raises SettingsError."""
+    if last is not None and last.access.certificates == access.certificates:
+        return last if last.access == access else Credential(access, last.tls)
+    found = access.certificates
     try:
-        files = tuple(Path(path).read_bytes() for path in paths if path)
-        if last is not None and last.files == files:
-            return last if last.bearer == bearer else Credential(bearer, last.tls, files)
-        tls: ssl.SSLContext = rest.RESTClientObject(settings).ssl_context
+        context = replace(found, certificate=b"", key=b"").context()
     except (OSError, ValueError) as err:  # ssl.SSLError is an OSError
-        raise SettingsError(
-            f"the certificates or the key for {settings.host} cannot be used: {err}"
-        ) from err
-    return Credential(bearer, tls, files)
+        raise _unusable("certificate-authority", "at least one certificate in PEM", access) from err
+    try:
+        found.identify(context)
+    except (OSError, ValueError) as err:
+        wanted = "a certificate and its key, both in PEM and without a password"
+        raise _unusable("client-certificate and client-key", wanted, access) from err
+    return Credential(access, context)
+
+
+def _unusable(name: str, wanted: str, access: Access) -> SettingsError:
+    return SettingsError(
+        f"{access.where}: {name} cannot be used for {access.server}: write {wanted}"
+    )

@@ -1,11 +1,10 @@
 """Merge kubeconfig files as kubectl does, and choose one of their contexts (pure)."""
 
 import base64
-import binascii
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,28 +26,39 @@ class _Part(msgspec.Struct, rename="kebab", omit_defaults=True):
     pass
 
 
-class _Cluster(_Part):
-    server: str | None = None
+class Extension(_Part):
+    name: str
+    extension: Any = None
+
+
+class Cluster(_Part):
+    server: str = ""
     certificate_authority: str | None = None
     certificate_authority_data: str | None = None
     insecure_skip_tls_verify: bool | None = None
     tls_server_name: str | None = None
     proxy_url: str | None = None
+    extensions: list[Extension] | None = None
 
 
-class _Variable(_Part):
+class Variable(_Part):
     name: str
     value: str
 
 
-class _Exec(_Part):
+class Exec(_Part):
     command: str
     api_version: str = msgspec.field(name="apiVersion")
     args: list[str] | None = None
-    env: list[_Variable] | None = None
+    env: list[Variable] | None = None
+    install_hint: str | None = msgspec.field(name="installHint", default=None)
+    provides_cluster: bool = msgspec.field(name="provideClusterInfo", default=False)
+    interactive_mode: Literal["Never", "IfAvailable", "Always"] | None = msgspec.field(
+        name="interactiveMode", default=None
+    )
 
 
-class _User(_Part):
+class User(_Part):
     client_certificate: str | None = None
     client_certificate_data: str | None = None
     client_key: str | None = None
@@ -57,8 +67,12 @@ class _User(_Part):
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
     username: str | None = None
     password: str | None = None
-    exec: _Exec | None = None
+    exec: Exec | None = None
     auth_provider: dict[str, Any] | None = None
+    as_user: str | None = msgspec.field(name="as", default=None)
+    as_uid: str | None = None
+    as_groups: list[str] | None = None
+    as_user_extra: dict[str, list[str]] | None = None
 
 
 class _Context(_Part):
@@ -69,12 +83,12 @@ class _Context(_Part):
 
 class _NamedCluster(_Part):
     name: str
-    cluster: _Cluster | None = None
+    cluster: Cluster | None = None
 
 
 class _NamedUser(_Part):
     name: str
-    user: _User | None = None
+    user: User | None = None
 
 
 class _NamedContext(_Part):
@@ -91,13 +105,14 @@ class _File(_Part):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A context. ``cluster`` and ``user`` are in the format of kubeconfigs, with whole paths.
+    """A context, with whole paths. ``user_name`` and ``namespace`` are empty if it has none.
 
-    ``namespace`` is empty if the context has none; ``where`` names the files in error texts.
+    ``where`` names the context and its file.
     """
 
-    cluster: dict[str, Any]
-    user: dict[str, Any]
+    cluster: Cluster
+    user: User
+    user_name: str
     namespace: str
     where: str
 
@@ -127,14 +142,15 @@ def choose(files: Sequence[tuple[str, bytes]], context: str | None) -> Chosen | 
         )
     if name not in contexts:
         raise SettingsError(f"{where} has no context {name!r}; {_existing(contexts)}")
-    wanted = contexts[name][1].context or _Context()
+    origin, context_ = contexts[name]
+    wanted = context_.context or _Context()
     home, named = _named(clusters, "cluster", wanted.cluster, f"{where}: context {name!r}")
-    cluster = _cluster(named.cluster or _Cluster(), f"{home}: cluster {wanted.cluster!r}", home)
-    user = {}
+    cluster = _cluster(named.cluster or Cluster(), f"{home}: cluster {wanted.cluster!r}", home)
+    user = User()
     if wanted.user:
         home, who = _named(users, "user", wanted.user, f"{where}: context {name!r}")
-        user = _user(who.user or _User(), f"{home}: user {wanted.user!r}", home)
-    return Chosen(cluster, user, wanted.namespace or "", where)
+        user = _user(who.user or User(), f"{home}: user {wanted.user!r}", home)
+    return Chosen(cluster, user, wanted.user, wanted.namespace or "", f"context {name} in {origin}")
 
 
 def _read(path: str, content: bytes) -> _File:
@@ -178,21 +194,60 @@ def _existing(named: dict[str, Any]) -> str:
     return f"existing: {', '.join(sorted(named)) or 'none'}"
 
 
-def _cluster(found: _Cluster, where: str, file: str) -> dict[str, Any]:
-    _is_url(found.server or "", f"{where}: server")
+def _cluster(found: Cluster, where: str, file: str) -> Cluster:
+    _require_url(found.server, f"{where}: server")
+    parts = urlsplit(found.server)
+    if "@" in parts.netloc or parts.query or parts.fragment:  # a password is not shown
+        raise SettingsError(
+            f"{where}: server has a user, a query or a fragment: write only https://HOST:PORT, and "
+            "put credentials into the user"
+        )
     if found.proxy_url:
-        _is_url(found.proxy_url, f"{where}: proxy-url")
+        _require_url(found.proxy_url, f"{where}: proxy-url")
     found.certificate_authority = _resolved(file, found.certificate_authority)
-    return _checked(found, where)
+    _check_data(found, where)
+    return found
 
 
-def _user(found: _User, where: str, file: str) -> dict[str, Any]:
+def _user(found: User, where: str, file: str) -> User:
+    if found.auth_provider is not None:
+        raise SettingsError(
+            f"{where}: auth-provider is not supported, as in kubectl since 1.26: use the exec "
+            "plugin of your provider, such as gke-gcloud-auth-plugin or kubelogin"
+        )
     found.client_certificate = _resolved(file, found.client_certificate)
     found.client_key = _resolved(file, found.client_key)
     found.token_file = _resolved(file, found.token_file)
     if found.exec is not None and os.sep in found.exec.command:
         found.exec.command = _resolved(file, found.exec.command) or ""
-    return _checked(found, where)
+    _check_data(found, where)
+    _check_identity(found, where)
+    return found
+
+
+def _check_identity(found: User, where: str) -> None:
+    """Raise SettingsError for what a header cannot have, and for half a client certificate."""
+    extra = [text for key, values in (found.as_user_extra or {}).items() for text in (key, *values)]
+    for name, texts in (
+        ("as", [found.as_user or ""]),
+        ("as-uid", [found.as_uid or ""]),
+        ("as-groups", found.as_groups or []),
+        ("as-user-extra", extra),
+    ):
+        if not all(text.isprintable() for text in texts):
+            raise SettingsError(
+                f"{where}: {name} has a line break or another control character in it: remove it"
+            )
+    has_certificate = bool(found.client_certificate or found.client_certificate_data)
+    has_key = bool(found.client_key or found.client_key_data)
+    if has_certificate != has_key:
+        there, missing = "client-certificate", "client-key"
+        if has_key:
+            there, missing = missing, there
+        raise SettingsError(
+            f"{where}: {there} without {missing}: add {missing} or {missing}-data, or remove the "
+            f"{there}"
+        )
 
 
 def _resolved(file: str, path: str | None) -> str | None:
@@ -200,22 +255,31 @@ def _resolved(file: str, path: str | None) -> str | None:
     return os.path.join(os.path.dirname(file), path) if path else None  # noqa: PTH118, PTH120 - pure
 
 
-def _checked(found: _Cluster | _User, where: str) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(found)
-    for key, value in plain.items():
+def _check_data(found: Cluster | User, where: str) -> None:
+    for key, value in msgspec.to_builtins(found).items():
         if key.endswith("-data"):
             try:
-                base64.b64decode("".join(value.split()), validate=True)
-            except (binascii.Error, ValueError) as err:
+                decoded(value)
+            except ValueError as err:
                 raise SettingsError(f"{where}: {key} is not valid base64: {err}") from err
-    return plain
 
 
-def _is_url(text: str, where: str) -> None:
+def decoded(data: str) -> bytes:
+    """Decode a value whose key ends with "-data"; ValueError if it is not base64."""
+    return base64.b64decode("".join(data.split()), validate=True)
+
+
+def _require_url(text: str, where: str) -> None:
+    if not is_url(text):
+        raise SettingsError(f"{where} is {text!r}: write https://HOST:PORT or http://HOST:PORT")
+
+
+def is_url(text: str) -> bool:
+    """Return whether it is the URL of an HTTP server or proxy."""
     try:
         parts = urlsplit(text)
         is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        (parts.hostname or "").encode("idna")  # as DNS needs it
     except ValueError:
-        is_one = False
-    if not is_one or not text.isprintable() or " " in text:
-        raise SettingsError(f"{where} is {text!r}: write https://HOST:PORT or http://HOST:PORT")
+        return False
+    return is_one and text.isprintable() and " " not in text

@@ -6,9 +6,10 @@ from typing import Final
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import QuantityError
 from gpushare.objects.quantity import parse_units
-from gpusharectl.doctor.checks.facts import EXTENDER, PLUGIN, Facts, Permission, Unknown
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
-from gpusharectl.doctor.checks.versions import minor_of
+from gpusharectl.doctor.facts import subjects
+from gpusharectl.doctor.facts.cluster import EXTENDER, PLUGIN, Facts, Permission, Unknown
+from gpusharectl.doctor.facts.versions import minor_of
 
 POLICIES_SINCE: Final = (1, 30)
 POLICIES: Final = (
@@ -39,8 +40,8 @@ PERMISSION_MISSING = problem(
 RUNTIME_CLASS_MISSING = problem(
     "RuntimeClassMissing",
     "no pod of the device plugin can be created",
-    "install NVIDIA's container runtime with its RuntimeClass; if it is the default runtime, "
-    "add the component default-runtime to your kustomization",
+    "install NVIDIA's container runtime with its RuntimeClass (docs/install.md, What you need); if "
+    "it is the default runtime, add the component default-runtime to your kustomization",
 )
 QUOTA_USED_UP = warning(
     "QuotaUsedUp",
@@ -63,6 +64,8 @@ def needed(system: str) -> tuple[Permission, ...]:
         *of(EXTENDER, "pods/binding", "create"),
         *of(EXTENDER, "pods/eviction", "create"),
         *of(EXTENDER, "events", "create"),
+        *of(EXTENDER, "tokenreviews", "create", group="authentication.k8s.io"),
+        *of(EXTENDER, "subjectaccessreviews", "create", group="authorization.k8s.io"),
         *of(EXTENDER, "leases", "create", group=LEASES, namespace=system),
         *of(EXTENDER, "leases", "get", "update", group=LEASES, namespace=system, name=EXTENDER),
         *of(PLUGIN, "pods", "list", "watch", "patch"),
@@ -108,8 +111,6 @@ def _words(permission: Permission) -> str:
 def _policies_hold(facts: Facts) -> Iterator[DoctorFinding]:
     if isinstance(facts.server, Unknown):
         yield unchecked("the API server's version", facts.server)
-    elif (minor_of(facts.server) or POLICIES_SINCE) < POLICIES_SINCE:
-        return
     for what, there in (("policy", facts.policies), ("binding", facts.policy_bindings)):
         if isinstance(there, Unknown):
             yield unchecked(f"admission {what} of gpushare", there)
@@ -121,16 +122,42 @@ def _policies_hold(facts: Facts) -> Iterator[DoctorFinding]:
 
 
 def _runtime_is_there(facts: Facts) -> Iterator[DoctorFinding]:
-    if isinstance(facts.plugin_runtime, Unknown):
-        yield unchecked("the DaemonSet of the device plugin", facts.plugin_runtime)
+    if isinstance(facts.workloads, Unknown):
+        yield unchecked("the DaemonSet of the device plugin", facts.workloads)
         return
-    if not facts.plugin_runtime:
+    plugin = facts.workloads.get(PLUGIN)
+    name = plugin.runtime_class if plugin is not None else ""
+    if not name:
         return
     if isinstance(facts.runtime_classes, Unknown):
         yield unchecked("runtime classes", facts.runtime_classes)
-    elif facts.plugin_runtime not in facts.runtime_classes:
-        found = f"the device plugin uses RuntimeClass {facts.plugin_runtime}, which does not exist"
-        yield RUNTIME_CLASS_MISSING.of(facts.plugin_runtime, found)
+    elif name not in facts.runtime_classes:
+        found = f"the device plugin uses RuntimeClass {name}, which does not exist"
+        operators = () if isinstance(facts.operators, Unknown) else facts.operators
+        if any(each.uses_nri for each in operators):
+            found += ": the GPU Operator creates none with cdi.nriPluginEnabled=true"
+        yield RUNTIME_CLASS_MISSING.of(name, found)
+
+
+def _no_runtime_class(facts: Facts) -> str:
+    if isinstance(facts.workloads, Unknown):
+        return subjects.installation(facts)
+    plugin = facts.workloads.get(PLUGIN)
+    if plugin is None:
+        return f"no DaemonSet {PLUGIN} exists"
+    return "" if plugin.runtime_class else "the device plugin uses no RuntimeClass"
+
+
+def _no_policies(facts: Facts) -> str:
+    version = "" if isinstance(facts.server, Unknown) else facts.server
+    if (minor_of(version) or POLICIES_SINCE) < POLICIES_SINCE:
+        return f"Kubernetes {version} has no admission policies"
+    return subjects.installation(facts)
+
+
+def _no_quotas(facts: Facts) -> str:
+    is_there = isinstance(facts.quotas, Unknown) or facts.quotas
+    return "" if is_there else f"no quota limits {RESOURCE_MEMORY}"
 
 
 def _quotas_leave_room(facts: Facts) -> Iterator[DoctorFinding]:
@@ -149,8 +176,13 @@ def _quotas_leave_room(facts: Facts) -> Iterator[DoctorFinding]:
 
 
 CHECKS: Final = (
-    Check(_GROUP, "gpushare's accounts have their rights", _accounts_may),
-    Check(_GROUP, "policies protect decisions and inventories from forgery", _policies_hold),
-    Check(_GROUP, "the plugin's RuntimeClass exists", _runtime_is_there),
-    Check(_GROUP, "no quota is used up", _quotas_leave_room),
+    Check(_GROUP, "gpushare's accounts have their rights", _accounts_may, subjects.installation),
+    Check(
+        _GROUP,
+        "policies protect decisions and inventories from forgery",
+        _policies_hold,
+        _no_policies,
+    ),
+    Check(_GROUP, "the plugin's RuntimeClass exists", _runtime_is_there, _no_runtime_class),
+    Check(_GROUP, "no quota is used up", _quotas_leave_room, _no_quotas),
 )

@@ -6,25 +6,24 @@ from typing import Final
 
 from gpushare.errors import SettingsError
 from gpushare.process.flags import parse_unit
-from gpusharectl.doctor.checks import versions
-from gpusharectl.doctor.checks.facts import (
+from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
+from gpusharectl.doctor.checks.startup import NEW_CERTIFICATES, not_started
+from gpusharectl.doctor.facts import subjects, versions
+from gpusharectl.doctor.facts.cluster import (
     EXTENDER,
     EXTENDERS,
     SECOND_SCHEDULER,
     Facts,
     Program,
-    SeenPod,
     Unknown,
+    Workload,
 )
-from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
-from gpusharectl.doctor.checks.nodes import inventories
+from gpusharectl.doctor.facts.seen import SeenPod
+from gpusharectl.doctor.facts.shared_nodes import inventories
+from gpusharectl.doctor.facts.start_failures import start_failures, why_not_created
 
 SOON: Final = dt.timedelta(days=30)
 CERTIFICATE_END: Final = "gpushare_extender_certificate_end_timestamp_seconds"
-_NEW_CERTIFICATES: Final = (
-    "create new certificates: docker run --rm IMAGE python3 -m extender.certificates | kubectl "
-    "apply -f -"
-)
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 
 _GROUP: Final = "Extenders"
@@ -76,12 +75,12 @@ CONFIGURATION_UNUSABLE = problem(
 CERTIFICATE_EXPIRED = problem(
     "CertificateExpired",
     "replicas reject each other, so only kube-scheduler on the leader's node gets answers",
-    _NEW_CERTIFICATES,
+    NEW_CERTIFICATES,
 )
 CERTIFICATE_ENDS = warning(
     "CertificateEnds",
     "from then on replicas reject each other",
-    _NEW_CERTIFICATES,
+    NEW_CERTIFICATES,
 )
 LEDGER_DIFFERS = problem(
     "LedgerDiffers",
@@ -112,20 +111,39 @@ def _extenders_are_there(facts: Facts) -> Iterator[DoctorFinding]:
                 found = "a control-plane node without an extender"
                 yield EXTENDER_MISSING.of(node.name, found, namespace=facts.system)
     if not running and not facts.extenders:
-        found = f"no extender runs in namespace {facts.system}"
-        yield EXTENDER_MISSING.of("the cluster", found, namespace=facts.system)
+        # Without one of these the installation lacks a part: another finding.
+        there = {} if isinstance(facts.workloads, Unknown) else facts.workloads
+        for name in (EXTENDER, SECOND_SCHEDULER):
+            if name in there:
+                why = _why_no_pods(facts, name, there[name])
+                found = f"no extender runs in namespace {facts.system}: {why}"
+                yield EXTENDER_MISSING.of("the cluster", found, namespace=facts.system)
+
+
+def _why_no_pods(facts: Facts, name: str, workload: Workload) -> str:
+    if why := why_not_created(facts, name):
+        return why
+    if workload.wanted == 0 and workload.kind == "DaemonSet":
+        return (
+            f"DaemonSet {name} selects no node. Where control-plane nodes are not yours, use "
+            "second-scheduler mode: docs/install.md"
+        )
+    return f"{workload.kind} {name} has no pods"
 
 
 def _extenders_answer(facts: Facts) -> Iterator[DoctorFinding]:
+    yield from _not_asked(facts, "the readiness of")
     for name, program in _programs(facts).items():
         if program.not_ready:
             found = f"not ready: {'; '.join(program.not_ready)}"
             yield EXTENDER_NOT_READY.of(name, found, namespace=facts.system)
     pods = facts.pods_of(EXTENDER, SECOND_SCHEDULER)
     not_ready = {pod.metadata.name: pod for pod in pods if not pod.is_ready}
+    failed = start_failures(facts)
     for name, pod in not_ready.items():
-        if not isinstance(facts.extenders.get(name), Program):
+        if name not in failed and not isinstance(facts.extenders.get(name), Program):
             yield EXTENDER_NOT_READY.of(name, _state(pod), namespace=facts.system)
+    yield from not_started(facts, EXTENDER, SECOND_SCHEDULER)
     for name, each in facts.extenders.items():
         if isinstance(each, Unknown) and not each.lacks_right and name not in not_ready:
             yield EXTENDER_SILENT.of(name, each.why, namespace=facts.system)
@@ -138,6 +156,7 @@ def _state(pod: SeenPod) -> str:
 
 
 def _one_decides(facts: Facts) -> Iterator[DoctorFinding]:
+    yield from _not_asked(facts, "whether these lead:")
     asked = _programs(facts)
     leader = "gpushare_extender_leader"
     deciding = [name for name, each in asked.items() if each.samples.total(leader)]
@@ -147,12 +166,13 @@ def _one_decides(facts: Facts) -> Iterator[DoctorFinding]:
         yield unchecked("the Lease of the extenders", facts.election)
     elif facts.election is None:
         # Without leaderElection there is no Lease, and the only extender decides.
-        if not deciding and (asked or facts.pods_of(EXTENDER, SECOND_SCHEDULER)):
+        if asked and not deciding and not _is_lacking(facts):
             found = "there is no Lease, and no extender reports that it is the leader"
             yield NO_LEADER.of("the extenders", found, namespace=facts.system)
     elif not facts.election.is_renewed:
-        holder = facts.election.holder or "nobody"
-        found = f"the Lease of {holder} was not renewed within {facts.election.seconds} s"
+        holder, seconds = facts.election.holder, facts.election.seconds
+        found = f"the Lease of {holder} was not renewed within {seconds} s"
+        found = found if holder else "no extender holds the Lease"
         yield NO_LEADER.of("the extenders", found, namespace=facts.system)
 
 
@@ -161,6 +181,7 @@ def _programs(facts: Facts) -> dict[str, Program]:
 
 
 def _versions_are_compatible(facts: Facts) -> Iterator[DoctorFinding]:
+    yield from _not_asked(facts, "the versions of")
     plugins = {
         f"plugin of {name}": version
         for name, stated in inventories(facts.nodes).items()
@@ -214,6 +235,10 @@ def _certificates_are_valid(facts: Facts) -> Iterator[DoctorFinding]:
                 yield CERTIFICATE_ENDS.of(about, found)
 
 
+def _is_lacking(facts: Facts) -> bool:
+    return any(isinstance(e, Unknown) and e.lacks_right for e in facts.extenders.values())
+
+
 def _not_asked(facts: Facts, about: str) -> Iterator[DoctorFinding]:
     """Name the extenders that could not be asked for lack of a right."""
     by_why: dict[str, list[str]] = {}
@@ -239,12 +264,36 @@ def _no_problems_reported(facts: Facts) -> Iterator[DoctorFinding]:
             yield OUTCOME_UNKNOWN.of(name, found, namespace=facts.system)
 
 
+def _no_versions(facts: Facts) -> str:
+    is_there = _programs(facts) or any(each.plugin for each in inventories(facts.nodes).values())
+    return "" if is_there or _is_lacking(facts) else "no extender and no plugin reports its version"
+
+
+def _no_configuration(facts: Facts) -> str:
+    if facts.memory_unit is None:
+        return subjects.extender(facts) or "the extender has no configuration file"
+    return ""
+
+
+def _no_certificates(facts: Facts) -> str:
+    programs = _programs(facts).values()
+    is_there = any(True for each in programs for _ in each.samples.of(CERTIFICATE_END))
+    return "" if _is_lacking(facts) or is_there else "no extender reports a certificate"
+
+
 CHECKS: Final = (
-    Check(_GROUP, "every kube-scheduler has an extender", _extenders_are_there),
-    Check(_GROUP, "extenders are ready and answer", _extenders_answer),
-    Check(_GROUP, "there is exactly one leader", _one_decides),
-    Check(_GROUP, "versions are compatible", _versions_are_compatible),
-    Check(_GROUP, "the configuration is valid", _configuration_is_valid),
-    Check(_GROUP, "certificates are valid", _certificates_are_valid),
-    Check(_GROUP, "extenders report no problems", _no_problems_reported),
+    Check(
+        _GROUP, "every kube-scheduler has an extender", _extenders_are_there, subjects.installation
+    ),
+    Check(_GROUP, "extenders are ready and answer", _extenders_answer, subjects.extender),
+    Check(_GROUP, "there is exactly one leader", _one_decides, subjects.extender),
+    Check(
+        _GROUP,
+        "versions are compatible",
+        _versions_are_compatible,
+        subjects.first_of(subjects.installation, _no_versions),
+    ),
+    Check(_GROUP, "the configuration is valid", _configuration_is_valid, _no_configuration),
+    Check(_GROUP, "certificates are valid", _certificates_are_valid, _no_certificates),
+    Check(_GROUP, "extenders report no problems", _no_problems_reported, subjects.answer),
 )

@@ -1,12 +1,13 @@
 """Findings, and the checks that return them (pure)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from gpusharectl.doctor.checks.facts import Facts, Unknown
+from gpusharectl.doctor.facts import subjects
+from gpusharectl.doctor.facts.cluster import Facts, Unknown
 
 DOCUMENT: Final = "docs/doctor.md"
 
@@ -17,6 +18,16 @@ class Severity(StrEnum):
     PROBLEM = "problem"
     WARNING = "warning"
     UNCHECKED = "not checked"
+
+
+class Outcome(StrEnum):
+    """What came of a check, the worst last."""
+
+    OK = "ok"
+    NOTHING = "nothing to check"
+    UNCHECKED = "not checked"
+    WARNING = "warning"
+    PROBLEM = "problem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +43,12 @@ class FindingKind:
     def document(self) -> str:
         return f"{DOCUMENT}#{self.name.lower()}"
 
-    def of(self, about: str, found: str, **words: str) -> "DoctorFinding":
+    def of(
+        self, about: str, found: str, *, details: Sequence[str] = (), **words: str
+    ) -> "DoctorFinding":
         """Return what was ``found`` about a node, a pod or whatever ``about`` names."""
-        return DoctorFinding(self, about, found, self.fix.format(about=about, **words))
+        fix = self.fix.format(about=about, **words)
+        return DoctorFinding(self, about, found, fix, tuple(details))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,7 @@ class DoctorFinding:
     about: str
     found: str
     fix: str
+    details: tuple[str, ...] = ()
 
 
 KINDS: Final[dict[str, FindingKind]] = {}
@@ -68,17 +83,32 @@ Run = Callable[[Facts], Iterable[DoctorFinding]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``title`` is true if ``run`` finds nothing."""
+    """``title`` is true if ``run`` finds nothing.
+
+    ``nothing`` says why there is nothing to check; empty if there is something.
+    """
 
     group: str
     title: str
     run: Run
+    nothing: Callable[[Facts], str]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
+    """``nothing`` is why there was nothing to check, else empty."""
+
     check: Check
     findings: tuple[DoctorFinding, ...]
+    nothing: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        severities = {found.kind.severity for found in self.findings}
+        for worst in (Severity.PROBLEM, Severity.WARNING, Severity.UNCHECKED):
+            if worst in severities:
+                return Outcome(worst.value)
+        return Outcome.NOTHING if self.nothing else Outcome.OK
 
 
 def unchecked(about: str, unknown: Unknown) -> DoctorFinding:
@@ -86,4 +116,12 @@ def unchecked(about: str, unknown: Unknown) -> DoctorFinding:
 
 
 def examine(facts: Facts, checks: Iterable[Check]) -> list[CheckResult]:
-    return [CheckResult(check, tuple(check.run(facts))) for check in checks]
+    return [_result(check, facts) for check in checks]
+
+
+def _result(check: Check, facts: Facts) -> CheckResult:
+    nothing = check.nothing(facts)
+    if nothing:
+        # Where gpushare is not installed, that is the reason for all others.
+        return CheckResult(check, (), subjects.installation(facts) or nothing)
+    return CheckResult(check, tuple(check.run(facts)))

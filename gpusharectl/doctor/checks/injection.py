@@ -10,9 +10,11 @@ from gpushare.contract import BY_CDI
 from gpushare.errors import RequestError
 from gpushare.placement.card_choice import why_not_injected
 from gpushare.placement.reasons import EXPOSES_CARDS, Reason
-from gpusharectl.doctor.checks.facts import Facts, SeenPod, Unknown
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked
-from gpusharectl.doctor.checks.nodes import inventories, is_shared
+from gpusharectl.doctor.facts import subjects
+from gpusharectl.doctor.facts.cluster import Facts, Unknown
+from gpusharectl.doctor.facts.seen import SeenPod
+from gpusharectl.doctor.facts.shared_nodes import inventories, is_shared
 
 _GROUP: Final = "How containers get their GPUs"
 
@@ -79,8 +81,25 @@ def _reason(pod: SeenPod, request: Request, stated: dict[str, Inventory]) -> Rea
     return found[0] if found and all(found) else None
 
 
+_pods_on_nodes: Final = subjects.first_of(subjects.shared_inventory, subjects.request)
+
 CHECKS: Final = (
-    Check(_GROUP, "NVIDIA's runtime has a RuntimeClass where it is needed", _can_be_reached),
-    Check(_GROUP, "pods use NVIDIA's runtime where it is needed", partial(_pods, exposed=False)),
-    Check(_GROUP, "their other containers see no GPUs", partial(_pods, exposed=True)),
+    Check(
+        _GROUP,
+        "NVIDIA's runtime has a RuntimeClass where it is needed",
+        _can_be_reached,
+        subjects.shared_inventory,
+    ),
+    Check(
+        _GROUP,
+        "pods use NVIDIA's runtime where it is needed",
+        partial(_pods, exposed=False),
+        _pods_on_nodes,
+    ),
+    Check(
+        _GROUP,
+        "their other containers see no GPUs",
+        partial(_pods, exposed=True),
+        _pods_on_nodes,
+    ),
 )

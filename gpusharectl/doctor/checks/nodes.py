@@ -1,7 +1,7 @@
 """Check nodes and their plugins (pure)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpushare.annotations import inventory
@@ -13,16 +13,26 @@ from gpushare.contract import (
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
-from gpushare.errors import QuantityError, RecordError, SettingsError
+from gpushare.errors import RecordError, SettingsError
 from gpushare.objects.model import Node
-from gpushare.objects.quantity import parse_units
 from gpushare.process.flags import parse_unit
-from gpusharectl.doctor.checks.facts import PLUGIN, Facts, Program, SeenPod, Unknown
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
-from gpusharectl.doctor.checks.versions import minor_of
+from gpusharectl.doctor.checks.startup import not_started
+from gpusharectl.doctor.facts import subjects
+from gpusharectl.doctor.facts.cluster import PLUGIN, Facts, Program, Unknown
+from gpusharectl.doctor.facts.seen import SeenPod
+from gpusharectl.doctor.facts.shared_nodes import (
+    SHARED,
+    inventories,
+    is_of_older,
+    is_shared,
+    plugins_by_node,
+    units_of,
+)
+from gpusharectl.doctor.facts.start_failures import start_failures, why_not_created
+from gpusharectl.doctor.facts.versions import minor_of
 
 OLDEST_KUBELET: Final = (1, 27)
-WHOLE_CARDS: Final = "nvidia.com/gpu"
 
 _GROUP: Final = "Nodes and their plugins"
 
@@ -91,12 +101,6 @@ KUBELET_TOO_OLD = problem(
     "gpushare supports Kubernetes 1.27 and newer",
     "upgrade the node",
 )
-WHOLE_CARD_PLUGIN = problem(
-    "WholeCardPlugin",
-    "two plugins offer the same GPUs: a pod may get a whole GPU that others share",
-    "keep NVIDIA's device plugin off the node; with the GPU Operator: kubectl label node {about} "
-    "nvidia.com/gpu.deploy.device-plugin=false --overwrite",
-)
 NODE_NOT_LABELLED = warning(
     "NodeNotLabelled",
     "no plugin runs on a node without the label, or it will be deleted",
@@ -136,52 +140,26 @@ DEVICES_FORGOTTEN = warning(
 )
 
 
-def is_shared(node: Node) -> bool:
-    return node.labels.get(LABEL_NODE) == "true"
-
-
-def units_of(state: dict[str, str | int], resource: str = RESOURCE_MEMORY) -> int:
-    """Return an amount of a node's status; 0 if it is missing or invalid."""
-    try:
-        return parse_units(state.get(resource, 0))
-    except QuantityError:
-        return 0
-
-
-def cards_of(node: Node) -> Inventory | None:
-    """Return a node's inventory; None if it is missing or unreadable."""
-    try:
-        text = node.annotations.get(ANNOTATION_INVENTORY)
-        return None if text is None else inventory.decode(text)
-    except RecordError:
-        return None
-
-
-def inventories(nodes: Iterable[Node]) -> dict[str, Inventory]:
-    """Return the readable inventories, by node."""
-    return {node.name: found for node in nodes if (found := cards_of(node)) is not None}
-
-
-def plugins_by_node(facts: Facts) -> dict[str, list[SeenPod]]:
-    found: dict[str, list[SeenPod]] = {}
-    for pod in facts.pods_of(PLUGIN):
-        found.setdefault(pod.node, []).append(pod)
-    return found
+def _nobody_shares(facts: Facts) -> str:
+    return subjects.plugin_pods(facts) and subjects.shared(facts)
 
 
 def _has_a_plugin(facts: Facts) -> Iterator[DoctorFinding]:
-    there = plugins_by_node(facts)
+    there, failed = plugins_by_node(facts), start_failures(facts)
+    why = why_not_created(facts, PLUGIN)
     for node in facts.nodes:
         # A plugin outside the DaemonSet shows only in what the kubelet counts.
         if is_shared(node) and node.name not in there and not units_of(node.allocatable):
-            found = f"label {LABEL_NODE}=true, and no pod of the device plugin"
+            found = f"label {SHARED}, and no pod of the device plugin"
+            found += f": {why}" if why else ""
             yield PLUGIN_MISSING.of(node.name, found, namespace=facts.system)
     for pod in facts.pods_of(PLUGIN):
-        if pod.node and not pod.is_ready:
+        if pod.node and not pod.is_ready and pod.metadata.name not in failed:
             program = facts.plugins.get(pod.metadata.name)
             reasons = program.not_ready if isinstance(program, Program) else ()
             found = f"the plugin of node {pod.node} is not ready: {'; '.join(reasons) or _why(pod)}"
             yield PLUGIN_NOT_READY.of(pod.metadata.name, found, namespace=facts.system)
+    yield from not_started(facts, PLUGIN)
 
 
 def _why(pod: SeenPod) -> str:
@@ -190,8 +168,24 @@ def _why(pod: SeenPod) -> str:
     return said or f"its pod is {pod.status.phase or 'new'}"
 
 
+def _nodes_with_plugin(facts: Facts) -> set[str]:
+    """Return the nodes with a plugin, except those where it cannot start: another finding."""
+    failed = start_failures(facts)
+    return {pod.node for pod in facts.pods_of(PLUGIN) if pod.metadata.name not in failed}
+
+
+def _no_plugin_serves(facts: Facts) -> str:
+    plugins = _nodes_with_plugin(facts)
+    is_there = any(
+        node.name in plugins or units_of(node.allocatable)
+        for node in facts.nodes
+        if is_shared(node)
+    )
+    return "" if is_there else f"no plugin runs on a node labelled {SHARED}"
+
+
 def _offers_its_cards(facts: Facts) -> Iterator[DoctorFinding]:
-    plugins = plugins_by_node(facts)
+    plugins = _nodes_with_plugin(facts)
     for node in facts.nodes:
         if is_shared(node) and node.name in plugins and not units_of(node.allocatable):
             there = units_of(node.capacity)
@@ -199,11 +193,16 @@ def _offers_its_cards(facts: Facts) -> Iterator[DoctorFinding]:
             yield NOTHING_OFFERED.of(node.name, found, namespace=facts.system)
 
 
+def _nothing_stated(facts: Facts) -> str:
+    return subjects.installation(facts) or (subjects.inventory(facts) and _no_plugin_serves(facts))
+
+
 def _states_its_cards(facts: Facts) -> Iterator[DoctorFinding]:
+    plugins = _nodes_with_plugin(facts)
     for node in facts.nodes:
         text = node.annotations.get(ANNOTATION_INVENTORY)
         if text is None:
-            if is_shared(node) and node.name in plugins_by_node(facts):
+            if is_shared(node) and node.name in plugins:
                 found = f"no annotation {ANNOTATION_INVENTORY}, although the plugin runs"
                 yield INVENTORY_MISSING.of(node.name, found)
             continue
@@ -262,6 +261,7 @@ def _list_fits(facts: Facts) -> Iterator[DoctorFinding]:
         if _total(facts, pod, "gpushare_deviceplugin_list_refused")
     }
     stated = inventories(facts.nodes)
+    yield from _not_listed(facts, stated)
     for node in facts.nodes:
         sizes = [card.units for card in stated[node.name].cards] if node.name in stated else []
         units = sum(sizes)
@@ -275,36 +275,55 @@ def _list_fits(facts: Facts) -> Iterator[DoctorFinding]:
             yield CARD_UNITS_MANY.of(node.name, f"a GPU has {largest} units")
 
 
+def _not_listed(facts: Facts, stated: Mapping[str, Inventory]) -> Iterator[DoctorFinding]:
+    """Name the nodes whose device list neither an inventory nor a plugin states."""
+    failed = start_failures(facts)
+    by_why: dict[str, list[str]] = {}
+    for pod in facts.pods_of(PLUGIN):
+        program = facts.plugins.get(pod.metadata.name)
+        is_told = pod.metadata.name in failed  # as another finding
+        if isinstance(program, Unknown) and pod.node not in stated and not is_told:
+            by_why.setdefault(program.why, []).append(pod.node)
+    for why, nodes in by_why.items():
+        yield unchecked(f"device lists of {_some(nodes)}", Unknown(why))
+
+
 def _total(facts: Facts, pod: SeenPod, metric: str) -> float:
     program = facts.plugins.get(pod.metadata.name)
     return program.samples.total(metric) if isinstance(program, Program) else 0.0
 
 
 def _kubelet_is_supported(facts: Facts) -> Iterator[DoctorFinding]:
-    for node in facts.nodes:
+    unknown: list[str] = []
+    for node in filter(is_shared, facts.nodes):
         version = node.status.node_info.kubelet_version if node.status.node_info else ""
         minor = minor_of(version)
-        if is_shared(node) and minor is not None and minor < OLDEST_KUBELET:
+        if minor is None:
+            unknown.append(node.name)
+        elif minor < OLDEST_KUBELET:
             yield KUBELET_TOO_OLD.of(node.name, f"its kubelet is {version}")
+    if unknown:
+        why = "their status has no version that can be read"
+        yield unchecked(f"kubelets of {_some(unknown)}", Unknown(why))
 
 
-def _shares_with_nobody(facts: Facts) -> Iterator[DoctorFinding]:
-    for node in facts.nodes:
-        whole = units_of(node.capacity, WHOLE_CARDS)
-        if is_shared(node) and whole:
-            yield WHOLE_CARD_PLUGIN.of(node.name, f"it also offers {whole} {WHOLE_CARDS}")
+def _nothing_to_label(facts: Facts) -> str:
+    if any(map(is_of_older, facts.nodes)):
+        return ""  # told even where this gpushare is not installed
+    none = subjects.inventory(facts) and "no node offers GPU memory or has an inventory"
+    return subjects.installation(facts) or none
 
 
 def _labels_are_right(facts: Facts) -> Iterator[DoctorFinding]:
+    plugins, is_installed = plugins_by_node(facts), subjects.is_installed(facts)
     for node in facts.nodes:
         label = node.labels.get(LABEL_NODE)
-        has_units = units_of(node.capacity) > 0
         if ANNOTATION_INVENTORY in node.annotations:
-            if label != "true":
+            if label != "true" and is_installed:
                 shown = "missing" if label is None else repr(label)
                 found = f"it has an inventory of shared GPUs, and its label {LABEL_NODE} is {shown}"
                 yield NODE_NOT_LABELLED.of(node.name, found)
-        elif has_units and node.name not in plugins_by_node(facts):
+        elif is_of_older(node) and node.name not in plugins:
             found = f"{RESOURCE_MEMORY} without an inventory: from another plugin"
             yield OLDER_PLUGIN.of(node.name, found)
 
@@ -319,10 +338,11 @@ def _cards_are_healthy(facts: Facts) -> Iterator[DoctorFinding]:
 
 def _plugins_are_well(facts: Facts) -> Iterator[DoctorFinding]:
     unknown: dict[str, list[str]] = {}
+    failed = start_failures(facts)
     for pod in facts.pods_of(PLUGIN):
         name = pod.metadata.name
         program = facts.plugins.get(name)
-        if isinstance(program, Unknown):
+        if isinstance(program, Unknown) and name not in failed:
             unknown.setdefault(program.why, []).append(pod.node)
         if not isinstance(program, Program):
             continue
@@ -348,15 +368,36 @@ def _some(names: list[str]) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"  # noqa: PLR2004
 
 
+_nobody_states: Final = subjects.first_of(subjects.installation, subjects.inventory)
+
+
+def _nothing_listed(facts: Facts) -> str:
+    return _nobody_states(facts) and subjects.plugin_pods(facts)
+
+
+def _nobody_reports(facts: Facts) -> str:
+    failed = start_failures(facts)
+    pods = [pod for pod in facts.pods_of(PLUGIN) if pod.metadata.name not in failed]
+    if pods or not _no_plugin_serves(facts):
+        return ""
+    return "no plugin runs"
+
+
 CHECKS: Final = (
-    Check(_GROUP, f"every node labelled {LABEL_NODE}=true has a ready plugin", _has_a_plugin),
-    Check(_GROUP, "kubelets have the plugins' GPU memory", _offers_its_cards),
-    Check(_GROUP, "inventories are readable and match the nodes", _states_its_cards),
-    Check(_GROUP, "all nodes use one unit", _counts_in_one_unit),
-    Check(_GROUP, "device lists are short enough", _list_fits),
-    Check(_GROUP, "kubelet versions are supported", _kubelet_is_supported),
-    Check(_GROUP, "no other plugin offers the same GPUs", _shares_with_nobody),
-    Check(_GROUP, "labels and inventories match", _labels_are_right),
-    Check(_GROUP, "all GPUs are healthy", _cards_are_healthy),
-    Check(_GROUP, "the plugins report no problems", _plugins_are_well),
+    Check(
+        _GROUP,
+        f"every node labelled {SHARED} has a ready plugin",
+        _has_a_plugin,
+        subjects.first_of(subjects.installation, _nobody_shares),
+    ),
+    Check(_GROUP, "kubelets have the plugins' GPU memory", _offers_its_cards, _no_plugin_serves),
+    Check(
+        _GROUP, "inventories are readable and match the nodes", _states_its_cards, _nothing_stated
+    ),
+    Check(_GROUP, "all nodes use one unit", _counts_in_one_unit, _nobody_states),
+    Check(_GROUP, "device lists are short enough", _list_fits, _nothing_listed),
+    Check(_GROUP, "kubelet versions are supported", _kubelet_is_supported, subjects.shared),
+    Check(_GROUP, "labels and inventories match", _labels_are_right, _nothing_to_label),
+    Check(_GROUP, "all GPUs are healthy", _cards_are_healthy, subjects.shared_inventory),
+    Check(_GROUP, "the plugins report no problems", _plugins_are_well, _nobody_reports),
 )

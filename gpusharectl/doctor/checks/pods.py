@@ -2,9 +2,11 @@
 
 import datetime as dt
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from gpushare.annotations import inventory
+from gpushare.annotations.mistaken_names import suggestion
 from gpushare.annotations.pod_annotations import (
     asks_for_share,
     contradicts_decision,
@@ -23,11 +25,15 @@ from gpushare.contract import (
 )
 from gpushare.errors import RecordError, RequestError
 from gpushare.objects.model import Node
-from gpusharectl.doctor.checks.facts import PLUGIN, Facts, SeenPod
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, warning
+from gpusharectl.doctor.facts import subjects
+from gpusharectl.doctor.facts.cluster import PLUGIN, SECOND_SCHEDULER, Facts
+from gpusharectl.doctor.facts.seen import SeenPod
 
 LATE: Final = dt.timedelta(minutes=5)  # pulling an image may take this long
 
+_MOST_NAMES: Final = 64
+_SCHEDULERS: Final = {"default-scheduler", SECOND_SCHEDULER}
 _REFUSED_REASON: Final = "UnexpectedAdmissionError"  # the kubelet's if Allocate fails
 
 _GROUP: Final = "Pods"
@@ -60,17 +66,16 @@ REFUSED = problem(
     "no node can ever grant this",
     "change its request: docs/contract.md, What a user writes",
 )
+MISTAKEN = warning(
+    "MistakenResource",
+    "no node offers this resource, and gpushare does not see the request",
+    "correct the pod template: docs/contract.md, What a user writes",
+)
 CONTRADICTED = warning(
     "PodContradicted",
     "somebody overwrote gpushare's annotations; the extender keeps what it saw first",
     f"find the writer in metadata.managedFields, then {_REPLACE}",
 )
-
-
-def _live(facts: Facts) -> Iterator[SeenPod]:
-    for pod in facts.pods:
-        if not pod.is_terminal and asks_for_share(pod):
-            yield pod
 
 
 def _have_cards(facts: Facts) -> Iterator[DoctorFinding]:
@@ -85,7 +90,7 @@ def _have_cards(facts: Facts) -> Iterator[DoctorFinding]:
         if _was_refused(pod):
             found = f"the kubelet of node {pod.node} rejected it: it had no decision on a GPU"
             yield WITHOUT_DECISION.of(pod.key, found, **_words(pod))
-    for pod in _live(facts):
+    for pod in subjects.requests_share(facts):
         share = share_of(pod, inventories.get(pod.node))
         if share is None or not share.is_unplaced:
             continue
@@ -116,7 +121,7 @@ def _words(pod: SeenPod) -> dict[str, str]:
 
 
 def _start(facts: Facts) -> Iterator[DoctorFinding]:
-    for pod in _live(facts):
+    for pod in subjects.requests_share(facts):
         usable = pod.condition(CONDITION_CARD_USABLE)
         if usable is not None and usable.status == "False":
             found = f"{usable.reason or 'no reason'}: {usable.message or ''}".rstrip(": ")
@@ -141,7 +146,7 @@ def _decided_at(pod: SeenPod) -> dt.datetime | None:
 
 
 def _can_be_granted(facts: Facts) -> Iterator[DoctorFinding]:
-    for pod in _live(facts):
+    for pod in subjects.requests_share(facts):
         if pod.node:
             continue
         try:
@@ -150,16 +155,57 @@ def _can_be_granted(facts: Facts) -> Iterator[DoctorFinding]:
             yield REFUSED.of(pod.key, str(err))
 
 
+def _request_what_is_offered(facts: Facts) -> Iterator[DoctorFinding]:
+    offered = {name for node in facts.nodes for name in node.capacity}
+    for pod in _pending_here(facts):
+        # A user chooses how many names a pod has.
+        names = islice(dict.fromkeys(_resources(pod)), _MOST_NAMES)
+        texts = [suggestion(name, amount) for name, amount in names if name not in offered]
+        if found := [text for text in texts if text]:
+            yield MISTAKEN.of(pod.key, found[0])
+
+
+def _pending_here(facts: Facts) -> Iterator[SeenPod]:
+    """Yield the Pending pods that no other product's scheduler places."""
+    for pod in facts.pods:
+        if not pod.node and not pod.is_terminal and pod.scheduler in _SCHEDULERS:
+            yield pod
+
+
+def _resources(pod: SeenPod) -> Iterator[tuple[str, str | int]]:
+    for container in (*pod.init_containers, *pod.containers):
+        yield from {**container.requests, **container.limits}.items()
+
+
+def _none_is_pending(facts: Facts) -> str:
+    return "" if any(True for _ in _pending_here(facts)) else "no pod is Pending"
+
+
 def _are_as_decided(facts: Facts) -> Iterator[DoctorFinding]:
-    for pod in _live(facts):
+    for pod in subjects.requests_share(facts):
         if contradicts_decision(pod):
             found = "gpushare.aliyun.com/running-on names other GPUs than were decided"
             yield CONTRADICTED.of(pod.key, found, **_words(pod))
 
 
+def _no_pod_was_bound(facts: Facts) -> str:
+    return "" if any(map(_was_refused, facts.pods)) else subjects.bound_request(facts)
+
+
 CHECKS: Final = (
-    Check(_GROUP, f"requests for {RESOURCE_MEMORY} are valid", _can_be_granted),
-    Check(_GROUP, "the GPUs of bound pods are known", _have_cards),
-    Check(_GROUP, "pods with a GPU start", _start),
-    Check(_GROUP, "pod annotations are consistent", _are_as_decided),
+    Check(
+        _GROUP,
+        f"requests for {RESOURCE_MEMORY} are valid",
+        _can_be_granted,
+        subjects.pending_request,
+    ),
+    Check(
+        _GROUP,
+        "Pending pods mistake no other resource for it",
+        _request_what_is_offered,
+        subjects.first_of(subjects.installation, _none_is_pending),
+    ),
+    Check(_GROUP, "the GPUs of bound pods are known", _have_cards, _no_pod_was_bound),
+    Check(_GROUP, "pods with a GPU start", _start, subjects.bound_request),
+    Check(_GROUP, "pod annotations are consistent", _are_as_decided, subjects.request),
 )

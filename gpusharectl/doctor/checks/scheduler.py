@@ -18,16 +18,6 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.errors import RequestError
-from gpusharectl.doctor.checks.facts import (
-    EXTENDER,
-    EXTENDERS,
-    SECOND_SCHEDULER,
-    Facts,
-    Program,
-    Scheduler,
-    SeenPod,
-    Unknown,
-)
 from gpusharectl.doctor.checks.findings import (
     Check,
     DoctorFinding,
@@ -36,6 +26,17 @@ from gpusharectl.doctor.checks.findings import (
     unchecked,
     warning,
 )
+from gpusharectl.doctor.facts import subjects
+from gpusharectl.doctor.facts.cluster import (
+    EXTENDER,
+    EXTENDERS,
+    SECOND_SCHEDULER,
+    Facts,
+    Program,
+    Scheduler,
+    Unknown,
+)
+from gpusharectl.doctor.facts.seen import SeenPod
 
 WEIGHT: Final = 1
 QPS: Final = 50  # kube-scheduler's default: any larger value was chosen
@@ -334,10 +335,50 @@ def _waits(pod: SeenPod) -> bool:
     return True
 
 
+def _no_evidence(facts: Facts) -> str:
+    if facts.schedulers:
+        return ""
+    if not any(isinstance(each, Program) for each in facts.extenders.values()):
+        return "no kube-scheduler's configuration is known, and no extender was asked"
+    is_waiting = any(map(_waits, facts.pods))
+    return "" if is_waiting else "no kube-scheduler's configuration is known, and no pod is Pending"
+
+
+def _none_with_ours(facts: Facts) -> str:
+    is_there = any(
+        isinstance(each, Unknown) or ours(each.configuration) is not None
+        for each in facts.schedulers.values()
+    )
+    return "" if is_there else "no kube-scheduler has the extender in its configuration"
+
+
+def _none_waits(facts: Facts) -> str:
+    if any(map(_waits, facts.pods)):
+        return ""
+    return f"no pod with a valid request for {RESOURCE_MEMORY} is Pending"
+
+
+_settings: Final = subjects.first_of(subjects.installation, _none_with_ours)
+
 CHECKS: Final = (
-    Check(_GROUP, "kube-scheduler has the extender in its configuration", _is_configured),
-    Check(_GROUP, "kube-scheduler has the recommended settings", _settings_are_ours),
-    Check(_GROUP, "the extender that it calls is ready", _extender_is_beside),
-    Check(_GROUP, "no Service can receive the calls to the extender", _port_is_no_node_port),
-    Check(_GROUP, "Pending pods have a scheduler with the extender", _pods_wait_for_one),
+    Check(
+        _GROUP,
+        "kube-scheduler has the extender in its configuration",
+        _is_configured,
+        subjects.first_of(subjects.installation, _no_evidence),
+    ),
+    Check(_GROUP, "kube-scheduler has the recommended settings", _settings_are_ours, _settings),
+    Check(_GROUP, "the extender that it calls is ready", _extender_is_beside, _settings),
+    Check(
+        _GROUP,
+        "no Service can receive the calls to the extender",
+        _port_is_no_node_port,
+        _settings,
+    ),
+    Check(
+        _GROUP,
+        "Pending pods have a scheduler with the extender",
+        _pods_wait_for_one,
+        subjects.first_of(subjects.installation, _none_waits, _none_with_ours),
+    ),
 )

@@ -249,3 +249,16 @@ async def test_a_node_that_needs_cdi_files_and_has_none_is_not_ready(
     await eventually(lambda: COMMAND in plugin.injections.why_not)
     (folder / "nvidia.json").write_text(json.dumps(NVIDIA))
     await eventually(lambda: not plugin.injections.why_not)
+
+
+async def test_a_container_with_a_simulated_gpu_gets_its_variables_and_no_device(
+    start, kubelet, folder
+) -> None:
+    plugin = await start(inject="cdi", simulated_mib=(16384, 16384), runtime_classes=CLASSES)
+    assert (plugin.cards.inventory.injection, plugin.why_not_ready()) == ("cdi", [])
+    wanted = pod("a", 8, cards=(SECOND,))
+    await kubelet.run(wanted)
+    assert visible(plugin, kubelet, wanted) == ("void", SECOND)
+    (path,) = (folder / "cdi").glob("gpushare-*.json")
+    (device,) = json.loads(path.read_text())["devices"]
+    assert device["containerEdits"].keys() == {"env"}

@@ -1,6 +1,7 @@
 """Simulated nodes behind the extender's real live page, for tests in a browser."""
 
 import asyncio
+import math
 import random
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -12,15 +13,18 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 
 from extender.binding.binder import Binder
+from extender.page.usage import PluginUsage
 from extender.routes import Routes
 from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
 from gpushare.ledger.ledger import Reserve
-from gpushare.objects.model import Node, Pod
+from gpushare.live_page.history import History, Sample
+from gpushare.objects.model import Node, Pod, SchedulingGate
 from gpushare.placement.reasons import NO_ROOM, TOO_LARGE
 from tests.builders import node, pod
+from tests.integration.extender.plugins import Plugins
 from tests.unit.extender import scripted
 from tests.unit.extender.scripted import changed, restocked
 
@@ -49,6 +53,7 @@ class Fleet:
         self._runner: web.AppRunner | None = None
         self._count = 0
         self.cluster: Any = None
+        self.history, self.plugins = History(), Plugins()
 
     def start(self) -> None:
         self._thread.start()
@@ -81,10 +86,16 @@ class Fleet:
         """Report a pod that is bound to this GPU, as the API server does."""
         self.do(self.cluster.pod_changed, bound(name, on, card, units, namespace))
 
-    def add_pending(self, name: str, units: int, *reasons: str, minutes: float = 0) -> None:
+    def add_pending(
+        self, name: str, units: int, *reasons: str, minutes: float = 0, gate: str = ""
+    ) -> None:
         """Add a pending pod with a reason for each node that was rejected."""
         created = datetime.now(UTC) - timedelta(minutes=minutes)
-        made = changed(pod(name, units), {"creation_timestamp": created.isoformat()})
+        made = changed(
+            pod(name, units),
+            {"creation_timestamp": created.isoformat()},
+            spec={"scheduling_gates": (SchedulingGate(gate),)} if gate else None,
+        )
         self.do(self.cluster.pod_changed, made)
         if reasons:
             now = self.cluster.state.clock.monotonic()
@@ -96,7 +107,7 @@ class Fleet:
     def populate(self, kind: str, count: int, fill: float = 0.7) -> None:
         """Add nodes with pods that use about this part of their GPUs."""
         cards, units, _ = MODELS[kind]
-        names = [f"{kind}-{number:02}" for number in range(1, count + 1)]
+        names = [f"gke-{kind}-{number:02}" for number in range(1, count + 1)]
         full = [
             each for name in names for card in range(cards)
             for each in self._fill(name, card, units, fill)
@@ -114,18 +125,31 @@ class Fleet:
         """Add an example of everything that the page can show."""
         for kind, count, fill in (("a100", 4, 0.8), ("l4", 4, 0.6), ("t4", 6, 0.5)):
             self.populate(kind, count, fill)
-        self.do(self.cluster.node_changed, gpus("l4-02", "l4", unhealthy=(3,)))
-        cordoned = gpus("t4-02", "t4")
-        cordoned.annotations[ANNOTATION_CORDONED_CARDS] = "GPU-t4-02-1"
+        self.do(self.cluster.node_changed, gpus("gke-l4-02", "l4", unhealthy=(3,)))
+        cordoned = gpus("gke-t4-02", "t4")
+        cordoned.annotations[ANNOTATION_CORDONED_CARDS] = "GPU-gke-t4-02-1"
         self.do(self.cluster.node_changed, cordoned)
-        reserve = Reserve("uid-x", "default", "x", "t4-01", ("GPU-t4-01-1",), 6000, 1)
+        reserve = Reserve("uid-x", "default", "x", "gke-t4-01", ("GPU-gke-t4-01-1",), 6000, 1)
         self.do(self.cluster.ledger.reserve, reserve)
-        self.do(self.cluster.pod_changed, pod("bound-by-hand", 2048, node="t4-03"))
+        self.do(self.cluster.pod_changed, pod("bound-by-hand", 2048, node="gke-t4-03"))
         self.add_pending("train-llama-0", 120_000, *[TOO_LARGE.text] * 14, minutes=50)
         reasons = [*[NO_ROOM.text] * 4, *[TOO_LARGE.text] * 10]
         self.add_pending("batch-render-7f9c", 81_000, *reasons, minutes=12)
         self.add_pending("notebook-ines", 80_000, *reasons, minutes=3)
         self.add_pending("embedder-5b7d", 2048)
+        self.do(self._remember)
+
+    def _remember(self) -> None:
+        """Fill the history with an hour in which the cluster filled up."""
+        accounts = [self.cluster.ledger.account(name) for name in self.cluster.ledger.nodes()]
+        total = sum(entry.card.units for each in accounts for entry in each.cards)
+        used = sum(entry.used for each in accounts for entry in each.cards)
+        now = int(datetime.now(UTC).timestamp())
+        for minute in range(60, -1, -1):
+            wave = 0.82 + 0.14 * math.sin(minute / 7) - minute * 0.004
+            pending = max(0, 4 - minute // 9) + (minute in range(22, 30)) * 6
+            amount = used if minute == 0 else int(used * wave)
+            self.history.add(Sample(now - 60 * minute, amount, total, pending))
 
     def _fill(self, on: str, card: int, units: int, fill: float) -> Iterator[Pod]:
         rest, pick = int(units * self._random.uniform(fill - 0.3, fill + 0.3)), self._random.choice
@@ -136,7 +160,15 @@ class Fleet:
 
     async def _open(self) -> None:
         binder: Any = Binder(self.cluster.scheduling, None, self.cluster.state.clock)  # type: ignore[arg-type]
-        self._runner = web.AppRunner(Routes(self.cluster, binder, list).app(), access_log=None)
+        usage: Any = PluginUsage(
+            self.plugins,  # type: ignore[arg-type]
+            "gpushare-system",
+            self.cluster.state.clock,
+            may_contact=bool,  # the plugins are at loopback addresses
+        )
+        routes = Routes(self.cluster, binder, list, history=self.history, usage=usage)
+        await self.plugins.open(self.cluster.ledger)
+        self._runner = web.AppRunner(routes.app(), access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
 
@@ -144,6 +176,7 @@ class Fleet:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+            await self.plugins.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)

@@ -13,10 +13,11 @@ import pytest
 from aiohttp import web
 
 from gpushare.errors import SettingsError, Unreachable
+from gpushare.kube.connection.access import Certificates
 from gpusharectl.doctor import over_tls
-from gpusharectl.doctor.checks.facts import Facts
 from gpusharectl.doctor.checks.findings import Severity, examine
 from gpusharectl.doctor.command import CHECKS
+from gpusharectl.doctor.facts.cluster import Facts
 from gpusharectl.doctor.gather import gather
 from gpusharectl.reach.options import Target
 from tests.fakes.certificates import certificate as make
@@ -103,9 +104,10 @@ def listener(folder: Path, answer: bytes) -> Iterator[Path]:
         thread.join()
 
 
-def own_certificate(folder: Path) -> tuple[str, str]:
+def own_certificate(folder: Path) -> Certificates:
     path = make(folder, "me")
-    return str(path), str(path.with_suffix(".key"))
+    key = path.with_suffix(".key").read_bytes()
+    return Certificates(certificate=path.read_bytes(), key=key)
 
 
 def test_a_page_is_asked_for_over_a_unix_socket(tmp_path):

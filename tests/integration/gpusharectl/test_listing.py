@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestServer
 
 from gpushare.kube.client import Kube
 from gpusharectl.inspect import follow
+from gpusharectl.inspect.summary import Scope
 from gpusharectl.reach.rights import Lacking
 from tests.integration.kube.apiserver import kubeconfig
 
@@ -45,16 +46,17 @@ class ApiServer:
         return response
 
 
-async def listed(api, tmp_path, *names):
+async def listed(api, tmp_path, *names, namespace=""):
     """The first view of the cluster that has pods of all these names."""
+    scope, changes = Scope(namespace=namespace), follow.changes
     async with TestServer(api.app) as server:
         path = tmp_path / "kubeconfig"
         whole = kubeconfig(str(server.make_url("")))
         whole["contexts"][0]["context"]["namespace"] = "mine"
         path.write_bytes(msgspec.json.encode(whole))
-        async with Kube.connect(str(path)) as kube, aclosing(follow.changes(kube)) as them:
+        async with Kube.connect(str(path)) as kube, aclosing(changes(kube, scope)) as them:
             async for each in them:
-                if {pod.metadata.name for pod in each.pods}.issuperset(names):
+                if {pod.metadata.name for pod in each.pods or ()}.issuperset(names):
                     return each
                 api.pods = ["a", "c"]
     raise AssertionError
@@ -64,16 +66,26 @@ async def listed(api, tmp_path, *names):
     ("allowed", "seen", "says"),
     [
         (("nodes", "pods"), (1, 1, True), ""),
-        (("nodes", "own"), (1, 1, False), "pods outside namespace mine are not shown"),
-        (("nodes",), (1, 0, False), "pods are not shown: you lack the right to list pods"),
+        (("nodes", "own"), (1, 1, False), "pods outside namespace mine and sums are not shown"),
+        (("nodes",), (1, 0, False), "pods and sums are not shown: you lack the right to list pods"),
         (("pods",), (0, 1, False), "kubectl auth can-i list nodes"),
         (("own",), (0, 1, False), "kubectl auth can-i list nodes"),
     ],
 )
 async def test_what_may_be_listed_is_and_the_rest_is_named(tmp_path, allowed, seen, says):
     found = await listed(ApiServer(*allowed), tmp_path)
-    assert (len(found.nodes), len(found.pods), found.complete) == seen
+    assert (len(found.nodes or ()), len(found.pods or ()), found.complete) == seen
+    assert (found.nodes is None) == ("nodes" not in allowed)
     assert says in "; ".join(found.missing)
+
+
+async def test_a_namespace_that_is_named_is_listed_where_all_may_not_be(tmp_path):
+    found = await listed(ApiServer("nodes", "own"), tmp_path, namespace="mine")
+    assert (found.pods_of, len(found.pods)) == ("mine", 1)
+    assert "pods of other namespaces are not shown" in found.missing[0]
+    found = await listed(ApiServer("nodes", "own"), tmp_path, namespace="theirs")
+    assert found.pods is None
+    assert "you lack the right to list pods in namespace theirs" in found.missing[0]
 
 
 async def test_where_nothing_may_be_listed_the_right_is_an_error(tmp_path):

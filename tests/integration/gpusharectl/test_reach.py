@@ -13,7 +13,7 @@ from gpusharectl.reach.extender import NoExtender, all_nodes, all_pods, extender
 from gpusharectl.reach.options import Target
 from gpusharectl.reach.port_forward import Forward
 from gpusharectl.reach.rights import Lacking
-from tests.integration.kube.apiserver import FrontDoor, kubeconfig, status
+from tests.integration.kube.apiserver import FrontDoor, kubeconfig, over_tls, status
 
 pytestmark = pytest.mark.integration
 
@@ -131,7 +131,10 @@ async def test_the_right_that_is_missing_is_named_with_the_command_that_shows_it
             await all_pods(kube)
     door.answers = [status(401, "Unauthorized")]
     async with door.connect(tmp_path) as kube:
-        with pytest.raises(ApiError, match="cannot authenticate you"):
+        with pytest.raises(
+            ApiError,
+            match=r"context x in .* does not accept the credentials of user u: log in again",
+        ):
             await all_nodes(kube)
 
 
@@ -161,6 +164,8 @@ async def reading():
                 return web.json_response({"Error": "no such pod"}, status=404)
             case "/gpushare-scheduler/closed":
                 return web.json_response({"Error": "say who you are"}, status=401)
+            case "/gpushare-scheduler/moved":
+                return web.Response(status=302, headers={"Location": "/gpushare-scheduler/else"})
             case "/gpushare-scheduler/silent":
                 await asyncio.Event().wait()
         return web.Response(text=request.headers.get("Authorization", "nobody"))
@@ -188,18 +193,27 @@ async def test_the_extenders_own_words_are_shown_where_it_refuses(reading, tmp_p
         await by_url(reading, tmp_path, "/gpushare-scheduler/gone")
     with pytest.raises(ApiError, match=r"say who you are.*no token"):
         await by_url(reading, tmp_path, "/gpushare-scheduler/closed")
+    with pytest.raises(ApiError, match=r"302"):
+        await by_url(reading, tmp_path, "/gpushare-scheduler/moved")
     with pytest.raises(Unreachable, match=r"no answer within 0.1 s"):
         await by_url(reading, tmp_path, "/gpushare-scheduler/silent", seconds=0.1)
     with pytest.raises(Unreachable, match="does not answer"):
         await by_url("http://127.0.0.1:9", tmp_path, "/")
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:29766", "ftp://x", "https://", "http://[::1"])
-async def test_an_address_that_is_none_is_refused(url, tmp_path):
-    with pytest.raises(SettingsError, match="https://HOST:PORT"):
-        await by_url(url, tmp_path, "/")
-    with pytest.raises(SettingsError, match="no usable certificates"):
+async def test_an_authority_without_certificates_names_the_option_and_the_variable(tmp_path):
+    with pytest.raises(SettingsError, match=r"^--server-ca \(GPUSHARE_SERVER_CA\): .* no usable"):
         await by_url("https://x", tmp_path, "/", authority=str(tmp_path / "none"))
+
+
+async def test_an_extender_with_an_unknown_certificate_is_not_asked(tmp_path):
+    async with over_tls(tmp_path) as port:
+        with pytest.raises(Unreachable) as raised:
+            await by_url(f"https://127.0.0.1:{port}", tmp_path, "/")
+    assert str(raised.value) == (
+        f"extender at https://127.0.0.1:{port} does not answer: its certificate is signed by an "
+        "unknown authority; check --server-ca (GPUSHARE_SERVER_CA)"
+    )
 
 
 class _Held:

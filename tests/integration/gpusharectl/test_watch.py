@@ -42,7 +42,7 @@ async def test_every_terminal_is_shown_the_nodes(tmp_path, terminal):
         )
         try:
             text = b""
-            while b"of 8 free" not in text:
+            while b"of 8 MiB free" not in text:
                 text += await shown.get()
         finally:
             program.send_signal(signal.SIGKILL)

@@ -5,6 +5,7 @@ follow the API concepts page: a list has a version, a watch starts after one, 41
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from gpushare.clock import Clock
 from gpushare.kube.client import Kube
+from tests.fakes.certificates import certificate
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -40,6 +42,32 @@ class FrontDoor:
             path = write_kubeconfig(folder, str(server.make_url("")))
             async with Kube.connect(path, clock) as kube:
                 yield kube
+
+
+@asynccontextmanager
+async def over_tls(
+    folder: Path, *, users: Path | None = None, days: int = 1, address: str = "127.0.0.1"
+) -> AsyncIterator[int]:
+    """Yield the port of an API server with a certificate of ``folder/authority.crt``.
+
+    ``users`` signs the client certificates that it requires; it says {} to everybody.
+    """
+    authority = certificate(folder, "authority")
+    path = certificate(folder, "server", signed_by=authority, days=days, address=address)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(path, path.with_suffix(".key"))
+    if users is not None:
+        context.load_verify_locations(cafile=str(users))
+        context.verify_mode = ssl.CERT_REQUIRED
+    door = FrontDoor()
+    door.answers = [body({})]
+    server = TestServer(door.app, scheme="https")
+    await server.start_server(ssl=context)
+    assert server.port is not None
+    try:
+        yield server.port
+    finally:
+        await server.close()
 
 
 def kubeconfig(server: str, user: object = None, **cluster: str) -> dict[str, object]:

@@ -82,6 +82,25 @@ async def test_an_unconfirmed_write_is_rejected_or_unknown(door, tmp_path, answe
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize("code", [302, 307])
+async def test_a_redirect_is_not_followed(door, tmp_path, code):
+    async def answer(request):
+        if request.path == "/login":
+            return web.json_response({})
+        return web.Response(status=code, headers={"Location": "/login"})
+
+    door.answers = [answer]
+    async with door.connect(tmp_path) as kube:
+        with pytest.raises(OutcomeUnknown, match=f": {code} "):
+            await kube.bind_pod(pod("a", 8), "n1", {}, seconds=3)
+        with pytest.raises(ApiError, match=f": {code} "):
+            await kube.request("GET", "/version")
+        with pytest.raises(ApiError, match=f": {code} "):
+            async for _ in kube.watch(pods(), since="1", window_seconds=9, idle_seconds=9):
+                pass
+    assert [path for _, path, _, _ in door.asked].count("/login") == 0
+
+
 class Slept:
     """A clock of a process that is suspended after the first reading."""
 

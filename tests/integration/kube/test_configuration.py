@@ -1,16 +1,14 @@
 """The cluster is that of a kubeconfig, chosen as kubectl does, or the pod's own."""
 
-import shutil
 from functools import partial
 
-import certifi
 import msgspec
 import pytest
-from kubernetes.aio.config import incluster_config
 
 from gpushare.errors import SettingsError, Unreachable
 from gpushare.kube.client import Kube
-from gpushare.kube.connection import configuration
+from gpushare.kube.connection import access
+from tests.fakes.certificates import certificate
 from tests.integration.kube.apiserver import kubeconfig
 
 pytestmark = pytest.mark.integration
@@ -33,10 +31,8 @@ def in_pod(home, monkeypatch):
     """Provide the files of a pod's ServiceAccount."""
     (home / "token").write_text("of-the-pod\n")
     (home / "namespace").write_text("pods-own")
-    shutil.copy(certifi.where(), home / "ca.crt")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(home / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(home / "ca.crt"))
-    monkeypatch.setattr(configuration, "_OWN_NAMESPACE", str(home / "namespace"))
+    certificate(home, "ca")
+    monkeypatch.setattr(access, "SERVICE_ACCOUNT", home)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
 
@@ -64,7 +60,7 @@ people = partial(who, as_kubectl=True)
 async def test_in_a_pod_the_command_line_prefers_the_kubeconfig_and_programs_the_service_account(
     home, in_pod, monkeypatch
 ):
-    assert await people() == ("bearer of-the-pod", "pods-own")
+    assert await people() == ("Bearer of-the-pod", "pods-own")
     write(home / ".kube" / "config", "at-home", namespace="a")
     assert await people() == ("Bearer at-home", "a")
     monkeypatch.setenv("KUBECONFIG", write(home / "named", "in-variable", namespace="b"))
@@ -72,7 +68,7 @@ async def test_in_a_pod_the_command_line_prefers_the_kubeconfig_and_programs_the
     flag = write(home / "flag", "by-flag")
     assert await people(flag) == ("Bearer by-flag", "pods-own")  # which is what kubectl does
     assert await people(context="in-variable") == ("Bearer in-variable", "b")
-    assert await who() == ("bearer of-the-pod", "pods-own")
+    assert await who() == ("Bearer of-the-pod", "pods-own")
     assert (await who(flag))[0] == "Bearer by-flag"
 
 
@@ -87,7 +83,7 @@ async def test_an_empty_named_kubeconfig_is_an_error(home, in_pod, monkeypatch, 
         with pytest.raises(SettingsError, match="name a kubeconfig"):
             await people(flag)
     monkeypatch.setenv("KUBECONFIG", "")
-    assert (await people())[0] == "bearer of-the-pod"
+    assert (await people())[0] == "Bearer of-the-pod"
     with pytest.raises(SettingsError):
         await people(context="other")
 
@@ -113,7 +109,7 @@ async def test_without_a_kubeconfig_outside_a_pod_the_error_says_how_to_name_one
 @pytest.mark.parametrize(
     ("printed", "says"),
     [
-        (None, "'missing-program'.*No such file"),
+        (None, "'missing-program' failed: it is not installed: run `apt install it`$"),
         ("rubbish", "not an ExecCredential"),
         ("[]", "not an ExecCredential"),
         (f'{{"apiVersion": "{EXEC}", "kind": "ExecCredential", "status": {{}}}}', "missing token"),
@@ -124,7 +120,14 @@ async def test_without_a_kubeconfig_outside_a_pod_the_error_says_how_to_name_one
     ],
 )
 async def test_a_failing_credential_plugin_is_named_and_no_request_is_sent(home, printed, says):
-    program = {"command": "echo", "args": [printed]} if printed else {"command": "missing-program"}
+    program = (
+        {"command": "echo", "args": [printed]}
+        if printed
+        else {
+            "command": "missing-program",
+            "installHint": "run `apt install it`",
+        }
+    )
     path = write(home / "kubeconfig", "u", exec={**program, "apiVersion": EXEC})
     with pytest.raises((SettingsError, Unreachable), match=says):
         await people(path)

@@ -3,18 +3,16 @@
 import asyncio
 import logging
 import os
-import shutil
 import ssl
 from contextlib import asynccontextmanager
 
-import certifi
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from kubernetes.aio.config import incluster_config
 
 from gpushare.errors import ApiError, SettingsError
 from gpushare.kube.client import Kube
+from gpushare.kube.connection import access
 from tests.fakes.certificates import certificate
 from tests.fakes.clock import FakeClock
 from tests.integration.kube.apiserver import FrontDoor, write_kubeconfig
@@ -69,16 +67,15 @@ def program(folder, text=SAY):
 async def test_the_pods_own_token_is_read_again_each_minute(monkeypatch, tmp_path, clock):
     token = tmp_path / "token"
     token.write_text("first\n")
-    shutil.copy(certifi.where(), tmp_path / "ca.crt")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    certificate(tmp_path, "ca")
+    monkeypatch.setattr(access, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
     async with asyncio.timeout(20), Kube.connect(clock=clock) as kube:
         token.write_text("second\n")
-        assert kube.bearer() == "bearer first"
+        assert kube.bearer() == "Bearer first"
         clock.now = 61.0
-        await eventually(lambda: kube.bearer() == "bearer second")
+        await eventually(lambda: kube.bearer() == "Bearer second")
 
 
 async def test_a_kubeconfigs_token_file_is_read_again_each_minute(tmp_path, clock):
@@ -122,12 +119,14 @@ async def test_if_a_token_file_cannot_be_read_the_last_token_stays_in_use(tmp_pa
     token = tmp_path / "token"
     token.write_text("first")
     async with connected(tmp_path, clock, tokenFile=str(token)) as (_, kube):
-        token.unlink()
-        clock.now = 61.0
-        await kube.get_pod("default", "a")
-        await eventually(lambda: "credentials not read again" in caplog.text)
+        for seconds, break_ in ((61.0, lambda: token.write_text("")), (122.0, token.unlink)):
+            caplog.clear()
+            break_()
+            clock.now = seconds
+            await kube.get_pod("default", "a")
+            await eventually(lambda: "credentials not read again" in caplog.text)
         os.mkfifo(token)
-        clock.now = 130.0
+        clock.now = 190.0
         for _ in range(3):
             await kube.get_pod("default", "a")
 
@@ -186,11 +185,35 @@ async def test_debug_logs_do_not_prevent_the_use_of_a_kubeconfig(tmp_path, clock
         await kube.get_pod("default", "a")
 
 
-async def test_unusable_certificates_are_an_error_at_the_start(tmp_path, clock):
+@pytest.mark.parametrize(
+    ("user", "cluster", "says"),
+    [
+        (
+            {"client-certificate": "a.crt", "client-key": "b.key"},
+            {},
+            "context x in {}/kubeconfig: client-certificate and client-key cannot be used for",
+        ),
+        (
+            {"client-certificate": "bad", "client-key": "bad"},
+            {},
+            "context x in {}/kubeconfig: client-certificate and client-key cannot be used for",
+        ),
+        (
+            {},
+            {"certificate-authority": "bad"},
+            "context x in {}/kubeconfig: certificate-authority cannot be used for",
+        ),
+        ({}, {"certificate-authority": "empty"}, "{}/empty is empty: write it again"),
+        ({"tokenFile": "empty"}, {}, "{}/empty is empty: write it again"),
+    ],
+)
+async def test_unusable_files_are_an_error_at_the_start(tmp_path, clock, user, cluster, says):
     certificate(tmp_path, "a")
     certificate(tmp_path, "b")
-    files = {"client-certificate": "a.crt", "client-key": "b.key"}
-    path = write_kubeconfig(tmp_path, "https://127.0.0.1:1", files)
-    with pytest.raises(SettingsError, match="cannot be used"):
+    (tmp_path / "bad").write_text("no PEM")
+    (tmp_path / "empty").write_text("\n")
+    path = write_kubeconfig(tmp_path, "https://127.0.0.1:1", user, **cluster)
+    with pytest.raises(SettingsError) as raised:
         async with Kube.connect(path, clock):
             pass
+    assert str(raised.value).startswith(says.format(tmp_path))

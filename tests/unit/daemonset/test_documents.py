@@ -11,11 +11,16 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from extender import certificates
-from extender.settings.configuration import Configuration, LeaderElection, ReadingListener
+from extender.settings.configuration import (
+    Admission,
+    Configuration,
+    LeaderElection,
+    ReadingListener,
+)
 from extender.settings.file import parse
 from gpushare import contract
 from gpushare.annotations import inventory
+from gpusharectl.certificates import files as certificates
 from tests import markdown
 
 ROOT = Path(__file__).parents[3]
@@ -97,7 +102,7 @@ def test_the_kustomization_in_the_instructions_renders_with_another_unit_for_bot
     found = parse(own.encode())
     assert (found.memory_unit, found.leader_election is None) == ("256MiB", False)
     for name in ("deviceplugin", "extender"):
-        assert objects.container(name)["image"] == "registry.example.com/gpushare:0.1.0"
+        assert objects.container(name)["image"] == "registry.example.com/team/gpushare:0.1.0"
     volumes = {each["name"]: each for each in objects.pod("extender")["volumes"]}
     named = volumes["configuration"]["configMap"]["name"]
     assert named == objects.one("ConfigMap")["metadata"]["name"]
@@ -110,7 +115,9 @@ def test_the_configuration_in_the_instructions_has_the_defaults():
     election, reading = found.leader_election, found.listen.reading
     assert election == LeaderElection(address=election.address, tls=election.tls)
     assert reading == ReadingListener(tls=reading.tls)
-    listen = replace(found.listen, deciding_tls=None, reading=None)
+    admission = found.listen.admission
+    assert admission == Admission("0.0.0.0", 10250, admission.tls)
+    listen = replace(found.listen, deciding_tls=None, reading=None, admission=None)
     assert replace(found, listen=listen, leader_election=None) == Configuration()
 
 

@@ -10,7 +10,7 @@ import yaml
 
 import deviceplugin.settings
 from deviceplugin.lifecycle.departure import LEAVE_SECONDS
-from extender import certificates, probe
+from extender import probe
 from extender.__main__ import parse as parse_extender
 from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.leadership import election as leadership
@@ -32,6 +32,7 @@ from gpushare.contract import (
 from gpushare.kube.lease import Timing
 from gpushare.objects.model import Pod
 from gpushare.process.flags import parse_unit
+from gpusharectl.certificates import files as certificates
 from tests import builders
 from tests.unit.daemonset.kustomizations import (
     BASE,
@@ -394,6 +395,7 @@ def test_only_its_component_changes_a_setting(render, folder):
     settings = plugin_settings(objects)
     assert settings.binding == ("early" if folder.endswith("early-binding") else "auto")
     assert settings.reads_process_memory is folder.endswith("process-memory")
+    assert bool(settings.simulated_mib) is folder.endswith("simulated-gpus")
     has_policies = any(each.startswith("ValidatingAdmission") for each in objects.kinds())
     assert has_policies is not folder.endswith(("before-1.30", "migrating"))
 
@@ -407,7 +409,7 @@ def test_only_default_runtime_expects_nvidias_runtime_without_a_class(render, fo
     wanted = CLASSES | ({""} if folder.endswith("default-runtime") else set())
     assert plugin_settings(objects).runtime_classes == wanted
     named = objects.pod("deviceplugin").get("runtimeClassName", "")
-    assert named in wanted or folder.endswith("driver-root")
+    assert named in wanted or folder.endswith(("driver-root", "simulated-gpus"))
     if POLICY in objects.kinds():
         policy = objects.one(POLICY, "gpushare-ephemeral-containers")
         condition = policy["spec"]["matchConditions"][0]["expression"]
@@ -452,7 +454,7 @@ def test_the_plugin_may_change_nodes_only_with_the_policy_that_leaves_it_one_tai
 @pytest.mark.parametrize("binding", ["early-binding", "inject-cdi"])
 def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
     others = {"before-1.30", "network-policy", "process-memory", "signed-kubelet"}
-    exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root"}
+    exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root", "simulated-gpus"}
     with_policies = {"scheduler-name", "startup-taint"}  # which before-1.30 has no place for
     assert others | exclusive | with_policies == {Path(each).name for each in COMPONENTS}
     objects = render_own(own(runtime, binding, *sorted(others)))

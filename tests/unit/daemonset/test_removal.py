@@ -10,6 +10,7 @@ from deviceplugin import settings
 from gpushare.errors import RecordError
 from gpusharectl.uninstall import rules
 from tests.unit.daemonset.kustomizations import BASE, EVERY, ROOT
+from tests.unit.daemonset.test_chart import rendered
 
 KINDS = (*rules.POLICIES, *rules.PROGRAMS, *rules.REST)
 SYSTEM = "gpushare-system"
@@ -31,6 +32,23 @@ def goes(described: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("folder", EVERY)
 def test_every_object_goes(render, folder):
     assert [each for each in render(folder).all if not goes(each)] == []
+
+
+@pytest.mark.usefixtures("helm")
+@pytest.mark.parametrize("sets", ["webhook", "policy"])
+def test_everything_that_the_chart_can_install_goes(sets):
+    on = {"enabled": True}
+    values = {
+        "scheduler": "second",
+        "secondScheduler": {"setSchedulerName": sets},
+        "criticalPodsQuota": True,
+        "networkPolicy": True,
+        "plugin": {"startupTaint": True},
+        "reading": on,
+        "monitoring": {"podMonitor": on, "prometheusRule": on, "dashboard": on},
+    }
+    left = {each["kind"] for each in rendered(values) if not goes(each)}
+    assert left == {"PodMonitor", "PrometheusRule", "Pod"}  # deleted with the namespace
 
 
 def test_what_was_applied_for_prometheus_goes():

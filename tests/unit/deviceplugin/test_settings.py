@@ -32,6 +32,10 @@ def test_a_memory_unit_has_a_size_and_mib_or_gib(text: str, mib: int) -> None:
         "--health-interval=0",
         "--health-interval=nan",
         "--health-interval=soon",
+        "--simulated-gpus=24Gi",
+        "--simulated-gpus=24576,",
+        "--simulated-gpus=0",
+        "--simulated-gpus=" + ",".join(["1024"] * 17),
     ],
 )
 def test_an_invalid_value_is_rejected_with_its_flag(flag: str) -> None:
@@ -58,3 +62,9 @@ def test_reserved_memory_is_a_word_or_an_amount(text: str, mib: int) -> None:
 def test_an_unknown_flag_or_choice_is_rejected_by_name(flag: str) -> None:
     with pytest.raises(SettingsError, match=flag.partition("=")[0]):
         read(flag)
+
+
+def test_simulated_gpus_have_sizes_and_need_nothing_opened() -> None:
+    assert read().simulated_mib == ()
+    found = read("--simulated-gpus=16384,24576", "--inject=runtime")
+    assert (found.simulated_mib, found.inject) == ((16384, 24576), "cdi")

@@ -11,6 +11,7 @@ READS: Final = re.compile(
 )
 
 _CHART: Final = "test_helm_installs_upgrades_and_uninstalls_everything"
+_OWN_CERTIFICATES: Final = "test_a_secret_that_helm_did_not_make_is_used_and_stays"
 _MIGRATION: Final = "test_the_documented_steps_of_a_migration_work"
 RUN_BY: Final = tuple(
     (re.compile(pattern), test)
@@ -32,13 +33,13 @@ RUN_BY: Final = tuple(
             r"gpushare page|kubectl (-n \S+ port-forward \S+ 29766|create token -n NAMESPACE .*)",
             "test_the_live_page_is_reached_in_both_ways",
         ),
-        (r"kubectl label node .*gpushare=true", _CHART),
-        (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _CHART),
-        (r"docker run --rm \S+ python3 -m extender.certificates \| kubectl apply -f -", _CHART),
         (
-            r"python -m extender.certificates \| kubectl apply -f -",
-            "test_the_commands_of_the_readme_install_it",
+            r"\(cd dist && sha256sum .*|skopeo copy --all oci-archive:dist/.*|helm push dist/.*",
+            "test_one_helm_install_from_a_registry_runs_pods_on_shares",
         ),
+        (r"kubectl label node .*gpushare=true", _CHART),
+        (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _OWN_CERTIFICATES),
+        (r"gpushare certificates \| kubectl apply -f -", _OWN_CERTIFICATES),
         (r"helm install .*", _CHART),
         (
             r"gpushare cordon-gpu n1 0 --reason .*|gpushare uncordon-gpu n1 --all",
@@ -53,10 +54,14 @@ RUN_BY: Final = tuple(
         (r"kubectl .*(gpushare-schd-extender|gpushare-device-plugin-ds).*", _MIGRATION),
         (r"kubectl label node .* gpushare.aliyun.com/plugin.*", _MIGRATION),
         (r"until kubectl -n gpushare-system wait .*", _MIGRATION),
-        (r"gpushare migrate --check", "test_pods_keep_running_on_their_cards_in_a_migration"),
+        (r"gpushare migrate", "test_pods_keep_running_on_their_cards_in_a_migration"),
         (
-            r"gpushare simulate --(list-examples|example filter)",
+            r"gpushare simulate --(list-examples|example filter --step 3)",
             "test_examples_are_listed_and_run_from_anywhere",
+        ),
+        (
+            r"gpushare simulate --example vllm --serve",
+            "test_steps_are_played_and_each_has_a_url",
         ),
         (
             r"kubectl -n gpushare-system rollout status \S+",
@@ -72,6 +77,14 @@ RUN_BY: Final = tuple(
             "test_a_sample_asks_for_what_the_extender_reads",
         ),
         (
+            r"kubectl create configmap gpu-share --from-file=gpu_share.py",
+            "test_a_program_reads_its_share_from_the_variables_of_its_container",
+        ),
+        (
+            r"kubectl (wait --for=condition=\S+ (deployment|pod)/.*|scale deployment model .*)",
+            "test_the_instructions_for_kind_work_on_a_node_without_a_gpu",
+        ),
+        (
             r"kubectl .* exec POD -c extender -- sh -c 'kill -HUP 1'",
             "test_the_program_reloads_its_file_at_sighup_and_ends_at_sigterm",
         ),
@@ -83,9 +96,12 @@ FOREIGN_FLAGS: Final = frozenset(
     {
         *("--cacert", "--resolve"),  # curl
         *("--build-arg", "--isolation"),  # docker, buildah
-        *("--set", "--values"),  # helm
+        *("--set", "--values", "--reuse-values"),  # helm
+        *("--manifest", "--archive"),  # krew
+        "--check",  # sha256sum
         *("--dry-run", "--field-selector", "--prefix", "--subresource"),  # kubectl
-        *("--tail", "--patches"),
+        *("--tail", "--patches", "--from-file", "--replicas"),
+        *("--gpu-memory-utilization", "--max-model-len", "--tensor-parallel-size"),  # vLLM
         *("--device-name-strategy", "--gpu-reset", "--output", "--query-gpu", "--format"),  # NVIDIA
         *("--driver-root", "--dev-root", "--nvidia-cdi-hook-path"),
         "--register-with-taints",  # the kubelet

@@ -18,7 +18,10 @@ _TYPED = re.compile(
     r"^\s*(?:\$ |sudo |\.venv/bin/|(?:kubectl|make|curl|docker|podman|buildah|helm|gpushare|uv|pip|"
     r"python3?|git|promtool|kubeadm|nvidia-\w+|systemctl|journalctl|apt-get|export)\s+[\w./-])"
 )
-_OURS = ("deviceplugin", "extender", "gpusharectl", "gpushare", "localcluster", "bench", "tests")
+_OURS = (
+    *("deviceplugin", "extender", "gpusharectl", "gpushare", "localcluster", "bench", "tests"),
+    "release",
+)
 
 
 def names_of_tests():

@@ -1,20 +1,23 @@
 """explain: why a pod waits, by the decision that filter makes, node by node and card by card."""
 
 import asyncio
+import json
 
 import pytest
 
+from extender.page.cluster_feed import ClusterFeed
 from gpushare.contract import (
     ANNOTATION_INVENTORY,
     ANNOTATION_NODE_POLICY,
     RESOURCE_COUNT,
 )
 from gpushare.ledger.holds import Claim, Hold, Slot
+from gpushare.live_page.feed import NEVER
 from gpushare.objects.model import Container, PodCondition, Resources
 from gpushare.objects.scheduling import SchedulingGate, Taint
 from gpushare.placement import reasons
 from gpushare.process import time_slices
-from tests.builders import node, pod
+from tests.builders import node, pod, run_to_end
 from tests.unit.extender.scripted import DELETED, PREFIX, Bench, bound, changed, wire_pod
 
 SAYS = "0/3 nodes are available: 2 Insufficient aliyun.com/gpu-mem."
@@ -97,7 +100,6 @@ async def test_what_kube_scheduler_asked_is_kept_and_what_it_never_offered_is_co
             reasons.NO_CARDS.text: 1,
         },
     }
-    assert "did not ask about 1 node with" in found["says"]
     assert found["fittingNodes"] == 1
     assert found["forbidden"] == {"taint k:NoSchedule is not tolerated": 1}
     # The node that was not offered has room, and its taint says why it was not.
@@ -127,21 +129,65 @@ async def test_a_waiting_pod_comes_with_what_would_help_as_what_if_answers(clien
     assert "outlook" not in await explain(client, "stays")
 
 
-async def test_a_pod_nobody_asked_about_says_so(client):
+SENTENCE = (
+    "needs 8 MiB on one GPU; the most free on one GPU that it may use is 6 MiB (n, GPU 0); "
+    "1 node with room is excluded: taint k:NoSchedule is not tolerated. It fits if it asks for "
+    "6 MiB or less, or when one of 2 pods ends, for example {named}. "
+    "kube-scheduler is making room for it on n."
+)
+SOON = "default/ending, which is being deleted"
+
+
+async def test_the_reason_is_one_sentence_even_if_kube_scheduler_never_asked(client):
     found = await explain(client, "waits")
     assert found["asked"] is None
-    assert found["says"] == (
-        f"kube-scheduler has not asked the extender about it; kube-scheduler says: {SAYS}"
-    )
+    assert found["says"] == SENTENCE.format(named=SOON)
+    why = found["pending"]
+    assert (why["cause"], why["needsUnits"], why["needsMiB"], why["GPUs"]) == ("room", 8, 8, 1)
+    assert why["mostFree"] == {"MiB": 6, "node": "n", "cards": [0], "limited": True}
+    assert why["fitsIf"] == {"units": 6, "MiB": 6}
+    assert why["barred"] == {"taint k:NoSchedule is not tolerated": 1}
+    assert [each["name"] for each in why["ends"]] == ["ending", "stays"]
+    assert found["unitMiB"] == 1
 
 
-async def test_a_pod_that_would_fit_says_that(client, bench):
+async def test_the_event_the_page_and_explain_say_the_same(client, bench):
     await filtered(client, "waits", "n")
-    await filtered(client, "waits", "n", "tainted")
+    bench.time.now += 3
+    run_to_end(bench.cluster.report_pending())
+    [(_, _, event)] = bench.told
+    feed = ClusterFeed(bench.cluster.state, lambda: True)
+    run_to_end(feed.update())
+    told = b"".join(feed.events(NEVER)).decode()
+    said = (await explain(client, "waits"))["says"]
+    assert event == f"Pending: {said}"
+    assert json.dumps({"why": said})[1:-1].replace(": ", ":", 1) in told
+
+
+async def test_an_event_names_no_pod_of_another_namespace(client, bench):
+    bench.cluster.node_deleted(node("tainted", 16))
+    bench.cluster.pod_deleted(bound("stays", 12))
+    bench.cluster.pod_deleted(bound("ending", 10))
+    for card in ("GPU-0", "GPU-1"):
+        secret = bound(f"secret-{card}", 9, card)
+        bench.cluster.pod_changed(changed(secret, {"namespace": "other"}))
+    await filtered(client, "waits", "n")
+    bench.time.now += 3
+    run_to_end(bench.cluster.report_pending())
+    assert "for example other/secret-GPU-0" in (await explain(client, "waits"))["says"]
+    [(_, _, event)] = bench.told
+    assert "secret" not in event
+    assert "or when one of 2 pods ends." in event
+
+
+async def test_a_pod_that_fits_and_is_not_bound_yet_says_that(client, bench):
+    bench.cluster.node_changed(node("tainted", 16))
     found = await explain(client, "waits")
-    assert found["asked"]["reasons"] == {}
-    assert found["asked"]["neverOffered"] is None
-    assert "some of the 2 nodes" in found["says"]
+    assert found["says"].startswith(
+        "fits now (tainted, GPU 0), but kube-scheduler has not placed it there yet; "
+        f"it last said: {SAYS}"
+    )
+    assert found["pending"]["place"]["node"] == "tainted"
 
 
 async def test_a_bound_pod_says_where_it_is(client):
@@ -263,21 +309,29 @@ async def test_plans_of_others_are_shown_on_the_card(client, bench):
 
 async def test_a_pod_is_told_once_why_it_waits_and_again_when_the_reasons_change(client, bench):
     await filtered(client, "waits", "n", "n", "cpu")
-    bench.cluster.report_pending()
+    run_to_end(bench.cluster.report_pending())
     assert bench.told == []
     bench.time.now += 3
     for _ in range(3):
-        bench.cluster.report_pending()
+        run_to_end(bench.cluster.report_pending())
         await filtered(client, "waits", "n", "cpu")
     [(name, reason, text)] = bench.told
     assert (name, reason) == ("waits", "GpushareWaiting")
-    assert reasons.NO_ROOM.text in text
-    assert "did not ask about" in text
+    assert text == f"Pending: {SENTENCE.format(named=SOON)}"
     await filtered(client, "waits", "n", "small")
     bench.time.now += 61
-    bench.cluster.report_pending()
+    run_to_end(bench.cluster.report_pending())
     assert len(bench.told) == 2
-    assert reasons.TOO_LARGE.text in bench.told[1][2]
+
+
+async def test_a_free_amount_that_changes_all_the_time_writes_no_events(client, bench):
+    bench.time.now += 3
+    for number in range(20):
+        await filtered(client, "waits", "n")
+        bench.time.now += 61
+        run_to_end(bench.cluster.report_pending())
+        bench.add(bound("varies", 1 + number % 3, "GPU-1"))
+    assert [name for name, reason, _ in bench.told if reason == "GpushareWaiting"] == ["waits"]
 
 
 async def test_a_pod_that_is_bound_or_gone_meanwhile_is_told_nothing(client, bench):
@@ -288,7 +342,7 @@ async def test_a_pod_that_is_bound_or_gone_meanwhile_is_told_nothing(client, ben
     bench.cluster.pod_changed(pod("a", 8, node="n"))
     bench.cluster.pod_deleted(pod("b", 8))
     bench.time.now += 9
-    bench.cluster.report_pending()
+    run_to_end(bench.cluster.report_pending())
     assert [reason for _, reason, _ in bench.told] == ["GpushareUnplaced"]
     assert bench.cluster.pods.rejected == 0
 
@@ -297,9 +351,47 @@ async def test_a_pod_that_was_asked_about_as_it_went_is_not_kept(client, bench):
     await filtered(client, "gone", "n")
     assert bench.cluster.pods.rejected == 1
     bench.time.now += 3
-    bench.cluster.report_pending()
+    run_to_end(bench.cluster.report_pending())
     assert bench.cluster.pods.rejected == 0
     assert bench.told == []
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_pod_that_is_bound_between_two_steps_stays_known(client, bench, steps):
+    cluster, landing = bench.cluster, bound("second", 6)
+    for name in ("first", "second"):
+        bench.add(pod(name, 8))
+        await filtered(client, name, "n")
+    bench.time.now += 9
+    reporting = cluster.report_pending()
+    for _ in range(steps):
+        next(reporting, None)
+    cluster.pod_changed(landing)
+    run_to_end(reporting)
+    assert cluster.pods.pod(landing.uid) is landing
+    assert cluster.compare() == 0
+
+
+async def test_a_pod_that_would_cost_too_much_now_gets_its_event_later(client, bench, monkeypatch):
+    monkeypatch.setattr("extender.watch.cluster.MOST_COST", 1)
+    for name, units in (("first", 8), ("second", 9)):
+        bench.add(pod(name, units))
+        await filtered(client, name, "n")
+    bench.time.now += 9
+    run_to_end(bench.cluster.report_pending())
+    assert [name for name, _, _ in bench.told] == ["first"]
+    run_to_end(bench.cluster.report_pending())
+    assert [name for name, _, _ in bench.told] == ["first", "second"]
+
+
+async def test_a_bound_pod_that_kube_scheduler_asks_about_late_stays_known(client, bench):
+    bench.add(bound("late", 6))
+    cluster, record = bench.cluster, bench.cluster.pods.get("uid-late")
+    cluster.pods.answer("uid-late", 1, ["no GPU has room"], bench.time.now)
+    bench.time.now += 9
+    run_to_end(cluster.report_pending())
+    assert cluster.pods.get("uid-late") is record
+    assert cluster.compare() == 0
 
 
 async def test_what_the_watch_brings_with_the_call_is_heard_before_a_pod_is_refused_again(
@@ -371,5 +463,5 @@ async def test_however_many_ask_one_node_is_looked_at_between_two_turns_of_other
             before = len(looked_at)
             await asyncio.sleep(0)
             most = max(most, len(looked_at) - before)
-    assert len(looked_at) == 16 * 33
+    assert len(looked_at) == 16 * (33 + 1)  # and the one that it would get once more
     assert most == 1

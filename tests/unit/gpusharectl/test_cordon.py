@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.annotations.inventory import cordon_reasons, with_cordons
-from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
+from gpushare.contract import (
+    ANNOTATION_ASSIGNED,
+    ANNOTATION_CARDS,
+    ANNOTATION_CORDONED_CARDS,
+    ANNOTATION_INDEX,
+    ANNOTATION_INVENTORY,
+)
 from gpushare.errors import SettingsError
 from gpushare.objects.model import Node, ObjectMeta
 from gpusharectl import cordon
@@ -102,7 +108,7 @@ def test_a_node_without_readable_cards_is_refused(annotations, text):
 
 
 def test_who_still_holds_a_share_is_told_with_those_that_may():
-    found = stock(8, 8)
+    found = stock(8, 8, unit_mib=1024)
     on_node = [
         pod("b", 3, node="n1", annotations={ANNOTATION_CARDS: "GPU-1"}),
         pod("elsewhere", 3, node="n1", annotations={ANNOTATION_CARDS: "GPU-0"}),
@@ -110,6 +116,10 @@ def test_who_still_holds_a_share_is_told_with_those_that_may():
         pod("over", 2, node="n1", phase="Succeeded"),
     ]
     assert cordon.holders(found, found.cards[1:], on_node) == [
-        "default/a: 2 units of an unknown GPU",
-        "default/b: 3 units of GPU 1",
+        "default/a: 2 GiB of an unknown GPU",
+        "default/b: 3 GiB of GPU 1",
     ]
+    legacy = cordon.cards_of(legacy_node("old", 16, 2))
+    index = {ANNOTATION_INDEX: "1", ANNOTATION_ASSIGNED: "true"}
+    on_legacy = [pod("b", 3, node="old", annotations=index)]
+    assert cordon.holders(legacy, legacy.cards[1:], on_legacy) == ["default/b: 3 units of GPU 1"]

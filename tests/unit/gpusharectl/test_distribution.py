@@ -6,11 +6,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[3]
+MOST_BYTES = 60_000_000
 PACKAGES = {"gpushare", "gpusharectl"}
 # The packages of this environment are there, and the checkout is not.
 HOOK = f"import sys; sys.path[:] = [each for each in sys.path if each != {str(ROOT)!r}]\n"
@@ -69,10 +72,40 @@ def test_the_source_distribution_has_the_same_packages(built: Path) -> None:
     assert folders == PACKAGES
 
 
+def needed(found: metadata.Distribution) -> dict[str, metadata.Distribution]:
+    """Return what a distribution requires, directly and indirectly, as installed here."""
+    needs, todo = {}, [found]
+    while todo:
+        for requirement in map(Requirement, todo.pop().requires or ()):
+            is_meant = requirement.marker is None or requirement.marker.evaluate()
+            if is_meant and requirement.name not in needs:
+                needs[requirement.name] = metadata.distribution(requirement.name)
+                todo.append(needs[requirement.name])
+    return needs
+
+
+def test_the_installed_command_line_has_at_most_60_megabytes(built: Path) -> None:
+    """As after `pip install .` in an empty environment, without pip itself.
+
+    A module counts twice, because what Python compiles it to has about the same size.
+    """
+    (wheel,) = built.glob("*.whl")
+    (own,) = metadata.distributions(path=[str(wheel)])
+    needs = needed(own)
+    assert {"aiohttp", "click", "yarl"} <= set(needs)
+    with zipfile.ZipFile(wheel) as archive:
+        total = 2 * sum(each.file_size for each in archive.infolist())
+    for each in needs.values():
+        for file in each.files or ():
+            if file.suffix != ".pyc":
+                total += Path(str(file.locate())).stat().st_size * (1 + (file.suffix == ".py"))
+    assert 10_000_000 < total < MOST_BYTES
+
+
 def test_every_command_of_the_wheel_explains_itself(installed: Path) -> None:
     assert python(installed, EVERY_HELP).count("Usage: gpushare") > 1
 
 
 def test_the_simulation_runs_from_the_wheel(installed: Path) -> None:
     code = "from gpusharectl.__main__ import main; main()"
-    assert "units used" in python(installed, code, "simulate", "--example", "fragmentation")
+    assert "64 GiB used" in python(installed, code, "simulate", "--example", "fragmentation")

@@ -66,8 +66,15 @@ def test_nodes_that_are_not_measured_are_named_with_the_reason(capsys):
     assert "Not measured on n1, n2: off." in said
 
 
-def test_more_than_asked_is_seen_without_colour(capsys):
-    measured = top.Measured({"n1": page(("greedy", 130, 100))}, ())
-    top.show(top.pod_rows(measured.pages), measured, Console(width=100, no_color=True))
-    assert "130" in (said := capsys.readouterr().out)
-    assert "30" in said.replace("130", "")
+def test_amounts_are_in_gib_and_more_than_requested_is_seen_without_color(capsys):
+    pages = {"n1": page(("greedy", 13000, 10240), ("silent", None, 512))}
+    measured = top.Measured(pages, ())
+    top.show(top.pod_rows(pages), measured, Console(width=100, no_color=True))
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines() if "default/" in line]
+    words = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert [row[-3:] for row in words] == [
+        ["12.7 GiB", "10 GiB", "2.7 GiB"],
+        ["0", "not known", "512 MiB"],
+    ]
+    top.show(top.card_rows(pages, [node("n1", 16276)]), measured, Console(width=120))
+    assert "10.5 GiB" in capsys.readouterr().out, "requested"

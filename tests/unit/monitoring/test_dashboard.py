@@ -48,6 +48,21 @@ def test_panels_ask_only_for_what_there_is():
     assert {each: found for each, found in wrong.items() if found} == {}
 
 
+def test_amounts_of_memory_have_a_unit_that_grafana_writes_in_gib():
+    shown = 0
+    for panel in PANELS:
+        asked = [each["expr"] for each in panel["targets"]]
+        amounts = [each for each in asked if "count(" not in each and " / " not in each]
+        in_units = [each for each in amounts if re.search(r"_units\b", each)]
+        assert all("gpushare_node_unit_bytes" in each for each in in_units), panel["title"]
+        if found := re.findall(r"_(bytes|mib)\b", " ".join(amounts)):
+            shown += 1
+            config = json.dumps(panel["fieldConfig"])
+            unit = {"bytes": "bytes", "mib": "mbytes"}[found[0]]
+            assert re.search(f'"(unit|value)": "{unit}"', config), panel["title"]
+    assert shown > 10
+
+
 def test_it_reads_the_prometheus_that_is_chosen_and_names_no_host():
     source = {"type": "prometheus", "uid": "${datasource}"}
     assert all(each["datasource"] == source for each in PANELS)

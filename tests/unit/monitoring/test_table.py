@@ -9,6 +9,7 @@ import deviceplugin.metrics
 from deviceplugin.usage.card_metrics import CardCollector
 from extender.metrics import collectors as extender_collectors
 from extender.metrics import counters as extender_counters
+from extender.metrics import namespaces
 from extender.metrics import nodes as node_metrics
 from extender.watch.cluster import ClusterWatch
 from gpushare.clock import SystemClock
@@ -36,6 +37,7 @@ def declared():
                 name = family.name + ("_total" if family.type == "counter" else "")
                 found[name] = Row(family.type, frozenset(labels))
     found |= dict.fromkeys(node_metrics.OF_NODES, Row("gauge", frozenset({"node"})))
+    found |= dict.fromkeys(namespaces.OF_NAMESPACES, Row("gauge", frozenset({"namespace"})))
     found |= dict.fromkeys(node_metrics.OF_ALL, Row("gauge", frozenset()))
     return found
 

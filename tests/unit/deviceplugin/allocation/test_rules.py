@@ -23,7 +23,9 @@ def check(wanted, others, let_start=()) -> None:
 
 def test_a_start_that_exceeds_its_gpu_is_rejected_with_the_amounts() -> None:
     wanted = pod("new", 6, cards=("GPU-1",))
-    with pytest.raises(Refused, match=r"needs 6 .* GPU-1, which has 16, .* use 11") as refused:
+    with pytest.raises(
+        Refused, match=r"needs 6 MiB .* GPU-1, which has 16 MiB, .* use 11 MiB"
+    ) as refused:
         check(wanted, [pod("old", 11, cards=("GPU-1",), started=True)])
     assert refused.value.reason is Reason.CARD_TOO_FULL
     assert refused.value.pod is wanted

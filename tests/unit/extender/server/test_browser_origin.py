@@ -12,7 +12,9 @@ from tests.unit.extender.scripted import PREFIX
 
 BINDING = b'{"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}'
 CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
-LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+NAVIGATION = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+LINK = {**NAVIGATION, "Sec-Fetch-Dest": "document"}
+FRAME = {**NAVIGATION, "Sec-Fetch-Dest": "iframe"}
 
 
 @pytest.mark.parametrize(
@@ -20,7 +22,7 @@ LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
     [
         ("page", "text/html"),
         ("page/main.js", "text/javascript"),
-        ("page/style.css", "text/css"),
+        ("page/styles/base.css", "text/css"),
         ("page/icon.svg", "image/svg+xml"),
     ],
 )
@@ -64,8 +66,9 @@ async def test_no_page_in_a_browser_can_bind_a_pod(client, bench):
 
 @pytest.mark.parametrize("path", [f"{PREFIX}/inspect", f"{PREFIX}/changes", "/metrics"])
 async def test_pages_of_other_sites_read_nothing_and_their_links_work(client, path):
-    async with client.get(path, headers=CROSS) as answer:
-        assert answer.status == 403
+    for headers in (CROSS, FRAME):
+        async with client.get(path, headers=headers) as answer:
+            assert answer.status == 403
     for headers in (LINK, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
         async with client.get(path, headers=headers) as answer:
             assert answer.status == 200

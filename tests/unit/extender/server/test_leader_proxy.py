@@ -10,13 +10,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from extender import certificates
 from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.routes import Routes
 from extender.server import leader_proxy, limits
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
 from extender.server.tls import client_contexts, server_context
 from gpushare.kube.lease import Record
+from gpusharectl.certificates import files as certificates
 from tests.builders import pod
 from tests.unit.extender.scripted import PREFIX, Bench, bound, wire_pod
 from tests.unit.extender.server.test_tls import NAME, NOW, write
@@ -178,7 +178,7 @@ async def test_a_filter_is_forwarded_while_more_binds_are_pending_than_connectio
 
 async def test_a_server_without_the_leaders_certificate_receives_nothing(tmp_path, pair):
     _, follower = pair
-    files = certificates.make((NAME, "other"), now=NOW)
+    files = certificates.make((NAME, "other"), now=NOW, days=1)
     other = write(tmp_path / "other", "other", files)
     async with Replica(True).serve(other) as impostor:
         follower.knows(impostor)
@@ -194,7 +194,7 @@ async def call(session, leader, tls, path="bind"):
 
 async def test_only_replicas_get_in_where_replicas_are_answered(tmp_path, pair):
     leader, _ = pair
-    files = certificates.make((NAME, "other"), now=NOW)
+    files = certificates.make((NAME, "other"), now=NOW, days=1)
     stranger = write(tmp_path / "stranger", "other", files)
     mine = write(tmp_path / "mine")
     async with aiohttp.ClientSession() as session:
@@ -205,7 +205,7 @@ async def test_only_replicas_get_in_where_replicas_are_answered(tmp_path, pair):
 
 
 async def test_a_certificate_of_our_authority_with_another_name_is_rejected(tmp_path):
-    files = certificates.make((NAME, "other"), now=NOW)
+    files = certificates.make((NAME, "other"), now=NOW, days=1)
     tls = write(tmp_path / "ours", NAME, files)
     other = write(tmp_path / "other", "other", files)
     async with Replica(True).serve(tls) as leader, aiohttp.ClientSession() as session:

@@ -15,7 +15,13 @@ from extender.server import limits as limiting
 from extender.server import listeners
 from extender.server.authorization import Authorizer
 from extender.server.handshakes import MAX_PER_UNTRUSTED, MAX_UNTRUSTED
-from extender.server.limits import MAX_SCRAPES, ConcurrencyLimit, limit_concurrency, respond
+from extender.server.limits import (
+    MAX_SCRAPES,
+    MAX_USAGES,
+    ConcurrencyLimit,
+    limit_concurrency,
+    respond,
+)
 from extender.server.listeners import Listener, serve_app
 from extender.server.tls import certificate_context, server_context
 from extender.settings.configuration import Address, Certificate, DecidingTls, Limits, Listen, Tls
@@ -456,6 +462,24 @@ async def test_only_trusted_addresses_have_long_for_a_handshake(strict, pki, mon
         leaving.cancel()
 
 
+async def test_a_connection_without_a_first_request_is_closed_before_an_idle_one(
+    routes, mutual, pki, free_port
+):
+    context = server_context(mutual)
+    listener = Listener("test", "127.0.0.1", free_port(), 9, 60.0, context, first_seconds=0.2)
+    own = trusting(pki, "kube-scheduler")
+    async with serve_app(listener, routes.app()), asyncio.timeout(5):
+        used, silent = [
+            await asyncio.open_connection("127.0.0.1", listener.port, ssl=own) for _ in range(2)
+        ]
+        for _ in range(2):
+            used[1].write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await used[0].readuntil(b"\r\n\r\nok\n")).startswith(b"HTTP/1.1 200 ")
+            assert await silent[0].read() == b""
+        for _, writer in (used, silent):
+            writer.close()
+
+
 async def test_the_former_port_is_served_unless_it_is_in_use(
     bench, routes, free_port, monkeypatch, caplog
 ):
@@ -469,3 +493,10 @@ async def test_the_former_port_is_served_unless_it_is_in_use(
         async with serve(listen, routes, Authorizer(None, bench.time)):
             assert (await get(listen.deciding, f"{PREFIX}/inspect"))[0] == 200
     assert "former port not served" in caplog.text
+
+
+def test_requests_for_real_use_leave_the_other_readers_their_limit():
+    limit = ConcurrencyLimit(Limits())
+    assert all(limit.acquire("usage") for _ in range(MAX_USAGES))
+    assert limit.acquire("usage") is None
+    assert all(limit.acquire("inspect") for _ in range(Limits().reading))

@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from extender import certificates
 from extender.server.tls import client_contexts, is_allowed, peer_names, server_context
 from extender.settings.configuration import Tls
 from gpushare.errors import SettingsError
+from gpusharectl.certificates import files as certificates
 
 NAME = certificates.REPLICA
 NOW = dt.datetime.now(dt.UTC)
@@ -19,7 +19,7 @@ NOW = dt.datetime.now(dt.UTC)
 
 def write(folder: Path, name: str = NAME, files: dict[str, bytes] | None = None) -> Tls:
     """Write an authority and a certificate as a mounted Secret has them."""
-    files = files or certificates.make((name,), now=NOW)
+    files = files or certificates.make((name,), now=NOW, days=1)
     folder.mkdir(exist_ok=True)
     for file, key in (("ca.crt", "ca.crt"), ("tls.crt", f"{name}.crt"), ("tls.key", f"{name}.key")):
         path = folder / f"{file}.new"
@@ -79,7 +79,7 @@ async def test_a_certificate_of_the_authority_is_accepted_and_its_name_read(tmp_
 
 
 async def test_servers_and_clients_reject_another_name_of_the_same_authority(tmp_path):
-    files = certificates.make((NAME, "other"), now=NOW)
+    files = certificates.make((NAME, "other"), now=NOW, days=1)
     tls, other = write(tmp_path / "a", NAME, files), write(tmp_path / "b", "other", files)
     async with Server(tls) as server:
         assert (await server.get(client_contexts(other).current()))[0] == 403

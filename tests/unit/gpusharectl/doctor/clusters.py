@@ -20,19 +20,29 @@ from gpushare.objects.model import (
     NodeStatus,
     NodeSystemInfo,
     ObjectMeta,
+    OwnerReference,
     PodCondition,
-    PodStatus,
 )
 from gpusharectl.doctor.checks.access import POLICIES, needed
-from gpusharectl.doctor.checks.facts import (
+from gpusharectl.doctor.checks.scheduler import plain
+from gpusharectl.doctor.facts.cluster import (
     Facts,
     LeaderElection,
     Program,
+    Quota,
     Scheduler,
+    Unknown,
+    Workload,
+)
+from gpusharectl.doctor.facts.seen import (
+    SeenContainer,
+    SeenContainerStatus,
     SeenPod,
     SeenSpec,
+    SeenState,
+    SeenStatus,
+    Waiting,
 )
-from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.reach.samples import Samples
 from tests.builders import annotated, container
 from tests.builders import node as bare_node
@@ -87,12 +97,20 @@ def pod(
     return SeenPod(
         ObjectMeta(name, namespace, name, annotations=dict(annotations), labels=labels or {}),
         SeenSpec(on, (container("main", units),), scheduler_name=scheduler),
-        PodStatus("Running" if on else "Pending", conditions=conditions),
+        SeenStatus("Running" if on else "Pending", conditions=conditions),
     )
 
 
-def own(program: str, on: str, *, is_ready: bool = True) -> SeenPod:
-    return pod(
+def own(
+    program: str,
+    on: str,
+    *statuses: SeenContainerStatus,
+    is_ready: bool | None = None,
+    images: Mapping[str, str] | None = None,
+) -> SeenPod:
+    """A pod of ours, which is not ready if ``statuses`` are told; ``images`` by container."""
+    is_ready = not statuses if is_ready is None else is_ready
+    made = pod(
         f"{program}-{on}",
         None,
         namespace=SYSTEM,
@@ -100,6 +118,33 @@ def own(program: str, on: str, *, is_ready: bool = True) -> SeenPod:
         labels={"app.kubernetes.io/name": program},
         conditions=(PodCondition("Ready", "True" if is_ready else "False"),),
     )
+    containers = tuple(SeenContainer(name, image=image) for name, image in (images or {}).items())
+    spec = msgspec.structs.replace(made.spec, containers=containers)
+    status = msgspec.structs.replace(made.status, container_statuses=statuses)
+    return msgspec.structs.replace(made, spec=spec, status=status)
+
+
+def waiting(
+    reason: str, message: str = "", *, container: str = "main", last: SeenState | None = None
+) -> SeenContainerStatus:
+    """A container that waits, as the kubelet reports it."""
+    state = SeenState(waiting=Waiting(reason, message))
+    return SeenContainerStatus(container, image="gpushare:0.1.0", state=state, last_state=last)
+
+
+def of_daemon_set(
+    name: str, on: str, *containers: str, namespace: str = "gpu-operator", **labels: str
+) -> SeenPod:
+    """A pod of somebody's DaemonSet, with these containers."""
+    made = pod(name, None, namespace=namespace, on=on, labels=labels)
+    owner = OwnerReference(controller=True, kind="DaemonSet", name=name)
+    metadata = msgspec.structs.replace(made.metadata, owner_references=(owner,))
+    spec = msgspec.structs.replace(made.spec, containers=tuple(map(SeenContainer, containers)))
+    return msgspec.structs.replace(made, metadata=metadata, spec=spec)
+
+
+def labelled(made: Node, labels: Mapping[str, str]) -> Node:
+    return annotated(made, {}, labels={**made.labels, **labels})
 
 
 def program(metrics: str = "", *reasons: str, version: str = "0.1.0") -> Program:
@@ -141,8 +186,13 @@ def well(**changes: Any) -> Facts:
         "policies": frozenset(POLICIES),
         "policy_bindings": frozenset(POLICIES),
         "permissions": dict.fromkeys(needed(SYSTEM), True),
+        "quotas": (Quota("team", "gpus", "16", "4"),),
         "runtime_classes": frozenset({"nvidia"}),
-        "plugin_runtime": "nvidia",
+        "has_namespace": True,
+        "workloads": {
+            "gpushare-deviceplugin": Workload("DaemonSet", 2, runtime_class="nvidia"),
+            "gpushare-extender": Workload("DaemonSet", 1),
+        },
     }
     return Facts("0.1.0", NOW, SYSTEM, **{**found, **changes})
 
@@ -172,3 +222,32 @@ def with_status(name: str, capacity: Mapping[str, Any], allocatable: Mapping[str
 def without_inventory(made: Node) -> Node:
     metadata = msgspec.structs.replace(made.metadata, annotations={})
     return msgspec.structs.replace(made, metadata=metadata)
+
+
+def plain_node(name: str, gpus: int = 0, **labels: str) -> Node:
+    """A node that gpushare has never seen, with whole GPUs of NVIDIA's device plugin."""
+    amounts = {"cpu": "8", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    status = NodeStatus(amounts, amounts, NodeSystemInfo("containerd://2.1.4", "v1.33.2-eks-1"))
+    return Node(ObjectMeta(name=name, labels=labels), status)
+
+
+def bare(*nodes: Node, **facts: Any) -> Facts:
+    """A cluster that never had gpushare, as its administrator sees it."""
+    found: dict[str, Any] = {
+        "nodes": nodes,
+        "pods": (pod("web", None),),
+        "server": "v1.33.2-eks-1",
+        "schedulers": {"kube-scheduler": Unknown("no kube-scheduler runs as a pod")},
+        "permissions": dict.fromkeys(needed(SYSTEM), False),
+        "runtime_classes": frozenset({"nvidia"}),
+    }
+    return Facts("0.1.0", NOW, SYSTEM, **{**found, **facts})
+
+
+def eks(**facts: Any) -> Facts:
+    """Three nodes of EKS with NVIDIA's device plugin, and no gpushare."""
+    nodes = [
+        labelled(plain_node(f"ip-10-0-0-{each}", 4), {"nvidia.com/gpu.product": "Tesla-T4"})
+        for each in range(3)
+    ]
+    return bare(*nodes, **facts)

@@ -28,4 +28,4 @@ def test_every_document_that_a_finding_names_is_there():
 
 
 def test_the_number_of_checks_in_the_example_is_theirs():
-    assert f"of {len(CHECKS)} checks" in TEXT
+    assert f"\n{len(CHECKS)} checks: " in TEXT

@@ -4,9 +4,9 @@ import pytest
 from rich.console import Console
 
 from gpusharectl.doctor import show
-from gpusharectl.doctor.checks.facts import Facts, Quota, Unknown
-from gpusharectl.doctor.checks.findings import CheckResult, examine
+from gpusharectl.doctor.checks.findings import CheckResult, Outcome, examine
 from gpusharectl.doctor.command import CHECKS
+from gpusharectl.doctor.facts.cluster import Facts, Quota, Unknown
 from tests.unit.gpusharectl.doctor.clusters import node, well, with_node
 
 BROKEN = with_node(node("n1", 16, 16, unit_mib=1024))
@@ -32,9 +32,11 @@ def test_each_finding_has_a_word_its_cause_its_cure_and_where_to_read_on(said):
     for line in ("✗ problem  n1: counts in units of 1024 MiB", "why: ", "fix: set the same"):
         assert line in text
     assert "docs/doctor.md#unitsmixed" in text
-    assert text.count("✓ ok") == len(CHECKS) - 1
+    assert text.count("✓ ok") + text.count("- nothing to check") == len(CHECKS) - 1
+    nothing = sum(each.outcome is Outcome.NOTHING for each in results(BROKEN))
+    ok = len(CHECKS) - nothing - 1
     assert text.rstrip().endswith(
-        f"{len(CHECKS) - 1} of {len(CHECKS)} checks found nothing, 1 problem."
+        f"{len(CHECKS)} checks: {ok} ok, {nothing} nothing to check, 1 with findings (1 problem)."
     )
 
 
@@ -73,4 +75,5 @@ def test_json_has_every_check_and_all_of_each_finding():
         "why": quotas[0]["why"],
         "cure": quotas[0]["cure"],
         "document": "docs/doctor.md#quotausedup",
+        "details": [],
     }

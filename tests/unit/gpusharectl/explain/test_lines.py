@@ -11,7 +11,7 @@ from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOT
 from gpushare.objects.model import PodCondition, PodStatus
 from gpushare.process.time_slices import run_all
 from gpusharectl.explain import lines as explained
-from gpusharectl.explain.command import running, without_nodes
+from gpusharectl.explain.command import Event, add_sentence, running, without_nodes
 from gpusharectl.explain.lines import Explained
 from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.what_if import lines as what_if_lines
@@ -20,18 +20,12 @@ from tests.builders import annotated, node, pod
 NOW = dt.datetime(2026, 1, 1, 0, 0, 0, tzinfo=dt.UTC)
 NO_ROOM = "no single GPU has enough free aliyun.com/gpu-mem"
 ENDS = ", terminating: its containers are killed in 20 s at the latest"
-SAYS = "0/2 nodes are available: 2 of them are full."
+SAYS = "0/2 nodes are available: 2 Insufficient aliyun.com/gpu-mem."
 
 
 def on(name, units, where, card, *, until=None):
     cards = {ANNOTATION_CARDS: f"GPU-{card}"}
     return annotated(pod(name, units, node=where), cards, deletion_timestamp=until)
-
-
-def with_room_for_pods(found):
-    amounts = {**found.allocatable, "pods": "9"}
-    status = msgspec.structs.replace(found.status, allocatable=amounts)
-    return msgspec.structs.replace(found, status=status)
 
 
 @pytest.fixture
@@ -40,7 +34,7 @@ def seen():
     full = node("n", 16, 16, 16, 16, unhealthy=[3])
     nodes = [annotated(full, {ANNOTATION_CORDONED_CARDS: "GPU-2"}), node("small", 4)]
     pods = [on("stays", 11, "n", 0), on("goes", 16, "n", 1, until="2026-01-01T00:00:20Z")]
-    return ListedCluster([with_room_for_pods(each) for each in nodes], pods)
+    return ListedCluster(nodes, pods)
 
 
 def important(found):
@@ -52,50 +46,102 @@ def waits(units=6, **more):
     return msgspec.structs.replace(pod("waits", units, **more), status=status)
 
 
-def lines(seen, asks, *, asked=None, judged=True, **more):
+def lines(seen, asks, *, asked=None, judged=True, verbose=False, **more):
     view = run_all(explain.explain(seen, asks, asked, now=100.0)) if judged else without_nodes(asks)
     found = {"running": running(asks), "outlook": None, "events": [], "not_shown": [], **more}
     whole = Explained(view, from_extender=asked is not None, is_judged=judged, **found)
-    return [line.plain for line in explained.draw(whole, NOW)]
+    return [line.plain for line in explained.draw(whole, NOW, verbose=verbose)]
+
+
+SENTENCE = (
+    "default/waits is Pending: needs 6 MiB on one GPU; the most free on one GPU that it may use is "
+    "5 MiB (n, GPU 0). It fits if it asks for 5 MiB or less, or when one of 2 pods ends, for "
+    "example default/goes, which is being deleted."
+)
+
+
+def test_the_answer_is_one_sentence(seen):
+    assert lines(seen, waits()) == [SENTENCE, "for each node and GPU, add --verbose"]
+
+
+def test_kube_schedulers_message_is_there_only_if_it_adds_something(seen):
+    def shown(message):
+        conditions = (PodCondition("PodScheduled", "False", "Unschedulable", message),)
+        status = PodStatus(conditions=conditions)
+        return lines(seen, msgspec.structs.replace(waits(), status=status))
+
+    known = (
+        f"0/5 nodes are available: 1 {NO_ROOM}, 1 Insufficient aliyun.com/gpu-mem, "
+        "1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, "
+        "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 1 node(s) didn't match "
+        "Pod's node affinity/selector. no new claims to deallocate, preemption: "
+        "0/5 nodes are available: 5 Preemption is not helpful for scheduling."
+    )
+    assert len(shown(known)) == 2
+    for reason in ("Insufficient cpu", "node(s) had volume node affinity conflict"):
+        message = f"0/3 nodes are available: 2 {NO_ROOM}, 1 {reason}."
+        assert f"PodScheduled is False (Unschedulable): {message}" in shown(message)
+
+
+def test_gpushares_other_events_are_shown_and_its_sentence_is_not_repeated(seen):
+    events = ["GpushareWaiting: Pending: older", "GpushareUnplaced: counted everywhere"]
+    assert lines(seen, waits(), events=events)[1:-1] == ["GpushareUnplaced: counted everywhere"]
+    assert events[0] in lines(seen, waits(), events=events, verbose=True)
 
 
 def test_each_card_says_what_is_free_what_is_needed_and_who_holds_it(seen):
-    shown = lines(seen, waits())
+    shown = lines(seen, waits(), verbose=True)
+    assert shown[0] == SENTENCE
     at = shown.index(f"n  {NO_ROOM}")
     assert shown[at + 1 : at + 7] == [
-        "  0   5 of 16 free, needs 6: too little free",
-        "     11 used by default/stays, priority 0",
-        "  1   0 of 16 free, needs 6: too little free",
-        f"     16 used by default/goes, priority 0{ENDS}",
-        "  2  16 of 16 free, needs 6: cordoned",
-        "  3  16 of 16 free, needs 6: unhealthy",
+        "  0  5 MiB of 16 MiB free, needs 6 MiB: too little free",
+        "     11 MiB used by default/stays, priority 0",
+        "  1  0 GiB of 16 MiB free, needs 6 MiB: too little free",
+        f"     16 MiB used by default/goes, priority 0{ENDS}",
+        "  2  16 MiB of 16 MiB free, needs 6 MiB: cordoned",
+        "  3  16 MiB of 16 MiB free, needs 6 MiB: unhealthy",
     ]
-    assert "  0  4 of 4 free, needs 6: too small" in shown
-    assert "the GPUs of 0 of 2 nodes with shared GPUs have room:" in shown
+    assert "  0  4 MiB of 4 MiB free, needs 6 MiB: too small" in shown
+    assert "nodes with room on their GPUs: 0 of 2 nodes" in shown
+    assert "it requests 6 MiB on one GPU; its priority is 0" in shown
+
+
+def test_amounts_are_gib(seen):
+    large = ListedCluster([node("n", 80, unit_mib=1024)], [on("stays", 40, "n", 0)])
+    shown = lines(large, waits(60), verbose=True)
+    assert "  0  40 GiB of 80 GiB free, needs 60 GiB: too little free" in shown
+    assert "     40 GiB used by default/stays, priority 0" in shown
 
 
 def test_what_kube_scheduler_says_is_there_once(seen):
-    shown = lines(seen, waits(), asked=Asked(30.0, 98.0, 1, {NO_ROOM: 1}))
-    assert shown[0].startswith("default/waits is Pending: does not fit on the one node")
-    assert shown[0].endswith("did not ask about 1 node with shared GPUs")
+    shown = lines(seen, waits(), asked=Asked(30.0, 98.0, 1, {NO_ROOM: 1}), verbose=True)
     assert sum(SAYS in line for line in shown) == 1
     assert "kube-scheduler last asked 2 s ago; no node has fit for 70 s" in shown
 
 
-def test_without_an_extender_and_without_rights_the_pods_own_words_are_left(seen):
-    shown = lines(seen, waits(), judged=False, events=["GpushareWaiting: x"], not_shown=["why"])
+def test_without_rights_the_sentence_is_that_of_the_pods_last_event(seen):
+    shown = lines(seen, waits(), judged=False, not_shown=["why"])
     assert shown == [
-        "default/waits is Pending",
-        "it requests 6 on one GPU; its priority is 0",
-        f"PodScheduled is False (Unschedulable): {SAYS}",
-        "GpushareWaiting: x",
+        "default/waits is Pending: requests 6 units of GPU memory on one GPU; kube-scheduler says: "
+        + SAYS,
         "why",
     ]
+    view = without_nodes(waits())
+    whole = Explained(view, False, False, None, None, [], ["why"])
+    events = [
+        Event("GpushareWaiting", "Pending: first.", "2026-01-01T00:00:00Z"),
+        Event("GpushareWaiting", "Pending: needs 6 GiB.", "2026-01-01T00:01:00Z"),
+    ]
+    add_sentence(whole, events)
+    [first, *_] = explained.draw(whole, NOW, verbose=False)
+    assert first.plain == ("default/waits is Pending: needs 6 GiB. (said at 2026-01-01T00:01:00Z)")
 
 
 def test_a_request_that_nothing_can_grant_says_so_at_once(seen):
     [first, *_] = lines(seen, waits("1.5"))
-    assert first.startswith("default/waits fits on no node: container main asks for")
+    assert first.startswith(
+        "default/waits is Pending: no node can grant its request: container main asks for"
+    )
 
 
 def test_a_bound_pod_is_where_it_was_decided_and_where_it_runs(seen):
@@ -121,7 +167,7 @@ def test_what_if_says_where_how_many_fit_and_who_would_have_to_go(seen):
     shown = [line.plain for line in what_if_lines.draw(answer(seen, higher, 3))]
     assert shown[:3] == ["2 of 3 fit", "  small, GPU 0: 1", "  n, GPU 0: 1"]
     at = shown.index("evicting these pods would make room on n, GPU 0:")
-    assert shown[at + 1] == "  default/stays  11, priority 0"
+    assert shown[at + 1] == "  default/stays  11 MiB, priority 0"
     unchecked = shown[shown.index("not checked:") :]
     assert "  pods that are Pending already and would be scheduled first" in unchecked
     shown = [line.plain for line in what_if_lines.draw(answer(seen, wants, 1))]
@@ -132,7 +178,7 @@ def test_names_of_others_pods_that_one_may_not_know_are_left_out(seen):
     view = run_all(explain.explain(seen, important(waits(16)), None, now=0.0))
     view = explain.without_names_of_others(view, "mine")
     whole = Explained(view, True, True, None, view.outlook, [], [])
-    text = "\n".join(line.plain for line in explained.draw(whole, NOW))
-    assert "11 used by a pod in another namespace" in text
-    assert "would make room on n, GPU 0:\n  a pod in another namespace  11, priority 0" in text
+    text = "\n".join(line.plain for line in explained.draw(whole, NOW, verbose=True))
+    assert "11 MiB used by a pod in another namespace" in text
+    assert "would make room on n, GPU 0:\n  a pod in another namespace  11 MiB, priority 0" in text
     assert "stays" not in text

@@ -1,5 +1,6 @@
-"""What inspect shows: by lists, with an extender's reserves, with what may not be seen."""
+"""What inspect shows of nodes: by lists, with an extender's reserves, with what may not be seen."""
 
+import datetime as dt
 import io
 import time
 
@@ -12,13 +13,15 @@ from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY
 from gpushare.contract import ANNOTATION_CORDON_REASONS as REASONS
 from gpushare.contract import ANNOTATION_CORDONED_CARDS as CORDONED
 from gpushare.ledger.ledger import Ledger, Reserve
-from gpushare.objects.model import NodeCondition
+from gpushare.objects.model import NodeCondition, ObjectMeta
 from gpusharectl.inspect import summary
 from gpusharectl.inspect.lines import draw, fitted
+from gpusharectl.inspect.summary import Listed
+from gpusharectl.inspect.sums import below
 from gpusharectl.terminal.output import document, show
 from tests.builders import annotated, legacy_node, node, pod, stock
 
-LARGEST = "the largest free part of one GPU is 16 (n1 GPU 1)"
+NOW = dt.datetime(2026, 11, 23, 7, tzinfo=dt.UTC)
 
 
 def ready(found):
@@ -30,33 +33,46 @@ def on(name, units, where, card):
     return pod(name, units, node=where, annotations={ANNOTATION_CARDS: f"GPU-{card}"})
 
 
+def created(name, namespace, at):
+    return ObjectMeta(name=name, namespace=namespace, uid=name, creation_timestamp=at)
+
+
+def seen(nodes, pods, told=(), **more):
+    return summary.of_lists(Listed(nodes, pods), told, **more)
+
+
+def lines(found, **how):
+    return [*draw(found, **how), *below(found, NOW)]
+
+
 def text(found, **how):
-    return "\n".join(line.plain for line in draw(found, **how))
+    return "\n".join(line.plain for line in lines(found, **how))
 
 
 def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
-    nodes = [ready(node("n1", 16, 16))]
-    pods = [on("a", 8, "n1", 0), on("b", 4, "n1", 0), pod("waits", 3)]
-    assert text(summary.of_lists(nodes, pods, [])).splitlines() == [
-        "n1  12 of 32 MiB used",
-        "  0 ▕████████████████▓▓▓▓▓▓▓▓········▏  4 of 16 free",
-        "  1 ▕································▏ 16 of 16 free",
-        "1 node, 2 GPUs: 32 MiB, 12 used, 20 free",
-        LARGEST,
-        "1 Pending pod",
+    nodes = [ready(node("n1", 16276, 16276))]
+    pods = [on("a", 8138, "n1", 0), on("b", 4069, "n1", 0)]
+    assert text(seen(nodes, pods)).splitlines() == [
+        "n1  12 GiB of 31.7 GiB used",
+        "  0 ▕████████████████▓▓▓▓▓▓▓▓········▏  3.9 GiB of 15.8 GiB free",
+        "  1 ▕································▏ 15.8 GiB of 15.8 GiB free",
+        "1 node, 2 GPUs: 31.7 GiB, 12 GiB used, 19.8 GiB free",
+        "the most free on one GPU is 15.8 GiB (n1, GPU 1)",
+        "NAMESPACE    USED  SHARE  PODS  PENDING",
+        "default    12 GiB    38%     2        0",
     ]
-    detailed = text(summary.of_lists(nodes, pods, []), pods=True)
-    assert "     █ default/a  8\n     ▓ default/b  4\n" in detailed
-    assert "GPU-1" in text(summary.of_lists(nodes, pods, []), wide=True)
+    detailed = text(seen(nodes, pods), pods=True)
+    assert "     █ default/a  8 GiB\n     ▓ default/b  4 GiB\n" in detailed
+    assert "GPU-1" in text(seen(nodes, pods), wide=True)
 
 
 def test_why_a_card_is_cordoned_stands_on_its_nodes_line_in_plain_signs():
     why = '{"GPU-0": "fan \\u001b[2J\\n broken", "GPU-1": "uncordoned since"}'
     kept = ready(annotated(node("kept", 16, 16), {CORDONED: "GPU-0", REASONS: why}))
-    shown = text(summary.of_lists([kept], [], [])).splitlines()
+    shown = text(seen([kept], [])).splitlines()
     assert shown[0].endswith("used  GPU 0 is cordoned: fan [2J broken")
     lost = ready(annotated(node("kept", 16), {CORDONED: "GPU-0", REASONS: "{"}))
-    assert text(summary.of_lists([lost], [], [])).splitlines()[0].endswith("16 MiB used")
+    assert text(seen([lost], [])).splitlines()[0].endswith("16 MiB used")
 
 
 def test_what_is_wrong_with_a_card_or_a_node_stands_beside_it():
@@ -69,20 +85,31 @@ def test_what_is_wrong_with_a_card_or_a_node_stands_beside_it():
         ready(legacy_node("older", "30", "2")),
         ready(node("coarse", 16, unit_mib=1024)),
     ]
-    found = summary.of_lists(nodes, [pod("lost", 5, node="away")], [])
+    found = seen(nodes, [pod("lost", 5, node="away")])
     shown = {line.partition("  ")[0]: line for line in text(found).splitlines()}
     assert "GPU-9" in shown["slip"]
     assert "cannot be read" in shown["broken"]
     assert "not ready" in shown["away"]
     assert "Aliyun gpushare" in shown["older"]
-    assert "counts in GiB, the cluster in MiB" in shown["coarse"]
+    assert "counts in units of 1024 MiB, the cluster in units of 1 MiB" in shown["coarse"]
     cards = [line for line in text(found).splitlines() if "▕" in line]
     assert [line.rpartition("free")[2].strip() for line in cards].count("unhealthy") == 1
     assert [line.rpartition("free")[2].strip() for line in cards].count("cordoned") == 1
-    assert "? default/lost 5" in text(found)
+    assert "? default/lost  5 MiB, on an unknown GPU" in text(found)
     # Free are only cards that take pods: the healthy one, away's less 5, older's two.
     assert found.summary.free == 16 + 11 + 30
     assert found.summary.largest_free.units == 16
+
+
+def test_the_reason_of_a_pending_pod_counts_what_the_extender_has_reserved():
+    nodes, waits = [ready(node("n1", 16, 16))], pod("waits", 8)
+    ledger = Ledger()
+    ledger.set_inventory("n1", stock(16, 16))
+    for number in range(2):
+        ledger.reserve(Reserve(f"uid-{number}", "x", "b", "n1", (f"GPU-{number}",), 10, 1))
+    found = seen(nodes, [waits], [view_node(ledger, "n1")])
+    assert "the most free on one GPU is 6 MiB" in found.waiting[0].why
+    assert "10 MiB are reserved for other pods" in found.waiting[0].why
 
 
 def test_reserves_come_from_the_extender_and_their_absence_is_said():
@@ -91,28 +118,44 @@ def test_reserves_come_from_the_extender_and_their_absence_is_said():
     ledger.set_inventory("n1", stock(16))
     ledger.reserve(Reserve("uid-b", "default", "b", "n1", ("GPU-0",), 6, 1))
     told = [view_node(ledger, "n1")]
-    found = summary.of_lists(nodes, pods, told)
+    found = seen(nodes, pods, told)
     [card] = found.nodes[0].devices
     assert (card.used, card.reserved, card.free) == (8, 6, 2)
     assert "▒ reserved" in text(found)
-    without = summary.of_lists(nodes, pods, None, not_shown=["reservations are not shown: no way"])
+    without = seen(nodes, pods, None, not_shown=["reservations are not shown: no way"])
     assert without.nodes[0].devices[0].free == 8
     assert text(without).endswith("reservations are not shown: no way")
 
 
-def test_where_pods_may_not_be_seen_what_is_free_is_no_promise():
-    found = summary.of_lists([ready(node("n1", 16))], [], None, complete=False)
-    assert "at most 16 of 16 free" in text(found)
-    assert found.summary.waiting is None
+def test_where_pods_may_not_be_seen_nothing_is_summed_and_what_is_free_is_no_promise():
+    mine = Listed([ready(node("n1", 16))], [on("a", 8, "n1", 0)], "default", ("why",))
+    found = summary.of_lists(mine, None)
+    assert text(found).splitlines() == [
+        "n1  at least 8 MiB of 16 MiB used",
+        "  0 ▕████████████████················▏ at most 8 MiB of 16 MiB free",
+        "why",
+    ]
+    assert (found.complete, found.summary, found.namespaces) == (False, None, None)
 
 
-def test_where_nodes_may_not_be_seen_ones_own_pods_are():
-    found = summary.of_lists([], [on("a", 8, "n1", 0)], None, complete=False, not_shown=["why"])
-    assert text(found).splitlines() == ["default/a  8 of GPU-0 on n1", "why"]
+def test_where_nodes_may_not_be_seen_ones_own_pods_are_in_units_because_these_are_unknown():
+    waits = msgspec.structs.replace(
+        pod("b", 4), metadata=created("b", "ml", "2026-11-23T06:48:00Z")
+    )
+    mine = Listed(None, [on("a", 8, "n1", 0), waits], "default", ("why",))
+    found = summary.of_lists(mine, None)
+    assert text(found).splitlines() == [
+        "default/a  8 units of GPU-0 on n1",
+        "1 Pending pod",
+        "  ml/b  12m  requests 4 units of GPU memory on one GPU; the nodes are not visible here.",
+        "why",
+    ]
+    read = msgspec.json.decode(document(found, "json"))
+    assert (read["unitMiB"], read["complete"], read["summary"]) == (None, False, None)
 
 
 def test_for_programs_amounts_are_numbers_and_nothing_is_missing():
-    found = summary.of_lists([ready(node("n1", 16))], [on("a", 8, "n1", 0)], [])
+    found = seen([ready(node("n1", 16))], [on("a", 8, "n1", 0)])
     read = msgspec.json.decode(document(found, "json"))
     assert read["unitMiB"] == 1
     assert read["nodes"][0]["devs"][0]["free"] == 8
@@ -122,15 +165,15 @@ def test_for_programs_amounts_are_numbers_and_nothing_is_missing():
 
 def printed(found, **terminal):
     file = io.StringIO()
-    show(draw(found), Console(file=file, highlight=False, **terminal))
+    show(lines(found), Console(file=file, highlight=False, **terminal))
     return file.getvalue()
 
 
 def test_a_pipe_gets_no_colour_and_whole_lines(monkeypatch):
     long = "n" + "x" * 200
-    found = summary.of_lists([ready(node(long, 16))], [], [])
+    found = seen([ready(node(long, 16))], [])
     assert "\x1b" not in printed(found)
-    assert printed(found).startswith(f"{long}  0 of 16 MiB used\n")
+    assert printed(found).startswith(f"{long}  0 GiB of 16 MiB used\n")
     assert "\x1b[" in printed(found, force_terminal=True, color_system="standard")
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in printed(found, force_terminal=True, color_system="standard")
@@ -138,25 +181,28 @@ def test_a_pipe_gets_no_colour_and_whole_lines(monkeypatch):
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_bars_are_as_long_as_the_terminal_has_room_for(columns):
-    found = summary.of_lists([ready(node("n1", 16276))], [], [])
+    found = seen([ready(node("n1", 16276))], [])
     [bar] = [line.plain for line in draw(found, columns=columns) if "▕" in line.plain]
     assert len(bar) <= columns
 
 
 def test_a_terminal_with_too_few_rows_shows_what_all_nodes_have_together():
-    found = summary.of_lists([ready(node(f"n{i}", 16)) for i in range(9)], [], [])
-    lines = list(draw(found))
-    assert fitted(lines, found, 100) == lines
-    shown = [line.plain for line in fitted(lines, found, 6)]
-    assert len(shown) == 6
-    assert shown[-3].startswith("... 15 more lines")
-    assert shown[-2].startswith("9 nodes, 9 GPUs")
+    waits = [pod(f"p{number:02}", 99) for number in range(40)]
+    found = seen([ready(node(f"n{i}", 16)) for i in range(9)], waits)
+    nodes, sums = list(draw(found)), list(below(found, NOW))
+    assert fitted(nodes, sums, 100) == [*nodes, *sums]
+    shown = [line.plain for line in fitted(nodes, sums, 12)]
+    assert len(shown) == 12
+    assert shown[3].startswith("... 15 more lines")
+    assert shown[4].startswith("9 nodes, 9 GPUs")
+    assert shown[-1].startswith("... ")
+    assert all(len(fitted(nodes, sums, rows)) <= rows for rows in range(3, 50))
 
 
 def test_a_large_cluster_is_drawn_at_once():
     nodes = [ready(node(f"n{i}", *[16] * 8)) for i in range(1000)]
     pods = [on(f"p{i}", 2, f"n{i % 1000}", i % 8) for i in range(8000)]
     began = time.process_time()
-    shown = printed(summary.of_lists(nodes, pods, []), force_terminal=True, color_system="standard")
+    shown = printed(seen(nodes, pods), force_terminal=True, color_system="standard")
     assert shown.count("▕") == 8000
     assert time.process_time() - began < 10  # 1 s on a quiet machine

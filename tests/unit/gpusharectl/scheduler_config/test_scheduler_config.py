@@ -8,8 +8,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from extender import certificates
 from gpusharectl.app import cli
+from gpusharectl.certificates import files as certificates
 from gpusharectl.scheduler_config import rules
 from tests.markdown import all_commands
 

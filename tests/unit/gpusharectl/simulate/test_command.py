@@ -47,14 +47,18 @@ def simulate(*arguments, code=0, stdin=None, env=None):
 def test_each_step_is_drawn_with_the_pods_names_in_the_bars(scene):
     shown = simulate(scene)
     assert shown.count("\n── ") == 3
-    assert "+ second-pod to n1, GPU 1 (12)" in shown
-    bars = re.findall(r"GPU (\d) ▕(.*)▏ (\d+) of 16 free", shown)
+    assert "+ second-pod to n1, GPU 1 (12 GiB)" in shown
+    bars = re.findall(r"GPU (\d) ▕(.*)▏ (\d+) GiB of 16 GiB free", shown)
     assert [(index, left) for index, _, left in bars[-2:]] == [("0", "4"), ("1", "4")]
     assert re.fullmatch(r"first-pod█+·+", bars[-2][1])
-    assert "third-pod is Pending: needs 8 on one GPU" in shown
+    assert (
+        "third-pod is Pending: needs 8 GiB on one GPU; the most free on one GPU is 4 GiB (n1, "
+        "GPU 0). It fits if it asks for 4 GiB or less, or when one of 2 pods ends, for example "
+        "default/first-pod." in shown
+    )
     assert "n1: no single GPU has enough free aliyun.com/gpu-mem" in shown
-    assert "GPU 0 has 4 free, GPU 1 has 4 free" in shown
-    assert "only gpushare's rank selects the node" in " ".join(shown.split())
+    assert "GPU 0 has 4 GiB free, GPU 1 has 4 GiB free" in shown
+    assert "Not simulated: kube-scheduler's own scores" in shown
     assert "\x1b" not in shown
 
 
@@ -82,6 +86,7 @@ def test_json_is_one_object_with_all_steps(scene):
     [group] = last["waiting"]
     assert group["pods"] == [{"namespace": "default", "name": "third-pod", "since": 20}]
     assert group["unitsPerCard"] == 8
+    assert group["sentence"].startswith("needs 8 GiB on one GPU; the most free")
 
 
 def test_yaml_is_the_same_as_json(scene):
@@ -100,7 +105,7 @@ def test_policies_are_flags(scene):
     Path(scene).write_text(small)
     assert cards() == [["first-pod", "second-pod", "third-pod"], []]
     assert cards("--card-policy", "spread") == [["first-pod", "third-pod"], ["second-pod"]]
-    assert "Units of 256 MiB; nodes by spread" in simulate(
+    assert "is 256 MiB; nodes by spread" in simulate(
         scene, "--node-policy", "spread", "--memory-unit", "256MiB"
     )
     simulate(scene, "--node-policy", "best", code=2)
@@ -114,6 +119,28 @@ def test_all_must_run_is_an_exit_code(scene):
     simulate("--example", "bind", "--all-must-run", "--last")
 
 
+@pytest.mark.parametrize("resource", ["aliyun.com/gpu-memory", "nvidia.com/gpu", "amd.com/gpu"])
+def test_all_must_run_fails_for_a_pod_that_wants_gpus_in_another_way(scene, resource):
+    wanted = f"{{limits: {{{resource}: 1}}}}"
+    Path(scene).write_text(
+        "{kind: Node, metadata: {name: n1}, cards: 1 x 16}\n---\nkind: Pod\n"
+        f"metadata: {{name: other, uid: u}}\n"
+        f"spec: {{containers: [{{name: main, resources: {wanted}}}]}}\n"
+    )
+    told = simulate(scene, "--all-must-run", code=1)
+    assert "1 pod is Pending at the end: other" in told
+
+
+def test_a_drawing_says_what_it_leaves_out(scene, tmp_path):
+    Path(scene).write_text(f"{SCENE}---\nkind: Service\nmetadata: {{name: s}}\n")
+    drawn = CliRunner().invoke(cli, ["simulate", scene, "--svg", str(tmp_path / "step.svg")])
+    assert "Ignored: kind Service" in drawn.stderr
+    assert "Ignored" not in drawn.stdout
+    for other in ("--serve", f"--svg={tmp_path}/x"):
+        told = simulate(scene, "--assume-memory", "8", other, code=2)
+        assert "use only one of them" in told
+
+
 def test_a_drawing_is_one_step_to_scale(scene, tmp_path):
     svg = tmp_path / "step.svg"
     simulate(scene, "--svg", str(svg), "--step", "1")
@@ -124,7 +151,7 @@ def test_a_drawing_is_one_step_to_scale(scene, tmp_path):
     assert "first-pod 12" in [each.text for each in root.iter(f"{space}text")]
     assert "n1, GPU 1: empty, 16 free" in root.get("aria-label")
     simulate(scene, "--svg", str(svg))
-    assert "third-pod is Pending: needs 8 on one GPU" in svg.read_text()
+    assert "third-pod is Pending: needs 8 GiB on one GPU" in svg.read_text()
 
 
 def test_names_from_a_file_are_text_wherever_they_are_shown(tmp_path):
@@ -164,6 +191,7 @@ def test_examples_are_listed_and_run_from_anywhere(tmp_path, monkeypatch):
     assert "filter" in names
     for name in names:
         assert "Not simulated" in simulate("--example", name)
+    assert "? notebook-2 is Pending" in simulate("--example", "filter", "--step", "3")
 
 
 def test_many_nodes_are_shown_by_those_where_something_happened(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from gpusharectl.simulate import view
 from tests import markdown
 from tests.markdown import ROOT
+from tests.unit.gpusharectl.simulate.dumps import dump, labels, node, pod
 from tests.unit.gpusharectl.simulate.test_command import simulate
 
 PATH = ROOT / "docs" / "simulate.md"
@@ -25,8 +26,26 @@ def test_the_picture_is_the_one_that_is_printed():
 
 
 def test_the_file_is_one_that_runs():
-    [text] = blocks("yaml")
-    assert "+ train to n1, GPU 0 (8)" in simulate("-", stdin=text)
+    text = max(blocks("yaml"), key=len)
+    assert "+ train to n1, GPU 0 (8 GiB)" in simulate("-", stdin=text)
+
+
+def test_the_gain_is_the_one_of_such_a_cluster():
+    train = [pod(f"train-{n}", f"gpu-{n // 4}", gpu=2) for n in range(9)]
+    notebooks = [pod(f"notebook-{n}", f"gpu-{3 + n // 8}", gpu=1) for n in range(22)]
+    nodes = [node(f"gpu-{n}", 8, labels=labels(8, 81559)) for n in range(6)]
+    content = dump(*nodes, *train, *notebooks).decode()
+    told = [block for block in blocks() if " whole" in block]
+    assert len(told) == 2
+    assert told[0] in simulate("-", stdin=content)
+    assert told[1] in simulate("-", "--assume-memory", "16", stdin=content)
+
+
+def test_a_file_of_only_cards_adds_gpus(tmp_path):
+    file = tmp_path / "gpus.yaml"
+    file.write_text(min(blocks("yaml"), key=len))
+    shown = simulate("-", str(file), stdin=dump(node("gpu-1", 4)).decode())
+    assert "gpu-1  0 GiB of 320 GiB used" in shown
 
 
 def test_the_error_is_the_one_that_is_told(tmp_path, monkeypatch):

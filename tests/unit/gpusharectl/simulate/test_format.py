@@ -230,11 +230,11 @@ def test_what_decides_nothing_here_is_counted_and_named():
     over = POD.replace("name: a", "name: c") + "status: {phase: Succeeded}\n"
     found = scenario(f"{POD}---\n{other}---\n{plain}---\n{over}")
     assert [event.pod.metadata.name for event in found.pods] == ["a"]
-    assert dict(found.ignored) == {
-        "kind Service": 1,
-        "unbound pods that do not request aliyun.com/gpu-mem": 1,
-        "pods that have ended": 1,
-    }
+    assert list(found.ignored.lines()) == [
+        "default/b: Pending and does not request aliyun.com/gpu-mem",
+        "kind Service (1)",
+        "pods that have ended (1)",
+    ]
 
 
 def test_what_kube_scheduler_also_decides_by_is_named():
@@ -248,3 +248,22 @@ def test_what_kube_scheduler_also_decides_by_is_named():
 def test_an_amount_with_a_point_is_what_is_written():
     [event] = scenario(POD.replace("aliyun.com/gpu-mem: 8", "aliyun.com/gpu-mem: 8, cpu: 0.5")).pods
     assert event.pod.containers[0].limits["cpu"] == "0.5"
+
+
+def test_a_request_without_a_limit_is_refused_as_by_the_api_server():
+    text = POD.replace("limits", "requests")
+    assert wrong(text) == (
+        "f.yaml:6: spec.containers[0].resources.requests.aliyun.com/gpu-mem: container main: "
+        "Kubernetes refuses 8: Limit must be set for non overcommitable resources: "
+        "write limits: {aliyun.com/gpu-mem: 8}"
+    )
+    deployment = (
+        "kind: Deployment\nmetadata: {name: d}\nspec:\n  template:\n    spec:\n"
+        "      containers: [{name: c, resources: {requests: {nvidia.com/gpu: 1}}}]\n"
+    )
+    assert wrong(deployment).startswith("f.yaml:6: spec.template.spec.containers[0].resources.")
+
+
+def test_what_an_api_server_sent_is_not_judged_again():
+    text = POD.replace("{name: a}", "{name: a, uid: u}").replace("limits", "requests")
+    assert len(scenario(text).pods) == 1

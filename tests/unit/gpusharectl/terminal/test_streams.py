@@ -26,7 +26,7 @@ def test_bars_are_drawn_in_characters_that_the_encoding_has():
     found = run(*PICTURE, PYTHONIOENCODING="latin-1")
     assert (found.returncode, found.stderr) == (0, b"")
     text = found.stdout.decode("latin-1")
-    assert "|large####" in text
+    assert "|vllm####" in text
     assert "?" not in text
 
 

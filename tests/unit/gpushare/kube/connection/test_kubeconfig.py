@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from gpushare.errors import SettingsError
-from gpushare.kube.connection.kubeconfig import choose
+from gpushare.kube.connection.kubeconfig import Cluster, User, choose
 
 
 def whole(**changed):
@@ -44,6 +44,10 @@ def refused(content, context=None):
         (whole(**{"current-context": "y"}), "no context 'y'; existing: x"),
         (whole(**{"current-context": ""}), "current-context: name one with --context; existing: x"),
         (whole(users=[{"name": "u", "user": {"exec": {"args": []}}}]), "required field `command`"),
+        (
+            whole(users=[{"name": "u", "user": {"auth-provider": {"name": "gcp"}}}]),
+            "user 'u': auth-provider is not supported, as in kubectl since 1.26: use the exec",
+        ),
     ],
 )
 def test_an_error_states_the_problem(content, says):
@@ -57,6 +61,11 @@ def test_an_error_states_the_problem(content, says):
         ({"server": "10.0.0.1:6443"}, "write https://HOST:PORT"),
         ({"server": "https://a:99999"}, "write https://HOST:PORT"),
         ({"server": "https://a b"}, "write https://HOST:PORT"),
+        ({"server": "https://a..b"}, "write https://HOST:PORT"),
+        ({"server": f"https://{'a' * 64}.b"}, "write https://HOST:PORT"),
+        ({"server": "https://me:t0ps3cret@a"}, "server has a user, a query or a fragment"),
+        ({"server": "https://a?b=t0ps3cret"}, "server has a user, a query or a fragment"),
+        ({"server": "https://a#t0ps3cret"}, "server has a user, a query or a fragment"),
         ({"server": "https://a", "proxy-url": "socks5://b:1"}, "proxy-url is 'socks5://b:1'"),
         ({"server": "https://a", "certificate-authority-data": "%"}, "data is not valid base64"),
         ({"server": "https://a", "insecure-skip-tls-verify": "no"}, "Expected `bool | null`"),
@@ -66,12 +75,27 @@ def test_an_error_about_a_cluster_states_the_problem(cluster, says):
     assert says in refused(whole(clusters=[{"name": "c", "cluster": cluster}]))
 
 
+@pytest.mark.parametrize(
+    ("user", "says"),
+    [
+        ({"as": "a\nb"}, "user 'u': as has a line break"),
+        ({"as-uid": "a\0"}, "user 'u': as-uid has a line break"),
+        ({"as-groups": ["a", "b\r"]}, "user 'u': as-groups has a line break"),
+        ({"as-user-extra": {"k": ["\x7f"]}}, "user 'u': as-user-extra has a line break"),
+        ({"client-certificate": "c"}, "user 'u': client-certificate without client-key: add"),
+        ({"client-key-data": "eA=="}, "user 'u': client-key without client-certificate: add"),
+    ],
+)
+def test_an_error_about_a_user_states_the_problem(user, says):
+    assert says in refused(whole(users=[{"name": "u", "user": user}]))
+
+
 def test_a_context_can_be_named():
     both = [*whole()["contexts"], {"name": "z", "context": {"cluster": "c", "namespace": "n"}}]
     content = yaml.safe_dump(whole(contexts=both)).encode()
     found = choose([("here", content)], "z")
     assert found is not None
-    assert (found.user, found.namespace) == ({}, "n")
+    assert (found.user, found.namespace, found.where) == (User(), "n", "context z in here")
     assert "no context 'w'; existing: x, z" in refused(content, "w")
 
 
@@ -83,4 +107,4 @@ current-context: 2026-02-30
 """
     found = choose([("here", content)], None)
     assert found is not None
-    assert found.cluster == {"server": "https://a"}
+    assert found.cluster == Cluster(server="https://a")

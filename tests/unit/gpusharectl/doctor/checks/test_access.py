@@ -6,8 +6,6 @@ from gpusharectl.doctor.checks.access import POLICIES, needed
 from tests.unit.gpusharectl.doctor.clusters import ROOT, SYSTEM
 
 ACCESS = ROOT / "daemonset" / "base" / "access"
-# Of a listener that not everybody opens.
-OPTIONAL = {"tokenreviews", "subjectaccessreviews"}
 
 
 def objects(*kinds: str) -> list[dict]:
@@ -26,7 +24,6 @@ def test_the_rights_that_are_looked_at_are_those_of_the_roles():
         for resource in rule["resources"]
         for group in rule["apiGroups"]
         for name in rule.get("resourceNames", [""])
-        if resource not in OPTIONAL
     }
     looked_at = {(p.account, p.verb, p.resource, p.group, p.name) for p in needed(SYSTEM)}
     assert looked_at == given

@@ -22,29 +22,44 @@ from gpushare.contract import (
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
-from gpushare.objects.model import Container, Node, PodCondition
-from gpusharectl.doctor.checks.facts import (
+from gpushare.objects.model import Container, Node, PodCondition, Resources
+from gpusharectl.doctor.checks.findings import (
+    KINDS,
+    NOT_CHECKED,
+    DoctorFinding,
+    Outcome,
+    Severity,
+    examine,
+)
+from gpusharectl.doctor.checks.scheduler import plain
+from gpusharectl.doctor.command import CHECKS
+from gpusharectl.doctor.facts.cluster import (
     Facts,
     LeaderElection,
+    OperatorSettings,
     Permission,
     Quota,
     Scheduler,
     Unknown,
+    Workload,
 )
-from gpusharectl.doctor.checks.findings import KINDS, NOT_CHECKED, DoctorFinding, Severity, examine
-from gpusharectl.doctor.checks.scheduler import plain
-from gpusharectl.doctor.command import CHECKS
+from gpusharectl.doctor.facts.seen import SeenContainer, SeenContainerStatus, SeenPod
 from tests.builders import annotated, legacy_node, stock
 from tests.unit.gpusharectl.doctor.clusters import (
     ASKED,
     EXTENDERS,
     NOW,
     control_plane,
+    eks,
+    labelled,
     node,
+    of_daemon_set,
     own,
+    plain_node,
     pod,
     program,
     scheduler,
+    waiting,
     well,
     with_node,
     with_pods,
@@ -52,7 +67,8 @@ from tests.unit.gpusharectl.doctor.clusters import (
     without_inventory,
 )
 
-PLUGIN = "gpushare-deviceplugin-n1"
+PLUGINS = "gpushare-deviceplugin"
+PLUGIN = f"{PLUGINS}-n1"
 EXTENDER = "gpushare-extender-cp1"
 LEADER = program("gpushare_extender_leader 1\n")
 SCHEDULER = "kube-system/kube-scheduler-cp1"
@@ -111,6 +127,29 @@ def with_a_helper() -> Facts:
     spec = msgspec.structs.replace(made.spec, containers=(*made.containers, Container("helper")))
     two = msgspec.structs.replace(made, spec=spec)
     return well(nodes=facts.nodes, pods=(*facts.pods, two))
+
+
+def with_plugin(*statuses: SeenContainerStatus) -> Facts:
+    return with_pods(own("gpushare-deviceplugin", "n1", *statuses), without=PLUGIN)
+
+
+def second_scheduler(image: str, server: str = "v1.34.4") -> Facts:
+    there = own("gpushare-scheduler", "cp1", images={"kube-scheduler": image})
+    facts = with_pods(there, without=EXTENDER)
+    extenders = {there.metadata.name: EXTENDERS[EXTENDER]}
+    return well(pods=facts.pods, extenders=extenders, server=server)
+
+
+def with_operator(found: OperatorSettings, plugin: Workload) -> Facts:
+    return well(operators=(found,), workloads={**well().workloads, PLUGINS: plugin})
+
+
+def requesting(limits: dict[str, str], *, scheduler: str = "default-scheduler") -> SeenPod:
+    """A Pending pod with these limits."""
+    made = pod("asks", None, on=None, scheduler=scheduler)
+    containers = (SeenContainer("main", Resources(limits, limits)),)
+    spec = msgspec.structs.replace(made.spec, containers=containers)
+    return msgspec.structs.replace(made, spec=spec)
 
 
 BREAKS: dict[str, Callable[[], Facts]] = {
@@ -178,8 +217,45 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "PodCannotStart": lambda: with_pods(pod("stuck", conditions=(UNUSABLE,))),
     "PodNotStarted": lambda: with_pods(pod("slow", annotations=decided(**LONG_AGO))),
     "PodRefused": lambda: with_pods(pod("bytes", "8Gi", on=None)),
+    "MistakenResource": lambda: with_pods(requesting({"aliyun.com/gpu-memory": "8"})),
     "PodContradicted": lambda: with_pods(
         pod("forged", annotations=decided(**{ANNOTATION_RUNNING_ON: '{"main":{"GPU-1":4}}'}))
+    ),
+    "NotInstalled": eks,
+    "PartMissing": lambda: well(
+        pods=with_pods(without=EXTENDER).pods,
+        extenders={},
+        election=None,
+        memory_unit=None,
+        workloads={"gpushare-deviceplugin": Workload("DaemonSet", 2)},
+        schedulers={},
+    ),
+    "NoNodeShared": lambda: well(
+        nodes=(control_plane(), plain_node("n1")),
+        pods=(own("gpushare-extender", "cp1"),),
+        plugins={},
+    ),
+    "ImageNotPulled": lambda: with_plugin(waiting("ImagePullBackOff")),
+    "ProgramNotCreated": lambda: with_plugin(waiting("CreateContainerConfigError")),
+    "ProgramCrashes": lambda: with_plugin(waiting("CrashLoopBackOff")),
+    "SecondSchedulerVersion": lambda: second_scheduler("registry.k8s.io/kube-scheduler:v1.33.0"),
+    "MigOnSharedNode": lambda: with_node(
+        labelled(node("n1"), {"nvidia.com/mig.config": "all-balanced"})
+    ),
+    "MpsOnSharedNode": lambda: with_pods(of_daemon_set("mps", "n1", "mps-control-daemon-ctr")),
+    "DraDriverOnSharedNode": lambda: with_pods(
+        of_daemon_set("dra", "n1", "gpus", **{"nvidia-dra-driver-gpu-component": "kubelet-plugin"})
+    ),
+    "PluginWithoutDriver": lambda: with_operator(
+        OperatorSettings("policy", uses_cdi=True), Workload("DaemonSet", 2)
+    ),
+    "NvidiaRuntimeIsDefault": lambda: with_operator(
+        OperatorSettings("policy", uses_cdi=False),
+        Workload("DaemonSet", 2, runtime_class="nvidia"),
+    ),
+    "DriverRootDiffers": lambda: with_operator(
+        OperatorSettings("policy", uses_cdi=True, installs_driver=False),
+        Workload("DaemonSet", 2, driver_library="/run/nvidia/driver/usr/lib/libnvidia-ml.so.1"),
     ),
     "NotChecked": lambda: well(quotas=Unknown("you lack the right to list resourcequotas")),
 }
@@ -222,6 +298,27 @@ def test_what_is_broken_is_found_and_nothing_else(name):
         assert "{" not in each.fix
 
 
+@pytest.mark.parametrize(
+    ("limits", "scheduler", "said"),
+    [
+        ({"aliyun.com/gpu-memory": "8"}, "default-scheduler", "did you mean aliyun.com/gpu-mem?"),
+        ({"nvidia.com/gpumem": "8192"}, "gpushare-scheduler", "is HAMi's, in MiB"),
+        ({"nvidia.com/gpumem": "8192"}, "hami-scheduler", ""),
+        ({"nvidia.com/gpu": "1"}, "default-scheduler", ""),
+        ({"cpu": "1", "example.com/fpga": "1"}, "default-scheduler", ""),
+    ],
+)
+def test_a_resource_that_no_node_offers_is_told_with_the_right_name(limits, scheduler, said):
+    offers = with_status("whole", {"nvidia.com/gpu": 2}, {"nvidia.com/gpu": 2})
+    whole = annotated(without_inventory(offers), {}, labels={})
+    facts = with_pods(requesting(limits, scheduler=scheduler))
+    found = [
+        each for each in look(replace(facts, nodes=(*facts.nodes, whole))) if "asks" in each.about
+    ]
+    assert [each.kind.name for each in found] == (["MistakenResource"] if said else [])
+    assert all(said in each.found for each in found)
+
+
 def test_a_service_whose_node_port_nobody_asks_takes_no_calls():
     assert look(well(node_ports={"team/web": frozenset({32766, 29766})})) == []
     elsewhere = scheduler(urlprefix="https://10.0.0.5:32766/gpushare-scheduler")
@@ -235,14 +332,18 @@ UNKNOWN = Unknown("you lack the right to do that", lacks_right=True)
 WELL = well()
 # What these are about takes two facts to see.
 DEPENDS = {
+    "DriverRootDiffers",
     "ExtenderNotBeside",
     "ExtenderNeverAsked",
     "NoLeader",
+    "NvidiaRuntimeIsDefault",
     "NvidiaRuntimeUnreachable",
     "PluginNewer",
+    "PluginWithoutDriver",
     "PodOfAnotherScheduler",
     "PolicyMissing",
     "RuntimeClassMissing",
+    "SecondSchedulerVersion",
     "UnitsMixed",
     "VersionSkew",
 }
@@ -258,7 +359,10 @@ UNKNOWNS: dict[str, Any] = {
     "permissions": {Permission("gpushare-extender", "list", "pods"): UNKNOWN},
     "quotas": UNKNOWN,
     "runtime_classes": UNKNOWN,
-    "plugin_runtime": UNKNOWN,
+    "has_namespace": UNKNOWN,
+    "workloads": UNKNOWN,
+    "operators": UNKNOWN,
+    "warned": UNKNOWN,
 }
 
 
@@ -273,7 +377,11 @@ def test_what_is_known_is_found_whatever_else_is_not(names, broken):
         assert broken in found
 
 
-@pytest.mark.parametrize(("fact", "value"), UNKNOWNS.items())
+# What else is unknown is told only where it matters.
+TOLD = UNKNOWNS.keys() - {"has_namespace", "operators", "warned"}
+
+
+@pytest.mark.parametrize(("fact", "value"), [(name, UNKNOWNS[name]) for name in sorted(TOLD)])
 def test_what_cannot_be_known_is_told_as_not_checked_and_as_nothing_else(fact, value):
     found = look(well(**{fact: value}))
     assert {each.kind for each in found} == {NOT_CHECKED}
@@ -367,3 +475,35 @@ def test_a_pod_that_waits_is_named_only_if_no_node_would_take_it(setups, is_foun
     pods = tuple(each for each in well().pods if each.metadata.name != "train")
     found = look(well(nodes=(control_plane(), *nodes), pods=pods))
     assert [each.about for each in found] == (["default/waits"] if is_found else [])
+
+
+def green(facts: Facts) -> set[str]:
+    return {each.check.title for each in examine(facts, CHECKS) if each.outcome is Outcome.OK}
+
+
+@pytest.mark.parametrize("election", [None, WELL.election])
+def test_a_check_of_extenders_that_were_not_asked_is_not_green(election):
+    asked = {
+        "extenders are ready and answer",
+        "there is exactly one leader",
+        "versions are compatible",
+    }
+    assert asked <= green(WELL)
+    lacking = well(extenders={EXTENDER: UNKNOWN}, election=election)
+    assert not asked & green(lacking)
+    assert {each.kind for each in look(lacking)} == {NOT_CHECKED}
+
+
+def test_a_device_list_that_nobody_states_is_not_checked():
+    title = "device lists are short enough"
+    unseen = replace(
+        with_node(without_inventory(node("n1"))), plugins={**WELL.plugins, PLUGIN: UNKNOWN}
+    )
+    assert title in green(WELL)
+    assert title not in green(unseen)
+
+
+@pytest.mark.parametrize("version", ["", "unknown"])
+def test_a_kubelet_without_a_version_is_not_checked(version):
+    found = look(with_node(node("n1", kubelet=version)))
+    assert [(each.kind, each.about) for each in found] == [(NOT_CHECKED, "kubelets of n1")]

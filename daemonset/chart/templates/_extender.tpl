@@ -1,0 +1,58 @@
+{{- /* Whether the reading listener is open, for readers or for Prometheus. "true" or empty. */ -}}
+{{- define "gpushare.isReadable" -}}
+{{- if or .Values.reading.enabled .Values.monitoring.podMonitor.enabled }}true{{ end -}}
+{{- end -}}
+
+{{- /* The extender's file: that of kustomize's base, the listeners, then the values. */ -}}
+{{- define "gpushare.configuration" -}}
+{{- $base := .Files.Get "files/base/configuration/extender.yaml" | fromYaml -}}
+{{- $tls := dict "certificate" "/etc/gpushare-tls/tls.crt" "key" "/etc/gpushare-tls/tls.key" -}}
+{{- $listen := dict -}}
+{{- if include "gpushare.isReadable" . -}}
+{{- $_ := set $listen "reading" (dict "port" 29768 "tls" $tls) -}}
+{{- end -}}
+{{- if eq (include "gpushare.setsSchedulerName" .) "webhook" -}}
+{{- /* Some managed clusters let the API server reach only this port of pods. */ -}}
+{{- $_ := set $listen "admission" (dict "host" "0.0.0.0" "port" 10250 "tls" $tls) -}}
+{{- end -}}
+{{- if $listen }}{{ $_ := set $base "listen" $listen }}{{ end -}}
+{{- $own := dict "memoryUnit" .Values.unit -}}
+{{- mergeOverwrite $base (deepCopy .Values.extender.configuration) $own | toYaml -}}
+{{- end -}}
+
+{{- /* The extender's container without its probes, for both modes. */ -}}
+{{- define "gpushare.extender" -}}
+- name: extender
+  {{- include "gpushare.image" . | nindent 2 }}
+  command: [gpushare-extender]
+  args: [--config=/etc/gpushare/extender.yaml]
+  env:
+    - name: GPUSHARE_ADDRESS
+      valueFrom: {fieldRef: {fieldPath: status.podIP}}
+  resources: {{- .Values.extender.resources | toYaml | nindent 4 }}
+  {{- include "gpushare.unprivileged" . | nindent 2 }}
+  volumeMounts:
+    - {name: configuration, mountPath: /etc/gpushare, readOnly: true}
+    - {name: tls, mountPath: /etc/gpushare-tls, readOnly: true}
+{{- end -}}
+
+{{- define "gpushare.extenderVolumes" -}}
+- name: configuration
+  configMap: {name: gpushare-extender-configuration}
+- name: tls
+  secret: {secretName: gpushare-extender-tls, defaultMode: 0440}
+{{- end -}}
+
+{{- /* The pod of the extender, for both modes. */ -}}
+{{- define "gpushare.extenderPod" -}}
+serviceAccountName: gpushare-extender
+priorityClassName: system-cluster-critical
+terminationGracePeriodSeconds: 30
+{{- include "gpushare.pullSecrets" . }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532  # reads the certificate's key
+  seccompProfile: {type: RuntimeDefault}
+{{- end -}}

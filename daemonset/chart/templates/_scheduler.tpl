@@ -1,0 +1,116 @@
+{{- /* The version of kube-scheduler: that of the cluster, without its provider's suffix. */ -}}
+{{- define "gpushare.schedulerTag" -}}
+{{- $detected := regexFind "^v[0-9]+[.][0-9]+[.][0-9]+(-(alpha|beta|rc)[.][0-9]+)?" .Capabilities.KubeVersion.Version -}}
+{{- $tag := default $detected .Values.secondScheduler.image.tag -}}
+{{- $version := regexFind "^v?[0-9]+[.][0-9]+[.][0-9]+" $tag -}}
+{{- if not $tag -}}
+{{- fail (printf "the version of Kubernetes, %s, names no version of kube-scheduler: set secondScheduler.image.tag" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if and $version (semverCompare "<1.27.0-0" $version) -}}
+{{- fail (printf "secondScheduler.image.tag is %s, and gpushare needs kube-scheduler 1.27 or newer: leave it empty for the version of the cluster, %s" $tag $detected) -}}
+{{- end -}}
+{{- $tag -}}
+{{- end -}}
+
+{{- /* The schedulers of pods that may request GPU memory, as JSON; empty: any. */ -}}
+{{- define "gpushare.schedulerNames" -}}
+{{- $own := ternary (list "gpushare-scheduler") list (eq .Values.scheduler "second") -}}
+{{- default $own .Values.schedulerNames | toJson -}}
+{{- end -}}
+
+{{- /* The version of the API for MutatingAdmissionPolicies that the API server serves; empty: none.
+Without a cluster, Helm assumes all of them, but before 1.36 they are off by default. */ -}}
+{{- define "gpushare.mutatingPolicyVersion" -}}
+{{- $found := list -}}
+{{- range $version := list "v1" "v1beta1" -}}
+{{- if $.Capabilities.APIVersions.Has (printf "admissionregistration.k8s.io/%s/MutatingAdmissionPolicy" $version) -}}
+{{- $found = append $found $version -}}
+{{- end -}}
+{{- end -}}
+{{- if include "gpushare.hasCluster" . -}}
+{{- with $found }}{{ first . }}{{ end -}}
+{{- else if semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version -}}
+v1
+{{- else if eq .Values.secondScheduler.setSchedulerName "policy" -}}
+v1beta1
+{{- end -}}
+{{- end -}}
+
+{{- /* What sets schedulerName on pods that request GPU memory: policy, webhook or none. */ -}}
+{{- define "gpushare.setsSchedulerName" -}}
+{{- $wanted := .Values.secondScheduler.setSchedulerName -}}
+{{- $version := .Capabilities.KubeVersion.Version -}}
+{{- if or (ne .Values.scheduler "second") (has "default-scheduler" .Values.schedulerNames) -}}
+none
+{{- else if ne $wanted "auto" -}}
+{{- if and (eq $wanted "policy") (not (include "gpushare.mutatingPolicyVersion" .)) -}}
+{{- fail "secondScheduler.setSchedulerName is policy, but this API server serves no MutatingAdmissionPolicy: set it to webhook, or to auto" -}}
+{{- end -}}
+{{- if and (eq $wanted "webhook") (semverCompare "<1.28.0-0" $version) -}}
+{{- fail (printf "secondScheduler.setSchedulerName is webhook, but Kubernetes %s ignores the webhook's match conditions and would call it for every pod: set it to none, or to auto" $version) -}}
+{{- end -}}
+{{- $wanted -}}
+{{- /* Before 1.36, an API that is served may still not be evaluated. */ -}}
+{{- else if and (semverCompare ">=1.36.0-0" $version) (include "gpushare.mutatingPolicyVersion" .) -}}
+policy
+{{- else if semverCompare ">=1.28.0-0" $version -}}
+webhook
+{{- else -}}
+none
+{{- end -}}
+{{- end -}}
+
+{{- /* The pods that policy and webhook change; the extender decides the same. */ -}}
+{{- define "gpushare.matchConditions" -}}
+- name: names-no-scheduler
+  expression: '!has(object.spec.schedulerName) || object.spec.schedulerName == "default-scheduler"'
+- name: is-to-be-scheduled
+  expression: '!has(object.spec.nodeName) || object.spec.nodeName == ""'
+- name: asks-for-gpu-memory
+  expression: >-
+    (object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers :
+    [])).exists(c, has(c.resources) && ["aliyun.com/gpu-mem", "aliyun.com/gpu-count"].exists(r,
+    (has(c.resources.limits) && r in c.resources.limits) ||
+    (has(c.resources.requests) && r in c.resources.requests)))
+{{- end -}}
+
+{{- /* The webhook: a list of the root and the certificate authority, base64, empty with cert-manager. */ -}}
+{{- define "gpushare.webhook" -}}
+{{- $ := index . 0 -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata:
+  name: gpushare-scheduler-name
+  labels: {{- include "gpushare.labels" (list $ "gpushare" "admission-webhook") | nindent 4 }}
+  {{- if eq $.Values.certificates.source "cert-manager" }}
+  annotations:
+    cert-manager.io/inject-ca-from: gpushare-system/gpushare-extender
+  {{- end }}
+webhooks:
+  - name: scheduler-name.gpushare.aliyun.com
+    clientConfig:
+      service:
+        name: gpushare-extender
+        namespace: gpushare-system
+        port: 443
+        path: /gpushare-scheduler/admission
+      {{- with index . 1 }}
+      caBundle: {{ . }}
+      {{- end }}
+    rules:
+      - apiGroups: [""]
+        apiVersions: [v1]
+        operations: [CREATE]
+        resources: [pods]
+        scope: Namespaced
+    namespaceSelector:  # a failure never affects the cluster's own pods
+      matchExpressions:
+        - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, gpushare-system]}
+    matchConditions: {{- include "gpushare.matchConditions" $ | nindent 6 }}
+    admissionReviewVersions: [v1]
+    sideEffects: None
+    reinvocationPolicy: IfNeeded  # another webhook may add a container
+    timeoutSeconds: 5
+    # Where a policy rejects pods of other schedulers, it says so better than a failed call.
+    failurePolicy: {{ ternary "Ignore" "Fail" $.Values.policies }}
+{{- end -}}

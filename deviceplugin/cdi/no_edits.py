@@ -1,0 +1,13 @@
+"""The CDI edits of simulated GPUs: nothing is opened to a container."""
+
+from collections.abc import Sequence
+
+from deviceplugin.cdi.spec_files import Edits
+from gpushare.cards.model import Card
+
+
+class NoEdits:
+    """In the place of ``NvidiaSpecs``: a container gets only its variables."""
+
+    def edits(self, _cards: Sequence[Card]) -> Edits:
+        return Edits()

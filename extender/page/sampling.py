@@ -1,0 +1,42 @@
+"""Samples the cluster once a minute for the live page's history, whether or not someone looks."""
+
+import asyncio
+from collections.abc import Generator
+from typing import Final
+
+from extender.decisions.cluster_state import ClusterState
+from gpushare.live_page.history import History, Sample
+from gpushare.process.time_slices import run_in_turns
+
+INTERVAL_SECONDS: Final = 60.0
+_NS: Final = 1_000_000_000
+
+
+async def sample_cluster(state: ClusterState, history: History) -> None:
+    """Add a sample at once and then every INTERVAL_SECONDS, until cancelled."""
+    turn = asyncio.Lock()
+    while True:
+        history.add(await run_in_turns(take(state), turn))
+        await asyncio.sleep(INTERVAL_SECONDS)
+
+
+def take(state: ClusterState) -> Generator[None, None, Sample]:
+    """Return a sample of the cluster as it is now, in short steps."""
+    used = total = 0
+    for name in list(state.ledger.nodes()):
+        yield
+        account = state.ledger.account(name)
+        if account is None:
+            continue
+        unit = account.inventory.unit_mib
+        units = sum(entry.card.units for entry in account.cards)
+        held = sum(entry.used for entry in account.cards)
+        held += account.cards[0].unplaced if account.cards else 0
+        total += units * unit
+        used += min(held, units) * unit
+    pending = 0
+    for uid in state.pods.uids():
+        yield
+        pod = state.pod(uid)
+        pending += pod is not None and not pod.node
+    return Sample(state.clock.wall_ns() // _NS, used, total, pending)

@@ -1,0 +1,469 @@
+"""Find the one cause for which a pod is Pending, and what would help (pure).
+
+``pending_text.sentence`` writes the result for people: explain, the pod's Event, the live page and
+inspect show the same sentence to callers with the same rights.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final, Protocol
+
+import msgspec
+
+from gpushare.annotations import pod_annotations
+from gpushare.cards.model import Request, Share
+from gpushare.contract import RESOURCE_MEMORY
+from gpushare.errors import RequestError
+from gpushare.objects.model import Pod
+from gpushare.placement import card_choice
+from gpushare.placement.card_choice import FreeCards
+from gpushare.placement.node_resources import MILLI, PODS, Amounts, insufficient, requests_of
+from gpushare.placement.rank import rank
+from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
+from gpushare.placement.room import NodeRoom, rooms_of
+from gpushare.placement.trial import World
+
+ENDS_NAMED: Final = 5  # pods in ``ends``
+SEARCHED: Final = 50  # nodes on which several pods have to end together
+EXAMINED: Final = 500  # pods whose end may make room, where each has to be examined by itself
+_LISTED: Final = 3
+_FEWEST: Final = 2  # pods that have to end together, if no single one is enough
+
+# Causes that no event in the cluster ends, except that nodes or GPUs are added or changed.
+UNREADABLE: Final = "request"
+NO_NODES: Final = "noNodes"
+TOO_LARGE: Final = "tooLarge"
+TOO_MANY_CARDS: Final = "tooManyGPUs"
+SETUP: Final = "setup"
+MODEL: Final = "model"
+UUIDS: Final = "uuids"
+UNSEEN: Final = "unseen"  # by this caller, who may read only the pod
+# States of the pod.
+BINDING: Final = "binding"
+ENDING: Final = "ending"
+GATED: Final = "gated"
+# States of the cluster.
+EXCLUDED: Final = "excluded"
+FITS: Final = "fits"
+RESOURCES: Final = "resources"
+CLOSED: Final = "gpusClosed"
+ROOM: Final = "room"
+
+_DEPEND_ON_AMOUNT: Final = frozenset({TOO_LARGE, TOO_MANY_CARDS, MODEL, UUIDS})
+
+
+class Known(World, Protocol):
+    """The cluster as the extender knows it."""
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a live pod that names our resources."""
+
+    def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
+        """Return why filter would reject a node now."""
+
+
+class _View(msgspec.Struct, rename="camel", omit_defaults=True):
+    pass
+
+
+class Free(_View):
+    """The most that is free on each of as many GPUs of one node as the pod wants.
+
+    Without free memory there is neither ``node`` nor ``cards``.
+    ``reserved`` is what is reserved there for other pods. ``limited``: more is free on GPUs that
+    the pod may not use.
+    """
+
+    mib: int = msgspec.field(name="MiB")
+    node: str
+    cards: list[int]
+    reserved_mib: int = msgspec.field(name="reservedMiB", default=0)
+    limited: bool = False
+
+
+class Offer(_View):
+    """The largest request that fits now: ``units`` in all, ``mib`` of each GPU."""
+
+    units: int
+    mib: int = msgspec.field(name="MiB")
+
+
+class Ending(_View):
+    """A pod whose end makes room; the names are empty if the caller may not see its namespace.
+
+    ``lower``: kube-scheduler may evict it for the pod in question.
+    """
+
+    namespace: str
+    name: str
+    units: int
+    priority: int
+    terminating: bool = False
+    lower: bool = False
+
+
+class Pending(_View):
+    """Why a pod is Pending. Which fields are set depends on ``cause``; all are facts of one moment.
+
+    ``needs_units`` and ``needs_mib`` are of each of ``gpus`` GPUs. ``limit`` is the MiB or the
+    number of GPUs that no node exceeds. ``counts`` are reasons, to numbers of nodes, or of GPUs for
+    ``gpusClosed``; ``barred`` counts in the same way the nodes that have room but may not be used.
+    ``text`` comes from the pod: the error in its request, its gates, its models, or
+    kube-scheduler's message. ``ends`` names
+    some of ``ends_count`` pods: any one of them, or if ``ends_together`` all of them have to end.
+    ``ends_more``: there may be more such pods.
+    ``nominated`` is the node where kube-scheduler makes room.
+    """
+
+    cause: str
+    needs_units: int = 0
+    needs_mib: int = msgspec.field(name="needsMiB", default=0)
+    gpus: int = msgspec.field(name="GPUs", default=0)
+    limit: int = 0
+    counts: dict[str, int] = {}
+    barred: dict[str, int] = {}
+    text: str = ""
+    most_free: Free | None = None
+    fits_if: Offer | None = None
+    ends: list[Ending] = []
+    ends_count: int = 0
+    ends_together: bool = False
+    ends_more: bool = False
+    nominated: str = ""
+    place: Free | None = None
+
+
+def why_pending(
+    known: Known, pod: Pod, rooms: Mapping[str, NodeRoom] | None = None
+) -> Generator[None, None, Pending]:
+    """Return why an unbound pod is Pending, in short steps.
+
+    ``rooms`` are those of the pod's kind if the caller has them: then 1,000 nodes with 8 full GPUs
+    cost 10 to 70 ms, else 0.5 s.
+    """
+    try:
+        request = known.request_of(pod)
+        search = _Search(known, pod, request)
+    except RequestError as err:
+        return Pending(UNREADABLE, text=str(err))
+    found = search.found
+    is_reserved = known.ledger.has_reserve(pod.uid)  # a plan's slot is not a decision
+    if is_reserved and any(each.pod_uid == pod.uid for each in known.ledger.reserves()):
+        found.cause = BINDING
+        return found
+    if rooms is None:
+        rooms = yield from rooms_of(known, pod, request)
+    yield from search.run(list(rooms.values()))
+    return found
+
+
+def unseen(pod: Pod) -> Pending:
+    """Return what the pod itself says, for a caller who may not read the nodes."""
+    found = Pending(UNSEEN, text=_message(pod), nominated=pod.status.nominated_node_name or "")
+    try:
+        request = pod_annotations.request_of(pod)
+    except RequestError as err:
+        return Pending(UNREADABLE, text=str(err))
+    found.needs_units, found.gpus = request.units_per_card, request.card_count
+    found.cause = _state(pod, found) or UNSEEN
+    return found
+
+
+def without_names(found: Pending, namespace: str) -> Pending:
+    """Remove the names of pods outside ``namespace``; return the same object."""
+    for each in found.ends:
+        if each.namespace != namespace:
+            each.namespace = each.name = ""
+    return found
+
+
+_Candidate = tuple[Share, NodeRoom | None]  # with the room if its end may not be enough
+
+
+class _Search:
+    """Fills ``found``, cause by cause, the most lasting first."""
+
+    def __init__(self, known: Known, pod: Pod, request: Request) -> None:
+        self._known, self._pod, self._request = known, pod, request
+        self._asked: Amounts = requests_of(pod)
+        self._units = request.units_per_card
+        self._rooms: list[NodeRoom] = []
+        self.found = Pending(
+            ROOM,
+            needs_units=request.units_per_card,
+            needs_mib=request.units_per_card * known.unit_mib,
+            gpus=request.card_count,
+            nominated=pod.status.nominated_node_name or "",
+        )
+
+    def run(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
+        self._rooms, found, units = rooms, self.found, self._units
+        candidates = [room for room in rooms if room.is_candidate]
+        found.cause = self._never() or _state(self._pod, found)
+        if found.cause:
+            if found.cause in _DEPEND_ON_AMOUNT:
+                yield from self._offer(candidates)
+            return
+        yield
+        large = [room for room in candidates if room.size >= units]
+        if not large:
+            found.cause = EXCLUDED
+            found.counts = _barred(r for r in rooms if r.size >= units or r.account is None)
+            yield from self._offer(candidates)
+            return
+        fitting = [room for room in large if room.free >= units]
+        if fitting:
+            yield from self._fit(fitting)
+            return
+        found.barred = _barred(room for room in rooms if room.free >= units)
+        yield from self._offer(candidates)
+        opened = [room for room in large if room.size_open >= units]
+        if not opened:
+            found.cause, found.counts = CLOSED, self._closed(large)
+            return
+        found.cause = ROOM
+        yield from self._end_one(opened)
+        if not found.ends_count:
+            yield from self._end_several(opened)
+
+    def _never(self) -> str:
+        """Return the cause if no node could take the pod even if it were empty and open."""
+        found, request, units = self.found, self._request, self._units
+        if not self._rooms:
+            return NO_NODES
+        unit = self._known.unit_mib
+        readable = [room for room in self._rooms if room.cards_of_all]
+        if not readable:
+            found.counts = dict(Counter((r.reason or NO_CARDS).text for r in self._rooms))
+            return SETUP
+        largest = max(card.units for room in readable for card in room.cards_of_all)
+        if units > largest:
+            found.limit = largest * unit
+            return TOO_LARGE
+        most = max(len(room.cards_of_all) for room in readable)
+        if request.card_count > most:
+            found.limit = most
+            return TOO_MANY_CARDS
+        if units > max(room.size_of_all for room in readable):
+            return TOO_MANY_CARDS
+        if units > (size := max(room.size for room in readable)):
+            found.limit = size * unit
+            found.text = _listed(sorted(request.policy.models))
+            return MODEL if request.policy.models else UUIDS
+        if all(room.reason is not None and room.closed is None for room in readable):
+            found.counts = dict(Counter(r.reason.text for r in readable if r.reason is not None))
+            return SETUP
+        return ""
+
+    def _closed(self, rooms: list[NodeRoom]) -> dict[str, int]:
+        cards = [entry.card for room in rooms for entry in room.cards]
+        cards = [card for card in cards if card.units >= self._units and not card.takes_new]
+        return dict(Counter("cordoned" if card.is_healthy else "unhealthy" for card in cards))
+
+    def _fit(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
+        """Find the node that the pod would get, or what else it lacks on those with room."""
+        found, known, request = self.found, self._known, self._request
+        ranked = []
+        for room in rooms:
+            yield
+            if room.account is None:
+                continue
+            place = rank(FreeCards(room.account), request, known.policies, room.name)
+            if place is not None:
+                ranked.append((place, room, room.account))
+        lacks: Counter[str] = Counter()
+        for _, room, account in sorted(ranked, key=lambda each: each[0]):
+            yield
+            missing = insufficient(room.left(known, self._pod.priority), self._asked)
+            reason = known.why_not(room.name, request, self._pod)
+            chosen = card_choice.choose(account, request, known.policies.card)
+            if missing:
+                lacks[f"too little allocatable {_listed(missing)} is left"] += 1
+            elif reason is not None or chosen is None:
+                lacks[reason.text if reason is not None else NO_ROOM.text] += 1
+            else:
+                found.cause = FITS
+                found.place = Free(found.needs_mib, room.name, [card.index for card in chosen])
+                found.text = _message(self._pod)
+                return
+        found.cause, found.counts = RESOURCES, dict(lacks)
+
+    def _offer(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
+        """Find the most that is free, and the largest request that would fit now."""
+        found, known, count = self.found, self._known, self._request.card_count
+        falling = sorted(rooms, key=lambda room: -room.free)
+        if not falling:
+            return
+        first, unit, best = falling[0], known.unit_mib, 0
+        is_limited = any(room.free_of_all > first.free for room in self._rooms)
+        found.most_free = Free(0, "", [], limited=is_limited)
+        if first.free:
+            reserved = max(entry.reserved + entry.claimed for entry in first.best)
+            indexes = [entry.card.index for entry in first.best]
+            found.most_free = Free(
+                first.free * unit, first.name, indexes, reserved * unit, is_limited
+            )
+        others = {name: amount for name, amount in self._asked.items() if name != RESOURCE_MEMORY}
+        for room in falling:
+            if room.free <= best:
+                break
+            yield
+            left = room.left(known, self._pod.priority)
+            if not insufficient(left, others):
+                most = left.get(RESOURCE_MEMORY, 0) // MILLI // count
+                best = max(best, min(room.free, most))
+        if best:
+            found.fits_if = Offer(best * count, best * unit)
+
+    def _end_one(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
+        """Find the pods of which any one makes room by its end, and name a few.
+
+        Pods that are being deleted are looked at first, then those of the pod's own namespace.
+        """
+        found, budget = self.found, EXAMINED
+        number, candidates = yield from self._candidates(rooms)
+        ends: list[Ending] = []
+        for share, short in candidates:
+            yield
+            if short is not None and not budget:
+                found.ends_more = True
+            elif short is None:
+                ends.append(self._ending(share))
+            else:
+                budget -= 1
+                if self._is_enough(short, [share]):
+                    ends.append(self._ending(share))
+                    number += 1
+        named = heapq.nsmallest(ENDS_NAMED, ends, key=_likelihood)
+        own = [each for each in ends if each.namespace == self._pod.metadata.namespace]
+        if own and not any(each.namespace == own[0].namespace for each in named):
+            named[-1:] = [min(own, key=_likelihood)]  # the one that its owner may see
+        found.ends, found.ends_count = named, number
+
+    def _candidates(
+        self, rooms: list[NodeRoom]
+    ) -> Generator[None, None, tuple[int, Iterable[_Candidate]]]:
+        """Count the pods whose end is enough for certain; return these and others, likely first."""
+        number = 0
+        likely: tuple[list[_Candidate], ...] = ([], [], [])
+        for room in rooms:
+            yield
+            alone = room.alone(self._units)
+            is_short = self._is_short(room)
+            if not is_short:
+                alone = [share for share in alone if self._has_memory(room, share)]
+                number += len(alone)
+            for share in alone:
+                rank = self._rank(share)
+                if len(likely[rank]) < EXAMINED:
+                    likely[rank].append((share, room if is_short else None))
+                elif is_short:
+                    self.found.ends_more = True
+        return number, chain(*likely)
+
+    def _is_short(self, room: NodeRoom) -> bool:
+        """Return whether the node has too little left of anything but GPU memory."""
+        missing = insufficient(room.left(self._known, self._pod.priority), self._asked)
+        return any(name != RESOURCE_MEMORY for name in missing)
+
+    def _has_memory(self, room: NodeRoom, ended: Share) -> bool:
+        """Return whether the node's allocatable GPU memory suffices once a share has ended."""
+        left = room.left(self._known, self._pod.priority).get(RESOURCE_MEMORY, 0)
+        return left + ended.units * MILLI >= self._asked.get(RESOURCE_MEMORY, 0)
+
+    def _rank(self, share: Share) -> int:
+        holder = self._known.pod(share.pod_uid)
+        if holder is not None and holder.metadata.deletion_timestamp is not None:
+            return 0
+        return 1 if share.namespace == self._pod.metadata.namespace else 2
+
+    def _end_several(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
+        """Find few pods that make room if they all end, on the nodes with the most free."""
+        found = self.found
+        best: list[Share] | None = None
+        for room in heapq.nlargest(SEARCHED, rooms, key=lambda room: room.free):
+            yield
+            shares = room.fewest(self._units)
+            if shares is None or not self._is_enough(room, shares):
+                continue
+            if best is None or len(shares) < len(best):
+                best = shares
+            if len(best) <= _FEWEST:
+                break
+        if best is not None:
+            ends = sorted([self._ending(share) for share in best], key=_likelihood)
+            found.ends, found.ends_count, found.ends_together = ends[:ENDS_NAMED], len(ends), True
+            found.ends_more = False
+
+    def _ending(self, share: Share) -> Ending:
+        pod, holder = self._pod, self._known.pod(share.pod_uid)
+        priority = holder.priority if holder is not None else 0
+        return Ending(
+            share.namespace,
+            share.name,
+            share.units,
+            priority,
+            holder is not None and holder.metadata.deletion_timestamp is not None,
+            priority < pod.priority and pod.spec.preemption_policy != "Never",
+        )
+
+    def _is_enough(self, room: NodeRoom, ended: list[Share]) -> bool:
+        """Return whether the node's other resources suffice once these shares have ended."""
+        left = room.left(self._known, self._pod.priority)
+        missing = insufficient(left, self._asked)
+        if not missing:
+            return True
+        left = dict(left)
+        for share in ended:
+            holder = self._known.pod(share.pod_uid)
+            if holder is None:
+                continue
+            try:
+                freed = requests_of(holder)
+            except RequestError:
+                freed = {PODS: MILLI}  # as free_resources counts it
+            for name in left.keys() & freed.keys():
+                left[name] += freed[name]
+        return not insufficient(left, self._asked)
+
+
+def _state(pod: Pod, found: Pending) -> str:
+    """Return the cause if the pod itself keeps kube-scheduler from trying."""
+    if pod.metadata.deletion_timestamp is not None:
+        return ENDING
+    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    if gates:
+        found.text = _listed(gates)
+    return GATED if gates else ""
+
+
+def _message(pod: Pod) -> str:
+    """Return why kube-scheduler could not place the pod, in its own words."""
+    condition = pod.condition("PodScheduled")
+    if condition is None or condition.status != "False":
+        return ""
+    return condition.message or ""
+
+
+def _barred(rooms: Iterable[NodeRoom]) -> dict[str, int]:
+    """Count what keeps the pod from these nodes: kube-scheduler's first rule, or our reason."""
+    found: Counter[str] = Counter()
+    for room in rooms:
+        if room.rules:
+            found[room.rules[0]] += 1
+        elif room.reason is not None:
+            found[room.reason.text] += 1
+    return dict(found)
+
+
+def _likelihood(pod: Ending) -> tuple[bool, bool, int, str, str]:
+    """Return a key that sorts first the pods that are likely to end soon, then small ones."""
+    return not pod.terminating, not pod.lower, pod.units, pod.namespace, pod.name
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names; there may be hundreds, of any length."""
+    shown = ", ".join(names[:_LISTED])
+    return f"{shown} and {len(names) - _LISTED} more" if len(names) > _LISTED else shown

@@ -1,0 +1,382 @@
+"""Write in one sentence why a pod is Pending and what would help (pure).
+
+This is the only text about it: explain, the Event, the live page and inspect all show it. It says
+nothing that is not in ``Pending``, so names that were removed there are not in the sentence.
+"""
+
+from collections.abc import Generator, Hashable, Mapping
+from typing import Final
+
+from gpushare.answers import pending
+from gpushare.answers.pending import Ending, Free, Known, Pending, why_pending, without_names
+from gpushare.errors import RequestError
+from gpushare.objects.model import Pod
+from gpushare.placement.node_resources import requests_of
+from gpushare.placement.room import NO_ROOMS, NodeRoom, kind_of, rooms_of
+from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
+from gpushare.text.counted import counted
+
+MOST_KINDS: Final = 8
+MEASURED_COST: Final = 20  # of the rooms of all nodes, in sentences
+SEARCH_COST: Final = 3  # of a search for several pods that have to end, in sentences
+MOST_BYTES: Final = 1000  # of an Event's message; the API server accepts 1024
+_MOST_OF_NAME: Final = 80  # a pod's namespace and name may have 317 characters
+_MOST_OF_MESSAGE: Final = 300
+_REASONS_SAID: Final = 3
+_WORTH_SAYING: Final = 20  # an offer of less than this part of the request helps nobody
+_TENTH: Final = MIB_PER_GIB // 10
+
+
+def sentence(found: Pending) -> str:
+    """Return the sentence without its subject: it continues ``POD is Pending:``."""
+    text = _CAUSES[found.cause](found)
+    if found.nominated:
+        text += f" kube-scheduler is making room for it on {_short(found.nominated)}."
+    return _cut(text, MOST_BYTES)
+
+
+class Sentences:
+    """Writes the sentences of many pods, at the cost of one for all pods that are alike.
+
+    They are as of the last ``renew``. After it the first pod of a kind costs 1 us for each node
+    that has not changed and 0.5 ms for each other one with 8 full GPUs, and the first pod of an
+    amount 10 to 70 us for each node, and 20 ms more where several pods have to end. Kept are the
+    rooms of MOST_KINDS kinds, about 5 MB each for 1,000 nodes.
+    """
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._rooms: dict[Hashable, dict[str, NodeRoom]] = {}  # last used one last
+        self._current: set[Hashable] = set()
+        self._written: dict[Hashable, str] = {}
+        self._measured = 0  # kinds whose rooms were not there
+        self._searched = 0  # sentences about several pods that have to end
+
+    def renew(self) -> None:
+        """Let the next sentences be as of now."""
+        self._current.clear()
+        self._written.clear()
+        self._measured = self._searched = 0
+
+    @property
+    def cost(self) -> int:
+        """The work since the last ``renew``, in sentences."""
+        return len(self._written) + MEASURED_COST * self._measured + SEARCH_COST * self._searched
+
+    @property
+    def written(self) -> int:
+        """The number of different sentences since the last ``renew``."""
+        return len(self._written)
+
+    def has(self, pod: Pod) -> bool:
+        """Return whether the sentence about a pod costs nothing more."""
+        return self._alike(pod, None) in self._written
+
+    def of(self, pod: Pod, only: str | None = None) -> Generator[None, None, str]:
+        """Return the sentence about a pod, in short steps.
+
+        It names pods outside the namespace ``only`` if that is None.
+        """
+        alike = self._alike(pod, only)
+        text = self._written.get(alike)
+        if text is None:
+            rooms = yield from self._rooms_of(pod)
+            found = yield from why_pending(self._known, pod, rooms)
+            self._searched += found.cause == pending.ROOM and (
+                found.ends_together or not found.ends_count
+            )
+            text = sentence(found if only is None else without_names(found, only))
+            self._written[alike] = text
+        return text
+
+    def _alike(self, pod: Pod, only: str | None) -> Hashable:
+        """Return all that the sentence depends on, apart from the cluster."""
+        spec, status, meta = pod.spec, pod.status, pod.metadata
+        try:
+            request = self._known.request_of(pod)
+            asked = frozenset(requests_of(pod).items())
+        except RequestError as err:
+            return str(err)
+        return (
+            kind_of(self._known, pod, request),
+            request.units,
+            request.policy.node_policy,
+            request.policy.card_policy,
+            asked,
+            spec.preemption_policy,
+            spec.scheduling_gates,
+            status.nominated_node_name,
+            pod.condition("PodScheduled"),
+            meta.deletion_timestamp is None,
+            meta.namespace,
+            only,
+        )
+
+    def _rooms_of(self, pod: Pod) -> Generator[None, None, dict[str, NodeRoom]]:
+        try:
+            request = self._known.request_of(pod)
+        except RequestError:
+            return {}
+        kind = kind_of(self._known, pod, request)
+        rooms = self._rooms.pop(kind, None)
+        self._measured += rooms is None
+        if rooms is None or kind not in self._current:
+            rooms = yield from rooms_of(self._known, pod, request, rooms or NO_ROOMS)
+            self._current.add(kind)
+        self._rooms[kind] = rooms
+        while len(self._rooms) > MOST_KINDS:
+            del self._rooms[next(iter(self._rooms))]
+        return rooms
+
+
+def gpus(indexes: list[int]) -> str:
+    """Return ``GPU 0``, or ``GPUs 0 and 1``."""
+    if len(indexes) == 1:
+        return f"GPU {indexes[0]}"
+    return f"GPUs {_and([str(index) for index in indexes])}"
+
+
+def _unreadable(found: Pending) -> str:
+    return f"no node can grant its request: {_ended(_cut(found.text, _MOST_OF_MESSAGE))}"
+
+
+def _unseen(found: Pending) -> str:
+    units = counted(found.needs_units, "unit")
+    text = f"requests {_on(found, f'{units} of GPU memory')}"
+    if found.text:
+        return f"{text}; kube-scheduler says: {_ended(_cut(found.text, _MOST_OF_MESSAGE))}"
+    return f"{text}; the nodes are not visible here."
+
+
+def _no_nodes(_: Pending) -> str:
+    return "no node shares GPUs; `gpushare doctor` shows why."
+
+
+def _too_large(found: Pending) -> str:
+    needs, largest = _compared(found.needs_mib, found.limit)
+    text = f"needs {_on(found, needs)}, larger than any GPU (the largest has {largest})."
+    return text + _helps(found)
+
+
+def _too_many(found: Pending) -> str:
+    text = f"needs {_amount(found)}; no node has "
+    if found.limit:
+        most = counted(found.limit, "GPU")
+        return f"{text}more than {most}."
+    return f"{text}{found.gpus} GPUs that large.{_helps(found)}"
+
+
+def _setup(found: Pending) -> str:
+    return f"cannot run on any node with shared GPUs: {_reasons(found.counts)}."
+
+
+def _model(found: Pending) -> str:
+    models = _cut(found.text, _MOST_OF_MESSAGE)
+    if not found.limit:
+        which = "a GPU" if found.gpus == 1 else f"{found.gpus} GPUs"
+        return f"no node has {which} of a model that it accepts ({models})."
+    if found.gpus > 1:
+        none = f"no node has {found.gpus} GPUs that large of a model that it accepts ({models})"
+        return f"needs {_amount(found)}; {none}.{_helps(found)}"
+    needs, largest = _compared(found.needs_mib, found.limit)
+    which = f"any GPU of a model that it accepts ({models}: the largest has {largest})"
+    return f"needs {_on(found, needs)}, larger than {which}.{_helps(found)}"
+
+
+def _uuids(found: Pending) -> str:
+    text = "card-uuids-only and card-uuids-not leave too few GPUs that are large enough"
+    return f"needs {_amount(found)}; its annotations {text}.{_helps(found)}"
+
+
+def _binding(_: Pending) -> str:
+    return "its GPU is reserved, and the outcome of the binding is not known yet."
+
+
+def _ending(_: Pending) -> str:
+    return "it is being deleted and was never bound."
+
+
+def _gated(found: Pending) -> str:
+    gates = _cut(found.text, _MOST_OF_MESSAGE)
+    return f"kube-scheduler ignores it until its scheduling gates are removed: {gates}."
+
+
+def _excluded(found: Pending) -> str:
+    text = f"needs {_amount(found)}; no node with large enough GPUs may take it"
+    return f"{text}: {_reasons(found.counts)}.{_helps(found)}"
+
+
+def _fits(found: Pending) -> str:
+    where = _place(found.place) if found.place is not None else ""
+    text = f"fits now ({where}), but kube-scheduler has not placed it there yet"
+    if found.text:
+        return f"{text}; it last said: {_ended(_cut(found.text, _MOST_OF_MESSAGE))}"
+    return f"{text}."
+
+
+def _resources(found: Pending) -> str:
+    nodes = counted(sum(found.counts.values()), "node")
+    has = "has" if sum(found.counts.values()) == 1 else "have"
+    text = f"needs {_amount(found)}, which {nodes} {has} free, but cannot run there"
+    return f"{text}: {_reasons(found.counts)}."
+
+
+def _closed(found: Pending) -> str:
+    number = sum(found.counts.values())
+    states = _and([f"{each} {state}" for state, each in sorted(found.counts.items())])
+    if found.gpus > 1:
+        closed = f"no node has {found.gpus} GPUs that are large enough and take new pods ({states})"
+    elif found.barred:
+        closed = f"no GPU that is large enough and that it may use takes new pods ({states})"
+    elif number == 1:
+        closed = f"the only GPU that is large enough is {next(iter(found.counts))}"
+    elif len(found.counts) == 1:
+        closed = f"the {number} GPUs that are large enough are {next(iter(found.counts))}"
+    else:
+        closed = f"no GPU that is large enough takes new pods ({states})"
+    return f"needs {_amount(found)}; {closed}{_barred(found)}.{_helps(found)}"
+
+
+def _room(found: Pending) -> str:
+    free = found.most_free
+    if free is None or not free.mib:
+        limited = " that it may use" if free is not None and free.limited else ""
+        which = f"no GPU{limited} has"
+        if found.gpus > 1:
+            which = f"no node has {found.gpus} GPUs{limited} with"
+        text = f"needs {_amount(found)}; {which} free memory{_barred(found)}."
+        return text + _helps(found)
+    needs, most = _compared(found.needs_mib, free.mib)
+    one = "one GPU" if found.gpus == 1 else f"each of {found.gpus} GPUs of one node"
+    limited = " that it may use" if free.limited else ""
+    where = _place(free)
+    if free.reserved_mib:
+        where += f", where {needed_gib(free.reserved_mib)} {_is(free)} reserved for other pods"
+    text = f"needs {_on(found, needs)}; the most free on {one}{limited} is {most} ({where})"
+    return f"{text}{_barred(found)}.{_helps(found)}"
+
+
+def _is(free: Free) -> str:
+    return "are" if free.reserved_mib != MIB_PER_GIB else "is"
+
+
+def _barred(found: Pending) -> str:
+    number = sum(found.barred.values())
+    if not number:
+        return ""
+    has = "node with room is" if number == 1 else "nodes with room are"
+    return f"; {number} {has} excluded: {_reasons(found.barred)}"
+
+
+def _helps(found: Pending) -> str:
+    """Return the remedy as a sentence of its own; empty if nothing is known to help."""
+    helps = []
+    if found.fits_if is not None and found.fits_if.mib * _WORTH_SAYING >= found.needs_mib:
+        _, most = _compared(found.needs_mib, found.fits_if.mib)
+        each = " on each" if found.gpus > 1 else ""
+        helps.append(f"if it asks for {most} or less{each}")
+    if found.ends_count:
+        helps.append(_when(found))
+    return f" It fits {', or '.join(helps)}." if helps else ""
+
+
+def _when(found: Pending) -> str:
+    number, ends = found.ends_count, found.ends
+    names = [_name(each) for each in ends if each.name]
+    if number == 1:
+        only = ends[0]
+        name = _name(only) if only.name else "a pod in another namespace"
+        return f"when {name} ends{_soon(only)}"
+    if found.ends_together:
+        listed = names[:2] if number == len(names[:2]) else names[:1]
+        more = [f"{number - len(listed)} more"] if names and number > len(listed) else []
+        named = f" ({_and([*listed, *more])})" if names else ""
+        return f"when {number} pods end{named}"
+    least = "at least " if found.ends_more else ""
+    text = f"when one of {least}{number} pods ends"
+    for each in ends:
+        if each.name:
+            return f"{text}, for example {_name(each)}{_soon(each)}"
+    return text
+
+
+def _soon(pod: Ending) -> str:
+    if pod.terminating:
+        return ", which is being deleted"
+    return ", which kube-scheduler may evict for it" if pod.lower else ""
+
+
+def _place(free: Free) -> str:
+    return f"{_short(free.node)}, {gpus(free.cards)}"
+
+
+def _amount(found: Pending) -> str:
+    return _on(found, needed_gib(found.needs_mib))
+
+
+def _on(found: Pending, amount: str) -> str:
+    if found.gpus == 1:
+        return f"{amount} on one GPU"
+    return f"{found.gpus} GPUs of one node with {amount} on each"
+
+
+def _compared(needed: int, free: int) -> tuple[str, str]:
+    """Return both amounts; in exact MiB if rounding would hide or exaggerate a small difference."""
+    if 0 < needed - free < _TENTH and (needed % MIB_PER_GIB or free % MIB_PER_GIB):
+        return f"{needed} MiB", f"{free} MiB"
+    return needed_gib(needed), free_gib(free)
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    """Return the most frequent reasons, with their numbers of nodes if there are several."""
+    listed = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    if len(listed) == 1:
+        return _cut(listed[0][0], _MOST_OF_MESSAGE)
+    most = _MOST_OF_MESSAGE // _REASONS_SAID
+    said = [f"{_cut(text, most)} ({counted(n, 'node')})" for text, n in listed[:_REASONS_SAID]]
+    left = len(listed) - _REASONS_SAID
+    return "; ".join([*said, *([counted(left, "more reason")] if left > 0 else [])])
+
+
+def _and(parts: list[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _name(pod: Ending) -> str:
+    return _short(f"{pod.namespace}/{pod.name}")
+
+
+def _short(name: str) -> str:
+    return _cut(name, _MOST_OF_NAME)
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "...")) else f"{text}."
+
+
+def _cut(text: str, most: int) -> str:
+    """Return at most so many bytes of a text, with ``...`` if some are missing."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= most:
+        return text
+    return encoded[: most - 3].decode(errors="ignore") + "..."
+
+
+_CAUSES: Final = {
+    pending.UNREADABLE: _unreadable,
+    pending.UNSEEN: _unseen,
+    pending.NO_NODES: _no_nodes,
+    pending.TOO_LARGE: _too_large,
+    pending.TOO_MANY_CARDS: _too_many,
+    pending.SETUP: _setup,
+    pending.MODEL: _model,
+    pending.UUIDS: _uuids,
+    pending.BINDING: _binding,
+    pending.ENDING: _ending,
+    pending.GATED: _gated,
+    pending.EXCLUDED: _excluded,
+    pending.FITS: _fits,
+    pending.RESOURCES: _resources,
+    pending.CLOSED: _closed,
+    pending.ROOM: _room,
+}

@@ -1,0 +1,144 @@
+"""The live page's data: every node and every Pending pod as JSON, and what changed (pure).
+
+One encoded text of each is kept for all viewers; unchanged ones are neither encoded nor sent again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from gpushare.answers.inspect import NodeView
+from gpushare.ledger.changes import Changes
+
+CHUNK_BYTES: Final = 32 * 1024  # of one event, so that no step of sending takes long
+NEVER: Final = -1  # the revision of a viewer that has received nothing
+HEARTBEAT: Final = b":\n\n"
+PATH: Final = "changes"  # of the stream, below the extender's prefix
+HEADERS: Final = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Accel-Buffering": "no",  # for a proxy: pass on each event at once
+}
+
+_NODE, _POD = "n", "p"  # first letter of a key; the rest is a node's name or a pod's UID
+_NAMES: Final = {_NODE: "nodes", _POD: "pods", f"-{_NODE}": "goneNodes", f"-{_POD}": "gonePods"}
+
+
+class PendingPod(msgspec.Struct):
+    """``units`` are of all ``cards`` together, 0 if the request cannot be read.
+
+    ``state``: waiting, gated, ending, or refused whatever GPUs there are. ``why`` continues ``POD
+    is Pending:``; ``by`` is its source, gpushare or kube-scheduler; both are empty before
+    kube-scheduler has tried the pod. ``reasons`` are gpushare's, to number of nodes.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int
+    created: str
+    units: int = 0
+    cards: int = 0
+    state: str = "waiting"
+    why: str = ""
+    by: str = ""
+    reasons: dict[str, int] = {}
+
+
+class About(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What is the same for everything shown.
+
+    ``unit_mib`` is the unit of Pending pods' requests; a node has its own. ``usage``: the page may
+    ask what pods really use.
+    """
+
+    unit_mib: int = msgspec.field(name="unitMiB")
+    usage: bool = False
+
+
+class Feed:
+    """Keeps the latest text of each node and pod, and which have changed since a revision."""
+
+    def __init__(self, about: msgspec.Struct) -> None:
+        self._about = msgspec.json.encode(about)
+        self._changes = Changes()
+        self._texts: dict[str, bytes] = {}
+
+    @property
+    def revision(self) -> int:
+        """The revision of a viewer that has received everything."""
+        return self._changes.now
+
+    def put_node(self, name: str, view: NodeView | None) -> None:
+        """Replace a node; None if it no longer exists."""
+        self._put(_NODE + name, view)
+
+    def put_pod(self, uid: str, view: PendingPod | None) -> None:
+        """Replace a Pending pod; None if it is not Pending."""
+        self._put(_POD + uid, view)
+
+    def nodes(self) -> list[str]:
+        return self._keys(_NODE)
+
+    def pods(self) -> list[str]:
+        """Return the UIDs of the Pending pods."""
+        return self._keys(_POD)
+
+    def events(self, seen: int) -> Iterator[bytes]:
+        """Yield the server-sent events that a viewer at revision ``seen`` needs.
+
+        A viewer that has received nothing, or is too far behind, gets everything, between ``begin``
+        and ``whole``. Each event has the state at the time it is taken, and about CHUNK_BYTES.
+        """
+        changed = self._changes.since(seen)
+        if changed is not None:
+            yield from self._chunks(changed)
+            return
+        yield event("begin", self._about)
+        yield from self._chunks(list(self._texts))
+        yield event("whole", b"{}")
+
+    def _chunks(self, keys: Iterable[str]) -> Iterator[bytes]:
+        found: dict[str, list[bytes]] = {}
+        size = 0
+        for key in keys:
+            text, kind = self._texts.get(key), key[0]
+            if text is None:
+                kind, text = f"-{kind}", msgspec.json.encode(key[1:])
+            found.setdefault(kind, []).append(text)
+            size += len(text)
+            if size >= CHUNK_BYTES:
+                yield _change(found)
+                found, size = {}, 0
+        if found:
+            yield _change(found)
+
+    def _keys(self, kind: str) -> list[str]:
+        return [key[1:] for key in self._texts if key[0] == kind]
+
+    def _put(self, key: str, view: msgspec.Struct | None) -> None:
+        text = None if view is None else msgspec.json.encode(view)
+        if text == self._texts.get(key):
+            return
+        if text is None:
+            del self._texts[key]
+        else:
+            self._texts[key] = text
+        self._changes.add(key)
+
+
+def last_event(why: str) -> bytes:
+    return event("end", msgspec.json.encode({"why": why}))
+
+
+def event(kind: str, data: bytes) -> bytes:
+    """Return a server-sent event with JSON."""
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
+
+
+def _change(found: Mapping[str, list[bytes]]) -> bytes:
+    parts = [b'"%s":[%s]' % (_NAMES[kind].encode(), b",".join(found[kind])) for kind in found]
+    return event("changes", b"{%s}" % b",".join(parts))

@@ -1,0 +1,79 @@
+// Which nodes and Pending pods are shown, in which order, and the sums over all of them (pure).
+
+import { byName } from "./format.js";
+import { takesNew } from "./store.js";
+
+// The orders of nodes and of Pending pods; within equal ones by name.
+export const NODE_ORDERS = {
+  name: ["name", null],
+  free: ["most free", (a, b) => b.free - a.free],
+  largest: ["most free on one GPU", (a, b) => b.largest - a.largest],
+  full: ["least free", (a, b) => a.free - b.free],
+};
+export const POD_ORDERS = {
+  oldest: ["pending longest", byAge],
+  newest: ["newest", (a, b) => byAge(b, a)],
+  largest: ["largest request", (a, b) => b.mib - a.mib || byAge(a, b)],
+  name: ["name", byName],
+};
+
+export const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
+
+export const isFiltered = ({ q, ns, problems }) => Boolean(q.trim() || ns || problems);
+
+// Return the matching nodes and pods in order.
+export function select(store, { q, ns, problems, sort, order }) {
+  const words = wordsOf(q);
+  const has = (each) => words.every((word) => each.text.includes(word));
+  const nodes = store.byName().filter(
+    (node) => has(node) && (!ns || node.namespaces.has(ns)) && (!problems || node.problems.length > 0),
+  );
+  const [, compare] = NODE_ORDERS[sort];
+  if (compare) nodes.sort(compare);
+  const pods = [...store.pods.values()].filter((pod) => has(pod) && (!ns || pod.namespace === ns));
+  pods.sort(POD_ORDERS[order][1]);
+  return { nodes, pods };
+}
+
+// Return what the whole cluster has.
+export function sums(store) {
+  const sum = { nodes: store.nodes.size, cards: 0, broken: 0, cordoned: 0, problems: 0 };
+  Object.assign(sum, { used: 0, total: 0, largest: 0, lost: 0, pending: store.pods.size });
+  for (const node of store.nodes.values()) {
+    sum.cards += node.cards.length;
+    sum.used += node.used;
+    sum.total += node.total;
+    sum.largest = Math.max(sum.largest, node.largest);
+    if (node.problems.length > 0) sum.problems += 1;
+    for (const card of node.cards) {
+      if (card.health !== "healthy") sum.broken += 1;
+      else if (card.cordoned) sum.cordoned += 1;
+      if (!takesNew(card)) sum.lost += Math.max(0, card.total - card.used - card.reserved);
+    }
+  }
+  return sum;
+}
+
+// Return what each namespace uses and waits for, the largest first.
+export function namespaces(store) {
+  const found = new Map();
+  const of = (name) => {
+    if (!found.has(name)) found.set(name, { name, mib: 0, pods: 0, pending: 0, asked: 0 });
+    return found.get(name);
+  };
+  for (const node of store.nodes.values()) {
+    for (const [name, { mib, pods }] of node.namespaces) {
+      of(name).mib += mib;
+      of(name).pods += pods;
+    }
+  }
+  for (const pod of store.pods.values()) {
+    of(pod.namespace).pending += 1;
+    of(pod.namespace).asked += pod.mib;
+  }
+  return [...found.values()].sort((a, b) => b.mib - a.mib || b.asked - a.asked || byName(a, b));
+}
+
+function byAge(a, b) {
+  return a.created < b.created ? -1 : a.created > b.created ? 1 : byName(a, b);
+}

@@ -1,0 +1,82 @@
+// What the dialog says about a node: its GPUs, and the pods that hold their memory.
+
+import { element, link, table } from "../dom.js";
+import { counted, exactly, freeGiB, neededGiB } from "../format.js";
+import { cardState } from "../lists/node-row.js";
+
+// `measured` is what pods really use: MiB by GPU and pod, or why that is not known.
+export function nodeParts(node, measured) {
+  const parts = [];
+  for (const text of node.problems) parts.push(element("p", "why problem", text));
+  const sum = `${neededGiB(node.used)} of ${freeGiB(node.total)} used, ${freeGiB(node.free)} free`;
+  const models = node.models.join(", ");
+  parts.push(element("p", "quiet", [counted(node.cards.length, "GPU"), models, sum].filter(Boolean).join(" · ")));
+  if (node.cards.length > 0) parts.push(cards(node, measured));
+  parts.push(node.shares.size > 0 ? pods(node, measured) : element("p", "quiet", "No pod uses this node's GPUs."));
+  parts.push(...whyNotMeasured(measured));
+  return parts;
+}
+
+export function whyNotMeasured(measured) {
+  return measured?.why ? [element("p", "quiet note", `Real use: ${measured.why}`)] : [];
+}
+
+// Return an amount of MiB with its exact units in a tooltip.
+export function exact(mib, unit, write = neededGiB) {
+  const made = element("span", "", write(mib));
+  made.title = exactly(mib / unit, unit);
+  return made;
+}
+
+function cards(node, measured) {
+  const heads = ["GPU", "State", "Used", "Free", "Size", "Model", "UUID"];
+  const reserves = node.cards.some((card) => card.reserved);
+  if (reserves) heads.splice(3, 0, "Reserved");
+  if (measured?.cards) heads.splice(3, 0, "Really used");
+  const rows = node.cards.map((card) => {
+    const row = [
+      `${card.id}`,
+      cardState(card) || "healthy",
+      exact(card.used, node.unit),
+      exact(card.free, node.unit, freeGiB),
+      exact(card.total, node.unit, freeGiB),
+      card.model || "GPU",
+      card.uuid,
+    ];
+    if (reserves) row.splice(3, 0, exact(card.reserved, node.unit));
+    if (measured?.cards) row.splice(3, 0, really(Object.values(measured.cards[card.uuid] ?? {})));
+    return row;
+  });
+  return table("GPUs", heads, rows, numbers(heads));
+}
+
+function pods(node, measured) {
+  const heads = ["Pod", "Namespace", "Holds", "On GPU"];
+  if (measured?.cards) heads.splice(3, 0, "Really uses");
+  const rows = [...node.shares].map(([key, share]) => {
+    const row = [
+      link({ pod: key }, "", share.name),
+      share.namespace,
+      exact(share.mib, node.unit),
+      share.why ? `unknown: ${share.why}` : share.cards.join(", "),
+    ];
+    if (measured?.cards) row.splice(3, 0, really(usedBy(measured, key)));
+    return row;
+  });
+  return table("Pods", heads, rows, numbers(heads));
+}
+
+// Return what a pod really uses on each of its GPUs, in MiB.
+export function usedBy(measured, key) {
+  return Object.values(measured.cards).map((pods) => pods[key]).filter((mib) => mib !== undefined);
+}
+
+export function really(amounts) {
+  if (amounts.length === 0) return "not known";
+  return neededGiB(amounts.reduce((sum, each) => sum + each, 0));
+}
+
+function numbers(heads) {
+  const amounts = new Set(["Used", "Free", "Size", "Reserved", "Holds", "Really used", "Really uses"]);
+  return new Set(heads.flatMap((name, place) => (amounts.has(name) ? [place] : [])));
+}

@@ -1,0 +1,40 @@
+// The row of a Pending pod: what it asks for, since when, and why it is Pending.
+
+import { attribute, element, set } from "../dom.js";
+import { age, exactly, neededGiB } from "../format.js";
+
+const LETTER = 6.4; // pixels; wider than most
+const REASON_LINES = 8;
+
+export function podHeight(pod, width) {
+  const lines = Math.ceil((reason(pod).length * LETTER) / Math.max(100, width - 40));
+  return 46 + 17 * Math.max(1, Math.min(REASON_LINES, lines));
+}
+
+export function showPod(row, pod) {
+  if (!row.firstChild) {
+    const name = element("div", "name", "", [element("strong"), element("small")]);
+    name.setAttribute("role", "rowheader");
+    row.append(name, element("div", "asks"), element("div", "why"));
+    for (const cell of [...row.children].slice(1)) cell.setAttribute("role", "gridcell");
+  }
+  const [name, asks, why] = row.children;
+  set(name.children[0], pod.name);
+  set(name.children[1], pod.namespace);
+  const waited = pod.created ? ` · ${age(pod.created, pod.now)}` : "";
+  set(asks, `${requested(pod)}${waited}`);
+  attribute(asks, "title", exactly(pod.units, pod.unit));
+  set(why, reason(pod));
+  row.classList.toggle("refused", pod.state === "refused");
+  attribute(row, "aria-label", `${pod.key}, ${requested(pod)}, ${reason(pod)}`);
+}
+
+export function requested(pod) {
+  if (!pod.units) return "invalid amount";
+  return `${neededGiB(pod.mib)}${pod.cards > 1 ? ` on ${pod.cards} GPUs` : ""}`;
+}
+
+export function reason(pod) {
+  const state = pod.state === "waiting" ? "" : `${pod.state}: `;
+  return state + (pod.why || "no reason from kube-scheduler yet");
+}

@@ -1,0 +1,165 @@
+// The state of the cluster, from the stream's events. All amounts are MiB; `units` are exact.
+
+import { byName } from "./format.js";
+
+export const takesNew = (card) => card.health === "healthy" && !card.cordoned;
+
+// Add to a node of the stream its sums, its problems, and the text that a filter searches.
+function read(wire) {
+  const unit = wire.unitMiB || 1;
+  const cards = wire.devs.map((card) => readCard(card, wire, unit));
+  const models = [...new Set(cards.map((card) => card.model).filter(Boolean))];
+  const shares = readShares(wire, unit);
+  const text = [wire.name, ...models, ...shares.keys()].join("\n").toLowerCase();
+  const usable = cards.filter(takesNew).map((card) => card.free);
+  return {
+    name: wire.name,
+    problem: wire.problem,
+    plugin: wire.plugin,
+    unit,
+    cards,
+    models,
+    shares,
+    text,
+    namespaces: byNamespace(shares),
+    unplaced: wire.unplaced.map((pod) => ({ ...pod, mib: pod.units * unit })),
+    total: wire.totalGPU * unit,
+    used: wire.usedGPU * unit,
+    free: usable.reduce((sum, each) => sum + each, 0),
+    largest: Math.max(0, ...usable),
+    problems: problems(wire, cards),
+  };
+}
+
+function readCard(card, node, unit) {
+  const parts = segments(card, node, unit);
+  return {
+    id: card.id,
+    uuid: card.uuid,
+    model: card.model,
+    health: card.health,
+    cordoned: card.cordoned,
+    units: card.totalGPU,
+    total: card.totalGPU * unit,
+    used: card.usedGPU * unit,
+    reserved: card.reserved * unit,
+    free: card.free * unit,
+    over: Math.max(0, card.usedGPU + card.reserved - card.totalGPU) * unit,
+    segments: parts,
+  };
+}
+
+function segments(card, node, unit) {
+  const make = (kind, key, label, units) => ({ kind, key, label, units, unit, mib: units * unit });
+  const found = card.pods.map((pod) =>
+    make("pod", `${pod.namespace}/${pod.name}`, pod.name, pod.usedGPU),
+  );
+  for (const pod of node.unplaced) {
+    found.push(make("unplaced", `?${pod.namespace}/${pod.name}`, pod.name, pod.units));
+  }
+  if (card.reserved) found.push(make("reserved", "!", "reserved", card.reserved));
+  const used = found.reduce((sum, each) => sum + each.units, 0);
+  const claimed = card.totalGPU - used - card.free;
+  if (claimed > 0) found.push(make("claimed", "~", "claimed", claimed));
+  return found;
+}
+
+// Return each pod of a node with its GPUs, by namespace and name.
+function readShares(wire, unit) {
+  const found = new Map();
+  for (const card of wire.devs) {
+    for (const pod of card.pods) {
+      const key = `${pod.namespace}/${pod.name}`;
+      const share = found.get(key) ?? { ...pod, node: wire.name, unit, units: 0, mib: 0, cards: [] };
+      share.units += pod.usedGPU;
+      share.mib += pod.usedGPU * unit;
+      share.cards.push(card.id);
+      found.set(key, share);
+    }
+  }
+  for (const { name, namespace, units, why } of wire.unplaced) {
+    const share = { name, namespace, node: wire.name, unit, units, mib: units * unit, cards: [], why };
+    found.set(`${namespace}/${name}`, share);
+  }
+  return found;
+}
+
+function byNamespace(shares) {
+  const found = new Map();
+  for (const { namespace, mib } of shares.values()) {
+    const sum = found.get(namespace) ?? { mib: 0, pods: 0 };
+    found.set(namespace, { mib: sum.mib + mib, pods: sum.pods + 1 });
+  }
+  return found;
+}
+
+function problems(wire, cards) {
+  const found = wire.problem ? [wire.problem] : [];
+  for (const card of cards) {
+    if (card.health !== "healthy") found.push(`GPU ${card.id} is ${card.health}`);
+    if (card.over) found.push(`GPU ${card.id} has more pods than memory`);
+  }
+  for (const pod of wire.unplaced) found.push(`${pod.name} is on an unknown GPU`);
+  return found;
+}
+
+export class Store {
+  nodes = new Map();
+  pods = new Map();
+  about = { unitMiB: 1 };
+  history = null;
+  isWhole = false;
+  #coming = null; // a new state, shown once it is complete
+  #names = null; // of all nodes, sorted; null if they must be sorted again
+
+  begin(about) {
+    this.#coming = { nodes: new Map(), pods: new Map(), about: { ...this.about, ...about } };
+  }
+
+  // Apply changes; return whether the shown state has changed.
+  change({ nodes = [], pods = [], goneNodes = [], gonePods = [] }) {
+    const to = this.#coming ?? this;
+    for (const wire of nodes) {
+      if (!to.nodes.has(wire.name)) this.#names = null;
+      to.nodes.set(wire.name, read(wire));
+    }
+    if (goneNodes.length > 0) this.#names = null;
+    for (const pod of pods) {
+      const key = `${pod.namespace}/${pod.name}`;
+      const unit = to.about.unitMiB;
+      // A simulation has its own time, from 1970.
+      const now = to.about.simulation ? 1000 * to.about.simulation.seconds : undefined;
+      to.pods.set(pod.uid, { ...pod, key, text: key.toLowerCase(), unit, mib: pod.units * unit, now });
+    }
+    for (const name of goneNodes) to.nodes.delete(name);
+    for (const uid of gonePods) to.pods.delete(uid);
+    return to === this;
+  }
+
+  whole() {
+    if (this.#coming === null) return;
+    ({ nodes: this.nodes, pods: this.pods, about: this.about } = this.#coming);
+    this.#coming = this.#names = null;
+    this.isWhole = true;
+  }
+
+  // Return all nodes by name.
+  byName() {
+    this.#names ??= [...this.nodes.values()].sort(byName).map((node) => node.name);
+    return this.#names.map((name) => this.nodes.get(name));
+  }
+
+  pending(key) {
+    for (const pod of this.pods.values()) if (pod.key === key) return pod;
+    return null;
+  }
+
+  // Return the share of a pod that is on a node.
+  share(key) {
+    for (const node of this.nodes.values()) {
+      const found = node.shares.get(key);
+      if (found) return found;
+    }
+    return null;
+  }
+}

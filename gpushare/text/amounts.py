@@ -1,0 +1,26 @@
+"""Write amounts of memory for people, in GiB (pure).
+
+What is free rounds down and what is needed rounds up, so that an amount that reads as enough is
+enough. Programs get exact units instead.
+"""
+
+from typing import Final
+
+MIB_PER_GIB: Final = 1024
+
+
+def free_gib(mib: int) -> str:
+    """Return ``39.9 GiB`` or ``512 MiB``: at most one decimal, rounded down."""
+    return _written(mib, mib * 10 // MIB_PER_GIB)
+
+
+def needed_gib(mib: int) -> str:
+    """Return the same, rounded up."""
+    return _written(mib, -(-mib * 10 // MIB_PER_GIB))
+
+
+def _written(mib: int, tenths: int) -> str:
+    if 0 < mib < MIB_PER_GIB:
+        return f"{mib} MiB"
+    whole, rest = divmod(tenths, 10)
+    return f"{whole}.{rest} GiB" if rest else f"{whole} GiB"

@@ -1,0 +1,1 @@
+"""What the doctor knows about a cluster, as values, and what follows from it."""

@@ -1,0 +1,115 @@
+"""Format what follows the nodes: sums, use by namespace, Pending pods (pure)."""
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Final
+
+from rich.text import Text
+
+from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.counted import counted
+from gpusharectl.inspect.lines import OTHERS, RESERVED
+from gpusharectl.inspect.namespaces import NamespaceUse
+from gpusharectl.inspect.summary import Overview, Summary
+from gpusharectl.inspect.waiting import age
+
+NAMESPACES_SHOWN: Final = 10
+WAITING_SHOWN: Final = 20
+
+
+def below(overview: Overview, now: dt.datetime, *, whole: bool = False) -> Iterator[Text]:
+    """Yield the lines about all nodes together; ``whole`` names every namespace and Pending pod."""
+    for place in overview.pods:
+        where = ", ".join(place.cards) or "an unknown GPU"
+        yield Text(
+            f"{place.namespace}/{place.name}  {place.units} units of {where} on {place.node}"
+        )
+    if overview.namespace:
+        yield from _namespace(overview)
+    else:
+        yield from _cluster(overview)
+        yield from _namespaces(overview, None if whole else NAMESPACES_SHOWN)
+    yield from _waiting(overview, now, None if whole else WAITING_SHOWN)
+    if overview.namespace and overview.nodes and overview.complete:
+        yield Text(f"{OTHERS[0]} used by other namespaces, or reserved", style="dim")
+    elif any(card.reserved for node in overview.nodes for card in node.devices):
+        yield Text(f"{RESERVED[0]} reserved for pods that are being bound", style="dim")
+    for text in overview.not_shown:
+        yield Text(text, style="dim")
+
+
+def _cluster(overview: Overview) -> Iterator[Text]:
+    """Yield lines that fit a terminal of 80 columns."""
+    found, unit = overview.summary, overview.unit_mib or 1
+    if found is None:
+        return
+    line = Text(
+        f"{_places(found)}: {free_gib(found.total * unit)}, "
+        f"{needed_gib(found.used * unit)} used, {free_gib(found.free * unit)} free"
+    )
+    if found.reserved:
+        line.append(f", {needed_gib(found.reserved * unit)} reserved")
+    yield line
+    if (best := found.largest_free) is not None:
+        yield Text(
+            f"the most free on one GPU is {free_gib(best.units * unit)} "
+            f"({best.node}, GPU {best.card})"
+        )
+
+
+def _places(found: Summary) -> str:
+    return f"{counted(found.nodes, 'node')}, {counted(found.cards, 'GPU')}"
+
+
+def _namespace(overview: Overview) -> Iterator[Text]:
+    if not overview.namespaces:
+        return
+    [found], unit = overview.namespaces, overview.unit_mib or 1
+    if not found.pods:
+        yield Text(f"no pod of namespace {found.namespace} uses GPU memory")
+        return
+    cards = sum(len(node.devices) for node in overview.nodes)
+    yield Text(
+        f"namespace {found.namespace}: {needed_gib(found.used * unit)} used by "
+        f"{counted(found.pods, 'pod')} on {counted(cards, 'GPU')} of "
+        f"{counted(len(overview.nodes), 'node')}, {_percent(found.share)} of the total"
+    )
+
+
+def _namespaces(overview: Overview, most: int | None) -> Iterator[Text]:
+    found, unit = overview.namespaces or [], overview.unit_mib or 1
+    if not found:
+        return
+    rows = [("NAMESPACE", "USED", "SHARE", "PODS", "PENDING")]
+    rows += [_row(each, unit) for each in found[:most]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        name, *others = row
+        cells = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
+        yield Text("  ".join([f"{name:<{widths[0]}}", *cells]).rstrip())
+    if len(rows) - 1 < len(found):
+        yield Text(f"and {counted(len(found) - len(rows) + 1, 'more namespace')} (-d)")
+
+
+def _row(found: NamespaceUse, unit: int) -> tuple[str, str, str, str, str]:
+    waiting = "" if found.waiting is None else str(found.waiting)
+    used = needed_gib(found.used * unit)
+    return found.namespace, used, _percent(found.share), str(found.pods), waiting
+
+
+def _percent(share: float) -> str:
+    return "<1%" if 0 < share < 0.01 else f"{share:.0%}"  # noqa: PLR2004 - one percent
+
+
+def _waiting(overview: Overview, now: dt.datetime, most: int | None) -> Iterator[Text]:
+    """Yield a line for each Pending pod, the longest waiting first."""
+    found = overview.waiting or []
+    if not found:
+        return
+    yield Text(counted(len(found), "Pending pod"), style="yellow")
+    shown = [(f"{each.namespace}/{each.name}", age(each.created, now)) for each in found[:most]]
+    name, waits = (max(len(each[at]) for each in shown) for at in range(2))
+    for each, cells in zip(found, shown, strict=False):
+        yield Text(f"  {cells[0]:<{name}}  {cells[1]:>{waits}}  {each.why}")
+    if len(shown) < len(found):
+        yield Text(f"  and {len(found) - len(shown)} more (-d)")

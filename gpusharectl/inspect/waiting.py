@@ -1,0 +1,74 @@
+"""Pending pods: what each requests, since when it waits, and why (pure)."""
+
+import datetime as dt
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from gpushare.annotations import pod_annotations
+from gpushare.answers.pending import Known, unseen
+from gpushare.answers.pending_text import Sentences, sentence
+from gpushare.errors import RequestError
+from gpushare.objects.model import Pod
+from gpushare.process.time_slices import run_all
+from gpushare.text.durations import short
+
+MOST_SENTENCES: Final = 200  # different ones: up to 70 ms each for 1,000 nodes
+
+
+class WaitingPod(msgspec.Struct):
+    """A Pending pod. ``created`` is the API server's time of its creation.
+
+    ``units`` are of all ``cards`` together, 0 if the request cannot be read. ``why`` is explain's
+    sentence; it continues ``POD is Pending:``.
+    """
+
+    namespace: str
+    name: str
+    created: str
+    units: int
+    cards: int
+    why: str
+
+
+def waiting_pods(pods: Iterable[Pod], why: Callable[[Pod], str]) -> list[WaitingPod]:
+    """Return the pods in the order of their creation."""
+    in_order = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
+    return [_waiting(pod, why(pod)) for pod in in_order]
+
+
+def with_nodes(known: Known, most: int) -> Callable[[Pod], str]:
+    """Return what gives each pod its sentence, at most so many different ones."""
+    sentences = Sentences(known)
+
+    def why(pod: Pod) -> str:
+        if sentences.written >= most and not sentences.has(pod):
+            return f"see `gpushare explain pod {pod.metadata.name} -n {pod.metadata.namespace}`"
+        return run_all(sentences.of(pod))
+
+    return why
+
+
+def without_nodes(pod: Pod) -> str:
+    """Return what the pod itself says, where the nodes or other pods are not known."""
+    return sentence(unseen(pod))
+
+
+def age(created: str, now: dt.datetime) -> str:
+    """Return for how long a pod has waited; ``?`` if its creation is unknown."""
+    try:
+        return short((now - dt.datetime.fromisoformat(created)).total_seconds())
+    except (ValueError, TypeError):  # TypeError: without a time zone
+        return "?"
+
+
+def _waiting(pod: Pod, why: str) -> WaitingPod:
+    meta = pod.metadata
+    found = WaitingPod(meta.namespace, meta.name, meta.creation_timestamp or "", 0, 0, why)
+    try:
+        request = pod_annotations.request_of(pod)
+    except RequestError:
+        return found  # ``why`` has the error
+    found.units, found.cards = request.units, request.card_count
+    return found

@@ -1,0 +1,172 @@
+"""Read nodes from documents, with the GPUs that their files or other systems state (pure)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from gpushare.annotations import inventory
+from gpushare.cards.model import Inventory
+from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
+from gpushare.errors import QuantityError, RecordError, RequestError, SettingsError
+from gpushare.ledger.holds import NodeResources
+from gpushare.objects.model import Node
+from gpushare.objects.quantity import parse_units
+from gpushare.placement.node_resources import free_resources
+from gpushare.process.flags import parse_unit
+from gpusharectl.manifests import kubernetes_keys
+from gpusharectl.manifests.yaml_lines import Document
+from gpusharectl.simulate.notes import Notes
+from gpusharectl.simulate.other_systems import node_gpus
+from gpusharectl.simulate.other_systems.node_gpus import NodeGpus
+from gpusharectl.simulate.short_cards import stock
+from gpusharectl.simulate.simulated_cluster import why_no_room
+from gpusharectl.simulate.values import check_keys, convert, name_of, time_of
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+_MOST_GIB: Final = 1024  # of one GPU
+_MORE: Final = frozenset({"spec", "status"})  # of a node that is not only its ``cards``
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """The node from ``at`` (seconds) on; ``gpus`` if it does not share them by memory yet."""
+
+    at: int
+    node: Node
+    gpus: NodeGpus | None = None
+
+
+@dataclass(slots=True)
+class _Node:
+    """``stock`` is what a file states; another file may add it to a node without GPUs."""
+
+    node: Node
+    stock: Inventory | None
+    can_get_cards: bool
+
+
+class NodeDocuments:
+    """The nodes by name and time. ``unit_mib`` is the cluster's unit."""
+
+    def __init__(self, unit_mib: int) -> None:
+        self._unit_mib = unit_mib
+        self._nodes: dict[tuple[str, int], _Node] = {}
+
+    def events(self, unknown: Notes) -> Iterator[NodeEvent]:
+        """Yield all nodes with their GPUs, and note what is not understood of them."""
+        for (_, at), entry in self._nodes.items():
+            yield self._event(at, entry, unknown)
+
+    def add(self, doc: Document) -> None:
+        """Add a node, or GPUs to one; SettingsError with file and line if invalid."""
+        check_keys(doc, kubernetes_keys.NODE)
+        at, name = time_of(doc, "at") or 0, name_of(doc)
+        before = self._nodes.get((name, at))
+        if before is not None:
+            if not before.can_get_cards or "cards" not in doc.value or set(doc.value) & _MORE:
+                raise doc.wrong(("metadata", "name"), f"node {name} is defined twice at {at}s")
+            before.stock, before.node = self._with_cards(doc, before.node)
+            before.can_get_cards = False
+            return
+        value = {key: doc.value.get(key) or {} for key in ("metadata", "spec", "status")}
+        node = convert(doc, (), value, Node)
+        status = node.status
+        if status.allocatable is None:  # the API server's default
+            status = replace(status, allocatable=status.capacity)
+        labels = {HOSTNAME: name, **node.labels}  # the kubelet sets it
+        node = replace(node, metadata=replace(node.metadata, labels=labels), status=status)
+        given: Inventory | None = None
+        if "cards" in doc.value:
+            given, node = self._with_cards(doc, node)
+        elif "unit" in doc.value:
+            raise doc.wrong(("unit",), "only together with cards")
+        try:
+            free_resources(node, (), NodeResources())
+        except RequestError as err:
+            raise doc.wrong(("status", "allocatable"), str(err)) from err
+        self._nodes[name, at] = _Node(node, given, can_get_cards=given is None)
+
+    def _event(self, at: int, entry: _Node, unknown: Notes) -> NodeEvent:
+        node = entry.node
+        if (others := node_gpus.other_gpus(node)) is not None:
+            unknown.add(others.text, node.name, others.fix)
+        if entry.stock is not None:
+            return NodeEvent(at, node, node_gpus.given(node, entry.stock))
+        if ANNOTATION_INVENTORY in node.annotations or _offers_memory(node):
+            return NodeEvent(at, node)
+        found = node_gpus.read(node, self._unit_mib)
+        for note in found.notes:
+            unknown.add(note.text, node.name, note.fix)
+        if found.gpus is None:
+            return NodeEvent(at, node)
+        if why := why_no_room(node):
+            unknown.add(f"{why}: no room is counted there for more pods", node.name)
+        return NodeEvent(at, _with_inventory(node, found.gpus.inventory), found.gpus)
+
+    def _with_cards(self, doc: Document, node: Node) -> tuple[Inventory, Node]:
+        """Return the GPUs in ``cards``, and the node with what its plugin would write on it."""
+        if ANNOTATION_INVENTORY in node.annotations:
+            raise doc.wrong(("cards",), f"not together with annotation {ANNOTATION_INVENTORY}")
+        found = stock(doc, node.name, unit_of(doc) or self._unit_mib)
+        return found, _with_inventory(node, found)
+
+
+def unit_of(doc: Document) -> int | None:
+    """Return a node's unit in MiB, by its inventory or by the file's ``unit``."""
+    if doc.value.get("kind") != "Node":
+        return None
+    if "unit" in doc.value:
+        text = doc.value["unit"]
+        try:
+            return parse_unit(text if isinstance(text, str) else repr(text))
+        except SettingsError as err:
+            wanted = "write GiB, MiB or for example 256MiB"
+            raise doc.wrong(("unit",), f"{text!r:.40}: {wanted}") from err
+    metadata = doc.value.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    text = annotations.get(ANNOTATION_INVENTORY) if isinstance(annotations, dict) else None
+    if not isinstance(text, str):
+        return None
+    try:
+        return inventory.decode(text).unit_mib
+    except RecordError:
+        return None  # shown as the reason why the node takes no pods
+
+
+def has_large_gpus(doc: Document) -> bool:
+    """Return whether a node has more units of each GPU, by its amounts, than any GPU has GiB."""
+    status = doc.value.get("status")
+    capacity = status.get("capacity") if isinstance(status, dict) else None
+    if doc.value.get("kind") != "Node" or not isinstance(capacity, dict):
+        return False
+    try:
+        units, gpus = (
+            parse_units(capacity.get(key, 0)) for key in (RESOURCE_MEMORY, RESOURCE_COUNT)
+        )
+    except (QuantityError, TypeError):
+        return False  # told when the node is added
+    return gpus > 0 and units > _MOST_GIB * gpus
+
+
+def _offers_memory(node: Node) -> bool:
+    """Return whether the node shares GPUs by memory; the kubelet leaves 0 of a removed plugin."""
+    try:
+        return parse_units(node.capacity.get(RESOURCE_MEMORY, 0)) > 0
+    except QuantityError:
+        return True  # shown as the reason why the node takes no pods
+
+
+def _with_inventory(node: Node, found: Inventory) -> Node:
+    """Return the node with what its plugin would write on it."""
+    healthy = sum(card.units for card in found.cards if card.is_healthy)
+    total, count = sum(card.units for card in found.cards), {RESOURCE_COUNT: len(found.cards)}
+    capacity = {**node.capacity, RESOURCE_MEMORY: total, **count}
+    allocatable = {**node.allocatable, RESOURCE_MEMORY: healthy, **count}
+    annotations = {**node.annotations, ANNOTATION_INVENTORY: inventory.encode(found)}
+    return replace(
+        node,
+        metadata=replace(node.metadata, annotations=annotations),
+        status=replace(node.status, capacity=capacity, allocatable=allocatable),
+    )

@@ -1,0 +1,1 @@
+"""How clusters without gpushare describe their GPUs, and which pods use them."""

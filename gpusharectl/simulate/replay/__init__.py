@@ -1,0 +1,1 @@
+"""The steps of a simulation on the live page."""

@@ -1,0 +1,42 @@
+"""A simulated cluster as explain reads it (pure)."""
+
+from collections.abc import Iterable
+
+from gpushare.cards.model import Request
+from gpushare.objects.model import Node, Pod
+from gpushare.placement import verdict
+from gpushare.placement.reasons import Reason
+from gpusharectl.simulate.simulated_cluster import SimulatedCluster
+
+
+class SimulatedWorld:
+    """What is known of the bound pods, the nodes and their GPUs."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self.unit_mib, self.ledger = cluster.unit_mib, cluster.ledger
+        self.policies = cluster.policies
+
+    def pod(self, uid: str) -> Pod | None:
+        return self._cluster.pod(uid)
+
+    def request_of(self, pod: Pod) -> Request:
+        return verdict.request_of(pod, self.policies)
+
+    def node(self, name: str) -> Node | None:
+        return self._cluster.node(name)
+
+    def node_names(self) -> set[str]:
+        return set(self._cluster.sharing())
+
+    def why_closed(self, node: str) -> Reason | None:
+        return self._cluster.closed.get(node)
+
+    def pods_of(self, node: str) -> Iterable[Pod]:
+        return self._cluster.pods_on(node)
+
+    def why_not(self, node: str, request: Request, pod: Pod) -> Reason | None:
+        account = self.ledger.account(node, besides=pod.uid, priority=pod.priority)
+        look = verdict.look(account, self.why_closed(node), self.unit_mib)
+        found = verdict.decide(look, request, self.policies, self.unit_mib, node)
+        return found if isinstance(found, Reason) else None

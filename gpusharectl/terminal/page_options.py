@@ -1,0 +1,14 @@
+"""The options of commands that serve a page."""
+
+import click
+
+from gpushare.contract import EXTENDER_PORT
+
+port_option = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=EXTENDER_PORT,
+    show_default=True,
+    help="Port on this machine's loopback interface; 0 for any free one.",
+)
+browse_option = click.option("-b", "--browse", is_flag=True, help="Open the page in the browser.")

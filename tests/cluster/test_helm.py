@@ -1,0 +1,180 @@
+"""One helm install on a cluster without gpushare; after it, only the nodes are labelled."""
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from localcluster.cluster import Cluster
+from localcluster.gpushare import CARD_MIB, control_plane_node
+from localcluster.nvml import CardSpec
+from localcluster.run import run
+from localcluster.shipped import NAMESPACE, Shipped
+from localcluster.specs import NodeSpec
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, pod
+from tests.cluster.bringup import fresh
+from tests.cluster.expect import create_again, env_is_card_on_record, refusal
+
+pytestmark = pytest.mark.cluster
+
+CHART = Path(__file__).parents[2] / "daemonset/chart"
+SCHEDULER = "gpushare-scheduler"
+# NVIDIA's runtime is the default on these nodes, as on EKS.
+VALUES = "scheduler=second,plugin.runtimeClassName="
+CARDS = tuple(CardSpec(f"GPU-n1-{place}", mem_mib=CARD_MIB) for place in range(2))
+UNITS = 8  # GiB
+
+
+@pytest.fixture(scope="module")
+def cluster(image: Path) -> Iterator[Cluster]:
+    """A GPU node without label, and a kube-scheduler that knows no extender."""
+    nodes = [NodeSpec("n1", cards=CARDS), control_plane_node()]
+    with fresh(nodes, name="gpushare-helm", scheduler_config=None, archives=[image]) as made:
+        yield made
+
+
+class Helm:
+    def __init__(self, program: Path, cluster: Cluster) -> None:
+        self._program, self._cluster = program, cluster
+
+    def __call__(self, *words: str) -> str:
+        env = {**os.environ, "KUBECONFIG": str(self._cluster.kubeconfig)}
+        whole = [str(self._program), *words, "--namespace", NAMESPACE]
+        return run(whole, env=env, seconds=180)
+
+
+@pytest.fixture(scope="module")
+def helm(cluster: Cluster, helm: Path) -> Helm:
+    return Helm(helm, cluster)
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: Cluster, helm: Helm) -> Workloads:
+    """Install the chart and label the node; return once the node offers GPU memory."""
+    helm("install", "gpushare", str(CHART), "--create-namespace", "--set", VALUES)
+    cluster.kubectl("label", "node", "n1", "gpushare=true")
+    Shipped(cluster).await_rollout()
+
+    def missing() -> str | None:
+        with cluster.api() as api:
+            status = api.get("/api/v1/nodes/n1")["status"]
+        return None if int(status["allocatable"].get("aliyun.com/gpu-mem", "0")) else str(status)
+
+    wait_until("GPU memory on the node", missing, seconds=60)
+    return Workloads(cluster)
+
+
+def secrets(cluster: Cluster) -> dict[str, dict[str, str]]:
+    found = json.loads(cluster.kubectl("-n", NAMESPACE, "get", "secrets", "-o", "json"))["items"]
+    return {each["metadata"]["name"]: each["data"] for each in found if "tls.crt" in each["data"]}
+
+
+def test_a_pod_that_names_no_scheduler_gets_its_share(cluster: Cluster, installed: Workloads):
+    create_again(installed, pod("one", UNITS))
+    installed.create(pod("two", UNITS // 2))
+    installed.wait_running("one", "two")
+    env_is_card_on_record(installed, "one", "two")
+    assert {installed.get(name)["spec"]["schedulerName"] for name in ("one", "two")} == {SCHEDULER}
+    installed.run(pod("without"))
+    assert installed.get("without")["spec"]["schedulerName"] == "default-scheduler"
+    assert "set spec.schedulerName to gpushare-scheduler" in refusal(
+        installed, pod("elsewhere", 1, schedulerName="mine")
+    )
+    wanted = cluster.kubectl("get", "--raw", "/version")
+    words = ("get", "deployment", SCHEDULER, "-o", "jsonpath={..image}")
+    images = cluster.kubectl("-n", NAMESPACE, *words).split()
+    assert f"registry.k8s.io/kube-scheduler:{json.loads(wanted)['gitVersion']}" in images
+
+
+@pytest.mark.usefixtures("installed")
+def test_helm_test_runs_a_pod_with_gpu_memory(helm: Helm):
+    assert "Succeeded" in helm("test", "gpushare", "--timeout=60s")
+
+
+def test_an_upgrade_keeps_the_certificates_until_their_end_is_near_or_one_is_missing(
+    cluster: Cluster, installed: Workloads, helm: Helm
+):
+    before = secrets(cluster)
+    assert before.keys() == {"gpushare-extender-tls", "gpushare-scheduler-tls"}
+    upgrade = ("upgrade", "gpushare", str(CHART), "--set", VALUES)
+    helm(*upgrade, "--set", "reading.enabled=true")
+    assert secrets(cluster) == before
+    service = cluster.kubectl("-n", NAMESPACE, "get", "service", "gpushare-extender", "-o", "json")
+    ports = {each["name"] for each in json.loads(service)["spec"]["ports"]}
+    assert ports == {"admission", "reading"}
+
+    near_the_end = "gpushare.aliyun.com/renew-after=2020-01-01"
+    for change in (
+        ("annotate", "secret", "gpushare-extender-tls", near_the_end, "--overwrite"),
+        ("delete", "secret", "gpushare-scheduler-tls"),
+    ):
+        cluster.kubectl("-n", NAMESPACE, *change)
+        helm(*upgrade, "--force-conflicts")  # the annotation is kubectl's now
+        after = secrets(cluster)
+        authority = authority_of(after)
+        assert after.keys() == before.keys()
+        # Until the replicas have read their new files, the API server accepts the old ones.
+        assert trusted(cluster) == [authority, authority_of(before)]
+        before = after
+    Shipped(cluster).await_rollout()
+    create_again(installed, pod("renewed", 1))
+    assert installed.get("renewed")["spec"]["schedulerName"] == SCHEDULER
+    installed.wait_running("renewed")
+
+
+def authority_of(found: dict[str, dict[str, str]]) -> x509.Certificate:
+    """Return the authority that has signed every certificate of the Secrets."""
+    (encoded,) = {each["ca.crt"] for each in found.values()}
+    authority = x509.load_pem_x509_certificate(base64.b64decode(encoded))
+    for each in found.values():
+        own = x509.load_pem_x509_certificate(base64.b64decode(each["tls.crt"]))
+        own.verify_directly_issued_by(authority)
+    return authority
+
+
+def trusted(cluster: Cluster) -> list[x509.Certificate]:
+    """Return the authorities that the API server accepts at the webhook."""
+    words = ("get", "mutatingwebhookconfiguration", "gpushare-scheduler-name", "-o", "json")
+    (webhook,) = json.loads(cluster.kubectl(*words))["webhooks"]
+    return x509.load_pem_x509_certificates(base64.b64decode(webhook["clientConfig"]["caBundle"]))
+
+
+def test_while_no_extender_runs_pods_with_gpu_memory_are_rejected_and_others_are_not(
+    cluster: Cluster, installed: Workloads
+):
+    def scale(replicas: int) -> None:
+        words = ("scale", "deployment", SCHEDULER, f"--replicas={replicas}")
+        cluster.kubectl("-n", NAMESPACE, *words)
+
+    def others() -> str | None:
+        words = ("get", "pods", "-l", f"app.kubernetes.io/name={SCHEDULER}", "-o", "name")
+        return cluster.kubectl("-n", NAMESPACE, *words) or None
+
+    scale(0)
+    wait_until("no replica", others, seconds=60)
+    assert "set spec.schedulerName to gpushare-scheduler" in refusal(installed, pod("early", 1))
+    assert refusal(installed, pod("unrelated")) == ""
+    scale(2)
+    Shipped(cluster).await_rollout()
+    create_again(installed, pod("later", 1))
+    installed.wait_running("later")
+
+
+def test_only_the_certificates_are_left_after_it(
+    cluster: Cluster, installed: Workloads, helm: Helm
+):
+    kept = secrets(cluster)
+    assert kept
+    installed.delete_all()
+    helm("uninstall", "gpushare")
+    kinds = (
+        "mutatingwebhookconfigurations,validatingadmissionpolicies,clusterroles,clusterrolebindings"
+    )
+    left = cluster.kubectl("get", kinds, "-o", "name").split()
+    assert [each for each in left if "gpushare" in each] == []
+    assert secrets(cluster) == kept

@@ -1,0 +1,28 @@
+"""The live page of simulated nodes in a real browser."""
+
+import pytest
+
+from tests.browser import Page, chromium
+from tests.integration.extender.fleet import fleet
+
+
+@pytest.fixture(scope="module")
+def driver(browser):
+    with chromium(browser) as made:
+        yield made
+
+
+@pytest.fixture
+def stage(unused_tcp_port):
+    with fleet(unused_tcp_port) as made:
+        yield made
+
+
+@pytest.fixture
+def page(driver, stage):
+    """The page with an example of everything; the browser's console must stay empty."""
+    stage.dress()
+    made = Page(driver, stage.origin)
+    made.prefer(prefers_color_scheme="light")
+    yield made.open()
+    assert made.complaints() == []

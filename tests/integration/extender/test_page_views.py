@@ -1,0 +1,251 @@
+"""What the live page shows of many nodes: orders, filters, URLs, history, real use."""
+
+import pytest
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.by import By
+
+from tests.browser import Page
+from tests.integration.extender.fleet import MODELS
+
+pytestmark = pytest.mark.integration
+
+PRESSED = "return document.getElementById(arguments[0]).getAttribute('aria-pressed')"
+CHOOSE = """
+const box = document.getElementById(arguments[0]);
+box.value = arguments[1];
+box.dispatchEvent(new Event("change"));
+"""
+CLICK = "document.querySelector(arguments[0]).click()"
+REFUSED_USE = """
+const done = arguments[0], real = window.fetch;
+let asked = 0;
+window.fetch = async (path, how) => {
+  if (!`${path}`.startsWith("usage?node=mine")) return real(path, how);
+  asked += 1;
+  return new Response("{}", { status: 429 });
+};
+import("/gpushare-scheduler/page/usage.js").then(async ({ Usage }) => {
+  const usage = new Usage({ names: () => ["mine"], headers: () => ({}), changed: () => {} });
+  for (let time = 0; time < 5; time += 1) await usage.ask();
+  done(asked);
+});
+"""
+COUNT_EXPLANATIONS = """
+const real = window.fetch, now = Date.now;
+window.explanations = 0;
+window.fetch = (path, how) => {
+  window.explanations += `${path}`.startsWith("explain/");
+  return real(path, how);
+};
+Date.now = () => now() + 3_600_000;  // an explanation is due again
+"""
+TEXT = "return document.querySelector(arguments[0]).innerText"
+TITLES = "return Array.from(document.querySelectorAll(arguments[0]), (each) => each.title)"
+
+
+def click(page, selector):
+    page.run(CLICK, selector)
+
+
+def text(page, selector):
+    return page.run(TEXT, selector)
+
+
+def test_amounts_are_gib_and_tooltips_have_exact_units(page, stage):
+    stage.bind("mine", "gke-t4-04", 1, 1500)
+    page.wait("the share", lambda: "default/mine" in page.shares)
+    share = "#nodes a[data-key='default/mine']"
+    assert page.run(TITLES, share) == ["default/mine: 1.5 GiB (1,500 units of 1 MiB)"]
+    total = sum(count * units * nodes for (count, units, _), nodes in kinds())
+    assert f"of {total // 1024:,} GiB" in text(page, "#sums")
+
+
+def kinds():
+    return zip((MODELS["a100"], MODELS["l4"], MODELS["t4"]), (4, 4, 6), strict=True)
+
+
+def test_nodes_and_pods_can_be_sorted(page):
+    page.run(CHOOSE, "sort", "free")
+    page.wait("the most free first", lambda: next(iter(page.nodes)).startswith("gke-a100"))
+    assert list(page.nodes)[-1].startswith("gke-t4")
+    page.run(CHOOSE, "sort", "full")
+    page.wait("the least free first", lambda: next(iter(page.nodes)).startswith("gke-t4"))
+    page.run(CHOOSE, "order", "newest")
+    page.wait("the newest first", lambda: next(iter(page.waiting)) == "embedder-5b7d")
+    page.run(CHOOSE, "order", "largest")
+    page.wait("the largest first", lambda: next(iter(page.waiting)) == "train-llama-0")
+
+
+def test_only_nodes_with_problems_can_be_shown(page):
+    click(page, "#problems")
+    page.wait("nodes with problems", lambda: list(page.nodes) == ["gke-l4-02", "gke-t4-03"])
+    assert page.run(PRESSED, "problems") == "true"
+    assert "1 unhealthy" in text(page, "#sums")
+    click(page, "#clear")
+    page.wait("all nodes", lambda: len(page.nodes) == 14)
+
+
+def test_each_namespace_has_its_sum_and_filters_by_it(page, stage):
+    stage.bind("big", "gke-t4-06", 0, 2048, namespace="small-team")
+    page.wait("its sum", lambda: "small-team\n2 GiB" in text(page, "#namespaces"))
+    click(page, "#namespaces [data-name='small-team']")
+    page.wait("its nodes", lambda: list(page.nodes) == ["gke-t4-06"])
+    assert page.waiting == {}
+    assert page.place == "ns=small-team"
+    click(page, "#namespaces [data-name='small-team']")
+    page.wait("all nodes", lambda: len(page.nodes) == 14)
+
+
+def test_a_url_opens_filters_and_back_returns_to_the_place_before(page):
+    page.open("q=l4&problems=1&node=gke-l4-02")
+    page.wait("the node", lambda: "GPU 3 is unhealthy" in page.detail)
+    assert list(page.nodes) == ["gke-l4-02"]
+    page.press("ESCAPE")
+    page.wait("no dialog", lambda: page.detail == "")
+    assert page.place == "q=l4&problems=1"
+    click(page, "#problems")
+    page.wait("more nodes", lambda: len(page.nodes) == 4)
+    page.driver.back()
+    page.wait("the filter again", lambda: list(page.nodes) == ["gke-l4-02"])
+    page.driver.back()
+    page.wait("the dialog again", lambda: "GPU 3 is unhealthy" in page.detail)
+    page.driver.forward()
+    page.wait("no dialog", lambda: page.detail == "")
+
+
+@pytest.mark.parametrize("value", ["constructor", "toString", "__proto__", "%"])
+def test_a_url_with_unknown_values_opens_the_live_page(page, value):
+    for key in ("q", "ns", "problems", "sort", "order", "view", "node", "pod", "step"):
+        page.open(f"{key}={value}")
+        assert page.complaints() == [], key
+        shown = "return ['sort', 'order'].map((id) => document.getElementById(id).value)"
+        assert page.run(shown) == ["name", "oldest"]
+        assert page.run(PRESSED, "problems") == "false"
+
+
+def test_a_url_of_an_unknown_node_or_pod_says_so(page):
+    page.open("node=gone")
+    page.wait("a text", lambda: "No node gone shares its GPUs" in page.detail)
+    page.open("pod=default/gone")
+    page.wait("a text", lambda: "No pod default/gone uses" in page.detail)
+
+
+def test_a_share_leads_to_its_pod_by_click_and_by_key(page, stage):
+    stage.bind("mine", "gke-t4-04", 1, 2048)
+    page.wait("the share", lambda: "default/mine" in page.shares)
+    click(page, "#nodes a[data-key='default/mine']")
+    page.wait("the pod", lambda: "gke-t4-04" in page.detail)
+    assert "2 GiB" in page.detail
+    assert page.place == "pod=default/mine"
+    page.press("ESCAPE")
+    page.filter("mine")
+    page.wait("one node", lambda: list(page.nodes) == ["gke-t4-04"])
+    page.press("ARROW_DOWN")
+    row = page.focused
+    keys = page.run(
+        "return Array.from(document.querySelectorAll('#nodes a'), (a) => a.dataset.key)"
+    )
+    place = 1 + keys.index("default/mine")
+    page.press(*["ARROW_RIGHT"] * place)
+    assert page.focused.startswith("default/mine 2 GiB")
+    page.press("ENTER")
+    page.wait("the pod", lambda: page.place == "q=mine&pod=default/mine")
+    page.press("ESCAPE", *["ARROW_LEFT"] * place)
+    assert page.focused == row
+
+
+def test_the_first_click_opens_the_row_below_the_pointer(driver, stage):
+    stage.populate("a100", 100, 0.4)
+    page = Page(driver, stage.origin).open()
+    page.run("document.getElementById('nodes').scrollTop = 2_500")
+    page.wait("other rows", lambda: "gke-a100-01" not in page.nodes)
+    shown = list(page.nodes)
+    name = shown[len(shown) // 2]
+    row = driver.find_element(By.CSS_SELECTOR, f"#nodes .row[data-key='{name}'] .name")
+    ActionChains(driver).move_to_element(row).click().perform()
+    page.wait("the node", lambda: f"GPU-{name}-0" in page.detail)
+
+
+def test_a_pending_pod_becomes_a_running_one_in_its_dialog(page, stage):
+    page.open("pod=default/notebook-ines")
+    page.wait("why", lambda: "Nearest nodes" in page.detail)
+    stage.bind("notebook-ines", "gke-a100-01", 1, 2048)
+    page.wait("where", lambda: "gke-a100-01" in page.detail and "Nearest" not in page.detail)
+
+
+def test_a_closed_dialog_asks_nothing_more(page, stage):
+    page.open("pod=default/notebook-ines")
+    page.wait("why", lambda: "Nearest nodes" in page.detail)
+    page.press("ESCAPE")
+    page.wait("no dialog", lambda: page.detail == "")
+    page.run(COUNT_EXPLANATIONS)
+    stage.add_pending("notebook-ines", 79_000, gate="example.com/later")
+    page.wait("the change", lambda: "example.com/later" in page.waiting["notebook-ines"])
+    assert page.run("return window.explanations") == 0
+
+
+def test_the_dialog_of_a_running_pod_follows_the_pods_on_its_gpu(page, stage):
+    stage.bind("mine", "gke-t4-04", 1, 1024)
+    page.open("pod=default/mine")
+    page.wait("the pod", lambda: "gke-t4-04" in page.detail)
+    stage.bind("neighbor", "gke-t4-04", 1, 1024)
+    page.wait("the other pod", lambda: "neighbor" in page.detail)
+
+
+def test_a_pending_pod_shows_each_reason_once_and_who_would_have_to_end(page, stage):
+    page.open("pod=default/notebook-ines")
+    page.wait("why", lambda: "Nearest nodes" in page.detail)
+    reasons = page.run(
+        "return Array.from(document.querySelectorAll('.near'), (each) => each.innerText)"
+    )
+    assert len(reasons) == len(set(reasons)) == 2
+    assert reasons[0].startswith("4 nodes: ")
+    page.prefer(prefers_reduced_motion="reduce")
+    page.picture("waiting.png")
+
+
+def test_real_use_is_next_to_what_is_held(page, stage):
+    page.wait(
+        "measured shares",
+        lambda: page.run("return document.querySelectorAll('.measured').length > 20"),
+    )
+    assert any("really uses" in title for title in page.run(TITLES, "#nodes a"))
+    page.open("node=gke-l4-02")
+    page.wait("its column", lambda: "Really uses" in page.detail)
+
+
+def test_only_visible_nodes_are_measured(driver, stage):
+    stage.populate("a100", 300, 0.4)
+    page = Page(driver, stage.origin).open()
+    page.wait("measured shares", lambda: page.run("return document.querySelector('.measured')"))
+    assert len(set(stage.plugins.asked)) < 40
+
+
+def test_after_a_failed_request_for_real_use_the_page_waits(page):
+    assert page.driver.execute_async_script(REFUSED_USE) == 1
+
+
+def test_where_real_use_is_not_measured_one_line_says_how_to_enable_it(page, stage):
+    stage.plugins.measures = False
+    page.open("node=gke-t4-05")
+    page.wait("how", lambda: "add the component process-memory" in page.detail)
+    assert page.detail.count("process-memory") == 1
+
+
+def test_the_last_hour_is_a_picture_with_the_same_as_text(page):
+    page.wait("the chart", lambda: page.run("return document.querySelector('#history svg')"))
+    assert text(page, "#history-text").startswith("Last hour: ")
+    assert ("image", text(page, "#history-text")) in page.accessible()
+
+
+def test_every_node_is_a_cell_that_opens_it(page):
+    cells = "return document.querySelectorAll('#heat a').length"
+    page.wait("the cells", lambda: page.run(cells) == 14)
+    page.run("document.querySelector('#heat a').focus()")
+    page.press("ARROW_RIGHT", "ENTER")
+    page.wait("the second node", lambda: page.place == "node=gke-a100-02")
+
+
+def test_an_empty_cluster_shows_the_next_step(driver, stage):
+    page = Page(driver, stage.origin).open()
+    page.wait("the step", lambda: "kubectl label node NODE gpushare=true" in text(page, "main"))

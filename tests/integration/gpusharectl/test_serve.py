@@ -1,0 +1,57 @@
+"""``gpushare simulate --serve`` in a real browser: the steps, their URLs, and its end."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.browser import Page, chromium
+
+pytestmark = pytest.mark.integration
+
+PAGE = "/gpushare-scheduler/page"
+CLICK = "document.getElementById(arguments[0]).click()"
+
+
+@pytest.fixture(scope="module")
+def driver(browser):
+    with chromium(browser) as made:
+        yield made
+
+
+@pytest.fixture
+def page(driver):
+    words = ["-m", "gpusharectl", "simulate", "--example", "vllm", "--serve", "--port=0"]
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
+        url = process.stdout.readline().strip()
+        made = Page(driver, url.removesuffix(PAGE))
+        yield made
+        assert made.complaints() == []
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 0
+
+
+def where(page):
+    return page.run("return document.getElementById('player-where').textContent")
+
+
+def test_steps_are_played_and_each_has_a_url(page, axe):
+    page.prefer(prefers_color_scheme="dark", prefers_reduced_motion="reduce")
+    page.open()
+    page.wait("the first step", lambda: where(page) == "step 1 of 3, after 0s")
+    page.run(CLICK, "player-next")
+    page.wait("the Pending pod", lambda: "llama-new" in page.waiting)
+    assert page.place == "step=2"
+    page.picture("simulate-page.png", height=460)
+    assert page.violations(axe) == []
+    page.open("step=2&pod=default/llama-new")
+    page.wait("why", lambda: "Nearest nodes" in page.detail)
+    page.press("ESCAPE")
+    page.wait("no dialog", lambda: page.place == "step=2")
+    page.run(CLICK, "player-next")
+    page.wait("its share", lambda: "default/llama-new" in page.shares)
+    page.driver.back()
+    page.wait("the step before", lambda: where(page).startswith("step 2"))
+    page.run(CLICK, "player-play")
+    page.wait("the last step", lambda: where(page).startswith("step 3"))
