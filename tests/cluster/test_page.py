@@ -16,6 +16,7 @@ from tests.cluster.test_reading import token_of
 
 pytestmark = pytest.mark.cluster
 
+NODES = ["n1", "n2", "n3", "n4"]
 HALF, THREE_QUARTERS = 8138, 12207
 READING = 29768
 SIGN_IN = "return document.getElementById('sign-in').innerText"
@@ -31,7 +32,7 @@ def test_the_page_follows_shares_and_pending_pods(
     gpushare: Gpushare, pods: Workloads, page: Page, figures: Callable[[str], None]
 ):
     page.open()
-    assert list(page.nodes) == ["n1", "n2", "n3", "n4"]
+    page.wait("the cluster", lambda: list(page.nodes) == NODES)
     began = time.monotonic()
     pods.create(pod("moves", HALF, node="n2"))
     page.wait("the share on n2", lambda: page.shares.get("default/moves", ("",))[0] == "n2")
@@ -77,7 +78,7 @@ def test_the_stream_needs_an_extender_and_the_right_to_list_pods(gpushare: Gpush
             reviewed.wait("why not", lambda wanted=wanted: wanted in reviewed.run(SIGN_IN))
             assert reviewed.nodes == {}
         reviewed.press(token_of(gpushare, "gpushare-extender"), "ENTER")
-        reviewed.wait("the cluster", lambda: list(reviewed.nodes) == ["n1", "n2", "n3", "n4"])
+        reviewed.wait("the cluster", lambda: list(reviewed.nodes) == NODES)
         assert reviewed.state == "live"
     finally:
         gpushare.restart_extender()
@@ -91,6 +92,6 @@ def test_the_command_shows_the_page_on_a_port_of_its_own(gpushare: Gpushare, pag
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         shown = Page(page.driver, url.removesuffix("/gpushare-scheduler/page")).open()
-        assert list(shown.nodes) == ["n1", "n2", "n3", "n4"]
+        shown.wait("the cluster", lambda: list(shown.nodes) == NODES)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 0

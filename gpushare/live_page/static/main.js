@@ -67,13 +67,17 @@ function heard(kind, data) {
   if (kind === "begin") store.begin(data);
   if (kind === "whole") store.whole();
   if (kind === "history") store.history = data;
-  const isChanged = kind === "whole" || kind === "history" || (kind === "changes" && store.change(data));
+  if (kind === "whole") {
+    draw(); // at once: the page says next that it is live
+    usage.ask();
+    return;
+  }
+  const isChanged = kind === "history" || (kind === "changes" && store.change(data));
   if (!isChanged || isDue) return;
   isDue = true;
   requestAnimationFrame(() => {
     isDue = false;
     draw();
-    if (kind === "whole") usage.ask();
   });
 }
 

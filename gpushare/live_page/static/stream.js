@@ -91,12 +91,12 @@ export class Follower {
     let why = "the connection ended";
     try {
       await read(this.path, token, abort.signal, (kind, data) => {
+        if (kind === "end") why = data.why;
+        this.on(kind, data);
         if (kind === "whole") {
           this.#failures = 0;
           this.state("live", "");
         }
-        if (kind === "end") why = data.why;
-        this.on(kind, data);
       });
     } catch (error) {
       if (abort.signal.aborted) return;
