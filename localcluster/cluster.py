@@ -217,7 +217,10 @@ class Cluster:
         self._control.stop(name, grace=grace)
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a component or program. If the signal ends it, it is started again."""
+        """Send a signal to a component or program. If the signal ends it, it is started again.
+
+        After SIGSTOP it does nothing more once this returns.
+        """
         self._control.kill(name, number)
 
     def restart_node(self, node: str, *, without: Collection[str] = ()) -> None:

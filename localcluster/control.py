@@ -64,8 +64,15 @@ class Control:
         self._ask({"do": "stop", "name": name, "grace": grace})
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a process. If the signal ends it, it is started again."""
+        """Send a signal to a process. If the signal ends it, it is started again.
+
+        With SIGSTOP, return once every thread is stopped. On a busy machine they run on until one
+        of them handles the signal.
+        """
         self._ask({"do": "kill", "name": name, "signal": int(number)})
+        if number == signal.SIGSTOP:
+            [pid] = [each.pid for each in self.status() if each.name == name]
+            wait_until(f"{name} to be stopped", lambda: _running_thread(pid), seconds=60)
 
     def status(self) -> list[ProcessStatus]:
         """Return the processes in the order in which they were started."""
@@ -127,3 +134,15 @@ def start_supervisor(state: StateFolder) -> Control:
         log=log,
     )
     return control
+
+
+def _running_thread(pid: int | None) -> str | None:
+    for each in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            # proc(5): the state follows the name, which is in parentheses and may contain some.
+            state = each.read_text().rpartition(")")[2].split()[0]
+        except OSError as problem:
+            return f"a thread that ended: {problem}"
+        if state != "T":
+            return f"thread {each.parent.name} in state {state}"
+    return None
