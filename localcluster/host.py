@@ -10,6 +10,7 @@ from pathlib import Path
 
 from localcluster.errors import CommandError, HostError
 from localcluster.run import run
+from localcluster.state import cache_root, locked
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,11 @@ def _mounts() -> list[str]:
 
 
 def provide(needs: tuple[Need, ...]) -> None:
-    """Announce and install with apt what is missing; raise HostError if that fails."""
+    """Announce and install with apt what is missing; raise HostError if that fails.
+
+    Processes that need something at the same time wait for each other: apt does not wait for the
+    lock of its lists.
+    """
     missing = [need for need in needs if not need.present()]
     if not missing:
         return
@@ -84,6 +89,13 @@ def provide(needs: tuple[Need, ...]) -> None:
         listed = "; ".join(f"{need.what} (Debian: {need.package})" for need in missing)
         cure = "as root: apt-get install " + " ".join(packages)
         raise HostError(f"this machine lacks: {listed}; install them ({cure}, or the like)")
+    with locked(cache_root() / "apt.lock"):
+        if missing := [need for need in missing if not need.present()]:
+            _install(missing)
+
+
+def _install(missing: list[Need]) -> None:
+    packages = [need.package for need in missing]
     print(f"installing with apt: {' '.join(packages)}", file=sys.stderr, flush=True)
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]

@@ -19,7 +19,7 @@ import pytest
 from localcluster.build import Progress, build
 from localcluster.errors import BuildError, HostError, LocalClusterError
 from localcluster.gpushare import ROOT
-from localcluster.host import BUILD_NEEDS, Need, provide
+from localcluster.host import BUILD_NEEDS, RUN_NEEDS, Need, provide
 from localcluster.imagebuild import gpushare_image
 from localcluster.runtimes import provide_runtimes
 from localcluster.state import cache_root, locked
@@ -55,6 +55,7 @@ def _cluster(say: Progress) -> Path:
             _INOTIFY.write_text(str(_INSTANCES))
         except OSError as problem:
             say(f"it stays as it is: {problem}; if a node does not come up, raise it yourself")
+    provide(RUN_NEEDS)  # the tests start clusters in a network of their own, without the internet
     folder = build(say)
     provide_toolkits(Setup, say)
     return folder
