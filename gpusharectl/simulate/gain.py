@@ -77,12 +77,15 @@ def _sentence(part: view.GainPart, size: str) -> str:
             )
             return f"{pods} HAMi's shares of {gpus}: {fit} {size} would fit, {also}."
         case _:
-            limit = "" if part.sharing == Sharing.MPS else ", however much memory is free"
-            return (
+            text = (
                 f"{pods} {part.used} of {counted(part.replicas, 'replica')} of {gpus} "
-                f"({part.sharing}). Today {today} {size} could start{limit}; by memory "
-                f"{part.fit} would fit."
+                f"({part.sharing}). Today {today} {size} could start"
             )
+            if part.fit < part.fit_today:
+                return (
+                    f"{text}, but there is memory for {part.fit}: gpushare would start only those."
+                )
+            return f"{text}, and {part.fit} if GPUs were shared by memory."
 
 
 def _if_assumed(found: view.Assumed, size: str) -> str:

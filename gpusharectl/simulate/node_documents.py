@@ -26,7 +26,7 @@ from gpusharectl.simulate.values import check_keys, convert, name_of, time_of
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _MOST_GIB: Final = 1024  # of one GPU
-_MORE: Final = frozenset({"spec", "status"})  # of a node that is not only its ``cards``
+_CARDS_ONLY: Final = frozenset({"apiVersion", "kind", "metadata", "cards", "unit", "at"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,11 @@ class NodeEvent:
 
 
 @dataclass(slots=True)
-class _Node:
-    """``stock`` is what a file states; another file may add it to a node without GPUs."""
+class _Documents:
+    """Of one node at one time: its own, and one that only states its GPUs, in any order."""
 
-    node: Node
-    stock: Inventory | None
-    can_get_cards: bool
+    node: Document | None = None
+    cards: Document | None = None
 
 
 class NodeDocuments:
@@ -52,48 +51,47 @@ class NodeDocuments:
 
     def __init__(self, unit_mib: int) -> None:
         self._unit_mib = unit_mib
-        self._nodes: dict[tuple[str, int], _Node] = {}
-
-    def events(self, unknown: Notes) -> Iterator[NodeEvent]:
-        """Yield all nodes with their GPUs, and note what is not understood of them."""
-        for (_, at), entry in self._nodes.items():
-            yield self._event(at, entry, unknown)
+        self._found: dict[tuple[str, int], _Documents] = {}
 
     def add(self, doc: Document) -> None:
-        """Add a node, or GPUs to one; SettingsError with file and line if invalid."""
+        """Add a document; SettingsError if it says again what another one says."""
         check_keys(doc, kubernetes_keys.NODE)
         at, name = time_of(doc, "at") or 0, name_of(doc)
-        before = self._nodes.get((name, at))
+        entry = self._found.setdefault((name, at), _Documents())
+        if _has_only_cards(doc):
+            before, entry.cards = entry.cards, doc
+        else:
+            before, entry.node = entry.node, doc
         if before is not None:
-            if not before.can_get_cards or "cards" not in doc.value or set(doc.value) & _MORE:
-                raise doc.wrong(("metadata", "name"), f"node {name} is defined twice at {at}s")
-            before.stock, before.node = self._with_cards(doc, before.node)
-            before.can_get_cards = False
-            return
-        value = {key: doc.value.get(key) or {} for key in ("metadata", "spec", "status")}
-        node = convert(doc, (), value, Node)
-        status = node.status
-        if status.allocatable is None:  # the API server's default
-            status = replace(status, allocatable=status.capacity)
-        labels = {HOSTNAME: name, **node.labels}  # the kubelet sets it
-        node = replace(node, metadata=replace(node.metadata, labels=labels), status=status)
-        given: Inventory | None = None
-        if "cards" in doc.value:
-            given, node = self._with_cards(doc, node)
-        elif "unit" in doc.value:
-            raise doc.wrong(("unit",), "only together with cards")
-        try:
-            free_resources(node, (), NodeResources())
-        except RequestError as err:
-            raise doc.wrong(("status", "allocatable"), str(err)) from err
-        self._nodes[name, at] = _Node(node, given, can_get_cards=given is None)
+            raise _twice(doc, name, at)
 
-    def _event(self, at: int, entry: _Node, unknown: Notes) -> NodeEvent:
-        node = entry.node
+    def events(self, unknown: Notes) -> Iterator[NodeEvent]:
+        """Yield all nodes with their GPUs, and note what is not understood of them.
+
+        Raises SettingsError with file and line if a document is invalid.
+        """
+        for (name, at), entry in self._found.items():
+            doc, cards = entry.node or entry.cards, entry.cards
+            assert doc is not None, "a document made the entry"  # noqa: S101
+            if "cards" in doc.value and cards is not None and cards is not doc:
+                raise _twice(cards, name, at)
+            node = _node(doc, name)
+            stated: Inventory | None = None
+            if "cards" in doc.value or cards is not None:
+                stated, node = self._with_cards(cards or doc, node)
+            elif "unit" in doc.value:
+                raise doc.wrong(("unit",), "only together with cards")
+            try:
+                free_resources(node, (), NodeResources())
+            except RequestError as err:
+                raise doc.wrong(("status", "allocatable"), str(err)) from err
+            yield self._event(at, node, stated, unknown)
+
+    def _event(self, at: int, node: Node, stated: Inventory | None, unknown: Notes) -> NodeEvent:
         if (others := node_gpus.other_gpus(node)) is not None:
             unknown.add(others.text, node.name, others.fix)
-        if entry.stock is not None:
-            return NodeEvent(at, node, node_gpus.given(node, entry.stock))
+        if stated is not None:
+            return NodeEvent(at, node, node_gpus.given(node, stated))
         if ANNOTATION_INVENTORY in node.annotations or _offers_memory(node):
             return NodeEvent(at, node)
         found = node_gpus.read(node, self._unit_mib)
@@ -111,6 +109,27 @@ class NodeDocuments:
             raise doc.wrong(("cards",), f"not together with annotation {ANNOTATION_INVENTORY}")
         found = stock(doc, node.name, unit_of(doc) or self._unit_mib)
         return found, _with_inventory(node, found)
+
+
+def _has_only_cards(doc: Document) -> bool:
+    metadata = doc.value.get("metadata")
+    names = set(metadata) if isinstance(metadata, dict) else set()
+    return "cards" in doc.value and names == {"name"} and set(doc.value) <= _CARDS_ONLY
+
+
+def _twice(doc: Document, name: str, at: int) -> SettingsError:
+    return doc.wrong(("metadata", "name"), f"node {name} is defined twice at {at}s")
+
+
+def _node(doc: Document, name: str) -> Node:
+    """Return the node with the defaults that the API server and the kubelet set."""
+    value = {key: doc.value.get(key) or {} for key in ("metadata", "spec", "status")}
+    node = convert(doc, (), value, Node)
+    status = node.status
+    if status.allocatable is None:
+        status = replace(status, allocatable=status.capacity)
+    labels = {HOSTNAME: name, **node.labels}
+    return replace(node, metadata=replace(node.metadata, labels=labels), status=status)
 
 
 def unit_of(doc: Document) -> int | None:

@@ -156,6 +156,9 @@ class _Builder:
         if kind == "Job" and type(spec.get("completions")) is int:
             count = min(count, spec["completions"])
         name = name_of(doc)
+        if kind == "Job" and spec.get("suspend") is True:
+            self.scenario.ignored.add("a suspended Job creates no pods", name)
+            count = 0
         metadata = doc.value["metadata"]
         inner = template.get("metadata") or {}
         if not isinstance(inner, dict):

@@ -32,7 +32,7 @@ class Unplaced(_View, frozen=True):
 
 
 class Card(_View, frozen=True):
-    """``free`` is what a new pod can get; 0 if the GPU takes no new pods."""
+    """``free`` is what no pod uses; new pods get it unless the GPU has ``marks``."""
 
     index: int
     uuid: str

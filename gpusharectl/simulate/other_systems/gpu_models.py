@@ -1,11 +1,11 @@
-"""Tell a GPU's memory from the names that clouds give to models and machines (pure).
+"""Tell a node's GPUs from the names that clouds give to models and machines (pure).
 
-Only for nodes without the label nvidia.com/gpu.memory. The amounts are whole GiB that drivers
+Only for nodes without NVIDIA's labels. The amounts are whole GiB that drivers
 report, which is less than the name says: a T4 of "16 GB" has 15109 MiB with error correction.
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpushare.objects.model import Node
 from gpushare.text.amounts import MIB_PER_GIB
@@ -41,39 +41,49 @@ _ACCELERATOR_LABELS: Final = (
     "accelerator",
 )
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
-_INSTANCES: Final = (
-    (r"g4dn\..*", "T4"),
-    (r"g5\..*", "A10G"),
-    (r"g6\..*", "L4"),
-    (r"g6e\..*", "L40S"),
-    (r"p3\..*", "V100-16GB"),
-    (r"p3dn\..*", "V100-32GB"),
-    (r"p4d\..*", "A100-40GB"),
-    (r"p4de\..*", "A100-80GB"),
-    (r"p5\..*", "H100-80GB"),
-    (r"p5en?\..*", "H200-141GB"),
-    (r"Standard_NC\d+as_T4_v3", "T4"),
-    (r"Standard_NC\d+r?s_v3", "V100-16GB"),
-    (r"Standard_ND96asr_v4", "A100-40GB"),
-    (r"Standard_NC\d+ads_A100_v4", "A100-80GB"),
-    (r"Standard_ND96amsr_A100_v4", "A100-80GB"),
-    (r"Standard_ND96isr_H100_v5", "H100-80GB"),
-    (r"Standard_ND96isr_H200_v5", "H200-141GB"),
+_G: Final = {"12xlarge": 4, "24xlarge": 4, "48xlarge": 8}
+# The model, and the number of GPUs by size where it is not 1.
+_INSTANCES: Final[tuple[tuple[str, str, dict[str, int]], ...]] = (
+    (r"g4dn\.(.*)", "T4", {"12xlarge": 4, "metal": 8}),
+    (r"g5\.(.*)", "A10G", _G),
+    (r"g6\.(.*)", "L4", _G),
+    (r"g6e\.(.*)", "L40S", _G),
+    (r"p3\.(.*)", "V100-16GB", {"8xlarge": 4, "16xlarge": 8}),
+    (r"p3dn\.(.*)", "V100-32GB", {"24xlarge": 8}),
+    (r"p4d\.(.*)", "A100-40GB", {"24xlarge": 8}),
+    (r"p4de\.(.*)", "A100-80GB", {"24xlarge": 8}),
+    (r"p5\.(.*)", "H100-80GB", {"48xlarge": 8}),
+    (r"p5en?\.(.*)", "H200-141GB", {"48xlarge": 8}),
+    (r"Standard_NC(\d+)as_T4_v3", "T4", {"64": 4}),
+    (r"Standard_NC(\d+)r?s_v3", "V100-16GB", {"12": 2, "24": 4}),
+    (r"Standard_ND(96)asr_v4", "A100-40GB", {"96": 8}),
+    (r"Standard_NC(\d+)ads_A100_v4", "A100-80GB", {"48": 2, "96": 4}),
+    (r"Standard_ND(96)amsr_A100_v4", "A100-80GB", {"96": 8}),
+    (r"Standard_ND(96)isr_H100_v5", "H100-80GB", {"96": 8}),
+    (r"Standard_ND(96)isr_H200_v5", "H200-141GB", {"96": 8}),
 )
 
 
-def by_cloud(node: Node) -> tuple[str, int] | None:
-    """Return model and MiB of a node's GPUs by the labels of its cloud; None if unknown."""
+class Machine(NamedTuple):
+    """``model`` is empty and ``mib`` and ``gpus`` are 0 if unknown."""
+
+    model: str = ""
+    mib: int = 0
+    gpus: int = 0
+
+
+def by_cloud(node: Node) -> Machine:
+    """Return what the labels of its cloud say of a node's GPUs."""
     labels = node.labels
-    for key in _ACCELERATOR_LABELS:
-        model = _ACCELERATORS.get(labels.get(key, ""))
-        if model is not None:
-            return model, _GIB[model] * MIB_PER_GIB
     machine = labels.get(_INSTANCE_TYPE, "")
-    for pattern, model in _INSTANCES:
-        if re.fullmatch(pattern, machine):
-            return model, _GIB[model] * MIB_PER_GIB
-    return None
+    model, gpus = "", 0
+    for pattern, of, by_size in _INSTANCES:
+        if match := re.fullmatch(pattern, machine):
+            model, gpus = of, by_size.get(match[1], 1)
+            break
+    named = (_ACCELERATORS.get(labels.get(key, ""), "") for key in _ACCELERATOR_LABELS)
+    model = next(filter(None, named), model)
+    return Machine(model, _GIB[model] * MIB_PER_GIB if model else 0, gpus)
 
 
 def is_named(node: Node) -> bool:

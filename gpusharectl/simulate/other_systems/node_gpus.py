@@ -92,11 +92,12 @@ def given(node: Node, stock: Inventory) -> NodeGpus | None:
 
 def is_other_gpu(resource: str) -> bool:
     """Return whether a resource is a GPU, or a part of one, that is not simulated."""
-    if resource.startswith(MIG):
-        return True
-    domain, _, _ = resource.partition("/")
-    is_ours = resource in _NO_GPU or domain in {"aliyun.com", resource}
-    return not is_ours and "gpu" in resource.lower() and not domain.endswith("kubernetes.io")
+    domain, _, name = resource.partition("/")
+    if resource in _NO_GPU or not name or domain == "aliyun.com":
+        return False
+    # NVIDIA's names of a virtual machine's GPUs are those of models, such as GA102GL_A10.
+    is_gpu = domain == "nvidia.com" or "gpu" in resource.lower()
+    return is_gpu and not domain.endswith("kubernetes.io")
 
 
 def _read(node: Node, unit_mib: int, notes: list[Note]) -> NodeGpus | None:
@@ -106,8 +107,8 @@ def _read(node: Node, unit_mib: int, notes: list[Note]) -> NodeGpus | None:
         return _of_hami(node, hami.gpus(registered), unit_mib, notes)
     offered, product = _offered(node), node.labels.get(f"{_LABEL}product", "")
     if not offered:
-        has_mig = any(name.startswith(MIG) for name in node.capacity)
-        if not has_mig and (_number(node, f"{_LABEL}count") or gpu_models.is_named(node)):
+        named = _number(node, f"{_LABEL}count") or gpu_models.is_named(node)
+        if named and other_gpus(node) is None:
             notes.append(
                 Note(
                     f"GPUs by its labels, but no {RESOURCE}",
@@ -118,32 +119,19 @@ def _read(node: Node, unit_mib: int, notes: list[Note]) -> NodeGpus | None:
     if "-MIG-" in f"{product}-" or f"{_GKE}gpu-partition-size" in node.labels:
         notes.append(Note(f"MIG devices as {RESOURCE} are not simulated"))
         return None
-    sharing, replicas = _sharing(node)
-    count = -(-offered // replicas)
-    if count > MAX_GPUS:
-        raise RecordError(
-            f"{RESOURCE}: {offered} with {counted(replicas, 'replica')} of each GPU is more than "
-            "any machine has"
-        )
+    by_cloud = gpu_models.by_cloud(node)
+    sharing, replicas, count = _counted(node, offered, by_cloud.gpus, notes)
     memory = _number(node, f"{_LABEL}memory")
     if not memory:
-        known = gpu_models.by_cloud(node)
-        if known is None:
+        if not by_cloud.model:
             text = f"{RESOURCE} without a label {_LABEL}memory"
             notes.append(Note(text, _fix(node, count)))
             return None
-        product, memory = product or known[0], known[1]
-        notes.append(Note(f"GPUs are assumed to be {known[0]}, by a label of the cloud"))
-    labelled = _number(node, f"{_LABEL}count")
-    if labelled and labelled != count and not any(name.startswith(MIG) for name in node.capacity):
-        text = (
-            f"{counted(count, 'GPU')} by {RESOURCE}, {labelled} by label {_LABEL}count: "
-            f"{count} of {memory} MiB are assumed"
-        )
-        notes.append(Note(text))
+        product, memory = product or by_cloud.model, by_cloud.mib
+        notes.append(Note(f"GPUs are assumed to be {by_cloud.model}, by a label of the cloud"))
     healthy = -(-_amount(node.allocatable) // replicas)
     if healthy < count:
-        text = f"{count - healthy} of {count} GPUs are unhealthy: the last ones are assumed"
+        text = f"{count - healthy} of {count} GPUs unhealthy: assumed to be the last"
         notes.append(Note(text))
     model = product.removesuffix("-SHARED")
     cards = (
@@ -159,6 +147,32 @@ def _read(node: Node, unit_mib: int, notes: list[Note]) -> NodeGpus | None:
         for index in range(count)
     )
     return NodeGpus(_stock(cards, unit_mib), sharing, replicas)
+
+
+def _counted(
+    node: Node, offered: int, of_machine: int, notes: list[Note]
+) -> tuple[Sharing, int, int]:
+    """Return how the GPUs are shared, the replicas of each, and how many GPUs there are."""
+    sharing, replicas = _sharing(node)
+    labelled = _number(node, f"{_LABEL}count")
+    known = labelled or of_machine
+    if replicas == 1 and known and offered > known and not offered % known:
+        sharing, replicas = Sharing.TIME_SLICING, offered // known
+        by = f"label {_LABEL}count" if labelled else "machine type"
+        text = f"{offered} {RESOURCE}, but {counted(known, 'GPU')} by {by}: time-slicing is assumed"
+        notes.append(Note(text))
+    count = -(-offered // replicas)
+    if replicas > MAX_REPLICAS:
+        raise RecordError(f"{replicas} replicas of a GPU are more than any pod could share")
+    if count > MAX_GPUS:
+        raise RecordError(
+            f"{RESOURCE}: {offered} with {counted(replicas, 'replica')} of each GPU is more than "
+            "any machine has"
+        )
+    if labelled and labelled != count and not any(name.startswith(MIG) for name in node.capacity):
+        text = f"{RESOURCE} says {counted(count, 'GPU')}, label {_LABEL}count {labelled}"
+        notes.append(Note(f"{text}: {count} assumed"))
+    return sharing, replicas, count
 
 
 def _of_hami(node: Node, gpus: list[hami.Gpu], unit_mib: int, notes: list[Note]) -> NodeGpus | None:
@@ -195,8 +209,6 @@ def _sharing(node: Node) -> tuple[Sharing, int]:
     if replicas == 1:
         replicas = _number(node, f"{_GKE}max-shared-clients-per-gpu") or 1
         strategy = node.labels.get(f"{_GKE}gpu-sharing-strategy", "")
-    if replicas > MAX_REPLICAS:
-        raise RecordError(f"{replicas} replicas of a GPU are more than any pod could share")
     if replicas == 1:
         return Sharing.WHOLE, 1
     return (Sharing.MPS if strategy == "mps" else Sharing.TIME_SLICING), replicas

@@ -210,11 +210,16 @@ def test_templates_make_as_many_pods_as_they_say():
         ("ReplicaSet", "minReadySeconds: 1", ["d-1"]),
         ("Job", "parallelism: 3\n  completions: 2", ["d-1", "d-2"]),
         ("Deployment", "replicas: 0", []),
+        ("Deployment", "replicas: null", ["d-1"]),
+        ("Job", "suspend: false", ["d-1"]),
+        ("Job", "suspend: true", []),
     ):
         text = f"kind: {kind}\nmetadata: {{name: d, namespace: x}}\nspec:\n  {more}\n  template:\n"
         found = scenario(f"{text}    {template}\nat: 5s")
         assert [event.pod.key for event in found.pods] == [f"x/{name}" for name in names]
         assert all(event.at == 5 for event in found.pods)
+        suspended = ["d: a suspended Job creates no pods"] if "true" in more else []
+        assert list(found.ignored.lines()) == suspended
 
 
 def test_nobody_is_there_twice_at_one_time():
@@ -222,6 +227,9 @@ def test_nobody_is_there_twice_at_one_time():
     assert len(scenario(f"{POD}delete: 5s\n---\n{POD}at: 5s").pods) == 2
     node = "kind: Node\nmetadata: {name: n}\n"
     assert wrong(f"{node}---\n{node}").endswith("node n is defined twice at 0s")
+    cards = f"{node}cards: 1 x 8\n"
+    for twice in (f"{cards}---\n{cards}", f"{cards}status: {{}}\n---\n{cards}"):
+        assert wrong(twice).endswith("node n is defined twice at 0s")
 
 
 def test_what_decides_nothing_here_is_counted_and_named():

@@ -124,7 +124,7 @@ def test_time_slicing_starts_pods_without_counting_memory():
     shown = told(*made, *(pod(f"p{number}", "n", gpu=1) for number in range(4)))
     assert (
         "4 pods use 4 of 10 replicas of 2 GPUs (time-slicing). Today 6 more notebooks of 8 GiB "
-        "could start, however much memory is free; by memory 2 would fit." in shown
+        "could start, but there is memory for 2: gpushare would start only those." in shown
     )
 
 

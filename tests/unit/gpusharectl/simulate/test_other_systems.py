@@ -31,8 +31,9 @@ LABEL = "nvidia.com/gpu."
 class Simulated:
     """The last step of a dump, and what was said of it."""
 
-    def __init__(self, *objects, files=(), assumed=None, unit=None):
-        texts = [("dump.json", dump(*objects)), *((f"{n}.yaml", t) for n, t in enumerate(files))]
+    def __init__(self, *objects, before=(), files=(), assumed=None, unit=None):
+        files = (*before, dump(*objects), *files)
+        texts = [(f"{n}.yaml", text) for n, text in enumerate(files)]
         documents = (doc for name, text in texts for doc in read(name, text))
         self.run = Run(build(documents, unit), Policies())
         self.step = list(self.run.steps())[-1]
@@ -118,12 +119,36 @@ def test_gke_says_how_often_a_gpu_is_shared():
 
 @pytest.mark.parametrize(
     ("machine", "units"),
-    [("g4dn.12xlarge", 14), ("p4d.24xlarge", 38), ("Standard_NC24ads_A100_v4", 79)],
+    [("g4dn.12xlarge", 14), ("p4d.24xlarge", 38), ("Standard_NC96ads_A100_v4", 79)],
 )
 def test_a_machine_type_tells_the_memory_of_its_gpus(machine, units):
     found = Simulated(node("n", 4, labels={"node.kubernetes.io/instance-type": machine}))
     assert [card.units for card in found.step.nodes[0].cards] == [units] * 4
     assert "assumed" in found.said
+
+
+@pytest.mark.parametrize(
+    ("machine", "offered", "gpus", "replicas"),
+    [
+        ("g5.12xlarge", 40, 4, 10),
+        ("g4dn.xlarge", 4, 1, 4),
+        ("Standard_NC64as_T4_v3", 4, 4, 1),
+        ("Standard_NC64as_T4_v3", 6, 6, 1),
+    ],
+)
+def test_a_machine_offers_more_gpus_than_it_has_by_time_slicing(machine, offered, gpus, replicas):
+    found = Simulated(node("n", offered, labels={"node.kubernetes.io/instance-type": machine}))
+    [part] = found.tail.gain.parts
+    assert (part.gpus, part.replicas) == (gpus, gpus * replicas)
+    assert ("by machine type: time-slicing is assumed" in found.said) == (replicas > 1)
+
+
+def test_labels_without_replicas_do_not_make_gpus_of_them():
+    plain = {f"{LABEL}count": "2", f"{LABEL}memory": "15360"}
+    found = Simulated(node("n", 20, labels=plain), pod("a", "n", gpu=1))
+    assert found.used == {"n": [2, 0]}
+    told = "n: 20 nvidia.com/gpu, but 2 GPUs by label nvidia.com/gpu.count"
+    assert f"{told}: time-slicing is assumed" in found.said
 
 
 def test_gpus_of_unknown_memory_are_named_and_a_file_adds_them():
@@ -134,9 +159,12 @@ def test_gpus_of_unknown_memory_are_named_and_a_file_adds_them():
     assert "ml/a: not counted: the GPUs of the node are unknown" in found.said
     [line] = [each for each in found.tail.unknown if "odd-1:" in each]
     added = line.rpartition("add a file with ")[2]
-    known = Simulated(*objects, files=[added.encode()])
-    assert known.used == {"odd-1": [80, 0, 0, 0]}
-    assert known.said == ""
+    for known in (
+        Simulated(*objects, files=[added.encode()]),
+        Simulated(*objects, before=[added.encode()]),
+    ):
+        assert known.used == {"odd-1": [80, 0, 0, 0]}
+        assert known.said == ""
 
 
 def test_hami_says_which_gpu_a_pod_has_and_how_much():
@@ -253,11 +281,13 @@ def test_mig_and_other_vendors_are_named():
         node("mixed", 0, capacity={"nvidia.com/mig-1g.5gb": "7"}, labels=labels(1, 40960)),
         node("single", 7, labels=labels(7, 4864, "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb")),
         node("amd", 0, capacity={"amd.com/gpu": "8"}),
+        node("virtual", 0, capacity={"nvidia.com/TU104GL_Tesla_T4": "1"}, labels=labels(1, 15360)),
         pod("m", "mixed", **{"nvidia.com/mig-1g.5gb": 1}),
+        pod("v", "virtual", **{"nvidia.com/TU104GL_Tesla_T4": 1}),
         pod("s", "single", gpu=1),
     )
     assert found.step.nodes == ()
-    for name in ("mixed", "single", "amd", "ml/m", "ml/s"):
+    for name in ("mixed", "single", "amd", "virtual", "ml/m", "ml/s", "ml/v"):
         assert name in found.said
     assert "by its labels" not in found.said
     assert found.tail.gain is None
@@ -272,7 +302,7 @@ def test_gpus_that_no_plugin_offers_are_named():
 def test_labels_that_contradict_the_resource_are_named():
     found = Simulated(node("n", 6, labels=labels(4, MIB)))
     assert len(found.step.nodes[0].cards) == 6
-    assert "n: 6 GPUs by nvidia.com/gpu, 4 by label nvidia.com/gpu.count" in found.said
+    assert "n: nvidia.com/gpu says 6 GPUs, label nvidia.com/gpu.count 4: 6 assumed" in found.said
 
 
 def test_unhealthy_gpus_take_no_new_pods():
@@ -281,7 +311,7 @@ def test_unhealthy_gpus_take_no_new_pods():
         pod("a", "n", gpu=1),
     )
     assert [card.health for card in found.step.nodes[0].cards] == ["healthy"] * 3 + ["unhealthy"]
-    assert "n: 1 of 4 GPUs are unhealthy" in found.said
+    assert "n: 1 of 4 GPUs unhealthy: assumed to be the last" in found.said
     assert found.tail.gain.parts[0].fit_today == 2
 
 
