@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 
@@ -25,7 +26,7 @@ from gpushare.kube import paths, responses
 from gpushare.kube.connection import failures
 from gpushare.kube.connection.access import Certificates, proxy_of
 from gpushare.kube.connection.configuration import configured
-from gpushare.kube.connection.credentials import Credentials
+from gpushare.kube.connection.credentials import Credential, Credentials
 from gpushare.kube.fencing import FencedBody, sockets_that_expire
 from gpushare.kube.paths import Collection
 from gpushare.objects.model import Node, Pod, PodCondition
@@ -99,6 +100,7 @@ class Kube:
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, socket_factory=sockets),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_BUFFER_BYTES,
+            trace_configs=[_without_redirects()],
             # Compressing costs the API server more than sending.
             headers={"User-Agent": "gpushare", "Accept-Encoding": "identity"},
         ) as session:
@@ -280,12 +282,9 @@ class Kube:
                 )
             except ApiError as err:
                 if err.code == HTTPStatus.UNAUTHORIZED:  # nothing was done
-                    left = end - self._clock.monotonic() - _LEAST_SECONDS
-                    if not await self._credentials.replaced(credential, left):
+                    if not await self._is_replaced(credential, end):
                         raise
                     seconds = end - self._clock.monotonic()
-                    if seconds < _LEAST_SECONDS:
-                        raise
                     continue
                 # Many clients get the same delay: they must not all return at once.
                 wait = err.retry_after * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
@@ -361,7 +360,24 @@ class Kube:
         protocol: str,
         seconds: float = REQUEST_SECONDS,
     ) -> aiohttp.ClientWebSocketResponse:
-        """Open a websocket with exactly this subprotocol; raise ApiError if that fails."""
+        """Open a websocket with exactly this subprotocol; raise ApiError if that fails.
+
+        All attempts together take at most ``seconds``.
+        """
+        end = self._clock.monotonic() + seconds
+        while True:
+            credential = self._credentials.current
+            try:
+                return await self._try_websocket(path, query, protocol, seconds)
+            except ApiError as err:
+                is_refused = err.code == HTTPStatus.UNAUTHORIZED
+                if not is_refused or not await self._is_replaced(credential, end):
+                    raise
+            seconds = end - self._clock.monotonic()
+
+    async def _try_websocket(
+        self, path: str, query: Sequence[tuple[str, str]], protocol: str, seconds: float
+    ) -> aiohttp.ClientWebSocketResponse:
         credential = self._credentials.current
         url = f"{credential.access.server}{path}?{urlencode(query)}"
         try:
@@ -382,6 +398,12 @@ class Kube:
             raise kind(text, code=err.status) from err
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             raise Unreachable(self._why(err, f"websocket {path}", seconds)) from err
+
+    async def _is_replaced(self, refused: Credential, end: float) -> bool:
+        """Return whether there are other credentials, and time to use them before ``end``."""
+        left = end - self._clock.monotonic() - _LEAST_SECONDS
+        is_replaced = await self._credentials.replaced(refused, left)
+        return is_replaced and end - self._clock.monotonic() >= _LEAST_SECONDS
 
     def _why(self, err: Exception, what: str, seconds: float = 0.0) -> str:
         access = self._credentials.current.access
@@ -429,3 +451,21 @@ class Kube:
                 "the token has a line break or another control character in it: correct its source"
             )
         return value
+
+
+def _without_redirects() -> aiohttp.TraceConfig:
+    """Make redirects of websockets errors: ws_connect cannot be told not to follow them."""
+
+    async def refuse(
+        _session: aiohttp.ClientSession,
+        _context: SimpleNamespace,
+        redirect: aiohttp.TraceRequestRedirectParams,
+    ) -> None:
+        found = redirect.response
+        raise aiohttp.WSServerHandshakeError(
+            found.request_info, (), status=found.status, message=found.reason or ""
+        )
+
+    made = aiohttp.TraceConfig()
+    made.on_request_redirect.append(refuse)
+    return made

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from gpushare.errors import SettingsError
-from gpushare.kube.connection import exec_credential, kubeconfig
+from gpushare.kube.connection import bounded_file, exec_credential, kubeconfig
 from gpushare.kube.connection.trust import trusting
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -117,7 +117,7 @@ def of_pod() -> Access:
     if not host or not port:
         raise SettingsError("KUBERNETES_SERVICE_HOST or KUBERNETES_SERVICE_PORT is empty")
     token = _text(SERVICE_ACCOUNT / "token")
-    authority = _bytes(SERVICE_ACCOUNT / "ca.crt")
+    authority = bounded_file.read(SERVICE_ACCOUNT / "ca.crt", _MOST_BYTES)
     for name, content in (("token", token), ("ca.crt", authority)):
         if not content:
             raise SettingsError(f"{SERVICE_ACCOUNT / name} is empty")
@@ -230,7 +230,7 @@ def _content(data: str | None, path: str | None) -> bytes:
     # The data takes precedence, as in client-go.
     if data or not path:
         return kubeconfig.decoded(data or "")
-    return _filled(path, _bytes(Path(path)))
+    return _filled(path, bounded_file.read(Path(path), _MOST_BYTES))
 
 
 def _filled(path: str, content: AnyStr) -> AnyStr:
@@ -242,21 +242,9 @@ def _filled(path: str, content: AnyStr) -> AnyStr:
 
 def _text(path: Path) -> str:
     try:
-        return _bytes(path).decode().strip()  # a file ends with a newline
+        return bounded_file.read(path, _MOST_BYTES).decode().strip()  # a file ends with a newline
     except UnicodeDecodeError as err:
         raise SettingsError(f"{path} is not text in UTF-8") from err
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-    except (OSError, ValueError) as err:
-        why = err.strerror if isinstance(err, OSError) else err
-        raise SettingsError(f"{path} cannot be read: {why}") from err
-    if len(content) > _MOST_BYTES:
-        raise SettingsError(f"{path} has more than {_MOST_BYTES} bytes: it is no credential")
-    return content
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gpushare.errors import SettingsError
+from gpushare.kube.connection import bounded_file
 from gpushare.kube.connection import kubeconfig as kubeconfigs
 from gpushare.kube.connection.access import Access, of_context, of_pod, own_namespace
 from gpushare.kube.connection.credentials import Source
@@ -89,13 +90,6 @@ def _chosen(kubeconfig: str | None, context: str | None) -> kubeconfigs.Chosen |
 
 def _content(path: str) -> bytes | None:
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
+        return bounded_file.read(Path(path), _MOST_BYTES)
+    except bounded_file.NoFile:
         return None
-    except (OSError, ValueError) as err:
-        why = err.strerror if isinstance(err, OSError) else err
-        raise SettingsError(f"{path!r} cannot be read: {why}") from err
-    if len(content) > _MOST_BYTES:
-        raise SettingsError(f"{path} has more than {_MOST_BYTES} bytes: it is not a kubeconfig")
-    return content

@@ -9,12 +9,22 @@ from urllib.parse import urlsplit
 
 import msgspec
 import yaml
+from yaml.constructor import ConstructorError
 
 from gpushare.errors import UNCONSTRUCTABLE, SettingsError
 
 
 class _Loader(yaml.SafeLoader):
-    """Loads a name that looks like a date as a string."""
+    """Loads a name that looks like a date as a string, and every string as valid Unicode."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """Join the surrogates by which JSON writes a character, and reject one without its pair."""
+        found = super().construct_scalar(node)
+        try:
+            return found.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as err:
+            problem = "half of a surrogate pair, which is no character"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark) from err
 
 
 _Loader.add_constructor(  # type: ignore[type-var] # its stub does not accept subclasses

@@ -98,6 +98,8 @@ async def test_a_redirect_is_not_followed(door, tmp_path, code):
         with pytest.raises(ApiError, match=f": {code} "):
             async for _ in kube.watch(pods(), since="1", window_seconds=9, idle_seconds=9):
                 pass
+        with pytest.raises(ApiError, match=f": {code} "):
+            await kube.open_websocket("/exec", query=[], protocol="v4.channel.k8s.io")
     assert [path for _, path, _, _ in door.asked].count("/login") == 0
 
 

@@ -102,6 +102,28 @@ async def test_after_a_401_the_request_is_repeated_with_a_new_token(tmp_path, cl
         assert (tmp_path / "runs").read_text() == "\n\n"  # once at the start, once for all five
 
 
+async def test_after_a_401_the_websocket_is_opened_with_a_new_token(tmp_path, clock):
+    (tmp_path / "token").write_text("first")
+
+    async def accept(request: web.Request) -> web.StreamResponse:
+        if (await door._checked(request)).status == 401:
+            return web.Response(status=401)
+        made = web.WebSocketResponse(protocols=["p"])
+        await made.prepare(request)
+        await made.close()
+        return made
+
+    async with connected(tmp_path, clock, tokenFile=str(tmp_path / "token")) as (door, kube):
+        door.answers = [accept]
+        clock.now = 15.0
+        door.token = "second"
+        with pytest.raises(ApiError, match="does not accept the credentials"):
+            await kube.open_websocket("/exec", query=[], protocol="p")
+        (tmp_path / "token").write_text("second")
+        clock.now = 30.0
+        assert (await kube.open_websocket("/exec", query=[], protocol="p")).protocol == "p"
+
+
 async def test_repeated_401s_are_errors_and_do_not_run_the_plugin_each_time(tmp_path, clock):
     (tmp_path / "token").write_text("first")
     async with connected(tmp_path, clock, exec=program(tmp_path)) as (door, kube):

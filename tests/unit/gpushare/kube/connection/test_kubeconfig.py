@@ -1,5 +1,7 @@
 """An invalid kubeconfig is an error that states the problem and repeats no contents."""
 
+import json
+
 import pytest
 import yaml
 
@@ -35,6 +37,7 @@ def refused(content, context=None):
         (b"\xff\xfe\x01", "not valid YAML in UTF-8"),
         (b"x: !!python/object:os.system t0ps3cret", "not valid YAML: line 1: "),
         (b"[" * 5000, "not valid YAML"),
+        (b'users:\n- name: "\\ud800 t0ps3cret"', "line 2: half of a surrogate pair"),
         (whole(contexts=7), "got `int` - at `$.contexts`"),
         (whole(contexts=[{"context": {}}]), "missing required field `name`"),
         (whole(users=None), "user 'u', which does not exist; existing: none"),
@@ -108,3 +111,11 @@ current-context: 2026-02-30
     found = choose([("here", content)], None)
     assert found is not None
     assert found.cluster == Cluster(server="https://a")
+
+
+def test_a_password_may_have_characters_that_json_writes_in_two_halves():
+    user = {"username": "u", "password": "\N{KEY}"}
+    content = json.dumps(whole(users=[{"name": "u", "user": user}])).encode()
+    found = choose([("here", content)], None)
+    assert found is not None
+    assert found.user == User(username="u", password="\N{KEY}")  # noqa: S106 - opens nothing
