@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from gpushare.contract import RESOURCE_MEMORY
-from gpushare.errors import UNCONSTRUCTABLE, NotFound, RecordError
+from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import lease_path
 from gpusharectl.doctor import api_objects
@@ -32,6 +32,7 @@ from gpusharectl.reach.rights import Right, needing
 OWN: Final = frozenset({PLUGIN, EXTENDER, SECOND_SCHEDULER})
 QUOTA: Final = f"requests.{RESOURCE_MEMORY}"
 MOST_EVENTS: Final = 500
+LEASE_SECONDS: Final = 60  # at most, to see whether the Lease is renewed
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -62,7 +63,9 @@ class Api:
             return now.metadata.resource_version != seen
 
         # Its timestamp is of another machine's clock, so wait until it changes.
-        is_renewed = await poll(is_changed, seconds)
+        is_renewed = await poll(is_changed, min(seconds, LEASE_SECONDS))
+        if not is_renewed and seconds > LEASE_SECONDS:
+            raise ApiError(f"it did not change within {LEASE_SECONDS} s, and may last {seconds} s")
         return LeaderElection(first.spec.holder_identity or "", seconds, is_renewed)
 
     async def memory_unit(self) -> str | None:

@@ -10,25 +10,32 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from gpushare.errors import Unreachable
+from gpushare.errors import TooLarge, Unreachable
 from gpushare.kube.connection.access import Certificates
 
 SECONDS: Final = 10.0
+MOST_BYTES: Final = 2**20  # a kube-scheduler's configuration has some KiB
 
 Address = Path | tuple[str, int]
 
 
 def page(address: Address, path: str, own: Certificates) -> tuple[int, bytes]:
-    """Return status and body of a page; show one's ``own`` certificate. Raises Unreachable."""
+    """Return status and body of a page; show one's ``own`` certificate.
+
+    Raises Unreachable, and TooLarge if the page has more than MOST_BYTES.
+    """
     try:
         with _connected(address) as plain, _context(own).wrap_socket(plain) as wrapped:
             connection = http.client.HTTPConnection("localhost")
             connection.sock = wrapped
             connection.request("GET", path, headers={"Connection": "close"})
             answer = connection.getresponse()
-            return answer.status, answer.read()
+            status, body = answer.status, answer.read(MOST_BYTES + 1)
     except (OSError, http.client.HTTPException) as err:
         raise Unreachable(f"{path}: no answer: {err}") from err
+    if len(body) > MOST_BYTES:
+        raise TooLarge(f"{path}: the answer has more than {MOST_BYTES} bytes")
+    return status, body
 
 
 def _connected(address: Address) -> socket.socket:

@@ -14,12 +14,13 @@ import aiohttp
 import msgspec
 
 from gpushare.contract import ANNOTATION_ADDRESS, EXTENDER_PORT, EXTENDER_PREFIX
-from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError, Unreachable
+from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError, TooLarge, Unreachable
 from gpushare.kube.client import Kube
 from gpushare.kube.connection import failures
 from gpushare.kube.connection.trust import trusting
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import lease_path, nodes, pods
+from gpushare.kube.responses import whole
 from gpushare.objects.model import Node, ObjectMeta, Pod, PodStatus
 from gpusharectl.reach.options import Target
 from gpusharectl.reach.port_forward import Forward
@@ -29,6 +30,7 @@ EXTENDER_NAMES: Final = ("gpushare-extender", "gpushare-scheduler")
 LEASE: Final = "gpushare-extender"
 ANSWER_SECONDS: Final = 30.0
 REACH_SECONDS: Final = 10.0
+ANSWER_BYTES: Final = 2**28  # the shares of 150,000 pods, the most of a cluster, have 60 MiB
 ORIGIN: Final = failures.Origin("--server-ca (GPUSHARE_SERVER_CA)", "--server (GPUSHARE_SERVER)")
 _SELECTOR: Final = f"app.kubernetes.io/name in ({', '.join(EXTENDER_NAMES)})"
 
@@ -115,7 +117,9 @@ class Extender:
                 timeout=limit,
                 allow_redirects=False,
             ) as response:
-                answer = await response.read()
+                answer = await whole(response.content, ANSWER_BYTES)
+        except TooLarge as err:
+            raise TooLarge(f"{self.where}: {err}") from err
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             if self._forward is not None and self._forward.problem is not None:
                 raise self._forward.problem from err

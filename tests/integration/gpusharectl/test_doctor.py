@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from gpushare.errors import SettingsError, Unreachable
+from gpushare.errors import SettingsError, TooLarge, Unreachable
 from gpushare.kube.connection.access import Certificates
 from gpusharectl.doctor import over_tls
 from gpusharectl.doctor.checks.findings import Severity, examine
 from gpusharectl.doctor.command import CHECKS
-from gpusharectl.doctor.facts.cluster import Facts
+from gpusharectl.doctor.facts.cluster import Facts, Unknown
 from gpusharectl.doctor.gather import gather
 from gpusharectl.reach.options import Target
 from tests.fakes.certificates import certificate as make
@@ -73,6 +73,13 @@ async def test_an_answer_of_another_form_is_told_and_ends_nothing(tmp_path, stat
     assert any(result.findings for result in results)
 
 
+async def test_a_lease_that_lasts_for_years_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpusharectl.doctor.api.LEASE_SECONDS", 0)
+    lease = {"metadata": {"resourceVersion": "7"}, "spec": {"leaseDurationSeconds": 10**9}}
+    found = await facts(tmp_path, web.json_response(lease))
+    assert found.election == Unknown("it did not change within 0 s, and may last 1000000000 s")
+
+
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:10259", "kube-scheduler", "https://", "https://[::1", "https://h:x"]
 )
@@ -114,6 +121,13 @@ def test_a_page_is_asked_for_over_a_unix_socket(tmp_path):
     answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"
     with listener(tmp_path, answer) as path:
         assert over_tls.page(path, "/configz", own_certificate(tmp_path)) == (403, b"no")
+
+
+def test_a_page_that_is_too_long_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(over_tls, "MOST_BYTES", 1)
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+    with listener(tmp_path, answer) as path, pytest.raises(TooLarge, match="more than 1 bytes"):
+        over_tls.page(path, "/configz", own_certificate(tmp_path))
 
 
 @pytest.mark.parametrize("answer", [b"\r\n\r\n", b"SSH-2.0\r\n"])

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestServer
 
-from gpushare.errors import ApiError, NotFound, SettingsError, Unreachable
+from gpushare.errors import ApiError, NotFound, SettingsError, TooLarge, Unreachable
 from gpushare.kube.client import Kube
 from gpusharectl.reach.extender import NoExtender, all_nodes, all_pods, extender
 from gpusharectl.reach.options import Target
@@ -199,6 +199,12 @@ async def test_the_extenders_own_words_are_shown_where_it_refuses(reading, tmp_p
         await by_url(reading, tmp_path, "/gpushare-scheduler/silent", seconds=0.1)
     with pytest.raises(Unreachable, match="does not answer"):
         await by_url("http://127.0.0.1:9", tmp_path, "/")
+
+
+async def test_an_answer_that_is_too_long_is_not_kept(reading, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpusharectl.reach.extender.ANSWER_BYTES", 4)
+    with pytest.raises(TooLarge, match=r"^extender at http://.*more than 4 bytes"):
+        await by_url(reading, tmp_path, "/gpushare-scheduler/inspect")
 
 
 async def test_an_authority_without_certificates_names_the_option_and_the_variable(tmp_path):
