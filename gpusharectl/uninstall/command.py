@@ -97,9 +97,11 @@ class _Uninstall:
         nodes = rules.marked(await all_nodes(self._kube))
         pods = await all_pods(self._kube)
         others = rules.of_older(nodes, pods, self._system)
-        found = Installed(
-            await self._objects(), await self._releases(), await self._namespace(), nodes, others
-        )
+        kinds = (*rules.POLICIES, *rules.PROGRAMS, *rules.REST)
+        ours = [(kind, each) for kind in kinds for each in await self._ours(kind)]
+        names = [(kind, each.name) for kind, each in ours]
+        releases = await self._releases(each for _, each in ours)
+        found = Installed(names, releases, await self._namespace(), nodes, others)
         if not found.is_there(labels=self._wishes.labels):
             keeps = self._wishes.keep_namespace or self._system in _NEVER
             for line in not_installed(found, self._system, keeps_namespace=keeps):
@@ -124,7 +126,9 @@ class _Uninstall:
             click.confirm("Continue?", abort=True)
         if holders:
             await self._drain(nodes)
-        await self._remove(nodes, waits=not self._wishes.no_wait and bool(found.objects or nodes))
+        await self._remove(
+            nodes, releases, waits=not self._wishes.no_wait and bool(found.objects or nodes)
+        )
         waiting = rules.waiting(await all_pods(self._kube))
         if waiting:
             click.echo(
@@ -132,10 +136,6 @@ class _Uninstall:
                 f"{counted(len(waiting), 'Pending pod')}: {_named(waiting)}",
                 err=True,
             )
-
-    async def _objects(self) -> list[tuple[ObjectKind, str]]:
-        kinds = (*rules.POLICIES, *rules.PROGRAMS, *rules.REST)
-        return [(kind, name) for kind in kinds for name in await self._names(kind)]
 
     async def _namespace(self) -> str:
         """Return the namespace if it exists and is to be deleted."""
@@ -154,7 +154,9 @@ class _Uninstall:
         if waiting:
             click.echo(f"Pending pods that request a share: {_named(waiting)}")
 
-    async def _remove(self, nodes: Sequence[Node], *, waits: bool) -> None:
+    async def _remove(
+        self, nodes: Sequence[Node], releases: Sequence[str], *, waits: bool
+    ) -> None:
         for kind in rules.POLICIES:
             await self._delete_all(kind)
         has_cleaner = await self._start_cleaner(nodes)
@@ -165,11 +167,11 @@ class _Uninstall:
             await self._clean()
         for node in rules.marked(await all_nodes(self._kube)):
             await self._clear(node)
-        releases = await self._releases()
+        # Before the last objects that name the release, so that another run finds it.
+        for name in releases:
+            await self._delete(rules.SECRETS.path(self._system, name))
         for kind in rules.REST:
             await self._delete_all(kind)
-        for name in releases:
-            await self._delete(f"/api/v1/namespaces/{self._system}/secrets/{name}")
         if waits:
             await self._until_forgotten()
         if not self._wishes.keep_namespace and self._system not in _NEVER:
@@ -293,30 +295,34 @@ class _Uninstall:
                 raise No(f"a kubelet still writes {RESOURCE_MEMORY} on its node: run this again")
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _releases(self) -> list[str]:
-        """Return the names of Helm's release Secrets, if Helm installed gpushare."""
-        if self._system in _NEVER:
-            return []  # releases of others are there, too
-        return await self._listed(f"/api/v1/namespaces/{self._system}/secrets", "owner=helm")
+    async def _releases(self, ours: Iterable[ObjectMeta]) -> list[str]:
+        """Return the names of the Secrets of the Helm release that installed gpushare, if any."""
+        releases = {(each.annotations or {}).get(rules.RELEASE, "") for each in ours} - {""}
+        path = rules.SECRETS.path(self._system)
+        return [
+            each.name
+            for release in sorted(releases)
+            for each in await self._listed(path, f"owner=helm,name={release}")
+        ]
 
-    async def _names(self, kind: ObjectKind) -> list[str]:
+    async def _ours(self, kind: ObjectKind) -> list[ObjectMeta]:
         """Return gpushare's objects of a kind; none if the API server does not know the kind."""
         try:
             found = await self._listed(kind.path(self._system))
         except NotFound:
             return []
-        return [name for name in found if kind.is_ours(name)]
+        return [each for each in found if kind.is_ours(each.name)]
 
-    async def _listed(self, path: str, selector: str = "") -> list[str]:
-        """Return the names in a list of any kind."""
+    async def _listed(self, path: str, selector: str = "") -> list[ObjectMeta]:
+        """Return the metadata of a list of any kind."""
         query = [("labelSelector", selector)] if selector else []
         body = await self._kube.request("GET", path, query=query)
-        return [each.metadata.name for each in msgspec.json.decode(body, type=_List).items or ()]
+        return [each.metadata for each in msgspec.json.decode(body, type=_List).items or ()]
 
     async def _delete_all(self, kind: ObjectKind) -> None:
-        for name in await self._names(kind):
-            await self._delete(kind.path(self._system, name))
-            click.echo(f"deleted: {kind.name} {name}")
+        for each in await self._ours(kind):
+            await self._delete(kind.path(self._system, each.name))
+            click.echo(f"deleted: {kind.name} {each.name}")
 
     async def _delete(self, path: str) -> None:
         with suppress(NotFound):
@@ -337,7 +343,7 @@ class _Uninstall:
         path = f"/api/v1/namespaces/{self._system}/pods"
 
         async def left() -> str:
-            return ", ".join(await self._listed(path, selector))
+            return ", ".join(each.name for each in await self._listed(path, selector))
 
         await self._until("gpushare's pods to end", left, 120)
 

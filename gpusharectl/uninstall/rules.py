@@ -26,6 +26,7 @@ EXTENDER: Final = "gpushare-extender"
 SCHEDULER: Final = "gpushare-scheduler"
 CLEANER: Final = "gpushare-cleaner"
 OURS: Final = "gpushare.aliyun.com/"
+RELEASE: Final = "meta.helm.sh/release-name"  # Helm's annotation on what it installs
 _STATE: Final = "state"
 _NEEDED: Final = ("device-plugins", "cdi", _STATE)
 _HOST: Final = "/host"
@@ -72,9 +73,15 @@ _POLICIES: Final = (
     _STARTUP_TAINT,
 )
 _PROGRAMS: Final = (PLUGIN, EXTENDER, SCHEDULER)
-_METRICS: Final = "gpushare-metrics"  # of monitoring/scrape.yaml, with what is in the namespace
+_METRICS: Final = "gpushare-metrics"  # of monitoring/scrape.yaml
+_AUTHORITY: Final = "gpushare-authority"  # of cert-manager
+_COREOS: Final = "/apis/monitoring.coreos.com/v1"
+_CERT_MANAGER: Final = "/apis/cert-manager.io/v1"
 
 DAEMON_SETS: Final = ObjectKind("DaemonSet", _APPS, (PLUGIN, EXTENDER))
+SECRETS: Final = ObjectKind(
+    "Secret", "/api/v1", (f"{EXTENDER}-tls", f"{SCHEDULER}-tls", _AUTHORITY, _METRICS)
+)
 # First what rejects the writes of others, who may have to repair a failed removal.
 POLICIES: Final = (
     ObjectKind("ValidatingAdmissionPolicyBinding", _ADMISSION, _POLICIES, ""),
@@ -110,7 +117,13 @@ REST: Final = (
         ("gpushare-dashboard",),
         begins=("gpushare-extender-configuration", "gpushare-scheduler-configuration"),
     ),
-    ObjectKind("Secret", "/api/v1", ("gpushare-extender-tls", "gpushare-scheduler-tls", _METRICS)),
+    ObjectKind("PodMonitor", _COREOS, (PLUGIN, EXTENDER)),
+    ObjectKind("PrometheusRule", _COREOS, ("gpushare",)),
+    # Before the Secrets, which cert-manager would write again.
+    ObjectKind("Certificate", _CERT_MANAGER, (_AUTHORITY, EXTENDER, SCHEDULER)),
+    ObjectKind("Issuer", _CERT_MANAGER, (_AUTHORITY, "gpushare-self-signed")),
+    SECRETS,
+    ObjectKind("Pod", "/api/v1", ("gpushare-test",)),  # of helm test
     ObjectKind("Lease", "/apis/coordination.k8s.io/v1", (EXTENDER, SCHEDULER)),
 )
 

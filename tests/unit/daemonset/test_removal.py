@@ -35,10 +35,13 @@ def test_every_object_goes(render, folder):
 
 
 @pytest.mark.usefixtures("helm")
-@pytest.mark.parametrize("sets", ["webhook", "policy"])
-def test_everything_that_the_chart_can_install_goes(sets):
+@pytest.mark.parametrize(
+    ("sets", "certificates"), [("webhook", "chart"), ("policy", "cert-manager")]
+)
+def test_everything_that_the_chart_can_install_goes(sets, certificates):
     on = {"enabled": True}
     values = {
+        "certificates": {"source": certificates},
         "scheduler": "second",
         "secondScheduler": {"setSchedulerName": sets},
         "criticalPodsQuota": True,
@@ -47,15 +50,17 @@ def test_everything_that_the_chart_can_install_goes(sets):
         "reading": on,
         "monitoring": {"podMonitor": on, "prometheusRule": on, "dashboard": on},
     }
-    left = {each["kind"] for each in rendered(values) if not goes(each)}
-    assert left == {"PodMonitor", "PrometheusRule", "Pod"}  # deleted with the namespace
+    there = rendered(values)
+    secrets = [each["spec"]["secretName"] for each in there if each["kind"] == "Certificate"]
+    there += [{"kind": "Secret", "metadata": {"name": n, "namespace": SYSTEM}} for n in secrets]
+    assert len(secrets) == (3 if certificates == "cert-manager" else 0)
+    assert [each for each in there if not goes(each)] == []
 
 
 def test_what_was_applied_for_prometheus_goes():
     scraped = list(yaml.safe_load_all((ROOT / "monitoring" / "scrape.yaml").read_text()))
-    ours = [each for each in scraped if each["kind"] != "PodMonitor"]  # deleted with the namespace
-    assert len(ours) == 4
-    assert [each for each in ours if not goes(each)] == []
+    assert len(scraped) == 6
+    assert [each for each in scraped if not goes(each)] == []
 
 
 def test_a_plugin_that_mounts_other_folders_is_refused_with_what_is_missing(render):
