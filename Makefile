@@ -85,8 +85,8 @@ image:  ## build the image of both programs and the command line, with docker, p
 	  $(if $(REVISION),--label $(OCI).revision=$(REVISION)) $(if $(CREATED),--label $(OCI).created=$(CREATED)) \
 	  --build-arg VERSION=$(VERSION) -t $(IMAGE) .
 
-release: setup  ## write image, chart, packages and checksums to dist/ (REGISTRY=; docs/release.md)
-	@$(RUN) python -m release --registry "$(REGISTRY)" $(if $(BASE_IMAGE),--base-image "$(BASE_IMAGE)") \
+release: setup  ## write image, chart, packages and checksums to dist/ (REGISTRY=, URL=; docs/release.md)
+	@$(RUN) python -m release --registry "$(REGISTRY)" --url "$(URL)" $(if $(BASE_IMAGE),--base-image "$(BASE_IMAGE)") \
 	  $(if $(BUILD_FLAGS),--build-flags "$(BUILD_FLAGS)") $(RELEASE_FLAGS)
 
 setup: $(OWN_UV)  ## install the Python packages and the command line gpushare into .venv

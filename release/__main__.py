@@ -22,7 +22,7 @@ PUBLISH: Final = """
 To publish, after logging in to the registry:
   skopeo copy --all oci-archive:{folder}/{image} docker://{registry}/gpushare:{version}
   helm push {folder}/gpushare-{version}.tgz oci://{charts}
-Put all other files at {url}, as gpushare.yaml names them there.
+Put the archives at {url}, where gpushare.yaml names them.
 To install:
   helm install gpushare oci://{charts}/gpushare -n gpushare-system --create-namespace"""
 
@@ -37,6 +37,15 @@ def _checked(_ctx: click.Context, _option: click.Parameter, name: str) -> str:
     return name
 
 
+def _checked_url(_ctx: click.Context, _option: click.Parameter, url: str) -> str:
+    if not url.startswith("https://"):
+        raise click.BadParameter(
+            f"{url!r}: write where users will download the archives (URL=), such as "
+            "https://example.com/gpushare/0.1.0"
+        )
+    return url.rstrip("/")
+
+
 @click.command(context_settings={"show_default": True})
 @click.option(
     "--registry",
@@ -45,7 +54,13 @@ def _checked(_ctx: click.Context, _option: click.Parameter, name: str) -> str:
     metavar="NAME",
     help="For example registry.example.com/team.",
 )
-@click.option("--url", metavar="URL", help="Where the archives can be downloaded.")
+@click.option(
+    "--url",
+    required=True,
+    callback=_checked_url,
+    metavar="URL",
+    help="Where users will download the archives.",
+)
 @click.option("--platforms", default=",".join(PLATFORMS), metavar="LIST", help="Of the image.")
 @click.option(
     "--base-image", default=image.BASE, metavar="NAME", help="{arch} stands for amd64 or arm64."
@@ -58,12 +73,11 @@ def _checked(_ctx: click.Context, _option: click.Parameter, name: str) -> str:
     help="The last release in it is removed.",
 )
 def command(  # noqa: PLR0917 - click passes them by name
-    registry: str, url: str | None, platforms: str, base_image: str, build_flags: str, folder: Path
+    registry: str, url: str, platforms: str, base_image: str, build_flags: str, folder: Path
 ) -> None:
     """Write the files of a release, and print how to publish them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     version = project["version"]
-    url = url or f"{project['urls']['Homepage']}/releases/download/v{version}"
     checksums.check(folder)
     say = partial(click.echo, err=True)
     made = image.Image(registry, version, base_image, tuple(shlex.split(build_flags)))

@@ -1,5 +1,6 @@
 """The files of a release install gpushare: from a registry and from an archive, as documented."""
 
+import hashlib
 import json
 import os
 import platform
@@ -33,6 +34,7 @@ from localcluster.run import run
 from localcluster.state import locked
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
+from release import archives
 from tests import markdown
 from tests.cluster.bringup import fresh
 from tests.cluster.expect import create_again
@@ -116,6 +118,7 @@ def _make(release: Release, storage: Path) -> None:
         run([*APART, "bash", "-ec", _bases(release.folder)], env=env, seconds=300)
         words = [
             f"REGISTRY={release.registry}",
+            "URL=https://downloads.example.com/gpushare",
             "BASE_IMAGE=localhost/gpushare-release-base:{arch}",
             f"BUILD_FLAGS=--pull-never {' '.join(trusted_certificates())}",
             f"RELEASE_FLAGS=--folder {release.folder}/dist",
@@ -196,6 +199,22 @@ def test_krews_archive_has_the_checksum_of_its_manifest_and_runs(release: Releas
         opened.extractall(unpacked, filter="data")
     text = release.run(unpacked / mine["bin"], "inspect", "-o", "json")
     assert [each["name"] for each in json.loads(text)["nodes"]] == ["n1"]
+
+
+def test_two_builds_of_the_plugin_give_equal_archives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{ROOT}/.uv/bin")
+    mine = {key: name for key, name in archives.PLATFORMS.items() if key == ("linux", OWN)}
+    monkeypatch.setattr(archives, "PLATFORMS", mine)
+    monkeypatch.setattr(archives, "PYTHONS", archives.PYTHONS[:1])
+    digests = set[str]()
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        run(["uv", "build", "--wheel", "--quiet", "--out-dir", folder, ROOT], seconds=300)
+        (archive,) = archives.write(folder, version=VERSION).values()
+        digests.add(hashlib.sha256(archive.read_bytes()).hexdigest())
+    assert len(digests) == 1
 
 
 def test_the_image_has_each_architectures_own_libraries(release: Release) -> None:

@@ -116,14 +116,29 @@ def test_the_bill_of_materials_has_the_packages_of_the_base(tmp_path: Path) -> N
     status = files(tmp_path, status=STATUS) / "status"
     image = tmp_path / "image.tar"
     image.write_bytes(archive([Image("example:1", status, "var/lib/dpkg/")]))
-    found = sbom.debian_packages(sbom.file_of_image(image, "var/lib/dpkg/status") or "")
+    system = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nVERSION_ID="12"\nID=debian\n'
+    found = sbom.debian_packages(sbom.file_of_image(image, "var/lib/dpkg/status") or "", system)
     assert [each["purl"] for each in found] == [
-        "pkg:deb/debian/zlib1g@1%3A1.2.13.dfsg-1?arch=amd64",
-        "pkg:deb/debian/tzdata@2025b-0%2Bdeb12u2?arch=all",
+        "pkg:deb/debian/zlib1g@1%3A1.2.13.dfsg-1?arch=amd64&distro=debian-12",
+        "pkg:deb/debian/tzdata@2025b-0%2Bdeb12u2?arch=all&distro=debian-12",
     ]
+    testing = sbom.debian_packages(STATUS, "ID=debian\nVERSION_CODENAME=forky\n")
+    assert testing[0]["purl"].endswith("?arch=amd64&distro=debian-forky")
     assert sbom.file_of_image(image, "etc/os-release") is None
+
+
+def test_the_bill_of_materials_has_python_once() -> None:
+    built = "home = /usr/local/bin\nimplementation = CPython\nversion_info = 3.13.9\n"
+    (component,) = sbom.python(built, has_packages=True)
+    assert component["purl"] == "pkg:generic/python@3.13.9"
+    assert component["cpe"].startswith("cpe:2.3:a:python:python:3.13.9:")
+    of_debian = built.replace("/usr/local/bin", "/usr/bin")
+    assert sbom.python(of_debian, has_packages=True) == []  # python3 is a package there
+    assert len(sbom.python(of_debian, has_packages=False)) == 1
+    with pytest.raises(BuildError, match="names no version"):
+        sbom.python("home = /usr/bin", has_packages=False)
 
 
 def test_a_status_file_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(BuildError, match="without Package or Version: Package: broken"):
-        sbom.debian_packages(f"{STATUS}\nPackage: broken\n")
+        sbom.debian_packages(f"{STATUS}\nPackage: broken\n", "")
