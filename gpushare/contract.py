@@ -55,6 +55,7 @@ CONDITION_CARD_USABLE: Final = "gpushare.aliyun.com/CardUsable"
 # Node annotation, device plugin: the node's cards.
 ANNOTATION_INVENTORY: Final = "gpushare.aliyun.com/inventory"
 INVENTORY_VERSION: Final = 1
+MODEL_SIMULATED: Final = "Simulated GPU"  # ``model`` of a card that exists only as a number
 EARLY_BINDING: Final = "early"  # value of ``binding`` in it: cards are assigned at admission
 
 # Values of ``injection`` in it: what gives containers access to cards. Older plugins state none.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from deviceplugin.driver.interface import CardEvent, PhysicalCard, ProcessMemory
+from gpushare.contract import MODEL_SIMULATED
 
-MODEL: Final = "Simulated GPU"
 _NAMES: Final = uuid.UUID("6f1c1c9e-5b0d-4b57-9d0a-7f3f0f6b2c11")
 
 
@@ -22,7 +22,7 @@ class SimulatedGpus:
             PhysicalCard(
                 uuid=f"GPU-{uuid.uuid5(_NAMES, f'{node_name}/{position}')}",
                 minor=position,
-                model=MODEL,
+                model=MODEL_SIMULATED,
                 memory_mib=mib,
                 reserved_mib=0,
             )

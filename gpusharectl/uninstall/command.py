@@ -154,9 +154,7 @@ class _Uninstall:
         if waiting:
             click.echo(f"Pending pods that request a share: {_named(waiting)}")
 
-    async def _remove(
-        self, nodes: Sequence[Node], releases: Sequence[str], *, waits: bool
-    ) -> None:
+    async def _remove(self, nodes: Sequence[Node], releases: Sequence[str], *, waits: bool) -> None:
         for kind in rules.POLICIES:
             await self._delete_all(kind)
         has_cleaner = await self._start_cleaner(nodes)

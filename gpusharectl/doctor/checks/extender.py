@@ -132,7 +132,7 @@ def _why_no_pods(facts: Facts, name: str, workload: Workload) -> str:
 
 
 def _extenders_answer(facts: Facts) -> Iterator[DoctorFinding]:
-    yield from _not_asked(facts, "the readiness of")
+    yield from _lacking(facts, "the readiness of")
     for name, program in _programs(facts).items():
         if program.not_ready:
             found = f"not ready: {'; '.join(program.not_ready)}"
@@ -166,7 +166,7 @@ def _one_decides(facts: Facts) -> Iterator[DoctorFinding]:
         yield unchecked("the Lease of the extenders", facts.election)
     elif facts.election is None:
         # Without leaderElection there is no Lease, and the only extender decides.
-        if asked and not deciding and not _is_lacking(facts):
+        if asked and not deciding and len(asked) == len(facts.extenders):
             found = "there is no Lease, and no extender reports that it is the leader"
             yield NO_LEADER.of("the extenders", found, namespace=facts.system)
     elif not facts.election.is_renewed:
@@ -240,6 +240,18 @@ def _is_lacking(facts: Facts) -> bool:
 
 
 def _not_asked(facts: Facts, about: str) -> Iterator[DoctorFinding]:
+    """Name the extenders that could not be asked, or did not answer."""
+    yield from _lacking(facts, about)
+    silent = [
+        name
+        for name, each in facts.extenders.items()
+        if isinstance(each, Unknown) and not each.lacks_right
+    ]
+    if silent:
+        yield unchecked(f"{about} {', '.join(silent)}", Unknown("no answer: see above"))
+
+
+def _lacking(facts: Facts, about: str) -> Iterator[DoctorFinding]:
     """Name the extenders that could not be asked for lack of a right."""
     by_why: dict[str, list[str]] = {}
     for name, each in facts.extenders.items():

@@ -10,6 +10,7 @@ from gpushare.cards.model import Inventory
 from gpushare.contract import (
     ANNOTATION_INVENTORY,
     LABEL_NODE,
+    MODEL_SIMULATED,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
@@ -27,6 +28,7 @@ from gpusharectl.doctor.facts.shared_nodes import (
     is_of_older,
     is_shared,
     plugins_by_node,
+    shared_nodes,
     units_of,
 )
 from gpusharectl.doctor.facts.start_failures import start_failures, why_not_created
@@ -120,6 +122,12 @@ CARD_UNHEALTHY = warning(
     "the GPU takes no new pods and starts no container",
     "kubectl describe node {node}: the Event names the driver's error and its advice; a GPU in MIG "
     "mode is not shared by memory, and a GPU that was removed stays in the list",
+)
+SIMULATED_GPUS = warning(
+    "SimulatedGpus",
+    "containers there get no GPU: this is for trying gpushare and its manifests",
+    "where pods are to use GPUs, install gpushare without the component simulated-gpus "
+    "(plugin.simulatedGpus: []): docs/kind.md",
 )
 CORDON_UNREADABLE = problem(
     "CordonUnreadable",
@@ -329,11 +337,17 @@ def _labels_are_right(facts: Facts) -> Iterator[DoctorFinding]:
 
 
 def _cards_are_healthy(facts: Facts) -> Iterator[DoctorFinding]:
-    for node, stated in inventories(filter(is_shared, facts.nodes)).items():
+    for node, stated in inventories(shared_nodes(facts)).items():
         for card in stated.cards:
             if not card.is_healthy:
                 found = f"GPU {card.index} ({card.uuid}) is unhealthy"
                 yield CARD_UNHEALTHY.of(f"{node} GPU {card.index}", found, node=node)
+
+
+def _cards_are_real(facts: Facts) -> Iterator[DoctorFinding]:
+    for node, stated in inventories(shared_nodes(facts)).items():
+        if any(card.model == MODEL_SIMULATED for card in stated.cards):
+            yield SIMULATED_GPUS.of(node, "its GPUs are simulated")
 
 
 def _plugins_are_well(facts: Facts) -> Iterator[DoctorFinding]:
@@ -399,5 +413,6 @@ CHECKS: Final = (
     Check(_GROUP, "kubelet versions are supported", _kubelet_is_supported, subjects.shared),
     Check(_GROUP, "labels and inventories match", _labels_are_right, _nothing_to_label),
     Check(_GROUP, "all GPUs are healthy", _cards_are_healthy, subjects.shared_inventory),
+    Check(_GROUP, "GPUs are not simulated", _cards_are_real, subjects.shared_inventory),
     Check(_GROUP, "the plugins report no problems", _plugins_are_well, _nobody_reports),
 )

@@ -16,7 +16,7 @@ from gpusharectl.doctor.facts.cluster import (
     Unknown,
     Workload,
 )
-from gpusharectl.doctor.facts.gpu_nodes import WHOLE_GPUS
+from gpusharectl.doctor.facts.gpu_nodes import WHOLE_GPUS, mig_devices
 from gpusharectl.doctor.facts.seen import SeenPod
 from gpusharectl.doctor.facts.shared_nodes import (
     inventories,
@@ -35,7 +35,6 @@ _OPERATOR_LABEL: Final = ("app", "nvidia-device-plugin-daemonset")
 _DEPLOY: Final = "nvidia.com/gpu.deploy."
 _MIG_CONFIG: Final = "nvidia.com/mig.config"
 _SHARING: Final = "nvidia.com/gpu.sharing-strategy"
-_MIG_RESOURCES: Final = "nvidia.com/mig-"
 _DRIVER_ROOT: Final = "/run/nvidia/driver"
 
 WHOLE_CARD_PLUGIN = problem(
@@ -91,7 +90,7 @@ def _shares_with_nobody(facts: Facts) -> Iterator[DoctorFinding]:
         pod = plugins.get(node.name)
         if pod is None and not offered:
             continue
-        if not offered and any(units_of(node.capacity, each) for each in _mig_resources(node)):
+        if not offered and mig_devices(node):
             continue  # it offers only MIG devices
         found = f"it also offers {', '.join(offered)}" if offered else "another plugin runs there"
         sharing = node.labels.get(_SHARING, "")
@@ -100,10 +99,6 @@ def _shares_with_nobody(facts: Facts) -> Iterator[DoctorFinding]:
         )
         found += f": pod {pod.key}" if pod is not None else ""
         yield WHOLE_CARD_PLUGIN.of(node.name, found, cure=_cure(facts, node, pod))
-
-
-def _mig_resources(node: Node) -> list[str]:
-    return [name for name in node.capacity if name.startswith(_MIG_RESOURCES)]
 
 
 def _cure(facts: Facts, node: Node, pod: SeenPod | None) -> str:

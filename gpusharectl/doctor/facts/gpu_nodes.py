@@ -10,6 +10,7 @@ from gpushare.text.counted import counted
 from gpusharectl.doctor.facts.shared_nodes import units_of
 
 WHOLE_GPUS: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")  # the latter: renamed replicas
+_MIG_DEVICES: Final = "nvidia.com/mig-"
 SHOWN: Final = 10
 
 # Labels: the GPU's model, how many there are, and any that says only that there is one. The first
@@ -40,33 +41,43 @@ _MAKERS: Final = (
     "eks.amazonaws.com/instance-gpu-manufacturer",
 )
 _NONE: Final = (
-    "no node is known to have GPUs: none offers nvidia.com/gpu, or has a label of NVIDIA's GPU "
-    "feature discovery or of a cloud's GPUs"
+    "no node is known to have GPUs: none offers nvidia.com/gpu or MIG devices, or has a label of "
+    "NVIDIA's GPU feature discovery or of a cloud's GPUs"
 )
 _MOST: Final = 1000  # GPUs of a node that a label may state
 
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """``count`` is 0 and ``model`` empty if nothing states them."""
+    """``count`` is 0 and ``model`` empty if nothing states them.
+
+    ``mig_devices`` are the resources of parts of GPUs, which gpushare does not share.
+    """
 
     name: str
     count: int
     model: str
+    mig_devices: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        if not self.count:
-            return f"{self.name}: {self.model or 'GPUs'}"
-        return f"{self.name}: " + (
-            f"{self.count} x {self.model}" if self.model else counted(self.count, "GPU")
-        )
+        gpus = self.model or "GPUs"
+        if self.count:
+            gpus = f"{self.count} x {self.model}" if self.model else counted(self.count, "GPU")
+        offered = f", offers {', '.join(self.mig_devices)}" if self.mig_devices else ""
+        return f"{self.name}: {gpus}{offered}"
 
 
 def gpu_nodes(nodes: Iterable[Node]) -> list[GpuNode]:
     """Return the nodes with NVIDIA GPUs, in the order of their names."""
     found = [made for node in nodes if (made := _gpu_node(node)) is not None]
     return sorted(found, key=lambda each: each.name)
+
+
+def mig_devices(node: Node) -> tuple[str, ...]:
+    """Return the names of the MIG devices that a node offers."""
+    named = sorted(each for each in node.capacity if each.startswith(_MIG_DEVICES))
+    return tuple(each for each in named if units_of(node.capacity, each))
 
 
 def _gpu_node(node: Node) -> GpuNode | None:
@@ -78,7 +89,9 @@ def _gpu_node(node: Node) -> GpuNode | None:
     counts += [units_of(node.capacity, each) for each in (RESOURCE_COUNT, *WHOLE_GPUS)]
     count = next((each for each in counts if each), 0)
     is_present = any(node.labels.get(key) == value for key, value in _PRESENT.items())
-    return GpuNode(node.name, count, model) if count or model or is_present else None
+    parts = mig_devices(node)
+    is_there = count or model or is_present or parts
+    return GpuNode(node.name, count, model, parts) if is_there else None
 
 
 def _whole(text: str) -> int:

@@ -19,6 +19,7 @@ from gpushare.contract import (
     ANNOTATION_INDEX,
     ANNOTATION_INVENTORY,
     ANNOTATION_RUNNING_ON,
+    MODEL_SIMULATED,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
@@ -121,6 +122,14 @@ def injected(name: str, injection: str, *classes: str) -> Node:
     return annotated(node(name), {ANNOTATION_INVENTORY: inventory.encode(found)})
 
 
+def simulated() -> Node:
+    found = stock(16, 16)
+    cards = tuple(replace(card, model=MODEL_SIMULATED) for card in found.cards)
+    return annotated(
+        node("n1"), {ANNOTATION_INVENTORY: inventory.encode(replace(found, cards=cards))}
+    )
+
+
 def with_a_helper() -> Facts:
     facts = with_node(injected("n1", "cdi", "", "nvidia"))
     made = pod("two")
@@ -174,6 +183,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "NodeNotLabelled": unlabelled,
     "OlderPlugin": lambda: well(nodes=(*well().nodes, legacy_node("old", 16, 2))),
     "CardUnhealthy": lambda: with_node(node("n1", 16, 16, unhealthy=[1])),
+    "SimulatedGpus": lambda: with_node(simulated()),
     "CordonUnreadable": lambda: with_node(
         annotated(node("n1"), {ANNOTATION_CORDONED_CARDS: "GPU-7"})
     ),
@@ -290,7 +300,9 @@ def test_every_cure_finds_the_extenders_of_a_second_scheduler_too():
 @pytest.mark.parametrize("name", sorted(BREAKS))
 def test_what_is_broken_is_found_and_nothing_else(name):
     found = look(BREAKS[name]())
-    assert {each.kind.name for each in found} == {name}
+    # What else a silent extender would have said is not checked.
+    besides = {"NotChecked"} if name == "ExtenderSilent" else set()
+    assert {each.kind.name for each in found} == {name} | besides
     for each in found:
         assert each.about
         assert each.found
@@ -492,6 +504,26 @@ def test_a_check_of_extenders_that_were_not_asked_is_not_green(election):
     lacking = well(extenders={EXTENDER: UNKNOWN}, election=election)
     assert not asked & green(lacking)
     assert {each.kind for each in look(lacking)} == {NOT_CHECKED}
+
+
+@pytest.mark.parametrize("election", [None, WELL.election])
+def test_beside_a_silent_extender_nothing_that_it_would_say_is_green(election):
+    silent = {**EXTENDERS, "gpushare-extender-cp2": Unknown("it does not answer")}
+    titles = {
+        "extenders are ready and answer",
+        "there is exactly one leader",
+        "versions are compatible",
+        "extenders report no problems",
+    }
+    assert not titles & green(well(extenders=silent, election=election))
+    found = {each.kind.name for each in look(well(extenders=silent, election=election))}
+    assert found == {"ExtenderSilent", "NotChecked"}
+
+
+def test_a_leader_that_does_not_answer_is_not_missed():
+    extenders = {EXTENDER: program(), "gpushare-extender-cp2": Unknown("it does not answer")}
+    found = {each.kind.name for each in look(well(extenders=extenders, election=None))}
+    assert "NoLeader" not in found
 
 
 def test_a_device_list_that_nobody_states_is_not_checked():

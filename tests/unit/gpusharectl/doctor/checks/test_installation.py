@@ -78,7 +78,7 @@ def test_a_cluster_without_gpushare_is_told_so_first_with_its_gpu_nodes_and_what
     assert [line for line in text if "✓" in line] == []
     reasons = {line.partition(" (")[0] for line in text if "nothing to check:" in line}
     assert reasons == {"  - nothing to check: gpushare is not installed here"}
-    assert text[-1].endswith("0 ok, 38 nothing to check, 1 with findings (1 problem).")
+    assert text[-1].endswith("0 ok, 39 nothing to check, 1 with findings (1 problem).")
 
 
 BARE: dict[str, Callable[[], Facts]] = {
@@ -403,6 +403,24 @@ def test_a_second_scheduler_without_a_version_is_not_checked(written):
 )
 def test_a_node_with_gpus_is_known_by_its_resources_or_a_label(labels, gpus, text):
     (found,) = gpu_nodes([labelled(plain_node("n1", gpus), labels), plain_node("n2")])
+    assert found.text == text
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        ({}, "n1: GPUs, offers nvidia.com/mig-1g.5gb, nvidia.com/mig-3g.20gb"),
+        (
+            {"nvidia.com/gpu.product": "A100", "nvidia.com/gpu.count": "2"},
+            "n1: 2 x A100, offers nvidia.com/mig-1g.5gb, nvidia.com/mig-3g.20gb",
+        ),
+    ],
+)
+def test_a_node_that_offers_mig_devices_is_named_with_them(labels, text):
+    devices = {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-1g.5gb": 4, "nvidia.com/mig-7g": 0}
+    made = plain_node("n1")
+    status = msgspec.structs.replace(made.status, capacity={**made.capacity, **devices})
+    (found,) = gpu_nodes([labelled(msgspec.structs.replace(made, status=status), labels)])
     assert found.text == text
 
 
