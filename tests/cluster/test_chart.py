@@ -37,6 +37,7 @@ PUBLISHED = "oci://registry.example.com/team/charts/gpushare"
 
 
 INSTALL, MIGRATE, README = "docs/install.md", "docs/migrate.md", "README.md"
+UPGRADE = "docs/upgrade.md"
 OLDER = """
 apiVersion: apps/v1
 kind: Deployment
@@ -161,6 +162,9 @@ def test_helm_installs_upgrades_and_uninstalls_everything(control_plane: Cluster
     assert there(control_plane) == set()
     kept = control_plane.kubectl("-n", "gpushare-system", "get", "secrets", "--output=name")
     assert kept.split() == ["secret/gpushare-extender-tls", "secret/gpushare-scheduler-tls"]
+    with pytest.raises(CommandError, match="are of the release gpushare, so the release other"):
+        follow.run(install.replace("helm install gpushare", "helm install other"))
+    assert there(control_plane) == set()
 
 
 def test_a_mutating_policy_sets_the_scheduler_of_pods_with_gpu_memory(
@@ -218,10 +222,13 @@ def test_the_api_server_takes_what_the_values_of_a_platform_render(follow: Follo
     follow.run("kubectl apply -f all.yaml --dry-run=server --validate=strict")
 
 
-def test_the_commands_of_the_readme_install_it(control_plane: Cluster, follow: Follow):
+def test_the_documented_commands_install_and_upgrade_it(control_plane: Cluster, follow: Follow):
     follow.run(block("sh", "helm install", README))
-    assert "deployment.apps/gpushare-scheduler" in there(control_plane)
+    installed = there(control_plane)
+    assert "deployment.apps/gpushare-scheduler" in installed
     await_plugins(control_plane)
+    assert "REVISION: 2" in follow.run(block("sh", "helm upgrade", UPGRADE))
+    assert there(control_plane) == installed
     follow.run("helm uninstall gpushare --namespace gpushare-system")
 
 

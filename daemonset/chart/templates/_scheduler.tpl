@@ -60,6 +60,12 @@ none
 {{- end -}}
 {{- end -}}
 
+{{- /* The namespaces where policy and webhook change pods: a failure never affects the cluster's own. */ -}}
+{{- define "gpushare.namespaceSelector" -}}
+matchExpressions:
+  - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, gpushare-system]}
+{{- end -}}
+
 {{- /* The pods that policy and webhook change; the extender decides the same. */ -}}
 {{- define "gpushare.matchConditions" -}}
 - name: names-no-scheduler
@@ -103,9 +109,7 @@ webhooks:
         operations: [CREATE]
         resources: [pods]
         scope: Namespaced
-    namespaceSelector:  # a failure never affects the cluster's own pods
-      matchExpressions:
-        - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, gpushare-system]}
+    namespaceSelector: {{- include "gpushare.namespaceSelector" . | nindent 6 }}
     matchConditions: {{- include "gpushare.matchConditions" $ | nindent 6 }}
     admissionReviewVersions: [v1]
     sideEffects: None

@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import re
+import shutil
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from extender.settings.configuration import Configuration
 from extender.settings.file import parse
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from gpusharectl.certificates import files as certificates
+from localcluster.run import run
+from localcluster.tools import tool
+from tests.markdown import blocks
 from tests.unit.daemonset.test_chart import CHART, ROOT, helm, of_kind, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
@@ -106,11 +110,6 @@ def test_a_webhook_that_does_not_answer_never_lets_a_pod_with_gpu_memory_astray(
         of_version("1.29.0" if not policies else "1.34.4", {**WEBHOOK, "policies": policies}),
         "MutatingWebhookConfiguration",
     )["webhooks"]
-    (selected,) = webhook["namespaceSelector"]["matchExpressions"]
-    assert (selected["operator"], selected["values"]) == (
-        "NotIn",
-        ["kube-system", "gpushare-system"],
-    )
     assert webhook["failurePolicy"] == failure  # a policy rejects the pod instead
     (condition,) = [
         each["expression"]
@@ -118,6 +117,39 @@ def test_a_webhook_that_does_not_answer_never_lets_a_pod_with_gpu_memory_astray(
         if each["name"] == "asks-for-gpu-memory"
     ]
     assert RESOURCE_MEMORY in condition
+
+
+@pytest.mark.parametrize(("version", "by"), [("1.34.4", "webhook"), ("1.36.0", "policy")])
+def test_pods_of_the_clusters_own_namespaces_stay_as_they_are(version, by):
+    objects = of_version(version, SECOND)
+    if by == "webhook":
+        (match,) = of_kind(objects, "MutatingWebhookConfiguration")["webhooks"]
+    else:
+        match = of_kind(objects, "MutatingAdmissionPolicy")["spec"]["matchConstraints"]
+    (selected,) = match["namespaceSelector"]["matchExpressions"]
+    own = ["kube-system", "gpushare-system"]
+    assert (selected["operator"], selected["values"]) == ("NotIn", own)
+
+
+@pytest.mark.parametrize("platform", ["k3s", "rke2"])
+def test_the_notes_have_the_commands_of_the_platforms_page(platform, tmp_path):
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    # helm template renders no notes, except where a template includes them.
+    include = '{{ include (print $.Template.BasePath "/NOTES.txt") . | nindent 2 }}'
+    (chart / "templates/notes.yaml").write_text(f"notes: |\n{include}\n")
+    values = (CHART / f"values/{platform}.yaml").read_text()
+    words = [tool("helm", print), "template", chart, "--namespace", "gpushare-system"]
+    flags = ("--kube-version", f"v1.34.1+{platform}1", "--show-only", "templates/notes.yaml")
+    found = yaml.safe_load(run([*words, *flags, "--values", "-"], stdin=values))["notes"]
+    page = blocks(ROOT / f"docs/platforms/{platform}.md")
+    wanted = [
+        each.text
+        for each in page
+        if "scheduler-config" in each.text or "kube-scheduler-arg" in each.text
+    ]
+    assert len(wanted) == 2
+    for text in wanted:
+        assert " ".join(text.split()) in " ".join(found.split())
 
 
 def test_the_api_server_reaches_the_webhook_and_trusts_it():

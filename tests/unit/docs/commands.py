@@ -41,6 +41,7 @@ RUN_BY: Final = tuple(
         (r"kubectl apply -f (gpushare/)?daemonset/base/access/namespace.yaml", _OWN_CERTIFICATES),
         (r"gpushare certificates \| kubectl apply -f -", _OWN_CERTIFICATES),
         (r"helm install .*", _CHART),
+        (r"helm upgrade .*", "test_the_documented_commands_install_and_upgrade_it"),
         (
             r"gpushare cordon-gpu n1 0 --reason .*|gpushare uncordon-gpu n1 --all",
             "test_two_administrators_who_cordon_at_once_lose_nothing",
