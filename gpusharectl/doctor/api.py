@@ -16,6 +16,7 @@ from gpusharectl.doctor.facts.cluster import (
     EXTENDER,
     PLUGIN,
     SECOND_SCHEDULER,
+    WEBHOOK,
     Facts,
     LeaderElection,
     OperatorSettings,
@@ -23,6 +24,7 @@ from gpusharectl.doctor.facts.cluster import (
     Quota,
     Unknown,
     Warned,
+    Webhook,
     Workload,
 )
 from gpusharectl.doctor.known import each_known
@@ -85,6 +87,21 @@ class Api:
         except NotFound:  # Kubernetes is too old for them
             return frozenset()
         return found.names
+
+    async def webhook(self) -> Webhook | None:
+        """Return None without the webhook, or without the Secret: that is another finding."""
+        kind = "mutatingwebhookconfigurations"
+        right = Right("get", f"{kind}.admissionregistration.k8s.io", is_namespaced=False)
+        secrets = Right("get", "secrets", self._system)
+        path = f"/api/v1/namespaces/{self._system}/secrets/{EXTENDER}-tls"
+        try:
+            hook = await self._get(
+                f"{_ADMISSION}/{kind}/{WEBHOOK}", right, api_objects.WebhookConfiguration
+            )
+            secret = await self._get(path, secrets, api_objects.Secret)
+        except NotFound:
+            return None
+        return Webhook(hook.trusts, secret.data.authority)
 
     async def permissions(self) -> dict[Permission, bool | Unknown]:
         return await each_known(needed(self._system), self._is_allowed)

@@ -44,6 +44,32 @@ class ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
+class _ClientConfig(msgspec.Struct, rename="camel"):
+    ca_bundle: bytes = b""
+
+
+class _Webhook(msgspec.Struct, rename="camel"):
+    client_config: _ClientConfig
+
+
+class WebhookConfiguration(msgspec.Struct):
+    webhooks: list[_Webhook] | None = None
+
+    @property
+    def trusts(self) -> bytes:
+        return b"\n".join(each.client_config.ca_bundle for each in self.webhooks or ())
+
+
+class _Certificates(msgspec.Struct):
+    authority: bytes = msgspec.field(name="ca.crt", default=b"")
+
+
+class Secret(msgspec.Struct):
+    """A Secret with certificates, without its key."""
+
+    data: _Certificates
+
+
 class QuotaStatus(msgspec.Struct):
     hard: dict[str, str] | None = None
     used: dict[str, str] | None = None

@@ -49,6 +49,7 @@ async def gather(
         "warned": known(api.warned()),
         "operators": known(api.operators()),
         "node_ports": known(api.node_ports()),
+        "webhook": known(api.webhook()),
     }
     async with asyncio.TaskGroup() as group:
         tasks = {name: group.create_task(get) for name, get in wanted.items()}

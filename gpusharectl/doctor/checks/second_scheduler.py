@@ -1,11 +1,12 @@
-"""Check that a second kube-scheduler has the cluster's version (pure)."""
+"""Check a second kube-scheduler: its version, and the webhook that gives it pods (pure)."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
-from gpusharectl.doctor.checks.findings import Check, DoctorFinding, unchecked, warning
+from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.facts import subjects
-from gpusharectl.doctor.facts.cluster import SECOND_SCHEDULER, Facts, Unknown
+from gpusharectl.doctor.facts.cluster import SECOND_SCHEDULER, WEBHOOK, Facts, Unknown
 from gpusharectl.doctor.facts.seen import SeenPod
 from gpusharectl.doctor.facts.versions import read, shown
 
@@ -18,6 +19,15 @@ SECOND_SCHEDULER_VERSION = warning(
     "use kube-scheduler {wanted}: helm upgrade without secondScheduler.image.tag takes it, or set "
     "newTag of registry.k8s.io/kube-scheduler below images: in your kustomization",
 )
+WEBHOOK_AUTHORITY_DIFFERS = problem(
+    "WebhookAuthorityDiffers",
+    "the API server cannot call the extender, so new pods that request GPU memory are rejected, or "
+    "stay with another scheduler",
+    "helm upgrade writes the Secret's authority into the webhook; if you set "
+    "certificates.authority, set it to the Secret's ca.crt; with cert-manager, see why its "
+    "cainjector does not",
+)
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END", re.DOTALL)
 
 
 def _has_the_clusters_version(facts: Facts) -> Iterator[DoctorFinding]:
@@ -52,11 +62,37 @@ def tag_of(image: str) -> str:
     return name.partition(":")[2]
 
 
+def _is_trusted(facts: Facts) -> Iterator[DoctorFinding]:
+    if isinstance(facts.webhook, Unknown):
+        yield unchecked("the authority that the webhook trusts", facts.webhook)
+    elif facts.webhook is not None:
+        secret = f"Secret {facts.system}/gpushare-extender-tls"
+        if _certificates(facts.webhook.authority) - _certificates(facts.webhook.trusts):
+            found = f"its caBundle lacks the certificate authority of {secret}"
+            yield WEBHOOK_AUTHORITY_DIFFERS.of(f"webhook {WEBHOOK}", found)
+
+
+def _certificates(pem: bytes) -> set[bytes]:
+    """Return the certificates without line breaks."""
+    return {b"".join(each.split()) for each in _CERTIFICATE.findall(pem)}
+
+
+def _no_webhook(facts: Facts) -> str:
+    return "" if facts.webhook is not None else f"there is no webhook {WEBHOOK}"
+
+
+_GROUP: Final = "kube-scheduler"
 CHECKS: Final = (
     Check(
-        "kube-scheduler",
+        _GROUP,
         "the second kube-scheduler has the cluster's version",
         _has_the_clusters_version,
         subjects.second_scheduler,
+    ),
+    Check(
+        _GROUP,
+        "the webhook trusts the extenders",
+        _is_trusted,
+        subjects.first_of(subjects.second_scheduler, _no_webhook),
     ),
 )

@@ -12,6 +12,7 @@ from gpusharectl.reach.samples import Samples
 PLUGIN: Final = "gpushare-deviceplugin"
 EXTENDER: Final = "gpushare-extender"
 SECOND_SCHEDULER: Final = "gpushare-scheduler"
+WEBHOOK: Final = "gpushare-scheduler-name"
 EXTENDERS: Final = f"-l '{NAME_LABEL} in ({EXTENDER},{SECOND_SCHEDULER})'"
 """For kubectl: the pods with an extender, in either mode."""
 
@@ -115,6 +116,17 @@ class OperatorSettings:
     driver_root: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """What the API server ``trusts`` where it calls an extender, and the extender's authority.
+
+    Both are certificates in PEM.
+    """
+
+    trusts: bytes
+    authority: bytes
+
+
 @dataclass(frozen=True)
 class Facts:
     """Everything that the checks read. ``system`` is the namespace that gpushare runs in.
@@ -145,6 +157,7 @@ class Facts:
     runtime_classes: frozenset[str] | Unknown = frozenset()
     operators: tuple[OperatorSettings, ...] | Unknown = ()
     node_ports: Mapping[str, frozenset[int]] | Unknown = field(default_factory=dict)
+    webhook: Webhook | Unknown | None = None
 
     def pods_of(self, *programs: str) -> list[SeenPod]:
         """Return gpushare's own pods of ``programs`` that are not terminating."""

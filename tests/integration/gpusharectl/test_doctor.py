@@ -17,7 +17,7 @@ from gpushare.kube.connection.access import Certificates
 from gpusharectl.doctor import over_tls
 from gpusharectl.doctor.checks.findings import Severity, examine
 from gpusharectl.doctor.command import CHECKS
-from gpusharectl.doctor.facts.cluster import Facts, Unknown
+from gpusharectl.doctor.facts.cluster import Facts, Unknown, Webhook
 from gpusharectl.doctor.gather import gather
 from gpusharectl.reach.options import Target
 from tests.fakes.certificates import certificate as make
@@ -78,6 +78,13 @@ async def test_a_lease_that_lasts_for_years_is_not_waited_for(tmp_path, monkeypa
     lease = {"metadata": {"resourceVersion": "7"}, "spec": {"leaseDurationSeconds": 10**9}}
     found = await facts(tmp_path, web.json_response(lease))
     assert found.election == Unknown("it did not change within 0 s, and may last 1000000000 s")
+
+
+async def test_of_the_extenders_secret_only_the_authority_is_kept(tmp_path):
+    hooks = [{"clientConfig": {"caBundle": "b2xk"}}, {"clientConfig": {}}]
+    secret = {"ca.crt": "bmV3", "tls.key": "c2VjcmV0"}
+    found = await facts(tmp_path, web.json_response({"webhooks": hooks, "data": secret}))
+    assert found.webhook == Webhook(trusts=b"old\n", authority=b"new")
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ from gpusharectl.doctor.facts.cluster import (
     Quota,
     Scheduler,
     Unknown,
+    Webhook,
     Workload,
 )
 from gpusharectl.doctor.facts.seen import SeenContainer, SeenContainerStatus, SeenPod
@@ -149,6 +150,10 @@ def second_scheduler(image: str, server: str = "v1.34.4") -> Facts:
     return well(pods=facts.pods, extenders=extenders, server=server)
 
 
+def authority(name: str) -> bytes:
+    return f"-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n".encode()
+
+
 def with_operator(found: OperatorSettings, plugin: Workload) -> Facts:
     return well(operators=(found,), workloads={**well().workloads, PLUGINS: plugin})
 
@@ -249,6 +254,10 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "ProgramNotCreated": lambda: with_plugin(waiting("CreateContainerConfigError")),
     "ProgramCrashes": lambda: with_plugin(waiting("CrashLoopBackOff")),
     "SecondSchedulerVersion": lambda: second_scheduler("registry.k8s.io/kube-scheduler:v1.33.0"),
+    "WebhookAuthorityDiffers": lambda: replace(
+        second_scheduler("registry.k8s.io/kube-scheduler:v1.34.4"),
+        webhook=Webhook(trusts=authority("old"), authority=authority("new")),
+    ),
     "MigOnSharedNode": lambda: with_node(
         labelled(node("n1"), {"nvidia.com/mig.config": "all-balanced"})
     ),
@@ -375,6 +384,7 @@ UNKNOWNS: dict[str, Any] = {
     "workloads": UNKNOWN,
     "operators": UNKNOWN,
     "warned": UNKNOWN,
+    "webhook": UNKNOWN,
 }
 
 
@@ -390,7 +400,7 @@ def test_what_is_known_is_found_whatever_else_is_not(names, broken):
 
 
 # What else is unknown is told only where it matters.
-TOLD = UNKNOWNS.keys() - {"has_namespace", "operators", "warned"}
+TOLD = UNKNOWNS.keys() - {"has_namespace", "operators", "warned", "webhook"}
 
 
 @pytest.mark.parametrize(("fact", "value"), [(name, UNKNOWNS[name]) for name in sorted(TOLD)])
@@ -524,6 +534,23 @@ def test_a_leader_that_does_not_answer_is_not_missed():
     extenders = {EXTENDER: program(), "gpushare-extender-cp2": Unknown("it does not answer")}
     found = {each.kind.name for each in look(well(extenders=extenders, election=None))}
     assert "NoLeader" not in found
+
+
+@pytest.mark.parametrize(
+    ("webhook", "outcome"),
+    [
+        (Webhook(authority("new") + authority("old"), authority("new")), Outcome.OK),
+        (Webhook(authority("new"), authority("new").replace(b"\n", b"\r\n")), Outcome.OK),
+        (Webhook(b"", authority("new")), Outcome.PROBLEM),
+        (UNKNOWN, Outcome.UNCHECKED),
+        (None, Outcome.NOTHING),
+    ],
+)
+def test_the_webhook_may_trust_more_than_the_extenders_authority_and_not_less(webhook, outcome):
+    facts = second_scheduler("registry.k8s.io/kube-scheduler:v1.34.4")
+    results = examine(replace(facts, webhook=webhook), CHECKS)
+    (found,) = [each for each in results if each.check.title == "the webhook trusts the extenders"]
+    assert found.outcome is outcome
 
 
 def test_a_device_list_that_nobody_states_is_not_checked():

@@ -14,7 +14,14 @@ from gpusharectl.doctor import show
 from gpusharectl.doctor.checks.access import POLICIES
 from gpusharectl.doctor.checks.findings import DoctorFinding, Outcome, Severity, examine
 from gpusharectl.doctor.command import CHECKS
-from gpusharectl.doctor.facts.cluster import Facts, OperatorSettings, Unknown, Warned, Workload
+from gpusharectl.doctor.facts.cluster import (
+    Facts,
+    OperatorSettings,
+    Unknown,
+    Warned,
+    Webhook,
+    Workload,
+)
 from gpusharectl.doctor.facts.gpu_nodes import SHOWN, gpu_nodes, listed
 from gpusharectl.doctor.facts.seen import SeenPod, SeenState, SeenTerminated
 from gpusharectl.doctor.facts.subjects import NOT_INSTALLED
@@ -78,7 +85,7 @@ def test_a_cluster_without_gpushare_is_told_so_first_with_its_gpu_nodes_and_what
     assert [line for line in text if "✓" in line] == []
     reasons = {line.partition(" (")[0] for line in text if "nothing to check:" in line}
     assert reasons == {"  - nothing to check: gpushare is not installed here"}
-    assert text[-1].endswith("0 ok, 39 nothing to check, 1 with findings (1 problem).")
+    assert text[-1].endswith("0 ok, 40 nothing to check, 1 with findings (1 problem).")
 
 
 BARE: dict[str, Callable[[], Facts]] = {
@@ -121,7 +128,7 @@ def another() -> list[Facts]:
     certified = certificate(NOW.replace(year=2027) - NOW)
     return [
         well(),
-        with_pods(second, dra),
+        replace(with_pods(second, dra), webhook=Webhook(b"", b"")),
         well(operators=(operator,)),
         replace(certified, extenders=certified.extenders),
     ]
