@@ -237,9 +237,11 @@ def _print_picture(
     for text in tail.unknown:
         say(Text(f"Note: {text}", "yellow"))
     if not run.cluster.sharing():
-        say(Text("No GPUs were found."))
+        say(Text("No GPUs were found that can be simulated."))
     for text in lines(tail.gain) if tail.gain is not None else ():
         say(Text(text))
+    if assumed_gib is not None and (tail.gain is None or tail.gain.assumed is None):
+        say(Text("--assume-memory has no effect: no node offers whole GPUs."))
     if point:
         say(Text(point))
 

@@ -219,14 +219,17 @@ def test_other_gpus_of_a_node_that_shares_by_memory_are_named():
 
 
 def test_a_cluster_without_gpus_is_told():
-    assert "No GPUs were found." in told(node("n"))
-    assert "No GPUs were found." not in told(*whole())
+    assert "No GPUs were found that can be simulated." in told(node("n"))
+    assert "No GPUs were found that can be simulated." not in told(*whole())
 
 
 def test_clusters_that_share_by_memory_have_nothing_to_gain():
     aliyun = node("a", capacity={"aliyun.com/gpu-mem": "30", "aliyun.com/gpu-count": "2"})
     assert numbers(aliyun) is None
-    assert "GPUs whole" not in told(aliyun)
+    shown = told(aliyun, options=("--assume-memory", "16"))
+    assert "GPUs whole" not in shown
+    assert "--assume-memory has no effect: no node offers whole GPUs." in shown
+    assert "has no effect" not in told(*whole(), options=("--assume-memory", "16"))
 
 
 def test_new_pods_of_another_file_are_counted_first(tmp_path):
