@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -74,7 +75,8 @@ class PodRecords:
     node of every expectation that comes or goes.
 
     ``changes`` has the uids of pods without a node that came, changed or went. ``pending`` are the
-    pods that kube-scheduler should ask about: without a node and without a scheduling gate.
+    pods that kube-scheduler should ask about: without a node and without a scheduling gate; those
+    with one are ``gated``.
     ``with_trouble`` report that their GPU cannot be used, ``unplaced`` have a node and no known
     GPU, ``unplaced_reported`` had an Event for it, somebody edited the decision of ``edited``.
     ``reasons`` counts the pods for which each reason holds on some node.
@@ -83,6 +85,7 @@ class PodRecords:
     def __init__(self, policies: Policies, expectation_changed: Callable[[str], None]) -> None:
         self.changes = Changes()
         self.pending: dict[str, PodRecord] = {}
+        self.gated: dict[str, PodRecord] = {}
         self.with_trouble: dict[str, PodRecord] = {}
         self.unplaced: dict[str, PodRecord] = {}
         self.unplaced_reported: dict[str, PodRecord] = {}
@@ -99,6 +102,7 @@ class PodRecords:
         self._expected_on: dict[str, dict[str, Expectation]] = {}
         self._indexes = (
             self.pending,
+            self.gated,
             self.with_trouble,
             self.unplaced,
             self.unplaced_reported,
@@ -146,15 +150,17 @@ class PodRecords:
                     record.units = pod_annotations.units_of(pod)
             self._on_node.setdefault(node, {})[uid] = record
             self.pending.pop(uid, None)
+            self.gated.pop(uid, None)
             self.drop_attempts(uid)
             self._drop_answer(record)
         else:
             if record.request is None and not record.refusal:
                 self._parse(record, pod)
+            here, other = self.pending, self.gated
             if spec.scheduling_gates:
-                self.pending.pop(uid, None)
-            else:
-                self.pending[uid] = record
+                here, other = other, here
+            here[uid] = record
+            other.pop(uid, None)
         condition = pod.condition(CONDITION_CARD_USABLE) if pod.status.conditions else None
         if condition is not None and condition.status == "False":
             self.with_trouble[uid] = record
@@ -207,8 +213,8 @@ class PodRecords:
         return min((units for units in found if units is not None), default=0)
 
     def pending_by_namespace(self) -> Counter[str]:
-        """Return the number of pending pods of each namespace."""
-        pods = (record.pod for record in self.pending.values())
+        """Return the number of pending and gated pods of each namespace."""
+        pods = (record.pod for record in chain(self.pending.values(), self.gated.values()))
         return Counter(pod.metadata.namespace for pod in pods if pod is not None)
 
     def begin_attempt(self, uid: str, now: float) -> Attempts:

@@ -9,10 +9,14 @@ from typing import Final
 from gpushare.cards.model import Share
 
 OF_NAMESPACES: Final = {
-    "gpushare_namespace_used_bytes": "GPU memory used by the bound pods of a namespace.",
-    "gpushare_namespace_pods": "Bound pods of a namespace that use GPU memory.",
+    "gpushare_namespace_used_bytes": (
+        "GPU memory used by the bound pods of a namespace, on nodes with a readable inventory."
+    ),
+    "gpushare_namespace_pods": (
+        "Bound pods of a namespace that use GPU memory, on nodes with a readable inventory."
+    ),
     "gpushare_namespace_pending_pods": (
-        "Pods of a namespace without a node and without a scheduling gate."
+        "Pods of a namespace without a node, with or without a scheduling gate."
     ),
 }
 MOST: Final = 500

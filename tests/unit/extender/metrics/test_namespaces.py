@@ -10,8 +10,9 @@ from extender.metrics.namespaces import OTHERS, NamespaceSums, series
 from extender.metrics.nodes import NodeMetrics
 from gpushare.cards.model import Share
 from gpushare.ledger.ledger import Ledger
+from gpushare.objects.scheduling import SchedulingGate
 from tests.builders import pod, stock
-from tests.unit.extender.scripted import Bench
+from tests.unit.extender.scripted import Bench, bound, changed
 
 MIB, GIB = 2**20, 2**30
 
@@ -52,6 +53,20 @@ def test_pending_pods_count_in_their_namespace_until_they_are_bound():
     assert rendered(metrics)["pending_pods", "default"] == 1
     bench.cluster.pod_deleted(pod("a", 9))
     assert rendered(metrics) == {}
+
+
+def test_a_pod_with_a_scheduling_gate_is_pending_until_it_is_bound_or_gone():
+    bench = Bench(16)
+    metrics = NodeMetrics(bench.cluster.ledger, bench.cluster.pods.pending_by_namespace)
+    gated = changed(pod("a", 9), spec={"scheduling_gates": (SchedulingGate("wait"),)})
+    for each in (gated, pod("a", 9)):
+        bench.add(each)
+        assert rendered(metrics)["pending_pods", "default"] == 1
+    bench.add(gated, bound("a", 9))
+    assert rendered(metrics)["pending_pods", "default"] == 0
+    bench.add(changed(gated, {"uid": "uid-b"}))
+    bench.cluster.pod_deleted(changed(gated, {"uid": "uid-b"}))
+    assert rendered(metrics)["pending_pods", "default"] == 0
 
 
 NAMES = st.sampled_from([f"team-{number}" for number in range(8)])
