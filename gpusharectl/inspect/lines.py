@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gpushare.answers.inspect import Device, NodeView
 from gpushare.cards.model import Health
-from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from gpushare.text.counted import counted
 from gpusharectl.inspect.summary import Overview
 
@@ -95,7 +95,7 @@ def _heading(node: NodeView, overview: Overview, unit: int) -> Text:
     if node.devices:
         at_least = "" if overview.complete or overview.namespace else "at least "
         by = f" by {overview.namespace}" if overview.namespace else ""
-        used, total = needed_gib(node.used * unit), free_gib(node.total * unit)
+        used, total = used_gib(node.used * unit, node.total * unit), free_gib(node.total * unit)
         line.append(f"  {at_least}{used} of {total} used{by}", style="not bold")
     if node.devices and not node.plugin:
         line.append("  Aliyun gpushare: GPUs are assumed to be equal", style="not bold yellow")
@@ -115,7 +115,7 @@ def _heading(node: NodeView, overview: Overview, unit: int) -> Text:
 def _amount(card: Device, overview: Overview, unit: int) -> str:
     """Return the amount that a GPU's line begins with: free, or used by one namespace."""
     if overview.namespace:
-        return needed_gib(card.used * unit)
+        return used_gib(card.used * unit, card.total * unit)
     return free_gib(card.free * unit)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.text import Text
 
-from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from gpushare.text.counted import counted
 from gpusharectl.inspect.lines import OTHERS, RESERVED
 from gpusharectl.inspect.namespaces import NamespaceUse
@@ -43,9 +43,10 @@ def _cluster(overview: Overview) -> Iterator[Text]:
     found, unit = overview.summary, overview.unit_mib or 1
     if found is None:
         return
+    total, used = found.total * unit, found.used * unit
     line = Text(
-        f"{_places(found)}: {free_gib(found.total * unit)}, "
-        f"{needed_gib(found.used * unit)} used, {free_gib(found.free * unit)} free"
+        f"{_places(found)}: {free_gib(total)}, {used_gib(used, total)} used, "
+        f"{free_gib(found.free * unit)} free"
     )
     if found.reserved:
         line.append(f", {needed_gib(found.reserved * unit)} reserved")
@@ -81,7 +82,8 @@ def _namespaces(overview: Overview, most: int | None) -> Iterator[Text]:
     if not found:
         return
     rows = [("NAMESPACE", "USED", "SHARE", "PODS", "PENDING")]
-    rows += [_row(each, unit) for each in found[:most]]
+    total = overview.summary.total if overview.summary is not None else 0
+    rows += [_row(each, unit, total) for each in found[:most]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         name, *others = row
@@ -91,9 +93,9 @@ def _namespaces(overview: Overview, most: int | None) -> Iterator[Text]:
         yield Text(f"and {counted(len(found) - len(rows) + 1, 'more namespace')} (-d)")
 
 
-def _row(found: NamespaceUse, unit: int) -> tuple[str, str, str, str, str]:
+def _row(found: NamespaceUse, unit: int, total: int) -> tuple[str, str, str, str, str]:
     waiting = "" if found.waiting is None else str(found.waiting)
-    used = needed_gib(found.used * unit)
+    used = used_gib(found.used * unit, total * unit)
     return found.namespace, used, _percent(found.share), str(found.pods), waiting
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from localcluster.demo import HALF, QUARTER, THREE_QUARTERS
 from localcluster.gpushare import CARD_MIB, EXTENDER, Gpushare
 from localcluster.wait import wait_until
@@ -36,7 +36,7 @@ def test_inspect_shows_and_follows_all_gpus(
 ):
     pods.run(pod("a", HALF, node="n1"), pod("b", QUARTER, node="n1"))
     shown = admin.says("inspect", "-d", SERVER)
-    used, total = needed_gib(HALF + QUARTER), free_gib(2 * CARD_MIB)
+    used, total = used_gib(HALF + QUARTER, 2 * CARD_MIB), free_gib(2 * CARD_MIB)
     assert re.search(rf"^n1  {used} of {total} used$", shown, re.MULTILINE)
     assert f"default/a  {needed_gib(HALF)}\n" in shown
     assert "4 nodes, 10 GPUs" in shown
@@ -89,12 +89,13 @@ def test_inspect_shows_one_namespace_and_sums_only_what_may_be_seen(
     pods.run(pod("theirs", HALF, node="n1"))
     team.run(pod("ours", QUARTER, node="n2"))
     team.create(pod("waits", CARD_MIB + 1))
-    used, needed = needed_gib(QUARTER), f"{CARD_MIB + 1} MiB"
-    total = f"namespace {TEAM}: {used} used by 1 pod on 1 GPU of 1 node"
+    needed = f"{CARD_MIB + 1} MiB"
+    total = f"namespace {TEAM}: {needed_gib(QUARTER)} used by 1 pod on 1 GPU of 1 node"
 
     whole = admin.says("inspect")
-    assert re.search(rf"^{TEAM} +{used} +2%  +1  +1$", whole, re.MULTILINE)
+    assert re.search(rf"^{TEAM} +[\d.]+ GiB +2%  +1  +1$", whole, re.MULTILINE)
     one = admin.says("inspect", "-n", TEAM)
+    used = used_gib(QUARTER, 2 * CARD_MIB)
     assert f"n2  {used} of {free_gib(2 * CARD_MIB)} used by {TEAM}\n" in one
     assert "theirs" not in one
     for shown in (whole, one):

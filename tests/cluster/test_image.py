@@ -20,7 +20,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.amounts import free_gib, used_gib
 from localcluster.gpushare import CARD_MIB, CONTROL_PLANE, Gpushare, gpu_node
 from localcluster.imagebuild import ROOT, image_name
 from localcluster.shipped import DAEMONSET, EXTENDER, NAMESPACE, PLUGIN, Shipped
@@ -234,7 +234,7 @@ def test_documented_rights_suffice(shipped: Gpushare, workloads: Workloads, tmp_
         assert "kubectl auth can-i list pods -A" in refusal
     with reader(cluster, tmp_path, "gpushare-reads") as lists:
         by_lists = lists.says("inspect")
-        assert f"n1  {needed_gib(HALF)} of {free_gib(2 * CARD_MIB)} used" in by_lists
+        assert f"n1  {used_gib(HALF, 2 * CARD_MIB)} of {free_gib(2 * CARD_MIB)} used" in by_lists
         assert f"list pods in namespace {NAMESPACE}" not in by_lists
         assert forward in by_lists
         shown = lists.says("explain", "never", code=1)

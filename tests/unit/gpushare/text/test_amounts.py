@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.text.amounts import free_gib, needed_gib
+from gpushare.text.amounts import free_gib, needed_gib, used_gib
 
 AMOUNTS = st.integers(0, 2**40)
 
@@ -37,3 +37,17 @@ def _mib(text: str) -> Decimal:
 @given(AMOUNTS)
 def test_free_memory_is_never_overstated_and_needs_are_never_understated(mib: int) -> None:
     assert _mib(free_gib(mib)) <= mib <= _mib(needed_gib(mib))
+
+
+@given(AMOUNTS, AMOUNTS)
+def test_what_is_used_and_what_is_left_make_up_the_total(used: int, left: int) -> None:
+    total = used + left
+    shown = _mib(used_gib(used, total))
+    assert shown <= _mib(free_gib(total))
+    assert abs(shown - used) <= Decimal("102.4")
+    if used >= 1024 <= left:
+        assert shown + _mib(free_gib(left)) == _mib(free_gib(total))
+
+
+def test_more_than_there_is_reads_as_more() -> None:
+    assert used_gib(2048, 1024) == "2 GiB"

@@ -53,13 +53,13 @@ def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
     nodes = [ready(node("n1", 16276, 16276))]
     pods = [on("a", 8138, "n1", 0), on("b", 4069, "n1", 0)]
     assert text(seen(nodes, pods)).splitlines() == [
-        "n1  12 GiB of 31.7 GiB used",
+        "n1  11.9 GiB of 31.7 GiB used",
         "  0 ▕████████████████▓▓▓▓▓▓▓▓········▏  3.9 GiB of 15.8 GiB free",
         "  1 ▕································▏ 15.8 GiB of 15.8 GiB free",
-        "1 node, 2 GPUs: 31.7 GiB, 12 GiB used, 19.8 GiB free",
+        "1 node, 2 GPUs: 31.7 GiB, 11.9 GiB used, 19.8 GiB free",
         "the most free on one GPU is 15.8 GiB (n1, GPU 1)",
-        "NAMESPACE    USED  SHARE  PODS  PENDING",
-        "default    12 GiB    38%     2        0",
+        "NAMESPACE      USED  SHARE  PODS  PENDING",
+        "default    11.9 GiB    38%     2        0",
     ]
     detailed = text(seen(nodes, pods), pods=True)
     assert "     █ default/a  8 GiB\n     ▓ default/b  4 GiB\n" in detailed
