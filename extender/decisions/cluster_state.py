@@ -13,6 +13,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, Reason
+from gpushare.placement.rooms import KeptRooms
 from gpushare.placement.verdict import Look, Verdict
 
 
@@ -21,6 +22,7 @@ class ClusterState:
 
     ``closed`` says why a node takes no new pods, ``unreadable`` what is wrong with its annotations.
     ``freed`` counts how often units became free that no pod event shows, by what used them.
+    ``rooms`` are for sentences about Pending pods.
     """
 
     def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
@@ -33,6 +35,7 @@ class ClusterState:
         self.soft_taints = SoftTaints()
         self.failing_nodes = FailingNodes()
         self.freed: Counter[str] = Counter()
+        self.rooms = KeptRooms()
         self.request_of = self.pods.request_of
         self.pod = self.pods.pod
 

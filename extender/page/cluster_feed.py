@@ -5,7 +5,7 @@ from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from gpushare.answers import inspect
-from gpushare.answers.pending_text import Sentences
+from gpushare.answers.sentences import Sentences
 from gpushare.errors import RequestError
 from gpushare.live_page.feed import NEVER, About, Feed, PendingPod
 from gpushare.objects.model import Pod
@@ -28,7 +28,7 @@ class ClusterFeed(Feed):
         self._state, self._leads = state, leads
         self._did_lead = leads()
         self._nodes_seen = self._pods_seen = NEVER
-        self._sentences = Sentences(state)
+        self._sentences = Sentences(state, state.rooms)
         self._owed: set[str] = set()  # pods whose sentence a later update writes
 
     def update(self) -> Iterator[None]:

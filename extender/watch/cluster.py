@@ -14,7 +14,7 @@ from extender.watch.audit import Audit, Difference, Overbooking
 from extender.watch.events import Notice, Reporter
 from extender.watch.grace import Grace
 from gpushare.annotations import pod_annotations
-from gpushare.answers.pending_text import Sentences
+from gpushare.answers.sentences import Sentences
 from gpushare.clock import Clock
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
@@ -47,7 +47,7 @@ class ClusterWatch:
         self.overbooking = Overbooking(self.ledger)
         self.differences = 0
         self._reporter = Reporter(notice)
-        self._sentences = Sentences(self.state)
+        self._sentences = Sentences(self.state, self.state.rooms)
 
     async def run(self) -> None:
         """Audit the ledger, expire plans and report to pending pods, until cancelled."""

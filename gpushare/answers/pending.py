@@ -6,7 +6,7 @@ inspect show the same sentence to callers with the same rights.
 
 import heapq
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from itertools import chain
 from typing import Final, Protocol
 
@@ -22,7 +22,8 @@ from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.node_resources import MILLI, PODS, Amounts, insufficient, requests_of
 from gpushare.placement.rank import rank
 from gpushare.placement.reasons import NO_CARDS, NO_ROOM, Reason
-from gpushare.placement.room import NodeRoom, rooms_of
+from gpushare.placement.room import NodeRoom
+from gpushare.placement.rooms import Rooms, rooms_of
 from gpushare.placement.trial import World
 
 ENDS_NAMED: Final = 5  # pods in ``ends``
@@ -136,7 +137,7 @@ class Pending(_View):
 
 
 def why_pending(
-    known: Known, pod: Pod, rooms: Mapping[str, NodeRoom] | None = None
+    known: Known, pod: Pod, rooms: Rooms | None = None
 ) -> Generator[None, None, Pending]:
     """Return why an unbound pod is Pending, in short steps.
 
@@ -234,15 +235,15 @@ class _Search:
         if not self._rooms:
             return NO_NODES
         unit = self._known.unit_mib
-        readable = [room for room in self._rooms if room.cards_of_all]
+        readable = [room for room in self._rooms if room.every]
         if not readable:
             found.counts = dict(Counter((r.reason or NO_CARDS).text for r in self._rooms))
             return SETUP
-        largest = max(card.units for room in readable for card in room.cards_of_all)
+        largest = max(entry.card.units for room in readable for entry in room.every)
         if units > largest:
             found.limit = largest * unit
             return TOO_LARGE
-        most = max(len(room.cards_of_all) for room in readable)
+        most = max(len(room.every) for room in readable)
         if request.card_count > most:
             found.limit = most
             return TOO_MANY_CARDS
@@ -350,10 +351,12 @@ class _Search:
         likely: tuple[list[_Candidate], ...] = ([], [], [])
         for room in rooms:
             yield
-            alone = room.alone(self._units)
-            is_short = self._is_short(room)
+            alone: Iterable[Share] = room.ends.alone(self._units)
+            left = room.left(self._known, self._pod.priority)
+            is_short = self._is_short(left)
             if not is_short:
-                alone = [share for share in alone if self._has_memory(room, share)]
+                missing = self._asked.get(RESOURCE_MEMORY, 0) - left.get(RESOURCE_MEMORY, 0)
+                alone = [share for share in alone if share.units * MILLI >= missing]
                 number += len(alone)
             for share in alone:
                 rank = self._rank(share)
@@ -363,15 +366,9 @@ class _Search:
                     self.found.ends_more = True
         return number, chain(*likely)
 
-    def _is_short(self, room: NodeRoom) -> bool:
-        """Return whether the node has too little left of anything but GPU memory."""
-        missing = insufficient(room.left(self._known, self._pod.priority), self._asked)
-        return any(name != RESOURCE_MEMORY for name in missing)
-
-    def _has_memory(self, room: NodeRoom, ended: Share) -> bool:
-        """Return whether the node's allocatable GPU memory suffices once a share has ended."""
-        left = room.left(self._known, self._pod.priority).get(RESOURCE_MEMORY, 0)
-        return left + ended.units * MILLI >= self._asked.get(RESOURCE_MEMORY, 0)
+    def _is_short(self, left: Amounts) -> bool:
+        """Return whether there is too little left of anything but GPU memory."""
+        return any(name != RESOURCE_MEMORY for name in insufficient(left, self._asked))
 
     def _rank(self, share: Share) -> int:
         holder = self._known.pod(share.pod_uid)
@@ -385,7 +382,7 @@ class _Search:
         best: list[Share] | None = None
         for room in heapq.nlargest(SEARCHED, rooms, key=lambda room: room.free):
             yield
-            shares = room.fewest(self._units)
+            shares = room.ends.fewest(self._units)
             if shares is None or not self._is_enough(room, shares):
                 continue
             if best is None or len(shares) < len(best):

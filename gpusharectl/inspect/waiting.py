@@ -8,7 +8,8 @@ import msgspec
 
 from gpushare.annotations import pod_annotations
 from gpushare.answers.pending import Known, unseen
-from gpushare.answers.pending_text import Sentences, sentence
+from gpushare.answers.pending_text import sentence
+from gpushare.answers.sentences import Sentences
 from gpushare.errors import RequestError
 from gpushare.objects.model import Pod
 from gpushare.process.time_slices import run_all

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gpushare.answers.pending_text import Sentences
+from gpushare.answers.sentences import Sentences
 from gpushare.contract import (
     ANNOTATION_CARD_MODELS,
     ANNOTATION_CARD_POLICY,

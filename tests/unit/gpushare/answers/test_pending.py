@@ -2,101 +2,19 @@
 
 from itertools import combinations
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.answers import pending
 from gpushare.answers.pending import Pending, why_pending, without_names
-from gpushare.answers.pending_text import (
-    MEASURED_COST,
-    MOST_KINDS,
-    SEARCH_COST,
-    Sentences,
-    sentence,
-)
-from gpushare.contract import (
-    ANNOTATION_CARD_POLICY,
-    ANNOTATION_CARDS,
-    ANNOTATION_CORDONED_CARDS,
-    ANNOTATION_NODE_POLICY,
-    LABEL_CARD_COUNT,
-)
-from gpushare.ledger.ledger import Reserve
-from gpushare.objects.model import Container, Node, Pod, Resources
-from gpushare.objects.scheduling import Taint
+from gpushare.answers.pending_text import sentence
+from gpushare.objects.model import Pod
 from gpushare.placement.trial import look
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import ListedCluster
-from tests.builders import annotated, node, pod
-
-CPU = 4
-POLICIES = ("binpack", "spread")
-
-
-def asks(units: int, count: int, cpu: int = 1, priority: int = 0, policy: str = "") -> Pod:
-    amounts = {"aliyun.com/gpu-mem": str(units * count), "cpu": str(cpu)}
-    labels = {LABEL_CARD_COUNT: str(count)}
-    container = Container("main", Resources(amounts, amounts))
-    policies = {ANNOTATION_NODE_POLICY: policy, ANNOTATION_CARD_POLICY: policy} if policy else {}
-    made = pod("asks", labels=labels, containers=[container], annotations=policies)
-    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, priority=priority))
-
-
-@st.composite
-def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], list[Reserve]]:
-    nodes, pods, reserves = [], [], []
-    for place in range(draw(st.integers(1, 3))):
-        sizes = draw(st.lists(st.integers(1, 16), min_size=1, max_size=3))
-        cards = st.integers(0, len(sizes) - 1)
-        made = node(f"n{place}", *sizes, unhealthy=draw(st.lists(cards, max_size=1)))
-        closed = ",".join(f"GPU-{card}" for card in draw(st.lists(cards, max_size=1)))
-        made = annotated(made, {ANNOTATION_CORDONED_CARDS: closed} if closed else {})
-        status = msgspec.structs.replace(
-            made.status, allocatable={**made.allocatable, "cpu": str(CPU)}
-        )
-        taints = draw(st.sampled_from([None, None, (Taint("k", "NoSchedule"),)]))
-        spec = msgspec.structs.replace(made.spec, taints=taints)
-        nodes.append(msgspec.structs.replace(made, status=status, spec=spec))
-        for number in range(draw(st.integers(0, 4))):
-            on = sorted(draw(st.sets(cards, max_size=2)))
-            units = draw(st.integers(1, 6)) * max(1, len(on))
-            cpu = {"cpu": str(draw(st.integers(0, 2)))}
-            amounts = {"aliyun.com/gpu-mem": str(units), **cpu}
-            held = pod(
-                f"p{place}-{number}",
-                node=f"n{place}",
-                containers=[Container("main", Resources(amounts, amounts))],
-                annotations={ANNOTATION_CARDS: ",".join(f"GPU-{card}" for card in on)},
-            )
-            pods.append(held)
-        if draw(st.booleans()):
-            units = draw(st.integers(1, 6))
-            reserves.append(Reserve("r", "x", "r", f"n{place}", (f"GPU-{draw(cards)}",), units, 0))
-    return nodes, pods, reserves
-
-
-requests = st.builds(
-    asks,
-    st.integers(1, 18),
-    st.integers(1, 3),
-    st.integers(0, CPU),
-    st.sampled_from([0, 5]),
-    st.sampled_from(["", *POLICIES]),
-)
-
-
-def on(name: str, units: int, where: str) -> Pod:
-    return pod(name, units, node=where, annotations={ANNOTATION_CARDS: "GPU-0"})
-
-
-def cluster_of(found, without=()) -> ListedCluster:
-    nodes, pods, reserves = found
-    cluster = ListedCluster(nodes, [each for each in pods if each.metadata.name not in without])
-    for each in reserves:
-        cluster.ledger.reserve(each)
-    return cluster
+from tests.builders import annotated, node
+from tests.unit.gpushare.answers.clusters import asks, cluster_of, clusters, on, requests
 
 
 def why(found, wanted: Pod) -> Pending:
@@ -193,60 +111,3 @@ def test_no_name_of_another_namespace_is_left_in_it(found, wanted):
     text = sentence(without_names(why(found, wanted), "other"))
     assert "default/" not in text
     assert not any(f"{each.metadata.name} " in text for each in found[1])
-
-
-@settings(max_examples=100, deadline=None)
-@given(clusters(), st.lists(requests, min_size=1, max_size=4), st.integers(0, 3))
-def test_sentences_of_many_pods_follow_the_cluster(found, wanted, number):
-    """As of each renewal they are those of each pod by itself."""
-    cluster = cluster_of(found)
-    sentences = Sentences(cluster)
-    for _ in range(2):
-        sentences.renew()
-        for each in wanted:
-            mine = run_all(sentences.of(each))
-            assert mine == sentence(run_all(why_pending(cluster, each)))
-        for each in found[1][: number + 1]:
-            cluster.ledger.remove_share(each.uid)
-
-
-def test_pods_that_differ_in_their_policies_get_the_places_that_they_would_get():
-    nodes = [node(f"n{number}", 16, 16) for number in range(2)]
-    cluster = ListedCluster(nodes, [on("held", 4, "n0")])
-    sentences = Sentences(cluster)
-    said = {name: run_all(sentences.of(asks(4, 1, 0, policy=name))) for name in POLICIES}
-    assert "n0, GPU 0" in said["binpack"]
-    assert "n1, GPU 0" in said["spread"]
-
-
-def test_pods_alike_cost_one_search():
-    cluster = ListedCluster([node(f"n{number}", 16) for number in range(30)], [])
-    sentences = Sentences(cluster)
-    names = [annotated(asks(18, 1, 0), {}, name=f"w{number}") for number in range(50)]
-    for each in names:
-        run_all(sentences.of(each))
-    assert sentences.written == 1
-    steps = sum(1 for _ in sentences.of(asks(17, 1, 0)))
-    assert steps < 10, "the rooms of the nodes were measured again"
-    assert sentences.cost == MEASURED_COST + 2
-
-
-def test_the_memory_and_the_work_of_many_kinds_of_pods_are_bounded():
-    cluster = ListedCluster([node("n", 16)], [])
-    sentences = Sentences(cluster)
-    for number in range(3 * MOST_KINDS):
-        run_all(sentences.of(asks(18, 1, priority=number)))
-    assert len(sentences._rooms) == MOST_KINDS
-    assert sentences.cost == 3 * MOST_KINDS * (MEASURED_COST + 1)
-
-
-def test_a_search_for_several_pods_is_bounded_and_costs_more_than_a_sentence():
-    nodes = [node(f"n{number}", 2) for number in range(3 * pending.SEARCHED)]
-    pods = [on(f"{each.name}-{number}", 1, each.name) for each in nodes for number in range(2)]
-    sentences = Sentences(ListedCluster(nodes, pods))
-    wanted, hopeless = asks(2, 1, 0), asks(2, 1, CPU)  # no node has CPU
-    assert "when 2 pods end" in run_all(sentences.of(wanted))
-    assert sentences.cost == MEASURED_COST + SEARCH_COST + 1
-    steps = sum(1 for _ in sentences.of(hopeless))
-    assert steps < 2 * len(nodes), "every node was searched again"
-    assert sentences.cost == MEASURED_COST + 2 * (SEARCH_COST + 1)
