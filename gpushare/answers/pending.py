@@ -1,7 +1,9 @@
 """Find the one cause for which a pod is Pending, and what would help (pure).
 
 ``pending_text.sentence`` writes the result for people: explain, the pod's Event, the live page and
-inspect show the same sentence to callers with the same rights.
+inspect show the same sentence to callers with the same rights. What the extender does not know,
+such as CPU of pods without GPU memory, volumes or affinity between pods, is left to kube-scheduler,
+whose message is part of the result.
 """
 
 import heapq
@@ -13,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gpushare.annotations import pod_annotations
+from gpushare.answers.scheduler_message import message_of, not_judged
 from gpushare.cards.model import Request, Share
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import RequestError
@@ -26,6 +29,7 @@ from gpushare.placement.room import NodeRoom
 from gpushare.placement.rooms import Rooms, rooms_of
 from gpushare.placement.trial import World
 
+TOO_LITTLE: Final = "too little allocatable"  # begins a reason of the cause RESOURCES
 ENDS_NAMED: Final = 5  # pods in ``ends``
 SEARCHED: Final = 50  # nodes on which several pods have to end together
 EXAMINED: Final = 500  # pods whose end may make room, where each has to be examined by itself
@@ -111,10 +115,11 @@ class Pending(_View):
     ``needs_units`` and ``needs_mib`` are of each of ``gpus`` GPUs. ``limit`` is the MiB or the
     number of GPUs that no node exceeds. ``counts`` are reasons, to numbers of nodes, or of GPUs for
     ``gpusClosed``; ``barred`` counts in the same way the nodes that have room but may not be used.
-    ``text`` comes from the pod: the error in its request, its gates, its models, or
-    kube-scheduler's message. ``ends`` names
-    some of ``ends_count`` pods: any one of them, or if ``ends_together`` all of them have to end.
-    ``ends_more``: there may be more such pods.
+    ``text`` comes from the pod: the error in its request, its models, or kube-scheduler's message.
+    ``fits_if`` and ``ends`` are about GPU memory, and about what pods with GPU memory leave of the
+    rest. ``ends`` names some of ``ends_count`` pods: any one of them, or if ``ends_together`` all
+    of them have to end. ``ends_more``: there may be more such pods.
+    ``not_judged``: what kube-scheduler's last message has besides. ``gates`` are scheduling gates.
     ``nominated`` is the node where kube-scheduler makes room.
     """
 
@@ -132,6 +137,8 @@ class Pending(_View):
     ends_count: int = 0
     ends_together: bool = False
     ends_more: bool = False
+    not_judged: str = ""
+    gates: str = ""
     nominated: str = ""
     place: Free | None = None
 
@@ -157,19 +164,29 @@ def why_pending(
     if rooms is None:
         rooms = yield from rooms_of(known, pod, request)
     yield from search.run(list(rooms.values()))
+    if found.cause != FITS:  # else its text is the whole message
+        found.not_judged = not_judged(message_of(pod))
     return found
 
 
-def unseen(pod: Pod) -> Pending:
-    """Return what the pod itself says, for a caller who may not read the nodes."""
-    found = Pending(UNSEEN, text=_message(pod), nominated=pod.status.nominated_node_name or "")
+def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
+    """Return what the pod itself says, for a caller who may not read all nodes and pods.
+
+    Without nodes the unit is not known, and 0.
+    """
     try:
         request = pod_annotations.request_of(pod)
     except RequestError as err:
         return Pending(UNREADABLE, text=str(err))
-    found.needs_units, found.gpus = request.units_per_card, request.card_count
-    found.cause = _state(pod, found) or UNSEEN
-    return found
+    return Pending(
+        _state(pod) or UNSEEN,
+        needs_units=request.units_per_card,
+        needs_mib=request.units_per_card * unit_mib,
+        gpus=request.card_count,
+        text=message_of(pod),
+        gates=_gates(pod),
+        nominated=pod.status.nominated_node_name or "",
+    )
 
 
 def without_names(found: Pending, namespace: str) -> Pending:
@@ -196,13 +213,14 @@ class _Search:
             needs_units=request.units_per_card,
             needs_mib=request.units_per_card * known.unit_mib,
             gpus=request.card_count,
+            gates=_gates(pod),
             nominated=pod.status.nominated_node_name or "",
         )
 
     def run(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
         self._rooms, found, units = rooms, self.found, self._units
         candidates = [room for room in rooms if room.is_candidate]
-        found.cause = self._never() or _state(self._pod, found)
+        found.cause = self._never() or _state(self._pod)
         if found.cause:
             if found.cause in _DEPEND_ON_AMOUNT:
                 yield from self._offer(candidates)
@@ -281,13 +299,13 @@ class _Search:
             reason = known.why_not(room.name, request, self._pod)
             chosen = card_choice.choose(account, request, known.policies.card)
             if missing:
-                lacks[f"too little allocatable {_listed(missing)} is left"] += 1
+                lacks[f"{TOO_LITTLE} {_listed(missing)} is left"] += 1
             elif reason is not None or chosen is None:
                 lacks[reason.text if reason is not None else NO_ROOM.text] += 1
             else:
                 found.cause = FITS
                 found.place = Free(found.needs_mib, room.name, [card.index for card in chosen])
-                found.text = _message(self._pod)
+                found.text = message_of(self._pod)
                 return
         found.cause, found.counts = RESOURCES, dict(lacks)
 
@@ -426,22 +444,15 @@ class _Search:
         return not insufficient(left, self._asked)
 
 
-def _state(pod: Pod, found: Pending) -> str:
+def _state(pod: Pod) -> str:
     """Return the cause if the pod itself keeps kube-scheduler from trying."""
     if pod.metadata.deletion_timestamp is not None:
         return ENDING
-    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
-    if gates:
-        found.text = _listed(gates)
-    return GATED if gates else ""
+    return GATED if pod.spec.scheduling_gates else ""
 
 
-def _message(pod: Pod) -> str:
-    """Return why kube-scheduler could not place the pod, in its own words."""
-    condition = pod.condition("PodScheduled")
-    if condition is None or condition.status != "False":
-        return ""
-    return condition.message or ""
+def _gates(pod: Pod) -> str:
+    return _listed([gate.name for gate in pod.spec.scheduling_gates or ()])
 
 
 def _barred(rooms: Iterable[NodeRoom]) -> dict[str, int]:

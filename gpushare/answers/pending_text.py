@@ -23,6 +23,10 @@ _TENTH: Final = MIB_PER_GIB // 10
 def sentence(found: Pending) -> str:
     """Return the sentence without its subject: it continues ``POD is Pending:``."""
     text = _CAUSES[found.cause](found)
+    if found.not_judged:
+        text += f" kube-scheduler last said: {_quoted(found.not_judged)}"
+    if found.gates and found.cause not in {pending.GATED, pending.ENDING}:
+        text += f" {_gated(found)}"
     if found.nominated:
         text += f" kube-scheduler is making room for it on {_short(found.nominated)}."
     return _cut(text, MOST_BYTES)
@@ -36,15 +40,16 @@ def gpus(indexes: list[int]) -> str:
 
 
 def _unreadable(found: Pending) -> str:
-    return f"no node can grant its request: {_ended(_cut(found.text, _MOST_OF_MESSAGE))}"
+    return f"no node can grant its request: {_quoted(found.text)}"
 
 
 def _unseen(found: Pending) -> str:
-    units = counted(found.needs_units, "unit")
-    text = f"requests {_on(found, f'{units} of GPU memory')}"
+    amount = f"{counted(found.needs_units, 'unit')} of GPU memory"
+    text = f"requests {_amount(found) if found.needs_mib else _on(found, amount)}"
     if found.text:
-        return f"{text}; kube-scheduler says: {_ended(_cut(found.text, _MOST_OF_MESSAGE))}"
-    return f"{text}; the nodes are not visible here."
+        return f"{text}; kube-scheduler last said: {_quoted(found.text)}"
+    hidden = "pods of other namespaces" if found.needs_mib else "the nodes"
+    return f"{text}; {hidden} are not visible here."
 
 
 def _no_nodes(_: Pending) -> str:
@@ -61,8 +66,9 @@ def _too_many(found: Pending) -> str:
     text = f"needs {_amount(found)}; no node has "
     if found.limit:
         most = counted(found.limit, "GPU")
-        return f"{text}more than {most}."
-    return f"{text}{found.gpus} GPUs that large.{_helps(found)}"
+        return f"{text}more than {most}. Ask for at most {most}."
+    helps = _helps(found) or " Ask for less on each, or for fewer GPUs."
+    return f"{text}{found.gpus} GPUs that large.{helps}"
 
 
 def _setup(found: Pending) -> str:
@@ -96,8 +102,8 @@ def _ending(_: Pending) -> str:
 
 
 def _gated(found: Pending) -> str:
-    gates = _cut(found.text, _MOST_OF_MESSAGE)
-    return f"kube-scheduler ignores it until its scheduling gates are removed: {gates}."
+    gates = _quoted(found.gates)
+    return f"kube-scheduler ignores it until its scheduling gates are removed: {gates}"
 
 
 def _excluded(found: Pending) -> str:
@@ -107,9 +113,9 @@ def _excluded(found: Pending) -> str:
 
 def _fits(found: Pending) -> str:
     where = _place(found.place) if found.place is not None else ""
-    text = f"fits now ({where}), but kube-scheduler has not placed it there yet"
+    text = f"its GPU memory fits now ({where}), but kube-scheduler has not placed it there yet"
     if found.text:
-        return f"{text}; it last said: {_ended(_cut(found.text, _MOST_OF_MESSAGE))}"
+        return f"{text}; it last said: {_quoted(found.text)}"
     return f"{text}."
 
 
@@ -117,7 +123,9 @@ def _resources(found: Pending) -> str:
     nodes = counted(sum(found.counts.values()), "node")
     has = "has" if sum(found.counts.values()) == 1 else "have"
     text = f"needs {_amount(found)}, which {nodes} {has} free, but cannot run there"
-    return f"{text}: {_reasons(found.counts)}."
+    is_short = any(reason.startswith(pending.TOO_LITTLE) for reason in found.counts)
+    remedy = " Ask for less of it, or wait until pods there end." if is_short else ""
+    return f"{text}: {_reasons(found.counts)}.{remedy}"
 
 
 def _closed(found: Pending) -> str:
@@ -176,7 +184,7 @@ def _helps(found: Pending) -> str:
         helps.append(f"if it asks for {most} or less{each}")
     if found.ends_count:
         helps.append(_when(found))
-    return f" It fits {', or '.join(helps)}." if helps else ""
+    return f" Its GPU memory fits {', or '.join(helps)}." if helps else ""
 
 
 def _when(found: Pending) -> str:
@@ -249,8 +257,9 @@ def _short(name: str) -> str:
     return _cut(name, _MOST_OF_NAME)
 
 
-def _ended(text: str) -> str:
-    return text if text.endswith((".", "...")) else f"{text}."
+def _quoted(text: str) -> str:
+    text = _cut(text, _MOST_OF_MESSAGE)
+    return text if text.endswith(".") else f"{text}."
 
 
 def _cut(text: str, most: int) -> str:

@@ -1,7 +1,6 @@
 """Format why a pod is Pending, or where it is, for a terminal (pure)."""
 
 import datetime as dt
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,14 +16,6 @@ from gpusharectl.what_if import lines as what_if
 from gpusharectl.what_if.lines import Amounts
 
 WAITING: Final = "GpushareWaiting"  # the Event with the sentence
-
-# What else kube-scheduler says for reasons that are in the sentence already.
-_JUDGED: Final = (
-    "Insufficient aliyun.com/gpu-mem",
-    "had untolerated",
-    "were unschedulable",
-    "didn't match Pod's node affinity/selector",
-)
 
 # A node's reason as the reason of one GPU.
 _OF_ONE: Final = {
@@ -95,7 +86,7 @@ def _messages(found: Explained, shown: str, *, verbose: bool) -> Iterator[Text]:
     pod = found.pod
     condition, asked = pod.scheduled, pod.asked
     words = condition.message if condition is not None else ""
-    if condition is not None and words not in shown and (verbose or adds(words)):
+    if condition is not None and words not in shown and verbose:
         yield Text(f"PodScheduled is {condition.status} ({condition.reason}): {words}")
     if asked is not None and asked.reasons and verbose:
         yield Text(
@@ -108,15 +99,6 @@ def _messages(found: Explained, shown: str, *, verbose: bool) -> Iterator[Text]:
         reason, _, message = text.partition(": ")
         if message not in shown and (verbose or reason != WAITING):
             yield Text(text)
-
-
-def adds(message: str) -> bool:
-    """Return whether kube-scheduler's message has a reason that gpushare does not judge itself."""
-    text = re.split(r"\. (?:no new claims to deallocate, )?preemption: ", message)[0]
-    for known in (*reasons.TEXTS, *_JUDGED):
-        text = text.replace(known, "")
-    text = re.sub(r"taints? ?\{[^}]*\}|taint\(s\)|\d+/\d+ nodes are available|node\(s\)", "", text)
-    return any(character.isalpha() for character in text)
 
 
 def _bound(found: Explained) -> Iterator[Text]:

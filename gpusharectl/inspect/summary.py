@@ -19,7 +19,7 @@ from gpusharectl.inspect.waiting import (
     WaitingPod,
     waiting_pods,
     with_nodes,
-    without_nodes,
+    without_others,
 )
 from gpusharectl.reach.listed_cluster import ListedCluster
 
@@ -141,7 +141,8 @@ def of_lists(
         asked_about = [
             pod for pod in cluster.waiting() if scope.namespace in {"", pod.metadata.namespace}
         ]
-        why = with_nodes(cluster, scope.sentences) if found.complete else without_nodes
+        alone = without_others(unit or 0)
+        why = with_nodes(cluster, scope.sentences) if found.complete else alone
         waiting = waiting_pods(asked_about, why)
     overview = Overview(
         unit,

@@ -51,9 +51,12 @@ def with_nodes(known: Known, most: int) -> Callable[[Pod], str]:
     return why
 
 
-def without_nodes(pod: Pod) -> str:
-    """Return what the pod itself says, where the nodes or other pods are not known."""
-    return sentence(unseen(pod))
+def without_others(unit_mib: int) -> Callable[[Pod], str]:
+    """Return what gives each pod a sentence by itself: the nodes or other pods are not known.
+
+    The unit is 0 without nodes.
+    """
+    return lambda pod: sentence(unseen(pod, unit_mib))
 
 
 def age(created: str, now: dt.datetime) -> str:

@@ -131,8 +131,8 @@ async def test_a_waiting_pod_comes_with_what_would_help_as_what_if_answers(clien
 
 SENTENCE = (
     "needs 8 MiB on one GPU; the most free on one GPU that it may use is 6 MiB (n, GPU 0); "
-    "1 node with room is excluded: taint k:NoSchedule is not tolerated. It fits if it asks for "
-    "6 MiB or less, or when one of 2 pods ends, for example {named}. "
+    "1 node with room is excluded: taint k:NoSchedule is not tolerated. Its GPU memory fits "
+    "if it asks for 6 MiB or less, or when one of 2 pods ends, for example {named}. "
     "kube-scheduler is making room for it on n."
 )
 SOON = "default/ending, which is being deleted"
@@ -184,7 +184,7 @@ async def test_a_pod_that_fits_and_is_not_bound_yet_says_that(client, bench):
     bench.cluster.node_changed(node("tainted", 16))
     found = await explain(client, "waits")
     assert found["says"].startswith(
-        "fits now (tainted, GPU 0), but kube-scheduler has not placed it there yet; "
+        "its GPU memory fits now (tainted, GPU 0), but kube-scheduler has not placed it there yet; "
         f"it last said: {SAYS}"
     )
     assert found["pending"]["place"]["node"] == "tainted"

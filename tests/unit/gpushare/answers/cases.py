@@ -77,10 +77,21 @@ def early(found: Node) -> Node:
     return annotated(found, {ANNOTATION_INVENTORY: msgspec.json.encode(inventory).decode()})
 
 
+def allocating(found: Node, **amounts: str) -> Node:
+    return replaced(found, "status", allocatable={**found.allocatable, **amounts})
+
+
+def refused(found: Pod, message: str) -> Pod:
+    conditions = (PodCondition("PodScheduled", "False", "Unschedulable", message),)
+    return replaced(found, "status", conditions=conditions)
+
+
+GATED = replaced(asks(30000), "spec", scheduling_gates=(SchedulingGate("kueue.x-k8s.io/queue"),))
 LIMITS = {RESOURCE_MEMORY: "30000"}
 SETS_CARDS = Container(
     "main", Resources(LIMITS, LIMITS), env=(EnvVar("NVIDIA_VISIBLE_DEVICES", "all"),)
 )
+USES_CPU = Container("main", Resources({**LIMITS, "cpu": "8"}, {**LIMITS, "cpu": "8"}))
 
 
 @dataclass
@@ -111,8 +122,8 @@ CASES = [
         [EIGHT],
         [],
         asks("1.5"),
-        "no node can grant its request: container main asks for aliyun.com/gpu-mem: 1.5 is "
-        "not a whole number of units: units cannot be divided.",
+        "no node can grant its request: container main asks for aliyun.com/gpu-mem: 1.5 is not"
+        " a whole number of units: units cannot be divided.",
     ),
     Case(
         "no node shares GPUs",
@@ -126,23 +137,32 @@ CASES = [
         [node("gke-7", A100)],
         [HALF_USED],
         asks(120000),
-        "needs 117.2 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It fits if"
-        " it asks for 40 GiB or less.",
+        "needs 117.2 GiB on one GPU, larger than any GPU (the largest has 80 GiB). Its GPU "
+        "memory fits if it asks for 40 GiB or less.",
     ),
     Case(
         "more GPUs than any node has",
         [node("gke-7", A100, A100)],
         [],
         asks(30000, gpus=3),
-        "needs 3 GPUs of one node with 9.8 GiB on each; no node has more than 2 GPUs.",
+        "needs 3 GPUs of one node with 9.8 GiB on each; no node has more than 2 GPUs. Ask for "
+        "at most 2 GPUs.",
     ),
     Case(
         "more GPUs of this size than any node has",
         [node("gke-7", A100, 16384)],
         [],
         asks(65536, gpus=2),
-        "needs 2 GPUs of one node with 32 GiB on each; no node has 2 GPUs that large. It fits"
-        " if it asks for 16 GiB or less on each.",
+        "needs 2 GPUs of one node with 32 GiB on each; no node has 2 GPUs that large. Its GPU "
+        "memory fits if it asks for 16 GiB or less on each.",
+    ),
+    Case(
+        "more GPUs of this size than any node has, and nothing is free",
+        [node("gke-7", A100, 16384)],
+        [on("a/full-0", A100, "gke-7"), on("a/full-1", 16384, "gke-7", 1)],
+        asks(65536, gpus=2),
+        "needs 2 GPUs of one node with 32 GiB on each; no node has 2 GPUs that large. Ask for "
+        "less on each, or for fewer GPUs.",
     ),
     Case(
         "the pod sets something impossible",
@@ -171,8 +191,8 @@ CASES = [
         [of_model(node("gke-7", A100), "NVIDIA A100"), of_model(node("t", 15360), "Tesla T4")],
         [],
         asks(30000, annotations={ANNOTATION_CARD_MODELS: "Tesla T4"}),
-        "needs 29.3 GiB on one GPU, larger than any GPU of a model that it accepts (Tesla T4:"
-        " the largest has 15 GiB). It fits if it asks for 15 GiB or less.",
+        "needs 29.3 GiB on one GPU, larger than any GPU of a model that it accepts (Tesla T4: "
+        "the largest has 15 GiB). Its GPU memory fits if it asks for 15 GiB or less.",
     ),
     Case(
         "its own annotations leave no GPU",
@@ -193,8 +213,17 @@ CASES = [
         "it has a scheduling gate",
         [EIGHT],
         [],
-        replaced(asks(30000), "spec", scheduling_gates=(SchedulingGate("kueue.x-k8s.io/queue"),)),
+        refused(GATED, "Scheduling is blocked due to non-empty scheduling gates"),
         "kube-scheduler ignores it until its scheduling gates are removed: kueue.x-k8s.io/queue.",
+    ),
+    Case(
+        "it has a scheduling gate, and is larger than any GPU",
+        [node("gke-7", 16384)],
+        [],
+        refused(GATED, "Scheduling is blocked due to non-empty scheduling gates"),
+        "needs 29.3 GiB on one GPU, larger than any GPU (the largest has 16 GiB). Its GPU "
+        "memory fits if it asks for 16 GiB or less. kube-scheduler ignores it until its "
+        "scheduling gates are removed: kueue.x-k8s.io/queue.",
     ),
     Case(
         "kube-scheduler excludes every node",
@@ -209,9 +238,9 @@ CASES = [
         [tainted(EIGHT, "team-b"), node("gke-8", A100), node("gke-9", 16384)],
         [],
         replaced(asks(30000), "spec", node_selector={"zone": "a"}),
-        "needs 29.3 GiB on one GPU; no node with large enough GPUs may take it: node does not"
-        " have the labels of nodeSelector (1 node); taint team-b:NoSchedule is not tolerated "
-        "(1 node).",
+        "needs 29.3 GiB on one GPU; no node with large enough GPUs may take it: node does not "
+        "have the labels of nodeSelector (1 node); taint team-b:NoSchedule is not tolerated (1"
+        " node).",
     ),
     Case(
         "all GPUs are cordoned",
@@ -225,8 +254,8 @@ CASES = [
         [cordoned(node("gke-7", A100, A100, 16384, unhealthy=[1]), 0)],
         [],
         asks(30000),
-        "needs 29.3 GiB on one GPU; no GPU that is large enough takes new pods (1 cordoned "
-        "and 1 unhealthy). It fits if it asks for 16 GiB or less.",
+        "needs 29.3 GiB on one GPU; no GPU that is large enough takes new pods (1 cordoned and"
+        " 1 unhealthy). Its GPU memory fits if it asks for 16 GiB or less.",
     ),
     Case(
         "the only GPU is unhealthy",
@@ -257,8 +286,9 @@ CASES = [
         [of_model(node("gke-7", A100, 15360), "NVIDIA A100"), node("gke-8", A100, A100)],
         [],
         asks(60000, gpus=2, annotations={ANNOTATION_CARD_MODELS: "NVIDIA A100"}),
-        "needs 2 GPUs of one node with 29.3 GiB on each; no node has 2 GPUs that large of a model "
-        "that it accepts (NVIDIA A100). It fits if it asks for 15 GiB or less on each.",
+        "needs 2 GPUs of one node with 29.3 GiB on each; no node has 2 GPUs that large of a "
+        "model that it accepts (NVIDIA A100). Its GPU memory fits if it asks for 15 GiB or "
+        "less on each.",
     ),
     Case(
         "both GPUs are full, and the node with two free ones is excluded",
@@ -267,49 +297,64 @@ CASES = [
         asks(2048, gpus=2),
         "needs 2 GPUs of one node with 1 GiB on each; no node has 2 GPUs that it may use with "
         "free memory; 1 node with room is excluded: taint team-b:NoSchedule is not tolerated. "
-        "It fits when 2 pods end (a/full-0 and a/full-1).",
+        "Its GPU memory fits when 2 pods end (a/full-0 and a/full-1).",
     ),
     Case(
         "it fits exactly",
         [EIGHT],
         HALVES,
         asks(40960),
-        "fits now (gke-7, GPU 0), but kube-scheduler has not placed it there yet.",
+        "its GPU memory fits now (gke-7, GPU 0), but kube-scheduler has not placed it there yet.",
     ),
     Case(
         "it fits, and kube-scheduler gives a reason",
         [EIGHT],
         HALVES,
-        replaced(
-            asks(40960),
-            "status",
-            conditions=(
-                PodCondition(
-                    "PodScheduled",
-                    "False",
-                    "Unschedulable",
-                    "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
-                ),
-            ),
+        refused(
+            asks(40960), "0/1 nodes are available: 1 node(s) had volume node affinity conflict."
         ),
-        "fits now (gke-7, GPU 0), but kube-scheduler has not placed it there yet; it last "
-        "said: 0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
+        "its GPU memory fits now (gke-7, GPU 0), but kube-scheduler has not placed it there "
+        "yet; it last said: 0/1 nodes are available: 1 node(s) had volume node affinity "
+        "conflict.",
     ),
     Case(
         "a pod of the same priority is in the way",
         [node("gke-7", A100)],
         [HALF_USED],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+    ),
+    Case(
+        "pods that the extender does not know use the CPU of other nodes",
+        [node("gke-7", A100)],
+        [HALF_USED],
+        refused(
+            asks(60000),
+            "0/5 nodes are available: 1 Insufficient aliyun.com/gpu-mem, 1 Insufficient cpu, 1 no "
+            "single GPU has enough free aliyun.com/gpu-mem, 1 node(s) had untolerated taint {a: b},"
+            " 1 node(s) had volume node affinity conflict. no new claims to deallocate, "
+            "preemption: 0/5 nodes are available: 5 No preemption victims found for incoming pod.",
+        ),
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when serving/llama-2 ends. kube-"
+        "scheduler last said: 1 Insufficient cpu, 1 node(s) had volume node affinity conflict.",
+    ),
+    Case(
+        "the node with room has too little CPU left",
+        [allocating(node("gke-7", A100), cpu="4")],
+        [],
+        replaced(asks(30000), "spec", containers=(USES_CPU,)),
+        "needs 29.3 GiB on one GPU, which 1 node has free, but cannot run there: too little "
+        "allocatable cpu is left. Ask for less of it, or wait until pods there end.",
     ),
     Case(
         "any of eight pods is in the way",
         [EIGHT],
         HALVES,
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example "
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example "
         "serving/llama-0.",
     ),
     Case(
@@ -317,16 +362,16 @@ CASES = [
         [node("gke-7", A100)],
         [on("serving/llama-2", 40961, "gke-7")],
         asks(40960),
-        "needs 40960 MiB on one GPU; the most free on one GPU is 40959 MiB (gke-7, GPU 0). It"
-        " fits if it asks for 40959 MiB or less, or when serving/llama-2 ends.",
+        "needs 40960 MiB on one GPU; the most free on one GPU is 40959 MiB (gke-7, GPU 0). Its"
+        " GPU memory fits if it asks for 40959 MiB or less, or when serving/llama-2 ends.",
     ),
     Case(
         "a unit is a GiB",
         [node("gke-7", 80, unit_mib=GIB)],
         [on("serving/llama-2", 40, "gke-7")],
         asks(60),
-        "needs 60 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It fits "
-        "if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+        "needs 60 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU "
+        "memory fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
     ),
     Case(
         "it wants two GPUs",
@@ -334,57 +379,58 @@ CASES = [
         [HALF_USED],
         asks(100000, gpus=2),
         "needs 2 GPUs of one node with 48.9 GiB on each; the most free on each of 2 GPUs of "
-        "one node is 40 GiB (gke-7, GPUs 0 and 1). It fits if it asks for 40 GiB or less on "
-        "each, or when serving/llama-2 ends.",
+        "one node is 40 GiB (gke-7, GPUs 0 and 1). Its GPU memory fits if it asks for 40 GiB "
+        "or less on each, or when serving/llama-2 ends.",
     ),
     Case(
         "a pod of lower priority is in the way",
         [node("gke-7", A100)],
         [on("batch/low", 40960, "gke-7")],
         asks(60000, priority=5),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when batch/low ends, which kube-scheduler may"
-        " evict for it.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when batch/low ends, which kube-"
+        "scheduler may evict for it.",
     ),
     Case(
         "a pod of higher priority is in the way",
         [node("gke-7", A100)],
         [on("serving/high", 40960, "gke-7", priority=100)],
         asks(60000, priority=5),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when serving/high ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when serving/high ends.",
     ),
     Case(
         "two pods together are in the way",
         [node("gke-7", A100)],
         [on("a/one", 40960, "gke-7"), on("a/two", 40960, "gke-7")],
         asks(81920),
-        "needs 80 GiB on one GPU; no GPU has free memory. It fits when 2 pods end (a/one and "
-        "a/two).",
+        "needs 80 GiB on one GPU; no GPU has free memory. Its GPU memory fits when 2 pods end "
+        "(a/one and a/two).",
     ),
     Case(
         "three pods together are in the way",
         [node("gke-7", A100)],
         [on(f"a/p{i}", 27306, "gke-7") for i in range(3)],
         asks(81920),
-        "needs 80 GiB on one GPU; the most free on one GPU is 2 MiB (gke-7, GPU 0). It fits "
-        "when 3 pods end (a/p0 and 2 more).",
+        "needs 80 GiB on one GPU; the most free on one GPU is 2 MiB (gke-7, GPU 0). Its GPU "
+        "memory fits when 3 pods end (a/p0 and 2 more).",
     ),
     Case(
         "a pod in the way is being deleted",
         [node("gke-7", A100)],
         [on("a/one", 40960, "gke-7", deletion_timestamp="2026-01-01T00:00:00Z")],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when a/one ends, which is being deleted.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when a/one ends, which is being "
+        "deleted.",
     ),
     Case(
         "a pod of another namespace is in the way",
         [node("gke-7", A100)],
         [HALF_USED],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when a pod in another namespace ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when a pod in another namespace ends.",
         only="ml",
     ),
     Case(
@@ -392,8 +438,9 @@ CASES = [
         [EIGHT],
         [*HALVES[:7], on("ml/mine", 40960, "gke-7", 7)],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example ml/mine.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example "
+        "ml/mine.",
         only="ml",
     ),
     Case(
@@ -401,8 +448,8 @@ CASES = [
         [EIGHT],
         HALVES,
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when one of 8 pods ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when one of 8 pods ends.",
         only="ml",
     ),
     Case(
@@ -410,8 +457,9 @@ CASES = [
         [node("gke-7", A100)],
         [],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 50.7 GiB (gke-7, GPU 0, where"
-        " 29.3 GiB are reserved for other pods). It fits if it asks for 50.7 GiB or less.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 50.7 GiB (gke-7, GPU 0, where "
+        "29.3 GiB are reserved for other pods). Its GPU memory fits if it asks for 50.7 GiB or"
+        " less.",
         reserves=[Reserve("other", "x", "other", "gke-7", ("GPU-0",), 30000, 0)],
     ),
     Case(
@@ -419,32 +467,32 @@ CASES = [
         [node("gke-7", A100, A100)],
         [on("old/unknown", 40960, "gke-7", None)],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when old/unknown ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when old/unknown ends.",
     ),
     Case(
         "the node with room is excluded",
         [node("gke-7", A100), tainted(node("gke-8", A100), "team-b")],
         [HALF_USED],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU that it may use is 40 GiB "
-        "(gke-7, GPU 0); 1 node with room is excluded: taint team-b:NoSchedule is not "
-        "tolerated. It fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU that it may use is 40 GiB (gke-7,"
+        " GPU 0); 1 node with room is excluded: taint team-b:NoSchedule is not tolerated. Its "
+        "GPU memory fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
     ),
     Case(
         "nothing is free",
         [node("gke-7", A100)],
         [on("a/full", A100, "gke-7")],
         asks(1024),
-        "needs 1 GiB on one GPU; no GPU has free memory. It fits when a/full ends.",
+        "needs 1 GiB on one GPU; no GPU has free memory. Its GPU memory fits when a/full ends.",
     ),
     Case(
         "kube-scheduler is evicting a pod for it",
         [node("gke-7", A100)],
         [on("batch/low", 40960, "gke-7", deletion_timestamp="2026-01-01T00:00:00Z")],
         replaced(asks(60000, priority=5), "status", nominated_node_name="gke-7"),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
-        "fits if it asks for 40 GiB or less, or when batch/low ends, which is being deleted. "
-        "kube-scheduler is making room for it on gke-7.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
+        " memory fits if it asks for 40 GiB or less, or when batch/low ends, which is being "
+        "deleted. kube-scheduler is making room for it on gke-7.",
     ),
 ]

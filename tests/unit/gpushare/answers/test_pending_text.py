@@ -50,7 +50,7 @@ def test_a_caller_who_may_read_only_the_pod_gets_its_request_and_kube_schedulers
     refused = (PodCondition("PodScheduled", "False", "Unschedulable", words),)
     found = unseen(replaced(asks(60000), "status", conditions=refused))
     assert sentence(found) == (
-        f"requests 60000 units of GPU memory on one GPU; kube-scheduler says: {words}"
+        f"requests 60000 units of GPU memory on one GPU; kube-scheduler last said: {words}"
     )
     assert sentence(unseen(asks(60000))) == (
         "requests 60000 units of GPU memory on one GPU; the nodes are not visible here."

@@ -55,8 +55,8 @@ def lines(seen, asks, *, asked=None, judged=True, verbose=False, **more):
 
 SENTENCE = (
     "default/waits is Pending: needs 6 MiB on one GPU; the most free on one GPU that it may use is "
-    "5 MiB (n, GPU 0). It fits if it asks for 5 MiB or less, or when one of 2 pods ends, for "
-    "example default/goes, which is being deleted."
+    "5 MiB (n, GPU 0). Its GPU memory fits if it asks for 5 MiB or less, or when one of 2 pods "
+    "ends, for example default/goes, which is being deleted."
 )
 
 
@@ -80,7 +80,8 @@ def test_kube_schedulers_message_is_there_only_if_it_adds_something(seen):
     assert len(shown(known)) == 2
     for reason in ("Insufficient cpu", "node(s) had volume node affinity conflict"):
         message = f"0/3 nodes are available: 2 {NO_ROOM}, 1 {reason}."
-        assert f"PodScheduled is False (Unschedulable): {message}" in shown(message)
+        said = f"{SENTENCE} kube-scheduler last said: 1 {reason}."
+        assert shown(message) == [said, "for each node and GPU, add --verbose"]
 
 
 def test_gpushares_other_events_are_shown_and_its_sentence_is_not_repeated(seen):
@@ -121,9 +122,9 @@ def test_what_kube_scheduler_says_is_there_once(seen):
 
 def test_without_rights_the_sentence_is_that_of_the_pods_last_event(seen):
     shown = lines(seen, waits(), judged=False, not_shown=["why"])
+    words = f"kube-scheduler last said: {SAYS}"
     assert shown == [
-        "default/waits is Pending: requests 6 units of GPU memory on one GPU; kube-scheduler says: "
-        + SAYS,
+        f"default/waits is Pending: requests 6 units of GPU memory on one GPU; {words}",
         "why",
     ]
     view = without_nodes(waits())

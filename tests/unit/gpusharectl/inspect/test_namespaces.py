@@ -47,10 +47,10 @@ PODS = [
 
 
 TOO_LARGE = (
-    "needs 97.7 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It fits if it asks "
-    "for 72 GiB or less."
+    "needs 97.7 GiB on one GPU, larger than any GPU (the largest has 80 GiB). Its GPU memory fits "
+    "if it asks for 72 GiB or less."
 )
-FITS = "fits now (n1, GPU 0), but kube-scheduler has not placed it there yet."
+FITS = "its GPU memory fits now (n1, GPU 0), but kube-scheduler has not placed it there yet."
 
 
 def text(found, *, whole=False):
@@ -98,6 +98,8 @@ def test_one_namespace_can_be_summed_by_those_who_may_list_only_its_pods():
     assert found.summary is None, "what is free is not known"
     assert (found.namespaces[0].used, found.namespaces[0].waiting) == (28672, 1)
     shown = text(found)
+    asks = "requests 97.7 GiB on one GPU; pods of other namespaces are not visible here."
+    assert shown[-2] == f"  ml/train  12m  {asks}"
     assert shown[-1] == "pods of other namespaces are not shown: why"
     assert not any("░" in line for line in shown)
     of_another = summary.of_lists(listed, scope=Scope(namespace="serving"))
@@ -134,7 +136,7 @@ def test_a_pending_pod_has_the_sentence_of_explain_with_and_without_the_nodes():
         assert each.why == view.says
     few = summary.of_lists(Listed(NODES, pods, "ml", ("why",)))
     assert {each.why for each in few.waiting} == {
-        sentence(unseen(each)) for each in pods if not each.node
+        sentence(unseen(each, 1)) for each in pods if not each.node
     }
 
 

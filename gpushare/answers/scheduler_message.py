@@ -1,0 +1,37 @@
+"""Read kube-scheduler's message about a pod that it could not place (pure)."""
+
+import re
+from typing import Final
+
+from gpushare.contract import RESOURCE_MEMORY
+from gpushare.objects.model import Pod
+from gpushare.placement import reasons
+
+_BEGINS: Final = re.compile(r"\d+/\d+ nodes are available: ?")
+_EVICTION: Final = re.compile(r"\.? (?:no new claims to deallocate, )?preemption: ")
+_NEXT: Final = re.compile(r", (?=\d+ )")  # each reason begins with its number of nodes
+
+# kube-scheduler's own words for what the sentence about a Pending pod judges too.
+_JUDGED: Final = (
+    f"Insufficient {RESOURCE_MEMORY}",
+    "had untolerated",
+    "were unschedulable",
+    "didn't match Pod's node affinity/selector",
+)
+
+
+def message_of(pod: Pod) -> str:
+    """Return why kube-scheduler could not place the pod, in its own words; empty if unknown."""
+    condition = pod.condition("PodScheduled")
+    if condition is None or condition.status != "False" or pod.spec.scheduling_gates:
+        return ""
+    return condition.message or ""
+
+
+def not_judged(message: str) -> str:
+    """Return the reasons in a message that gpushare does not judge itself; empty without any."""
+    text = _BEGINS.sub("", _EVICTION.split(message)[0], count=1).removesuffix(".")
+    judged = (*reasons.TEXTS, *_JUDGED)
+    return ", ".join(
+        each for each in _NEXT.split(text) if not any(known in each for known in judged)
+    )
