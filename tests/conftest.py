@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put modules that use background builds last."""
     last: dict[Path, int] = {}
     for item in items:
-        ranks = [LATER.index(name) for name in _later(item)]
+        ranks = [list(LATER).index(name) for name in _later(item)]
         last[item.path] = max(last.get(item.path, -1), *ranks, -1)
     items.sort(key=lambda item: last[item.path])
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,7 @@ import pytest
 from localcluster.build import Progress, build
 from localcluster.errors import BuildError, HostError, LocalClusterError
 from localcluster.gpushare import ROOT
-from localcluster.host import BUILD_NEEDS, RUN_NEEDS, Need, provide
+from localcluster.host import BUILD_NEEDS, CRIO_NEEDS, IMAGE_NEEDS, RUN_NEEDS, Need, provide
 from localcluster.imagebuild import gpushare_image
 from localcluster.runtimes import provide_runtimes
 from localcluster.state import cache_root, locked
@@ -93,8 +94,15 @@ NEEDS: Final[Mapping[str, Callable[[Progress], Path]]] = {
 }
 
 
-# Built while other tests run, in this order.
-LATER: Final = ("image", "node_runtimes", "helm", "kubeadm", "promtool")
+# Built while other tests run, in this order, with these packages of Debian. The packages are
+# installed before: a test looks for changes of the machine's folders.
+LATER: Final[Mapping[str, tuple[Need, ...]]] = {
+    "image": IMAGE_NEEDS,
+    "node_runtimes": CRIO_NEEDS,
+    "helm": (),
+    "kubeadm": (),
+    "promtool": (),
+}
 _builders: list[subprocess.Popen[bytes]] = []  # an unreferenced Popen warns while it runs
 
 
@@ -108,7 +116,11 @@ def prepare(names: Collection[str], say: Progress) -> None:
         for name in NEEDS:
             if name in names and name not in LATER:
                 _provide(name, say)
-        _begin([name for name in LATER if name in names])
+        later = [name for name in LATER if name in names]
+        for name in later:
+            with suppress(HostError):  # raised again where it is built
+                provide(LATER[name])
+        _begin(later)
 
 
 def _begin(names: Collection[str]) -> None:
