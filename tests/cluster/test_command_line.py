@@ -15,7 +15,7 @@ from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from localcluster.demo import HALF, QUARTER, THREE_QUARTERS
 from localcluster.gpushare import CARD_MIB, EXTENDER, Gpushare
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, pod
+from localcluster.workloads import Workloads, container, pod
 from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM, CommandLine
 from tests.cluster.expect import wait_event
 
@@ -130,6 +130,26 @@ def lacks(user: CommandLine, resource: str, namespace: str = "default") -> str |
     found = user.run("inspect", "-n", namespace)
     said = f"can-i list {resource}" + (f" -n {namespace}" if resource == "pods" else "")
     return said if said in found.stdout + found.stderr else None
+
+
+def test_explain_quotes_kube_scheduler_for_what_gpushare_does_not_see(
+    gpushare: Gpushare, pods: Workloads, admin: CommandLine
+):
+    path = "jsonpath={.status.allocatable.cpu}"
+    cpu = gpushare.cluster.kubectl("get", "node", "n1", "-o", path)
+    without_gpu = container("main", None) | {"resources": {"requests": {"cpu": "100m"}}}
+    pods.run(*(pod(f"large-{i}", THREE_QUARTERS, node="n1") for i in range(2)))
+    pods.run(pod("other", node="n1", containers=[without_gpu]))
+    asks = container("main", HALF)
+    asks["resources"]["requests"] = {"cpu": cpu, **asks["resources"]["limits"]}
+    pods.create(pod("waits", node="n1", containers=[asks]))
+
+    def unsaid() -> str | None:
+        shown = admin.says("explain", "pod", "waits", code=1)
+        whole = "default/large-0. kube-scheduler last said: 1 Insufficient cpu.\n"
+        return None if whole in shown else shown
+
+    wait_until("explain to quote kube-scheduler", unsaid, seconds=60)
 
 
 def test_explain_works_with_and_without_an_extender(pods: Workloads, admin: CommandLine):
