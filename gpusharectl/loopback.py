@@ -36,7 +36,12 @@ async def served(app: web.Application, port: int) -> AsyncIterator[str]:
             return await handler(request)
 
         app.middlewares.append(reject_others)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_END_SECONDS)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=_END_SECONDS,
+            handler_cancellation=True,  # a stream ends with its page, not with its next heartbeat
+        )
         await runner.setup()
         try:
             await web.SockSite(runner, listening).start()

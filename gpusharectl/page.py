@@ -28,9 +28,15 @@ PAGES: Final = (
     f"{EXTENDER_PREFIX}/usage",
     f"{EXTENDER_PREFIX}/explain/{{namespace}}/{{pod}}",
 )
+NOT_ENCRYPTED: Final = (
+    "tokens are sent only with TLS: start gpushare page with --server https://..."
+)
 # By these the extender recognizes requests that other sites' pages cause.
 _PASSED: Final = (hdrs.ORIGIN, origin.SITE, origin.MODE, origin.DESTINATION)
-_NOT_KEPT: Final = frozenset({"transfer-encoding", "content-length", "connection", "date"})
+# The body is passed on decompressed.
+_NOT_KEPT: Final = frozenset(
+    {"transfer-encoding", "content-encoding", "content-length", "connection", "date"}
+)
 
 
 @click.command("page")
@@ -95,6 +101,10 @@ async def _pass_on(request: web.Request, upstream: _Upstream) -> web.StreamRespo
     found = None
     try:
         found = await upstream.get()
+        if hdrs.AUTHORIZATION in request.headers:  # a token that was entered on the page
+            if not found.is_encrypted:
+                return problem(HTTPStatus.UNAUTHORIZED, NOT_ENCRYPTED)
+            passed[hdrs.AUTHORIZATION] = request.headers[hdrs.AUTHORIZATION]
         async with found.opened(request.path_qs, passed) as answer:
             kept = {k: v for k, v in answer.headers.items() if k.lower() not in _NOT_KEPT}
             response = web.StreamResponse(status=answer.status, headers=kept)

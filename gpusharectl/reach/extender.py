@@ -57,7 +57,10 @@ async def all_pods(kube: Kube, namespace: str = "", *, node: str = "") -> list[P
 
 
 class Extender:
-    """Get an extender's pages. ``where`` names it in messages."""
+    """Get an extender's pages. ``where`` names it in messages.
+
+    ``is_encrypted``: nobody on the way can read a token.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class Extender:
         forward: Forward | None = None,
         bearer: str = "",
     ) -> None:
-        self.where = where
+        self.where, self.is_encrypted = where, base.startswith("https:")
         self._session, self._base = session, base
         self._forward = forward
         self._headers = {"Authorization": bearer} if bearer else {}

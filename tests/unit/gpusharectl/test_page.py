@@ -3,19 +3,27 @@
 import asyncio
 import json
 import socket
+import ssl
 from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer
+from prometheus_client import REGISTRY
 from yarl import URL
 
+from extender.page import streams
+from extender.page.usage import NO_PLUGIN, PluginUsage
 from extender.routes import Routes
+from gpushare.clock import SystemClock
 from gpushare.errors import SettingsError, Unreachable
-from gpusharectl.page import served
+from gpusharectl.page import NOT_ENCRYPTED, served
 from gpusharectl.reach.extender import Extender
 from tests.builders import pod
+from tests.fakes.certificates import certificate
 from tests.unit.extender.scripted import Bench
+from tests.waiting import eventually
 
 PREFIX = "/gpushare-scheduler"
 
@@ -39,13 +47,22 @@ class Way:
         self.found = None
 
 
+class NoPlugins:
+    """An API server that lists no device plugin."""
+
+    async def list_page(self, *_, **__):
+        return b'{"items": [], "metadata": {}}'
+
+
 class Stage:
     def __init__(self, bench, stack, way, session):
         self.bench, self.stack, self.way, self.session = bench, stack, way, session
         self.url = self.server = None
 
-    async def start(self):
-        self.server = TestServer(Routes(self.bench.cluster, self.bench.binder, list).app())
+    async def start(self, *middlewares):
+        usage = PluginUsage(NoPlugins(), "gpushare-system", SystemClock())
+        routes = Routes(self.bench.cluster, self.bench.binder, list, usage=usage)
+        self.server = TestServer(routes.app(*middlewares))
         await self.server.start_server()
         self.way.base = str(self.server.make_url("")).rstrip("/")
 
@@ -82,6 +99,8 @@ async def test_the_page_its_files_and_its_stream_are_there_as_the_extender_gives
     stage.bench.add(pod("w", 8))
     async with stage.ask(f"{PREFIX}/explain/default/w?nodes=3") as answer:
         assert (await answer.json())["state"] == "waiting"
+    async with stage.ask(f"{PREFIX}/usage?node=n&node=unknown") as answer:
+        assert await answer.json() == {"nodes": {"n": {"why": NO_PLUGIN}}}
     async with stage.ask(f"{PREFIX}/changes") as answer:
         await whole(answer)
         stage.bench.add(pod("comes", 8))
@@ -91,6 +110,60 @@ async def test_the_page_its_files_and_its_stream_are_there_as_the_extender_gives
             while b"comes" not in line:
                 line = await answer.content.readline()
     assert stage.way.looked == 1
+
+
+async def test_a_body_that_a_proxy_compresses_arrives_readable(stage):
+    @web.middleware
+    async def compress(request, handler):
+        response = await handler(request)
+        response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    await stage.server.close()
+    await stage.start(compress)
+    async with stage.ask(f"{PREFIX}/page/main.js") as answer:
+        assert "Content-Encoding" not in answer.headers
+        assert "// The live page" in await answer.text()
+
+
+async def test_a_token_entered_on_the_page_reaches_the_extender_but_not_without_tls(
+    stage, tmp_path
+):
+    async def heard(request):
+        return web.json_response({"heard": request.headers.get("Authorization")})
+
+    app = web.Application()
+    app.router.add_get(f"{PREFIX}/changes", heard)
+    certified = certificate(tmp_path, "extender")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certified, certified.with_suffix(".key"))
+    server = TestServer(app)
+    await server.start_server(ssl=context)
+    stage.stack.push_async_callback(server.close)
+    trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=certified))
+    session = aiohttp.ClientSession(connector=trusting)
+    stage.way.session = await stage.stack.enter_async_context(session)
+    entered = {"Authorization": "Bearer entered"}
+    async with stage.ask(f"{PREFIX}/changes", headers=entered) as answer:
+        assert (answer.status, await answer.json()) == (401, {"Error": NOT_ENCRYPTED})
+    stage.way.base, stage.way.found = f"https://127.0.0.1:{server.port}", None
+    async with stage.ask(f"{PREFIX}/changes", headers=entered) as answer:
+        assert await answer.json() == {"heard": "Bearer entered"}
+    async with stage.ask(f"{PREFIX}/changes") as answer:
+        assert await answer.json() == {"heard": None}
+
+
+async def test_a_stream_ends_when_its_page_is_closed(stage, monkeypatch):
+    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 3600)  # it does not wait for the next one
+
+    def viewers():
+        return REGISTRY.get_sample_value("gpushare_extender_viewers")
+
+    before = viewers()
+    async with stage.ask(f"{PREFIX}/changes") as answer:
+        await whole(answer)
+        assert viewers() == before + 1
+    await eventually(lambda: viewers() == before)
 
 
 @pytest.mark.parametrize("verb", ["bind", "filter", "prioritize", "preempt", "what-if"])

@@ -8,6 +8,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.page.usage import PluginUsage
 from extender.routes import Routes
 from extender.server.authorization import (
     ALLOWED_SECONDS,
@@ -193,6 +194,8 @@ def test_the_cache_returns_nothing_expired_and_is_bounded(puts, most):
         ("/gpushare-scheduler/inspect", {}, ALL),
         ("/gpushare-scheduler/inspect/n1", {"node": "n1"}, ALL),
         ("/gpushare-scheduler/what-if", {}, ALL),
+        ("/gpushare-scheduler/changes", {}, ALL),
+        ("/gpushare-scheduler/usage", {}, ALL),
         ("/gpushare-scheduler/explain/default/p", {"namespace": "default", "pod": "p"}, OWN),
     ],
 )
@@ -202,7 +205,8 @@ def test_each_path_requires_the_right_to_what_it_shows(path, parts, wanted):
 
 def reading(bench, reviews):
     """A client of the pages that require a token, for one request at a time."""
-    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1))
+    usage = PluginUsage(bench.kube, "gpushare-system", bench.time)
+    routes = Routes(bench.cluster, bench.binder, list, limits=Limits(reading=1), usage=usage)
     app = routes.reading_app(authorize(Authorizer(reviews, bench.time)))
     return TestClient(TestServer(app))
 
@@ -233,6 +237,25 @@ async def test_explain_names_pods_of_other_namespaces_only_to_callers_that_may_l
     pods = [*node["cards"][0]["pods"], *node["unplaced"]]
     assert {(each["namespace"], each["name"]) for each in pods} == named
     assert sorted(each["units"] for each in pods) == [4, 12]
+
+
+@pytest.mark.parametrize("page", ["changes", "usage?node=n"])
+async def test_the_live_page_shows_the_cluster_only_to_callers_that_may_list_all_pods(
+    reviews, page
+):
+    reviews.may = {("alice", "get", "default"), ("alice", "list", "default")}
+    bench = Bench(16)
+    bench.add(bound("theirs", 12))
+    async with reading(bench, reviews) as client:
+        for headers, status, says in (
+            ({}, 401, "send a token"),
+            (bearer("bad"), 401, "token"),
+            (bearer("good"), 403, "may not list pods in all namespaces"),
+        ):
+            answer = await client.get(f"{PREFIX}/{page}", headers=headers)
+            body = await answer.json()
+            assert (answer.status, list(body)) == (status, ["Error"])
+            assert says in body["Error"]
 
 
 async def test_whoever_invents_tokens_takes_no_place_from_who_is_known(reviews):
