@@ -15,11 +15,13 @@ const DEFAULTS = {
 };
 
 // The keys that have only certain values; a URL with another value means the default.
+const oneOf = (...values) => (value) => values.includes(value);
 const CHOICES = {
-  problems: ["1"],
-  sort: Object.keys(NODE_ORDERS),
-  order: Object.keys(POD_ORDERS),
-  view: ["overview", "nodes", "pending"],
+  problems: oneOf("1"),
+  sort: oneOf(...Object.keys(NODE_ORDERS)),
+  order: oneOf(...Object.keys(POD_ORDERS)),
+  view: oneOf("overview", "nodes", "pending"),
+  step: (value) => /^[1-9][0-9]{0,8}$/.test(value),
 };
 
 export class Route {
@@ -62,7 +64,7 @@ function parse(hash) {
   const found = new URLSearchParams(hash.slice(1));
   const read = (name, usual) => {
     const value = found.get(name);
-    const isKnown = value !== null && (!Object.hasOwn(CHOICES, name) || CHOICES[name].includes(value));
+    const isKnown = value !== null && (!Object.hasOwn(CHOICES, name) || CHOICES[name](value));
     return isKnown ? value : usual;
   };
   return Object.fromEntries(Object.entries(DEFAULTS).map(([name, usual]) => [name, read(name, usual)]));

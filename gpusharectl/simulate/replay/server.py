@@ -1,6 +1,8 @@
 """Serves the live page with the steps of a simulation on this machine."""
 
 import asyncio
+import re
+from collections import deque
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
@@ -17,6 +19,7 @@ from gpusharectl.simulate.replay.steps import Replay
 
 HEARTBEAT_SECONDS: Final = 15.0
 _MOST_NODES: Final = 1000
+_NUMBER: Final = re.compile("[1-9][0-9]{0,99}")
 
 
 async def serve(replay: Replay, port: int, *, browse: bool, step: int | None) -> None:
@@ -31,7 +34,11 @@ async def serve(replay: Replay, port: int, *, browse: bool, step: int | None) ->
 
 
 def application(replay: Replay) -> web.Application:
-    """Return the page, its stream and its explanations. Each request names the step it is about."""
+    """Return the page, its stream and its explanations.
+
+    Each request names the step it is about; one after the last means the last, so that the page of
+    a longer simulation's URL leads to the other steps.
+    """
 
     async def changes(request: web.Request) -> web.StreamResponse:
         number = _number(request, "step", 1, replay.count)
@@ -39,10 +46,10 @@ def application(replay: Replay) -> web.Application:
             return problem(HTTPStatus.BAD_REQUEST, f"the steps are 1 to {replay.count}")
         response = web.StreamResponse(headers=feed.HEADERS)
         await response.prepare(request)
-        events = list(replay.events(number))  # before another request goes to another step
-        with suppress(ConnectionError):  # the page goes to another step, or is closed
-            for event in events:
-                await response.write(event)
+        events = deque(replay.events(number))  # before another request goes to another step
+        with suppress(ConnectionError):
+            while events:
+                await response.write(events.popleft())
             while True:
                 await asyncio.sleep(HEARTBEAT_SECONDS)
                 await response.write(feed.HEARTBEAT)
@@ -67,7 +74,6 @@ def application(replay: Replay) -> web.Application:
 
 
 def _number(request: web.Request, name: str, usual: int, most: int) -> int | None:
-    """Return a number of the query from 1 to ``most``; None for anything else."""
+    """Return a number of the query, at most ``most``; None for anything that is not one from 1."""
     text = request.query.get(name, str(usual))
-    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(most))
-    return int(text) if is_number and 1 <= int(text) <= most else None
+    return min(int(text), most) if _NUMBER.fullmatch(text) else None

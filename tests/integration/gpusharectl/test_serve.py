@@ -2,15 +2,25 @@
 
 import signal
 import subprocess
-import sys
 
 import pytest
 
 from tests.browser import Page, chromium
+from tests.cluster.command_line import ENDS_BY_SIGINT, PROGRAM
 
 pytestmark = pytest.mark.integration
 
 PAGE = "/gpushare-scheduler/page"
+NOT_SIMULATED = """
+kind: Node
+metadata: {name: n1}
+cards: 1 x 16
+---
+kind: Pod
+metadata: {name: amd}
+spec:
+  containers: [{name: main, resources: {limits: {aliyun.com/gpu-mem: 4, amd.com/gpu: 1}}}]
+"""
 CLICK = "document.getElementById(arguments[0]).click()"
 
 
@@ -22,14 +32,14 @@ def driver(browser):
 
 @pytest.fixture
 def page(driver):
-    words = ["-m", "gpusharectl", "simulate", "--example", "vllm", "--serve", "--port=0"]
-    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
+    words = [*ENDS_BY_SIGINT, *PROGRAM, "simulate", "--example", "vllm", "--serve", "--port=0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         url = process.stdout.readline().strip()
         made = Page(driver, url.removesuffix(PAGE))
         yield made
         assert made.complaints() == []
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def where(page):
@@ -55,3 +65,22 @@ def test_steps_are_played_and_each_has_a_url(page, axe):
     page.wait("the step before", lambda: where(page).startswith("step 2"))
     page.run(CLICK, "player-play")
     page.wait("the last step", lambda: where(page).startswith("step 3"))
+
+
+def test_the_url_of_a_longer_simulation_leads_to_the_steps_of_this_one(page):
+    page.open("step=99")
+    page.wait("the last step", lambda: where(page).startswith("step 3 of 3"))
+    page.run(CLICK, "player-back")
+    page.wait("the step before", lambda: where(page).startswith("step 2"))
+
+
+def test_what_is_not_simulated_is_said_before_the_page_is_served(tmp_path):
+    file = tmp_path / "cluster.yaml"
+    file.write_text(NOT_SIMULATED)
+    words = [*ENDS_BY_SIGINT, *PROGRAM, "simulate", str(file), "--serve", "--port=0"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr.readline() == "Note: default/amd: not simulated: amd.com/gpu\n"
+        assert PAGE in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0

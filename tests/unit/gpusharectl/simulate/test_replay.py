@@ -74,11 +74,20 @@ def test_a_pending_pod_is_explained_in_its_step():
 
 async def test_a_step_that_there_is_not_is_rejected_with_the_range():
     async with TestClient(TestServer(application(Replay(scenario("vllm"), Policies())))) as client:
-        for text in ("0", "4", "x", "99999999999999999999", "1.5", "²"):
+        for text in ("0", "", "x", "-1", "1.5", "²", "9" * 5000):
             for page in ("changes", "explain/default/llama-new"):
                 async with client.get(f"{PREFIX}/{page}", params={"step": text}) as answer:
                     assert answer.status == 400
                     assert "the steps are 1 to 3" in (await answer.json())["Error"]
+
+
+async def test_a_step_after_the_last_is_the_last():
+    async with TestClient(TestServer(application(Replay(scenario("vllm"), Policies())))) as client:
+        for text in ("4", "9" * 20):
+            async with client.get(f"{PREFIX}/changes", params={"step": text}) as answer:
+                while not (line := await answer.content.readline()).startswith(b"data: "):
+                    pass
+            assert json.loads(line.removeprefix(b"data: "))["simulation"]["step"] == 3
 
 
 async def test_only_pages_of_this_server_can_ask():
