@@ -2,6 +2,7 @@
 
 What is free rounds down and what is needed rounds up, so that an amount that reads as enough is
 enough. What is used never reads as more than there is. Programs get exact units instead.
+The live page's format.js has the same rules.
 """
 
 from typing import Final
@@ -10,7 +11,7 @@ MIB_PER_GIB: Final = 1024
 
 
 def free_gib(mib: int) -> str:
-    """Return ``39.9 GiB`` or ``512 MiB``: at most one decimal, rounded down."""
+    """Return ``1,039.9 GiB`` or ``512 MiB``: at most one decimal, rounded down."""
     return _written(mib, _tenths(mib))
 
 
@@ -37,4 +38,4 @@ def _written(mib: int, tenths: int) -> str:
     if 0 < mib < MIB_PER_GIB:
         return f"{mib} MiB"
     whole, rest = divmod(tenths, 10)
-    return f"{whole}.{rest} GiB" if rest else f"{whole} GiB"
+    return f"{whole:,}.{rest} GiB" if rest else f"{whole:,} GiB"

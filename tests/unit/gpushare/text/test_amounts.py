@@ -23,6 +23,8 @@ AMOUNTS = st.integers(0, 2**40)
         (81_920, "80 GiB", "80 GiB"),
         (1023, "1023 MiB", "1023 MiB"),
         (2047, "1.9 GiB", "2 GiB"),
+        (1_023_999, "999.9 GiB", "1,000 GiB"),
+        (1_264_000, "1,234.3 GiB", "1,234.4 GiB"),
     ],
 )
 def test_an_amount_reads_as_gib_with_at_most_one_decimal(mib: int, free: str, needed: str) -> None:
@@ -31,7 +33,7 @@ def test_an_amount_reads_as_gib_with_at_most_one_decimal(mib: int, free: str, ne
 
 def _mib(text: str) -> Decimal:
     number, unit = text.split()
-    return Decimal(number) * (1024 if unit == "GiB" else 1)
+    return Decimal(number.replace(",", "")) * (1024 if unit == "GiB" else 1)
 
 
 @given(AMOUNTS)
