@@ -1,23 +1,22 @@
-"""Reads from a device plugin's metrics what the pods of its node really use (pure)."""
+"""Reads from a device plugin's metrics what is really used of its node's GPUs (pure)."""
 
 import re
-from collections.abc import Generator, Mapping
+from collections import Counter
+from collections.abc import Generator
 from typing import Final
 
 import msgspec
 
-USED: Final = "gpushare_deviceplugin_pod_used_mib"
-MOST_CHARACTERS: Final = 2**16  # of lines with amounts: 140 pods with the longest names
+MOST_CHARACTERS: Final = 2**17  # of lines with amounts: 140 pods with the longest names
 MOST_MIB: Final = 2**53
+OTHERS: Final = 3  # amounts of a measured GPU: of the host, of ended pods, of unknown processes
 _PREFIX: Final = "\ngpushare_deviceplugin_"
-# With measurements on, at least one of these is there for each GPU.
-_MEASURED: Final = (
-    "gpushare_deviceplugin_others_used_mib{",
-    "gpushare_deviceplugin_pod_asked_mib{",
-)
+_ASKED: Final = "gpushare_deviceplugin_pod_asked_mib{"
+_USED: Final = "gpushare_deviceplugin_pod_used_mib{"
+_OTHERS: Final = "gpushare_deviceplugin_others_used_mib{"
 # The plugin writes labels in the order of their names, and no name has a character to escape.
-_LINE: Final = re.compile(
-    USED + r'\{card="[^"\\]*",namespace="([^"\\]+)",pod="([^"\\]+)",uuid="([^"\\]+)"\}'
+_LABELS: Final = re.compile(
+    r'(?:by="[a-z-]+",)?card="[^"\\]*",(?:namespace="([^"\\]+)",pod="([^"\\]+)",)?uuid="([^"\\]+)"\}'
     r" ([0-9]+(?:\.[0-9]+)?(?:e\+[0-9]{1,2})?)"
 )
 NOT_ENABLED: Final = (
@@ -26,17 +25,30 @@ NOT_ENABLED: Final = (
 UNREADABLE: Final = "the device plugin's metrics cannot be read"
 
 
-class NodeUsage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``cards`` is MiB by the GPU's UUID and by ``namespace/name`` of the pod, or None: ``why``."""
+class CardUsage(msgspec.Struct):
+    """MiB of a GPU by ``namespace/name`` of the pod, and of processes of no live pod.
 
-    cards: Mapping[str, Mapping[str, int]] | None = None
+    ``is_partial``: the plugin does not know all amounts.
+    """
+
+    pods: dict[str, int] = {}
+    others: int = 0
+    is_partial: bool = msgspec.field(name="isPartial", default=False)
+
+
+class NodeUsage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``cards`` are the measured GPUs by UUID, or None: ``why``."""
+
+    cards: dict[str, CardUsage] | None = None
     why: str = ""
 
 
 def read_usage(page: str) -> Generator[None, None, NodeUsage]:
     """Read the metrics of one plugin, in short steps."""
-    found: dict[str, dict[str, int]] = {}
-    is_measured, characters = False, 0
+    found: dict[str, CardUsage] = {}
+    asked: set[tuple[str, str]] = set()  # UUID and pod
+    others: Counter[str] = Counter()  # amounts by UUID
+    characters = 0
     text = f"\n{page}\n"
     begin = text.find(_PREFIX)
     while begin >= 0:
@@ -44,13 +56,27 @@ def read_usage(page: str) -> Generator[None, None, NodeUsage]:
         end = text.index("\n", begin + 1)
         line = text[begin + 1 : end]
         begin = text.find(_PREFIX, end)
-        is_measured = is_measured or line.startswith(_MEASURED)
-        if not line.startswith(f"{USED}{{"):
+        kind = next((each for each in (_ASKED, _USED, _OTHERS) if line.startswith(each)), None)
+        if kind is None:
             continue
         characters += len(line)
-        match = _LINE.fullmatch(line) if characters <= MOST_CHARACTERS else None
+        match = _LABELS.fullmatch(line, len(kind)) if characters <= MOST_CHARACTERS else None
         mib = float(match[4]) if match else MOST_MIB
-        if match is None or mib >= MOST_MIB:
+        if match is None or mib >= MOST_MIB or (match[1] is None) != (kind == _OTHERS):
             return NodeUsage(why=UNREADABLE)
-        found.setdefault(match[3], {})[f"{match[1]}/{match[2]}"] = int(mib)
-    return NodeUsage(cards=found) if is_measured else NodeUsage(why=NOT_ENABLED)
+        uuid, pod = match[3], f"{match[1]}/{match[2]}"
+        card = found.setdefault(uuid, CardUsage())
+        if kind == _OTHERS:
+            card.others += int(mib)
+            others[uuid] += 1
+        elif kind == _USED:
+            card.pods[pod] = int(mib)
+        else:
+            asked.add((uuid, pod))
+    for uuid, card in found.items():
+        yield
+        card.is_partial = others[uuid] < OTHERS
+    for uuid, pod in asked:
+        card = found[uuid]
+        card.is_partial = card.is_partial or pod not in card.pods
+    return NodeUsage(cards=found) if found else NodeUsage(why=NOT_ENABLED)

@@ -74,7 +74,10 @@ class CardView(_View):
 
 
 class NodeView(_View):
-    """``why`` is filter's; ``forbidden`` are kube-scheduler's own rules against the node."""
+    """``why`` is filter's; ``forbidden`` are kube-scheduler's own rules against the node.
+
+    ``unit_mib`` is of the node's amounts, 0 without GPUs; the needs are in the cluster's unit.
+    """
 
     name: str
     fits: bool
@@ -82,6 +85,7 @@ class NodeView(_View):
     forbidden: list[str]
     cards: list[CardView]
     unplaced: list[Holder]
+    unit_mib: int = msgspec.field(name="unitMiB", default=0)
 
 
 class AskedView(_View):
@@ -315,6 +319,7 @@ def _view_node(known: Known, request: Request, node: _Judged) -> NodeView:
         if account is not None
         else [],
         unplaced=[_holder(known, share) for share in shares if share.is_unplaced],
+        unit_mib=account.inventory.unit_mib if account is not None else 0,
     )
 
 

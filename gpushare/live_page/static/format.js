@@ -12,14 +12,26 @@ export function counted(count, one, many = `${one}s`) {
 }
 
 // Return MiB as `39.9 GiB` or `512 MiB`. What is free rounds down and what is needed rounds up, so
-// that an amount that reads as enough is enough.
-export const freeGiB = (mib) => written(mib, Math.floor);
-export const neededGiB = (mib) => written(mib, Math.ceil);
+// that an amount that reads as enough is enough. As in gpushare/text/amounts.py, which writes the
+// sentences about Pending pods.
+export const freeGiB = (mib) => written(mib, tenths(mib));
+export const neededGiB = (mib) => written(mib, -tenths(-mib));
 
-function written(mib, round) {
-  if (mib > 0 && mib < 1024) return `${number(mib)} MiB`;
-  const tenths = mib >= 1000 * 1024 ? 1 : 10; // of large amounts they would say nothing
-  return `${number(round((mib * tenths) / 1024) / tenths)} GiB`;
+// Return what is used of a total: with what is free it makes up the total as written.
+export function usedGiB(mib, total) {
+  if (mib < 1024 || mib > total) return neededGiB(mib);
+  return written(mib, tenths(total) - tenths(total - mib));
+}
+
+// Return `40 GiB on each of 2 GPUs`.
+export function onEach(mib, gpus) {
+  return `${neededGiB(mib)}${gpus > 1 ? ` on each of ${gpus} GPUs` : ""}`;
+}
+
+const tenths = (mib) => Math.floor((mib * 10) / 1024);
+
+function written(mib, rounded) {
+  return mib > 0 && mib < 1024 ? `${mib} MiB` : `${number(rounded / 10)} GiB`;
 }
 
 // Return the exact amount, for a tooltip.

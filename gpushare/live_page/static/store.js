@@ -5,13 +5,13 @@ import { byName } from "./format.js";
 export const takesNew = (card) => card.health === "healthy" && !card.cordoned;
 
 // Add to a node of the stream its sums, its problems, and the text that a filter searches.
-function read(wire) {
-  const unit = wire.unitMiB || 1;
+function read(wire, clusterUnit) {
+  const unit = wire.unitMiB || clusterUnit;
   const cards = wire.devs.map((card) => readCard(card, wire, unit));
   const models = [...new Set(cards.map((card) => card.model).filter(Boolean))];
   const shares = readShares(wire, unit);
   const text = [wire.name, ...models, ...shares.keys()].join("\n").toLowerCase();
-  const usable = cards.filter(takesNew).map((card) => card.free);
+  const usable = unit === clusterUnit ? cards.filter(takesNew).map((card) => card.free) : [];
   return {
     name: wire.name,
     problem: wire.problem,
@@ -27,7 +27,7 @@ function read(wire) {
     used: wire.usedGPU * unit,
     free: usable.reduce((sum, each) => sum + each, 0),
     largest: Math.max(0, ...usable),
-    problems: problems(wire, cards),
+    problems: problems(wire, cards, unit, clusterUnit),
   };
 }
 
@@ -93,8 +93,11 @@ function byNamespace(shares) {
   return found;
 }
 
-function problems(wire, cards) {
+function problems(wire, cards, unit, clusterUnit) {
   const found = wire.problem ? [wire.problem] : [];
+  if (unit !== clusterUnit) {
+    found.push(`counts in units of ${unit} MiB, the cluster in units of ${clusterUnit} MiB: no new pods`);
+  }
   for (const card of cards) {
     if (card.health !== "healthy") found.push(`GPU ${card.id} is ${card.health}`);
     if (card.over) found.push(`GPU ${card.id} has more pods than memory`);
@@ -121,7 +124,7 @@ export class Store {
     const to = this.#coming ?? this;
     for (const wire of nodes) {
       if (!to.nodes.has(wire.name)) this.#names = null;
-      to.nodes.set(wire.name, read(wire));
+      to.nodes.set(wire.name, read(wire, to.about.unitMiB));
     }
     if (goneNodes.length > 0) this.#names = null;
     for (const pod of pods) {

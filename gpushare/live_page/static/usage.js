@@ -8,7 +8,7 @@ const WAIT_MS = 4_000; // after a failure; twice as long after each further one
 const MAX_WAIT_MS = 60_000;
 
 export class Usage {
-  #found = new Map(); // by node: {at, cards} or {at, why}
+  #found = new Map(); // by node: {at, cards} with the GPUs by UUID, or {at, why}
   #asking = false;
   #failures = 0;
   #notBefore = 0;
@@ -54,7 +54,9 @@ export class Usage {
   }
 
   #take(nodes, now) {
-    for (const [name, found] of Object.entries(nodes)) this.#found.set(name, { ...found, at: now });
+    for (const [name, { cards, why }] of Object.entries(nodes)) {
+      this.#found.set(name, cards ? { cards: new Map(Object.entries(cards)), at: now } : { why, at: now });
+    }
     this.changed();
   }
 }

@@ -4,7 +4,7 @@ import asyncio
 import math
 import random
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from extender.routes import Routes
 from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory
 from gpushare.clock import SystemClock
-from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
+from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY, LABEL_CARD_COUNT
 from gpushare.ledger.ledger import Reserve
 from gpushare.live_page.history import History, Sample
 from gpushare.objects.model import Node, Pod, SchedulingGate
@@ -85,6 +85,14 @@ class Fleet:
     def bind(self, name: str, on: str, card: int, units: int, namespace: str = "default") -> None:
         """Report a pod that is bound to this GPU, as the API server does."""
         self.do(self.cluster.pod_changed, bound(name, on, card, units, namespace))
+
+    def bind_to_several(self, name: str, on: str, cards: Iterable[int], units: int) -> None:
+        """Report a pod that has these units of each of these GPUs."""
+        uuids = [f"GPU-{on}-{card}" for card in cards]
+        made = scripted.bound(name, units * len(uuids), ",".join(uuids), on)
+        self.do(
+            self.cluster.pod_changed, changed(made, {"labels": {LABEL_CARD_COUNT: f"{len(uuids)}"}})
+        )
 
     def add_pending(
         self, name: str, units: int, *reasons: str, minutes: float = 0, gate: str = ""
@@ -179,7 +187,7 @@ class Fleet:
             await self.plugins.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
 
 
 @contextmanager
@@ -192,15 +200,17 @@ def fleet(port: int) -> Iterator[Fleet]:
         made.stop()
 
 
-def gpus(name: str, kind: str, *, unhealthy: tuple[int, ...] = (), model: str = "") -> Node:
+def gpus(
+    name: str, kind: str, *, unhealthy: tuple[int, ...] = (), model: str = "", unit_mib: int = 1
+) -> Node:
     """Return a node with the GPUs of a kind."""
     cards, units, usual = MODELS[kind]
-    made = node(name, *[units] * cards, unhealthy=unhealthy)
+    made = node(name, *[units // unit_mib] * cards, unhealthy=unhealthy)
     stock = inventory.decode(made.annotations[ANNOTATION_INVENTORY])
     named = tuple(
         replace(card, model=model or usual, uuid=f"GPU-{name}-{card.index}") for card in stock.cards
     )
-    return restocked(made, cards=named)
+    return restocked(made, cards=named, unit_mib=unit_mib)
 
 
 def bound(name: str, on: str, card: int, units: int, namespace: str) -> Pod:

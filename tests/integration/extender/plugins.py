@@ -7,20 +7,24 @@ from aiohttp import web
 
 from gpushare.ledger.ledger import Ledger
 
+_OTHERS: Final = "gpushare_deviceplugin_others_used_mib"
 PARTS: Final = (0.35, 0.62, 0.81, 0.93)  # that pods really use of what they hold
 
 
 class Plugins:
     """A plugin on each node, at its own loopback address; also lists their pods as a Kube.
 
-    ``measures``: they run with --process-memory. ``missing`` are nodes without a plugin, ``broken``
-    those whose metrics cannot be read, ``asked`` those whose pods were listed. ``metadata`` is
-    added to that of all plugins' pods.
+    ``measures``: they run with --process-memory. ``host_mib`` is what processes outside of pods
+    use, by the GPU's UUID; those on ``hidden`` GPUs may belong to any pod. ``missing`` are nodes
+    without a plugin, ``broken`` those whose metrics cannot be read, ``asked`` those whose pods were
+    listed. ``metadata`` is added to that of all plugins' pods.
     """
 
     def __init__(self) -> None:
         self.measures, self.port = True, 0
         self.asked: list[str] = []
+        self.host_mib: dict[str, int] = {}
+        self.hidden: set[str] = set()
         self.missing: set[str] = set()
         self.broken: set[str] = set()
         self.metadata: dict[str, Any] = {}
@@ -70,9 +74,19 @@ class Plugins:
                 for share in self._ledger.shares(node)
                 for uuid in share.cards
                 for kind, amount in (("asked", share.units), ("used", really_uses(share)))
+                if kind == "asked" or uuid not in self.hidden
             ]
-            lines.append('gpushare_deviceplugin_others_used_mib{by="host",card="0",uuid="x"} 0')
+            account = self._ledger.account(node)
+            lines += [
+                f'{_OTHERS}{{by="{by}",card="0",uuid="{card.uuid}"}} {amount}'
+                for card in (account.inventory.cards if account is not None else ())
+                for by, amount in self._others(card.uuid).items()
+            ]
         return web.Response(text="\n".join(lines) + "\n")
+
+    def _others(self, uuid: str) -> dict[str, int]:
+        unknown = 2048 if uuid in self.hidden else 0
+        return {"host": self.host_mib.get(uuid, 0), "ended-pod": 0, "unknown": unknown}
 
 
 def really_uses(share: Any) -> int:

@@ -4,8 +4,9 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 
+from gpushare.text.amounts import free_gib, needed_gib, used_gib
 from tests.browser import Page
-from tests.integration.extender.fleet import MODELS
+from tests.integration.extender.fleet import MODELS, gpus
 
 pytestmark = pytest.mark.integration
 
@@ -24,6 +25,8 @@ window.fetch = async (path, how) => {
   asked += 1;
   return new Response("{}", { status: 429 });
 };
+const frozen = Date.now();
+Date.now = () => frozen;
 import("/gpushare-scheduler/page/usage.js").then(async ({ Usage }) => {
   const usage = new Usage({ names: () => ["mine"], headers: () => ({}), changed: () => {} });
   for (let time = 0; time < 5; time += 1) await usage.ask();
@@ -38,6 +41,16 @@ window.fetch = (path, how) => {
   return real(path, how);
 };
 Date.now = () => now() + 3_600_000;  // an explanation is due again
+"""
+WRITTEN = """
+const [mib, done] = arguments;
+import("/gpushare-scheduler/page/format.js").then(({ freeGiB, neededGiB, usedGiB }) => {
+  done([freeGiB(mib), neededGiB(mib), usedGiB(mib, mib), usedGiB(mib, mib + 100)]);
+});
+"""
+# Of each GPU in the dialog of a node: what is really used.
+USED = """
+return Array.from(document.querySelectorAll("#detail tbody tr"), (row) => row.cells[3].innerText);
 """
 TEXT = "return document.querySelector(arguments[0]).innerText"
 TITLES = "return Array.from(document.querySelectorAll(arguments[0]), (each) => each.title)"
@@ -54,14 +67,49 @@ def text(page, selector):
 def test_amounts_are_gib_and_tooltips_have_exact_units(page, stage):
     stage.bind("mine", "gke-t4-04", 1, 1500)
     page.wait("the share", lambda: "default/mine" in page.shares)
-    share = "#nodes a[data-key='default/mine']"
-    assert page.run(TITLES, share) == ["default/mine: 1.5 GiB (1,500 units of 1 MiB)"]
+    [title] = page.run(TITLES, "#nodes a[data-key='default/mine']")
+    assert title.startswith("default/mine: 1.5 GiB")
+    assert title.endswith("(1,500 units of 1 MiB)")
     total = sum(count * units * nodes for (count, units, _), nodes in kinds())
-    assert f"of {total // 1024:,} GiB" in text(page, "#sums")
+    assert f"of {free_gib(total)}" in text(page, "#sums")
 
 
 def kinds():
     return zip((MODELS["a100"], MODELS["l4"], MODELS["t4"]), (4, 4, 6), strict=True)
+
+
+def test_the_page_and_the_command_line_write_the_same_amounts(page):
+    for mib in (0, 1, 1023, 1024, 2047, 16_276, 40_500, 60_000, 81_920, 1_023_999, 1_264_000):
+        written = [free_gib(mib), needed_gib(mib), used_gib(mib, mib), used_gib(mib, mib + 100)]
+        assert page.driver.execute_async_script(WRITTEN, mib) == written
+
+
+def test_a_full_node_has_no_more_used_than_it_has(page, stage):
+    stage.do(stage.cluster.node_changed, gpus("full", "t4"))
+    for card in range(2):
+        stage.bind(f"all-{card}", "full", card, MODELS["t4"][1])
+    label = (
+        "return document.querySelector(\"#nodes [data-key='full']\")?.getAttribute('aria-label')"
+    )
+    page.wait("the node", lambda: "31.7 GiB of 31.7 GiB used" in (page.run(label) or ""))
+
+
+def test_amounts_of_pods_on_several_gpus_are_of_each(page, stage):
+    stage.bind_to_several("trainer", "gke-t4-06", (0, 1), 2048)
+    page.wait("the share", lambda: "default/trainer" in page.shares)
+    for place in ("node=gke-t4-06", "pod=default/trainer"):
+        page.open(place)
+        page.wait("the amount", lambda: "2 GiB on each of 2 GPUs" in page.detail)
+
+
+def test_a_node_with_another_unit_has_its_amounts_and_no_free_memory(page, stage):
+    stage.do(stage.cluster.node_changed, gpus("gke-gib", "l4", unit_mib=1024))
+    page.open("q=gke-gib&problems=1&node=gke-gib")
+    page.wait("the node", lambda: "counts in units of 1024 MiB" in page.detail)
+    assert "0 GiB of 88 GiB used, 0 GiB free" in page.detail
+    page.open("pod=default/notebook-ines")
+    chips = "return Array.from(document.querySelectorAll('.chip'), (each) => each.innerText)"
+    page.wait("its GPUs", lambda: page.run(chips).count("22 GiB") == 4)
 
 
 def test_nodes_and_pods_can_be_sorted(page):
@@ -101,8 +149,7 @@ def test_a_url_opens_filters_and_back_returns_to_the_place_before(page):
     page.wait("the node", lambda: "GPU 3 is unhealthy" in page.detail)
     assert list(page.nodes) == ["gke-l4-02"]
     page.press("ESCAPE")
-    page.wait("no dialog", lambda: page.detail == "")
-    assert page.place == "q=l4&problems=1"
+    page.wait("no dialog", lambda: page.place == "q=l4&problems=1" and page.detail == "")
     click(page, "#problems")
     page.wait("more nodes", lambda: len(page.nodes) == 4)
     page.driver.back()
@@ -138,6 +185,7 @@ def test_a_share_leads_to_its_pod_by_click_and_by_key(page, stage):
     assert "2 GiB" in page.detail
     assert page.place == "pod=default/mine"
     page.press("ESCAPE")
+    page.wait("no dialog", lambda: page.place == "")
     page.filter("mine")
     page.wait("one node", lambda: list(page.nodes) == ["gke-t4-04"])
     page.press("ARROW_DOWN")
@@ -150,7 +198,9 @@ def test_a_share_leads_to_its_pod_by_click_and_by_key(page, stage):
     assert page.focused.startswith("default/mine 2 GiB")
     page.press("ENTER")
     page.wait("the pod", lambda: page.place == "q=mine&pod=default/mine")
-    page.press("ESCAPE", *["ARROW_LEFT"] * place)
+    page.press("ESCAPE")
+    page.wait("no dialog", lambda: page.place == "q=mine")
+    page.press(*["ARROW_LEFT"] * place)
     assert page.focused == row
 
 
@@ -177,7 +227,7 @@ def test_a_closed_dialog_asks_nothing_more(page, stage):
     page.open("pod=default/notebook-ines")
     page.wait("why", lambda: "Nearest nodes" in page.detail)
     page.press("ESCAPE")
-    page.wait("no dialog", lambda: page.detail == "")
+    page.wait("no dialog", lambda: page.place == "" and page.detail == "")
     page.run(COUNT_EXPLANATIONS)
     stage.add_pending("notebook-ines", 79_000, gate="example.com/later")
     page.wait("the change", lambda: "example.com/later" in page.waiting["notebook-ines"])
@@ -214,6 +264,25 @@ def test_real_use_is_next_to_what_is_held(page, stage):
     page.wait("its column", lambda: "Really uses" in page.detail)
 
 
+def test_real_use_includes_other_processes_and_says_what_is_not_known(driver, stage):
+    stage.populate("t4", 2, 0.5)
+    stage.bind("mine", "gke-t4-01", 0, 1000)
+    stage.do(stage.cluster.node_changed, gpus("idle", "t4"))
+    stage.plugins.host_mib |= {"GPU-gke-t4-01-0": 1024, "GPU-gke-t4-02-1": 512}
+    stage.plugins.hidden.add("GPU-gke-t4-01-0")
+    page = Page(driver, stage.origin)
+    for node, expected in (
+        ("idle", ["0 GiB", "0 GiB"]),
+        ("gke-t4-01", ["at least 3 GiB, 3 GiB of it outside of pods"]),
+    ):
+        page.open(f"node={node}")
+        page.wait("its use", lambda expected=expected: page.run(USED)[: len(expected)] == expected)
+    page.open("node=gke-t4-02")
+    page.wait("its use", lambda: "512 MiB of it outside of pods" in page.detail)
+    page.open("pod=default/mine")
+    page.wait("that it is not known", lambda: "Really uses\nnot known" in page.detail)
+
+
 def test_only_visible_nodes_are_measured(driver, stage):
     stage.populate("a100", 300, 0.4)
     page = Page(driver, stage.origin).open()
@@ -236,6 +305,14 @@ def test_the_last_hour_is_a_picture_with_the_same_as_text(page):
     page.wait("the chart", lambda: page.run("return document.querySelector('#history svg')"))
     assert text(page, "#history-text").startswith("Last hour: ")
     assert ("image", text(page, "#history-text")) in page.accessible()
+
+
+def test_the_picture_of_the_last_hour_stays_when_something_else_changes(page, stage):
+    page.wait("the chart", lambda: page.run("return document.querySelector('#history svg')"))
+    page.run("document.querySelector('#history svg').id = 'drawn-first'")
+    stage.bind("mine", "gke-t4-04", 1, 1500)
+    page.wait("the share", lambda: "default/mine" in page.shares)
+    assert page.run("return document.getElementById('drawn-first')")
 
 
 def test_every_node_is_a_cell_that_opens_it(page):

@@ -1,14 +1,14 @@
 // What the dialog says about a node: its GPUs, and the pods that hold their memory.
 
 import { element, link, table } from "../dom.js";
-import { counted, exactly, freeGiB, neededGiB } from "../format.js";
+import { counted, exactly, freeGiB, neededGiB, onEach, usedGiB } from "../format.js";
 import { cardState } from "../lists/node-row.js";
 
-// `measured` is what pods really use: MiB by GPU and pod, or why that is not known.
+// `measured` is what is really used of each GPU, or why that is not known.
 export function nodeParts(node, measured) {
   const parts = [];
   for (const text of node.problems) parts.push(element("p", "why problem", text));
-  const sum = `${neededGiB(node.used)} of ${freeGiB(node.total)} used, ${freeGiB(node.free)} free`;
+  const sum = `${usedGiB(node.used, node.total)} of ${freeGiB(node.total)} used, ${freeGiB(node.free)} free`;
   const models = node.models.join(", ");
   parts.push(element("p", "quiet", [counted(node.cards.length, "GPU"), models, sum].filter(Boolean).join(" · ")));
   if (node.cards.length > 0) parts.push(cards(node, measured));
@@ -37,14 +37,14 @@ function cards(node, measured) {
     const row = [
       `${card.id}`,
       cardState(card) || "healthy",
-      exact(card.used, node.unit),
+      exact(card.used, node.unit, (mib) => usedGiB(mib, card.total)),
       exact(card.free, node.unit, freeGiB),
       exact(card.total, node.unit, freeGiB),
       card.model || "GPU",
       card.uuid,
     ];
     if (reserves) row.splice(3, 0, exact(card.reserved, node.unit));
-    if (measured?.cards) row.splice(3, 0, really(Object.values(measured.cards[card.uuid] ?? {})));
+    if (measured?.cards) row.splice(3, 0, usedOf(measured.cards.get(card.uuid)));
     return row;
   });
   return table("GPUs", heads, rows, numbers(heads));
@@ -57,23 +57,41 @@ function pods(node, measured) {
     const row = [
       link({ pod: key }, "", share.name),
       share.namespace,
-      exact(share.mib, node.unit),
+      held(share),
       share.why ? `unknown: ${share.why}` : share.cards.join(", "),
     ];
-    if (measured?.cards) row.splice(3, 0, really(usedBy(measured, key)));
+    if (measured?.cards) row.splice(3, 0, usedBy(measured, key, share, node));
     return row;
   });
   return table("Pods", heads, rows, numbers(heads));
 }
 
-// Return what a pod really uses on each of its GPUs, in MiB.
-export function usedBy(measured, key) {
-  return Object.values(measured.cards).map((pods) => pods[key]).filter((mib) => mib !== undefined);
+// Return what a pod holds, with its exact units in a tooltip.
+export function held(share) {
+  const gpus = share.cards.length || 1;
+  const made = exact(share.mib, share.unit, (mib) => onEach(mib / gpus, gpus));
+  if (gpus > 1) made.title += " in total";
+  return made;
 }
 
-export function really(amounts) {
+// Return what a pod really uses of all its GPUs.
+export function usedBy(measured, key, share, node) {
+  const cards = share.why ? node.cards : node.cards.filter((card) => share.cards.includes(card.id));
+  const amounts = cards.map((card) => measured.cards.get(card.uuid)?.pods[key]).filter((mib) => mib !== undefined);
+  return really(amounts, amounts.length < cards.length) + (cards.length > 1 && amounts.length ? " in total" : "");
+}
+
+// Return what pods and other processes really use of a GPU.
+function usedOf(card) {
+  if (!card) return "not known";
+  const amounts = Object.values(card.pods);
+  if (card.others || !card.isPartial) amounts.push(card.others);
+  return really(amounts, card.isPartial) + (card.others ? `, ${neededGiB(card.others)} of it outside of pods` : "");
+}
+
+function really(amounts, isPartial) {
   if (amounts.length === 0) return "not known";
-  return neededGiB(amounts.reduce((sum, each) => sum + each, 0));
+  return (isPartial ? "at least " : "") + neededGiB(amounts.reduce((sum, each) => sum + each, 0));
 }
 
 function numbers(heads) {

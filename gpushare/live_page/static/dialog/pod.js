@@ -3,7 +3,7 @@
 import { element, link, table } from "../dom.js";
 import { age, counted, exactly, freeGiB, neededGiB } from "../format.js";
 import { reason, requested } from "../lists/pod-row.js";
-import { exact, really, usedBy, whyNotMeasured } from "./node.js";
+import { exact, held, usedBy, whyNotMeasured } from "./node.js";
 
 const GROUP_SHOWN = 5; // nodes with the same reason
 
@@ -15,8 +15,8 @@ export function runningParts(share, node, key, measured) {
     const model = [...new Set(models)].filter(Boolean).join(", ");
     facts.push([share.cards.length > 1 ? "GPUs" : "GPU", `${share.cards.join(", ")}${model && ` (${model})`}`]);
   }
-  facts.push(["Holds", exact(share.mib, share.unit)]);
-  if (measured?.cards) facts.push(["Really uses", really(usedBy(measured, key))]);
+  facts.push(["Holds", held(share)]);
+  if (measured?.cards) facts.push(["Really uses", usedBy(measured, key, share, node)]);
   const rows = facts.flatMap(([name, value]) => [element("dt", "", name), element("dd", "", "", [value])]);
   const parts = [element("dl", "facts", "", rows), ...whyNotMeasured(measured)];
   const others = [...node.shares].filter(
@@ -26,7 +26,7 @@ export function runningParts(share, node, key, measured) {
   const shown = others.map(([name, other]) => [
     link({ pod: name }, "", other.name),
     other.namespace,
-    exact(other.mib, node.unit),
+    held(other),
     other.cards.join(", "),
   ]);
   parts.push(table("Pods on the same GPU", ["Pod", "Namespace", "Holds", "On GPU"], shown, new Set([2])));
@@ -70,7 +70,7 @@ function helping({ pending, outlook }, pod) {
     `${each.priority}${each.lower ? ", lower" : ""}`,
     each.terminating ? "is ending" : "running",
   ]);
-  const heads = ["Pod", "Namespace", "Holds", "Priority", "State"];
+  const heads = ["Pod", "Namespace", "Holds on each GPU", "Priority", "State"];
   const parts = [element("h3", "", title), table(title, heads, rows, new Set([2, 3]))];
   if (more > 0) parts.push(element("p", "quiet", `and ${counted(more, "more pod")}`));
   return parts;
@@ -99,8 +99,8 @@ function nearest(found, pod) {
 function nearNode(node, pod) {
   const cards = node.cards.map((card) => {
     const isOther = card.why && card.why !== node.why && card.health !== "healthy";
-    const made = element("span", `chip${card.fits ? " fits" : ""}`, isOther ? card.health : freeGiB(card.free * pod.unit));
-    made.title = `GPU ${card.index}: ${exactly(card.free, pod.unit)} free, ${neededGiB(card.needed * pod.unit)} needed`;
+    const made = element("span", `chip${card.fits ? " fits" : ""}`, isOther ? card.health : freeGiB(card.free * node.unitMiB));
+    made.title = `GPU ${card.index}: ${exactly(card.free, node.unitMiB)} free, ${neededGiB(card.needed * pod.unit)} needed`;
     return made;
   });
   return [link({ node: node.name }, "", node.name), element("div", "chips", "", cards)];

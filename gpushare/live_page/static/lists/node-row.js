@@ -1,7 +1,7 @@
 // The row of a node: a bar for each GPU, with a segment for each share.
 
 import { attribute, element, keyed, pointTo, set } from "../dom.js";
-import { counted, exactly, freeGiB, hue, neededGiB } from "../format.js";
+import { counted, exactly, freeGiB, hue, neededGiB, usedGiB } from "../format.js";
 import { takesNew } from "../store.js";
 
 const CARD_WIDTH = 118; // the least at which an amount is readable
@@ -46,7 +46,7 @@ export function showNode(row, node, width, look) {
   const wide = (width - beside() - GAP * (columns - 1)) / columns;
   const measured = look.measured(node.name);
   keyed(cards, node.cards, (card) => card.uuid, (box, card) => {
-    showCard(box, card, wide, look, measured?.[card.uuid]);
+    showCard(box, card, wide, look, measured?.get(card.uuid)?.pods);
   });
   const isSearched = Boolean(look.ns || cards.querySelector(".found"));
   row.classList.toggle("has-found", isSearched);
@@ -56,7 +56,7 @@ export function showNode(row, node, width, look) {
 
 export function nodeLabel(node) {
   const parts = [node.name, counted(node.cards.length, "GPU")];
-  parts.push(`${neededGiB(node.used)} of ${freeGiB(node.total)} used`);
+  parts.push(`${usedGiB(node.used, node.total)} of ${freeGiB(node.total)} used`);
   parts.push(counted(node.shares.size, "pod"), ...node.problems);
   return parts.join(", ");
 }

@@ -1,7 +1,7 @@
 // The row of a Pending pod: what it asks for, since when, and why it is Pending.
 
 import { attribute, element, set } from "../dom.js";
-import { age, exactly, neededGiB } from "../format.js";
+import { age, exactly, onEach } from "../format.js";
 
 const LETTER = 6.4; // pixels; wider than most
 const REASON_LINES = 8;
@@ -31,7 +31,7 @@ export function showPod(row, pod) {
 
 export function requested(pod) {
   if (!pod.units) return "invalid amount";
-  return `${neededGiB(pod.mib)}${pod.cards > 1 ? ` on ${pod.cards} GPUs` : ""}`;
+  return onEach(pod.mib / pod.cards, pod.cards);
 }
 
 export function reason(pod) {

@@ -1,7 +1,7 @@
 // The sums of the whole cluster, in the page's head.
 
 import { at, attribute, set } from "../dom.js";
-import { age, counted, freeGiB, neededGiB, number, percent } from "../format.js";
+import { age, counted, freeGiB, number, percent, usedGiB } from "../format.js";
 
 export function showHead(sum, pods) {
   set(at("sum-nodes"), number(sum.nodes));
@@ -11,7 +11,7 @@ export function showHead(sum, pods) {
   const part = percent(sum.used, sum.total);
   set(at("sum-used"), `${part} %`);
   at("sum-used").style.setProperty("--part", `${Math.min(100, part)}%`);
-  set(at("note-used"), `${neededGiB(sum.used)} of ${freeGiB(sum.total)}`);
+  set(at("note-used"), `${usedGiB(sum.used, sum.total)} of ${freeGiB(sum.total)}`);
   const lost = sum.lost ? `; ${freeGiB(sum.lost)} more are free on GPUs that take no new pods` : "";
   attribute(at("note-used"), "title", `${number(sum.used)} of ${number(sum.total)} MiB used${lost}`);
   set(at("sum-largest"), freeGiB(sum.largest));

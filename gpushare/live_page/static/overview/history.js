@@ -1,18 +1,23 @@
 // The last hour: memory used and Pending pods as a small chart, with the same as text.
 
+import { attribute, set } from "../dom.js";
 import { counted, percent } from "../format.js";
 
 const WIDTH = 300;
 const HEIGHT = 76;
 const SPACE = "http://www.w3.org/2000/svg";
 
+let shown = null;
+
 // `history` has the samples [time in seconds, used, total, pending pods], the oldest first, and
-// `steps` if they are the steps of a simulation.
+// `steps` if they are the steps of a simulation. It is only drawn again when it has changed.
 export function showHistory(box, text, history, now) {
   const samples = history?.samples ?? [];
   const said = described(history, samples, now);
-  if (text.textContent !== said) text.textContent = said;
-  box.replaceChildren(...(samples.length > 1 ? [drawn(history, samples, said)] : []));
+  set(text, said);
+  if (history !== shown) box.replaceChildren(...(samples.length > 1 ? [drawn(history, samples)] : []));
+  shown = history;
+  if (box.firstChild) attribute(box.firstChild, "aria-label", said);
 }
 
 function described(history, samples, now) {
@@ -30,13 +35,13 @@ function lastMinutes(samples, now) {
   return minutes >= 59 ? "Last hour" : `Last ${counted(minutes, "minute")}, since the extender started`;
 }
 
-function drawn(history, samples, said) {
+function drawn(history, samples) {
   const [begin, end] = [samples[0][0], samples.at(-1)[0]];
   const across = (time) => (end > begin ? (WIDTH * (time - begin)) / (end - begin) : 0);
   const up = (part) => HEIGHT - (HEIGHT - 4) * Math.min(1, part);
   const line = samples.map(([at, used, total]) => `${across(at).toFixed(1)},${up(total ? used / total : 0).toFixed(1)}`);
   const most = Math.max(1, ...samples.map(([, , , pending]) => pending));
-  const svg = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": said });
+  const svg = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
   svg.append(make("line", { class: "limit", x1: 0, x2: WIDTH, y1: up(1), y2: up(1) }));
   svg.append(make("polygon", { class: "area", points: `0,${HEIGHT} ${line.join(" ")} ${WIDTH},${HEIGHT}` }));
   svg.append(make("polyline", { class: "line", points: line.join(" ") }));

@@ -5,26 +5,56 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from extender.page.rules import MOST_CHARACTERS, NOT_ENABLED, UNREADABLE, NodeUsage, read_usage
+from extender.page.rules import (
+    MOST_CHARACTERS,
+    NOT_ENABLED,
+    UNREADABLE,
+    CardUsage,
+    NodeUsage,
+    read_usage,
+)
 from gpushare.process.time_slices import run_all
 
 _LINE = 'gpushare_deviceplugin_pod_{}_mib{{card="0",namespace="{}",pod="{}",uuid="{}"}} {}'
 _ASKED = _LINE.format("asked", "n", "a", "GPU-0", 1)
 
 
+def others(uuid, **amounts):
+    """Return the lines about processes outside of living pods; ``ended`` stands for ended-pod."""
+    return [
+        f'gpushare_deviceplugin_others_used_mib{{by="{kind}",card="0",uuid="{uuid}"}} {mib}'
+        for kind, mib in ({"ended-pod": amounts.pop("ended", 0)} | amounts).items()
+    ]
+
+
+def measured(*lines):
+    return run_all(read_usage("\n".join(lines))).cards
+
+
 def test_use_is_by_gpu_and_pod():
-    page = "\n".join(
-        [
-            "# HELP gpushare_deviceplugin_pod_used_mib Measured.",
-            _LINE.format("asked", "research", "a", "GPU-0", 4096),
-            _LINE.format("used", "research", "a", "GPU-0", "1.5e+03"),
-            _LINE.format("used", "serving", "b", "GPU-1", 7),
-            "python_gc_objects_collected_total 3",
-        ]
+    found = measured(
+        "# HELP gpushare_deviceplugin_pod_used_mib Measured.",
+        _LINE.format("asked", "research", "a", "GPU-0", 4096),
+        _LINE.format("used", "research", "a", "GPU-0", "1.5e+03"),
+        *others("GPU-0", host=0, unknown=0),
+        _LINE.format("asked", "serving", "b", "GPU-1", 4096),
+        _LINE.format("used", "serving", "b", "GPU-1", 7),
+        *others("GPU-1", host=12, ended=300, unknown=0),
+        "python_gc_objects_collected_total 3",
     )
-    assert run_all(read_usage(page)) == NodeUsage(
-        {"GPU-0": {"research/a": 1500}, "GPU-1": {"serving/b": 7}}
-    )
+    assert found == {
+        "GPU-0": CardUsage({"research/a": 1500}),
+        "GPU-1": CardUsage({"serving/b": 7}, 312),
+    }
+
+
+def test_a_gpu_of_which_the_plugin_does_not_know_all_is_partial():
+    asked = [_LINE.format("asked", "n", name, "GPU-0", 1) for name in "ab"]
+    one = _LINE.format("used", "n", "a", "GPU-0", 5)
+    whole = others("GPU-0", host=0, unknown=0)
+    assert measured(*asked, one, *whole) == {"GPU-0": CardUsage({"n/a": 5}, 0, True)}
+    assert measured(*asked[:1], one, *whole[:2]) == {"GPU-0": CardUsage({"n/a": 5}, 0, True)}
+    assert measured(*asked) == {"GPU-0": CardUsage({}, 0, True)}
 
 
 @given(st.integers(0, 2**40))
@@ -34,13 +64,16 @@ def test_what_the_plugins_library_writes_is_read(mib):
     for kind in ("asked", "used"):
         name = f"gpushare_deviceplugin_pod_{kind}_mib"
         Gauge(name, "MiB.", list(labels), registry=registry).labels(**labels).set(mib)
+    name, labels = "gpushare_deviceplugin_others_used_mib", ["card", "uuid", "by"]
+    outside = Gauge(name, "MiB.", labels, registry=registry)
+    for by in ("host", "ended-pod", "unknown"):
+        outside.labels("", "GPU-0", by).set(mib)
     found = run_all(read_usage(generate_latest(registry).decode()))
-    assert found == NodeUsage({"GPU-0": {"n/a": mib}})
+    assert found == NodeUsage({"GPU-0": CardUsage({"n/a": mib}, 3 * mib)})
 
 
 def test_a_gpu_without_pods_is_measured():
-    line = 'gpushare_deviceplugin_others_used_mib{by="host",card="0",uuid="GPU-0"} 3'
-    assert run_all(read_usage(line)) == NodeUsage({})
+    assert measured(*others("GPU-0", host=0, unknown=0)) == {"GPU-0": CardUsage()}
 
 
 def test_a_plugin_that_does_not_measure_says_how_to_enable_it():
@@ -55,8 +88,9 @@ def test_amounts_that_are_not_numbers_are_never_zero(amount):
     assert run_all(read_usage(page)) == NodeUsage(why=UNREADABLE)
 
 
-def test_other_labels_cannot_be_read():
-    page = f"{_ASKED}\ngpushare_deviceplugin_pod_used_mib{{,\t=1#=}} 1"
+@pytest.mark.parametrize("labels", [",\t=1#=", 'card="0",uuid="GPU-0"'])
+def test_other_labels_cannot_be_read(labels):
+    page = f"{_ASKED}\ngpushare_deviceplugin_pod_used_mib{{{labels}}} 1"
     assert run_all(read_usage(page)) == NodeUsage(why=UNREADABLE)
 
 
