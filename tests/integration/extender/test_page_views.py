@@ -33,6 +33,10 @@ import("/gpushare-scheduler/page/usage.js").then(async ({ Usage }) => {
   done(asked);
 });
 """
+ASKED_FIRST = """
+const asked = performance.getEntriesByType("resource").map((each) => each.name);
+return asked.find((name) => name.includes("/usage?")).match(/node=/g).length;
+"""
 COUNT_EXPLANATIONS = """
 const real = window.fetch, now = Date.now;
 window.explanations = 0;
@@ -262,6 +266,11 @@ def test_real_use_is_next_to_what_is_held(page, stage):
     assert any("really uses" in title for title in page.run(TITLES, "#nodes a"))
     page.open("node=gke-l4-02")
     page.wait("its column", lambda: "Really uses" in page.detail)
+
+
+def test_real_use_of_all_visible_nodes_is_asked_at_once(page):
+    page.wait("measured shares", lambda: page.run("return document.querySelector('.measured')"))
+    assert page.run(ASKED_FIRST) == len(page.nodes) == 14
 
 
 def test_real_use_includes_other_processes_and_says_what_is_not_known(driver, stage):

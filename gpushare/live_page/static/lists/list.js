@@ -42,6 +42,9 @@ export class List {
   // Replace the items with these, in this order.
   set(items) {
     this.items = items;
+    const wasHidden = this.box.hidden;
+    this.box.hidden = items.length === 0; // a grid without rows says nothing
+    if (wasHidden) this.width = this.box.clientWidth;
     this.#tops = new Array(items.length + 1);
     this.#tops[0] = 0;
     items.forEach((item, place) => {
@@ -49,7 +52,6 @@ export class List {
     });
     this.inside.style.height = `${this.#tops[items.length]}px`;
     this.box.setAttribute("aria-rowcount", items.length);
-    this.box.hidden = items.length === 0; // a grid without rows says nothing
     this.draw();
   }
 
