@@ -18,6 +18,7 @@ from localcluster.specs import NodeSpec
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.bringup import fresh
+from tests.cluster.command_line import CommandLine
 from tests.cluster.expect import create_again, env_is_card_on_record, refusal
 
 pytestmark = pytest.mark.cluster
@@ -125,6 +126,24 @@ def test_an_upgrade_keeps_the_certificates_until_their_end_is_near_or_one_is_mis
     create_again(installed, pod("renewed", 1))
     assert installed.get("renewed")["spec"]["schedulerName"] == SCHEDULER
     installed.wait_running("renewed")
+
+
+@pytest.mark.usefixtures("installed")
+def test_doctor_tells_that_the_webhook_does_not_trust_new_certificates_until_an_upgrade(
+    cluster: Cluster, helm: Helm, tmp_path: Path
+):
+    program = CommandLine(cluster.kubeconfig, tmp_path)
+
+    def trust() -> str:
+        checks = json.loads(program.run("doctor", "-o", "json").stdout)["checks"]
+        title = "the webhook trusts the extenders"
+        return next(str(each["outcome"]) for each in checks if each["check"] == title)
+
+    assert trust() == "ok"
+    Shipped(cluster).make_certificates()
+    assert trust() == "problem"
+    helm("upgrade", "gpushare", str(CHART), "--set", VALUES)
+    assert trust() == "ok"
 
 
 def authority_of(found: dict[str, dict[str, str]]) -> x509.Certificate:
