@@ -184,7 +184,9 @@ def _helps(found: Pending) -> str:
         helps.append(f"if it asks for {most} or less{each}")
     if found.ends_count:
         helps.append(_when(found))
-    return f" Its GPU memory fits {', or '.join(helps)}." if helps else ""
+    # Other rules of kube-scheduler may exclude the nodes with room.
+    fits = "Its GPU memory fits" if found.not_judged else "It fits"
+    return f" {fits} {', or '.join(helps)}." if helps else ""
 
 
 def _when(found: Pending) -> str:

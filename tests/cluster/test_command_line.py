@@ -159,7 +159,7 @@ def test_explain_works_with_and_without_an_extender(pods: Workloads, admin: Comm
     sentence = (
         f"needs {needed_gib(HALF)} on one GPU; the most free on one GPU that it may use is "
         f"{free_gib(QUARTER)} (n1, GPU 0); 3 nodes with room are excluded: node does not have the "
-        f"labels of nodeSelector. Its GPU memory fits if it asks for {free_gib(QUARTER)} or less, "
+        f"labels of nodeSelector. It fits if it asks for {free_gib(QUARTER)} or less, "
         "or when one of 2 pods ends, for example default/large-0."
     )
     wait_event(pods, "waits", f"Pending: {sentence}")

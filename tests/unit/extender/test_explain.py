@@ -131,7 +131,7 @@ async def test_a_waiting_pod_comes_with_what_would_help_as_what_if_answers(clien
 
 SENTENCE = (
     "needs 8 MiB on one GPU; the most free on one GPU that it may use is 6 MiB (n, GPU 0); "
-    "1 node with room is excluded: taint k:NoSchedule is not tolerated. Its GPU memory fits "
+    "1 node with room is excluded: taint k:NoSchedule is not tolerated. It fits "
     "if it asks for 6 MiB or less, or when one of 2 pods ends, for example {named}. "
     "kube-scheduler is making room for it on n."
 )

@@ -137,8 +137,8 @@ CASES = [
         [node("gke-7", A100)],
         [HALF_USED],
         asks(120000),
-        "needs 117.2 GiB on one GPU, larger than any GPU (the largest has 80 GiB). Its GPU "
-        "memory fits if it asks for 40 GiB or less.",
+        "needs 117.2 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It "
+        "fits if it asks for 40 GiB or less.",
     ),
     Case(
         "more GPUs than any node has",
@@ -153,8 +153,8 @@ CASES = [
         [node("gke-7", A100, 16384)],
         [],
         asks(65536, gpus=2),
-        "needs 2 GPUs of one node with 32 GiB on each; no node has 2 GPUs that large. Its GPU "
-        "memory fits if it asks for 16 GiB or less on each.",
+        "needs 2 GPUs of one node with 32 GiB on each; no node has 2 GPUs that large. It "
+        "fits if it asks for 16 GiB or less on each.",
     ),
     Case(
         "more GPUs of this size than any node has, and nothing is free",
@@ -192,7 +192,7 @@ CASES = [
         [],
         asks(30000, annotations={ANNOTATION_CARD_MODELS: "Tesla T4"}),
         "needs 29.3 GiB on one GPU, larger than any GPU of a model that it accepts (Tesla T4: "
-        "the largest has 15 GiB). Its GPU memory fits if it asks for 15 GiB or less.",
+        "the largest has 15 GiB). It fits if it asks for 15 GiB or less.",
     ),
     Case(
         "its own annotations leave no GPU",
@@ -221,8 +221,8 @@ CASES = [
         [node("gke-7", 16384)],
         [],
         refused(GATED, "Scheduling is blocked due to non-empty scheduling gates"),
-        "needs 29.3 GiB on one GPU, larger than any GPU (the largest has 16 GiB). Its GPU "
-        "memory fits if it asks for 16 GiB or less. kube-scheduler ignores it until its "
+        "needs 29.3 GiB on one GPU, larger than any GPU (the largest has 16 GiB). It "
+        "fits if it asks for 16 GiB or less. kube-scheduler ignores it until its "
         "scheduling gates are removed: kueue.x-k8s.io/queue.",
     ),
     Case(
@@ -255,7 +255,7 @@ CASES = [
         [],
         asks(30000),
         "needs 29.3 GiB on one GPU; no GPU that is large enough takes new pods (1 cordoned and"
-        " 1 unhealthy). Its GPU memory fits if it asks for 16 GiB or less.",
+        " 1 unhealthy). It fits if it asks for 16 GiB or less.",
     ),
     Case(
         "the only GPU is unhealthy",
@@ -287,7 +287,7 @@ CASES = [
         [],
         asks(60000, gpus=2, annotations={ANNOTATION_CARD_MODELS: "NVIDIA A100"}),
         "needs 2 GPUs of one node with 29.3 GiB on each; no node has 2 GPUs that large of a "
-        "model that it accepts (NVIDIA A100). Its GPU memory fits if it asks for 15 GiB or "
+        "model that it accepts (NVIDIA A100). It fits if it asks for 15 GiB or "
         "less on each.",
     ),
     Case(
@@ -297,7 +297,7 @@ CASES = [
         asks(2048, gpus=2),
         "needs 2 GPUs of one node with 1 GiB on each; no node has 2 GPUs that it may use with "
         "free memory; 1 node with room is excluded: taint team-b:NoSchedule is not tolerated. "
-        "Its GPU memory fits when 2 pods end (a/full-0 and a/full-1).",
+        "It fits when 2 pods end (a/full-0 and a/full-1).",
     ),
     Case(
         "it fits exactly",
@@ -322,8 +322,8 @@ CASES = [
         [node("gke-7", A100)],
         [HALF_USED],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
     ),
     Case(
         "pods that the extender does not know use the CPU of other nodes",
@@ -353,8 +353,8 @@ CASES = [
         [EIGHT],
         HALVES,
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example "
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example "
         "serving/llama-0.",
     ),
     Case(
@@ -362,16 +362,16 @@ CASES = [
         [node("gke-7", A100)],
         [on("serving/llama-2", 40961, "gke-7")],
         asks(40960),
-        "needs 40960 MiB on one GPU; the most free on one GPU is 40959 MiB (gke-7, GPU 0). Its"
-        " GPU memory fits if it asks for 40959 MiB or less, or when serving/llama-2 ends.",
+        "needs 40960 MiB on one GPU; the most free on one GPU is 40959 MiB (gke-7, GPU 0). It"
+        " fits if it asks for 40959 MiB or less, or when serving/llama-2 ends.",
     ),
     Case(
         "a unit is a GiB",
         [node("gke-7", 80, unit_mib=GIB)],
         [on("serving/llama-2", 40, "gke-7")],
         asks(60),
-        "needs 60 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU "
-        "memory fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+        "needs 60 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It "
+        "fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
     ),
     Case(
         "it wants two GPUs",
@@ -379,7 +379,7 @@ CASES = [
         [HALF_USED],
         asks(100000, gpus=2),
         "needs 2 GPUs of one node with 48.9 GiB on each; the most free on each of 2 GPUs of "
-        "one node is 40 GiB (gke-7, GPUs 0 and 1). Its GPU memory fits if it asks for 40 GiB "
+        "one node is 40 GiB (gke-7, GPUs 0 and 1). It fits if it asks for 40 GiB "
         "or less on each, or when serving/llama-2 ends.",
     ),
     Case(
@@ -387,8 +387,8 @@ CASES = [
         [node("gke-7", A100)],
         [on("batch/low", 40960, "gke-7")],
         asks(60000, priority=5),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when batch/low ends, which kube-"
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when batch/low ends, which kube-"
         "scheduler may evict for it.",
     ),
     Case(
@@ -396,15 +396,15 @@ CASES = [
         [node("gke-7", A100)],
         [on("serving/high", 40960, "gke-7", priority=100)],
         asks(60000, priority=5),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when serving/high ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when serving/high ends.",
     ),
     Case(
         "two pods together are in the way",
         [node("gke-7", A100)],
         [on("a/one", 40960, "gke-7"), on("a/two", 40960, "gke-7")],
         asks(81920),
-        "needs 80 GiB on one GPU; no GPU has free memory. Its GPU memory fits when 2 pods end "
+        "needs 80 GiB on one GPU; no GPU has free memory. It fits when 2 pods end "
         "(a/one and a/two).",
     ),
     Case(
@@ -412,16 +412,16 @@ CASES = [
         [node("gke-7", A100)],
         [on(f"a/p{i}", 27306, "gke-7") for i in range(3)],
         asks(81920),
-        "needs 80 GiB on one GPU; the most free on one GPU is 2 MiB (gke-7, GPU 0). Its GPU "
-        "memory fits when 3 pods end (a/p0 and 2 more).",
+        "needs 80 GiB on one GPU; the most free on one GPU is 2 MiB (gke-7, GPU 0). It "
+        "fits when 3 pods end (a/p0 and 2 more).",
     ),
     Case(
         "a pod in the way is being deleted",
         [node("gke-7", A100)],
         [on("a/one", 40960, "gke-7", deletion_timestamp="2026-01-01T00:00:00Z")],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when a/one ends, which is being "
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when a/one ends, which is being "
         "deleted.",
     ),
     Case(
@@ -429,8 +429,8 @@ CASES = [
         [node("gke-7", A100)],
         [HALF_USED],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when a pod in another namespace ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when a pod in another namespace ends.",
         only="ml",
     ),
     Case(
@@ -438,8 +438,8 @@ CASES = [
         [EIGHT],
         [*HALVES[:7], on("ml/mine", 40960, "gke-7", 7)],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example "
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when one of 8 pods ends, for example "
         "ml/mine.",
         only="ml",
     ),
@@ -448,8 +448,8 @@ CASES = [
         [EIGHT],
         HALVES,
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when one of 8 pods ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when one of 8 pods ends.",
         only="ml",
     ),
     Case(
@@ -458,7 +458,7 @@ CASES = [
         [],
         asks(60000),
         "needs 58.6 GiB on one GPU; the most free on one GPU is 50.7 GiB (gke-7, GPU 0, where "
-        "29.3 GiB are reserved for other pods). Its GPU memory fits if it asks for 50.7 GiB or"
+        "29.3 GiB are reserved for other pods). It fits if it asks for 50.7 GiB or"
         " less.",
         reserves=[Reserve("other", "x", "other", "gke-7", ("GPU-0",), 30000, 0)],
     ),
@@ -467,8 +467,8 @@ CASES = [
         [node("gke-7", A100, A100)],
         [on("old/unknown", 40960, "gke-7", None)],
         asks(60000),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when old/unknown ends.",
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when old/unknown ends.",
     ),
     Case(
         "the node with room is excluded",
@@ -476,23 +476,23 @@ CASES = [
         [HALF_USED],
         asks(60000),
         "needs 58.6 GiB on one GPU; the most free on one GPU that it may use is 40 GiB (gke-7,"
-        " GPU 0); 1 node with room is excluded: taint team-b:NoSchedule is not tolerated. Its "
-        "GPU memory fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
+        " GPU 0); 1 node with room is excluded: taint team-b:NoSchedule is not tolerated. It "
+        "fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
     ),
     Case(
         "nothing is free",
         [node("gke-7", A100)],
         [on("a/full", A100, "gke-7")],
         asks(1024),
-        "needs 1 GiB on one GPU; no GPU has free memory. Its GPU memory fits when a/full ends.",
+        "needs 1 GiB on one GPU; no GPU has free memory. It fits when a/full ends.",
     ),
     Case(
         "kube-scheduler is evicting a pod for it",
         [node("gke-7", A100)],
         [on("batch/low", 40960, "gke-7", deletion_timestamp="2026-01-01T00:00:00Z")],
         replaced(asks(60000, priority=5), "status", nominated_node_name="gke-7"),
-        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
-        " memory fits if it asks for 40 GiB or less, or when batch/low ends, which is being "
+        "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). It"
+        " fits if it asks for 40 GiB or less, or when batch/low ends, which is being "
         "deleted. kube-scheduler is making room for it on gke-7.",
     ),
 ]

@@ -55,7 +55,7 @@ def lines(seen, asks, *, asked=None, judged=True, verbose=False, **more):
 
 SENTENCE = (
     "default/waits is Pending: needs 6 MiB on one GPU; the most free on one GPU that it may use is "
-    "5 MiB (n, GPU 0). Its GPU memory fits if it asks for 5 MiB or less, or when one of 2 pods "
+    "5 MiB (n, GPU 0). It fits if it asks for 5 MiB or less, or when one of 2 pods "
     "ends, for example default/goes, which is being deleted."
 )
 
@@ -80,7 +80,8 @@ def test_kube_schedulers_message_is_there_only_if_it_adds_something(seen):
     assert len(shown(known)) == 2
     for reason in ("Insufficient cpu", "node(s) had volume node affinity conflict"):
         message = f"0/3 nodes are available: 2 {NO_ROOM}, 1 {reason}."
-        said = f"{SENTENCE} kube-scheduler last said: 1 {reason}."
+        only_memory = SENTENCE.replace("It fits", "Its GPU memory fits")
+        said = f"{only_memory} kube-scheduler last said: 1 {reason}."
         assert shown(message) == [said, "for each node and GPU, add --verbose"]
 
 

@@ -47,7 +47,7 @@ PODS = [
 
 
 TOO_LARGE = (
-    "needs 97.7 GiB on one GPU, larger than any GPU (the largest has 80 GiB). Its GPU memory fits "
+    "needs 97.7 GiB on one GPU, larger than any GPU (the largest has 80 GiB). It fits "
     "if it asks for 72 GiB or less."
 )
 FITS = "its GPU memory fits now (n1, GPU 0), but kube-scheduler has not placed it there yet."

@@ -53,7 +53,7 @@ def test_each_step_is_drawn_with_the_pods_names_in_the_bars(scene):
     assert re.fullmatch(r"first-pod█+·+", bars[-2][1])
     assert (
         "third-pod is Pending: needs 8 GiB on one GPU; the most free on one GPU is 4 GiB (n1, "
-        "GPU 0). Its GPU memory fits if it asks for 4 GiB or less, or when one of 2 pods ends, "
+        "GPU 0). It fits if it asks for 4 GiB or less, or when one of 2 pods ends, "
         "for example default/first-pod." in shown
     )
     assert "n1: no single GPU has enough free aliyun.com/gpu-mem" in shown
