@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gpushare.annotations import pod_annotations
-from gpushare.answers.scheduler_message import message_of, not_judged
+from gpushare.answers.scheduler_message import brief, message_of, not_judged, silent_scheduler
 from gpushare.cards.model import Request, Share
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import RequestError
@@ -120,7 +120,8 @@ class Pending(_View):
     rest. ``ends`` names some of ``ends_count`` pods: any one of them, or if ``ends_together`` all
     of them have to end. ``ends_more``: there may be more such pods.
     ``not_judged``: what kube-scheduler's last message has besides. ``gates`` are scheduling gates.
-    ``nominated`` is the node where kube-scheduler makes room.
+    ``nominated`` is the node where kube-scheduler makes room. ``scheduler`` is the pod's
+    schedulerName while no scheduler has said anything about it.
     """
 
     cause: str
@@ -140,6 +141,7 @@ class Pending(_View):
     not_judged: str = ""
     gates: str = ""
     nominated: str = ""
+    scheduler: str = ""
     place: Free | None = None
 
 
@@ -164,7 +166,7 @@ def why_pending(
     if rooms is None:
         rooms = yield from rooms_of(known, pod, request)
     yield from search.run(list(rooms.values()))
-    if found.cause != FITS:  # else its text is the whole message
+    if found.cause != FITS:  # else its text is the message
         found.not_judged = not_judged(message_of(pod))
     return found
 
@@ -183,9 +185,10 @@ def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
         needs_units=request.units_per_card,
         needs_mib=request.units_per_card * unit_mib,
         gpus=request.card_count,
-        text=message_of(pod),
+        text=brief(message_of(pod)),
         gates=_gates(pod),
         nominated=pod.status.nominated_node_name or "",
+        scheduler=silent_scheduler(pod),
     )
 
 
@@ -215,6 +218,7 @@ class _Search:
             gpus=request.card_count,
             gates=_gates(pod),
             nominated=pod.status.nominated_node_name or "",
+            scheduler=silent_scheduler(pod),
         )
 
     def run(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
@@ -305,7 +309,7 @@ class _Search:
             else:
                 found.cause = FITS
                 found.place = Free(found.needs_mib, room.name, [card.index for card in chosen])
-                found.text = message_of(self._pod)
+                found.text = brief(message_of(self._pod))
                 return
         found.cause, found.counts = RESOURCES, dict(lacks)
 

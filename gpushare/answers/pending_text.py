@@ -48,8 +48,14 @@ def _unseen(found: Pending) -> str:
     text = f"requests {_amount(found) if found.needs_mib else _on(found, amount)}"
     if found.text:
         return f"{text}; kube-scheduler last said: {_quoted(found.text)}"
+    if found.scheduler:
+        return f"{text}; {_not_looked_at(found)}"
     hidden = "pods of other namespaces" if found.needs_mib else "the nodes"
     return f"{text}; {hidden} are not visible here."
+
+
+def _not_looked_at(found: Pending) -> str:
+    return f"no scheduler named {_short(found.scheduler)} has looked at it yet."
 
 
 def _no_nodes(_: Pending) -> str:
@@ -113,6 +119,8 @@ def _excluded(found: Pending) -> str:
 
 def _fits(found: Pending) -> str:
     where = _place(found.place) if found.place is not None else ""
+    if found.scheduler:
+        return f"its GPU memory fits now ({where}), but {_not_looked_at(found)}"
     text = f"its GPU memory fits now ({where}), but kube-scheduler has not placed it there yet"
     if found.text:
         return f"{text}; it last said: {_quoted(found.text)}"

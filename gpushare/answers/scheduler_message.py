@@ -28,9 +28,19 @@ def message_of(pod: Pod) -> str:
     return condition.message or ""
 
 
+def silent_scheduler(pod: Pod) -> str:
+    """Return the pod's schedulerName if no scheduler has said anything about it; else empty."""
+    return pod.spec.scheduler_name or "" if pod.condition("PodScheduled") is None else ""
+
+
+def brief(message: str) -> str:
+    """Return a message without what it says about eviction."""
+    return _EVICTION.split(message)[0]
+
+
 def not_judged(message: str) -> str:
     """Return the reasons in a message that gpushare does not judge itself; empty without any."""
-    text = _BEGINS.sub("", _EVICTION.split(message)[0], count=1).removesuffix(".")
+    text = _BEGINS.sub("", brief(message), count=1).removesuffix(".")
     judged = (*reasons.TEXTS, *_JUDGED)
     return ", ".join(
         each for each in _NEXT.split(text) if not any(known in each for known in judged)

@@ -86,6 +86,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False, frozen=True):
     topology_spread_constraints: tuple[SpreadConstraint, ...] | None = None
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
     runtime_class_name: str | None = None
+    scheduler_name: str | None = None
 
 
 class PodCondition(msgspec.Struct, gc=False, frozen=True):

@@ -307,11 +307,21 @@ CASES = [
         "its GPU memory fits now (gke-7, GPU 0), but kube-scheduler has not placed it there yet.",
     ),
     Case(
+        "it fits, and its scheduler does not run",
+        [EIGHT],
+        HALVES,
+        replaced(asks(40960), "spec", scheduler_name="gpushare-scheduler"),
+        "its GPU memory fits now (gke-7, GPU 0), but no scheduler named gpushare-scheduler has "
+        "looked at it yet.",
+    ),
+    Case(
         "it fits, and kube-scheduler gives a reason",
         [EIGHT],
         HALVES,
         refused(
-            asks(40960), "0/1 nodes are available: 1 node(s) had volume node affinity conflict."
+            asks(40960),
+            "0/1 nodes are available: 1 node(s) had volume node affinity conflict. preemption: 0/1 "
+            "nodes are available: 1 Preemption is not helpful for scheduling.",
         ),
         "its GPU memory fits now (gke-7, GPU 0), but kube-scheduler has not placed it there "
         "yet; it last said: 0/1 nodes are available: 1 node(s) had volume node affinity "

@@ -47,13 +47,20 @@ def test_no_name_makes_an_event_too_long_for_the_api_server() -> None:
 
 def test_a_caller_who_may_read_only_the_pod_gets_its_request_and_kube_schedulers_words() -> None:
     words = "0/3 nodes are available: 3 Insufficient aliyun.com/gpu-mem."
-    refused = (PodCondition("PodScheduled", "False", "Unschedulable", words),)
+    eviction = "no new claims to deallocate, preemption: 0/3 nodes are available: 3 Not helpful."
+    whole = f"{words} {eviction}"
+    refused = (PodCondition("PodScheduled", "False", "Unschedulable", whole),)
     found = unseen(replaced(asks(60000), "status", conditions=refused))
     assert sentence(found) == (
         f"requests 60000 units of GPU memory on one GPU; kube-scheduler last said: {words}"
     )
     assert sentence(unseen(asks(60000))) == (
         "requests 60000 units of GPU memory on one GPU; the nodes are not visible here."
+    )
+    unlooked = replaced(asks(60000), "spec", scheduler_name="my-scheduler")
+    assert sentence(unseen(unlooked)) == (
+        "requests 60000 units of GPU memory on one GPU; no scheduler named my-scheduler has "
+        "looked at it yet."
     )
     gated = replaced(asks(60000), "spec", scheduling_gates=(SchedulingGate("queue"),))
     assert "removed: queue" in sentence(unseen(gated))
