@@ -12,9 +12,10 @@ import msgspec
 from extender.decisions.attempts import REMEMBERED_SECONDS, Attempts
 from gpushare.annotations import pod_annotations
 from gpushare.answers.explain import Asked
+from gpushare.answers.scheduler_message import lacks_sum
 from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import PlacementPolicy
-from gpushare.contract import CONDITION_CARD_USABLE
+from gpushare.contract import CONDITION_CARD_USABLE, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Pod
@@ -22,6 +23,8 @@ from gpushare.placement import verdict
 from gpushare.placement.card_choice import NOTHING, FreeCard
 from gpushare.placement.rank import Policies
 
+# The reason in an Event on a pod that kube-scheduler rejects itself on all nodes.
+LACKS_SUM: Final = frozenset({RESOURCE_MEMORY})
 MAX_OFFERED: Final = 5000  # pods whose attempts are kept
 MAX_ASKED: Final = 10_000  # pods whose last answer is kept
 EXPECTED_SECONDS: Final = 2.0
@@ -53,6 +56,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False):
     ``units`` are what it asks for in all, where that is known. ``request`` is parsed once per
     version while the pod has no node; ``refusal`` says why no node could ever grant it.
     ``asked`` is the last answer to kube-scheduler, ``reported`` the reasons in the last Event.
+    ``lacks_since`` is when it was noticed that kube-scheduler rejects the pod without asking.
     """
 
     uid: str
@@ -64,6 +68,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False):
     asked: Asked | None = None
     reported: frozenset[str] = frozenset()
     reported_at: float = float("-inf")
+    lacks_since: float | None = None
     expectation: Expectation | None = None
 
 
@@ -161,6 +166,8 @@ class PodRecords:
                 here, other = other, here
             here[uid] = record
             other.pop(uid, None)
+            if record.asked is None and record.reported != LACKS_SUM and lacks_sum(pod):
+                self._unreported[uid] = record
         condition = pod.condition(CONDITION_CARD_USABLE) if pod.status.conditions else None
         if condition is not None and condition.status == "False":
             self.with_trouble[uid] = record
@@ -291,20 +298,25 @@ class PodRecords:
         """The number of pods that fitted no offered node when kube-scheduler last asked."""
         return sum(bool(each.asked and each.asked.reasons) for each in self._asked.values())
 
-    def take_unreported(self, now: float, most: int) -> Iterator[tuple[PodRecord, Asked]]:
+    def take_unreported(self, now: float, most: int) -> Iterator[PodRecord]:
         """Yield at most so many records whose reasons no Event has, and count them as reported."""
         left = most
         for uid, record in list(self._unreported.items())[:_EXAMINED]:
             asked = record.asked
             del self._unreported[uid]
-            if asked is None:
+            if asked is not None:
+                since, reasons = asked.since, frozenset(asked.reasons)
+            elif record.pod is not None and lacks_sum(record.pod):
+                since, reasons = record.lacks_since or now, LACKS_SUM
+                record.lacks_since = since
+            else:
                 continue
-            is_settled = now - asked.since >= SETTLED_SECONDS
+            is_settled = now - since >= SETTLED_SECONDS
             if not is_settled or now - record.reported_at < AGAIN_SECONDS:
                 self._unreported[uid] = record  # to the end: none is ahead of the others
                 continue
-            record.reported, record.reported_at = frozenset(asked.reasons), now
-            yield record, asked
+            record.reported, record.reported_at = reasons, now
+            yield record
             left -= 1
             if not left:
                 return

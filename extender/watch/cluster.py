@@ -149,17 +149,17 @@ class ClusterWatch:
         """Write an Event on the next few pending pods whose reasons have changed, in short steps.
 
         The reasons of kube-scheduler's last question decide whether, so that an amount that changes
-        all the time writes no Events. The pod's namespace can read it: no other pods are named.
+        all the time writes no Events; without a question, that it rejects the pod itself, because
+        of nodes' sums. The pod's namespace can read it: no other pods are named.
         """
         pods, now = self.pods, self.state.clock.monotonic()
         self._sentences.renew()
         for _ in range(REPORTED_AT_ONCE):
             if self._sentences.cost >= MOST_COST:
                 return
-            taken = next(pods.take_unreported(now, 1), None)
-            if taken is None:
+            record = next(pods.take_unreported(now, 1), None)
+            if record is None:
                 return
-            record = taken[0]
             if record.pod is None:
                 pods.forget(record.uid)  # kube-scheduler asked while it was deleted
                 continue

@@ -11,9 +11,10 @@ _BEGINS: Final = re.compile(r"\d+/\d+ nodes are available: ?")
 _EVICTION: Final = re.compile(r"\.? (?:no new claims to deallocate, )?preemption: ")
 _NEXT: Final = re.compile(r", (?=\d+ )")  # each reason begins with its number of nodes
 
+_SHORT: Final = f"Insufficient {RESOURCE_MEMORY}"
 # kube-scheduler's own words for what the sentence about a Pending pod judges too.
 _JUDGED: Final = (
-    f"Insufficient {RESOURCE_MEMORY}",
+    _SHORT,
     "had untolerated",
     "were unschedulable",
     "didn't match Pod's node affinity/selector",
@@ -31,6 +32,14 @@ def message_of(pod: Pod) -> str:
 def silent_scheduler(pod: Pod) -> str:
     """Return the pod's schedulerName if no scheduler has said anything about it; else empty."""
     return pod.spec.scheduler_name or "" if pod.condition("PodScheduled") is None else ""
+
+
+def lacks_sum(pod: Pod) -> bool:
+    """Return whether nodes have too little GPU memory in all for the pod.
+
+    kube-scheduler knows this itself, and does not ask the extender about these nodes.
+    """
+    return _SHORT in message_of(pod)
 
 
 def brief(message: str) -> str:

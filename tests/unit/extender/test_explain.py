@@ -324,6 +324,35 @@ async def test_a_pod_is_told_once_why_it_waits_and_again_when_the_reasons_change
     assert len(bench.told) == 2
 
 
+async def test_a_pod_that_kube_scheduler_rejects_without_asking_is_told_once_why_it_waits(
+    client, bench
+):
+    """The nodes' sums are too small for it, and kube-scheduler knows these itself."""
+    run_to_end(bench.cluster.report_pending())
+    assert bench.told == [], "it may be for a moment"
+    for seconds in (3, 61, 61):
+        bench.time.now += seconds
+        bench.add(bench.cluster.pods.pod("uid-waits"))
+        run_to_end(bench.cluster.report_pending())
+    assert bench.told == [("waits", "GpushareWaiting", f"Pending: {SENTENCE.format(named=SOON)}")]
+    await filtered(client, "waits", "n")
+    bench.time.now += 3
+    run_to_end(bench.cluster.report_pending())
+    assert len(bench.told) == 2, "the reason is another one"
+
+
+@pytest.mark.parametrize("says", ["0/3 nodes are available: 3 Insufficient cpu.", None])
+async def test_a_pod_that_waits_for_something_else_or_got_a_node_is_told_nothing(bench, says):
+    run_to_end(bench.cluster.report_pending())
+    conditions = (PodCondition("PodScheduled", "False", "Unschedulable", says),) if says else ()
+    bench.cluster.pod_changed(
+        changed(pod("waits", 8), status={"conditions": conditions}) if says else bound("waits", 4)
+    )
+    bench.time.now += 3
+    run_to_end(bench.cluster.report_pending())
+    assert bench.told == []
+
+
 async def test_a_free_amount_that_changes_all_the_time_writes_no_events(client, bench):
     bench.time.now += 3
     for number in range(20):

@@ -143,7 +143,7 @@ def test_a_pod_is_reported_once_for_each_set_of_reasons_whatever_their_numbers()
         reasons = [FULL] * (second % 7 + 1) + [SMALL] * (second >= 500)
         kept.answer("a", 9, reasons, float(second))
         reported += [
-            (second, set(asked.reasons)) for _, asked in kept.take_unreported(float(second), 5)
+            (second, set(each.reported)) for each in kept.take_unreported(float(second), 5)
         ]
     assert reported == [(2, {FULL}), (500, {FULL, SMALL})]
 
@@ -175,7 +175,7 @@ def test_a_thousand_rejected_pods_are_reported_a_few_at_a_time_and_none_is_left_
     for second in range(2, 203):
         now = list(kept.take_unreported(float(second), 5))
         assert len(now) <= 5
-        reported += [record.uid for record, _ in now]
+        reported += [record.uid for record in now]
     assert sorted(reported) == sorted([*(f"p{number}" for number in range(1000)), "late"])
 
 
@@ -224,10 +224,10 @@ def test_a_report_says_what_is_so_and_what_was_not_reported(steps) -> None:
             last.pop(uid, None)
             reported.pop(uid, None)
         else:
-            for record, asked in kept.take_unreported(now, 2):
-                assert set(asked.reasons) == set(last[record.uid]) != set()
-                assert reported.get(record.uid) != set(asked.reasons)
-                reported[record.uid] = set(asked.reasons)
+            for record in kept.take_unreported(now, 2):
+                assert set(record.asked.reasons) == set(last[record.uid]) != set()
+                assert reported.get(record.uid) != set(record.asked.reasons)
+                reported[record.uid] = set(record.asked.reasons)
 
 
 @given(
