@@ -133,8 +133,9 @@ def _combined(found: Listed, scope: Scope, reported: list[NodeView] | None, why:
 
 
 def _existing(found: Overview, scope: Scope) -> Overview:
-    """Return it unless it has nothing of the one node that is asked for."""
-    if scope.node and not scope.namespace and not found.nodes and not found.pods:
+    """Return it unless it has nothing of the one node that is asked for, and all are known."""
+    is_known = found.complete or found.unit_mib is not None
+    if is_known and scope.node and not scope.namespace and not found.nodes and not found.pods:
         raise _no_node(scope.node)
     return found
 

@@ -1,13 +1,16 @@
 """What is listed with few rights, and how changes are noticed."""
 
+import asyncio
 from contextlib import aclosing
 
 import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
 
 from gpushare.kube.client import Kube
+from gpusharectl.app import cli
 from gpusharectl.inspect import follow
 from gpusharectl.inspect.summary import Scope
 from gpusharectl.reach.rights import Lacking
@@ -46,15 +49,20 @@ class ApiServer:
         return response
 
 
+def configured(server, tmp_path):
+    path = tmp_path / "kubeconfig"
+    whole = kubeconfig(str(server.make_url("")))
+    whole["contexts"][0]["context"]["namespace"] = "mine"
+    path.write_bytes(msgspec.json.encode(whole))
+    return str(path)
+
+
 async def listed(api, tmp_path, *names, namespace=""):
     """The first view of the cluster that has pods of all these names."""
     scope, changes = Scope(namespace=namespace), follow.changes
     async with TestServer(api.app) as server:
-        path = tmp_path / "kubeconfig"
-        whole = kubeconfig(str(server.make_url("")))
-        whole["contexts"][0]["context"]["namespace"] = "mine"
-        path.write_bytes(msgspec.json.encode(whole))
-        async with Kube.connect(str(path)) as kube, aclosing(changes(kube, scope)) as them:
+        path = configured(server, tmp_path)
+        async with Kube.connect(path) as kube, aclosing(changes(kube, scope)) as them:
             async for each in them:
                 if {pod.metadata.name for pod in each.pods or ()}.issuperset(names):
                     return each
@@ -91,6 +99,21 @@ async def test_a_namespace_that_is_named_is_listed_where_all_may_not_be(tmp_path
 async def test_where_nothing_may_be_listed_the_right_is_an_error(tmp_path):
     with pytest.raises(Lacking, match="list nodes"):
         await listed(ApiServer(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "says", "code"),
+    [
+        (("own",), "you lack the right to list nodes (kubectl auth can-i list nodes)", 3),
+        (("nodes", "pods"), "node n1 does not exist, or does not share GPUs by memory", 1),
+    ],
+)
+async def test_a_node_is_said_to_be_missing_only_if_nodes_are_known(tmp_path, allowed, says, code):
+    async with TestServer(ApiServer(*allowed).app) as server:
+        words = ["inspect", "n1", "--kubeconfig", configured(server, tmp_path)]
+        shown = await asyncio.to_thread(CliRunner().invoke, cli, words)
+    assert (says in shown.output, "does not exist" in shown.output) == (True, code == 1)
+    assert shown.exit_code == code
 
 
 async def test_a_change_is_seen_at_once_where_one_may_watch(tmp_path, monkeypatch):
