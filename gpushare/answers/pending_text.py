@@ -59,7 +59,7 @@ def _not_looked_at(found: Pending) -> str:
 
 
 def _no_nodes(_: Pending) -> str:
-    return "no node shares GPUs; `gpushare doctor` shows why."
+    return "no node shares GPUs; in a cluster, `gpushare doctor` shows why."
 
 
 def _too_large(found: Pending) -> str:

@@ -77,10 +77,13 @@ def _asked(container: Container) -> Amounts:
 
 
 def _read(amounts: Mapping[str, str | int], where: str) -> Amounts:
-    try:
-        return {name: _milli(text) for name, text in amounts.items()}
-    except QuantityError as err:
-        raise RequestError(f"{where}: {err}") from err
+    found = {}
+    for name, text in amounts.items():
+        try:
+            found[name] = _milli(text)
+        except QuantityError as err:
+            raise RequestError(f"{where}: {name}: {err}") from err
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -30,6 +30,11 @@ from gpusharectl.terminal.output import document, output, printable_line, show
 from gpusharectl.terminal.page_options import browse_option, port_option
 
 STDIN: Final = "-"
+# What a newcomer lacks who has only the manifest of a pod.
+_GIVE_GPUS: Final = (
+    "State some, for example {kind: Node, metadata: {name: n1}, cards: 4 x 80}, or add those of a "
+    "cluster: kubectl get nodes,pods -A -o json | gpushare simulate - FILE"
+)
 NAMED: Final = 10  # pods that are still Pending at the end
 _APART: Final = (
     ("--last", "--step"),
@@ -237,7 +242,7 @@ def _print_picture(
     for text in tail.unknown:
         say(Text(f"Note: {text}", "yellow"))
     if not run.cluster.sharing():
-        say(Text("No GPUs were found that can be simulated."))
+        say(Text(f"No GPUs were found that can be simulated. {_GIVE_GPUS}"))
     for text in lines(tail.gain) if tail.gain is not None else ():
         say(Text(text))
     if assumed_gib is not None and (tail.gain is None or tail.gain.assumed is None):

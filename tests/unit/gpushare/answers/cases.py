@@ -130,7 +130,7 @@ CASES = [
         [],
         [],
         asks(8192),
-        "no node shares GPUs; `gpushare doctor` shows why.",
+        "no node shares GPUs; in a cluster, `gpushare doctor` shows why.",
     ),
     Case(
         "larger than any GPU",

@@ -45,7 +45,7 @@ def test_each_resource_has_its_own_peak():
 
 @pytest.mark.parametrize("amount", ["x", "-1", "1KiB"])
 def test_an_amount_that_cannot_be_read_is_named_with_its_container(amount):
-    with pytest.raises(RequestError, match="container c"):
+    with pytest.raises(RequestError, match="container c: cpu: "):
         requests_of(pod(container(amount)))
 
 

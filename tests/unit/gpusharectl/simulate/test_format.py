@@ -77,7 +77,7 @@ def test_wrong_kinds_of_values_are_named_with_their_line():
     assert told.startswith("f.yaml:2: metadata.labels")
     assert "write it in quotes" in told
     assert wrong(POD.replace("aliyun.com/gpu-mem: 8", "aliyun.com/gpu-mem: much")).startswith(
-        "f.yaml:3: spec: container main: 'much' is not a Kubernetes quantity"
+        "f.yaml:3: spec: container main: aliyun.com/gpu-mem: 'much' is not a Kubernetes quantity"
     )
     named = POD.replace("name: a", "name: A_b")
     assert wrong(named).startswith("f.yaml:2: metadata.name: expected")

@@ -219,7 +219,9 @@ def test_other_gpus_of_a_node_that_shares_by_memory_are_named():
 
 
 def test_a_cluster_without_gpus_is_told():
-    assert "No GPUs were found that can be simulated." in told(node("n"))
+    shown = told(node("n"))
+    assert "No GPUs were found that can be simulated." in shown
+    assert "cards: 4 x 80" in shown
     assert "No GPUs were found that can be simulated." not in told(*whole())
 
 
