@@ -94,4 +94,4 @@ def test_the_command_shows_the_page_on_a_port_of_its_own(gpushare: Gpushare, pag
         shown = Page(page.driver, url.removesuffix("/gpushare-scheduler/page")).open()
         shown.wait("the cluster", lambda: list(shown.nodes) == NODES)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
