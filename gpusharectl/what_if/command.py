@@ -60,6 +60,8 @@ async def command(
             f"{found.what} creates {number} pods: write --count, at most {MOST_PODS}"
         )
     meant = _checked(found)
+    if output == "text":
+        show(Text(text, style="yellow") for text in meant)
     async with target.connect() as kube, extender_or_reason(target, kube) as (extender, why_not):
         pod = await _with_priority(kube, found.pod)
         answer = await Questions(kube, extender, why_not).what_if(pod, number)
@@ -68,7 +70,6 @@ async def command(
             show([Text(f"{what} creates no pods and is ignored", style="dim")])
         show([f"{found.what}, {number} times:" if number > 1 else f"{found.what}:"])
         show(lines.draw(answer))
-        show(Text(text, style="yellow") for text in meant)
         if why_not:
             text = f"computed from the API server's lists only: {why_not}"
             show([Text(text, style="dim")])
