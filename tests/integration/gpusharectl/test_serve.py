@@ -50,6 +50,8 @@ def test_steps_are_played_and_each_has_a_url(page, axe):
     page.prefer(prefers_color_scheme="dark", prefers_reduced_motion="reduce")
     page.open()
     page.wait("the first step", lambda: where(page) == "step 1 of 3, after 0s")
+    chart = page.run("return document.getElementById('history-text').textContent")
+    assert chart == "It begins with the next step."
     page.run(CLICK, "player-next")
     page.wait("the Pending pod", lambda: "llama-new" in page.waiting)
     assert page.place == "step=2"
