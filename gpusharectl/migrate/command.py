@@ -33,7 +33,10 @@ async def command(target: Target, output: str) -> None:
 
 def lines(found: Migration) -> Iterator[Text | str]:
     if not found.nodes:
-        yield "No node offers aliyun.com/gpu-mem: there is nothing to migrate."
+        yield (
+            "No node offers aliyun.com/gpu-mem: there is nothing to migrate. From HAMi, "
+            "time-slicing or MPS: docs/faq.md, Coming from other software"
+        )
         return
     for node in found.nodes:
         yield _node_line(node)
@@ -46,6 +49,10 @@ def lines(found: Migration) -> Iterator[Text | str]:
         yield "These settings keep the totals:"
         yield f"  plugin     --memory-unit={found.memory_unit} --reserved={found.reserved}"
         yield f"  extender   memoryUnit: {found.memory_unit}"
+        yield ""
+    if found.is_default_runtime:
+        yield "This one is for pods without a RuntimeClass, which have GPUs here:"
+        yield '  component  default-runtime (with Helm, plugin.runtimeClassName: "")'
         yield ""
     yield "Steps (docs/migrate.md):"
     for number, step in enumerate(found.steps, start=1):

@@ -43,7 +43,8 @@ class Obstacle:
 class NodeMigration:
     """The state of a node. ``unit`` is empty, and the amounts 0, if unknown.
 
-    ``plugin`` is ``older`` for Aliyun gpushare, or ``gpushare``.
+    ``plugin`` is ``older`` for Aliyun gpushare, or ``gpushare``. ``is_default_runtime``: a pod
+    without a RuntimeClass runs there, so NVIDIA's runtime is the default.
     """
 
     node: str
@@ -53,17 +54,22 @@ class NodeMigration:
     units_per_card: int = 0
     pods: int = 0
     obstacles: tuple[Obstacle, ...] = ()
+    is_default_runtime: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """``memory_unit`` and ``reserved`` are the flags that keep the totals."""
+    """``memory_unit`` and ``reserved`` are the flags that keep the totals.
+
+    Without the component default-runtime (``is_default_runtime``), pods would need a RuntimeClass.
+    """
 
     nodes: tuple[NodeMigration, ...]
     obstacles: tuple[Obstacle, ...] = ()
     memory_unit: str = ""
     reserved: str = "none"
     steps: tuple[str, ...] = ()
+    is_default_runtime: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -93,7 +99,13 @@ def migration(nodes: Iterable[Node], pods: Iterable[Pod]) -> Migration:
             )
         )
     unit = next(iter(units)) if len(units) == 1 else ""
-    return Migration(standings, tuple(obstacles), unit, steps=_steps(standings))
+    return Migration(
+        standings,
+        tuple(obstacles),
+        unit,
+        steps=_steps(standings),
+        is_default_runtime=any(each.is_default_runtime for each in standings),
+    )
 
 
 def _steps(standings: Sequence[NodeMigration]) -> tuple[str, ...]:
@@ -143,8 +155,22 @@ def _status(node: Node, pods: Sequence[Pod]) -> NodeMigration:
         obstacles += [e for pod in pods if pod.key in known for e in _of_older_pod(pod, largest)]
         obstacles += _overfull(pods, found)
     return NodeMigration(
-        node.name, plugin, unit, len(found.cards), largest, len(pods), tuple(obstacles)
+        node.name,
+        plugin,
+        unit,
+        len(found.cards),
+        largest,
+        len(pods),
+        tuple(obstacles),
+        is_default_runtime=_is_default_runtime(found, pods),
     )
+
+
+def _is_default_runtime(found: Inventory, pods: Iterable[Pod]) -> bool:
+    """Return whether NVIDIA's runtime is the default of the node."""
+    if not found.is_legacy:
+        return "" in found.runtime_classes
+    return any(pod.status.phase == "Running" and not pod.spec.runtime_class_name for pod in pods)
 
 
 def _of_totals(node: Node, found: Inventory, unit: str) -> list[Obstacle]:
@@ -187,7 +213,10 @@ def _of_older_pod(pod: Pod, card_units: int) -> list[Obstacle]:
     """Check what Aliyun gpushare's plugin may have done with a pod whose GPU is known."""
     obstacles = []
     is_known = bool(pod.annotations.get(ANNOTATION_RUNNING_ON))
-    if pod.annotations.get(ANNOTATION_ASSIGNED) != "true" and not is_known:
+    if _asking(pod) > 1:
+        text = "several of its containers request GPU memory, and Aliyun gpushare gave none a GPU"
+        obstacles.append(Obstacle(text, "delete it; its owner creates another", pod.key))
+    elif pod.annotations.get(ANNOTATION_ASSIGNED) != "true" and not is_known:
         if pod.runs or pod.status.phase == "Running":
             text = (
                 "it runs, and Aliyun gpushare's plugin never wrote that it has its GPU: it mistook "
@@ -198,9 +227,6 @@ def _of_older_pod(pod: Pod, card_units: int) -> list[Obstacle]:
             text = "it is bound, and its containers have not got their GPU yet"
             cure = "wait until it runs; delete it if it never does"
         obstacles.append(Obstacle(text, cure, pod.key))
-    if _asking(pod) > 1:
-        text = "several of its containers request GPU memory, and Aliyun gpushare gave none a GPU"
-        obstacles.append(Obstacle(text, "delete it; its owner creates another", pod.key))
     decided = _whole(pod.annotations.get(ANNOTATION_CARD_UNITS, ""))
     large, small = max(decided, card_units), min(decided, card_units)
     if small and large >= _ANOTHER_UNIT * small:

@@ -65,6 +65,7 @@ spec:
       terminationGracePeriodSeconds: 0  # no kubelet here reports its end
       containers: [{name: main, image: none}]
 """
+END_PODS = ("delete", "pods", "--all", "--force", "--grace-period=0")
 # Without it every pod of the plugin is rejected, and its DaemonSet tries ever more rarely.
 RUNTIME_CLASS = """
 apiVersion: node.k8s.io/v1
@@ -286,8 +287,7 @@ def test_the_documented_steps_of_a_migration_work(control_plane: Cluster, follow
 
     # No kubelet here ends the pods of other tests, and the DaemonSet controller does not notice the
     # label of a node that has a pod with the same labels.
-    end_pods = ("delete", "pods", "--all", "--force", "--grace-period=0")
-    control_plane.kubectl("-n", "gpushare-system", *end_pods)
+    control_plane.kubectl("-n", "gpushare-system", *END_PODS)
     follow.run(LABEL)
     control_plane.kubectl("apply", "-f", "-", stdin=OLDER)
     wait_for(older, nodes)
@@ -306,9 +306,10 @@ def test_the_documented_steps_of_a_migration_work(control_plane: Cluster, follow
 
     follow.run(block("sh", "kubectl -n kube-system patch", MIGRATE))
     wait_for(older, nodes)
-    none, gone, new, ready, check = commands(block("sh", "kubectl label node NODE", MIGRATE))
+    none, gone, new, ready, check = commands(block("sh", "until kubectl", MIGRATE))
     assert "gpushare migrate" in check
-    for node, left in (("gpu-1", {"gpu-2"}), ("gpu-2", set[str]())):
+
+    def migrate(node: str, left: set[str]) -> None:
         for each in (none, gone):
             follow.run(each.replace("NODE", node))
         assert pods_by_node(control_plane, *older).keys() == left
@@ -317,6 +318,13 @@ def test_the_documented_steps_of_a_migration_work(control_plane: Cluster, follow
         wait_for(ours, nodes - left)
         say_ready(control_plane, pods_by_node(control_plane, *ours)[node])
         follow.run(ready.replace("NODE", node))
+
+    migrate("gpu-1", {"gpu-2"})
+    roll_back(control_plane, follow, "gpu-1")
+    wait_for(older, nodes)
+    assert pods_by_node(control_plane, *ours) == {}
+    migrate("gpu-1", {"gpu-2"})
+    migrate("gpu-2", set())
 
     last = yaml.safe_load(block("yaml", "resources: .*base", MIGRATE))
     follow.write("my-cluster/kustomization.yaml", yaml.safe_dump({**whole, **last}))
@@ -327,6 +335,15 @@ def test_the_documented_steps_of_a_migration_work(control_plane: Cluster, follow
     follow.run(block("sh", "kubectl -n kube-system delete daemonset", MIGRATE))
     wait_for(older, set())
     assert control_plane.kubectl("get", "nodes", "-l", "gpushare.aliyun.com/plugin") == ""
+
+
+def roll_back(cluster: Cluster, follow: Follow, node: str) -> None:
+    """Follow the instructions; a pod ends after the first command."""
+    away, *others = commands(block("sh", "kubectl annotate pods", MIGRATE))
+    follow.run(away.replace("NODE", node))
+    cluster.kubectl("-n", "gpushare-system", *END_PODS)
+    for each in others:
+        follow.run(each.replace("NODE", node))
 
 
 def commands(text: str) -> list[str]:

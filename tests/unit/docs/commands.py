@@ -54,7 +54,9 @@ RUN_BY: Final = tuple(
         (r"gpushare inspect --watch", "test_inspect_shows_and_follows_all_gpus"),
         (r"kubectl .*(gpushare-schd-extender|gpushare-device-plugin-ds).*", _MIGRATION),
         (r"kubectl label node .* gpushare.aliyun.com/plugin.*", _MIGRATION),
-        (r"until kubectl -n gpushare-system wait .*", _MIGRATION),
+        (r"(until )?kubectl -n gpushare-system wait .*", _MIGRATION),
+        (r"kubectl annotate (node NODE|pods) .*gpushare.aliyun.com/.*-", _MIGRATION),
+        (r"kubectl -n gpushare-system rollout restart daemonset/gpushare-extender", _MIGRATION),
         (r"gpushare migrate", "test_pods_keep_running_on_their_cards_in_a_migration"),
         (
             r"gpushare simulate --(list-examples|example filter --step 3)",

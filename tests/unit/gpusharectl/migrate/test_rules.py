@@ -1,12 +1,15 @@
 """What stands in the way of coming over from the older plugin, and what does not."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
+from gpushare.annotations import inventory
 from gpushare.objects.model import Node, Pod
 from gpusharectl.migrate.command import lines
 from gpusharectl.migrate.rules import Obstacle, migration
-from tests.builders import annotated, container, legacy_node, node, pod
+from tests.builders import annotated, container, legacy_node, node, pod, stock
 
 GIB_NODE = legacy_node("old", 30, 2)
 UNASSIGNED = {"ALIYUN_COM_GPU_MEM_ASSIGNED": "false"}
@@ -57,6 +60,23 @@ def test_pods_as_the_older_plugin_starts_them_stand_in_nobodys_way():
     assert (standing.cards, standing.units_per_card, standing.pods) == (2, 15, 3)
 
 
+@pytest.mark.parametrize("is_migrated", [False, True])
+@pytest.mark.parametrize("runtime", [None, "nvidia"])
+def test_pods_without_a_runtime_class_keep_getting_gpus(runtime, is_migrated):
+    held = older()
+    held = msgspec.structs.replace(
+        held, spec=msgspec.structs.replace(held.spec, runtime_class_name=runtime)
+    )
+    known = replace(stock(15, 15, unit_mib=1024), runtime_classes=frozenset({runtime or ""}))
+    migrated = annotated(
+        node("old", 15, 15, unit_mib=1024),
+        {"gpushare.aliyun.com/inventory": inventory.encode(known)},
+    )
+    found = migration([migrated if is_migrated else GIB_NODE], [held])
+    shown = "\n".join(map(str, lines(found)))
+    assert ("component  default-runtime" in shown) == found.is_default_runtime == (not runtime)
+
+
 def test_a_migrated_node_is_named_so():
     found = migration([GIB_NODE, node("new", 15, 15, unit_mib=1024)], [older()])
     assert {each.node: each.plugin for each in found.nodes} == {"new": "gpushare", "old": "older"}
@@ -86,6 +106,11 @@ def test_a_pod_that_is_just_being_started_is_waited_for():
         ([pod("p", 4, node="old", phase="Running")], GIB_NODE, "no decision on the pod"),
         ([older(annotations=UNASSIGNED)], GIB_NODE, "recorded GPU may be wrong"),
         ([older(containers=CONTAINERS)], GIB_NODE, "several of its containers"),
+        (
+            [older(containers=CONTAINERS, annotations=UNASSIGNED)],
+            GIB_NODE,
+            "several of its containers",
+        ),
         # Amounts that cannot be.
         ([older(annotations={"ALIYUN_COM_GPU_MEM_DEV": "16276"})], GIB_NODE, "in another unit"),
         ([older("a", 9, "1"), older("b", 7, "1")], GIB_NODE, "16 units of GPU 1, which has 15"),
@@ -116,4 +141,6 @@ def test_what_has_ended_and_what_asks_for_nothing_stands_in_nobodys_way():
 
 
 def test_a_cluster_without_shares_has_nothing_to_migrate():
-    assert "nothing to migrate" in next(iter(map(str, lines(migration([], [])))))
+    shown = str(next(lines(migration([], []))))
+    assert "nothing to migrate" in shown
+    assert "From HAMi, time-slicing or MPS: docs/faq.md" in shown
