@@ -29,8 +29,7 @@ _LABEL: Final = f"kubectl label node {{nodes}} {SHARED}"
 NOT_INSTALLED = problem(
     "NotInstalled",
     "no pod can share a GPU, and there is little else to check",
-    f"install it (docs/install.md), and label the nodes that are to share their GPUs: {_LABEL}"
-    "{more}",
+    "{cure}",
 )
 PART_MISSING = problem(
     "PartMissing",
@@ -77,22 +76,24 @@ def _not_installed(facts: Facts) -> DoctorFinding:
         }
         - {facts.system}
     )
-    more = ""
+    cure = "install it (docs/install.md)"
+    if not shared_nodes(facts):
+        label = _LABEL.format(nodes=_names(there))
+        cure += f", and label the nodes that are to share their GPUs: {label}"
     if elsewhere:
         missing.append(f"but pods of it in namespace {', '.join(elsewhere[:_NAMED])}")
-        more = f"; for the one in namespace {elsewhere[0]}, use --system-namespace={elsewhere[0]}"
+        cure += f"; for the one in namespace {elsewhere[0]}, use --system-namespace={elsewhere[0]}"
     elif left := _left_over(facts):
         missing.append(f"but left over: {', '.join(left)}")
-        more = "; or see what is left over: gpushare uninstall --dry-run"
+        cure += "; or see what is left over: gpushare uninstall --dry-run"
     elif older := [node.name for node in facts.nodes if is_of_older(node)]:
         missing.append(f"{counted(len(older), 'node')} with Aliyun gpushare")
-        more = "; to keep Aliyun gpushare's pods, migrate: docs/migrate.md"
+        cure = "migrate: docs/migrate.md; Aliyun gpushare's pods keep running"
     return NOT_INSTALLED.of(
         subjects.NOT_INSTALLED,
         ", ".join(missing),
         details=listed(there),
-        nodes=_names(there),
-        more=more,
+        cure=cure,
     )
 
 

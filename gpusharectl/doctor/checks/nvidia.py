@@ -36,6 +36,7 @@ _DEPLOY: Final = "nvidia.com/gpu.deploy."
 _MIG_CONFIG: Final = "nvidia.com/mig.config"
 _SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 _DRIVER_ROOT: Final = "/run/nvidia/driver"
+_HAMI: Final = "hami.io/node-nvidia-register"
 
 WHOLE_CARD_PLUGIN = problem(
     "WholeCardPlugin",
@@ -102,6 +103,11 @@ def _shares_with_nobody(facts: Facts) -> Iterator[DoctorFinding]:
 
 
 def _cure(facts: Facts, node: Node, pod: SeenPod | None) -> str:
+    if pod is None and _HAMI in node.annotations:
+        return (
+            f"it is HAMi's: drain the node, then kubectl label node {node.name} gpu-, so that "
+            "HAMi's device plugin leaves: docs/faq.md, From HAMi"
+        )
     key, value = _OPERATOR_LABEL
     is_operators = pod is not None and pod.labels.get(key) == value
     if not is_operators and not any(label.startswith(_DEPLOY) for label in node.labels):

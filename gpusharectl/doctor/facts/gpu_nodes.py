@@ -45,6 +45,9 @@ _NONE: Final = (
     "NVIDIA's GPU feature discovery or of a cloud's GPUs"
 )
 _MOST: Final = 1000  # GPUs of a node that a label may state
+# Then the node offers several of these resources for each GPU.
+_HAMI: Final = "hami.io/node-nvidia-register"
+_GKE_SHARING: Final = "cloud.google.com/gke-gpu-sharing-strategy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +89,13 @@ def _gpu_node(node: Node) -> GpuNode | None:
     model = next((found for key in _MODELS if (found := node.labels.get(key))), "")
     counts = [_whole(node.labels.get(key, "")) for key in _COUNTS]
     # Last, because NVIDIA's device plugin may offer several replicas of each GPU.
-    counts += [units_of(node.capacity, each) for each in (RESOURCE_COUNT, *WHOLE_GPUS)]
+    offered = [units_of(node.capacity, each) for each in (RESOURCE_COUNT, *WHOLE_GPUS)]
+    if _HAMI not in node.annotations and _GKE_SHARING not in node.labels:
+        counts += offered
     count = next((each for each in counts if each), 0)
     is_present = any(node.labels.get(key) == value for key, value in _PRESENT.items())
     parts = mig_devices(node)
-    is_there = count or model or is_present or parts
+    is_there = count or model or is_present or parts or any(offered)
     return GpuNode(node.name, count, model, parts) if is_there else None
 
 
@@ -104,7 +109,9 @@ def listed(found: Sequence[GpuNode]) -> tuple[str, ...]:
     if not found:
         return (_NONE,)
     total = sum(each.count for each in found)
-    head = f"nodes with GPUs: {len(found)}" + (f" ({counted(total, 'GPU')})" if total else "")
+    least = "" if all(each.count for each in found) else "at least "
+    head = f"nodes with GPUs: {len(found)}"
+    head += f" ({least}{counted(total, 'GPU')})" if total else ""
     lines = [head, *(f"  {each.text}" for each in found[:SHOWN])]
     if len(found) > SHOWN:
         lines.append(f"  ... and {len(found) - SHOWN} more")

@@ -25,7 +25,7 @@ from gpusharectl.doctor.facts.cluster import (
 from gpusharectl.doctor.facts.gpu_nodes import SHOWN, gpu_nodes, listed
 from gpusharectl.doctor.facts.seen import SeenPod, SeenState, SeenTerminated
 from gpusharectl.doctor.facts.subjects import NOT_INSTALLED
-from tests.builders import legacy_node
+from tests.builders import annotated, legacy_node
 from tests.unit.gpusharectl.doctor.checks.test_findings import BREAKS, UNKNOWNS, certificate
 from tests.unit.gpusharectl.doctor.clusters import (
     NOW,
@@ -210,6 +210,11 @@ def test_what_is_there_of_it_is_told_with_the_next_command(facts, text, cure):
     (found,) = findings(facts, "NotInstalled")
     assert text in found.found
     assert cure in found.fix
+    # With the base, Aliyun gpushare could not decide any more; a label is not set twice.
+    installs = cure != "docs/migrate.md"
+    assert ("docs/install.md" in found.fix) == installs
+    is_labelled = "no node labelled" not in found.found
+    assert ("kubectl label" in found.fix) == (installs and not is_labelled)
 
 
 def test_what_a_kubelet_leaves_of_an_uninstalled_plugin_is_not_another_plugin():
@@ -443,6 +448,20 @@ def test_a_node_that_offers_mig_devices_is_named_with_them(labels, text):
 )
 def test_other_nodes_have_no_gpus_of_nvidia(labels):
     assert gpu_nodes([labelled(plain_node("n1"), labels)]) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations"),
+    [
+        ({}, {"hami.io/node-nvidia-register": "[]"}),
+        ({"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}, {}),
+    ],
+)
+def test_shares_of_other_systems_are_not_taken_for_gpus(labels, annotations):
+    found = gpu_nodes([annotated(labelled(plain_node("n1", 20), labels), annotations)])
+    head, line = listed([*found, *gpu_nodes([plain_node("n2", 2)])])[:2]
+    assert head == "nodes with GPUs: 2 (at least 2 GPUs)"
+    assert line == "  n1: GPUs"
 
 
 @given(st.integers(0, 1000))

@@ -10,6 +10,7 @@ from gpusharectl.doctor.checks.findings import DoctorFinding, Outcome, examine
 from gpusharectl.doctor.command import CHECKS
 from gpusharectl.doctor.facts.cluster import Facts, OperatorSettings, Unknown, Workload
 from gpusharectl.doctor.facts.seen import SeenPod
+from tests.builders import annotated
 from tests.unit.gpusharectl.doctor.clusters import (
     labelled,
     node,
@@ -54,6 +55,15 @@ def test_a_plugin_that_the_operator_did_not_install_is_not_cured_by_the_operator
     there = of_daemon_set("own", "n1", "nvidia-device-plugin-ctr", namespace="kube-system")
     (found,) = findings(with_pods(there))
     assert found.kind.name == "WholeCardPlugin"
+    assert "gpu.deploy" not in found.fix
+
+
+def test_hamis_shares_are_not_cured_by_removing_nvidias_plugin():
+    there = labelled(with_status("n1", {"nvidia.com/gpu": 20}, {}), {"gpu": "on", **DEPLOYED})
+    (found,) = findings(with_node(annotated(there, {"hami.io/node-nvidia-register": "[]"})))
+    assert found.kind.name == "WholeCardPlugin"
+    assert "kubectl label node n1 gpu-, so that HAMi's device plugin leaves" in found.fix
+    assert "NVIDIA" not in found.fix
     assert "gpu.deploy" not in found.fix
 
 
