@@ -43,6 +43,9 @@ def _cluster(overview: Overview) -> Iterator[Text]:
     found, unit = overview.summary, overview.unit_mib or 1
     if found is None:
         return
+    if not overview.nodes:
+        yield Text("no node shares GPUs by memory: `gpushare doctor` says what is missing")
+        return
     total, used = found.total * unit, found.used * unit
     line = Text(
         f"{_places(found)}: {free_gib(total)}, {used_gib(used, total)} used, "

@@ -96,17 +96,17 @@ def _if_assumed(found: view.Assumed, size: str) -> str:
         text = (
             f"If {which} with whole GPUs requested {amount} of each, "
             f"{'it' if one else 'they'} would use {counted(found.gpus, 'GPU')} "
-            f"instead of {found.gpus_today}, and {fit} would fit."
+            f"instead of {found.gpus_today}" + ("." if found.pending else f", and {fit} would fit.")
         )
     else:
-        text = f"No pod uses a whole GPU: {fit} would fit."
+        text = "No pod uses a whole GPU" + ("." if found.pending else f": {fit} would fit.")
     if found.not_placed:
         text += f" {found.not_placed} of these pods would find no room and keep their GPUs whole."
     if found.pending:
         asked = "" if found.pods else f" if they requested {amount} of each"
         text += (
             f" Of the Pending pods that request whole GPUs, {found.started} of {found.pending} "
-            f"would start{asked}."
+            f"would start{asked}; then {fit} would fit."
         )
     return text
 

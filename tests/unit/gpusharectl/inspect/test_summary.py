@@ -66,6 +66,13 @@ def test_each_card_is_a_bar_of_its_shares_and_what_is_free():
     assert "GPU-1" in text(seen(nodes, pods), wide=True)
 
 
+def test_where_no_node_shares_gpus_inspect_names_the_next_command():
+    shown = text(seen([], [pod("p", 1)]))
+    assert shown.startswith("no node shares GPUs by memory: `gpushare doctor` says what is missing")
+    assert "0 GPUs" not in shown
+    assert "1 Pending pod" in shown
+
+
 def test_why_a_card_is_cordoned_stands_on_its_nodes_line_in_plain_signs():
     why = '{"GPU-0": "fan \\u001b[2J\\n broken", "GPU-1": "uncordoned since"}'
     kept = ready(annotated(node("kept", 16, 16), {CORDONED: "GPU-0", REASONS: why}))

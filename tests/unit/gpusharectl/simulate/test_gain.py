@@ -114,7 +114,10 @@ def test_pods_stay_on_the_model_that_they_run_on():
 def test_pending_pods_that_wait_for_whole_gpus_would_start():
     waiting = [pod(f"waits-{number}", gpu=1) for number in range(3)]
     shown = told(*whole(used=4), *waiting, options=("--assume-memory", "30"))
-    assert "Of the Pending pods that request whole GPUs, 3 of 3 would start." in shown
+    assert (
+        "they would use 2 GPUs instead of 4. Of the Pending pods that request whole GPUs, 3 of 3 "
+        "would start; then" in shown
+    )
     assumed = numbers(*whole(used=4), *waiting, options=("--assume-memory", "60"))["assumed"]
     assert (assumed["pending"], assumed["started"]) == (3, 0)
 
@@ -171,8 +174,8 @@ def test_one_pod_and_no_pod_are_told_in_right_sentences():
     assert "If the pod with whole GPUs requested 8 GiB of each, it would use 1 GPU inst" in one
     none = told(*whole(used=0), pod("waits", gpu=1), options=("--assume-memory", "16"))
     assert (
-        "No pod uses a whole GPU: 38 notebooks of 8 GiB would fit. Of the Pending pods that "
-        "request whole GPUs, 1 of 1 would start if they requested 16 GiB of each." in none
+        "No pod uses a whole GPU. Of the Pending pods that request whole GPUs, 1 of 1 would start "
+        "if they requested 16 GiB of each; then 38 notebooks of 8 GiB would fit." in none
     )
 
 
