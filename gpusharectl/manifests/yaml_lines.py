@@ -223,7 +223,8 @@ def _check_keys(file: str, node: yaml.MappingNode) -> None:
     for key, _ in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            raise SettingsError(f"{file}:{line}: a key that is not a scalar")
+            what = "a key that is not a scalar (a Helm template? Run helm template first)"
+            raise SettingsError(f"{file}:{line}: {what}")
         if key.tag == _MERGE:
             continue
         if key.value in there:

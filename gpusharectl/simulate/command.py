@@ -242,7 +242,8 @@ def _print_picture(
     for text in tail.unknown:
         say(Text(f"Note: {text}", "yellow"))
     if not run.cluster.sharing():
-        say(Text(f"No GPUs were found that can be simulated. {_GIVE_GPUS}"))
+        hint = "" if tail.unknown else f" {_GIVE_GPUS}"
+        say(Text(f"No GPUs were found that can be simulated.{hint}"))
     for text in lines(tail.gain) if tail.gain is not None else ():
         say(Text(text))
     if assumed_gib is not None and (tail.gain is None or tail.gain.assumed is None):

@@ -95,6 +95,10 @@ def test_wrong_kinds_of_values_are_named_with_their_line():
         ("kind: Pod", "f.yaml:1: metadata: expected"),
         ('kind: "\\e[31m"', "f.yaml:1: '\\x1b[31m' has characters that cannot be shown"),
         ("? [a]\n: b", "f.yaml:1: a key that is not a scalar"),
+        (
+            "kind: Pod\nname: {{ .Values.a }}",
+            "f.yaml:2: a key that is not a scalar (a Helm template?",
+        ),
         ("kind: List\nitems: 3", "f.yaml:2: items: expected a list"),
         ("kind: List\nitems: [3]", "f.yaml:2: items[0]: expected"),
         ("!!python/object:os.system x", "f.yaml:1: invalid YAML"),
