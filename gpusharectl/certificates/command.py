@@ -63,7 +63,12 @@ def _secret(name: str, namespace: str, files: Mapping[str, bytes]) -> str:
     document = {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            # Else helm upgrade deletes a Secret that replaces one of the chart's.
+            "annotations": {"helm.sh/resource-policy": "keep"},
+        },
         "type": "Opaque",
         "data": {key: base64.b64encode(value).decode() for key, value in files.items()},
     }

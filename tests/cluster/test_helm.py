@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from cryptography import x509
 
+from gpusharectl.app import cli
 from localcluster.cluster import Cluster
 from localcluster.gpushare import CARD_MIB, control_plane_node
 from localcluster.nvml import CardSpec
@@ -182,6 +184,18 @@ def test_while_no_extender_runs_pods_with_gpu_memory_are_rejected_and_others_are
     Shipped(cluster).await_rollout()
     create_again(installed, pod("later", 1))
     installed.wait_running("later")
+
+
+def test_an_upgrade_keeps_certificates_that_replace_lost_ones_of_the_chart(
+    cluster: Cluster, installed: Workloads, helm: Helm
+):
+    cluster.kubectl("-n", NAMESPACE, "delete", "secret", *secrets(cluster))
+    made = CliRunner().invoke(cli, ["certificates"]).stdout
+    cluster.kubectl("apply", "-f", "-", stdin=made)
+    before = secrets(cluster)
+    helm("upgrade", "gpushare", str(CHART), "--set", VALUES)
+    assert secrets(cluster) == before
+    assert trusted(cluster) == [authority_of(before)]
 
 
 def test_only_the_certificates_are_left_after_it(

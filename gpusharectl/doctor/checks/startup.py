@@ -13,7 +13,10 @@ from gpusharectl.doctor.facts.start_failures import (
     waits_without_reason,
 )
 
-NEW_CERTIFICATES: Final = "create new certificates: gpushare certificates | kubectl apply -f -"
+NEW_CERTIFICATES: Final = (
+    "create new certificates: helm upgrade if the chart makes them (certificates.source: chart), "
+    "else gpushare certificates | kubectl apply -f -; cert-manager makes its own"
+)
 
 IMAGE_NOT_PULLED = problem(
     "ImageNotPulled",

@@ -38,6 +38,8 @@ def test_the_output_is_two_secrets_with_certificates_of_one_authority():
         own.verify_directly_issued_by(authority)
         dns = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert dns.get_values_for_type(x509.DNSName) == DNS_NAMES[name]
+        # Helm would delete Secrets that replace the chart's.
+        assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     one, other = (each["data"] for each in found)
     assert one["ca.crt"] == other["ca.crt"]
     assert one["tls.key"] != other["tls.key"]
