@@ -8,7 +8,8 @@ from typing import Final
 from gpusharectl.doctor.facts.cluster import EXTENDER, PLUGIN, SECOND_SCHEDULER, Facts, Unknown
 from gpusharectl.doctor.facts.seen import SeenContainerStatus, SeenPod
 
-LONGEST: Final = 300  # characters of a message that are shown
+_LONGEST: Final = 300  # characters of a message that are shown
+_BEGINNING: Final = 100  # of these, from its beginning
 
 # Reasons of the kubelet (pkg/kubelet/images, pkg/kubelet/kuberuntime).
 _IMAGE: Final = {
@@ -80,9 +81,11 @@ def why_not_created(facts: Facts, workload: str) -> str:
 
 
 def brief(text: str) -> str:
-    """Return a message in one line of bounded length."""
-    line = " ".join(text[: 4 * LONGEST].split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+    """Return a message in one line of bounded length, with its end, which has the cause."""
+    line = " ".join(text.split())
+    if len(line) <= _LONGEST:
+        return line
+    return f"{line[:_BEGINNING]} ... {line[_BEGINNING - _LONGEST :]}"
 
 
 def _set(deployment: str) -> tuple[str, str]:

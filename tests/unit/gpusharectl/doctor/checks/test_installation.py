@@ -299,6 +299,12 @@ def plugin(*statuses, name: str = "gpushare-deviceplugin") -> Facts:
             "images: in your kustomization, or image.repository",
         ),
         (
+            plugin(waiting("ErrImagePull", f"{'failed to pull ' * 40}: no such host")),
+            "ImageNotPulled",
+            ": no such host",
+            "docs/install.md",
+        ),
+        (
             plugin(waiting("ErrImageNeverPull")),
             "ImageNotPulled",
             "ErrImageNeverPull",
