@@ -28,8 +28,8 @@ from gpusharectl.terminal.printable import printable
 
 FORMAT_VERSION: Final = 1
 HOW: Final = (
-    "add the component process-memory to your kustomization (docs/install.md); it lets the plugin "
-    "see the host's processes"
+    "add the component process-memory (plugin.processMemory: true; docs/install.md); it lets the "
+    "plugin see the host's processes"
 )
 _USED: Final = "gpushare_deviceplugin_pod_used_mib"
 _ASKED: Final = "gpushare_deviceplugin_pod_asked_mib"

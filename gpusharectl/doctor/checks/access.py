@@ -23,7 +23,9 @@ POLICIES: Final = (
 LEASES: Final = "coordination.k8s.io"
 
 _GROUP: Final = "Access"
-_APPLY: Final = "apply your installation again: kubectl apply -k YOUR-KUSTOMIZATION"
+_APPLY: Final = (
+    "apply your installation again (helm upgrade, or kubectl apply -k YOUR-KUSTOMIZATION)"
+)
 
 POLICY_MISSING = problem(
     "PolicyMissing",
@@ -41,7 +43,7 @@ RUNTIME_CLASS_MISSING = problem(
     "RuntimeClassMissing",
     "no pod of the device plugin can be created",
     "install NVIDIA's container runtime with its RuntimeClass (docs/install.md, What you need); if "
-    "it is the default runtime, add the component default-runtime to your kustomization",
+    "it is the default runtime, use the component default-runtime (plugin.runtimeClassName: '')",
 )
 QUOTA_USED_UP = warning(
     "QuotaUsedUp",

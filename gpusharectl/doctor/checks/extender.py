@@ -295,7 +295,10 @@ def _no_certificates(facts: Facts) -> str:
 
 CHECKS: Final = (
     Check(
-        _GROUP, "every kube-scheduler has an extender", _extenders_are_there, subjects.installation
+        _GROUP,
+        "every kube-scheduler has an extender beside it",
+        _extenders_are_there,
+        subjects.installation,
     ),
     Check(_GROUP, "extenders are ready and answer", _extenders_answer, subjects.extender),
     Check(_GROUP, "there is exactly one leader", _one_decides, subjects.extender),

@@ -23,8 +23,8 @@ RUNTIME_UNREACHABLE = problem(
     "the node injects GPUs through NVIDIA's runtime, which no RuntimeClass names, so no pod is "
     "placed there",
     "create the RuntimeClass (the GPU Operator does); if NVIDIA's runtime is the default, use the "
-    "component default-runtime; or write a CDI file on the node, which needs neither: nvidia-ctk "
-    "cdi generate --output=/etc/cdi/nvidia.yaml",
+    "component default-runtime (plugin.runtimeClassName: ''); or write a CDI file on the node, "
+    "which needs neither: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
 )
 NEEDS_CLASS = problem(
     "PodNeedsNvidiaRuntime",
