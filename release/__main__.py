@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from localcluster.errors import LocalClusterError
+from localcluster.errors import LocalClusterError, UsageError
 from localcluster.run import run
 from release import archives, chart, checksums, image, krew, sbom
 
@@ -78,6 +78,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     """Write the files of a release, and print how to publish them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     version = project["version"]
+    if missing := [each for each in ("buildah", "git", "helm") if shutil.which(each) is None]:
+        raise UsageError(
+            f"not found in PATH: {', '.join(missing)}; docs/release.md says what it needs"
+        )
     checksums.check(folder)
     say = partial(click.echo, err=True)
     made = image.Image(registry, version, base_image, tuple(shlex.split(build_flags)))

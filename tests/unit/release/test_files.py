@@ -16,6 +16,7 @@ from localcluster.errors import BuildError, CommandError, UsageError
 from localcluster.images import Image, archive
 from localcluster.run import run
 from release import archives, checksums, krew, sbom
+from release.__main__ import command
 
 LAUNCHER = Path(archives.__file__).with_name(archives.PROGRAM)
 STATUS = """\
@@ -142,3 +143,13 @@ def test_the_bill_of_materials_has_python_once() -> None:
 def test_a_status_file_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(BuildError, match="without Package or Version: Package: broken"):
         sbom.debian_packages(f"{STATUS}\nPackage: broken\n", "")
+
+
+def test_before_it_builds_anything_a_release_names_the_programs_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ["--registry", "registry.example.com/team", "--url", "https://downloads.example.com"]
+    with pytest.raises(UsageError, match="not found in PATH: buildah, git, helm"):
+        command.main([*words, "--folder", str(tmp_path / "dist")], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []
