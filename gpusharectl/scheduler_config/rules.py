@@ -166,9 +166,12 @@ def merge(there: Any, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
             f"it is not a {_KIND[1]}: use the file that kube-scheduler's --config names"
         )
     if (found_kind := (there.get("apiVersion"), there.get("kind"))) != _KIND:
+        said = f"it is a {found_kind[1]} of {found_kind[0]}"
+        if None in found_kind:
+            said = "it has no kind or no apiVersion"
         raise SettingsError(
-            f"it is a {found_kind[1]} of {found_kind[0]}; expected a {_KIND[1]} of {_KIND[0]}, "
-            "which kube-scheduler reads since 1.25: convert it first"
+            f"{said}; expected a {_KIND[1]} of {_KIND[0]}, which kube-scheduler reads since 1.25: "
+            "convert it first"
         )
     _check_kinds(there)
     if found := [*_sampled(there), *_other_extenders(there, wanted["extenders"][0])]:

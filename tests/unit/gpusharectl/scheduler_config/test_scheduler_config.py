@@ -179,6 +179,7 @@ def test_an_older_extender_at_the_same_address_gets_our_settings():
     ("document", "said"),
     [
         ([], "it is not a KubeSchedulerConfiguration"),
+        ({"image": {}}, "it has no kind or no apiVersion; expected a KubeSchedulerConfiguration"),
         (
             {**there(), "apiVersion": "kubescheduler.config.k8s.io/v1beta3"},
             "it is a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1beta3; expected",
