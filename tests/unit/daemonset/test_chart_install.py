@@ -4,6 +4,7 @@ import base64
 import datetime as dt
 import re
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,16 +132,33 @@ def test_pods_of_the_clusters_own_namespaces_stay_as_they_are(version, by):
     assert (selected["operator"], selected["values"]) == ("NotIn", own)
 
 
-@pytest.mark.parametrize("platform", ["k3s", "rke2"])
-def test_the_notes_have_the_commands_of_the_platforms_page(platform, tmp_path):
-    chart = shutil.copytree(CHART, tmp_path / "chart")
+def notes(folder: Path, *flags: str, values: str = "{}") -> str:
+    chart = shutil.copytree(CHART, folder / "chart")
     # helm template renders no notes, except where a template includes them.
     include = '{{ include (print $.Template.BasePath "/NOTES.txt") . | nindent 2 }}'
     (chart / "templates/notes.yaml").write_text(f"notes: |\n{include}\n")
+    words = [tool("helm", print), "template", chart, "--namespace", "gpushare-system", *flags]
+    text = run([*words, "--show-only", "templates/notes.yaml", "--values", "-"], stdin=values)
+    return str(yaml.safe_load(text)["notes"])
+
+
+@pytest.mark.parametrize(
+    ("repository", "hint"),
+    [
+        ("gpushare", "each node must have the image gpushare:0.1.0 already"),
+        ("registry.example.com/team/gpushare", ""),
+    ],
+)
+def test_the_notes_say_if_the_image_has_no_registry(repository, hint, tmp_path):
+    found = notes(tmp_path, "--set", f"image.repository={repository}")
+    assert hint in found
+    assert ("names no registry" in found) is bool(hint)
+
+
+@pytest.mark.parametrize("platform", ["k3s", "rke2"])
+def test_the_notes_have_the_commands_of_the_platforms_page(platform, tmp_path):
     values = (CHART / f"values/{platform}.yaml").read_text()
-    words = [tool("helm", print), "template", chart, "--namespace", "gpushare-system"]
-    flags = ("--kube-version", f"v1.34.1+{platform}1", "--show-only", "templates/notes.yaml")
-    found = yaml.safe_load(run([*words, *flags, "--values", "-"], stdin=values))["notes"]
+    found = notes(tmp_path, "--kube-version", f"v1.34.1+{platform}1", values=values)
     page = blocks(ROOT / f"docs/platforms/{platform}.md")
     wanted = [
         each.text
