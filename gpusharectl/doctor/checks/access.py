@@ -31,7 +31,7 @@ POLICY_MISSING = problem(
     "PolicyMissing",
     "without it anyone who may patch pods or Nodes can forge gpushare's annotations: "
     "docs/security.md",
-    _APPLY,
+    f"{_APPLY}; a migration from Aliyun gpushare adds them in its last step: docs/migrate.md",
 )
 PERMISSION_MISSING = problem(
     "PermissionMissing",

@@ -177,9 +177,13 @@ def _why(pod: SeenPod) -> str:
 
 
 def _nodes_with_plugin(facts: Facts) -> set[str]:
-    """Return the nodes with a plugin, except those where it cannot start: another finding."""
+    """Return the nodes with a plugin, except those where it has not started: another finding."""
     failed = start_failures(facts)
-    return {pod.node for pod in facts.pods_of(PLUGIN) if pod.metadata.name not in failed}
+    return {
+        pod.node
+        for pod in facts.pods_of(PLUGIN)
+        if pod.metadata.name not in failed and pod.status.phase == "Running"
+    }
 
 
 def _no_plugin_serves(facts: Facts) -> str:

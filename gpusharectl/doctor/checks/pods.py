@@ -178,7 +178,9 @@ def _resources(pod: SeenPod) -> Iterator[tuple[str, str | int]]:
 
 
 def _none_is_pending(facts: Facts) -> str:
-    return "" if any(True for _ in _pending_here(facts)) else "no pod is Pending"
+    if any(True for _ in _pending_here(facts)):
+        return ""
+    return f"no pod of {' or '.join(sorted(_SCHEDULERS))} is Pending"
 
 
 def _are_as_decided(facts: Facts) -> Iterator[DoctorFinding]:

@@ -340,6 +340,17 @@ def test_a_resource_that_no_node_offers_is_told_with_the_right_name(limits, sche
     assert all(said in each.found for each in found)
 
 
+def test_a_plugin_that_has_not_started_is_one_finding():
+    made = own("gpushare-deviceplugin", "n1", is_ready=False)
+    pending = msgspec.structs.replace(
+        made, status=msgspec.structs.replace(made.status, phase="Pending")
+    )
+    bare = without_inventory(with_status("n1", {}, {RESOURCE_MEMORY: "0"}))
+    nodes = tuple(bare if each.name == "n1" else each for each in well().nodes)
+    found = look(replace(with_pods(pending, without=PLUGIN), nodes=nodes))
+    assert [each.kind.name for each in found if each.about.endswith("n1")] == ["PluginNotReady"]
+
+
 def test_a_service_whose_node_port_nobody_asks_takes_no_calls():
     assert look(well(node_ports={"team/web": frozenset({32766, 29766})})) == []
     elsewhere = scheduler(urlprefix="https://10.0.0.5:32766/gpushare-scheduler")
