@@ -34,7 +34,11 @@ def test_an_amount_that_the_api_server_rewrites_is_read_right(gpushare: Gpushare
 @pytest.mark.usefixtures("unmoved")
 @pytest.mark.parametrize(
     ("units", "says"),
-    [("0", "ask for at least one unit"), ("8Gi", "Insufficient aliyun.com/gpu-mem")],
+    [
+        ("0", "ask for at least one unit"),
+        ("8Gi", "Insufficient aliyun.com/gpu-mem"),
+        ("8Gi", "it is a number of units, not of bytes"),
+    ],
 )
 def test_a_pod_names_why_its_amount_is_rejected(pods: Workloads, units: str, says: str):
     pods.create(pod("asks", units))
