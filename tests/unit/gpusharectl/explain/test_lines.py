@@ -9,6 +9,7 @@ from gpushare.answers import explain, what_if
 from gpushare.answers.explain import Asked
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CORDONED_CARDS, ANNOTATION_RUNNING_ON
 from gpushare.objects.model import PodCondition, PodStatus
+from gpushare.objects.scheduling import SchedulingGate
 from gpushare.process.time_slices import run_all
 from gpusharectl.explain import lines as explained
 from gpusharectl.explain.command import Event, add_sentence, running, without_nodes
@@ -48,8 +49,9 @@ def waits(units=6, **more):
 
 def lines(seen, asks, *, asked=None, judged=True, verbose=False, **more):
     view = run_all(explain.explain(seen, asks, asked, now=100.0)) if judged else without_nodes(asks)
-    found = {"running": running(asks), "outlook": None, "events": [], "not_shown": [], **more}
-    whole = Explained(view, from_extender=asked is not None, is_judged=judged, **found)
+    found = {"running": running(asks), "outlook": None, "events": [], "not_shown": []}
+    found |= {"from_extender": asked is not None, **more}
+    whole = Explained(view, is_judged=judged, **found)
     return [line.plain for line in explained.draw(whole, NOW, verbose=verbose)]
 
 
@@ -83,6 +85,14 @@ def test_kube_schedulers_message_is_there_only_if_it_adds_something(seen):
         only_memory = SENTENCE.replace("It fits", "Its GPU memory fits")
         said = f"{only_memory} kube-scheduler last said: 1 {reason}."
         assert shown(message) == [said, "for each node and GPU, add --verbose"]
+
+
+def test_an_extender_that_was_not_asked_is_named_only_if_a_scheduler_has_judged_the_pod(seen):
+    text = "kube-scheduler has not asked this extender about it"
+    spec = msgspec.structs.replace(waits(4).spec, scheduling_gates=(SchedulingGate("queue"),))
+    gated = msgspec.structs.replace(waits(4), spec=spec)
+    for asks, said in ((waits(4), True), (pod("waits", 4), False), (gated, False)):
+        assert (text in lines(seen, asks, from_extender=True)) is said
 
 
 def test_gpushares_other_events_are_shown_and_its_sentence_is_not_repeated(seen):
