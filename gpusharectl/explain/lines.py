@@ -93,8 +93,8 @@ def _messages(found: Explained, shown: str, *, verbose: bool) -> Iterator[Text]:
             f"kube-scheduler last asked {asked.seconds_ago:.0f} s ago; no node has fit for "
             f"{asked.waiting_seconds:.0f} s"
         )
-    is_judged = condition is not None and pod.state == "waiting"
-    if found.from_extender and is_judged and asked is None and pod.fitting_nodes:
+    was_tried = condition is not None and pod.state == "waiting"
+    if found.from_extender and was_tried and asked is None and pod.fitting_nodes:
         yield Text("kube-scheduler has not asked this extender about it")
     for text in found.events:
         reason, _, message = text.partition(": ")
