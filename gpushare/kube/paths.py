@@ -30,8 +30,8 @@ def nodes(*, field_selector: str = "") -> Collection:
     return Collection("/api/v1/nodes", field_selector)
 
 
-def events(namespace: str, uid: str) -> Collection:
-    return Collection(events_path(namespace), f"involvedObject.uid={uid}")
+def events(namespace: str, field_selector: str) -> Collection:
+    return Collection(events_path(namespace), field_selector)
 
 
 def pod_path(namespace: str, name: str) -> str:

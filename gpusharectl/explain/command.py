@@ -15,16 +15,16 @@ from gpushare.answers.pending_text import sentence
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_RUNNING_ON, RESOURCE_MEMORY
 from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
 from gpushare.kube.client import Kube
-from gpushare.kube.lists import list_all
-from gpushare.kube.paths import events, pod_path
+from gpushare.kube.paths import pod_path
 from gpushare.objects.model import Pod
 from gpushare.process.time_slices import run_all
-from gpusharectl.explain.lines import WAITING, Explained, Running, draw
+from gpusharectl.explain.lines import Explained, Running, draw
 from gpusharectl.reach.completion import complete_pod
 from gpusharectl.reach.extender import extender_or_reason
 from gpusharectl.reach.listed_cluster import ListedCluster
 from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
+from gpusharectl.reach.pod_events import Event, events_of_pod, last_sentences
 from gpusharectl.reach.questions import Questions
 from gpusharectl.reach.rights import Right, needing
 from gpusharectl.terminal.exits import NO, No
@@ -33,17 +33,6 @@ from gpusharectl.terminal.output import output, show, show_document
 MOST_NODES: Final = 1000
 EVENTS: Final = 3
 _HAS_ITS_GPU: Final = frozenset({"bound", "binding"})
-
-
-class Event(msgspec.Struct, rename="camel"):
-    reason: str = ""
-    message: str = ""
-    last_timestamp: str | None = None
-    event_time: str | None = None
-
-    @property
-    def at(self) -> str:
-        return self.last_timestamp or self.event_time or ""
 
 
 @click.command("explain")
@@ -164,23 +153,19 @@ def running(pod: Pod) -> Running | None:
     return Running(cards, agrees=not any(decided) or cards == sorted(decided))
 
 
-def add_sentence(found: Explained, events: Sequence[Event]) -> None:
+def add_sentence(found: Explained, pod: Pod, events: Sequence[Event]) -> None:
     """Take the sentence from the pod's last Event if the caller may not read the nodes (pure)."""
     why = found.pod.pending
-    if why is not None and why.cause == pending.UNSEEN and events:
-        text, at = events[-1].message.removeprefix("Pending: "), events[-1].at
-        found.pod.says = f"{text} (said at {at})" if at else text
+    if why is not None and why.cause == pending.UNSEEN:
+        found.pod.says = last_sentences(events).get(pod.uid, found.pod.says)
 
 
 async def _add_events(kube: Kube, pod: Pod, found: Explained) -> None:
     """Add gpushare's last Events about the pod, the newest last, or why they are missing."""
     try:
-        with needing(Right("list", "events", pod.metadata.namespace)):
-            listed = await list_all(kube, events(pod.metadata.namespace, pod.uid), Event)
+        ours = await events_of_pod(kube, pod.metadata.namespace, pod.uid)
     except ApiError as err:
         found.not_shown.append(f"events are not shown: {err}")
         return
-    ours = [each for each in listed if each.reason.startswith("Gpushare")]
-    ours.sort(key=lambda each: each.at)
-    add_sentence(found, [each for each in ours if each.reason == WAITING])
+    add_sentence(found, pod, ours)
     found.events = [f"{each.reason}: {each.message}" for each in ours[-EVENTS:]]

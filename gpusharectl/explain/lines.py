@@ -12,10 +12,9 @@ from gpushare.answers.pending_text import gpus
 from gpushare.answers.what_if import Answer
 from gpushare.placement import reasons
 from gpushare.text.counted import counted
+from gpusharectl.reach.pod_events import WAITING
 from gpusharectl.what_if import lines as what_if
 from gpusharectl.what_if.lines import Amounts
-
-WAITING: Final = "GpushareWaiting"  # the Event with the sentence
 
 # A node's reason as the reason of one GPU.
 _OF_ONE: Final = {

@@ -13,6 +13,7 @@ from gpushare.objects.model import Node, Pod
 from gpushare.process.lifetime import cancel
 from gpusharectl.inspect.summary import Listed, Scope
 from gpusharectl.reach.extender import all_nodes, all_pods
+from gpusharectl.reach.pod_events import sentences
 from gpusharectl.reach.rights import Lacking
 
 TOGETHER_SECONDS: Final = 0.3  # changes within this time are one
@@ -50,7 +51,12 @@ async def listed(kube: Kube, scope: Scope = Scope()) -> Listed:  # noqa: B008 - 
         what = "pods of other namespaces" if scope.namespace else f"pods outside namespace {own}"
         sums = "" if scope.namespace else " and sums"
         missing.append(f"{what}{sums} are not shown: {err}")
-        return Listed(found, mine, own, tuple(missing))
+        said: dict[str, str] = {}
+        try:
+            said = await sentences(kube, own)
+        except Lacking as lacks:
+            missing.append(f"reasons in Events are not shown: {lacks}")
+        return Listed(found, mine, own, tuple(missing), said)
 
 
 async def changes(kube: Kube, scope: Scope = Scope()) -> AsyncGenerator[Listed, None]:  # noqa: B008

@@ -1,8 +1,8 @@
 """Combine the lists of nodes and pods with an extender's reservations (pure)."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -43,13 +43,14 @@ class Listed:
     """``nodes`` or ``pods`` are None without the right to list them.
 
     ``pods_of`` is the only namespace whose pods could be listed; empty for all. ``missing`` says
-    what could not be listed, and why.
+    what could not be listed, and why. ``said`` is then why pods are Pending, by uid, from Events.
     """
 
     nodes: list[Node] | None
     pods: list[Pod] | None
     pods_of: str = ""
     missing: tuple[str, ...] = ()
+    said: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -141,7 +142,7 @@ def of_lists(
         asked_about = [
             pod for pod in cluster.waiting() if scope.namespace in {"", pod.metadata.namespace}
         ]
-        alone = without_others(unit or 0)
+        alone = without_others(unit or 0, found.said)
         why = with_nodes(cluster, scope.sentences) if found.complete else alone
         waiting = waiting_pods(asked_about, why)
     overview = Overview(

@@ -1,13 +1,13 @@
 """Pending pods: what each requests, since when it waits, and why (pure)."""
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from gpushare.annotations import pod_annotations
-from gpushare.answers.pending import Known, unseen
+from gpushare.answers.pending import UNSEEN, Known, unseen
 from gpushare.answers.pending_text import sentence
 from gpushare.answers.sentences import Sentences
 from gpushare.errors import RequestError
@@ -51,12 +51,19 @@ def with_nodes(known: Known, most: int) -> Callable[[Pod], str]:
     return why
 
 
-def without_others(unit_mib: int) -> Callable[[Pod], str]:
-    """Return what gives each pod a sentence by itself: the nodes or other pods are not known.
+def without_others(unit_mib: int, said: Mapping[str, str]) -> Callable[[Pod], str]:
+    """Return what gives each pod a sentence although the nodes or other pods are not known.
 
-    The unit is 0 without nodes.
+    It is what Events ``said`` by the pod's uid, else what is known of the pod by itself. The unit
+    is 0 without nodes.
     """
-    return lambda pod: sentence(unseen(pod, unit_mib))
+
+    def why(pod: Pod) -> str:
+        found = unseen(pod, unit_mib)
+        own = sentence(found)
+        return said.get(pod.uid, own) if found.cause == UNSEEN else own
+
+    return why
 
 
 def age(created: str, now: dt.datetime) -> str:

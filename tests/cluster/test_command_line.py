@@ -117,8 +117,19 @@ def test_inspect_shows_one_namespace_and_sums_only_what_may_be_seen(
     assert (told["complete"], told["summary"], told["namespaces"]) == (False, None, None)
     assert [each["name"] for each in told["waiting"]] == ["waits"]
 
+    account = f"--serviceaccount={TEAM}:default"
+    rights = ("-n", TEAM, "--verb=list", "--resource=events")
+    cluster.kubectl("create", "role", "lists-events", *rights)
+    cluster.kubectl("create", "rolebinding", "events", "-n", TEAM, "--role=lists-events", account)
+
+    def says_what_the_event_says() -> str | None:
+        found = user.says("inspect", "-n", TEAM, code=3)
+        return None if f"needs {needed} on one GPU, larger than any" in found else found
+
+    wait_until("the sentence in its Event", says_what_the_event_says, seconds=60)
+
     cluster.kubectl("create", "clusterrole", "lists-nodes", "--verb=list", "--resource=nodes")
-    bound = ("--clusterrole=lists-nodes", f"--serviceaccount={TEAM}:default")
+    bound = ("--clusterrole=lists-nodes", account)
     cluster.kubectl("create", "clusterrolebinding", "lists-nodes", *bound)
     wait_until("the right to list nodes", lambda: lacks(user, "nodes"), seconds=60)
     assert total in user.says("inspect", "-n", TEAM)

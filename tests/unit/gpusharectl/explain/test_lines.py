@@ -12,9 +12,10 @@ from gpushare.objects.model import PodCondition, PodStatus
 from gpushare.objects.scheduling import SchedulingGate
 from gpushare.process.time_slices import run_all
 from gpusharectl.explain import lines as explained
-from gpusharectl.explain.command import Event, add_sentence, running, without_nodes
+from gpusharectl.explain.command import add_sentence, running, without_nodes
 from gpusharectl.explain.lines import Explained
 from gpusharectl.reach.listed_cluster import ListedCluster
+from gpusharectl.reach.pod_events import Event, Involved
 from gpusharectl.what_if import lines as what_if_lines
 from tests.builders import annotated, node, pod
 
@@ -141,10 +142,12 @@ def test_without_rights_the_sentence_is_that_of_the_pods_last_event(seen):
     view = without_nodes(waits())
     whole = Explained(view, False, False, None, None, [], ["why"])
     events = [
-        Event("GpushareWaiting", "Pending: first.", "2026-01-01T00:00:00Z"),
-        Event("GpushareWaiting", "Pending: needs 6 GiB.", "2026-01-01T00:01:00Z"),
+        Event(
+            "GpushareWaiting", f"Pending: {each}.", Involved(waits().uid), f"2026-01-01T00:0{n}:00Z"
+        )
+        for n, each in enumerate(("first", "needs 6 GiB"))
     ]
-    add_sentence(whole, events)
+    add_sentence(whole, waits(), events)
     [first, *_] = explained.draw(whole, NOW, verbose=False)
     assert first.plain == ("default/waits is Pending: needs 6 GiB. (said at 2026-01-01T00:01:00Z)")
 

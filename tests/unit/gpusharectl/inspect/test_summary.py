@@ -161,6 +161,16 @@ def test_where_nodes_may_not_be_seen_ones_own_pods_are_in_units_because_these_ar
     assert (read["unitMiB"], read["complete"], read["summary"]) == (None, False, None)
 
 
+def test_where_nodes_may_not_be_seen_a_pods_event_says_why_it_is_pending():
+    waits, too_large = pod("b", 4), pod("c", 9000)
+    said = {waits.uid: "needs 4 MiB on one GPU; no GPU has free memory. (said at 06:48)"}
+    found = summary.of_lists(Listed(None, [waits, too_large], "default", ("why",), said), None)
+    assert [each.why for each in found.waiting or []] == [
+        "needs 4 MiB on one GPU; no GPU has free memory. (said at 06:48)",
+        "requests 9000 units of GPU memory on one GPU; the nodes are not visible here.",
+    ]
+
+
 def test_for_programs_amounts_are_numbers_and_nothing_is_missing():
     found = seen([ready(node("n1", 16))], [on("a", 8, "n1", 0)])
     read = msgspec.json.decode(document(found, "json"))
