@@ -210,5 +210,5 @@ def test_kubectl_runs_and_completes_it(gpushare: Gpushare, pods: Workloads, admi
             [kubectl, *words], env=env, capture_output=True, text=True, check=True, timeout=60
         ).stdout
 
-    assert run("gpushare", "inspect", "n1").startswith(f"n1  {needed_gib(QUARTER)} of")
+    assert run("gpushare", "inspect", "n1").startswith(f"n1  {used_gib(QUARTER, 2 * CARD_MIB)} of")
     assert "named\n" in run("__complete", "gpushare", "explain", "pod", "na")
