@@ -30,6 +30,8 @@ MAX_ASKED: Final = 10_000  # pods whose last answer is kept
 EXPECTED_SECONDS: Final = 2.0
 SETTLED_SECONDS: Final = 2.0  # a pod that is pending for less gets no Event
 AGAIN_SECONDS: Final = 60.0  # between two Events of one pod
+# An Event is written again: the API server deletes Events after an hour (--event-ttl).
+RENEWED_SECONDS: Final = 1800.0
 _EXAMINED: Final = 1000
 
 
@@ -103,6 +105,7 @@ class PodRecords:
         self._offered: dict[str, PodRecord] = {}  # oldest first, like all that follow
         self._asked: dict[str, PodRecord] = {}
         self._unreported: dict[str, PodRecord] = {}
+        self._reported: dict[str, PodRecord] = {}
         self._expected: dict[str, PodRecord] = {}
         self._expected_on: dict[str, dict[str, Expectation]] = {}
         self._indexes = (
@@ -115,6 +118,7 @@ class PodRecords:
             self._offered,
             self._asked,
             self._unreported,
+            self._reported,
         )
 
     def get(self, uid: str) -> PodRecord | None:
@@ -300,6 +304,7 @@ class PodRecords:
 
     def take_unreported(self, now: float, most: int) -> Iterator[PodRecord]:
         """Yield at most so many records whose reasons no Event has, and count them as reported."""
+        self._expire_reports(now)
         left = most
         for uid, record in list(self._unreported.items())[:_EXAMINED]:
             asked = record.asked
@@ -316,10 +321,22 @@ class PodRecords:
                 self._unreported[uid] = record  # to the end: none is ahead of the others
                 continue
             record.reported, record.reported_at = reasons, now
+            self._reported.pop(uid, None)
+            self._reported[uid] = record
             yield record
             left -= 1
             if not left:
                 return
+
+    def _expire_reports(self, now: float) -> None:
+        while self._reported:
+            record = next(iter(self._reported.values()))
+            if now - record.reported_at < RENEWED_SECONDS:
+                return
+            del self._reported[record.uid]
+            record.reported = frozenset()
+            if record.asked is None or record.asked.reasons:
+                self._unreported[record.uid] = record
 
     def expect(
         self, uid: str, node: str, chosen: Iterable[FreeCard], request: Request, now: float
@@ -391,6 +408,7 @@ class PodRecords:
         record.asked, record.reported, record.reported_at = None, frozenset(), float("-inf")
         self._asked.pop(record.uid, None)
         self._unreported.pop(record.uid, None)
+        self._reported.pop(record.uid, None)
         self._drop_if_unknown(record)
 
     def _drop_if_unknown(self, record: PodRecord) -> None:

@@ -15,7 +15,7 @@ from gpushare.annotations import pod_annotations
 from gpushare.answers.explain import Asked
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_CARDS_NOT, LABEL_CARD_COUNT
 from gpushare.errors import RequestError
-from gpushare.objects.model import Pod, SchedulingGate
+from gpushare.objects.model import Pod, PodCondition, SchedulingGate
 from gpushare.placement import verdict
 from gpushare.placement.card_choice import FreeCard
 from gpushare.placement.rank import Policies
@@ -148,6 +148,28 @@ def test_a_pod_is_reported_once_for_each_set_of_reasons_whatever_their_numbers()
     assert reported == [(2, {FULL}), (500, {FULL, SMALL})]
 
 
+@pytest.mark.parametrize("by", ["the extender", "kube-scheduler itself"])
+def test_a_pod_that_stays_pending_always_has_an_event(kept, by: str) -> None:
+    says = "0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem."
+    condition = PodCondition("PodScheduled", "False", "Unschedulable", says)
+    rejected = pod("a", 5)
+    rejected = msgspec.structs.replace(
+        rejected, status=msgspec.structs.replace(rejected.status, conditions=(condition,))
+    )
+    reported = []
+    for minute in range(180):
+        if by == "the extender":
+            kept.answer("uid-a", 1, [FULL], 60.0 * minute)
+        elif not minute:
+            kept.update(rejected)
+        reported += [minute for _ in kept.take_unreported(60.0 * minute + 5, 5)]
+    assert len(reported) == 6
+    assert all(later - one < 60 for one, later in pairwise([*reported, 180]))
+    kept.answer("uid-a", 1, [], 11_000.0)
+    kept.update(pod("a", 5, node="n"))
+    assert list(kept.take_unreported(20_000.0, 5)) == []
+
+
 def test_reasons_that_come_and_go_are_reported_once_a_minute() -> None:
     kept, reported = records(), []
     for second in range(300):
@@ -226,8 +248,10 @@ def test_a_report_says_what_is_so_and_what_was_not_reported(steps) -> None:
         else:
             for record in kept.take_unreported(now, 2):
                 assert set(record.asked.reasons) == set(last[record.uid]) != set()
-                assert reported.get(record.uid) != set(record.asked.reasons)
-                reported[record.uid] = set(record.asked.reasons)
+                was, at = reported.get(record.uid, (set(), 0.0))
+                is_old = now - at >= pod_records.RENEWED_SECONDS
+                assert was != set(record.asked.reasons) or is_old
+                reported[record.uid] = set(record.asked.reasons), now
 
 
 @given(
