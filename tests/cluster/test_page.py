@@ -20,6 +20,7 @@ NODES = ["n1", "n2", "n3", "n4"]
 HALF, THREE_QUARTERS = 8138, 12207
 READING = 29768
 SIGN_IN = "return document.getElementById('sign-in').innerText"
+NUMBER_OF_NODES = "return document.getElementById('sum-nodes').textContent"
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,7 @@ def test_the_stream_needs_an_extender_and_the_right_to_list_pods(gpushare: Gpush
                 reviewed.press(token, "ENTER")
             reviewed.wait("why not", lambda wanted=wanted: wanted in reviewed.run(SIGN_IN))
             assert reviewed.nodes == {}
+            assert reviewed.run(NUMBER_OF_NODES) == "\N{EN DASH}"
         reviewed.press(token_of(gpushare, "gpushare-extender"), "ENTER")
         reviewed.wait("the cluster", lambda: list(reviewed.nodes) == NODES)
         assert reviewed.state == "live"

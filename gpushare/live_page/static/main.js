@@ -89,6 +89,7 @@ function draw() {
   player.show(store.about.simulation);
   nodes.set(found.nodes);
   pending.set(found.pods);
+  if (!store.isWhole) return; // no figure is known yet
   showHead(sum, [...store.pods.values()]);
   heat.show(store.byName(), found.nodes);
   showHistory(at("history"), at("history-text"), store.history, Date.now() / 1000);
@@ -96,13 +97,12 @@ function draw() {
   at("nodes-count").textContent = shownOf(found.nodes.length, sum.nodes);
   at("waiting-count").textContent = shownOf(found.pods.length, sum.pending);
   at("view-waiting-count").textContent = number(sum.pending);
-  const isEmpty = store.isWhole && sum.nodes === 0;
+  const isEmpty = sum.nodes === 0;
   at("next-step").hidden = !isEmpty;
   at("overview").hidden = isEmpty;
-  at("no-nodes").hidden = isEmpty || !store.isWhole || found.nodes.length > 0;
-  at("no-pods").hidden = !store.isWhole || found.pods.length > 0;
+  at("no-nodes").hidden = isEmpty || found.nodes.length > 0;
+  at("no-pods").hidden = found.pods.length > 0;
   at("no-pods").textContent = sum.pending ? "No Pending pod matches." : "No pods are pending.";
-  document.body.classList.toggle("whole", store.isWhole);
   dialog.update();
 }
 
