@@ -127,12 +127,12 @@ class Demo:
         told: list[str] = []
 
         def silent() -> str | None:
-            told[:] = [text for text in self.pods.events("asks-20000") if "GPU" in text]
-            return None if told else "no event yet"
+            events = self.pods.events("asks-20000")
+            told[:] = [text for text in events if text.startswith("Pending: ")]
+            return None if told else f"only the events {events}"
 
         wait_until("an event that says why", silent, seconds=20)
-        phase = self.pods.get("asks-20000")["status"]["phase"]
-        self._say(f"asks-20000 is {phase}. Its event, from kube-scheduler:\n  {told[0]}")
+        self._say(f"`kubectl describe` and `gpushare explain` say why:\n  {told[0]}")
         self.pods.delete("asks-20000")
         self._picture("n1")
 
