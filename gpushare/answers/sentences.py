@@ -83,6 +83,7 @@ class Sentences:
             asked,
             spec.preemption_policy,
             spec.scheduling_gates,
+            spec.scheduler_name,
             status.nominated_node_name,
             pod.condition("PodScheduled"),
             meta.deletion_timestamp is None,

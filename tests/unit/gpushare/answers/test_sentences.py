@@ -1,5 +1,6 @@
 """The sentences of many pods: those of each, at a bounded cost."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ from gpushare.answers.sentences import MEASURED_COST, SEARCH_COST, Sentences
 from gpushare.placement.rooms import MOST_KINDS, KeptRooms
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.listed_cluster import ListedCluster
-from tests.builders import annotated, node
+from tests.builders import annotated, node, pod
 from tests.unit.gpushare.answers.cases import CASES
 from tests.unit.gpushare.answers.clusters import (
     CPU,
@@ -55,6 +56,15 @@ def test_pods_that_differ_in_their_policies_get_the_places_that_they_would_get()
     said = {name: run_all(sentences.of(asks(4, 1, 0, policy=name))) for name in POLICIES}
     assert "n0, GPU 0" in said["binpack"]
     assert "n1, GPU 0" in said["spread"]
+
+
+def test_each_pod_names_its_own_scheduler():
+    sentences = Sentences(ListedCluster([node("n", 16)], []))
+    for name in ("one", "other"):
+        each = pod("waits", 4)
+        spec = msgspec.structs.replace(each.spec, scheduler_name=name)
+        each = msgspec.structs.replace(each, spec=spec)
+        assert f"no scheduler named {name} has looked at it yet" in run_all(sentences.of(each))
 
 
 def test_pods_alike_cost_one_search():
