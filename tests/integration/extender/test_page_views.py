@@ -35,7 +35,7 @@ import("/gpushare-scheduler/page/usage.js").then(async ({ Usage }) => {
 """
 ASKED_FIRST = """
 const asked = performance.getEntriesByType("resource").map((each) => each.name);
-return asked.find((name) => name.includes("/usage?")).match(/node=/g).length;
+return asked.find((name) => name.includes("/usage?"))?.match(/node=/g).length;
 """
 COUNT_EXPLANATIONS = """
 const real = window.fetch, now = Date.now;
@@ -270,6 +270,7 @@ def test_real_use_is_next_to_what_is_held(page, stage):
 
 def test_real_use_of_all_visible_nodes_is_asked_at_once(page):
     page.wait("measured shares", lambda: page.run("return document.querySelector('.measured')"))
+    page.wait("the browser's record of the request", lambda: page.run(ASKED_FIRST))
     assert page.run(ASKED_FIRST) == len(page.nodes) == 14
 
 
