@@ -5,6 +5,7 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram
 
 from deviceplugin.errors import Reason
+from gpushare.contract import METRIC_OTHERS_USED, METRIC_POD_ASKED, METRIC_POD_USED
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 
@@ -116,17 +117,17 @@ STATE_ERRORS: Final = Counter(
 
 _POD_ON_CARD: Final = ("namespace", "pod", "card", "uuid")
 POD_USED: Final = Gauge(
-    "gpushare_deviceplugin_pod_used_mib",
+    METRIC_POD_USED,
     "MiB of a GPU that the processes of a pod use; only with --process-memory.",
     _POD_ON_CARD,
 )
 POD_ASKED: Final = Gauge(
-    "gpushare_deviceplugin_pod_asked_mib",
+    METRIC_POD_ASKED,
     "MiB of a GPU that a pod asked for; only with --process-memory.",
     _POD_ON_CARD,
 )
 OTHERS_USED: Final = Gauge(
-    "gpushare_deviceplugin_others_used_mib",
+    METRIC_OTHERS_USED,
     "MiB of a GPU that processes of no live pod use; only with --process-memory.",
     ("card", "uuid", "by"),
 )

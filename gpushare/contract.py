@@ -1,4 +1,4 @@
-"""Define the wire names: resources, annotations, labels, variables, device kinds and ports.
+"""Define the wire names: resources, annotations, labels, variables, devices, metrics and ports.
 
 Names that begin with ``ALIYUN_COM`` or ``scheduler.framework`` come from Aliyun gpushare. Every key
 has one writer, which its comment names.
@@ -94,6 +94,11 @@ CDI_OF_CARDS: Final = ("nvidia.com/", "gpushare.aliyun.com/")  # in the kinds of
 # CDI device of a share: ``gpushare.aliyun.com/share=<name>``.
 CDI_KIND: Final = "gpushare.aliyun.com/share"
 CDI_PROBE_KIND: Final = "gpushare.aliyun.com/probe"  # no container requests it
+
+# Metrics, device plugin: MiB of a card, which `gpushare top` and the live page read.
+METRIC_POD_USED: Final = "gpushare_deviceplugin_pod_used_mib"
+METRIC_POD_ASKED: Final = "gpushare_deviceplugin_pod_asked_mib"
+METRIC_OTHERS_USED: Final = "gpushare_deviceplugin_others_used_mib"  # by processes of no live pod
 
 # Aliyun gpushare's URL prefix of the extender; our port next to kube-scheduler.
 EXTENDER_PREFIX: Final = "/gpushare-scheduler"

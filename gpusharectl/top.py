@@ -12,7 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from gpushare.annotations import inventory
-from gpushare.contract import ANNOTATION_INVENTORY
+from gpushare.contract import (
+    ANNOTATION_INVENTORY,
+    METRIC_OTHERS_USED,
+    METRIC_POD_ASKED,
+    METRIC_POD_USED,
+)
 from gpushare.errors import ApiError, RecordError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node
@@ -31,9 +36,6 @@ HOW: Final = (
     "add the component process-memory (plugin.processMemory: true; docs/install.md); it lets the "
     "plugin see the host's processes"
 )
-_USED: Final = "gpushare_deviceplugin_pod_used_mib"
-_ASKED: Final = "gpushare_deviceplugin_pod_asked_mib"
-_OTHERS: Final = "gpushare_deviceplugin_others_used_mib"
 
 
 class PodRow(msgspec.Struct, frozen=True, rename="camel"):
@@ -85,15 +87,15 @@ class Measured:
 
 def is_measured(page: Samples) -> bool:
     """Return true if the plugin of this page runs with --process-memory."""
-    return bool(page.of(_OTHERS) or page.of(_ASKED))
+    return bool(page.of(METRIC_OTHERS_USED) or page.of(METRIC_POD_ASKED))
 
 
 def pod_rows(pages: Mapping[str, Samples]) -> list[PodRow]:
     """Return every pod on each of its GPUs, the largest excess over its request first."""
     rows = []
     for node, page in pages.items():
-        used = {_key(sample): sample.value for sample in page.of(_USED)}
-        for sample in page.of(_ASKED):
+        used = {_key(sample): sample.value for sample in page.of(METRIC_POD_USED)}
+        for sample in page.of(METRIC_POD_ASKED):
             namespace, pod, card, uuid = key = _key(sample)
             amounts = _whole(used.get(key)), round(sample.value)
             rows.append(PodRow(namespace, pod, node, card, uuid, *amounts))
@@ -112,7 +114,7 @@ def card_rows(pages: Mapping[str, Samples], nodes: Iterable[Node]) -> list[CardR
             continue
         others = {
             (sample.labels.get("uuid", ""), sample.labels.get("by", "")): sample.value
-            for sample in page.of(_OTHERS)
+            for sample in page.of(METRIC_OTHERS_USED)
         }
         for index, uuid, size in _cards(node):
             on_card = by_card[node.name, uuid]

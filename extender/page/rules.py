@@ -7,13 +7,15 @@ from typing import Final
 
 import msgspec
 
+from gpushare.contract import METRIC_OTHERS_USED, METRIC_POD_ASKED, METRIC_POD_USED
+
 MOST_CHARACTERS: Final = 2**17  # of lines with amounts: 140 pods with the longest names
 MOST_MIB: Final = 2**53
 OTHERS: Final = 3  # amounts of a measured GPU: of the host, of ended pods, of unknown processes
 _PREFIX: Final = "\ngpushare_deviceplugin_"
-_ASKED: Final = "gpushare_deviceplugin_pod_asked_mib{"
-_USED: Final = "gpushare_deviceplugin_pod_used_mib{"
-_OTHERS: Final = "gpushare_deviceplugin_others_used_mib{"
+_ASKED: Final = f"{METRIC_POD_ASKED}{{"
+_USED: Final = f"{METRIC_POD_USED}{{"
+_OTHERS: Final = f"{METRIC_OTHERS_USED}{{"
 # The plugin writes labels in the order of their names, and no name has a character to escape.
 _LABELS: Final = re.compile(
     r'(?:by="[a-z-]+",)?card="[^"\\]*",(?:namespace="([^"\\]+)",pod="([^"\\]+)",)?uuid="([^"\\]+)"\}'
