@@ -52,10 +52,11 @@ async def listed(kube: Kube, scope: Scope = Scope()) -> Listed:  # noqa: B008 - 
         sums = "" if scope.namespace else " and sums"
         missing.append(f"{what}{sums} are not shown: {err}")
         said: dict[str, str] = {}
-        try:
-            said = await sentences(kube, own)
-        except Lacking as lacks:
-            missing.append(f"reasons in Events are not shown: {lacks}")
+        if not all(pod.node for pod in mine):
+            try:
+                said = await sentences(kube, own)
+            except Lacking as lacks:
+                missing.append(f"reasons in Events are not shown: {lacks}")
         return Listed(found, mine, own, tuple(missing), said)
 
 
