@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -165,11 +165,9 @@ class PodRecords:
         else:
             if record.request is None and not record.refusal:
                 self._parse(record, pod)
-            here, other = self.pending, self.gated
-            if spec.scheduling_gates:
-                here, other = other, here
-            here[uid] = record
-            other.pop(uid, None)
+            is_gated = bool(spec.scheduling_gates)
+            (self.gated if is_gated else self.pending)[uid] = record
+            (self.pending if is_gated else self.gated).pop(uid, None)
             if record.asked is None and record.reported != LACKS_SUM and lacks_sum(pod):
                 self._unreported[uid] = record
         condition = pod.condition(CONDITION_CARD_USABLE) if pod.status.conditions else None
@@ -306,7 +304,7 @@ class PodRecords:
         """Yield at most so many records whose reasons no Event has, and count them as reported."""
         self._expire_reports(now)
         left = most
-        for uid, record in list(self._unreported.items())[:_EXAMINED]:
+        for uid, record in list(islice(self._unreported.items(), _EXAMINED)):
             asked = record.asked
             del self._unreported[uid]
             if asked is not None:
