@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from extender.decisions.failing_nodes import FailingNodes
 from extender.decisions.pod_records import PodRecords
 from extender.decisions.soft_taints import SoftTaints
+from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.cards.model import Request
 from gpushare.clock import Clock
 from gpushare.ledger.ledger import Ledger
@@ -22,7 +23,7 @@ class ClusterState:
 
     ``closed`` says why a node takes no new pods, ``unreadable`` what is wrong with its annotations.
     ``freed`` counts how often units became free that no pod event shows, by what used them.
-    ``rooms`` are for sentences about Pending pods.
+    ``rooms`` are for sentences about Pending pods. ``gangs`` is what people see of gangs.
     """
 
     def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
@@ -36,6 +37,7 @@ class ClusterState:
         self.failing_nodes = FailingNodes()
         self.freed: Counter[str] = Counter()
         self.rooms = KeptRooms()
+        self.gangs: GangStates = NO_GANGS
         self.request_of = self.pods.request_of
         self.pod = self.pods.pod
 

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gpushare.annotations import pod_annotations
+from gpushare.answers.gangs import GangStates
 from gpushare.answers.scheduler_message import brief, message_of, not_judged, silent_scheduler
 from gpushare.cards.model import Request, Share
 from gpushare.contract import RESOURCE_MEMORY
@@ -61,6 +62,10 @@ _DEPEND_ON_AMOUNT: Final = frozenset({TOO_LARGE, TOO_MANY_CARDS, MODEL, UUIDS})
 
 class Known(World, Protocol):
     """The cluster as the extender knows it."""
+
+    @property
+    def gangs(self) -> GangStates:
+        """Return what is known about gangs; NO_GANGS without such knowledge."""
 
     def pod(self, uid: str) -> Pod | None:
         """Return a live pod that names our resources."""

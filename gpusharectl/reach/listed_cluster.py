@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gpushare.annotations import inventory, pod_annotations
+from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.cards.model import Request
 from gpushare.contract import ANNOTATION_INVENTORY
 from gpushare.errors import RecordError
@@ -26,6 +27,7 @@ class ListedCluster:
     """``unreadable``: by node, what is wrong with its annotations."""
 
     policies = Policies()
+    gangs: GangStates = NO_GANGS
 
     def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
         self._nodes = {node.name: node for node in nodes}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.cards.model import Request
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
@@ -11,6 +12,8 @@ from gpusharectl.simulate.simulated_cluster import SimulatedCluster
 
 class SimulatedWorld:
     """What is known of the bound pods, the nodes and their GPUs."""
+
+    gangs: GangStates = NO_GANGS
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
