@@ -14,6 +14,38 @@ RESOURCES_BEGIN: Final = b"aliyun.com/gpu-"  # in the JSON of every object that 
 # Pod label, user: split the amount equally over this many cards of one node.
 LABEL_CARD_COUNT: Final = "aliyun.com/gpu-count"
 
+# Pod labels and annotation, user or the controller of the pods: which pods are one gang, and how
+# many of them are needed. The first two labels are coscheduling's, the third one names a PodGroup
+# of scheduling.x-k8s.io, the last two names are Kueue's. A pod may also name a PodGroup of
+# scheduling.k8s.io, in spec.schedulingGroup.
+LABEL_GANG: Final = "pod-group.scheduling.sigs.k8s.io/name"
+LABEL_GANG_MINIMUM: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+LABEL_POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+LABEL_KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+ANNOTATION_KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
+
+# Pod labels, controllers of pods: which member of a gang matters most.
+LABEL_JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+LABEL_POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+LABEL_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+LABEL_REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+LABEL_JOB_ROLE: Final = "training.kubeflow.org/job-role"
+
+# Pod annotation, user: the node label whose value is the same for all members of the gang.
+ANNOTATION_GANG_ZONE: Final = "gpushare.aliyun.com/gang-zone"
+
+# Namespace label, operator: pods that request GPU memory and members of gangs begin gated here.
+LABEL_QUEUE: Final = "gpushare.aliyun.com/queue"
+
+# Scheduling gate, set when a pod is created; removed by the extender once there is room.
+GATE_ADMISSION: Final = "gpushare.aliyun.com/admission"
+
+# Pod annotation, extender, written when it removes the gate: where the pod has room. A hint.
+ANNOTATION_SLOT: Final = "gpushare.aliyun.com/slot"
+
+# Pod annotation, extender, written with the Binding of a member of a gang.
+ANNOTATION_GANG: Final = "gpushare.aliyun.com/gang"
+
 # Pod annotations, user: the placement policy (cards/placement_policy.py).
 ANNOTATION_NODE_POLICY: Final = "gpushare.aliyun.com/node-policy"
 ANNOTATION_CARD_POLICY: Final = "gpushare.aliyun.com/card-policy"

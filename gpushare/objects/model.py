@@ -9,14 +9,17 @@ from typing import Final
 
 import msgspec
 
-from gpushare.contract import CDI_ANNOTATIONS, CDI_OF_CARDS, RESOURCE_MEMORY
+from gpushare.contract import CDI_ANNOTATIONS, CDI_OF_CARDS, GATE_ADMISSION, RESOURCE_MEMORY
 from gpushare.objects.scheduling import (
     Affinity,
+    ContainerPort,
     Present,
     SchedulingGate,
+    SchedulingGroup,
     SpreadConstraint,
     Taint,
     Toleration,
+    Volume,
 )
 
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
@@ -58,6 +61,7 @@ class Container(msgspec.Struct, rename="camel", gc=False, frozen=True):
     resources: Resources | None = None
     restart_policy: str | None = None
     env: tuple[EnvVar, ...] | None = None
+    ports: tuple[ContainerPort, ...] | None = None
 
     @property
     def limits(self) -> dict[str, str | int]:
@@ -87,6 +91,9 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False, frozen=True):
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
     runtime_class_name: str | None = None
     scheduler_name: str | None = None
+    scheduling_group: SchedulingGroup | None = None
+    volumes: tuple[Volume, ...] | None = None
+    resource_claims: tuple[Present, ...] | None = None
 
 
 class PodCondition(msgspec.Struct, gc=False, frozen=True):
@@ -198,6 +205,49 @@ class Pod(_Object, gc=False, frozen=True):
         return next((each for each in self.status.conditions or () if each.type == kind), None)
 
     @property
+    def gates(self) -> tuple[str, ...]:
+        """Return the names of the scheduling gates, which keep kube-scheduler from the pod."""
+        return tuple(gate.name for gate in self.spec.scheduling_gates or ())
+
+    @property
+    def has_our_gate(self) -> bool:
+        """Return whether the extender has still to admit the pod."""
+        return GATE_ADMISSION in self.gates
+
+    @property
+    def has_foreign_gate(self) -> bool:
+        """Return whether another program keeps kube-scheduler from the pod."""
+        return any(name != GATE_ADMISSION for name in self.gates)
+
+    @property
+    def pod_group(self) -> str:
+        """Return the name of the PodGroup of scheduling.k8s.io, or an empty string."""
+        group = self.spec.scheduling_group
+        return (group and group.pod_group_name) or ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether gpushare evaluates all rules by which kube-scheduler rejects nodes.
+
+        It does not evaluate volumes that only some nodes can mount, ports of the host, affinity to
+        or against other pods, an even spread, and claims of devices. Preferences reject no node.
+        """
+        spec = self.spec
+        affinity = spec.affinity or _NO_AFFINITY
+        between_pods = (affinity.pod_affinity, affinity.pod_anti_affinity)
+        return not (
+            spec.resource_claims
+            or any(volume.restricts for volume in spec.volumes or ())
+            or any(each is not None and each.required for each in between_pods)
+            or any(each.required for each in spec.topology_spread_constraints or ())
+            or any(
+                port.host_port
+                for container in (*self.init_containers, *self.containers)
+                for port in container.ports or ()
+            )
+        )
+
+    @property
     def has_controller(self) -> bool:
         """Return whether a controller replaces the pod when it is deleted."""
         return any(owner.controller for owner in self.metadata.owner_references or ())
@@ -211,6 +261,9 @@ class Pod(_Object, gc=False, frozen=True):
     def is_terminal(self) -> bool:
         """Return whether all containers have ended; a deletion timestamp does not mean that."""
         return self.status.phase in TERMINAL_PHASES
+
+
+_NO_AFFINITY: Final = Affinity()
 
 
 class NodeSystemInfo(msgspec.Struct, rename="camel", gc=False, frozen=True):

@@ -18,7 +18,6 @@ from gpushare.contract import (
     CDI_ANNOTATIONS,
     ENV_VISIBLE_DEVICES,
     HIDES_CARDS,
-    LABEL_CARD_COUNT,
     NO_CARD,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
@@ -37,7 +36,16 @@ from gpushare.objects.model import (
     kind_opened_by,
     names_memory,
 )
-from gpushare.objects.scheduling import Affinity, SchedulingGate, SpreadConstraint, Toleration
+from gpushare.objects.scheduling import (
+    Affinity,
+    ContainerPort,
+    Present,
+    SchedulingGate,
+    SchedulingGroup,
+    SpreadConstraint,
+    Toleration,
+    Volume,
+)
 
 MOST_AT_ONCE: Final = 16 * 1024  # bytes of JSON that are decoded in one step
 MOST_PARTS_BYTES: Final = 16 * 1024  # of JSON, of affinity, selector and the like together
@@ -65,14 +73,41 @@ ANNOTATIONS: Final = {
     contract.ANNOTATION_ASSIGNED: MOST_VALUE,
     contract.ANNOTATION_RUNNING_ON: MOST_RUNNING_ON,
     contract.ANNOTATION_SEEN: MOST_VALUE,
+    contract.ANNOTATION_KUEUE_COUNT: MOST_VALUE,
+    contract.ANNOTATION_GANG_ZONE: MOST_VALUE,
+    contract.ANNOTATION_SLOT: MOST_VALUE,
+    contract.ANNOTATION_GANG: MOST_VALUE,
 }
-LABELS: Final = {LABEL_CARD_COUNT: MOST_VALUE}
+LABELS: Final = dict.fromkeys(
+    (
+        contract.LABEL_CARD_COUNT,
+        contract.LABEL_GANG,
+        contract.LABEL_GANG_MINIMUM,
+        contract.LABEL_POD_GROUP,
+        contract.LABEL_KUEUE_GROUP,
+        contract.LABEL_JOB_INDEX,
+        contract.LABEL_POD_INDEX,
+        contract.LABEL_WORKER_INDEX,
+        contract.LABEL_REPLICA_INDEX,
+        contract.LABEL_JOB_ROLE,
+    ),
+    MOST_VALUE,
+)
 
 T = TypeVar("T")
 _NULL: Final = b"null"
 _ABSENT: Final = msgspec.Raw(_NULL)
 _SETS_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES),)
 _HIDES_CARDS: Final = (EnvVar(ENV_VISIBLE_DEVICES, NO_CARD),)
+# Of parts of which only the presence counts.
+_HOST_PORT: Final = (ContainerPort(1),)
+_VOLUME: Final = (Volume(persistent_volume_claim=Present()),)
+_CLAIM: Final = (Present(),)
+# A string cannot contain them: quotes in it are escaped.
+_NAMES_HOST_PORT: Final = b'"hostPort":'
+_NAMES_OF_VOLUMES: Final = tuple(
+    f'"{field.encode_name}":'.encode() for field in msgspec.structs.fields(Volume)
+)
 
 
 def _words(name: str, keys: Sequence[str]) -> type[msgspec.Struct]:
@@ -95,6 +130,7 @@ class _Container(msgspec.Struct, rename="camel", gc=False):
     restart_policy: str | None = None
     resources: msgspec.Raw = _ABSENT
     env: msgspec.Raw = _ABSENT
+    ports: msgspec.Raw = _ABSENT
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -122,6 +158,9 @@ class _Spec(msgspec.Struct, rename="camel"):
     topology_spread_constraints: msgspec.Raw = _ABSENT
     scheduling_gates: msgspec.Raw = _ABSENT
     runtime_class_name: str | None = None
+    scheduling_group: SchedulingGroup | None = None
+    volumes: msgspec.Raw = _ABSENT
+    resource_claims: msgspec.Raw = _ABSENT
 
 
 class UndecodedPod(msgspec.Struct):
@@ -217,6 +256,9 @@ def pod_of(parts: UndecodedPod) -> Pod:
             spec.scheduling_gates, tuple[SchedulingGate, ...], "spec.schedulingGates"
         ),
         runtime_class_name=spec.runtime_class_name,
+        scheduling_group=spec.scheduling_group,
+        volumes=_VOLUME if _names_any(spec.volumes, _NAMES_OF_VOLUMES) else None,
+        resource_claims=_CLAIM if len(spec.resource_claims) > len(_NULL) else None,
     )
     pod = Pod(metadata, pod_spec, parts.status, excess[0] if excess else "")
     _drop_what_is_not_read(pod)
@@ -259,9 +301,20 @@ def _containers(
         found = [first, *found[:MOST_CONTAINERS]]
     env = _decode_env if sum(len(each.env) for each in found) <= MOST_ENV_BYTES else _env_in_short
     return tuple(
-        Container(each.name, resources(each.resources), each.restart_policy, env(each.env))
+        Container(
+            each.name,
+            resources(each.resources),
+            each.restart_policy,
+            env(each.env),
+            _HOST_PORT if _names_any(each.ports, (_NAMES_HOST_PORT,)) else None,
+        )
         for each in found
     )
+
+
+def _names_any(raw: msgspec.Raw, names: Sequence[bytes]) -> bool:
+    text = bytes(raw)
+    return any(name in text for name in names)
 
 
 def _asks(container: _Container) -> bool:
@@ -295,7 +348,12 @@ def _amounts(found: _OurAmounts | None) -> dict[str, str | int] | None:
 def _drop_what_is_not_read(pod: Pod) -> None:
     """Drop parts in place: nothing else references the pod yet."""
     _drop_metadata(pod.metadata)
-    spec, status = pod.spec, pod.status
+    _drop_spec(pod)
+    _drop_status(pod.status)
+
+
+def _drop_spec(pod: Pod) -> None:
+    spec = pod.spec
     tolerations = spec.tolerations or ()
     if len(tolerations) > MOST_TOLERATIONS:
         found = f"spec.tolerations has {len(tolerations)} entries: use at most {MOST_TOLERATIONS}"
@@ -309,6 +367,15 @@ def _drop_what_is_not_read(pod: Pod) -> None:
             force_setattr(spec, name, containers)
         for container in containers:
             _drop_variables(container)
+            _drop_ports(container)
+    if spec.volumes is not None:
+        is_restricted = any(volume.restricts for volume in spec.volumes)
+        force_setattr(spec, "volumes", _VOLUME if is_restricted else None)
+    if spec.resource_claims is not None:
+        force_setattr(spec, "resource_claims", _CLAIM if spec.resource_claims else None)
+
+
+def _drop_status(status: PodStatus) -> None:
     if status.message and len(status.message) > MOST_MESSAGE:
         force_setattr(status, "message", status.message[:MOST_MESSAGE])
     if status.conditions:
@@ -340,6 +407,12 @@ def _drop_variables(container: Container) -> None:
         own = [each for each in container.env if each.name == ENV_VISIBLE_DEVICES]
         kept = _HIDES_CARDS if own and own[-1].value in HIDES_CARDS else _SETS_CARDS
         force_setattr(container, "env", kept if own else None)
+
+
+def _drop_ports(container: Container) -> None:
+    if container.ports is not None:
+        found = any(port.host_port for port in container.ports)
+        force_setattr(container, "ports", _HOST_PORT if found else None)
 
 
 def _names_ours(container: Container) -> bool:

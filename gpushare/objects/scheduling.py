@@ -1,7 +1,10 @@
 """Typed parts of pods and nodes that restrict where kube-scheduler may place a pod.
 
-Of rules that gpushare does not evaluate (affinity between pods), only their presence is read.
+Of rules that gpushare does not evaluate (affinity between pods, volumes, ports of the host), only
+their presence is read.
 """
+
+from typing import Final
 
 import msgspec
 
@@ -62,6 +65,51 @@ class Taint(msgspec.Struct, gc=False, frozen=True):
 
 class SpreadConstraint(msgspec.Struct, rename="camel", gc=False, frozen=True):
     when_unsatisfiable: str = ""
+
+    @property
+    def required(self) -> bool:
+        """Return whether a node that would make the spread less even is rejected."""
+        return self.when_unsatisfiable != "ScheduleAnyway"
+
+
+class ContainerPort(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    """A port of a container; ``host_port`` is a port of the node, which one pod at a time has."""
+
+    host_port: int | None = None
+
+
+class Volume(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    """The kinds of volumes because of which kube-scheduler may reject a node.
+
+    They are those that its plugins VolumeBinding, VolumeZone, VolumeRestrictions and
+    NodeVolumeLimits examine.
+    """
+
+    persistent_volume_claim: Present | None = None
+    ephemeral: Present | None = None
+    aws_elastic_block_store: Present | None = None
+    azure_disk: Present | None = None
+    azure_file: Present | None = None
+    cinder: Present | None = None
+    gce_persistent_disk: Present | None = None
+    iscsi: Present | None = None
+    portworx_volume: Present | None = None
+    rbd: Present | None = None
+    vsphere_volume: Present | None = None
+
+    @property
+    def restricts(self) -> bool:
+        """Return whether kube-scheduler may reject a node because of this volume."""
+        return self != _ANYWHERE
+
+
+_ANYWHERE: Final = Volume()
+
+
+class SchedulingGroup(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    """Names a PodGroup of scheduling.k8s.io in the namespace of the pod."""
+
+    pod_group_name: str | None = None
 
 
 class SchedulingGate(msgspec.Struct, gc=False, frozen=True):

@@ -13,6 +13,7 @@ from gpushare.objects.model import (
     PodStatus,
     Terminated,
 )
+from gpushare.objects.scheduling import Volume
 
 NAME_LABEL: Final = "app.kubernetes.io/name"
 
@@ -21,7 +22,7 @@ class ConfigMapSource(msgspec.Struct, gc=False, frozen=True):
     name: str = ""
 
 
-class Volume(msgspec.Struct, rename="camel", gc=False, frozen=True):
+class SeenVolume(Volume, rename="camel", gc=False, frozen=True):
     name: str = ""
     config_map: ConfigMapSource | None = None
 
@@ -32,7 +33,7 @@ class SeenContainer(Container, rename="camel", gc=False, frozen=True):
 
 class SeenSpec(PodSpec, rename="camel", gc=False, frozen=True):
     scheduler_name: str | None = None
-    volumes: tuple[Volume, ...] | None = None
+    volumes: tuple[SeenVolume, ...] | None = None
     containers: tuple[SeenContainer, ...] | None = None
 
 

@@ -90,6 +90,9 @@ READ = {
     "a variable": body(containers=[SHARE | {"env": [{"name": "X", "value": "<" * 1_500_000}]}]),
     "labels": body(metadata={"labels": dict.fromkeys(many(60_000), "x")}),
     "annotations": body(metadata={"annotations": dict.fromkeys(many(60_000), "x")}),
+    "volumes": body(volumes=[{"name": each, "emptyDir": {}} for each in many(40_000)]),
+    "ports": body(containers=[SHARE | {"ports": [{"containerPort": 1}] * 60_000}]),
+    "resourceClaims": body(resourceClaims=[{"name": each} for each in many(60_000)]),
     "an annotation": body(metadata={"annotations": {"kubectl": "x" * 250_000}}),
     "as much as is read": body(
         containers=[SHARE, with_zeros("a", 600)], affinity=affinity(*[{}] * 5000)
@@ -215,6 +218,8 @@ containers = st.lists(
                     st.sampled_from([None, "all", "void", "none"]),
                 )
             ),
+            "ports": st.none()
+            | st.lists(st.sampled_from([{"containerPort": 80}, {"hostPort": 80}])),
         },
     ),
     max_size=3,
@@ -242,6 +247,14 @@ pods = st.fixed_dictionaries(
                 "nodeName": st.none() | st.just("n"),
                 "priority": st.just(7),
                 "runtimeClassName": st.sampled_from(["", "nvidia"]),
+                "schedulingGroup": st.sampled_from([None, {}, {"podGroupName": "g"}]),
+                "volumes": st.none()
+                | st.lists(
+                    st.sampled_from(
+                        [{"emptyDir": {}}, {"persistentVolumeClaim": {}}, {"ephemeral": {}}]
+                    )
+                ),
+                "resourceClaims": st.none() | st.lists(st.just({"name": "a"})),
             },
         ),
         "status": st.just({"phase": "Pending", "conditions": [{"type": "a", "status": "True"}]}),
