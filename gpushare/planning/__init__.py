@@ -1,0 +1,1 @@
+"""Find room for all pods of a gang at once."""
