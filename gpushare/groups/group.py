@@ -1,0 +1,172 @@
+"""One gang: its members, and what they and its PodGroup say together."""
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from gpushare.groups import reasons
+from gpushare.groups.model import MOST_MEMBERS, GroupKey, PodGroup, Source
+from gpushare.groups.sources import counts, minimum_of, rank, zone_key_of
+from gpushare.objects.model import Pod
+from gpushare.placement.reasons import Reason
+
+_Rank = tuple[int, str, str, str]
+H = TypeVar("H", int, str, Reason, int | Reason, str | Reason)
+
+_UNSTATED: Final = {Source.LABELS: reasons.NO_MINIMUM, Source.KUEUE: reasons.NO_COUNT}
+
+
+class _Statement(NamedTuple):
+    """What one member says; ``rank`` is None if it does not count."""
+
+    rank: _Rank | None
+    minimum: int | Reason | None
+    zone_key: str | Reason
+    priority: int
+
+
+class Group:
+    """A gang with at least one live member. Only ``Groups`` changes it.
+
+    ``members`` are all live pods of the gang by uid, also those that do not count.
+    ``unreadable`` says why PodGroups of its source cannot be read, if they cannot.
+    """
+
+    def __init__(self, key: GroupKey) -> None:
+        self.key = key
+        self.pod_group: PodGroup | None = None
+        self.unreadable: Reason | None = None
+        self._members: dict[str, Pod] = {}
+        self._stated: dict[str, _Statement] = {}
+        self._ranks: list[_Rank] = []
+        self._minima: Counter[int | Reason] = Counter()
+        self._zone_keys: Counter[str | Reason] = Counter()
+        self._priorities: Counter[int] = Counter()
+
+    @property
+    def members(self) -> Mapping[str, Pod]:
+        return self._members
+
+    @property
+    def count(self) -> int:
+        """Return how many members count; unlike ``present``, in constant time."""
+        return len(self._ranks)
+
+    def present(self) -> list[Pod]:
+        """Return the members that count, bound or not: the most important first, then the oldest.
+
+        Those do not count that are being deleted, or that have a scheduling gate of others.
+        """
+        return [self._members[each[-1]] for each in self._ranks]
+
+    @property
+    def problem(self) -> Reason | None:
+        """Return why no member may be placed, as long as that does not change."""
+        if len(self._members) > MOST_MEMBERS:
+            return reasons.TOO_MANY
+        if self.key.source in _UNSTATED:
+            why = self._stated_problem()
+        elif self.pod_group is None:
+            why = self.unreadable or reasons.NO_POD_GROUP
+        else:
+            why = reasons.WRONG_POD_GROUP if self.pod_group.minimum is None else None
+        return why or self._zone_problem()
+
+    @property
+    def minimum(self) -> int:
+        """Return how many members are needed: of a gang whose members disagree, the largest number.
+
+        Return 1 if that is unknown (see ``problem``).
+        """
+        if self.pod_group is not None and self.pod_group.minimum is not None:
+            return self.pod_group.minimum
+        return max((each for each in self._minima if isinstance(each, int)), default=1)
+
+    @property
+    def priority(self) -> int:
+        """Return the lowest priority of the members that count, unless the PodGroup has one."""
+        if self.pod_group is not None and self.pod_group.priority is not None:
+            return self.pod_group.priority
+        return min(self._priorities, default=0)
+
+    @property
+    def zone_key(self) -> str:
+        """Return the node label whose value all members must share; empty if there is none."""
+        if self.pod_group is not None and self.pod_group.zone_key:
+            return self.pod_group.zone_key
+        return next((each for each in self._zone_keys if isinstance(each, str)), "")
+
+    @property
+    def complete_seconds(self) -> float | None:
+        """Return the time that the PodGroup gives a started gang to become whole, if it does."""
+        return None if self.pod_group is None else self.pod_group.timeout_seconds
+
+    def put(self, pod: Pod) -> bool:
+        """Add a member or its new version; return whether the gang is another one by it."""
+        before, uid = self._members.get(pod.uid), pod.uid
+        self._members[uid] = pod
+        if before is not None and before.spec == pod.spec and before.metadata == pod.metadata:
+            return False
+        stated = _statement(pod, self.key.source)
+        was = self._stated.get(uid)
+        if was != stated:
+            self._retract(was)
+            self._stated[uid] = stated
+            self._count(stated)
+        return was != stated or before is None or _asks_otherwise(before, pod)
+
+    def drop(self, uid: str) -> None:
+        del self._members[uid]
+        self._retract(self._stated.pop(uid))
+
+    def _count(self, stated: _Statement) -> None:
+        if stated.rank is None:
+            return
+        insort(self._ranks, stated.rank)
+        self._priorities[stated.priority] += 1
+        if stated.minimum is not None:
+            self._minima[stated.minimum] += 1
+        if stated.zone_key:
+            self._zone_keys[stated.zone_key] += 1
+
+    def _retract(self, stated: _Statement | None) -> None:
+        if stated is None or stated.rank is None:
+            return
+        del self._ranks[bisect_left(self._ranks, stated.rank)]
+        _take(self._priorities, stated.priority)
+        if stated.minimum is not None:
+            _take(self._minima, stated.minimum)
+        if stated.zone_key:
+            _take(self._zone_keys, stated.zone_key)
+
+    def _stated_problem(self) -> Reason | None:
+        if not self._ranks:
+            return None
+        wrong = next((each for each in self._minima if isinstance(each, Reason)), None)
+        return wrong or (None if self._minima else _UNSTATED[self.key.source])
+
+    def _zone_problem(self) -> Reason | None:
+        wrong = next((each for each in self._zone_keys if isinstance(each, Reason)), None)
+        named = {each for each in self._zone_keys if isinstance(each, str)}
+        if self.pod_group is not None and self.pod_group.zone_key:
+            named.add(self.pod_group.zone_key)
+        return wrong or (reasons.TWO_ZONES if len(named) > 1 else None)
+
+
+def _statement(pod: Pod, source: Source) -> _Statement:
+    ranked = rank(pod) if counts(pod) else None
+    return _Statement(ranked, minimum_of(pod, source), zone_key_of(pod), pod.priority)
+
+
+def _asks_otherwise(before: Pod, after: Pod) -> bool:
+    """Return whether a planner may answer otherwise for a new version of a pod."""
+    if before.spec != after.spec or before.labels != after.labels:
+        return True
+    return before.annotations != after.annotations or before.excess != after.excess
+
+
+def _take(counted: Counter[H], value: H) -> None:
+    counted[value] -= 1
+    if not counted[value]:
+        del counted[value]

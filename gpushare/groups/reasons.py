@@ -1,0 +1,52 @@
+"""The reasons for which no member of a gang is placed: fixed texts, as in placement/reasons.py.
+
+No deleted pod could change one of them, so preemption must not try.
+"""
+
+from typing import Final
+
+from gpushare.placement.reasons import Reason
+
+NO_POD_GROUP: Final = Reason(
+    "pod names a PodGroup that does not exist in its namespace: create the PodGroup"
+)
+NOT_SERVED: Final = Reason(
+    "pod names a PodGroup of a kind that the API server does not serve: install its "
+    "CustomResourceDefinition, or state the gang with the labels "
+    "pod-group.scheduling.sigs.k8s.io/name and min-available"
+)
+NOT_READABLE: Final = Reason(
+    "pod names a PodGroup that gpushare's extender cannot read: let it list and watch podgroups"
+)
+NOT_LISTED: Final = Reason("pod names a PodGroup, and the extender has not listed PodGroups yet")
+WRONG_POD_GROUP: Final = Reason(
+    "pod's PodGroup states no minimum of members, or one that is not a positive integer or too "
+    "large for a gang"
+)
+NO_MINIMUM: Final = Reason(
+    "pod is a member of a gang whose minimum no member states: set the label "
+    "pod-group.scheduling.sigs.k8s.io/min-available"
+)
+WRONG_MINIMUM: Final = Reason(
+    "a member of the pod's gang has a label pod-group.scheduling.sigs.k8s.io/min-available that is "
+    "not a positive integer or too large for a gang"
+)
+NO_COUNT: Final = Reason(
+    "pod is a member of a gang whose size no member states: set the annotation "
+    "kueue.x-k8s.io/pod-group-total-count"
+)
+WRONG_COUNT: Final = Reason(
+    "a member of the pod's gang has an annotation kueue.x-k8s.io/pod-group-total-count that is not "
+    "a positive integer or too large for a gang"
+)
+WRONG_ZONE: Final = Reason(
+    "a member of the pod's gang has an annotation gpushare.aliyun.com/gang-zone that is not the "
+    "key of a node label"
+)
+TWO_ZONES: Final = Reason(
+    "the pod's gang names different node labels for its zone: use one key in all annotations "
+    "gpushare.aliyun.com/gang-zone and in the topology of the PodGroup"
+)
+TOO_MANY: Final = Reason("the pod's gang has more members than gpushare plans together")
+
+TEXTS: Final = tuple(each.text for each in tuple(vars().values()) if isinstance(each, Reason))
