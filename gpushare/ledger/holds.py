@@ -2,11 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+# Amounts by the name of the resource, sorted by name, in thousandths (of a core, of a byte, of a
+# pod): hashable, and shared by all slots of equal pods.
+Requests = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Resources for one pod: ``units`` of each of ``cards``, and CPU and memory of their node.
+    """Resources for one pod: ``units`` of each of ``cards``, and ``requests`` of their node.
+
+    ``cards`` are UUIDs; a pod without GPU memory has none. ``requests`` has everything but GPU
+    memory, with one of ``pods``.
 
     ``pod_uid`` pins the slot to a pod: it does not count against that pod, what the pod reserves on
     the same cards is counted once, and it ends when the pod is bound, has ended or is deleted.
@@ -15,17 +23,15 @@ class Slot:
     node: str
     cards: tuple[str, ...]
     units: int
-    cpu_milli: int = 0
-    memory_bytes: int = 0
     pod_uid: str = ""
+    requests: Requests = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Free resources kept for ``owner`` (a pod's uid or a gang's name); no other pod gets them.
 
-    All slots are kept, replaced and dropped together. ``expires_at`` is in seconds of a monotonic
-    clock.
+    ``expires_at`` is in seconds of a monotonic clock.
     """
 
     owner: str
@@ -47,20 +53,32 @@ class Claim:
     priority: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResources:
-    """Amounts of a node other than GPU memory."""
-
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-
-
 Kept = Hold | Claim
 
+HOLD_PRIORITY: Final = 2**31  # above every pod's: a hold counts against all
 
-def counts(kept: Kept, priority: int | None) -> bool:
-    """Return whether it counts against a pod of this priority; None is below all others."""
-    return isinstance(kept, Hold) or priority is None or kept.priority >= priority
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whose a slot is; all slots of a hold or claim share one holder."""
+
+    kind: type[Kept]
+    owner: str
+    priority: int
+
+    def counts(self, priority: int | None) -> bool:
+        """Return whether it counts against a pod of this priority; None is below all others."""
+        return priority is None or self.priority >= priority
+
+    def kept(self, slots: Iterable[Slot], expires_at: float) -> Kept:
+        if self.kind is Hold:
+            return Hold(self.owner, tuple(slots), expires_at)
+        return Claim(self.owner, tuple(slots), expires_at, self.priority)
+
+
+def holder_of(kept: Kept) -> Holder:
+    priority = kept.priority if isinstance(kept, Claim) else HOLD_PRIORITY
+    return Holder(type(kept), kept.owner, priority)
 
 
 def where(cards: tuple[str, ...], here: set[str]) -> Iterable[str]:
@@ -70,7 +88,7 @@ def where(cards: tuple[str, ...], here: set[str]) -> Iterable[str]:
 
 
 def add_units(
-    kept: Iterable[Kept],
+    slots: Iterable[Slot],
     here: set[str],
     besides: str,
     counted: dict[tuple[str, str], int],
@@ -82,17 +100,14 @@ def add_units(
     added: a pod with a slot, then also a reserve, then only the slot again finds the same units
     free each time. ``counted`` grows accordingly.
     """
-    pinned: dict[tuple[str, str], int] = {}
-    for slot in (slot for each in kept for slot in each.slots):
-        if besides and slot.pod_uid == besides:
+    for slot in slots:
+        uid = slot.pod_uid
+        if besides and uid == besides:
             continue
         for uuid in where(slot.cards, here):
-            if slot.pod_uid:
-                at = slot.pod_uid, uuid
-                pinned[at] = pinned.get(at, 0) + slot.units
-            else:
-                sums[uuid] = sums.get(uuid, 0) + slot.units
-    for at, units in pinned.items():
-        more = max(0, units - counted.get(at, 0))
-        sums[at[1]] = sums.get(at[1], 0) + more
-        counted[at] = counted.get(at, 0) + more
+            more = slot.units
+            if uid:
+                known = counted.get((uid, uuid), 0)
+                more = max(0, more - known)
+                counted[uid, uuid] = known + more
+            sums[uuid] = sums.get(uuid, 0) + more

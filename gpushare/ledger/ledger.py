@@ -6,14 +6,16 @@ decremented, so that reordered or repeated events cannot make them drift. The re
 node until something there changes.
 """
 
-from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 from gpushare.cards.model import Card, Inventory, Share
 from gpushare.ledger.changes import Changes
-from gpushare.ledger.holds import Claim, Hold, Kept, NodeResources, Slot, add_units, counts, where
-from gpushare.ledger.overlay import Overlay
+from gpushare.ledger.holds import Hold, Holder, Kept, Slot, add_units, where
+from gpushare.ledger.overlay import Overlay, is_own
+from gpushare.ledger.plans import PlanMaps, Plans, SlotKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +78,43 @@ class NodeAccount:
     largest: tuple[int, ...]
 
 
-_Key = tuple[type[Kept], str]
-_K = TypeVar("_K")
-_V = TypeVar("_V")
 _NONE: Final[frozenset[str]] = frozenset()
-_NO_KEYS: Final[frozenset[_Key]] = frozenset()
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+_Slots = dict[SlotKey, tuple[Holder, Slot]]
 
 
 @dataclass(slots=True)
 class _Node:
-    """``kept`` are holds and claims with only their slots on this node."""
+    """``held`` are the slots of holds here, ``claimed`` those of claims."""
 
     inventory: Inventory | None = None
     shares: dict[str, Share] = field(default_factory=dict)
     reserves: dict[str, Reserve] = field(default_factory=dict)
-    kept: dict[_Key, Kept] = field(default_factory=dict)
+    held: _Slots = field(default_factory=dict)
+    claimed: _Slots = field(default_factory=dict)
     account: NodeAccount | None = None
 
     @property
     def is_empty(self) -> bool:
-        return self.inventory is None and not (self.shares or self.reserves or self.kept)
+        rest = self.shares or self.reserves or self.held or self.claimed
+        return self.inventory is None and not rest
 
     def copy(self) -> "_Node":
-        own = dict(self.shares), dict(self.reserves), dict(self.kept)
+        own = dict(self.shares), dict(self.reserves), dict(self.held), dict(self.claimed)
         return _Node(self.inventory, *own, self.account)
+
+    def slots_of(self, holder: Holder) -> _Slots:
+        return self.held if holder.kind is Hold else self.claimed
+
+    def all_count(self, besides: str, priority: int | None) -> bool:
+        """Return whether everything here counts against the pod ``besides`` of this priority."""
+        if besides in self.reserves or besides in self.held:
+            return False
+        claimed = self.claimed
+        return not claimed or (
+            besides not in claimed
+            and all(holder.counts(priority) for holder, _ in claimed.values())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +122,7 @@ class _Maps:
     nodes: MutableMapping[str, _Node] = field(default_factory=dict)
     node_of_share: MutableMapping[str, str] = field(default_factory=dict)
     nodes_of_reserve: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
-    kept: MutableMapping[_Key, Kept] = field(default_factory=dict)
-    pins: MutableMapping[str, frozenset[_Key]] = field(default_factory=dict)
+    plans: PlanMaps = field(default_factory=PlanMaps)
 
 
 class Ledger:
@@ -121,15 +135,13 @@ class Ledger:
         self._nodes = maps.nodes
         self._node_of_share = maps.node_of_share
         self._nodes_of_reserve = maps.nodes_of_reserve
-        self._kept = maps.kept
-        self._pins = maps.pins
-        self._copied: set[str] | None = None if _over is None else set()
+        self._plans = Plans(maps.plans, self._put_slot, self._take_slot)
 
     def overlay(self) -> "Ledger":
         """Return a ledger for trials: it starts as this one, and its changes do not affect this.
 
-        A node is copied on its first change there, and nothing else is. Use it for one decision: it
-        is invalid once this ledger has changed.
+        A node, a hold and a claim are copied on their first change there, and nothing else is. Use
+        it for one decision: it is invalid once this ledger has changed.
         """
         maps = self._maps
         return Ledger(
@@ -137,8 +149,7 @@ class Ledger:
                 Overlay(maps.nodes),
                 Overlay(maps.node_of_share),
                 Overlay(maps.nodes_of_reserve),
-                Overlay(maps.kept),
-                Overlay(maps.pins),
+                maps.plans.overlay(),
             )
         )
 
@@ -149,7 +160,10 @@ class Ledger:
         self._drop_if_empty(node)
 
     def put_share(self, share: Share) -> None:
-        """Count a bound pod, and release its reserves: the decision is on the API server."""
+        """Count a bound pod, and release its reserves and slots: the API server has the decision.
+
+        The cost does not depend on the other slots of its hold.
+        """
         self.remove_share(share.pod_uid)
         self._touch(share.node).shares[share.pod_uid] = share
         self._node_of_share[share.pod_uid] = share.node
@@ -158,9 +172,7 @@ class Ledger:
         """Forget a pod that has ended or is deleted, with its reserves and pinned slots."""
         for node in self._nodes_of_reserve.get(pod_uid, ()):
             self.release(pod_uid, node)
-        for key in self._pins.get(pod_uid, ()):
-            kept = self._kept[key]
-            self._enter(replace(kept, slots=tuple(s for s in kept.slots if s.pod_uid != pod_uid)))
+        self._plans.drop_pod(pod_uid)
         node_name = self._node_of_share.pop(pod_uid, None)
         if node_name is not None:
             del self._touch(node_name).shares[pod_uid]
@@ -176,49 +188,102 @@ class Ledger:
         held = self._nodes_of_reserve.get(pod_uid, _NONE)
         if node not in held:
             return
-        _put(self._nodes_of_reserve, pod_uid, held - {node})
+        if held == {node}:
+            del self._nodes_of_reserve[pod_uid]
+        else:
+            self._nodes_of_reserve[pod_uid] = held - {node}
         del self._touch(node).reserves[pod_uid]
         self._drop_if_empty(node)
+
+    def release_all(self) -> None:
+        """Release all reserves, holds and claims: what no pod on the API server shows."""
+        for reserve in list(self.reserves()):
+            self.release(reserve.pod_uid, reserve.node)
+        for holder in self._plans.holders():
+            self._plans.drop(holder.kind, holder.owner)
 
     def keep(self, kept: Kept) -> None:
         """Keep all slots of a hold or claim, and replace the owner's earlier one of the same kind.
 
         The caller checks that the resources are free. A slot that is pinned to a pod with a share
-        is left out: that pod is bound already.
+        is left out: that pod is bound already. A pod has one slot in all holds, and one in all
+        claims: an earlier one, of any owner, ends. Without slots, the hold or claim is dropped. A
+        node whose slots stay the same is not touched.
         """
-        slots = tuple(s for s in kept.slots if s.pod_uid not in self._node_of_share)
-        self._enter(replace(kept, slots=slots))
+        self._plans.keep(kept, self._node_of_share)
+
+    def put_slot(self, owner: str, slot: Slot) -> None:
+        """Add a slot, pinned to a pod, to a hold; it replaces the pod's earlier slot in any hold.
+
+        A slot of a pod with a share is ignored. Raises KeyError if the owner has no hold, and
+        ValueError if the slot is not pinned.
+        """
+        if not slot.pod_uid:
+            raise ValueError(f"a slot on {slot.node} has no pod: give it one, or keep a whole hold")
+        if self._plans.get(Hold, owner) is None:
+            raise KeyError(owner)
+        if slot.pod_uid not in self._node_of_share:
+            self._plans.put_slot(owner, slot)
+
+    def drop_slot(self, pod_uid: str) -> None:
+        """End the slots pinned to a pod, for one that is bound without a share.
+
+        A hold or claim whose last slot ends is dropped.
+        """
+        self._plans.drop_pod(pod_uid)
+
+    def renew(self, owner: str, expires_at: float) -> bool:
+        """Set when an owner's hold expires; return whether it has one. No node is touched."""
+        return self._plans.renew(owner, expires_at)
 
     def drop(self, kind: type[Kept], owner: str) -> Kept | None:
         """Drop an owner's hold or claim and return it; None if it had none."""
-        kept = self._kept.get((kind, owner))
-        if kept is not None:
-            self._enter(replace(kept, slots=()))
-        return kept
+        return self._plans.drop(kind, owner)
 
     def expire(self, now: float) -> list[Kept]:
         """Drop and return the holds and claims that expired by ``now``: no pod event shows this."""
-        due = [kept for kept in self._kept.values() if kept.expires_at <= now]
-        for kept in due:
-            self.drop(type(kept), kept.owner)
-        return due
+        due = [self._plans.drop(each.kind, each.owner) for each in self._plans.expired(now)]
+        return [kept for kept in due if kept is not None]
 
     def kept(self) -> Iterator[Kept]:
-        yield from self._kept.values()
+        yield from self._plans
+
+    def hold_of(self, owner: str) -> Hold | None:
+        """Return an owner's hold, its slots in the order in which they were kept."""
+        found = self._plans.get(Hold, owner)
+        return found if isinstance(found, Hold) else None
+
+    def slot_of(self, pod_uid: str) -> Slot | None:
+        """Return the slot that a hold has for this pod."""
+        return self._plans.slot_of(Hold, pod_uid)
+
+    def slots_on(self, node: str) -> Iterator[tuple[Kept, Slot]]:
+        """Return the slots on a node, each with its hold or claim, of which it is the only slot."""
+        entry = self._nodes.get(node)
+        for holder, slot in _slots(entry) if entry is not None else ():
+            yield holder.kept((slot,), self._plans.expires_at(holder)), slot
 
     def kept_resources(
         self, node: str, *, besides: str = "", priority: int | None = None
-    ) -> NodeResources:
-        """Return the CPU and memory that holds and claims keep on a node for other pods."""
+    ) -> Mapping[str, int]:
+        """Return the requests that holds and claims keep on a node for other pods.
+
+        The amounts are in thousandths, as in Slot. ``priority`` is as in ``account``. A pod with a
+        slot in a hold and in a claim counts once.
+        """
         entry = self._nodes.get(node)
-        slots = [
-            slot
-            for kept in (entry.kept.values() if entry is not None else ())
-            if counts(kept, priority)
-            for slot in kept.slots
-            if not besides or slot.pod_uid != besides
-        ]
-        return NodeResources(sum(s.cpu_milli for s in slots), sum(s.memory_bytes for s in slots))
+        if entry is None or not (entry.held or entry.claimed):
+            return _NOTHING
+        sums: dict[str, int] = {}
+        for holder, slot in _slots(entry):
+            uid = slot.pod_uid
+            if not holder.counts(priority) or (uid and uid == besides):
+                continue
+            if holder.kind is not Hold and uid in entry.held:
+                continue
+            for name, amount in slot.requests:
+                sums[name] = sums.get(name, 0) + amount
+        return sums
 
     def share(self, pod_uid: str) -> Share | None:
         node = self._node_of_share.get(pod_uid)
@@ -230,22 +295,16 @@ class Ledger:
 
     def reserved_on(self, pod_uid: str) -> Collection[str]:
         """Return the nodes with a reserve or a pinned slot of this pod."""
-        slots = (slot for key in self._pins.get(pod_uid, ()) for slot in self._kept[key].slots)
-        pinned = {slot.node for slot in slots if slot.pod_uid == pod_uid}
-        return self._nodes_of_reserve.get(pod_uid, _NONE) | pinned
+        pinned = [slot.node for slot in self._plans.slots_of(pod_uid)]
+        return self._nodes_of_reserve.get(pod_uid, _NONE).union(pinned)
 
     def outranked(self, priority: int) -> set[str]:
         """Return the nodes with claims that do not count against a pod of this priority."""
-        return {
-            slot.node
-            for kept in self._kept.values()
-            if not counts(kept, priority)
-            for slot in kept.slots
-        }
+        return self._plans.outranked(priority)
 
     def has_reserve(self, pod_uid: str) -> bool:
         """Return whether the pod has a reserve or a pinned slot."""
-        return pod_uid in self._nodes_of_reserve or pod_uid in self._pins
+        return pod_uid in self._nodes_of_reserve or bool(self._plans.slots_of(pod_uid))
 
     def reserves(self) -> Iterator[Reserve]:
         for entry in self._nodes.values():
@@ -282,37 +341,26 @@ class Ledger:
         entry = self._nodes.get(node)
         if entry is None or entry.inventory is None:
             return None
-        if besides not in entry.reserves and not (entry.kept and (besides or priority is not None)):
+        if entry.all_count(besides, priority):
             if entry.account is None:
                 entry.account = _account(entry, entry.inventory, "", None)
             return entry.account
         return _account(entry, entry.inventory, besides, priority)
 
-    def _enter(self, kept: Kept) -> None:
-        """Store a hold or claim, or remove it if it has no slots. All their changes happen here."""
-        key = type(kept), kept.owner
-        before = self._kept.get(key)
-        old: tuple[Slot, ...] = before.slots if before is not None else ()
-        new = kept.slots
-        for uid in {s.pod_uid for s in (*old, *new) if s.pod_uid}:
-            pins = self._pins.get(uid, _NO_KEYS) - {key}
-            is_pinned = any(slot.pod_uid == uid for slot in new)
-            _put(self._pins, uid, pins | {key} if is_pinned else pins)
-        for node in {slot.node for slot in (*old, *new)}:
-            here = tuple(slot for slot in new if slot.node == node)
-            _put(self._touch(node).kept, key, replace(kept, slots=here) if here else None)
-            self._drop_if_empty(node)
-        _put(self._kept, key, kept if new else None)
+    def _put_slot(self, holder: Holder, key: SlotKey, slot: Slot) -> None:
+        self._touch(slot.node).slots_of(holder)[key] = holder, slot
+
+    def _take_slot(self, holder: Holder, key: SlotKey, slot: Slot) -> None:
+        del self._touch(slot.node).slots_of(holder)[key]
+        self._drop_if_empty(slot.node)
 
     def _touch(self, node: str) -> _Node:
         """Return the node's entry for a change. All changes go through here."""
         entry = self._nodes.get(node)
         if entry is None:
             entry = self._nodes[node] = _Node()
-        elif self._copied is not None and node not in self._copied:
+        elif not is_own(self._nodes, node):
             entry = self._nodes[node] = entry.copy()
-        if self._copied is not None:
-            self._copied.add(node)
         entry.account = None
         self.changes.add(node)
         return entry
@@ -350,15 +398,15 @@ def _account(entry: _Node, inventory: Inventory, besides: str, priority: int | N
             continue
         for uuid in where(reserve.cards, here):
             reserved[uuid] = reserved.get(uuid, 0) + reserve.units
-    if entry.kept:
+    if entry.held or entry.claimed:
         # Of slots pinned to a pod, only units beyond its reserve count, card by card.
         counted = {
             (reserve.pod_uid, uuid): reserve.units
             for reserve in entry.reserves.values()
             for uuid in where(reserve.cards, here)
         }
-        for kind, sums in ((Hold, reserved), (Claim, claimed)):
-            mine = [k for k in entry.kept.values() if type(k) is kind and counts(k, priority)]
+        for slots, sums in ((entry.held, reserved), (entry.claimed, claimed)):
+            mine = (slot for holder, slot in slots.values() if holder.counts(priority))
             add_units(mine, here, besides, counted, sums)
     cards = [
         CardAccount(
@@ -373,12 +421,9 @@ def _account(entry: _Node, inventory: Inventory, besides: str, priority: int | N
     return summed(inventory, cards)
 
 
-def _put(mapping: MutableMapping[_K, _V], key: _K, value: _V | None) -> None:
-    """Set a value, or remove the key if the value is empty."""
-    if value:
-        mapping[key] = value
-    else:
-        mapping.pop(key, None)
+def _slots(entry: _Node) -> Iterator[tuple[Holder, Slot]]:
+    yield from entry.held.values()
+    yield from entry.claimed.values()
 
 
 def _falling(units: Iterable[int]) -> tuple[int, ...]:

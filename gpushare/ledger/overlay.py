@@ -48,3 +48,12 @@ class Overlay(MutableMapping[K, V]):
     def __len__(self) -> int:
         added = sum(key not in self._base for key in self._own)
         return len(self._base) - len(self._deleted) + added
+
+    def owns(self, key: K) -> bool:
+        """Return whether the value of ``key`` was set here, and so may be changed in place."""
+        return key in self._own
+
+
+def is_own(mapping: Mapping[K, V], key: K) -> bool:
+    """Return whether the value of ``key`` may be changed in place: no base shares it."""
+    return not isinstance(mapping, Overlay) or mapping.owns(key)

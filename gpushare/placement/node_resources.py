@@ -10,14 +10,11 @@ from functools import lru_cache
 from typing import Final
 
 from gpushare.errors import QuantityError, RequestError
-from gpushare.ledger.holds import NodeResources
 from gpushare.objects.model import Container, Node, Pod
 from gpushare.objects.quantity import parse_quantity
 
 MILLI: Final = 1000
 PODS: Final = "pods"
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
 
 Amounts = dict[str, int]
 
@@ -48,14 +45,15 @@ def requests_of(pod: Pod) -> Amounts:
     return found
 
 
-def free_resources(node: Node, pods: Iterable[Pod], kept: NodeResources) -> Amounts:
+def free_resources(node: Node, pods: Iterable[Pod], kept: Mapping[str, int]) -> Amounts:
     """Return the node's allocatable less what ``pods`` request and ``kept``.
 
-    Unreadable amounts of pods count as nothing: this is for answers to people. Raises RequestError
-    if an amount of the node cannot be read.
+    ``kept`` is what holds and claims keep (``Ledger.kept_resources``). Unreadable amounts of pods
+    count as nothing: this is for answers to people. Raises RequestError if an amount of the node
+    cannot be read.
     """
     left = _read(node.allocatable, f"allocatable of node {node.name}")
-    used = {CPU: kept.cpu_milli, MEMORY: kept.memory_bytes * MILLI}
+    used = dict(kept)
     for pod in pods:
         try:
             _add(used, requests_of(pod))

@@ -10,7 +10,6 @@ from gpushare.annotations import inventory
 from gpushare.cards.model import Inventory
 from gpushare.contract import ANNOTATION_INVENTORY, RESOURCE_COUNT, RESOURCE_MEMORY
 from gpushare.errors import QuantityError, RecordError, RequestError, SettingsError
-from gpushare.ledger.holds import NodeResources
 from gpushare.objects.model import Node
 from gpushare.objects.quantity import parse_units
 from gpushare.placement.node_resources import free_resources
@@ -82,7 +81,7 @@ class NodeDocuments:
             elif "unit" in doc.value:
                 raise doc.wrong(("unit",), "only together with cards")
             try:
-                free_resources(node, (), NodeResources())
+                free_resources(node, (), {})
             except RequestError as err:
                 raise doc.wrong(("status", "allocatable"), str(err)) from err
             yield self._event(at, node, stated, unknown)

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card, Inventory, Request, Share
 from gpushare.contract import RESOURCE_MEMORY
-from gpushare.ledger.holds import NodeResources
 from gpushare.ledger.ledger import Ledger, NodeAccount
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice, node_constraints, verdict
@@ -353,7 +352,7 @@ class SimulatedCluster:
     def _room(self, name: str) -> Amounts:
         room = self._rooms.get(name)
         if room is None:
-            room = free_resources(self._nodes[name], self.pods_on(name), NodeResources())
+            room = free_resources(self._nodes[name], self.pods_on(name), {})
             self._rooms[name] = room
         return room
 

@@ -133,7 +133,7 @@ async def test_allocatable_is_looked_at(client, bench, amounts, resources, short
 async def test_what_known_pods_and_plans_have_taken_is_counted(client, bench):
     bench.cluster.node_changed(large("n", 16, 16, cpu="4"))
     assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 2
-    bench.cluster.ledger.keep(Hold("gang", (Slot("n", (), 0, cpu_milli=1500),), 1e9))
+    bench.cluster.ledger.keep(Hold("gang", (Slot("n", (), 0, requests=(("cpu", 1500),)),), 1e9))
     assert (await ask(client, "1", resources={"cpu": "1500m"}, count=9))["fitting"] == 1
     (container,) = bound("low", 8).containers
     asks = Resources(container.limits, {**container.requests, "cpu": "3"})

@@ -7,13 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from gpushare.ledger.holds import Claim, Hold, NodeResources, Slot
+from gpushare.ledger.holds import Claim, Hold, Slot
 from gpushare.ledger.ledger import Ledger, Reserve
 from tests.builders import stock
 from tests.unit.gpushare.ledger import test_ledger
 from tests.unit.gpushare.ledger.test_ledger import NODES, FixedCards, share
 
 OWNERS = ("g1", "g2")
+ASKED = (("cpu", 100), ("memory", 5), ("pods", 1000))
 made = partial(test_ledger.made, 16, 16)
 
 
@@ -88,6 +89,13 @@ class Planning(FixedCards):
     def note(self, kept):
         slots = tuple(slot for slot in kept.slots if slot.pod_uid not in self.shares)
         self.kept.pop((type(kept), kept.owner), None)
+        pinned = {slot.pod_uid for slot in slots if slot.pod_uid}
+        for key, other in list(self.kept.items()):
+            if key[0] is type(kept) and pinned.intersection(s.pod_uid for s in other.slots):
+                left = tuple(s for s in other.slots if s.pod_uid not in pinned)
+                del self.kept[key]
+                if left:
+                    self.kept[key] = _with(other, left)
         if slots:
             self.kept[type(kept), kept.owner] = _with(kept, slots)
 
@@ -163,7 +171,7 @@ def _do(ledger, what, uid, name):
     elif what == "reserve":
         ledger.reserve(Reserve(uid, "default", uid, name, ("GPU-1",), 2, 1))
     elif what == "hold":
-        ledger.keep(Hold("g1", (Slot(name, ("GPU-0",), 1, 100, 5, uid), Slot("n2", (), 1)), 9))
+        ledger.keep(Hold("g1", (Slot(name, ("GPU-0",), 1, uid, ASKED), Slot("n2", (), 1)), 9))
     elif what == "drop":
         ledger.drop(Hold, "g1")
         ledger.release(uid, name)
@@ -273,12 +281,13 @@ def test_a_claim_does_not_make_a_card_overcommitted():
 
 def test_cpu_and_memory_are_kept_too():
     ledger = made()
-    ledger.keep(hold(Slot("n", ("GPU-0",), 1, 500, 2**30, "a"), Slot("n", ("GPU-0",), 1, 250)))
-    ledger.keep(Claim("h", (Slot("n", (), 0, 100, 7),), 10.0, 5))
-    assert ledger.kept_resources("n") == NodeResources(850, 2**30 + 7)
-    assert ledger.kept_resources("n", priority=6) == NodeResources(750, 2**30)
-    assert ledger.kept_resources("n", besides="a", priority=6) == NodeResources(250, 0)
-    assert ledger.kept_resources("m") == NodeResources()
+    pinned = Slot("n", ("GPU-0",), 1, "a", (("cpu", 500), ("memory", 2**30)))
+    ledger.keep(hold(pinned, Slot("n", ("GPU-0",), 1, requests=(("cpu", 250),))))
+    ledger.keep(Claim("h", (Slot("n", (), 0, requests=(("cpu", 100), ("memory", 7))),), 10.0, 5))
+    assert ledger.kept_resources("n") == {"cpu": 850, "memory": 2**30 + 7}
+    assert ledger.kept_resources("n", priority=6) == {"cpu": 750, "memory": 2**30}
+    assert ledger.kept_resources("n", besides="a", priority=6) == {"cpu": 250}
+    assert ledger.kept_resources("m") == {}
 
 
 def test_a_hold_on_a_node_without_cards_counts_once_it_has_cards():

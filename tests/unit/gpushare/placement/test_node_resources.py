@@ -3,7 +3,6 @@
 import pytest
 
 from gpushare.errors import RequestError
-from gpushare.ledger.holds import NodeResources
 from gpushare.objects.model import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, Resources
 from gpushare.placement.node_resources import free_resources, insufficient, requests_of
 
@@ -53,15 +52,15 @@ def test_free_resources_are_allocatable_less_pods_and_holds():
     status = NodeStatus(allocatable={"cpu": "4", "memory": "8Gi", "pods": "3"})
     node = Node(ObjectMeta(name="n"), status)
     room = free_resources(
-        node, [pod(container("1", "1Gi")), pod(container("x"))], NodeResources(500, 2**30)
+        node,
+        [pod(container("1", "1Gi")), pod(container("x"))],
+        {"cpu": 500, "memory": 2**30 * 1000},
     )
     assert room == {"cpu": 2500, "memory": 6 * 2**30 * 1000, "pods": 1000}
     assert insufficient(room, {"cpu": 2500, "pods": 1000, "other": 0}) == []
     assert insufficient(room, {"cpu": 2501, "pods": 2000, "other": 1}) == ["cpu", "other", "pods"]
     with pytest.raises(RequestError, match="node n"):
-        free_resources(
-            Node(ObjectMeta(name="n"), NodeStatus(allocatable={"cpu": "?"})), [], NodeResources()
-        )
+        free_resources(Node(ObjectMeta(name="n"), NodeStatus(allocatable={"cpu": "?"})), [], {})
 
 
 def test_a_request_of_nothing_fits_on_an_overcommitted_node():
