@@ -49,6 +49,18 @@ class Writer:
                 may_go=lambda: self._check(seconds, what),
             )
 
+    async def release_pod(self, pod: Pod, patch: Mapping[str, Any]) -> None:
+        """Apply the patch that removes our scheduling gate from exactly this uid."""
+        what = f"release of {pod.key}"
+        async with self._write(SIDE_SECONDS, what):
+            await self._kube.patch_pod(
+                pod.metadata.namespace,
+                pod.metadata.name,
+                patch,
+                seconds=SIDE_SECONDS,
+                may_go=lambda: self._check(SIDE_SECONDS, what),
+            )
+
     async def evict_pod(self, pod: Pod) -> None:
         async with self._write(SIDE_SECONDS, f"eviction of {pod.key}"):
             await self._kube.evict_pod(pod, seconds=SIDE_SECONDS)

@@ -154,6 +154,29 @@ class Kube:
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         await self.request("PATCH", paths.pod_path(namespace, name), body=body)
 
+    async def patch_pod(
+        self,
+        namespace: str,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        seconds: float = REQUEST_SECONDS,
+        may_go: Callable[[], object] | None = None,
+    ) -> None:
+        """Apply a strategic merge patch to a pod.
+
+        ``patch`` should contain the uid: then Conflict is raised if the name is now another pod's.
+        ``may_go`` is as in ``bind_pod``.
+        """
+        await self.request(
+            "PATCH",
+            paths.pod_path(namespace, name),
+            body=patch,
+            patch=STRATEGIC_PATCH,
+            seconds=seconds,
+            may_go=may_go,
+        )
+
     async def set_pod_condition(
         self, namespace: str, name: str, uid: str, condition: PodCondition, changed_at: str
     ) -> None:

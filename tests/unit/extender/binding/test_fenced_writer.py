@@ -24,6 +24,10 @@ class Api:
     async def bind_pod(self, pod, node, annotations, *, seconds, may_go):
         await self._write("bind")
 
+    async def patch_pod(self, namespace, name, patch, *, seconds, may_go):
+        assert seconds == SIDE_SECONDS
+        await self._write("release")
+
     async def evict_pod(self, pod, *, seconds):
         assert seconds == SIDE_SECONDS
         await self._write("evict")
@@ -46,6 +50,7 @@ def writer(api: Api, time: FakeClock, ends_at: float) -> Writer:
 
 async def write_all(found: Writer) -> None:
     await found.bind_pod(pod("a", 1), "n", {}, seconds=3.0)
+    await found.release_pod(pod("a", 1), {})
     await found.evict_pod(pod("a", 1))
     await found.create_event("default", {})
 
@@ -53,7 +58,7 @@ async def write_all(found: Writer) -> None:
 async def test_with_time_enough_every_write_is_made():
     api, time = Api(), FakeClock()
     await write_all(writer(api, time, time.now + 3.0))
-    assert api.wrote == ["bind", "evict", "event"]
+    assert api.wrote == ["bind", "release", "evict", "event"]
 
 
 async def test_no_write_is_begun_that_might_end_after_the_lease():
@@ -61,6 +66,7 @@ async def test_no_write_is_begun_that_might_end_after_the_lease():
     found = writer(api, time, time.now + SIDE_SECONDS - 0.01)
     for write in (
         found.bind_pod(pod("a", 1), "n", {}, seconds=3.0),
+        found.release_pod(pod("a", 1), {}),
         found.evict_pod(pod("a", 1)),
         found.create_event("default", {}),
     ):

@@ -1,0 +1,105 @@
+"""Releases gated pods: several patches at a time, each until its outcome is known."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from gpushare.errors import ApiError, Conflict, NotFound
+from gpushare.kube.backoff import Backoff
+from gpushare.objects.model import Pod
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 16
+ATTEMPTS: Final = 3  # of one patch
+# In texts of the API server (apiserver/pkg/endpoints/handlers, apiserver/pkg/admission/plugin).
+_WRONG_UID: Final = "UID in precondition"
+_POLICY: Final = "ValidatingAdmissionPolicy"
+
+
+class Outcome(StrEnum):
+    """What became of a patch."""
+
+    RELEASED = "released"
+    GONE = "gone"
+    """The pod is deleted, or another pod has its name."""
+    CONFLICT = "conflict"
+    """The pod contradicts the patch: it is bound, or somebody else restricted its nodes."""
+    REFUSED = "refused"
+    """The API server does not permit the patch: a right is missing, or a policy rejects it."""
+    UNKNOWN = "unknown"
+    """The patch was not sent, or nobody knows what became of it. It can be sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A pod, and the patch that releases it (``patch.release_patch``)."""
+
+    pod: Pod
+    patch: Mapping[str, Any]
+
+
+class PodPatcher(Protocol):
+    """The part of ``Writer`` that this needs."""
+
+    async def release_pod(self, pod: Pod, patch: Mapping[str, Any], /) -> None: ...
+
+
+class Releaser:
+    """Sends AT_ONCE patches at a time, whoever asks for them."""
+
+    def __init__(self, writer: PodPatcher) -> None:
+        self._writer = writer
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def release_all(self, releases: Iterable[Release]) -> dict[str, Outcome]:
+        """Release these pods, and return the outcomes by uid."""
+        wanted = list(releases)
+        outcomes = await asyncio.gather(*map(self.release, wanted))
+        return {each.pod.uid: found for each, found in zip(wanted, outcomes, strict=True)}
+
+    async def release(self, release: Release) -> Outcome:
+        """Release one pod; an unknown outcome is asked for again, ATTEMPTS times in all.
+
+        The patch may be repeated: it changes nothing that it has changed already.
+        """
+        backoff = Backoff(0.1, 1.0)
+        async with self._places:
+            for _ in range(ATTEMPTS - 1):
+                outcome = await self._try(release)
+                if outcome is not Outcome.UNKNOWN:
+                    return outcome
+                await asyncio.sleep(backoff.next())
+            return await self._try(release)
+
+    async def _try(self, release: Release) -> Outcome:
+        pod = release.pod
+        try:
+            await self._writer.release_pod(pod, release.patch)
+        except ApiError as err:
+            outcome = outcome_of(err)
+            if outcome is not Outcome.GONE:
+                about = {"pod": pod.key, "uid": pod.uid, "outcome": str(outcome)}
+                log.warning("pod not released", extra={**about, "why": str(err)})
+            return outcome
+        return Outcome.RELEASED
+
+
+def outcome_of(err: ApiError) -> Outcome:
+    """Return what a failed patch means.
+
+    The API server answers 409 to a wrong uid, and also when the pod changes all the time; 422 to
+    what is not a permitted change of the pod, and if a policy rejects it.
+    """
+    text = str(err)
+    if isinstance(err, NotFound) or (isinstance(err, Conflict) and _WRONG_UID in text):
+        return Outcome.GONE
+    if err.code == HTTPStatus.FORBIDDEN or _POLICY in text:
+        return Outcome.REFUSED
+    if err.code == HTTPStatus.UNPROCESSABLE_ENTITY:
+        return Outcome.CONFLICT
+    return Outcome.UNKNOWN
