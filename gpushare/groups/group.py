@@ -24,19 +24,25 @@ class _Statement(NamedTuple):
     minimum: int | Reason | None
     zone_key: str | Reason
     priority: int
+    is_bound: bool
+    is_gated: bool
+    is_plain: bool
 
 
 class Group:
     """A gang with at least one live member. Only ``Groups`` changes it.
 
     ``members`` are all live pods of the gang by uid, also those that do not count.
-    ``unreadable`` says why PodGroups of its source cannot be read, if they cannot.
+    ``unreadable`` says why PodGroups of its source cannot be read, if they cannot. ``bound`` and
+    ``gated`` are the numbers of members that count and have a node, or our gate. ``version`` is
+    another one after each change that may change an answer about the gang.
     """
 
     def __init__(self, key: GroupKey) -> None:
         self.key = key
         self.pod_group: PodGroup | None = None
         self.unreadable: Reason | None = None
+        self.version = self.bound = self.gated = self._not_plain = 0
         self._members: dict[str, Pod] = {}
         self._stated: dict[str, _Statement] = {}
         self._ranks: list[_Rank] = []
@@ -59,6 +65,11 @@ class Group:
         Those do not count that are being deleted, or that have a scheduling gate of others.
         """
         return [self._members[each[-1]] for each in self._ranks]
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether gpushare evaluates all rules by which members are rejected on nodes."""
+        return not self._not_plain
 
     @property
     def problem(self) -> Reason | None:
@@ -124,6 +135,7 @@ class Group:
         if stated.rank is None:
             return
         insort(self._ranks, stated.rank)
+        self._add(stated, 1)
         self._priorities[stated.priority] += 1
         if stated.minimum is not None:
             self._minima[stated.minimum] += 1
@@ -134,11 +146,17 @@ class Group:
         if stated is None or stated.rank is None:
             return
         del self._ranks[bisect_left(self._ranks, stated.rank)]
+        self._add(stated, -1)
         _take(self._priorities, stated.priority)
         if stated.minimum is not None:
             _take(self._minima, stated.minimum)
         if stated.zone_key:
             _take(self._zone_keys, stated.zone_key)
+
+    def _add(self, stated: _Statement, by: int) -> None:
+        self.bound += by * stated.is_bound
+        self.gated += by * stated.is_gated
+        self._not_plain += by * (not stated.is_plain)
 
     def _stated_problem(self) -> Reason | None:
         if not self._ranks:
@@ -156,7 +174,15 @@ class Group:
 
 def _statement(pod: Pod, source: Source) -> _Statement:
     ranked = rank(pod) if counts(pod) else None
-    return _Statement(ranked, minimum_of(pod, source), zone_key_of(pod), pod.priority)
+    return _Statement(
+        ranked,
+        minimum_of(pod, source),
+        zone_key_of(pod),
+        pod.priority,
+        bool(pod.node),
+        pod.has_our_gate,
+        pod.is_plain,
+    )
 
 
 def _asks_otherwise(before: Pod, after: Pod) -> bool:

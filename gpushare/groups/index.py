@@ -71,7 +71,7 @@ class Groups:
             self._by_name[str(key)] = key
         self._key_of[pod.uid] = key
         if group.put(pod):
-            self.changes.add(str(key))
+            self._changed(group)
 
     def forget(self, uid: str) -> None:
         """Take that a pod has ended or is deleted; do nothing if it is no member."""
@@ -82,7 +82,7 @@ class Groups:
         group.drop(uid)
         if not group.members:
             del self._groups[key], self._by_name[str(key)]
-        self.changes.add(str(key))
+        self._changed(group)
 
     def put_pod_group(self, pod_group: PodGroup) -> None:
         """Take a PodGroup or its new version."""
@@ -120,11 +120,15 @@ class Groups:
         for group in [each for each in self if each.key.source is source]:
             group.unreadable = self._unreadable.get(source)
             if group.pod_group is None:
-                self.changes.add(str(group.key))
+                self._changed(group)
             yield
 
     def _show(self, key: GroupKey, pod_group: PodGroup | None) -> None:
         group = self._groups.get(key)
         if group is not None and group.pod_group != pod_group:
             group.pod_group = pod_group
-            self.changes.add(str(key))
+            self._changed(group)
+
+    def _changed(self, group: Group) -> None:
+        group.version += 1
+        self.changes.add(str(group.key))
