@@ -65,6 +65,10 @@ class Conflict(ApiError):
     """The object is in another state than the write requires (409)."""
 
 
+class Replaced(Conflict):
+    """The object is another one of the same name: its uid differs."""
+
+
 class Gone(ApiError):
     """The list or watch has expired: list again (410)."""
 

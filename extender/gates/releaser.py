@@ -8,7 +8,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from gpushare.errors import ApiError, Conflict, NotFound
+from gpushare.errors import ApiError, NotFound, Replaced
 from gpushare.kube.backoff import Backoff
 from gpushare.objects.model import Pod
 
@@ -16,9 +16,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 16
 ATTEMPTS: Final = 3  # of one patch
-# In texts of the API server (apiserver/pkg/endpoints/handlers, apiserver/pkg/admission/plugin).
-_WRONG_UID: Final = "UID in precondition"
-_POLICY: Final = "ValidatingAdmissionPolicy"
+_POLICY: Final = "ValidatingAdmissionPolicy"  # in the API server's text of a rejection
 
 
 class Outcome(StrEnum):
@@ -92,13 +90,12 @@ class Releaser:
 def outcome_of(err: ApiError) -> Outcome:
     """Return what a failed patch means.
 
-    The API server answers 409 to a wrong uid, and also when the pod changes all the time; 422 to
-    what is not a permitted change of the pod, and if a policy rejects it.
+    The API server answers 422 if the change is not permitted for this pod, and if a policy rejects
+    it; 409 if the pod is written by others all the time.
     """
-    text = str(err)
-    if isinstance(err, NotFound) or (isinstance(err, Conflict) and _WRONG_UID in text):
+    if isinstance(err, NotFound | Replaced):
         return Outcome.GONE
-    if err.code == HTTPStatus.FORBIDDEN or _POLICY in text:
+    if err.code == HTTPStatus.FORBIDDEN or _POLICY in str(err):
         return Outcome.REFUSED
     if err.code == HTTPStatus.UNPROCESSABLE_ENTITY:
         return Outcome.CONFLICT

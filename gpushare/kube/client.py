@@ -150,7 +150,7 @@ class Kube:
     async def annotate_pod(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str]
     ) -> None:
-        """Set annotations of exactly this uid; raise Conflict if the name is now another pod's."""
+        """Set annotations of exactly this uid; raise Replaced if the name is now another pod's."""
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         await self.request("PATCH", paths.pod_path(namespace, name), body=body)
 
@@ -165,7 +165,7 @@ class Kube:
     ) -> None:
         """Apply a strategic merge patch to a pod.
 
-        ``patch`` should contain the uid: then Conflict is raised if the name is now another pod's.
+        If ``patch`` contains a uid, raises Replaced if the name is now another pod's.
         ``may_go`` is as in ``bind_pod``.
         """
         await self.request(
@@ -180,7 +180,7 @@ class Kube:
     async def set_pod_condition(
         self, namespace: str, name: str, uid: str, condition: PodCondition, changed_at: str
     ) -> None:
-        """Set one condition of exactly this uid; raise Conflict if the name is now another pod's.
+        """Set one condition of exactly this uid; raise Replaced if the name is now another pod's.
 
         ``changed_at`` is in RFC 3339. A strategic patch merges conditions by type; a JSON merge
         patch would remove the kubelet's.

@@ -15,11 +15,13 @@ from gpushare.errors import (
     Gone,
     NotFound,
     OutcomeUnknown,
+    Replaced,
     TooLarge,
 )
 from gpushare.kube.managed_fields import decoded
 
 _DIGITS: Final = 4  # of a Retry-After header
+_UID: Final = "metadata.uid"
 _CLIENT_ERRORS: Final = range(400, 500)
 BY_CODE: Final[dict[int, type[ApiError]]] = {
     HTTPStatus.NOT_FOUND: NotFound,
@@ -30,9 +32,24 @@ BY_CODE: Final[dict[int, type[ApiError]]] = {
 T = TypeVar("T")
 
 
+class _Cause(msgspec.Struct):
+    field: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] | None = None
+
+
 class _Status(msgspec.Struct):
     message: str = ""
     reason: str = ""
+    details: _Details | None = None
+
+    @property
+    def is_about_the_uid(self) -> bool:
+        """Return whether a patch named another uid, which would be a change of the uid."""
+        causes = (self.details and self.details.causes) or ()
+        return any(each.field == _UID for each in causes)
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -105,6 +122,8 @@ def error(response: aiohttp.ClientResponse, body: bytes, method: str, path: str)
     # A proxy's redirect or timeout does not reveal the outcome of the request behind it.
     is_open = code == HTTPStatus.REQUEST_TIMEOUT or code not in _CLIENT_ERRORS
     kind = OutcomeUnknown if is_open else BY_CODE.get(code, ApiError)
+    if code == HTTPStatus.UNPROCESSABLE_ENTITY and status.is_about_the_uid:
+        kind = Replaced
     retry_after = _seconds(response.headers.get("Retry-After", ""))
     return kind(text, code=code, reason=status.reason, retry_after=retry_after)
 

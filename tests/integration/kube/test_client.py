@@ -19,6 +19,7 @@ from gpushare.errors import (
     NotFound,
     NotLeading,
     OutcomeUnknown,
+    Replaced,
     TooLarge,
     Unreachable,
 )
@@ -179,6 +180,26 @@ async def test_a_condition_is_added_to_exactly_this_pod(door, tmp_path):
         "metadata": {"uid": "uid-a"},
         "status": {"conditions": [condition | {"lastTransitionTime": when}]},
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"), [(["metadata.uid"], Replaced), (["spec.nodeSelector"], ApiError)]
+)
+async def test_a_patch_is_strategic_and_a_wrong_uid_is_told(door, tmp_path, fields, error):
+    causes = [{"reason": "FieldValueInvalid", "field": each} for each in fields]
+    answer = {"code": 422, "reason": "Invalid", "details": {"causes": causes}}
+    door.answers = [body({}), text(msgspec.json.encode(answer), 422)]
+    patch = {"metadata": {"uid": "uid-a"}, "spec": {"schedulingGates": []}}
+    async with door.connect(tmp_path) as kube:
+        await kube.patch_pod("default", "a", patch, seconds=2)
+        with pytest.raises(ApiError) as caught:
+            await kube.patch_pod("default", "a", patch, seconds=2)
+    method, path, query, sent = door.asked[0]
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/default/pods/a")
+    assert query == {"timeout": "2000ms"}
+    assert door.content_types[0] == "application/strategic-merge-patch+json"
+    assert msgspec.json.decode(sent) == patch
+    assert type(caught.value) is error
 
 
 async def test_an_eviction_names_uid_and_resource_version(door, tmp_path):

@@ -7,10 +7,18 @@ import pytest
 from extender.gates import releaser
 from extender.gates.patch import release_patch
 from extender.gates.releaser import AT_ONCE, ATTEMPTS, Outcome, Release, Releaser
-from gpushare.errors import ApiError, Conflict, NotFound, NotLeading, OutcomeUnknown, Unreachable
+from gpushare.errors import (
+    ApiError,
+    Conflict,
+    NotFound,
+    NotLeading,
+    OutcomeUnknown,
+    Replaced,
+    Unreachable,
+)
 from tests.builders import pod
 
-OTHER_POD = Conflict("PATCH: 409 Conflict: Precondition failed: UID in precondition", code=409)
+OTHER_POD = Replaced("PATCH: 422 Invalid: metadata.uid: field is immutable", code=422)
 IN_USE = Conflict("PATCH: 409 Conflict: the object has been modified", code=409)
 POLICY = ApiError("422: ValidatingAdmissionPolicy 'gpushare-gates' denied request", code=422)
 
