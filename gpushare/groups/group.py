@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeVar
 
+from gpushare.contract import GATE_ADMISSION
 from gpushare.groups import reasons
 from gpushare.groups.model import MOST_MEMBERS, GroupKey, PodGroup, Source
-from gpushare.groups.sources import counts, minimum_of, rank, zone_key_of
+from gpushare.groups.sources import Rank, counts, minimum_of, rank, zone_key_of
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
 
-_Rank = tuple[int, str, str, str]
-H = TypeVar("H", int, str, Reason, int | Reason, str | Reason)
+H = TypeVar("H")
 
 _UNSTATED: Final = {Source.LABELS: reasons.NO_MINIMUM, Source.KUEUE: reasons.NO_COUNT}
 
@@ -20,7 +20,7 @@ _UNSTATED: Final = {Source.LABELS: reasons.NO_MINIMUM, Source.KUEUE: reasons.NO_
 class _Statement(NamedTuple):
     """What one member says; ``rank`` is None if it does not count."""
 
-    rank: _Rank | None
+    rank: Rank | None
     minimum: int | Reason | None
     zone_key: str | Reason
     priority: int
@@ -30,28 +30,29 @@ class _Statement(NamedTuple):
 
 
 class Group:
-    """A gang with at least one live member. Only ``Groups`` changes it.
+    """A gang with at least one live pod. Only ``Groups`` changes it.
 
-    ``members`` are all live pods of the gang by uid, also those that do not count.
-    ``unreadable`` says why PodGroups of its source cannot be read, if they cannot. ``bound`` and
-    ``gated`` are the numbers of members that count and have a node, or our gate. ``version`` is
-    another one after each change that may change an answer about the gang.
+    ``version`` increases with every change that may change an answer about the gang. ``bound`` and
+    ``gated`` are the numbers of members that count and have a node, or our gate. ``unreadable``
+    says of which sources PodGroups cannot be read, and why.
     """
 
-    def __init__(self, key: GroupKey) -> None:
-        self.key = key
-        self.pod_group: PodGroup | None = None
-        self.unreadable: Reason | None = None
+    def __init__(
+        self, key: GroupKey, pod_group: PodGroup | None, unreadable: Mapping[Source, Reason]
+    ) -> None:
+        self.key, self.pod_group = key, pod_group
         self.version = self.bound = self.gated = self._not_plain = 0
+        self._unreadable = unreadable
         self._members: dict[str, Pod] = {}
         self._stated: dict[str, _Statement] = {}
-        self._ranks: list[_Rank] = []
+        self._ranks: list[Rank] = []
         self._minima: Counter[int | Reason] = Counter()
         self._zone_keys: Counter[str | Reason] = Counter()
         self._priorities: Counter[int] = Counter()
 
     @property
     def members(self) -> Mapping[str, Pod]:
+        """Return all live pods of the gang by uid, also those that do not count."""
         return self._members
 
     @property
@@ -66,6 +67,13 @@ class Group:
         """
         return [self._members[each[-1]] for each in self._ranks]
 
+    def foreign_gates(self) -> Counter[str]:
+        """Return how many pods do not count because of a scheduling gate, by its name."""
+        if len(self._ranks) == len(self._members):
+            return Counter()
+        waiting = (each for each in self._members.values() if each.has_foreign_gate)
+        return Counter(name for pod in waiting for name in pod.gates if name != GATE_ADMISSION)
+
     @property
     def is_plain(self) -> bool:
         """Return whether gpushare evaluates all rules by which members are rejected on nodes."""
@@ -74,12 +82,12 @@ class Group:
     @property
     def problem(self) -> Reason | None:
         """Return why no member may be placed, as long as that does not change."""
-        if len(self._members) > MOST_MEMBERS:
+        if self.count > MOST_MEMBERS:
             return reasons.TOO_MANY
         if self.key.source in _UNSTATED:
             why = self._stated_problem()
         elif self.pod_group is None:
-            why = self.unreadable or reasons.NO_POD_GROUP
+            why = self._unreadable.get(self.key.source) or reasons.NO_POD_GROUP
         else:
             why = reasons.WRONG_POD_GROUP if self.pod_group.minimum is None else None
         return why or self._zone_problem()

@@ -24,7 +24,6 @@ class Groups:
     def __init__(self) -> None:
         self.changes = Changes()
         self._groups: dict[GroupKey, Group] = {}
-        self._by_name: dict[str, GroupKey] = {}
         self._key_of: dict[str, GroupKey] = {}
         self._pod_groups: dict[GroupKey, PodGroup] = {}
         self._unreadable: dict[Source, Reason] = dict.fromkeys(_WITH_OBJECTS, NOT_LISTED)
@@ -36,13 +35,12 @@ class Groups:
         return len(self._groups)
 
     def get(self, key: GroupKey) -> Group | None:
-        """Return a gang that has live members; None without any."""
+        """Return a gang that has live pods; None without any."""
         return self._groups.get(key)
 
     def named(self, name: str) -> Group | None:
-        """Return the gang whose ``str(key)`` this is, as ``changes`` has it."""
-        key = self._by_name.get(name)
-        return None if key is None else self._groups.get(key)
+        """Return the gang whose ``str(key)`` is ``name``, as ``changes`` has it."""
+        return self._groups.get(GroupKey.parsed(name))
 
     def of(self, uid: str) -> Group | None:
         """Return the gang of a pod; None if it belongs to none or is not known."""
@@ -50,13 +48,13 @@ class Groups:
         return None if key is None else self._groups[key]
 
     def uids(self) -> Iterable[str]:
-        """Return the uids of all members of gangs."""
+        """Return the uids of all pods of gangs."""
         return self._key_of.keys()
 
     def update(self, pod: Pod) -> None:
         """Take a pod or its new version: it may join, change or leave a gang.
 
-        Ended pods are not members.
+        Pods that have ended belong to none.
         """
         key, before = None if pod.is_terminal else key_of(pod), self._key_of.get(pod.uid)
         if before is not None and before != key:
@@ -65,37 +63,39 @@ class Groups:
             return
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(key)
-            group.pod_group = self._pod_groups.get(key)
-            group.unreadable = self._unreadable.get(key.source)
-            self._by_name[str(key)] = key
+            group = self._groups[key] = Group(key, self._pod_groups.get(key), self._unreadable)
         self._key_of[pod.uid] = key
         if group.put(pod):
             self._changed(group)
 
     def forget(self, uid: str) -> None:
-        """Take that a pod has ended or is deleted; do nothing if it is no member."""
+        """Take that a pod has ended or is deleted; do nothing if it belongs to no gang."""
         key = self._key_of.pop(uid, None)
         if key is None:
             return
         group = self._groups[key]
         group.drop(uid)
         if not group.members:
-            del self._groups[key], self._by_name[str(key)]
+            del self._groups[key]
         self._changed(group)
 
     def put_pod_group(self, pod_group: PodGroup) -> None:
         """Take a PodGroup or its new version."""
         self._pod_groups[pod_group.key] = pod_group
-        self._show(pod_group.key, pod_group)
+        self._say(pod_group.key, pod_group)
 
     def drop_pod_group(self, key: GroupKey) -> None:
         """Take that a PodGroup is deleted."""
         if self._pod_groups.pop(key, None) is not None:
-            self._show(key, None)
+            self._say(key, None)
 
-    def replaced_pod_groups(self, source: Source, items: Iterable[PodGroup]) -> Iterator[None]:
-        """Take all PodGroups of a source, in steps; those that are missing are deleted."""
+    def replaced_pod_groups(
+        self, source: Source, items: Iterable[PodGroup], why: Reason | None = None
+    ) -> Iterator[None]:
+        """Take all PodGroups of a source, in steps; those that are missing are deleted.
+
+        ``why`` says why there can be none.
+        """
         listed = {each.key: each for each in items}
         for key in [key for key in self._pod_groups if key.source is source]:
             if key not in listed:
@@ -104,12 +104,12 @@ class Groups:
         for each in listed.values():
             self.put_pod_group(each)
             yield
-        yield from self.set_unreadable(source, None)
+        self.set_unreadable(source, why)
 
-    def set_unreadable(self, source: Source, why: Reason | None) -> Iterator[None]:
-        """Take why PodGroups of a source cannot be read, or None if they can, in steps.
+    def set_unreadable(self, source: Source, why: Reason | None) -> None:
+        """Take why PodGroups of a source cannot be read, or None if they can.
 
-        What was read before remains known.
+        It is the problem of gangs whose PodGroup is not known; what was read before remains known.
         """
         if self._unreadable.get(source) == why:
             return
@@ -117,18 +117,16 @@ class Groups:
             del self._unreadable[source]
         else:
             self._unreadable[source] = why
-        for group in [each for each in self if each.key.source is source]:
-            group.unreadable = self._unreadable.get(source)
-            if group.pod_group is None:
+        for group in self:
+            if group.key.source is source and group.pod_group is None:
                 self._changed(group)
-            yield
 
-    def _show(self, key: GroupKey, pod_group: PodGroup | None) -> None:
+    def _say(self, key: GroupKey, pod_group: PodGroup | None) -> None:
         group = self._groups.get(key)
         if group is not None and group.pod_group != pod_group:
             group.pod_group = pod_group
             self._changed(group)
 
     def _changed(self, group: Group) -> None:
-        group.version += 1
         self.changes.add(str(group.key))
+        group.version = self.changes.now

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 # Of one gang: a plan of this many members takes tens of milliseconds, and each of them may need a
 # node of its own. At 8 GPUs a member it uses 8,192 GPUs.
@@ -33,6 +33,12 @@ class GroupKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.source}/{self.name}"
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Return the key whose ``str`` this is; ValueError for any other text."""
+        namespace, source, name = text.split("/", 2)
+        return cls(namespace, Source(source), name)
 
 
 @dataclass(frozen=True, slots=True)
