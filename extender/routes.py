@@ -80,12 +80,15 @@ class Routes:
         self._verbs.add_to(app)
         return app
 
-    def reading_app(self, *middlewares: Middleware) -> web.Application:
+    def reading_app(
+        self, *middlewares: Middleware, inside: Sequence[Middleware] = ()
+    ) -> web.Application:
         """Return an application without verbs that decide.
 
-        The concurrency limit counts only requests that the middlewares let pass.
+        The concurrency limit counts only requests that the middlewares let pass, and includes
+        those ``inside``: one may forward the call.
         """
-        return self._application(MAX_QUESTION, outside=middlewares)
+        return self._application(MAX_QUESTION, outside=middlewares, inside=inside)
 
     def admission_app(self, scheduler_name: str) -> web.Application:
         """Return the application for the API server, which asks it about new pods.
@@ -140,7 +143,7 @@ async def serve(
 ) -> AsyncIterator[None]:
     """Serve while the context lasts; raise SettingsError if an address or certificate fails.
 
-    ``middlewares`` are those of the applications with verbs that decide.
+    ``middlewares`` forward what only the leader decides and knows.
     """
     async with AsyncExitStack() as stack:
 
@@ -176,7 +179,7 @@ async def serve(
                 checks.append(reject_other_hosts)
             if reading.access == "review":
                 checks.append(authorize(authorizer))
-            await begin(listener, routes.reading_app(*checks))
+            await begin(listener, routes.reading_app(*checks, inside=middlewares))
         if admission is not None:
             # The API server keeps idle connections as kube-scheduler does.
             listener = Listener(

@@ -233,15 +233,16 @@ def question_of(path: str, parts: Mapping[str, str]) -> Question | None:
     """Return the right in Kubernetes that a path requires; None if it requires none.
 
     A path about one pod requires ``get`` on it; its response names pods of other namespaces only
-    to callers that can list all pods. All other responses about the cluster name pods everywhere.
+    to callers that can list all pods. A path about a namespace requires ``list`` there. All other
+    responses about the cluster name pods everywhere.
     """
     if path in HEALTH or is_page_file(path):
         return None
     if not path.startswith(f"{EXTENDER_PREFIX}/"):
         return Question(path=path)
-    if parts.get("namespace"):
-        return Question("get", parts["namespace"], parts.get("pod", ""))
-    return Question("list")
+    if parts.get("pod"):
+        return Question("get", parts.get("namespace", ""), parts["pod"])
+    return Question("list", parts.get("namespace", ""))
 
 
 def authorize(authorizer: Authorizer) -> Middleware:

@@ -1,4 +1,4 @@
-"""Forwards deciding calls from a replica that does not lead to the leader.
+"""Forwards calls that only the leader can answer from a replica that does not lead.
 
 A forwarded call is never forwarded again, so there can be no loop: replicas call each other on a
 listener with its own middleware.
@@ -8,16 +8,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from yarl import URL
 
 from extender.leadership.election import Leadership
 from extender.metrics.counters import FORWARDED
 from extender.server.limits import problem, whole_body
-from extender.server.paths import DECIDING
+from extender.server.paths import DECIDING, OF_LEADER
 from extender.server.tls import ReloadingContext, is_allowed
 from gpushare.kube.lease import Record
 
@@ -31,8 +32,21 @@ SERIAL_SECONDS: Final = 2.0
 CONNECT_SECONDS: Final = 1.0
 CONNECTIONS: Final = 64  # kept open, each for one call at a time; further calls queue
 SERIAL_CONNECTIONS: Final = 16  # separate, so that a filter never queues behind binds
+READING_CONNECTIONS: Final = 4  # nor behind an answer of a megabyte
 IDLE_SECONDS: Final = 60.0
+_FORWARDED: Final = DECIDING | OF_LEADER
 _KEPT_HEADERS: Final = ("Content-Type", "Retry-After")
+
+
+class _Sessions(NamedTuple):
+    binds: aiohttp.ClientSession
+    serial: aiohttp.ClientSession
+    reading: aiohttp.ClientSession
+
+    def of(self, verb: str) -> aiohttp.ClientSession:
+        if verb in OF_LEADER:
+            return self.reading
+        return self.binds if verb in SECONDS else self.serial
 
 
 class Forwarder:
@@ -44,13 +58,12 @@ class Forwarder:
 
     def __init__(
         self,
-        binds: aiohttp.ClientSession,
-        serial: aiohttp.ClientSession,
+        sessions: _Sessions,
         leader: Callable[[], Record | None],
         contexts: ReloadingContext,
         server_name: str,
     ) -> None:
-        self._binds, self._serial, self._leader = binds, serial, leader
+        self._sessions, self._leader = sessions, leader
         self._contexts, self._server_name = contexts, server_name
         self._silent: Record | None = None
 
@@ -60,8 +73,13 @@ class Forwarder:
         cls, leader: Callable[[], Record | None], contexts: ReloadingContext, server_name: str
     ) -> AsyncIterator[Self]:
         """Require ``server_name`` in the leader's certificate, whatever its address."""
-        async with _session(CONNECTIONS) as binds, _session(SERIAL_CONNECTIONS) as serial:
-            yield cls(binds, serial, leader, contexts, server_name)
+        async with (
+            _session(CONNECTIONS) as binds,
+            _session(SERIAL_CONNECTIONS) as serial,
+            _session(READING_CONNECTIONS) as reading,
+        ):
+            sessions = _Sessions(binds, serial, reading)
+            yield cls(sessions, leader, contexts, server_name)
 
     async def forward(self, request: web.Request, verb: str) -> web.Response | None:
         """Return the leader's response unchanged; None without a leader or its response."""
@@ -74,10 +92,12 @@ class Forwarder:
             total=SECONDS.get(verb, SERIAL_SECONDS), sock_connect=CONNECT_SECONDS
         )
         try:
-            session = self._binds if verb in SECONDS else self._serial
-            async with session.post(
-                f"https://{leader.address}{request.path}",
-                data=body,
+            # As it came: decoded, a path could become another one.
+            path = request.rel_url.raw_path
+            async with self._sessions.of(verb).request(
+                request.method,
+                URL(f"https://{leader.address}{path}", encoded=True),
+                data=body or None,
                 headers={"Content-Type": "application/json"},
                 timeout=limit,
                 ssl=self._contexts.current(),
@@ -86,9 +106,10 @@ class Forwarder:
             ) as answer:
                 found = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            # A bind can take as long as the API server does, so its timeout does not mean that
-            # the leader is silent.
-            if verb not in SECONDS or not isinstance(err, asyncio.TimeoutError):
+            # A bind can take as long as the API server does, and a list as long as it is, so their
+            # timeouts do not mean that the leader is silent.
+            is_slow = verb in SECONDS or verb in OF_LEADER
+            if not is_slow or not isinstance(err, asyncio.TimeoutError):
                 # The record as it is now: a renewal from before the silence may have arrived late.
                 self._silent = self._leader() or leader
             log.warning("leader does not answer", extra={"verb": verb, "why": repr(err)})
@@ -105,12 +126,12 @@ def _session(connections: int) -> aiohttp.ClientSession:
 
 
 def decide_or_forward(leadership: Leadership, forwarder: Forwarder) -> Middleware:
-    """Return the middleware for kube-scheduler's calls: decide as the leader, else forward."""
+    """Return the middleware for what the leader decides and knows: do so as it, else forward."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         verb = request.match_info.route.name
-        if verb not in DECIDING or leadership.decides:
+        if verb not in _FORWARDED or leadership.decides:
             return await handler(request)
         answer = await forwarder.forward(request, verb)
         return problem(503, leadership.why_not) if answer is None else answer
@@ -125,8 +146,8 @@ def decide_for_replicas(leadership: Leadership, names: Collection[str]) -> Middl
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not is_allowed(request, names):
             return problem(403, "the caller's certificate has none of the allowed names")
-        if request.match_info.route.name not in DECIDING:
-            return problem(404, "this listener serves only verbs that decide")
+        if request.match_info.route.name not in _FORWARDED:
+            return problem(404, "this listener serves only what the leader decides and knows")
         if not leadership.decides:
             return problem(503, leadership.why_not)
         return await handler(request)

@@ -6,6 +6,10 @@ from gpushare.live_page import feed
 from gpushare.live_page.files import PAGE
 
 DECIDING: Final = frozenset({"filter", "prioritize", "preempt", "bind"})  # route names
+# Route names of what only the leader knows: all gangs, and those of one namespace.
+GANGS: Final = "gangs"
+NAMESPACE_GANGS: Final = "namespace_gangs"
+OF_LEADER: Final = frozenset({GANGS, NAMESPACE_GANGS})
 HEALTH: Final = frozenset({"/healthz", "/readyz", "/version"})
 METRICS: Final = "/metrics"
 ADMISSION: Final = "admission"  # route name of the webhook

@@ -1,4 +1,4 @@
-"""The verbs that only read: inspect, explain and what-if."""
+"""The verbs that only read: inspect, explain, gangs and what-if."""
 
 import asyncio
 from collections.abc import Generator
@@ -10,7 +10,9 @@ from aiohttp import web
 from extender.decisions.cluster_state import ClusterState
 from extender.server.authorization import NAMED_ONLY
 from extender.server.limits import BadRequest, answer, decoded, problem
+from extender.server.paths import GANGS, NAMESPACE_GANGS
 from gpushare.answers import explain, inspect, what_if
+from gpushare.answers.gangs import list_gangs
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from gpushare.process.time_slices import run_in_turns
 
@@ -30,6 +32,8 @@ class Reading:
         add(f"{prefix}/inspect", self._inspect, name="inspect")
         add(f"{prefix}/inspect/{{node}}", self._inspect_node, name="inspect_node")
         add(f"{prefix}/explain/{{namespace}}/{{pod}}", self._explain, name="explain")
+        add(f"{prefix}/gangs", self._gangs, name=GANGS)
+        add(f"{prefix}/gangs/{{namespace}}", self._gangs, name=NAMESPACE_GANGS)
         app.router.add_post(f"{prefix}/what-if", self._what_if, name="what_if")
 
     async def _found(self, steps: Generator[None, None, T]) -> T:
@@ -64,6 +68,10 @@ class Reading:
         view = await self._found(explain.explain(state, pod, asked, now=now, shown=shown))
         only = request.get(NAMED_ONLY)
         return answer(view if only is None else explain.without_names_of_others(view, only))
+
+    async def _gangs(self, request: web.Request) -> web.Response:
+        namespace = request.match_info.get("namespace", "")
+        return answer(await self._found(list_gangs(self._state.gangs, namespace)))
 
     async def _what_if(self, request: web.Request) -> web.Response:
         short = request.clone(client_max_size=what_if.MAX_BODY)

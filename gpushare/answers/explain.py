@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from gpushare.answers import pending, what_if
+from gpushare.answers.gangs import GangView
 from gpushare.answers.pending import Known, Pending
 from gpushare.answers.pending_text import sentence
 from gpushare.cards.model import BY_POD, Request, Share
@@ -131,6 +132,7 @@ class PodView(_View, omit_defaults=True):
     nodes: by filter's reason, and by the first of kube-scheduler's own rules against the node.
     ``nodes`` are the nearest to fitting, ``nodes_left_out`` counts the others. ``outlook`` is the
     what-if of a waiting pod, ``pending`` are the facts in ``says`` about a pod without a node.
+    ``gang`` is the pod's gang.
     """
 
     namespace: str
@@ -151,6 +153,7 @@ class PodView(_View, omit_defaults=True):
     nodes_left_out: int
     outlook: what_if.Answer | None = None
     pending: Pending | None = None
+    gang: GangView | None = None
     unit_mib: int = msgspec.field(name="unitMiB", default=0)
 
 
@@ -181,6 +184,7 @@ def explain(
         forbidden={},
         nodes=[],
         nodes_left_out=0,
+        gang=known.gangs.view_of(pod.uid),
         unit_mib=known.unit_mib,
     )
     if pod.node:
@@ -263,7 +267,7 @@ def _state(pod: Pod, view: PodView) -> str:
         return "ending"
     if view.places:
         return "binding"
-    return "gated" if pod.spec.scheduling_gates else "waiting"
+    return "gated" if pod.gates else "waiting"
 
 
 def never_offered(known: Known, asked: Asked) -> int | None:

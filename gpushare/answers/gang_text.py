@@ -1,34 +1,38 @@
 """Write in one sentence, or a few, where a gang is on its way and what would help (pure)."""
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Final
 
 from gpushare.answers.gangs import GangFacts, GangView, Phase, Shape
+from gpushare.groups.model import Source
+from gpushare.planning import reasons
+from gpushare.planning.ask import NoPlan, ZoneRoom
 from gpushare.text.amounts import needed_gib
 from gpushare.text.counted import counted
 from gpushare.text.durations import short
 
-MOST_BYTES: Final = 700  # in an Event the sentence about the pod follows
-SHAPES_SAID: Final = 3
+MOST_BYTES: Final = 600  # in an Event the sentence about the pod follows
 LATE_SECONDS: Final = 60.0  # of starting, until the sentence says what will happen
+_LISTED: Final = 3  # shapes, gates
 _MOST_OF_NAME: Final = 80
 _MOST_OF_TEXT: Final = 300
 
-# Where the minimum is written, by source.
+# Where the minimum is written.
 _MINIMUM: Final = {
-    "native": "minCount of the PodGroup",
-    "pod-group": "minMember of the PodGroup",
-    "labels": "the label pod-group.scheduling.sigs.k8s.io/min-available",
-    "kueue": "the annotation kueue.x-k8s.io/pod-group-total-count",
+    Source.NATIVE: "minCount of its PodGroup",
+    Source.POD_GROUP: "minMember of its PodGroup",
+    Source.LABELS: "the label pod-group.scheduling.sigs.k8s.io/min-available",
+    Source.KUEUE: "the annotation kueue.x-k8s.io/pod-group-total-count",
 }
 
 
-def view(gang: GangFacts) -> GangView:
-    """Return a gang as JSON, with its sentence."""
+def view(gang: GangFacts, now: float) -> GangView:
+    """Return a gang as JSON, with its sentence; ``now`` is in seconds since 1970."""
     return GangView(
-        namespace=gang.namespace,
-        name=gang.name,
-        source=gang.source,
+        namespace=gang.key.namespace,
+        name=gang.key.name,
+        source=gang.key.source.value,
         minimum=gang.minimum,
         members=gang.members,
         bound=gang.bound,
@@ -37,7 +41,8 @@ def view(gang: GangFacts) -> GangView:
         phase=gang.phase.value,
         zone_key=gang.zone_key,
         zone=gang.zone,
-        age_seconds=round(gang.age_seconds, 1),
+        created=gang.created,
+        age_seconds=_age(gang.created, now),
         priority=gang.priority,
         text=sentence(gang),
     )
@@ -51,11 +56,11 @@ def sentence(gang: GangFacts) -> str:
 def shapes_text(shapes: Sequence[Shape]) -> str:
     """Return ``8 x 20 GiB``, or ``4 x 20 GiB and 4 x 10 GiB``; the largest first."""
     listed = sorted(shapes, key=lambda each: (-each.mib * each.gpus, -each.mib, -each.pods))
-    said = [_shape(each) for each in listed[:SHAPES_SAID]]
-    if left := len(listed) - len(said):
-        pods = sum(each.pods for each in listed[SHAPES_SAID:])
-        said.append(f"{counted(pods, 'pod')} of {counted(left, 'other size')}")
-    return _and(said)
+    said = [_shape(each) for each in listed[:_LISTED]]
+    if left := listed[_LISTED:]:
+        pods = counted(sum(each.pods for each in left), "pod")
+        said.append(f"{pods} of {counted(len(left), 'other size')}")
+    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
 
 
 def _shape(shape: Shape) -> str:
@@ -72,47 +77,42 @@ def _members(gang: GangFacts) -> str:
     text = f"Waiting for {missing} of {counted(gang.minimum, 'member')}."
     foreign = sum(gang.foreign_gates.values())
     if foreign:
-        names = sorted(gang.foreign_gates)
         text += (
-            f" {counted(foreign, 'pod')} {_have(foreign)} scheduling gates of others, which "
-            f"{_do(foreign, 'count')} once they are removed: {_listed(names)}."
+            f" {counted(foreign, 'pod')} {_verb(foreign, 'count', 'counts')} once the scheduling "
+            f"gates of others are removed: {_names(sorted(gang.foreign_gates))}."
         )
-    if foreign < missing and gang.source in _MINIMUM:
-        text += f" If no more pods are to come, lower {_MINIMUM[gang.source]}."
+    if foreign < missing:
+        text += f" If no more pods are to come, lower {_MINIMUM[gang.key.source]}."
     return text
 
 
 def _invalid(gang: GangFacts) -> str:
-    problem = _short(gang.problem, _MOST_OF_TEXT).rstrip(".")
-    return f"Cannot start: {problem}."
+    text = _cut(gang.problem.text, _MOST_OF_TEXT) if gang.problem is not None else "unknown problem"
+    return f"It cannot start: {text.rstrip('.')}."
 
 
 def _room(gang: GangFacts) -> str:
-    asked = _asked(gang)
-    if gang.bound:
-        text = f"Waiting for room for {asked} more"
-        if gang.zone:
-            text += f" in zone {_short(gang.zone)}, where {gang.bound} {_are(gang.bound)} bound"
-    elif not (gang.rooms or gang.reason or gang.gave_up):
+    found = gang.no_plan
+    if found is not None and found.reason in _OTHER_REASONS:
+        return f"{_OTHER_REASONS[found.reason].format(key=gang.zone_key)}{_retry(gang)}"
+    asked, more = _asked(gang), ""
+    if found is None:
         text = f"Waiting for a plan for {asked}"
-    elif gang.gave_up:
-        text = (
-            f"No way to place {asked} was found: the search was given up and is repeated after the "
-            "next change. Fewer different sizes make it exact"
-        )
-    elif gang.zone_key and not gang.zone:
-        text = f"No zone has room for {asked}"
+    elif found.gave_up:
+        text = f"No way was found to place {asked} together"
+        more = " The search was given up, and is repeated at the next change."
     elif gang.zone:
-        text = f"Zone {_short(gang.zone)} has no room for {asked}"
+        text = f"Zone {_cut(gang.zone, _MOST_OF_NAME)} has no room for {asked}"
+    elif gang.zone_key:
+        text = f"No zone has room for {asked}"
     else:
         text = f"No room for {asked} together"
-    text += f"{_fitting(gang)}."
-    if gang.reason:
-        text += f" {_capital(_short(gang.reason, _MOST_OF_TEXT)).rstrip('.')}."
-    text += _helps(gang)
-    if gang.retry_seconds >= 1:
-        text += f" It is tried again in {short(gang.retry_seconds)}."
-    return text
+    if gang.bound:
+        text += f" besides its {counted(gang.bound, 'bound member')}"
+    if found is not None and not found.gave_up:
+        text += _fitting(gang, found)
+        more = _helps(gang, found)
+    return f"{text}.{more}{_retry(gang)}"
 
 
 def _asked(gang: GangFacts) -> str:
@@ -127,69 +127,73 @@ def _asked(gang: GangFacts) -> str:
     return text
 
 
-def _fitting(gang: GangFacts) -> str:
-    if not gang.rooms:
+def _fitting(gang: GangFacts, found: NoPlan) -> str:
+    if not found.rooms:
         return ""
-    best = gang.rooms[0]
+    best = found.rooms[0]
     if best.zone and not gang.zone:
-        number = str(best.members) if best.members else "none"
-        return f": zone {_short(best.zone)} has room for {number}"
+        return f": zone {_cut(best.zone, _MOST_OF_NAME)} has room for {best.members or 'none'}"
     if not best.members:
         return ": none fits now"
-    return f": {best.members} {'fits' if best.members == 1 else 'fit'} now"
+    return f": {best.members} {_verb(best.members, 'fit', 'fits')} now"
 
 
-def _helps(gang: GangFacts) -> str:
-    """Return when it starts; nothing if no smaller part of it fits."""
-    best = gang.rooms[0].members if gang.rooms else 0
-    missing = gang.minimum - gang.bound - best
-    if not best or missing <= 0 or gang.bound:
+def _helps(gang: GangFacts, found: NoPlan) -> str:
+    """Return when it starts; nothing if no part of it fits now."""
+    best = found.rooms[0] if found.rooms else ZoneRoom("", 0)
+    missing = gang.minimum - gang.bound - best.members
+    if not best.members or missing <= 0:
         return ""
-    where = f" in zone {_short(gang.rooms[0].zone)}" if gang.rooms[0].zone else ""
-    lower = f", or with a minimum of {best}" if len(gang.shapes) == 1 else ""
-    return f" It starts when {missing} more {'fits' if missing == 1 else 'fit'}{where}{lower}."
+    where = f" in zone {_cut(best.zone, _MOST_OF_NAME)}" if best.zone else ""
+    return (
+        f" It starts when {missing} more {_verb(missing, 'fit', 'fits')}{where}, or with a minimum "
+        f"of {gang.bound + best.members}."
+    )
+
+
+def _retry(gang: GangFacts) -> str:
+    return f" It is tried again in {short(gang.retry_seconds)}." if gang.retry_seconds >= 1 else ""
 
 
 def _starting(gang: GangFacts) -> str:
     text = f"Starting: {gang.bound} of {gang.minimum} bound."
     if gang.stranded:
         text += (
-            f" No node that {counted(gang.stranded, 'member')} may start on takes "
-            f"{'it' if gang.stranded == 1 else 'them'}: `gpushare explain pod` shows why."
+            f" {counted(gang.stranded, 'member')} {_verb(gang.stranded, 'find', 'finds')} no "
+            "node: `gpushare explain pod` shows why."
         )
     if gang.complete_seconds and gang.starting_seconds >= LATE_SECONDS:
-        left = short(max(0.0, gang.complete_seconds - gang.starting_seconds))
+        left = short(gang.complete_seconds - gang.starting_seconds)
         text += f" If not all are bound in {left}, the bound ones are evicted and it starts over."
     return text
 
 
 def _placed(gang: GangFacts) -> str:
     if gang.members < gang.minimum:
-        ended = gang.minimum - gang.members
+        gone = gang.minimum - gang.members
         return (
-            f"Placed: {gang.bound} of {gang.minimum} still run; {ended} {_have(ended)} ended or "
-            f"{'was' if ended == 1 else 'were'} deleted."
+            f"Placed: {gang.members} of {gang.minimum} are left, {gone} ended or "
+            f"{_verb(gone, 'were', 'was')} deleted."
         )
     text = f"Placed: {gang.bound} of {gang.members}"
     if gang.members > gang.minimum:
         text += f", at least {gang.minimum}"
-    left = gang.members - gang.bound
-    if left:
-        one = f"The other {left}" if left > 1 else "The other one"
-        text += f". {one} {_do(left, 'start')} one by one as room becomes free"
+    if left := gang.members - gang.bound:
+        other = f"The other {left} start" if left > 1 else "The other one starts"
+        text += f". {other} when there is room"
     return f"{text}."
 
 
 def _broken(gang: GangFacts) -> str:
     limit = f" within {short(gang.complete_seconds)}" if gang.complete_seconds else ""
-    text = f"Broken: not all {gang.minimum} were bound{limit}."
+    text = f"Broken: it did not have {counted(gang.minimum, 'bound member')}{limit}."
     if gang.bound > gang.bare:
-        text += " The bound ones are evicted, and the gang starts over with their successors."
+        text += " The bound members are evicted, and it starts over with their successors."
     if gang.bare:
         text += (
-            f" {counted(gang.bare, 'bound pod')} {_have(gang.bare)} no controller and "
-            f"{'is' if gang.bare == 1 else 'are'} not evicted: delete "
-            f"{'it' if gang.bare == 1 else 'them'}, and create the gang again."
+            f" {counted(gang.bare, 'bound member')} {_verb(gang.bare, 'have', 'has')} no "
+            f"controller and {_verb(gang.bare, 'are', 'is')} not evicted: delete "
+            f"{_verb(gang.bare, 'them', 'it')}, and create the gang again."
         )
     return text
 
@@ -203,35 +207,37 @@ _PHASES: Final = {
     Phase.BROKEN: _broken,
 }
 
+_OTHER_REASONS: Final = {
+    reasons.NO_ZONES: (
+        "No node that its members may use has the label {key}, whose value they have to share: "
+        "label the nodes, or name another label in gpushare.aliyun.com/gang-zone."
+    ),
+    reasons.NO_ROLE: (
+        "No zone is for gangs that use this number of GPUs: change the gang, or the zones' roles "
+        "in the extender's configuration."
+    ),
+    reasons.UNREADABLE_MEMBER: (
+        "A member requests what no node can satisfy: `gpushare explain pod` shows for each what "
+        "to change."
+    ),
+}
 
-def _have(number: int) -> str:
-    return "has" if number == 1 else "have"
+
+def _age(created: str, now: float) -> float:
+    try:
+        return round(max(0.0, now - dt.datetime.fromisoformat(created).timestamp()), 1)
+    except ValueError:
+        return 0.0
 
 
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
+def _verb(number: int, many: str, one: str) -> str:
+    return one if number == 1 else many
 
 
-def _do(number: int, verb: str) -> str:
-    return f"{verb}s" if number == 1 else verb
-
-
-def _and(parts: Sequence[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = [_short(name) for name in names[:SHAPES_SAID]]
+def _names(names: Sequence[str]) -> str:
+    shown = [_cut(name, _MOST_OF_NAME) for name in names[:_LISTED]]
     left = len(names) - len(shown)
     return ", ".join(shown) + (f" and {left} more" if left else "")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _short(text: str, most: int = _MOST_OF_NAME) -> str:
-    return _cut(text, most)
 
 
 def _cut(text: str, most: int) -> str:

@@ -1,27 +1,38 @@
-"""What is known about a gang, and how it is shown (pure).
+"""What is known about a gang, and the JSON of it (pure).
 
 ``gang_text.sentence`` writes the facts for people: `gpushare gangs`, explain, the Event, the live
 page and inspect show the same sentence.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-MOST_GANGS: Final = 500  # in one answer, and on the live page
+from gpushare.annotations.pod_annotations import asks_for_share
+from gpushare.cards.model import Request
+from gpushare.contract import GATE_ADMISSION
+from gpushare.errors import RequestError
+from gpushare.groups.group import Group
+from gpushare.groups.model import GroupKey
+from gpushare.objects.model import Pod
+from gpushare.placement.reasons import Reason
+from gpushare.planning.ask import NoPlan
+
+MOST_LISTED: Final = 2000  # in one answer: 1 MB
 
 
 class Phase(StrEnum):
     """Where a gang is on its way.
 
-    ``WAITING_FOR_MEMBERS``: fewer pods exist than have to start together. ``INVALID``: nobody can
-    say how many these are. ``WAITING_FOR_ROOM``: no plan yet, so nothing is reserved.
-    ``STARTING``: there is a plan, and fewer than the minimum were ever bound at one time.
-    ``PLACED``: the minimum was bound at one time; true until the last member is gone.
-    ``BROKEN``: it did not become complete in time, and its bound members are being evicted.
+    ``WAITING_FOR_MEMBERS``: fewer pods exist than have to start together. ``INVALID``: the group
+    has a problem that only a change of it ends. ``WAITING_FOR_ROOM``: no plan yet, so nothing is
+    reserved. ``STARTING``: there is a plan, and the minimum was never bound at one time.
+    ``PLACED``: the minimum was bound at one time; true until the last member is gone. ``BROKEN``:
+    it did not become complete in time, and its bound members are being evicted.
     """
 
     WAITING_FOR_MEMBERS = "WaitingForMembers"
@@ -43,33 +54,25 @@ class Shape(NamedTuple):
     mib: int
 
 
-class Room(NamedTuple):
-    """How many of the missing members fit together; ``zone`` is empty if any node may be used."""
-
-    zone: str
-    members: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangFacts:
-    """All that the sentence about a gang depends on; times are durations in seconds.
+    """All that the sentence about a gang depends on.
 
     ``members`` are the live pods that count, ``bound`` those with a node, ``slots`` those with a
-    slot in the plan, ``gated`` those that still have gpushare's scheduling gate. ``shapes`` are of
-    the members without a node. ``foreign_gates``: the number of pods that do not count yet because
-    of a scheduling gate of somebody else, by its name.
+    slot in the plan, ``gated`` those that still have gpushare's scheduling gate. ``created`` is
+    when the oldest of them was created, by the API server's clock. ``shapes`` are of the members
+    without a node. ``foreign_gates``: the number of pods that do not count yet because of a
+    scheduling gate of others, by its name.
 
-    ``problem`` is set with INVALID. ``reason``, ``rooms`` (the best first) and ``gave_up`` are the
-    planner's answer, and ``retry_seconds`` is the time until it is asked again if that is not at
-    the next change; for WAITING_FOR_ROOM, without them the gang was not tried yet.
-    ``starting_seconds`` is how long it has been STARTING, and ``complete_seconds`` how long that
-    may take. ``stranded``: members that no node takes on which they may start. ``bare``: bound
-    members without a controller, which are never evicted.
+    ``problem`` is set if INVALID. ``no_plan`` is the last answer of the planner; WAITING_FOR_ROOM
+    without it means that the gang was not tried yet. ``retry_seconds`` is the time until the
+    planner is asked again if not at the next change. ``starting_seconds`` is how long the gang has
+    been STARTING, ``complete_seconds`` how long that may take, 0 if unknown. ``stranded`` members
+    find no node that they may start on. ``bare``: bound members without a controller, which are
+    never evicted.
     """
 
-    namespace: str
-    name: str
-    source: str
+    key: GroupKey
     phase: Phase
     minimum: int
     members: int
@@ -79,13 +82,11 @@ class GangFacts:
     priority: int = 0
     zone_key: str = ""
     zone: str = ""
-    age_seconds: float = 0.0
+    created: str = ""
     shapes: tuple[Shape, ...] = ()
     foreign_gates: Mapping[str, int] = field(default_factory=dict)
-    problem: str = ""
-    reason: str = ""
-    rooms: tuple[Room, ...] = ()
-    gave_up: bool = False
+    problem: Reason | None = None
+    no_plan: NoPlan | None = None
     retry_seconds: float = 0.0
     starting_seconds: float = 0.0
     complete_seconds: float = 0.0
@@ -93,10 +94,59 @@ class GangFacts:
     bare: int = 0
 
 
-class GangView(msgspec.Struct, rename="camel"):
-    """One gang as JSON; ``gang_text.view`` makes it of facts, where the fields are explained.
+def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) -> GangFacts:
+    """Return what the group's objects show; the zone, slots and plans are known elsewhere.
 
-    ``text`` is the sentence. ``age_seconds`` is since the creation of its oldest live member.
+    The phase is PLACED if the minimum is bound now. It is never STARTING or BROKEN.
+    """
+    present, bound = group.present(), group.bound
+    waiting = [pod for pod in present if not pod.node]
+    phase = Phase.WAITING_FOR_ROOM
+    if bound >= group.minimum:
+        phase = Phase.PLACED
+    elif group.problem is not None:
+        phase = Phase.INVALID
+    elif len(present) < group.minimum:
+        phase = Phase.WAITING_FOR_MEMBERS
+    return GangFacts(
+        key=group.key,
+        phase=phase,
+        minimum=group.minimum,
+        members=len(present),
+        bound=bound,
+        gated=group.gated,
+        priority=group.priority,
+        zone_key=group.zone_key,
+        created=min((pod.metadata.creation_timestamp or "" for pod in present), default=""),
+        shapes=shapes_of(waiting, request_of, unit_mib),
+        foreign_gates=_foreign_gates(group.members.values()),
+        problem=group.problem,
+        complete_seconds=group.complete_seconds or 0.0,
+        bare=sum(bool(pod.node) and not pod.has_controller for pod in present),
+    )
+
+
+def shapes_of(
+    pods: Iterable[Pod], request_of: Callable[[Pod], Request], unit_mib: int
+) -> tuple[Shape, ...]:
+    """Return the pods by what they request, without those whose request cannot be read."""
+    counted: Counter[tuple[int, int]] = Counter()
+    for pod in pods:
+        if not asks_for_share(pod):
+            counted[0, 0] += 1
+            continue
+        try:
+            request = request_of(pod)
+        except RequestError:
+            continue
+        counted[request.card_count, request.units_per_card * unit_mib] += 1
+    return tuple(Shape(number, *shape) for shape, number in counted.items())
+
+
+class GangView(msgspec.Struct, rename="camel"):
+    """One gang; the fields are those of GangFacts.
+
+    ``text`` is the sentence. ``age_seconds`` is since ``created``, 0 if that is unknown.
     """
 
     namespace: str
@@ -110,19 +160,41 @@ class GangView(msgspec.Struct, rename="camel"):
     phase: str
     zone_key: str
     zone: str
+    created: str
     age_seconds: float
     priority: int
     text: str
 
 
+class GangList(msgspec.Struct, rename="camel"):
+    """Gangs in the order of their names; ``left_out`` counts others, placed ones if possible."""
+
+    gangs: list[GangView]
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GangFigures:
+    """The number of gangs in each phase, and of members without a node of gangs not yet placed."""
+
+    phases: Mapping[str, int]
+    waiting_members: int
+
+
 class GangStates(Protocol):
-    """What is known about all gangs now."""
+    """What is known about all gangs now.
+
+    A gang is a group of pods. A single pod with gpushare's scheduling gate is none here.
+    """
 
     def views(self) -> Iterable[GangView]:
-        """Return the gangs that are groups of pods; single pods with our gate are left out."""
+        """Return the gangs, in any order; they may change while the result is read."""
 
     def view_of(self, uid: str) -> GangView | None:
-        """Return the gang of a pod; None if it is in none."""
+        """Return the gang of a live pod; None if it is in none."""
+
+    def figures(self) -> GangFigures:
+        """Count the gangs, for metrics."""
 
 
 class NoGangs:
@@ -134,5 +206,33 @@ class NoGangs:
     def view_of(self, _uid: str) -> GangView | None:
         return None
 
+    def figures(self) -> GangFigures:
+        return GangFigures({}, 0)
+
 
 NO_GANGS: Final = NoGangs()
+
+
+def list_gangs(
+    states: GangStates, namespace: str = "", most: int = MOST_LISTED
+) -> Generator[None, None, GangList]:
+    """Return at most so many gangs of a namespace, or of all namespaces, in short steps."""
+    found: list[GangView] = []
+    for each in states.views():
+        yield
+        if not namespace or each.namespace == namespace:
+            found.append(each)
+    found.sort(key=lambda gang: (gang.phase == Phase.PLACED, *_key(gang)))
+    return GangList(sorted(found[:most], key=_key), max(0, len(found) - most))
+
+
+def _key(gang: GangView) -> tuple[str, str, str]:
+    return gang.namespace, gang.name, gang.source
+
+
+def _foreign_gates(pods: Iterable[Pod]) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for pod in pods:
+        if pod.has_foreign_gate and pod.metadata.deletion_timestamp is None:
+            counted[next(gate for gate in pod.gates if gate != GATE_ADMISSION)] += 1
+    return dict(counted)

@@ -15,11 +15,12 @@ from typing import Final, Protocol
 import msgspec
 
 from gpushare.annotations import pod_annotations
-from gpushare.answers.gangs import GangStates
+from gpushare.answers.gangs import GangStates, GangView
 from gpushare.answers.scheduler_message import brief, message_of, not_judged, silent_scheduler
 from gpushare.cards.model import Request, Share
-from gpushare.contract import RESOURCE_MEMORY
+from gpushare.contract import GATE_ADMISSION, RESOURCE_MEMORY
 from gpushare.errors import RequestError
+from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.placement import card_choice
 from gpushare.placement.card_choice import FreeCards
@@ -48,6 +49,7 @@ UUIDS: Final = "uuids"
 UNSEEN: Final = "unseen"  # by this caller, who may read only the pod
 # States of the pod.
 BINDING: Final = "binding"
+SLOT: Final = "slot"  # kept for it by the plan of its gang
 ENDING: Final = "ending"
 GATED: Final = "gated"
 # States of the cluster.
@@ -126,7 +128,9 @@ class Pending(_View):
     of them have to end. ``ends_more``: there may be more such pods.
     ``not_judged``: what kube-scheduler's last message has besides. ``gates`` are scheduling gates.
     ``nominated`` is the node where kube-scheduler makes room. ``scheduler`` is the pod's
-    schedulerName while no scheduler has said anything about it.
+    schedulerName while no scheduler has said anything about it. ``gang`` is the pod's gang, whose
+    members start together; everything else is about the pod by itself. ``held``: gpushare's gate
+    keeps it from kube-scheduler, and no other gate.
     """
 
     cause: str
@@ -148,6 +152,8 @@ class Pending(_View):
     nominated: str = ""
     scheduler: str = ""
     place: Free | None = None
+    gang: GangView | None = None
+    held: bool = False
 
 
 def why_pending(
@@ -158,15 +164,21 @@ def why_pending(
     ``rooms`` are those of the pod's kind if the caller has them: then 1,000 nodes with 8 full GPUs
     cost 10 to 70 ms, else 0.5 s.
     """
+    gang = known.gangs.view_of(pod.uid)
     try:
         request = known.request_of(pod)
         search = _Search(known, pod, request)
     except RequestError as err:
-        return Pending(UNREADABLE, text=str(err))
+        return Pending(UNREADABLE, text=str(err), gang=gang)
     found = search.found
+    found.gang = gang
     is_reserved = known.ledger.has_reserve(pod.uid)  # a plan's slot is not a decision
     if is_reserved and any(each.pod_uid == pod.uid for each in known.ledger.reserves()):
         found.cause = BINDING
+        return found
+    if (slot := known.ledger.slot_of(pod.uid)) is not None:
+        found.cause, found.text = SLOT, brief(message_of(pod))
+        found.place = Free(found.needs_mib, slot.node, _indexes(known, slot))
         return found
     if rooms is None:
         rooms = yield from rooms_of(known, pod, request)
@@ -194,6 +206,7 @@ def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
         gates=_gates(pod),
         nominated=pod.status.nominated_node_name or "",
         scheduler=silent_scheduler(pod),
+        held=_is_held(pod),
     )
 
 
@@ -224,6 +237,7 @@ class _Search:
             gates=_gates(pod),
             nominated=pod.status.nominated_node_name or "",
             scheduler=silent_scheduler(pod),
+            held=_is_held(pod),
         )
 
     def run(self, rooms: list[NodeRoom]) -> Generator[None, None, None]:
@@ -453,15 +467,26 @@ class _Search:
         return not insufficient(left, self._asked)
 
 
+def _indexes(known: Known, slot: Slot) -> list[int]:
+    account = known.ledger.account(slot.node)
+    cards = account.inventory.cards if account is not None else ()
+    return [card.index for card in cards if card.uuid in slot.cards]
+
+
 def _state(pod: Pod) -> str:
     """Return the cause if the pod itself keeps kube-scheduler from trying."""
     if pod.metadata.deletion_timestamp is not None:
         return ENDING
-    return GATED if pod.spec.scheduling_gates else ""
+    return GATED if pod.has_foreign_gate else ""
+
+
+def _is_held(pod: Pod) -> bool:
+    return pod.has_our_gate and not pod.has_foreign_gate
 
 
 def _gates(pod: Pod) -> str:
-    return _listed([gate.name for gate in pod.spec.scheduling_gates or ()])
+    """Return the gates that others remove; the extender removes its own one when there is room."""
+    return _listed([gate for gate in pod.gates if gate != GATE_ADMISSION])
 
 
 def _barred(rooms: Iterable[NodeRoom]) -> dict[str, int]:

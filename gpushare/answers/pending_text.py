@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpushare.answers import pending
+from gpushare.answers.gangs import Phase
 from gpushare.answers.pending import Ending, Free, Pending
 from gpushare.text.amounts import MIB_PER_GIB, free_gib, needed_gib
 from gpushare.text.counted import counted
@@ -21,7 +22,19 @@ _TENTH: Final = MIB_PER_GIB // 10
 
 
 def sentence(found: Pending) -> str:
-    """Return the sentence without its subject: it continues ``POD is Pending:``."""
+    """Return the sentence without its subject: it continues ``POD is Pending:``.
+
+    That of the pod's gang comes first. The pod by itself follows where it is a reason of its own.
+    """
+    if found.gang is None:
+        return _cut(_own(found), MOST_BYTES)
+    text = f"it is a member of gang {_short(found.gang.name)}. {found.gang.text}"
+    if found.cause != pending.FITS or found.gang.phase in _PHASES_OF_SINGLES:
+        text += f" This pod: {_own(found)}"
+    return _cut(text, MOST_BYTES)
+
+
+def _own(found: Pending) -> str:
     text = _CAUSES[found.cause](found)
     if found.not_judged:
         text += f" kube-scheduler last said: {_quoted(found.not_judged)}"
@@ -29,7 +42,7 @@ def sentence(found: Pending) -> str:
         text += f" {_gated(found)}"
     if found.nominated:
         text += f" kube-scheduler is making room for it on {_short(found.nominated)}."
-    return _cut(text, MOST_BYTES)
+    return text
 
 
 def gpus(indexes: list[int]) -> str:
@@ -103,6 +116,15 @@ def _binding(_: Pending) -> str:
     return "its GPU is reserved, and the outcome of the binding is not known yet."
 
 
+def _slot(found: Pending) -> str:
+    where = _place(found.place) if found.place is not None else ""
+    text = f"a place is kept for it ({where})"
+    if found.held:
+        return f"{text}, and gpushare removes its scheduling gate now."
+    text += ", but kube-scheduler has not placed it there yet"
+    return f"{text}; it last said: {_quoted(found.text)}" if found.text else f"{text}."
+
+
 def _ending(_: Pending) -> str:
     return "it is being deleted and was never bound."
 
@@ -119,6 +141,8 @@ def _excluded(found: Pending) -> str:
 
 def _fits(found: Pending) -> str:
     where = _place(found.place) if found.place is not None else ""
+    if found.held:
+        return f"its GPU memory fits now ({where}), and gpushare removes its scheduling gate soon."
     if found.scheduler:
         return f"its GPU memory fits now ({where}), but {_not_looked_at(found)}"
     text = f"its GPU memory fits now ({where}), but kube-scheduler has not placed it there yet"
@@ -280,6 +304,9 @@ def _cut(text: str, most: int) -> str:
     return encoded[: most - 3].decode(errors="ignore") + "..."
 
 
+# In the other phases a member that fits by itself waits for its gang.
+_PHASES_OF_SINGLES: Final = frozenset({Phase.STARTING, Phase.PLACED})
+
 _CAUSES: Final = {
     pending.UNREADABLE: _unreadable,
     pending.UNSEEN: _unseen,
@@ -290,6 +317,7 @@ _CAUSES: Final = {
     pending.MODEL: _model,
     pending.UUIDS: _uuids,
     pending.BINDING: _binding,
+    pending.SLOT: _slot,
     pending.ENDING: _ending,
     pending.GATED: _gated,
     pending.EXCLUDED: _excluded,

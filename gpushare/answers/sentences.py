@@ -70,12 +70,16 @@ class Sentences:
     def _alike(self, pod: Pod, only: str | None) -> Hashable:
         """Return all that the sentence depends on, apart from the cluster."""
         spec, status, meta = pod.spec, pod.status, pod.metadata
+        gang, slot = self._known.gangs.view_of(pod.uid), self._known.ledger.slot_of(pod.uid)
+        about = gang and (gang.name, gang.phase, gang.text)
         try:
             request = self._known.request_of(pod)
             asked = frozenset(requests_of(pod).items())
         except RequestError as err:
-            return str(err)
+            return str(err), about
         return (
+            about,
+            slot and (slot.node, slot.cards),
             kind_of(self._known, pod, request),
             request.units,
             request.policy.node_policy,

@@ -58,9 +58,9 @@ class Ask:
     cards: int = 0
     roles: tuple[ZoneRole, ...] = ()
     only: frozenset[str] | None = None
-    avoid: Mapping[str, frozenset[str]] = field(default=_NO_NODES)
+    avoid: Mapping[str, frozenset[str]] = field(default_factory=lambda: _NO_NODES)
     cooling: frozenset[str] = frozenset()
-    hints: Mapping[str, str] = field(default=_NO_HINTS)
+    hints: Mapping[str, str] = field(default_factory=lambda: _NO_HINTS)
 
 
 @dataclass(frozen=True, slots=True)
