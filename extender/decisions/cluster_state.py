@@ -9,6 +9,7 @@ from extender.decisions.soft_taints import SoftTaints
 from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.cards.model import Request
 from gpushare.clock import Clock
+from gpushare.groups.index import Groups
 from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
@@ -29,6 +30,7 @@ class ClusterState:
     def __init__(self, unit_mib: int, policies: Policies, clock: Clock) -> None:
         self.unit_mib, self.policies, self.clock = unit_mib, policies, clock
         self.ledger = Ledger()
+        self.groups = Groups()
         self.pods = PodRecords(policies, self.ledger.changes.add)
         self.nodes: dict[str, Node] = {}
         self.closed: dict[str, Reason] = {}

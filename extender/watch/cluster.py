@@ -70,6 +70,9 @@ class ClusterWatch:
             if self.pods.pod(uid) is not None:
                 self._forget(uid)
             yield
+        for uid in [uid for uid in self.state.groups.uids() if uid not in listed]:
+            self._forget(uid)
+            yield
         for pod in items:
             before = self.pods.pod(pod.uid)
             if before is not None and before.node and before.node != pod.node:
@@ -84,6 +87,7 @@ class ClusterWatch:
         uid, node = pod.metadata.uid, pod.spec.node_name or ""
         before = self.pods.pod(uid)
         if before is None and not pod_annotations.asks_for_share(pod):
+            self.state.groups.update(pod)  # members of a gang without GPU memory
             return
         if pod.is_terminal:
             self._forget(uid)
@@ -101,6 +105,7 @@ class ClusterWatch:
         if is_repeated and difference is None and not is_edited:
             return
         record = self.pods.update(pod)
+        self.state.groups.update(pod)
         if is_edited and uid not in self.pods.edited:
             self.pods.edited[uid] = record
             self._reporter.edited(pod)
@@ -241,6 +246,7 @@ class ClusterWatch:
 
     def _forget(self, uid: str) -> None:
         self.pods.forget(uid)
+        self.state.groups.forget(uid)
         self.ledger.remove_share(uid)
 
     def _open(self, node: str) -> None:
