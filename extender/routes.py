@@ -13,7 +13,7 @@ from extender.binding.binder import Binder
 from extender.page.streams import ChangeStreams
 from extender.page.usage import PluginUsage, add_usage
 from extender.server.admission import MAX_REVIEW
-from extender.server.admission import add_to as add_webhook
+from extender.server.admission import add_to as add_webhooks
 from extender.server.authorization import Authorizer, authorize
 from extender.server.browser_origin import reject_other_hosts, reject_other_sites
 from extender.server.limits import ConcurrencyLimit, limit_concurrency, respond
@@ -100,7 +100,7 @@ class Routes:
             client_max_size=MAX_REVIEW,
             middlewares=[reject_other_sites, respond(tuple, limit), limit_concurrency(limit)],
         )
-        add_webhook(app, scheduler_name)
+        add_webhooks(app, scheduler_name)
         return app
 
     def limit(self, limits: Limits) -> None:

@@ -1,12 +1,16 @@
-"""The webhook that the API server calls when a pod is created."""
+"""The webhooks that the API server calls when a pod is created."""
 
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from extender.decisions import scheduler_name
+from extender.decisions import admission_review, scheduler_name
+from extender.decisions.admission_review import Answer
+from extender.gates import gating
 from extender.server.limits import OUTCOME, decoded
-from extender.server.paths import ADMISSION
+from extender.server.paths import ADMISSION, GATING
 from gpushare.contract import EXTENDER_PREFIX
 
 # An ordinary pod is below 100 KiB. A larger one is not changed, so that a policy rejects it.
@@ -14,11 +18,24 @@ MAX_REVIEW: Final = 2**20
 
 
 def add_to(app: web.Application, name: str) -> None:
-    """Add the webhook, which sets ``name`` as the scheduler of pods that request GPU memory."""
+    """Add the webhooks.
 
+    One sets ``name`` as the scheduler of pods that request GPU memory, the other adds our
+    scheduling gate.
+    """
+    deciders: dict[str, Callable[[bytes], Answer]] = {
+        ADMISSION: lambda review: scheduler_name.decide(review, name),
+        GATING: gating.decide,
+    }
+    for path, decide in deciders.items():
+        app.router.add_post(f"{EXTENDER_PREFIX}/{path}", _handler(decide), name=path)
+
+
+def _handler(decide: Callable[[bytes], Answer]) -> Handler:
     async def admit(request: web.Request) -> web.Response:
-        found = await decoded(lambda body: scheduler_name.decide(body, name), request)
+        found = await decoded(decide, request)
         request[OUTCOME] = "changed" if found.changes else "unchanged"
-        return web.Response(body=scheduler_name.encode(found), content_type="application/json")
+        body = admission_review.encode(found)
+        return web.Response(body=body, content_type="application/json")
 
-    app.router.add_post(f"{EXTENDER_PREFIX}/{ADMISSION}", admit, name=ADMISSION)
+    return admit

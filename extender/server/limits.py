@@ -12,7 +12,15 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from extender.metrics.counters import REQUESTS, SECONDS
-from extender.server.paths import ADMISSION, CHANGES, DECIDING, METRICS, USAGE, is_page_file
+from extender.server.paths import (
+    ADMISSION,
+    CHANGES,
+    DECIDING,
+    GATING,
+    METRICS,
+    USAGE,
+    is_page_file,
+)
 from extender.settings.configuration import Limits
 from extender.wire import encode
 from gpushare.contract import EXTENDER_PREFIX
@@ -26,6 +34,8 @@ MAX_STREAMS: Final = 20  # of changes to live pages
 MAX_SCRAPES: Final = 4  # of metrics: monitoring gets through when readers use their whole limit
 MAX_USAGES: Final = 4  # of the device plugins: each waits for nodes, at most for seconds
 MAX_REVIEWS: Final = 8  # of the API server, about new pods: each takes a millisecond
+# A pod whose review is rejected begins without a gate: a burst of pods should get through.
+MAX_GATINGS: Final = 64
 OUTCOME: Final = web.RequestKey("outcome", str)  # for the metric, finer than the status
 _ACQUIRED: Final = web.RequestKey("acquired", str)  # the kind to release in the limit
 # kube-scheduler hangs up after 5 s, and sends even 40 MiB over loopback within one.
@@ -38,6 +48,7 @@ _FIXED: Final = {
     CHANGES: MAX_STREAMS,
     _SCRAPE: MAX_SCRAPES,
     ADMISSION: MAX_REVIEWS,
+    GATING: MAX_GATINGS,
     USAGE: MAX_USAGES,
 }  # limits that no setting changes
 

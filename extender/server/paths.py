@@ -12,7 +12,8 @@ NAMESPACE_GANGS: Final = "namespace_gangs"
 OF_LEADER: Final = frozenset({GANGS, NAMESPACE_GANGS})
 HEALTH: Final = frozenset({"/healthz", "/readyz", "/version"})
 METRICS: Final = "/metrics"
-ADMISSION: Final = "admission"  # route name of the webhook
+ADMISSION: Final = "admission"  # route name of the webhook that sets the scheduler
+GATING: Final = "gating"  # route name of the webhook that adds our scheduling gate
 USAGE: Final = "usage"  # route name of what pods really use
 CHANGES: Final = feed.PATH  # route name of the live page's stream
 

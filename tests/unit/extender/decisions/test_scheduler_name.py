@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.decisions.scheduler_name import decide, encode
+from extender.decisions.admission_review import encode
+from extender.decisions.scheduler_name import decide
 from gpushare.errors import UNDECODABLE
 
 NAME = "gpushare-scheduler"

@@ -1,6 +1,7 @@
 """The webhook over TLS: what the API server gets, and what others cannot do there."""
 
 import asyncio
+import base64
 import io
 import json
 import ssl
@@ -58,10 +59,19 @@ async def test_the_api_server_gets_the_patch_before_the_cluster_is_listed(ask):
     assert json.loads(answer)["response"]["patchType"] == "JSONPatch"
 
 
-async def test_a_body_that_is_no_review_or_too_large_gets_an_error_and_no_patch(ask):
-    status, answer = await ask("/admission", b"{}")
+async def test_the_second_webhook_adds_the_gate(ask):
+    status, answer = await ask("/gating?timeout=2s", review(POD))
+    assert status == 200
+    patch = json.loads(base64.b64decode(json.loads(answer)["response"]["patch"]))
+    gate = {"name": "gpushare.aliyun.com/admission"}
+    assert patch == [{"op": "add", "path": "/spec/schedulingGates", "value": [gate]}]
+
+
+@pytest.mark.parametrize("path", ["/admission", "/gating"])
+async def test_a_body_that_is_no_review_or_too_large_gets_an_error_and_no_patch(ask, path):
+    status, answer = await ask(path, b"{}")
     assert (status, b"body cannot be read" in answer) == (400, True)
-    status, answer = await ask("/admission", io.BytesIO(bytes(MAX_REVIEW + 1)))
+    status, answer = await ask(path, io.BytesIO(bytes(MAX_REVIEW + 1)))
     assert (status, b"the limit is" in answer) == (413, True)
 
 
