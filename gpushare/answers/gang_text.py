@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpushare.answers.gangs import GangFacts, GangView, Phase, Shape
-from gpushare.groups.model import Source
+from gpushare.groups import reasons as problems
+from gpushare.groups.model import MOST_MEMBERS, Source
 from gpushare.planning import reasons
 from gpushare.planning.ask import NoPlan, ZoneRoom
 from gpushare.text.amounts import needed_gib
@@ -88,7 +89,8 @@ def _members(gang: GangFacts) -> str:
 
 def _invalid(gang: GangFacts) -> str:
     text = _cut(gang.problem.text, _MOST_OF_TEXT) if gang.problem is not None else "unknown problem"
-    return f"It cannot start: {text.rstrip('.')}."
+    more = _WHAT_TO_WRITE.get(gang.problem, "") if gang.problem is not None else ""
+    return f"It cannot start: {text.rstrip('.')}.{more}"
 
 
 def _room(gang: GangFacts) -> str:
@@ -145,10 +147,8 @@ def _helps(gang: GangFacts, found: NoPlan) -> str:
     if not best.members or missing <= 0:
         return ""
     where = f" in zone {_cut(best.zone, _MOST_OF_NAME)}" if best.zone else ""
-    return (
-        f" It starts when {missing} more {_verb(missing, 'fit', 'fits')}{where}, or with a minimum "
-        f"of {gang.bound + best.members}."
-    )
+    lower = f", or with a minimum of {gang.bound + best.members}" if len(gang.shapes) == 1 else ""
+    return f" It starts when {missing} more {_verb(missing, 'fit', 'fits')}{where}{lower}."
 
 
 def _retry(gang: GangFacts) -> str:
@@ -205,6 +205,15 @@ _PHASES: Final = {
     Phase.STARTING: _starting,
     Phase.PLACED: _placed,
     Phase.BROKEN: _broken,
+}
+
+_FROM_ONE: Final = f"a number from 1 to {MOST_MEMBERS}"
+# What the problem does not say.
+_WHAT_TO_WRITE: Final = {
+    problems.WRONG_POD_GROUP: f" Write {_FROM_ONE} there (minMember, or minCount).",
+    problems.WRONG_MINIMUM: f" Write {_FROM_ONE}.",
+    problems.WRONG_COUNT: f" Write {_FROM_ONE}.",
+    problems.TOO_MANY: f" Use at most {MOST_MEMBERS}, or several gangs.",
 }
 
 _OTHER_REASONS: Final = {

@@ -129,9 +129,12 @@ def facts_of(group: Group, request_of: Callable[[Pod], Request], unit_mib: int) 
 def shapes_of(
     pods: Iterable[Pod], request_of: Callable[[Pod], Request], unit_mib: int
 ) -> tuple[Shape, ...]:
-    """Return the pods by what they request, without those whose request cannot be read."""
+    """Return the pods by what they request, without those whose request cannot be read.
+
+    Return nothing if the unit is not known, and 0.
+    """
     counted: Counter[tuple[int, int]] = Counter()
-    for pod in pods:
+    for pod in pods if unit_mib else ():
         if not asks_for_share(pod):
             counted[0, 0] += 1
             continue

@@ -7,6 +7,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
+from yarl import URL
 
 from extender.page.usage import PluginUsage
 from extender.routes import Routes
@@ -197,6 +198,8 @@ def test_the_cache_returns_nothing_expired_and_is_bounded(puts, most):
         ("/gpushare-scheduler/changes", {}, ALL),
         ("/gpushare-scheduler/usage", {}, ALL),
         ("/gpushare-scheduler/explain/default/p", {"namespace": "default", "pod": "p"}, OWN),
+        ("/gpushare-scheduler/gangs", {}, ALL),
+        ("/gpushare-scheduler/gangs/ml", {"namespace": "ml"}, Question("list", "ml")),
     ],
 )
 def test_each_path_requires_the_right_to_what_it_shows(path, parts, wanted):
@@ -237,6 +240,18 @@ async def test_explain_names_pods_of_other_namespaces_only_to_callers_that_may_l
     pods = [*node["cards"][0]["pods"], *node["unplaced"]]
     assert {(each["namespace"], each["name"]) for each in pods} == named
     assert sorted(each["units"] for each in pods) == [4, 12]
+
+
+async def test_gangs_of_a_namespace_are_for_callers_that_may_list_its_pods(reviews):
+    reviews.may = {("alice", "list", "default")}
+    async with reading(Bench(16), reviews) as client:
+        for page, status in (("gangs/default", 200), ("gangs/secret", 403), ("gangs", 403)):
+            answer = await client.get(f"{PREFIX}/{page}", headers=bearer("good"))
+            assert answer.status == status
+        # "?" and "/" in a name never become parts of a path.
+        for page in ("gangs/default%2F..%2Fsecret", "gangs/default%3Fx"):
+            answer = await client.get(URL(f"{PREFIX}/{page}", encoded=True), headers=bearer("good"))
+            assert answer.status == 403
 
 
 @pytest.mark.parametrize("page", ["changes", "usage?node=n"])

@@ -9,10 +9,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from yarl import URL
 
 from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.routes import Routes
-from extender.server import leader_proxy, limits
+from extender.server import leader_proxy, limits, reading_verbs
 from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
 from extender.server.tls import client_contexts, server_context
 from gpushare.kube.lease import Record
@@ -20,6 +21,7 @@ from gpusharectl.certificates import files as certificates
 from tests.builders import pod
 from tests.unit.extender.scripted import PREFIX, Bench, bound, wire_pod
 from tests.unit.extender.server.test_tls import NAME, NOW, write
+from tests.unit.extender.test_gangs import form, member
 
 BIND = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
 FILTER = {"Pod": wire_pod(), "NodeNames": ["n"]}
@@ -38,6 +40,7 @@ class Replica:
         self.bench.add(pod("a", 8))
         self.leader: Record | None = None
         self.client: TestClient
+        self.reader: TestClient
         self.address = ""
 
     @asynccontextmanager
@@ -48,6 +51,8 @@ class Replica:
             forwarder = await stack.enter_async_context(made)
             app = routes.app(decide_or_forward(self.leading, forwarder))
             self.client = await stack.enter_async_context(TestClient(TestServer(app)))
+            reading = routes.reading_app(inside=[decide_or_forward(self.leading, forwarder)])
+            self.reader = await stack.enter_async_context(TestClient(TestServer(reading)))
             runner = web.AppRunner(routes.app(decide_for_replicas(self.leading, (NAME,))))
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
@@ -115,6 +120,53 @@ async def test_a_follower_reads_from_its_own_cache(pair):
     response = await follower.client.get(f"{PREFIX}/inspect")
     assert response.status == 200
     assert (await follower.client.get("/readyz")).status == 200
+
+
+async def test_a_follower_returns_the_leaders_gangs_on_each_listener(pair):
+    leader, follower = pair
+    form(leader.bench, member("a"), member("b", "other"))
+    for page in ("gangs", "gangs/other"):
+        answers = [
+            await client.get(f"{PREFIX}/{page}")
+            for client in (leader.client, follower.client, follower.reader)
+        ]
+        assert [each.status for each in answers] == [200, 200, 200]
+        said = [await each.json() for each in answers]
+        assert said == [said[0]] * 3
+        assert len(said[0]["gangs"]) == (2 if page == "gangs" else 1)
+
+
+async def test_a_name_of_a_namespace_is_forwarded_as_it_came(pair):
+    leader, follower = pair
+    form(leader.bench, member("a"))
+    for name in ("default%3Fx", "default%2F..%2F..%2Finspect", "%2E%2E"):
+        url = URL(f"{PREFIX}/gangs/{name}", encoded=True)
+        answer = await follower.reader.get(url)
+        assert answer.status in {200, 404}
+        assert (await answer.json()).get("gangs", []) == []
+
+
+async def test_without_a_leader_nobody_knows_the_gangs(pair):
+    _, follower = pair
+    follower.leader = None
+    answer = await follower.reader.get(f"{PREFIX}/gangs")
+    assert (answer.status, (await answer.json())["Error"]) == (503, "no replica is known to lead")
+
+
+async def test_a_list_that_takes_long_does_not_keep_kube_schedulers_calls_from_the_leader(
+    pair, monkeypatch
+):
+    _, follower = pair
+    monkeypatch.setattr(leader_proxy, "SERIAL_SECONDS", 1.0)
+    never = asyncio.Event()
+
+    async def hold(*_):
+        await never.wait()
+
+    monkeypatch.setattr(reading_verbs, "run_in_turns", hold)
+    assert (await follower.reader.get(f"{PREFIX}/gangs")).status == 503
+    monkeypatch.undo()
+    assert (await follower.post("filter", FILTER))[0] == 200
 
 
 async def test_without_a_leader_deciding_calls_are_503_with_a_reason(pair):

@@ -1,0 +1,58 @@
+"""Gangs as their pods and PodGroups show them, without what only the leader knows (pure)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from gpushare.answers.gang_text import view
+from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase, facts_of
+from gpushare.cards.model import Request
+from gpushare.groups.group import Group
+from gpushare.groups.index import Groups
+from gpushare.groups.model import GroupKey
+from gpushare.objects.model import Pod
+
+
+class GroupStates:
+    """``now`` returns the seconds since 1970. Implements GangStates.
+
+    Plans, slots and zones are not known, so no gang is STARTING or BROKEN.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        request_of: Callable[[Pod], Request],
+        unit_mib: int,
+        now: Callable[[], float],
+    ) -> None:
+        self._groups, self._request_of = groups, request_of
+        self._unit_mib, self._now = unit_mib, now
+        self._facts: dict[GroupKey, tuple[int, GangFacts]] = {}  # with the version of the group
+
+    def views(self) -> Iterator[GangView]:
+        groups = list(self._groups)
+        self._facts = {
+            key: self._facts[key] for key in (g.key for g in groups) if key in self._facts
+        }
+        return (view(self.facts(group), self._now()) for group in groups)
+
+    def view_of(self, uid: str) -> GangView | None:
+        group = self._groups.of(uid)
+        return None if group is None else view(self.facts(group), self._now())
+
+    def figures(self) -> GangFigures:
+        phases = dict.fromkeys((phase.value for phase in Phase), 0)
+        waiting: Counter[str] = Counter()
+        for group in self._groups:
+            facts = self.facts(group)
+            phases[facts.phase.value] += 1
+            waiting[facts.phase.value] += facts.members - facts.bound
+        return GangFigures(phases, waiting.total() - waiting[Phase.PLACED.value])
+
+    def facts(self, group: Group) -> GangFacts:
+        """Return what is known about a gang; computed once for each version of the group."""
+        version, found = self._facts.get(group.key, (-1, None))
+        if found is None or version != group.version:
+            found = facts_of(group, self._request_of, self._unit_mib)
+            self._facts[group.key] = group.version, found
+        return found
