@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from extender.decisions.failing_nodes import FailingNodes
 from extender.decisions.pod_records import PodRecords
 from extender.decisions.soft_taints import SoftTaints
-from gpushare.answers.gangs import NO_GANGS, GangStates
+from gpushare.answers.gangs import GangStates
+from gpushare.answers.group_states import GroupStates
 from gpushare.cards.model import Request
 from gpushare.clock import Clock
 from gpushare.groups.index import Groups
@@ -17,6 +19,8 @@ from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.rooms import KeptRooms
 from gpushare.placement.verdict import Look, Verdict
+
+_NS: Final = 1_000_000_000
 
 
 class ClusterState:
@@ -39,9 +43,9 @@ class ClusterState:
         self.failing_nodes = FailingNodes()
         self.freed: Counter[str] = Counter()
         self.rooms = KeptRooms()
-        self.gangs: GangStates = NO_GANGS
         self.request_of = self.pods.request_of
         self.pod = self.pods.pod
+        self.gangs: GangStates = GroupStates(self.groups, self.request_of, unit_mib, self._wall)
 
     def pods_of(self, node: str) -> Iterator[Pod]:
         """Return the live pods bound to a node that name our resources."""
@@ -65,6 +69,9 @@ class ClusterState:
             return found
         is_cooling = self.failing_nodes.is_cooling(node, self.clock.monotonic())
         return COOLING if is_cooling else None
+
+    def _wall(self) -> float:
+        return self.clock.wall_ns() / _NS
 
     def verdict(
         self, node: str, request: Request, pod_uid: str = "", priority: int | None = None

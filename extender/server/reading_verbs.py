@@ -14,6 +14,7 @@ from extender.server.paths import GANGS, NAMESPACE_GANGS
 from gpushare.answers import explain, inspect, what_if
 from gpushare.answers.gangs import list_gangs
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
+from gpushare.objects.model import Pod
 from gpushare.process.time_slices import run_in_turns
 
 MOST_NODES: Final = 1000
@@ -55,12 +56,12 @@ class Reading:
         namespace, name = request.match_info["namespace"], request.match_info["pod"]
         shown = _nodes_shown(request)
         state = self._state
-        pod = state.pods.named(namespace, name)
+        pod = state.pods.named(namespace, name) or _member(state, namespace, name)
         if pod is None:
             return problem(
                 404,
                 f"no live pod {namespace[:_SHOWN]}/{name[:_SHOWN]} requests {RESOURCE_MEMORY}: "
-                "it does not exist, has ended, or does not request it",
+                "it does not exist, has ended, or does not request it and is in no gang",
             )
         record = state.pods.get(pod.uid)
         asked = record.asked if record is not None else None
@@ -83,6 +84,13 @@ class Reading:
         if not question.pod.containers:
             raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
         return answer(await self._found(what_if.answer(self._state, question, extras)))
+
+
+def _member(state: ClusterState, namespace: str, name: str) -> Pod | None:
+    """Return a live member of a gang with this name; it may request no GPU memory."""
+    groups = [group for group in state.groups if group.key.namespace == namespace]
+    pods = (pod for group in groups for pod in group.members.values())
+    return next((pod for pod in pods if pod.metadata.name == name), None)
 
 
 def _nodes_shown(request: web.Request) -> int:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.answers import pending, what_if
 from gpushare.answers.gangs import GangView
 from gpushare.answers.pending import Known, Pending
@@ -194,6 +195,8 @@ def explain(
         return view
     view.pending = yield from pending.why_pending(known, pod)
     view.state, view.says = _state(pod, view), sentence(view.pending)
+    if not asks_for_share(pod):
+        return view
     try:
         request = known.request_of(pod)
     except RequestError:

@@ -47,6 +47,7 @@ SETUP: Final = "setup"
 MODEL: Final = "model"
 UUIDS: Final = "uuids"
 UNSEEN: Final = "unseen"  # by this caller, who may read only the pod
+WITHOUT: Final = "noGPUMemory"  # a member of a gang that requests none
 # States of the pod.
 BINDING: Final = "binding"
 SLOT: Final = "slot"  # kept for it by the plan of its gang
@@ -165,6 +166,8 @@ def why_pending(
     cost 10 to 70 ms, else 0.5 s.
     """
     gang = known.gangs.view_of(pod.uid)
+    if not pod_annotations.asks_for_share(pod):
+        return _without_memory(pod, gang)
     try:
         request = known.request_of(pod)
         search = _Search(known, pod, request)
@@ -186,6 +189,18 @@ def why_pending(
     if found.cause != FITS:  # else its text is the message
         found.not_judged = not_judged(message_of(pod))
     return found
+
+
+def _without_memory(pod: Pod, gang: GangView | None) -> Pending:
+    return Pending(
+        _state(pod) or WITHOUT,
+        text=brief(message_of(pod)),
+        gates=_gates(pod),
+        nominated=pod.status.nominated_node_name or "",
+        scheduler=silent_scheduler(pod),
+        gang=gang,
+        held=_is_held(pod),
+    )
 
 
 def unseen(pod: Pod, unit_mib: int = 0) -> Pending:

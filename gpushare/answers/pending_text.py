@@ -71,6 +71,15 @@ def _not_looked_at(found: Pending) -> str:
     return f"no scheduler named {_short(found.scheduler)} has looked at it yet."
 
 
+def _without(found: Pending) -> str:
+    text = "requests no GPU memory"
+    if found.held:
+        return f"{text}; gpushare removes its scheduling gate with those of its gang."
+    if found.text:
+        return f"{text}; kube-scheduler last said: {_quoted(found.text)}"
+    return f"{text}, so kube-scheduler places it by itself."
+
+
 def _no_nodes(_: Pending) -> str:
     return "no node shares GPUs; in a cluster, `gpushare doctor` shows why."
 
@@ -310,6 +319,7 @@ _PHASES_OF_SINGLES: Final = frozenset({Phase.STARTING, Phase.PLACED})
 _CAUSES: Final = {
     pending.UNREADABLE: _unreadable,
     pending.UNSEEN: _unseen,
+    pending.WITHOUT: _without,
     pending.NO_NODES: _no_nodes,
     pending.TOO_LARGE: _too_large,
     pending.TOO_MANY_CARDS: _too_many,

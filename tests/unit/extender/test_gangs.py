@@ -2,32 +2,20 @@
 
 import pytest
 
-from gpushare.answers.group_states import GroupStates
 from gpushare.contract import LABEL_GANG, LABEL_GANG_MINIMUM
-from gpushare.groups.index import Groups
 from tests.builders import annotated, pod
 from tests.unit.extender.scripted import PREFIX, Bench
 
 
-def member(name: str, namespace: str = "default", minimum: int = 2):
+def member(name: str, namespace: str = "default", minimum: int = 2, units: int | None = 8):
     labels = {LABEL_GANG: "train", LABEL_GANG_MINIMUM: str(minimum)}
-    return annotated(pod(name, 8, labels=labels), {}, namespace=namespace)
-
-
-def form(bench: Bench, *members) -> None:
-    """Let the replica know these gangs."""
-    groups, state = Groups(), bench.cluster.state
-    for each in members:
-        groups.update(each)
-    state.gangs = GroupStates(groups, state.request_of, 1, lambda: 0.0)
+    return annotated(pod(name, units, labels=labels), {}, namespace=namespace)
 
 
 @pytest.fixture
 async def bench():
     made = Bench(16, 16)
-    mine, theirs = member("a"), member("b", "other", minimum=1)
-    made.add(mine, theirs, pod("single", 8))
-    form(made, mine, theirs)
+    made.add(member("a"), member("b", "other", minimum=1), pod("single", 8))
     return made
 
 
@@ -46,14 +34,32 @@ async def test_gangs_are_listed_for_all_namespaces_and_for_one(client, bench):
 
 
 async def test_without_gangs_the_list_is_empty(client, bench):
-    form(bench)
+    for name in ("a", "b"):
+        bench.cluster.pod_deleted(bench.kube.pods[name])
     response = await client.get(f"{PREFIX}/gangs")
     assert await response.json() == {"gangs": [], "leftOut": 0}
 
 
+async def explained(client, name):
+    response = await client.get(f"{PREFIX}/explain/default/{name}")
+    assert response.status == 200
+    return await response.json()
+
+
 async def test_explain_shows_the_gang_of_a_member_and_says_its_sentence_first(client, bench):
-    found = await (await client.get(f"{PREFIX}/explain/default/a")).json()
+    found = await explained(client, "a")
     assert (found["gang"]["members"], found["gang"]["minimum"]) == (1, 2)
     assert found["says"].startswith("it is a member of gang train. Waiting for 1 of 2 members.")
-    single = await (await client.get(f"{PREFIX}/explain/default/single")).json()
-    assert "gang" not in single
+    assert "gang" not in await explained(client, "single")
+
+
+async def test_explain_knows_members_without_gpu_memory(client, bench):
+    bench.add(member("server", units=None))
+    found = await explained(client, "server")
+    assert (found["state"], found["asks"], found["nodes"]) == ("waiting", None, [])
+    assert found["says"] == (
+        "it is a member of gang train. Waiting for a plan for 1 x 8 MiB and 1 pod without GPU "
+        "memory. This pod: requests no GPU memory, so kube-scheduler places it by itself."
+    )
+    bench.add(pod("web", None))
+    assert (await client.get(f"{PREFIX}/explain/default/web")).status == 404

@@ -21,7 +21,7 @@ from gpusharectl.certificates import files as certificates
 from tests.builders import pod
 from tests.unit.extender.scripted import PREFIX, Bench, bound, wire_pod
 from tests.unit.extender.server.test_tls import NAME, NOW, write
-from tests.unit.extender.test_gangs import form, member
+from tests.unit.extender.test_gangs import member
 
 BIND = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n"}
 FILTER = {"Pod": wire_pod(), "NodeNames": ["n"]}
@@ -124,7 +124,7 @@ async def test_a_follower_reads_from_its_own_cache(pair):
 
 async def test_a_follower_returns_the_leaders_gangs_on_each_listener(pair):
     leader, follower = pair
-    form(leader.bench, member("a"), member("b", "other"))
+    leader.bench.add(member("a"), member("b", "other"))
     for page in ("gangs", "gangs/other"):
         answers = [
             await client.get(f"{PREFIX}/{page}")
@@ -138,7 +138,7 @@ async def test_a_follower_returns_the_leaders_gangs_on_each_listener(pair):
 
 async def test_a_name_of_a_namespace_is_forwarded_as_it_came(pair):
     leader, follower = pair
-    form(leader.bench, member("a"))
+    leader.bench.add(member("a"))
     for name in ("default%3Fx", "default%2F..%2F..%2Finspect", "%2E%2E"):
         url = URL(f"{PREFIX}/gangs/{name}", encoded=True)
         answer = await follower.reader.get(url)
