@@ -17,6 +17,7 @@ from localcluster.nvml import CardSpec
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import DEFAULT_NAME, StateFolder, state_root
 from localcluster.tools import tool, tools
+from localcluster.versions import DEFAULT, Features, version, versions
 
 _MOST_DIGITS = 6
 
@@ -85,6 +86,8 @@ def _up(name: str, arguments: argparse.Namespace) -> None:
         nodes,
         paper,
         name=name,
+        version=version(arguments.version),
+        features=Features(_switches(arguments.feature_gates), _switches(arguments.runtime_config)),
         scheduler_config=scheduler_config,
         archives=archives,
         progress=_say,
@@ -122,8 +125,22 @@ def _label(text: str) -> tuple[str, str]:
     return key, value
 
 
+def _words(text: str) -> list[str]:
+    return [each for each in text.split(",") if each]
+
+
+def _switches(text: str) -> dict[str, bool]:
+    found = {}
+    for each in _words(text):
+        name, _, on = each.partition("=")
+        if on not in ("true", "false"):
+            raise UsageError(f"{each!r} does not say on or off; wanted NAME=true or NAME=false")
+        found[name] = on == "true"
+    return found
+
+
 def _cards(node: str, sizes: str) -> tuple[CardSpec, ...]:
-    found = [each for each in sizes.split(",") if each]
+    found = _words(sizes)
     if not all(each.isascii() and each.isdigit() and int(each) > 0 for each in found):
         raise UsageError(f"{sizes!r} are no cards; wanted their MiB, such as 16276,16276")
     return tuple(
@@ -183,6 +200,14 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--nodes", type=_count, default=1, help="real nodes, n1, n2 ... (%(default)s)")
     up.add_argument("--paper", type=_count, default=0, help="paper nodes (%(default)s)")
     up.add_argument("--cards", default="", metavar="MIB,...", help="cards of each real node")
+    up.add_argument(
+        "--version",
+        default=str(DEFAULT),
+        choices=[str(each) for each in versions()],
+        help="of Kubernetes (%(default)s)",
+    )
+    up.add_argument("--feature-gates", default="", metavar="NAME=true,...", help="of Kubernetes")
+    up.add_argument("--runtime-config", default="", metavar="API=true,...", help="what is served")
     up.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
     up.add_argument("--gpushare", action="store_true", help="with gpushare on it, in MiB")
     up.add_argument("--scheduler-config", type=Path, metavar="FILE")

@@ -10,7 +10,7 @@ from typing import Any
 
 from localcluster import controlplane, namespaces, network, staticpod
 from localcluster.api import Api
-from localcluster.build import SOURCES, Progress, module_version
+from localcluster.build import Progress
 from localcluster.control import Control, base_environment, start_supervisor
 from localcluster.errors import ApiError
 from localcluster.health import await_healthy
@@ -30,6 +30,7 @@ from localcluster.seed import seed
 from localcluster.specs import NodeSpec, PaperNode, Runtime
 from localcluster.state import StateFolder, locked, state_root
 from localcluster.supervised import ProcessSpec
+from localcluster.versions import Features, Version
 from localcluster.wait import wait_until
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -42,6 +43,8 @@ class Plan:
     """Everything to start; `runtimes` has the programs of each node's runtime."""
 
     state: StateFolder
+    version: Version
+    features: Features
     binaries: Path
     runtimes: Mapping[Runtime, Path]
     nodes: tuple[NodeSpec, ...]
@@ -78,7 +81,9 @@ def bring_up(plan: Plan, progress: Progress) -> None:
     control = start_supervisor(state)
     start = _component_starter(plan, control)
     start(controlplane.ETCD, controlplane.etcd_arguments(state, addresses))
-    arguments = controlplane.api_server_arguments(state, addresses, plan.api_server_flags)
+    arguments = controlplane.api_server_arguments(
+        state, addresses, plan.version, plan.features, plan.api_server_flags
+    )
     start(controlplane.API_SERVER, arguments)
     say(f"etcd and kube-apiserver started, nodes and host on {addresses.block}")
     namespaces.prepare(state)
@@ -86,7 +91,16 @@ def bring_up(plan: Plan, progress: Progress) -> None:
     cri_o = any(each.runtime == "cri-o" for each in plan.nodes)
     images = seed(state, plan.binaries, archives, cri_o=cri_o)
     nodes = [
-        Node(state, addresses, spec, index, plan.binaries, plan.runtimes[spec.runtime])
+        Node(
+            state,
+            addresses,
+            spec,
+            index,
+            plan.binaries,
+            plan.runtimes[spec.runtime],
+            plan.version,
+            plan.features,
+        )
         for index, spec in enumerate(plan.nodes, start=1)
     ]
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -94,13 +108,14 @@ def bring_up(plan: Plan, progress: Progress) -> None:
         with Api(state, addresses.host) as api:
             _await_api_server(state, api)
             say("kube-apiserver answers")
-            arguments = controlplane.controller_manager_arguments(state, addresses)
+            arguments = controlplane.controller_manager_arguments(state, addresses, plan.features)
             start(controlplane.CONTROLLER_MANAGER, arguments)
             on_host = dict(controlplane.HEALTH_PORTS)
             if plan.control_plane:
                 del on_host[controlplane.SCHEDULER]
             else:
-                start(controlplane.SCHEDULER, controlplane.scheduler_arguments(state, addresses))
+                arguments = controlplane.scheduler_arguments(state, addresses, plan.features)
+                start(controlplane.SCHEDULER, arguments)
             _start_kubelets(nodes, prepared, control)
             for name, port in on_host.items():
                 await_healthy(control, name, f"{addresses.host}:{port}", state.log(name))
@@ -124,6 +139,9 @@ def bring_up(plan: Plan, progress: Progress) -> None:
 def _record(plan: Plan, addresses: NetworkPlan) -> None:
     record = {
         "block": addresses.block,
+        "version": str(plan.version),
+        "gates": dict(plan.features.gates),
+        "apis": dict(plan.features.apis),
         "binaries": str(plan.binaries),
         "nodes": [each.name for each in plan.nodes],
         "controlPlane": plan.control_plane.name if plan.control_plane else None,
@@ -149,20 +167,25 @@ def _write_images(plan: Plan) -> Path:
     ]
     if plan.control_plane:
         binary = plan.binaries / controlplane.SCHEDULER
-        images.append(Image(_scheduler_image(), binary, folder="usr/local/bin/"))
+        images.append(Image(_scheduler_image(plan.version), binary, folder="usr/local/bin/"))
     path.write_bytes(archive(images))
     return path
 
 
-def _scheduler_image() -> str:
-    go_mod = (SOURCES / "go.mod").read_text(encoding="utf-8")
-    return f"{SCHEDULER}:{module_version(go_mod, 'k8s.io/kubernetes')}"
+def _scheduler_image(version: Version) -> str:
+    return f"{SCHEDULER}:{version.release}"
 
 
 def _prepare(node: Node, control: Control, images: Path) -> None:
     node.prepare(images)
     if node.spec.control_plane:
-        staticpod.write(node.state, node.spec.name, _scheduler_image())
+        staticpod.write(
+            node.state,
+            node.spec.name,
+            _scheduler_image(node.version),
+            version=node.version,
+            flags=node.features.gate_flags,
+        )
     node.start_runtime(control)
 
 

@@ -1,147 +1,149 @@
 """Building every component from the pinned go.mod files into the user's cache folder."""
 
 import hashlib
-import re
-import subprocess
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from localcluster.errors import BuildError
+from localcluster.gobuild import content, go_build, module_version
 from localcluster.host import BUILD_NEEDS, provide
 from localcluster.state import cache_root, locked
-from localcluster.toolchain import go_command, go_environment
+from localcluster.versions import DEFAULT, Version
 
 Progress = Callable[[str], None]
 
-SOURCES = Path(__file__).parent / "components"
-_LAST_LINES = 20
-_STRIPPED = ("-s", "-w")
+SOURCES: Final = Path(__file__).parent / "components"
+_CONTAINERD: Final = "github.com/containerd/containerd/v2"
+_PLUGINS: Final = "github.com/containernetworking/plugins/plugins"
+_LAST_WITH_CLOUDS: Final = 30
 
 
 @dataclass(frozen=True)
 class Component:
-    """One binary and how it is built.
-
-    `module` is the folder of its go.mod; `needs_c`: it links against the C library.
-    """
+    """One binary and how it is built; `needs_c`: it links against the C library."""
 
     name: str
     package: str
     link_flags: tuple[str, ...] = ()
-    module: str = "."
-    tags: str = ""
+    tags: tuple[str, ...] = ()
     needs_c: bool = False
 
 
-def module_version(go_mod: str, module: str) -> str:
-    """Return the version at which `go_mod` (its text) requires `module`, such as `v1.34.4`."""
-    match = re.search(rf"^\s*{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
-    if match is None:
-        raise BuildError(f"go.mod does not require {module}; add it to the tool block and tidy")
-    return match[1]
+@dataclass(frozen=True)
+class Module:
+    """The components, in building order, that the go.mod in `source` requires."""
+
+    name: str
+    source: Path
+    components: tuple[Component, ...]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the binaries, named by what they are built from and by nothing else."""
+        packages = [each.package for each in self.components]
+        return cache_root() / f"{self.name}-{content(self.source, packages, self.components)}"
+
+    @property
+    def missing(self) -> list[Component]:
+        """The components that are not in the folder."""
+        return [each for each in self.components if not (self.folder / each.name).exists()]
 
 
-def components(go_mod: str) -> tuple[Component, ...]:
-    """Return all components that are built from `go_mod` (its text), in building order."""
-    kubernetes = module_version(go_mod, "k8s.io/kubernetes")
-    containerd = module_version(go_mod, "github.com/containerd/containerd/v2")
-    major, minor = kubernetes.removeprefix("v").split(".")[:2]
-    # Without a version the components call themselves v0.0.0 and skew checks refuse them.
-    base = "-X k8s.io/component-base/version.git"
-    told = (f"{base}Version={kubernetes}", f"{base}Major={major}", f"{base}Minor={minor}")
-    containerd_package = "github.com/containerd/containerd/v2"
-    containerd_told = (f"-X {containerd_package}/version.Version={containerd}",)
-    plugins = "github.com/containernetworking/plugins/plugins"
-    return (
+def modules(version: Version) -> tuple[Module, ...]:
+    """Return everything that a cluster of this version is built from; only one part depends on it.
+
+    runc has a go.mod of its own: its 1.3 needs runtime-spec 1.2, containerd's 2.2 needs 1.3.
+    """
+    containerd = module_version(SOURCES, _CONTAINERD)
+    told = (f"-X {_CONTAINERD}/version.Version={containerd}",)
+    components = (
         Component("workload", "./workload"),
         Component("pause", "./pause"),
-        Component("host-local", f"{plugins}/ipam/host-local"),
-        Component("loopback", f"{plugins}/main/loopback"),
-        Component("ptp", f"{plugins}/main/ptp"),
-        # Without seccomp, which is a C library, runc refuses every sandbox. It has a go.mod of its
-        # own: its 1.3 needs runtime-spec 1.2, containerd's 2.2 needs 1.3, Kubernetes' 1.34
-        # does not compile with runc 1.4's cgroups.
-        Component(
-            "runc",
-            "github.com/opencontainers/runc",
-            module="runc",
-            tags="seccomp",
-            needs_c=True,
-        ),
-        Component("ctr", f"{containerd_package}/cmd/ctr", containerd_told),
-        Component(
-            "containerd-shim-runc-v2",
-            f"{containerd_package}/cmd/containerd-shim-runc-v2",
-            containerd_told,
-        ),
-        Component("containerd", f"{containerd_package}/cmd/containerd", containerd_told),
+        Component("host-local", f"{_PLUGINS}/ipam/host-local"),
+        Component("loopback", f"{_PLUGINS}/main/loopback"),
+        Component("ptp", f"{_PLUGINS}/main/ptp"),
+        Component("ctr", f"{_CONTAINERD}/cmd/ctr", told),
+        Component("containerd-shim-runc-v2", f"{_CONTAINERD}/cmd/containerd-shim-runc-v2", told),
+        Component("containerd", f"{_CONTAINERD}/cmd/containerd", told),
         Component("etcd", "go.etcd.io/etcd/server/v3"),
-        Component("kubectl", "k8s.io/kubernetes/cmd/kubectl", told),
-        Component("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", told),
-        Component("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", told),
-        Component("kubelet", "k8s.io/kubernetes/cmd/kubelet", told),
-        Component("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", told),
+    )
+    # Without seccomp, which is a C library, runc refuses every sandbox.
+    runc = Component("runc", "github.com/opencontainers/runc", tags=("seccomp",), needs_c=True)
+    return (
+        Module("runc", SOURCES / "runc", (runc,)),
+        Module("components", SOURCES, components),
+        kubernetes(version),
     )
 
 
-def binaries_folder() -> Path:
-    """Return the folder of the binaries, named by everything they are built from."""
-    digest = hashlib.sha256()
-    sources = [Path(__file__), *SOURCES.rglob("go.*"), *SOURCES.rglob("*.go")]
-    for path in sorted(sources):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return cache_root() / digest.hexdigest()[:16] / "bin"
+def kubernetes(version: Version) -> Module:
+    """Return the components of Kubernetes."""
+    # Without a version the components call themselves v0.0.0 and skew checks refuse them.
+    base = "-X k8s.io/component-base/version.git"
+    told = (
+        f"{base}Version={version.release}",
+        f"{base}Major=1",
+        f"{base}Minor={version.minor}",
+    )
+    # The clients of clouds, which no local cluster needs, are a fourth of the old versions.
+    tags = ("providerless",) if version.minor <= _LAST_WITH_CLOUDS else ()
+    names = ("kubectl", "kube-scheduler", "kube-apiserver", "kubelet", "kube-controller-manager")
+    components = (
+        Component(name, f"k8s.io/kubernetes/cmd/{name}", told, tags=tags) for name in names
+    )
+    return Module(f"kubernetes-{version}", version.module, tuple(components))
 
 
-def build(progress: Progress) -> Path:
-    """Build what is not yet in the cache and return the folder of all binaries.
+def build(progress: Progress, version: Version = DEFAULT) -> Path:
+    """Build what is not yet in the cache and return a folder with all binaries of a cluster.
 
     Builders that run at the same time wait for each other; one that was cut off is continued.
     Raises HostError for a missing compiler, BuildError for anything the compiler says.
     """
-    go_mod = SOURCES / "go.mod"
-    wanted = components(go_mod.read_text(encoding="utf-8"))
-    folder = binaries_folder()
-    if all((folder / component.name).exists() for component in wanted):
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder.parent / "build.lock"):
-        missing = [each for each in wanted if not (folder / each.name).exists()]
-        if missing:
-            provide(BUILD_NEEDS)
-            go = go_command(go_mod, cache_root())
-            for component in missing:
-                _build_one(component, folder, go, progress, of=wanted)
+    wanted = modules(version)
+    names = "\n".join(each.folder.name for each in wanted)
+    digest = hashlib.sha256(names.encode()).hexdigest()[:16]
+    folder = cache_root() / f"cluster-{version}-{digest}" / "bin"
+    if not folder.exists():
+        with locked(cache_root() / ".build.lock"):
+            if not folder.exists():
+                _build(wanted, progress)
+                _gather(wanted, folder)
     return folder
 
 
-def _build_one(
-    component: Component, folder: Path, go: Path, progress: Progress, *, of: tuple[Component, ...]
-) -> None:
-    place = f"{of.index(component) + 1} of {len(of)}"
-    progress(f"building {component.name} ({place}) ...")
-    started = time.monotonic()
-    partial = folder / f".{component.name}.partial"
-    flags = " ".join((*_STRIPPED, *component.link_flags))
-    command = [str(go), "build", "-trimpath", "-ldflags", flags, "-o", str(partial)]
-    if component.tags:
-        command += ["-tags", component.tags]
-    env = {**go_environment(cache_root()), "CGO_ENABLED": "1" if component.needs_c else "0"}
-    done = subprocess.run(
-        [*command, component.package],
-        cwd=SOURCES / component.module,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        text=True,
-        errors="replace",
-    )
-    if done.returncode != 0:
-        words = "\n".join(done.stdout.splitlines()[-_LAST_LINES:])
-        raise BuildError(f"{component.name} ({component.package}) did not build:\n{words}")
-    partial.rename(folder / component.name)
-    progress(f"built {component.name} ({place}) in {time.monotonic() - started:.0f} s")
+def _build(wanted: Sequence[Module], progress: Progress) -> None:
+    missing = [(module, each) for module in wanted for each in module.missing]
+    if missing:
+        provide(BUILD_NEEDS)
+    for number, (module, component) in enumerate(missing, start=1):
+        place = f"{component.name} of {module.name} ({number} of {len(missing)})"
+        progress(f"building {place} ...")
+        started = time.monotonic()
+        module.folder.mkdir(parents=True, exist_ok=True)
+        partial = module.folder / f".{component.name}.partial"
+        go_build(
+            module.source,
+            (component.package,),
+            partial,
+            link_flags=component.link_flags,
+            tags=component.tags,
+            needs_c=component.needs_c,
+        )
+        partial.rename(module.folder / component.name)
+        progress(f"built {place} in {time.monotonic() - started:.0f} s")
+
+
+def _gather(wanted: Sequence[Module], folder: Path) -> None:
+    """Give all components names in one folder, where a node's programs find each other."""
+    partial = folder.with_name(".bin.partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    for module in wanted:
+        for each in module.components:
+            place = partial / each.name
+            place.unlink(missing_ok=True)
+            os.link(module.folder / each.name, place)
+    partial.rename(folder)

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,10 +32,12 @@ from localcluster.state import (
 )
 from localcluster.supervised import ProcessSpec
 from localcluster.toolkit import provide_toolkits
+from localcluster.versions import DEFAULT, Features, Version, version
 
 __all__ = ["Cluster", "NodeSpec", "PaperNode"]
 
-_TOKEN_HOURS = 365 * 24  # as long as anyone may leave a cluster up; nothing renews it
+_TOKEN_SECONDS = 365 * 24 * 3600  # as long as anyone may leave a cluster up; nothing renews it
+_BINDS_TOKENS_TO_NODES = Version(29)
 
 
 def _quiet(_: str) -> None:
@@ -55,6 +57,8 @@ class Cluster:
     network: NetworkPlan
     node_names: tuple[str, ...]
     control_plane: str | None = None
+    version: Version = DEFAULT
+    features: Features = field(default_factory=Features)
 
     @classmethod
     def up(
@@ -63,6 +67,8 @@ class Cluster:
         paper_nodes: Sequence[PaperNode] = (),
         *,
         name: str = DEFAULT_NAME,
+        version: Version = DEFAULT,
+        features: Features | None = None,
         scheduler_config: Path | None = None,
         archives: Sequence[Path] = (),
         api_server_flags: Sequence[str] = (),
@@ -70,6 +76,7 @@ class Cluster:
     ) -> Self:
         """Build what is missing, start everything, and return once all nodes are Ready.
 
+        `version` is that of Kubernetes, `features` are turned on in its components.
         `scheduler_config` is a KubeSchedulerConfiguration, used as it is except for the kubeconfig
         and leader election. The images of `archives` are available on every node.
         `api_server_flags` are added to the API server's. `progress` is called with one line at a
@@ -81,10 +88,12 @@ class Cluster:
         check_nodes(real, paper)
         check_host()
         provide(RUN_NEEDS)
-        binaries = build(progress)
+        binaries = build(progress, version)
         runtimes = provide_runtimes({each.runtime for each in real}, binaries, progress)
         plan = Plan(
             state,
+            version,
+            features or Features(),
             binaries,
             runtimes,
             real,
@@ -120,9 +129,15 @@ class Cluster:
         state = StateFolder.of(name)
         Control(state).status()
         record = json.loads(state.record.read_text(encoding="utf-8"))
-        plan = NetworkPlan(record["block"])
-        names = tuple(record["nodes"])
-        return cls(state, Path(record["binaries"]), plan, names, record.get("controlPlane"))
+        return cls(
+            state,
+            Path(record["binaries"]),
+            NetworkPlan(record["block"]),
+            tuple(record["nodes"]),
+            record["controlPlane"],
+            version(record["version"]),
+            Features(record["gates"], record["apis"]),
+        )
 
     def down(self) -> None:
         """Remove everything that belongs to the cluster, if anything is left."""
@@ -276,21 +291,23 @@ class Cluster:
         """Write a kubeconfig with a token of a ServiceAccount, valid for a year.
 
         With `node`, the token is bound to that Node and has its name in the user's extra
-        `authentication.kubernetes.io/node-name`. The token file is in the same folder; each call
-        renews it. Raises CommandError if the ServiceAccount does not exist.
+        `authentication.kubernetes.io/node-name`, from Kubernetes 1.29 on; earlier API servers bind
+        no token to a Node. The token file is in the same folder; each call renews it. Raises
+        ApiError if the ServiceAccount does not exist.
         """
-        bound = []
-        if node is not None:
-            uid = self.kubectl("get", "node", node, "-o", "jsonpath={.metadata.uid}")
-            bound = ["--bound-object-kind=Node", f"--bound-object-name={node}"]
-            bound.append(f"--bound-object-uid={uid}")
-        duration = f"--duration={_TOKEN_HOURS}h"
-        token = self.kubectl("create", "token", name, "-n", namespace, duration, *bound)
+        spec: dict[str, Any] = {"expirationSeconds": _TOKEN_SECONDS}
+        with self.api() as api:
+            if node is not None and self.version >= _BINDS_TOKENS_TO_NODES:
+                uid = api.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
+                bound = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+                spec["boundObjectRef"] = bound
+            account = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
+            token: str = api.request("POST", f"{account}/token", {"spec": spec})["status"]["token"]
         stem = ".".join(each for each in (namespace, name, node) if each)
         path = self.state.kubeconfigs / f"{stem}.token"
         partial = path.with_suffix(".partial")
         partial.touch(mode=0o600)
-        partial.write_text(token.strip(), encoding="utf-8")
+        partial.write_text(token, encoding="utf-8")
         os.replace(partial, path)  # noqa: PTH105 -- readers see the old token or the new
         return write_kubeconfig(
             self.state.kubeconfigs / f"{stem}.kubeconfig",

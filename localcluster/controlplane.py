@@ -11,6 +11,7 @@ from localcluster.errors import HostError, UsageError
 from localcluster.network import API_PORT, SERVICE_RANGE, NetworkPlan
 from localcluster.pki import Authority, write_kubeconfig, write_signing_keys
 from localcluster.state import StateFolder
+from localcluster.versions import Features, Version
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -25,6 +26,7 @@ HEALTH_PORTS = {
     CONTROLLER_MANAGER: _CONTROLLER_MANAGER_PORT,
     SCHEDULER: _SCHEDULER_PORT,
 }
+_NODE_TOKENS = (Version(29), Version(30))  # can bind tokens to Nodes, but do not by default
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
@@ -99,10 +101,17 @@ def etcd_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
 
 
 def api_server_arguments(
-    state: StateFolder, plan: NetworkPlan, flags: Sequence[str] = ()
+    state: StateFolder,
+    plan: NetworkPlan,
+    version: Version,
+    features: Features,
+    flags: Sequence[str] = (),
 ) -> list[str]:
     """Return the API server's arguments, with kubeadm's authorization and admission, and flags."""
     pki = state.pki
+    if version in _NODE_TOKENS:
+        gates = {"ServiceAccountTokenNodeBinding": True, **features.gates}
+        features = Features(gates, features.apis)
     return [
         f"--advertise-address={plan.host}",
         f"--bind-address={plan.host}",
@@ -131,11 +140,15 @@ def api_server_arguments(
         f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
         # No kube-proxy: webhooks are called at the addresses of their pods.
         "--enable-aggregator-routing=true",
+        *features.gate_flags,
+        *features.api_flags,
         *flags,
     ]
 
 
-def controller_manager_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
+def controller_manager_arguments(
+    state: StateFolder, plan: NetworkPlan, features: Features
+) -> list[str]:
     """Return the controller manager's arguments; it runs all its default controllers."""
     kubeconfig = state.kubeconfigs / f"{CONTROLLER_MANAGER}.kubeconfig"
     return [
@@ -150,10 +163,11 @@ def controller_manager_arguments(state: StateFolder, plan: NetworkPlan) -> list[
         f"--root-ca-file={state.pki / 'ca.crt'}",
         # It makes this folder; by default that is one of the host's.
         f"--flex-volume-plugin-dir={state.path / 'volume-plugins'}",
+        *features.gate_flags,
     ]
 
 
-def scheduler_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
+def scheduler_arguments(state: StateFolder, plan: NetworkPlan, features: Features) -> list[str]:
     """Return the scheduler's arguments."""
     kubeconfig = state.kubeconfigs / f"{SCHEDULER}.kubeconfig"
     return [
@@ -162,6 +176,7 @@ def scheduler_arguments(state: StateFolder, plan: NetworkPlan) -> list[str]:
         f"--authorization-kubeconfig={kubeconfig}",
         f"--bind-address={plan.host}",
         f"--secure-port={_SCHEDULER_PORT}",
+        *features.gate_flags,
     ]
 
 

@@ -8,6 +8,7 @@ replace and configure the programs use the second way.
 
 import http.client
 import json
+import os
 import socket
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,13 +23,14 @@ from localcluster import namespaces
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, CommandError, UsageError
 from localcluster.nvml import CardSpec
-from localcluster.shipped import Shipped
+from localcluster.shipped import Shipped, components_for
 from localcluster.specs import NodeSpec, Runtime
 from localcluster.wait import wait_until
 from localcluster.workloads import pod
 
 ROOT: Final = Path(__file__).parents[1]
 ACCESS: Final = ROOT / "daemonset" / "base" / "access"
+COMPONENTS: Final = ROOT / "daemonset" / "components"
 SCHEDULER_CONFIG: Final = ROOT / "daemonset" / "scheduler" / "config.yaml"
 NAMESPACE: Final = "gpushare-system"
 EXTENDER: Final = ("127.0.0.1", 29766)
@@ -97,11 +99,24 @@ class Gpushare:
             shipped.apply()
             self.wait_ready()
             return
-        self.cluster.kubectl("apply", "-k", str(ACCESS))
+        self._apply_access()
         self.start_extender()
         for node in self._nodes():
             self.start_plugin(node, binding="early" if node in early else "auto")
         self.wait_ready()
+
+    def _apply_access(self) -> None:
+        """Apply the accounts and what they may do, and the policies if Kubernetes has them."""
+        folder = self.cluster.state.path / "access"
+        folder.mkdir(exist_ok=True)
+        components = (COMPONENTS / each for each in components_for(self.cluster))
+        document = {
+            "resources": [os.path.relpath(ACCESS, folder)],
+            "components": [os.path.relpath(each, folder) for each in components],
+        }
+        text = yaml.safe_dump(document)
+        (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
+        self.cluster.kubectl("apply", "-k", str(folder))
 
     def start_extender(self, **settings: Any) -> None:
         """Start the extender under its ServiceAccount, on the host's loopback.
@@ -203,6 +218,9 @@ class Gpushare:
         For tests that fill a cluster with pods that already have a decision, and for tests of what
         holds without these policies.
         """
+        if not self.cluster.version.has_policies:
+            yield
+            return
         with self.cluster.api() as api:
             taken = [api.get(f"{_POLICY_BINDINGS}/{name}") for name in POLICIES]
             for name in POLICIES:

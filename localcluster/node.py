@@ -31,6 +31,7 @@ from localcluster.toolkit import (
     spec_command,
     toolkit_of,
 )
+from localcluster.versions import Features, Version
 from localcluster.wait import wait_until
 
 _RUNTIME_SECONDS = 30.0
@@ -49,6 +50,8 @@ class Node:
     index: int
     binaries: Path
     runtime: Path
+    version: Version
+    features: Features
 
     @property
     def folder(self) -> Path:
@@ -75,6 +78,7 @@ class Node:
             self.state,
             self.plan,
             cgroup=cgroup,
+            version=self.version,
             static_pods=self.spec.control_plane,
             runtime=crio.SOCKET if self._cri_o else CONTAINERD_SOCKET,
         )
@@ -148,6 +152,7 @@ class Node:
         """Start the kubelet."""
         name = self.spec.name
         arguments = kubelet_arguments(self.state, self.plan, name, self.index)
+        arguments += self.features.gate_flags
         control.run(self._process(f"kubelet-{name}", [self.binaries / "kubelet", *arguments]))
 
     def _process(

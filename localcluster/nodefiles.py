@@ -11,11 +11,13 @@ from localcluster.images import PAUSE
 from localcluster.network import NetworkPlan
 from localcluster.specs import Runtime
 from localcluster.state import StateFolder
+from localcluster.versions import DEFAULT, Version
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CARDS = "/run/nvml-standin"
 """Where the NVML stand-in looks for its state file, in nodes and containers."""
 _MAX_PODS = 200
+_JUDGES_CGROUPS = Version(31)  # the first kubelet that can refuse cgroup v1
 
 
 KUBERNETES = "/etc/kubernetes"
@@ -161,6 +163,7 @@ def kubelet_config(
     plan: NetworkPlan,
     *,
     cgroup: str,
+    version: Version = DEFAULT,
     static_pods: bool = False,
     runtime: str = CONTAINERD_SOCKET,
 ) -> str:
@@ -186,7 +189,6 @@ def kubelet_config(
         "containerRuntimeEndpoint": f"unix://{runtime}",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": cgroup,
-        "failCgroupV1": False,
         "failSwapOn": False,
         # The machine is shared: nothing is to be evicted for what others use of it.
         "enforceNodeAllocatable": [],
@@ -208,6 +210,8 @@ def kubelet_config(
         "syncFrequency": "10s",
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
     }
+    if version >= _JUDGES_CGROUPS:
+        document["failCgroupV1"] = False
     if static_pods:
         document["staticPodPath"] = MANIFESTS
     return yaml.safe_dump(document, sort_keys=False)

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from localcluster.build import module_version
 from localcluster.errors import BuildError, CommandError
+from localcluster.gobuild import module_version
 from localcluster.host import CRIO_NEEDS, provide
 from localcluster.programs import Programs, Progress, provide_programs
 from localcluster.run import run
@@ -38,7 +38,7 @@ def containerd_1() -> Programs:
     """Return containerd 1.7, which many nodes still run, with its shim."""
     module = _SOURCES / "containerd-1.7"
     package = "github.com/containerd/containerd"
-    version = module_version((module / "go.mod").read_text(encoding="utf-8"), package)
+    version = module_version(module, package)
     names = ("containerd", "containerd-shim-runc-v2")
     packages = tuple(f"{package}/cmd/{name}" for name in names)
     flags = (f"-X {package}/version.Version={version}",)

@@ -126,6 +126,7 @@ class Seats:
             f"--authorization-kubeconfig={kubeconfig}",
             f"--bind-address={self.address(seat)}",
             f"--secure-port={_SCHEDULER_PORT}",
+            *self.cluster.features.gate_flags,
         ]
         self._start(seat, "kube-scheduler", argv, {})
 

@@ -34,6 +34,11 @@ _RUNTIME_CLASS: Final = {
 _SECONDS: Final = 90
 
 
+def components_for(cluster: Cluster) -> list[str]:
+    """Return the components that a cluster of this version of Kubernetes needs."""
+    return [] if cluster.version.has_policies else ["before-1.30"]
+
+
 @dataclass(frozen=True)
 class Shipped:
     """The contents of ``daemonset/``, on a cluster whose nodes have the image."""
@@ -76,7 +81,8 @@ class Shipped:
     ) -> None:
         """Apply a folder of ``daemonset/`` for this cluster; return once its pods are ready.
 
-        ``components`` and ``patches`` are added to the kustomization.
+        ``components`` and ``patches`` are added to the kustomization, and what this version of
+        Kubernetes needs.
         """
         folder = self.cluster.state.path / "kustomization"
         folder.mkdir(exist_ok=True)
@@ -88,7 +94,8 @@ class Shipped:
             "kind": "Kustomization",
             "resources": [os.path.relpath(DAEMONSET / which, folder), "runtimeclass.yaml"],
             "components": [
-                os.path.relpath(DAEMONSET / "components" / each, folder) for each in components
+                os.path.relpath(DAEMONSET / "components" / each, folder)
+                for each in (*components_for(self.cluster), *components)
             ],
             "configMapGenerator": [
                 {**generated, "behavior": "replace", "files": ["extender.yaml"]}

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from localcluster.api import Api
 from localcluster.errors import ApiError
 from localcluster.nodefiles import KUBERNETES, MANIFESTS
 from localcluster.state import StateFolder
+from localcluster.versions import DEFAULT, Version
 from localcluster.wait import wait_until
 
 NAME: Final = "kube-scheduler"
@@ -19,14 +21,18 @@ _KUBECONFIG: Final = f"{KUBERNETES}/scheduler.conf"
 _CONFIGURATION: Final = f"{KUBERNETES}/kube-scheduler.yaml"
 _EMBEDDED: Final = ("certificate-authority", "client-certificate", "client-key")
 _SECONDS: Final = 90.0
+_HAS_READYZ: Final = Version(31)
 
 
-def scheduler_pod(image: str) -> dict[str, Any]:
-    """Return the pod, with the labels, flags and files of kubeadm's.
+def scheduler_pod(
+    image: str, *, version: Version = DEFAULT, flags: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the pod, with the labels, flags and files of kubeadm's, and `flags`.
 
     It lacks kubeadm's delays before the first probe, so that nobody has to wait for them.
     """
     files = {"kubeconfig": _KUBECONFIG, "configuration": _CONFIGURATION}
+    alive, ready = ("/livez", "/readyz") if version >= _HAS_READYZ else ("/healthz", "/healthz")
     probe = {"host": "127.0.0.1", "port": PORT, "scheme": "HTTPS"}
     container = {
         "name": NAME,
@@ -38,10 +44,11 @@ def scheduler_pod(image: str) -> dict[str, Any]:
             f"--authentication-kubeconfig={_KUBECONFIG}",
             f"--authorization-kubeconfig={_KUBECONFIG}",
             "--bind-address=127.0.0.1",
+            *flags,
         ],
         "resources": {"requests": {"cpu": "100m"}},
-        "livenessProbe": {"httpGet": {**probe, "path": "/livez"}, "timeoutSeconds": 15},
-        "readinessProbe": {"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 1},
+        "livenessProbe": {"httpGet": {**probe, "path": alive}, "timeoutSeconds": 15},
+        "readinessProbe": {"httpGet": {**probe, "path": ready}, "periodSeconds": 1},
         "volumeMounts": [
             {"name": name, "mountPath": path, "readOnly": True} for name, path in files.items()
         ],
@@ -64,7 +71,14 @@ def scheduler_pod(image: str) -> dict[str, Any]:
     }
 
 
-def write(state: StateFolder, node: str, image: str) -> None:
+def write(
+    state: StateFolder,
+    node: str,
+    image: str,
+    *,
+    version: Version = DEFAULT,
+    flags: Sequence[str] = (),
+) -> None:
     """Write the pod and its files to a node, with the cluster's kubeconfig and configuration."""
     kubeconfig = (state.kubeconfigs / f"{NAME}.kubeconfig").read_text(encoding="utf-8")
     configuration = yaml.safe_load((state.config / f"{NAME}.yaml").read_text(encoding="utf-8"))
@@ -72,7 +86,7 @@ def write(state: StateFolder, node: str, image: str) -> None:
     documents = {
         _KUBECONFIG: _embedded(yaml.safe_load(kubeconfig)),
         _CONFIGURATION: configuration,
-        f"{MANIFESTS}/{NAME}.yaml": scheduler_pod(image),
+        f"{MANIFESTS}/{NAME}.yaml": scheduler_pod(image, version=version, flags=flags),
     }
     for path, document in documents.items():
         file = state.node(node) / "kubernetes" / Path(path).relative_to(KUBERNETES)

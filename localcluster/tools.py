@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from localcluster import build
+from localcluster.build import kubernetes
 from localcluster.errors import UsageError
 from localcluster.programs import Programs, Progress, provide_programs
+from localcluster.versions import DEFAULT
 
 _SOURCES = Path(__file__).parent / "tools"
 _KUBERNETES_DISCOVERY = ("remove_all_sd", "enable_kubernetes_sd")
@@ -12,16 +13,13 @@ _KUBERNETES_DISCOVERY = ("remove_all_sd", "enable_kubernetes_sd")
 
 def tools() -> dict[str, Programs]:
     """Return every tool, by name."""
-    cluster = build.SOURCES / "go.mod"
-    (kubernetes,) = [
-        each for each in build.components(cluster.read_text("utf-8")) if each.name == "kubectl"
-    ]
+    told = kubernetes(DEFAULT).components[0].link_flags
     helm = ("helm.sh/helm/v4/cmd/helm",)
     kubeadm = ("k8s.io/kubernetes/cmd/kubeadm",)
     promtool = ("github.com/prometheus/prometheus/cmd/promtool",)
     found = (
         Programs("helm", _SOURCES / "helm", helm),
-        Programs("kubeadm", build.SOURCES, kubeadm, kubernetes.link_flags),
+        Programs("kubeadm", DEFAULT.module, kubeadm, told),
         # Without the service discoveries of clouds there is less than half to compile.
         Programs("promtool", _SOURCES / "promtool", promtool, tags=_KUBERNETES_DISCOVERY),
     )

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from gpusharectl.certificates import files as certificates
-from localcluster.build import SOURCES, module_version
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from localcluster.gpushare import Gpushare
 from localcluster.tools import tool
+from localcluster.versions import DEFAULT
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, container, pod
 from tests.cluster.expect import CARDS, wait_event
@@ -51,7 +51,6 @@ def scheduler_config(*arguments: str) -> str:
 
 def static_pod(folder: Path, cluster_configuration: dict[str, Any], **init: Any) -> dict[str, Any]:
     """Return the static pod of kube-scheduler that kubeadm writes."""
-    version = module_version((SOURCES / "go.mod").read_text(), "k8s.io/kubernetes")
     api = {"apiVersion": "kubeadm.k8s.io/v1beta4"}
     documents = [
         {
@@ -67,7 +66,7 @@ def static_pod(folder: Path, cluster_configuration: dict[str, Any], **init: Any)
         {
             **api,
             "kind": "ClusterConfiguration",
-            "kubernetesVersion": version,
+            "kubernetesVersion": DEFAULT.release,
             **cluster_configuration,
         },
     ]

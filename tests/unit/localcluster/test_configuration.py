@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from localcluster.build import SOURCES, components, module_version
-from localcluster.controlplane import check_ports, write_scheduler_configuration
-from localcluster.errors import BuildError, HostError, UsageError
+from localcluster.controlplane import (
+    api_server_arguments,
+    check_ports,
+    controller_manager_arguments,
+    scheduler_arguments,
+    write_scheduler_configuration,
+)
+from localcluster.errors import HostError, UsageError
 from localcluster.namespaces import mount_script
 from localcluster.network import NetworkPlan
 from localcluster.nodefiles import (
@@ -21,6 +26,7 @@ from localcluster.nodefiles import (
     snapshotter_for,
 )
 from localcluster.state import StateFolder
+from localcluster.versions import DEFAULT, NATIVE_GANGS, Features, Version
 
 PLUGINS = {
     "containerd-2": "io.containerd.cri.v1.runtime",
@@ -141,23 +147,41 @@ def test_what_is_no_scheduler_configuration_is_refused(state: StateFolder, text:
         write_scheduler_configuration(state, given)
 
 
-def test_components_say_the_versions_of_go_mod() -> None:
-    go_mod = (SOURCES / "go.mod").read_text()
-    by_name = {each.name: each for each in components(go_mod)}
-    flags = " ".join(by_name["kubelet"].link_flags)
-    assert f"gitVersion={module_version(go_mod, 'k8s.io/kubernetes')}" in flags
-    for each in by_name.values():
-        listed = (SOURCES / each.module / "go.mod").read_text()
-        assert (
-            each.package.startswith("./")
-            or f"\t{each.package}\n" in listed
-            or (f"tool {each.package}\n" in listed)
-        )
+def test_every_component_gets_the_feature_gates_and_the_api_server_the_apis(
+    state: StateFolder,
+) -> None:
+    plan = NetworkPlan("10.200.0.0/16")
+    api_server = api_server_arguments(state, plan, DEFAULT, NATIVE_GANGS)
+    others = [controller_manager_arguments, scheduler_arguments]
+    for words in (api_server, *(each(state, plan, NATIVE_GANGS) for each in others)):
+        assert "--feature-gates=GenericWorkload=true" in words
+    assert "--runtime-config=scheduling.k8s.io/v1beta1=true" in api_server
 
 
-def test_a_module_that_go_mod_lacks_is_named() -> None:
-    with pytest.raises(BuildError, match=r"does not require example\.org/x"):
-        module_version("module m\n", "example.org/x")
+def test_the_api_server_of_a_version_that_has_it_off_binds_tokens_to_nodes(
+    state: StateFolder,
+) -> None:
+    plan = NetworkPlan("10.200.0.0/16")
+    given = Features({"Other": False})
+    words = {
+        minor: api_server_arguments(state, plan, Version(minor), given) for minor in (27, 30, 34)
+    }
+    gates = [
+        [each for each in found if each.startswith("--feature-gates")] for found in words.values()
+    ]
+    assert gates == [
+        ["--feature-gates=Other=false"],
+        ["--feature-gates=ServiceAccountTokenNodeBinding=true,Other=false"],
+        ["--feature-gates=Other=false"],
+    ]
+
+
+@pytest.mark.parametrize(("minor", "wanted"), [(30, None), (31, False)])
+def test_a_kubelet_that_would_refuse_cgroup_v1_is_told_not_to(
+    state: StateFolder, minor: int, wanted: bool | None
+) -> None:
+    text = kubelet_config(state, NetworkPlan("10.200.0.0/16"), cgroup="/c", version=Version(minor))
+    assert yaml.safe_load(text).get("failCgroupV1") is wanted
 
 
 def test_a_port_that_is_taken_is_named() -> None:
