@@ -26,6 +26,7 @@ from localcluster.runtimes import provide_runtimes
 from localcluster.state import cache_root, locked
 from localcluster.toolkit import Setup, provide_toolkits
 from localcluster.tools import tool
+from tests.cluster.kubernetes import chosen
 from tests.npm_packages import axe_core
 
 IS_PAINTING: Final = bool(os.environ.get("GPUSHARE_SCREENSHOTS"))
@@ -57,7 +58,7 @@ def _cluster(say: Progress) -> Path:
         except OSError as problem:
             say(f"it stays as it is: {problem}; if a node does not come up, raise it yourself")
     provide(RUN_NEEDS)  # the tests start clusters in a network of their own, without the internet
-    folder = build(say)
+    folder = build(say, chosen().version)
     provide_toolkits(Setup, say)
     return folder
 

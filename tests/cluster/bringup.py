@@ -17,6 +17,8 @@ from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port, contro
 from localcluster.run import run
 from localcluster.specs import NodeSpec, PaperNode
 from localcluster.state import StateFolder, state_root
+from localcluster.versions import Features
+from tests.cluster.kubernetes import chosen
 
 TRIALS: Final = "gpushare-trials"
 _NEW_NETWORK: Final = 0x40000000  # CLONE_NEWNET
@@ -71,15 +73,22 @@ def fresh(
     scheduler_config: Path | None = SCHEDULER_CONFIG,
     archives: Sequence[Path] = (),
     api_server_flags: Sequence[str] = (),
+    features: Features | None = None,
     progress: Progress = print,
 ) -> Iterator[Cluster]:
-    """Bring a cluster up, after removing one of its name; take it down at the end."""
+    """Bring a cluster up, after removing one of its name; take it down at the end.
+
+    It has the version of Kubernetes that the run has chosen. ``features`` replace that choice's.
+    """
+    kubernetes = chosen()
     with alone(name):
         teardown.down(StateFolder.of(name))
         cluster = Cluster.up(
             nodes,
             paper_nodes,
             name=name,
+            version=kubernetes.version,
+            features=features or kubernetes.features,
             scheduler_config=scheduler_config,
             archives=archives,
             api_server_flags=api_server_flags,

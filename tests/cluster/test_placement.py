@@ -8,7 +8,7 @@ from localcluster.workloads import Workloads, container, pod
 from tests.cluster.expect import CARDS, env_is_card_on_record, sums_are_right, wait_event
 from tests.cluster.history import History
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 EXTENDER = "/gpushare-scheduler"
 

@@ -10,7 +10,7 @@ from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.cluster.expect import env_is_card_on_record, sums_are_right
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 HALF = CARD_MIB // 2
 CLASSES = {"lowest": 1, "lower": 5, "low": 10, "high": 100}
