@@ -1,7 +1,7 @@
 """What the extender knows about the cluster: the ledger, pods and nodes (pure)."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from extender.decisions.failing_nodes import FailingNodes
@@ -11,10 +11,14 @@ from gpushare.answers.gangs import GangStates
 from gpushare.answers.group_states import GroupStates
 from gpushare.cards.model import Request
 from gpushare.clock import Clock
+from gpushare.errors import RequestError
 from gpushare.groups.index import Groups
+from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
+from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
+from gpushare.placement.node_resources import Amounts, free_resources, requests_of
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.rooms import KeptRooms
@@ -35,6 +39,7 @@ class ClusterState:
         self.unit_mib, self.policies, self.clock = unit_mib, policies, clock
         self.ledger = Ledger()
         self.groups = Groups()
+        self.use = ResourceUse()
         self.pods = PodRecords(policies, self.ledger.changes.add)
         self.nodes: dict[str, Node] = {}
         self.closed: dict[str, Reason] = {}
@@ -57,6 +62,40 @@ class ClusterState:
     def node_names(self) -> set[str]:
         """Return the nodes that share GPUs, or try to."""
         return {*self.ledger.nodes(), *self.closed}
+
+    def all_node_names(self) -> Iterable[str]:
+        """Return all nodes, with and without GPUs."""
+        return self.nodes
+
+    def free_resources(
+        self, node: str, *, besides: str = "", priority: int | None = None
+    ) -> Mapping[str, int] | None:
+        """Return a node's allocatable less what its pods use and what is kept for other pods.
+
+        A pod that is being bound counts too. None if it is unknown.
+        """
+        found, used, ledger = self.nodes.get(node), self.use.used(node), self.ledger
+        if found is None or used is None:
+            return None
+        kept = ledger.kept_resources(node, besides=besides, priority=priority)
+        try:
+            return free_resources(found, used, kept, *self._being_bound(node, besides))
+        except RequestError:
+            return None
+
+    def _being_bound(self, node: str, besides: str) -> Iterator[Amounts]:
+        """Return the requests of pods with a reserve, unless a slot or the watch has them here."""
+        for reserve in self.ledger.reserves(node):
+            uid, slot = reserve.pod_uid, self.ledger.slot_of(reserve.pod_uid)
+            pod = self.pods.pod(uid)
+            is_counted = self.use.node_of(uid) == node or (slot is not None and slot.node == node)
+            if pod is not None and uid != besides and not is_counted:
+                yield requests_of(pod)
+
+    @property
+    def resource_changes(self) -> Changes:
+        """Return the nodes that came, changed or went, or on which pods use other resources."""
+        return self.use.changes
 
     def why_closed(self, node: str) -> Reason | None:
         """Return why a node takes no new pods, whatever its GPUs have free."""

@@ -18,6 +18,7 @@ from gpushare.answers.sentences import Sentences
 from gpushare.clock import Clock
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
+from gpushare.placement.node_resources import resources_used
 from gpushare.process.time_slices import in_slices
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,8 @@ class ClusterWatch:
             return
         record = self.pods.update(pod)
         self.state.groups.update(pod)
+        if node:
+            self.state.use.put(uid, node, resources_used(pod))
         if is_edited and uid not in self.pods.edited:
             self.pods.edited[uid] = record
             self._reporter.edited(pod)
@@ -134,6 +137,8 @@ class ClusterWatch:
         state, name = self.state, node.name
         before, state.nodes[name] = state.nodes.get(name), node
         state.soft_taints.put(node)
+        if before is None or not _is_alike(before, node):
+            state.use.changes.add(name)
         if before is not None and _same_cards(before, node):
             return
         found, wrong, why = verdict.cards_of(node, state.unit_mib)
@@ -247,6 +252,7 @@ class ClusterWatch:
     def _forget(self, uid: str) -> None:
         self.pods.forget(uid)
         self.state.groups.forget(uid)
+        self.state.use.remove(uid)
         self.ledger.remove_share(uid)
 
     def _open(self, node: str) -> None:
@@ -255,6 +261,7 @@ class ClusterWatch:
 
     def _drop_node(self, name: str) -> None:
         self.state.nodes.pop(name, None)
+        self.state.use.changes.add(name)
         self.state.soft_taints.drop(name)
         self._open(name)
         self.ledger.set_inventory(name, None)
@@ -264,6 +271,16 @@ class ClusterWatch:
 def _is_same(before: Pod, after: Pod) -> bool:
     version = after.metadata.resource_version
     return bool(version) and version == before.metadata.resource_version
+
+
+def _is_alike(before: Node, after: Node) -> bool:
+    """Return whether the same pods may run there; a kubelet's heartbeat changes nothing."""
+    return (
+        before.spec == after.spec
+        and before.status == after.status
+        and before.labels == after.labels
+        and before.annotations == after.annotations
+    )
 
 
 def _same_cards(before: Node, after: Node) -> bool:

@@ -8,7 +8,7 @@ whose message is part of the result.
 
 import heapq
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, Protocol
 
@@ -333,7 +333,7 @@ class _Search:
         lacks: Counter[str] = Counter()
         for _, room, account in sorted(ranked, key=lambda each: each[0]):
             yield
-            missing = insufficient(room.left(known, self._pod.priority), self._asked)
+            missing = insufficient(room.left(known, self._pod), self._asked)
             reason = known.why_not(room.name, request, self._pod)
             chosen = card_choice.choose(account, request, known.policies.card)
             if missing:
@@ -367,7 +367,7 @@ class _Search:
             if room.free <= best:
                 break
             yield
-            left = room.left(known, self._pod.priority)
+            left = room.left(known, self._pod)
             if not insufficient(left, others):
                 most = left.get(RESOURCE_MEMORY, 0) // MILLI // count
                 best = max(best, min(room.free, most))
@@ -408,7 +408,7 @@ class _Search:
         for room in rooms:
             yield
             alone: Iterable[Share] = room.ends.alone(self._units)
-            left = room.left(self._known, self._pod.priority)
+            left = room.left(self._known, self._pod)
             is_short = self._is_short(left)
             if not is_short:
                 missing = self._asked.get(RESOURCE_MEMORY, 0) - left.get(RESOURCE_MEMORY, 0)
@@ -422,7 +422,7 @@ class _Search:
                     self.found.ends_more = True
         return number, chain(*likely)
 
-    def _is_short(self, left: Amounts) -> bool:
+    def _is_short(self, left: Mapping[str, int]) -> bool:
         """Return whether there is too little left of anything but GPU memory."""
         return any(name != RESOURCE_MEMORY for name in insufficient(left, self._asked))
 
@@ -464,7 +464,7 @@ class _Search:
 
     def _is_enough(self, room: NodeRoom, ended: list[Share]) -> bool:
         """Return whether the node's other resources suffice once these shares have ended."""
-        left = room.left(self._known, self._pod.priority)
+        left = room.left(self._known, self._pod)
         missing = insufficient(left, self._asked)
         if not missing:
             return True

@@ -306,7 +306,11 @@ class Ledger:
         """Return whether the pod has a reserve or a pinned slot."""
         return pod_uid in self._nodes_of_reserve or bool(self._plans.slots_of(pod_uid))
 
-    def reserves(self) -> Iterator[Reserve]:
+    def reserves(self, node: str | None = None) -> Iterator[Reserve]:
+        if node is not None:
+            entry = self._nodes.get(node)
+            yield from entry.reserves.values() if entry is not None else ()
+            return
         for entry in self._nodes.values():
             yield from entry.reserves.values()
 

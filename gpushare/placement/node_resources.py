@@ -5,11 +5,12 @@ All amounts are in thousandths of a unit, rounded up: of a core for ``cpu``, of 
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
 from gpushare.errors import QuantityError, RequestError
+from gpushare.ledger.holds import Requests
 from gpushare.objects.model import Container, Node, Pod
 from gpushare.objects.quantity import parse_quantity
 
@@ -45,21 +46,24 @@ def requests_of(pod: Pod) -> Amounts:
     return found
 
 
-def free_resources(node: Node, pods: Iterable[Pod], kept: Mapping[str, int]) -> Amounts:
-    """Return the node's allocatable less what ``pods`` request and ``kept``.
+def resources_used(pod: Pod) -> Requests | None:
+    """Return what a bound pod uses of its node, for ResourceUse; None if it cannot be read."""
+    try:
+        return tuple(sorted(requests_of(pod).items()))
+    except RequestError:
+        return None
 
-    ``kept`` is what holds and claims keep (``Ledger.kept_resources``). Unreadable amounts of pods
-    count as nothing: this is for answers to people. Raises RequestError if an amount of the node
-    cannot be read.
+
+def free_resources(node: Node, *used: Mapping[str, int]) -> Amounts:
+    """Return the node's allocatable less all of ``used``: by its pods, and by holds and claims.
+
+    Raises RequestError if an amount of the node cannot be read.
     """
     left = _read(node.allocatable, f"allocatable of node {node.name}")
-    used = dict(kept)
-    for pod in pods:
-        try:
-            _add(used, requests_of(pod))
-        except RequestError:
-            _add(used, {PODS: MILLI})
-    return {name: amount - used.get(name, 0) for name, amount in left.items()}
+    for amounts in used:
+        for name in left.keys() & amounts.keys():
+            left[name] -= amounts[name]
+    return left
 
 
 def insufficient(free: Mapping[str, int], asked: Mapping[str, int]) -> list[str]:

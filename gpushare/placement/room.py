@@ -4,14 +4,14 @@ Everything here is the same for all pods of a kind (``rooms.kind_of``). It is va
 account, object or state changes.
 """
 
+from collections.abc import Mapping
+
 from gpushare.cards.model import Request
-from gpushare.errors import RequestError
 from gpushare.ledger.ledger import CardAccount, NodeAccount
 from gpushare.objects.model import Pod
 from gpushare.placement import node_constraints
 from gpushare.placement.card_choice import is_wanted, why_unserved
 from gpushare.placement.ends import NodeEnds, of_each
-from gpushare.placement.node_resources import Amounts, free_resources
 from gpushare.placement.reasons import NO_CARDS, Reason
 from gpushare.placement.trial import World
 
@@ -28,8 +28,6 @@ class NodeRoom:
     """
 
     __slots__ = (
-        "_left",
-        "_pods",
         "account",
         "cards",
         "closed",
@@ -62,8 +60,6 @@ class NodeRoom:
         self.free_of_all = of_each(count, (entry.free for entry in self.every))
         self.free = of_each(count, (entry.free for entry in self.open))
         self.ends = NodeEnds(count, self.open, ledger.shares(name))
-        self._pods: tuple[Pod, ...] = ()
-        self._left: Amounts | None = None
 
     def _set_cards(self, request: Request, unit_mib: int) -> None:
         account, policy = self.account, request.policy
@@ -97,18 +93,10 @@ class NodeRoom:
         falling = sorted(self.open, key=lambda entry: -entry.free)
         return sorted(falling[: self.count], key=lambda entry: entry.card.index)
 
-    def left(self, world: World, priority: int) -> Amounts:
-        """Return the node's free allocatable; nothing if an amount of the node is unreadable."""
-        # Not all of it is in the account: a container's CPU may be resized in place.
-        pods = tuple(world.pods_of(self.name))
-        if self._left is None or pods != self._pods:
-            kept = world.ledger.kept_resources(self.name, priority=priority)
-            try:
-                self._left = free_resources(self.node, pods, kept) if self.node is not None else {}
-            except RequestError:
-                self._left = {}
-            self._pods = pods
-        return self._left
+    def left(self, world: World, pod: Pod) -> Mapping[str, int]:
+        """Return the node's free allocatable now; nothing if it is unknown."""
+        free = world.free_resources(self.name, besides=pod.uid, priority=pod.priority)
+        return free if free is not None else {}
 
 
 def _reason(

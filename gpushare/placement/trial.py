@@ -6,16 +6,17 @@ which kube-scheduler decides; ``answers.what_if`` lists the rest.
 
 import heapq
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from gpushare.cards.model import Card, Request
+from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger, NodeAccount, Reserve
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice as cards
 from gpushare.placement import node_constraints
-from gpushare.placement.node_resources import Amounts, free_resources, insufficient, requests_of
+from gpushare.placement.node_resources import Amounts, insufficient, requests_of
 from gpushare.placement.rank import Policies, Rank, rank
 from gpushare.placement.reasons import NO_ROOM, Reason
 from gpushare.placement.victims import Eviction, find_eviction
@@ -45,6 +46,28 @@ class World(Protocol):
 
     def pods_of(self, node: str) -> Iterable[Pod]:
         """Return the live pods bound to a node that request GPU memory."""
+
+    def all_node_names(self) -> Iterable[str]:
+        """Return all nodes, with and without GPUs."""
+
+    def free_resources(
+        self, node: str, *, besides: str = "", priority: int | None = None
+    ) -> Mapping[str, int] | None:
+        """Return a node's allocatable less what its pods request and holds and claims keep.
+
+        All pods count, with and without GPU memory, and those that are being bound. Amounts are in
+        thousandths, and negative where too much is used. What is kept for the pod ``besides`` does
+        not count, nor claims below ``priority``; None counts all claims. Return None if the node is
+        not known, or an amount of it or of one of its pods cannot be read.
+        """
+
+    @property
+    def resource_changes(self) -> Changes:
+        """Return the nodes that came, changed or went, or on which pods use other resources.
+
+        A node changes with its labels, taints, cordon, conditions or allocatable. What is kept or
+        being bound is in the changes of the ledger.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +204,10 @@ class _Trial:
         return self._ledger.account(name, priority=self._pod.priority)
 
     def _free_of(self, name: str) -> Amounts | None:
-        node = self._world.node(name)
-        if node is None:
-            return None
         if name not in self._free:
-            kept = self._ledger.kept_resources(name, priority=self._pod.priority)
-            self._free[name] = free_resources(node, self._world.pods_of(name), kept)
+            pod = self._pod
+            free = self._world.free_resources(name, besides=pod.uid, priority=pod.priority)
+            if free is None:
+                return None
+            self._free[name] = dict(free)
         return self._free[name]

@@ -5,17 +5,20 @@ asked, and its settings.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpushare.annotations import inventory, pod_annotations
 from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.cards.model import Request
 from gpushare.contract import ANNOTATION_INVENTORY
-from gpushare.errors import RecordError
+from gpushare.errors import RecordError, RequestError
+from gpushare.ledger.changes import Changes
 from gpushare.ledger.ledger import Ledger
+from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice
+from gpushare.placement.node_resources import free_resources, resources_used
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import Reason
 from gpushare.placement.verdict import cards_of
@@ -33,6 +36,7 @@ class ListedCluster:
         self._nodes = {node.name: node for node in nodes}
         self.unit_mib = unit_of(self._nodes.values())
         self.ledger = Ledger()
+        self._use = ResourceUse()
         self.unreadable: dict[str, str] = {}
         self._closed: dict[str, Reason] = {}
         self._pods: dict[str, Pod] = {}
@@ -49,7 +53,11 @@ class ListedCluster:
             self._count(pod)
 
     def _count(self, pod: Pod) -> None:
-        if pod.is_terminal or not pod_annotations.asks_for_share(pod):
+        if pod.is_terminal:
+            return
+        if pod.node:
+            self._use.put(pod.uid, pod.node, resources_used(pod))
+        if not pod_annotations.asks_for_share(pod):
             return
         self._pods[pod.uid] = pod
         if pod.node:
@@ -76,6 +84,25 @@ class ListedCluster:
     def node_names(self) -> set[str]:
         """Return the nodes that share GPUs, or try to."""
         return {*self.ledger.nodes(), *self._closed}
+
+    def all_node_names(self) -> Iterable[str]:
+        """Return all nodes, with and without GPUs."""
+        return self._nodes
+
+    def free_resources(
+        self, node: str, *, besides: str = "", priority: int | None = None
+    ) -> Mapping[str, int] | None:
+        """Return a node's allocatable less what all its pods use; None if that is unknown."""
+        found, used = self._nodes.get(node), self._use.used(node)
+        kept = self.ledger.kept_resources(node, besides=besides, priority=priority)
+        try:
+            return free_resources(found, used, kept) if found and used is not None else None
+        except RequestError:
+            return None
+
+    @property
+    def resource_changes(self) -> Changes:
+        return self._use.changes
 
     def why_closed(self, node: str) -> Reason | None:
         """Return why a node accepts no new pods, whatever its GPUs have free."""

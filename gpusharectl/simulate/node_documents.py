@@ -81,7 +81,7 @@ class NodeDocuments:
             elif "unit" in doc.value:
                 raise doc.wrong(("unit",), "only together with cards")
             try:
-                free_resources(node, (), {})
+                free_resources(node)
             except RequestError as err:
                 raise doc.wrong(("status", "allocatable"), str(err)) from err
             yield self._event(at, node, stated, unknown)

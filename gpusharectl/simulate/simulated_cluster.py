@@ -17,6 +17,7 @@ from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card, Inventory, Request, Share
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.ledger.ledger import Ledger, NodeAccount
+from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice, node_constraints, verdict
 from gpushare.placement.card_choice import why_not_card
@@ -28,6 +29,7 @@ from gpushare.placement.node_resources import (
     free_resources,
     insufficient,
     requests_of,
+    resources_used,
 )
 from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import NO_CARDS, Reason
@@ -86,6 +88,7 @@ class SimulatedCluster:
     def __init__(self, unit_mib: int, policies: Policies) -> None:
         self.unit_mib, self.policies = unit_mib, policies
         self.ledger = Ledger()
+        self.use = ResourceUse()
         self.closed: dict[str, Reason] = {}
         self._wrong: dict[str, str] = {}
         self._nodes: dict[str, Node] = {}
@@ -105,6 +108,7 @@ class SimulatedCluster:
         allocatable = {**_PLENTY, **node.allocatable}
         node = replace(node, status=replace(node.status, allocatable=allocatable))
         self._nodes[name] = node
+        self.use.changes.add(name)
         found, wrong, closed = verdict.cards_of(node, self.unit_mib)
         self._wrong[name] = wrong
         self.closed.pop(name, None)
@@ -121,12 +125,14 @@ class SimulatedCluster:
 
     def bind(self, pod: Pod) -> None:
         self._pods.setdefault(pod.node, {})[pod.uid] = self._bound[pod.uid] = pod
+        self.use.put(pod.uid, pod.node, resources_used(pod))
         self._changed(pod.node)
         self._count(pod)
 
     def remove(self, pod: Pod) -> None:
         self._pods[pod.node].pop(pod.uid, None)
         self._bound.pop(pod.uid, None)
+        self.use.remove(pod.uid)
         self.others.remove(pod)
         self._forget(pod)
         self._changed(pod.node)
@@ -141,6 +147,10 @@ class SimulatedCluster:
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(name)
+
+    def node_names(self) -> Collection[str]:
+        """Return all nodes, with and without GPUs."""
+        return self._nodes.keys()
 
     def pods_on(self, node: str) -> Collection[Pod]:
         return self._pods.get(node, {}).values()
@@ -352,8 +362,9 @@ class SimulatedCluster:
     def _room(self, name: str) -> Amounts:
         room = self._rooms.get(name)
         if room is None:
-            room = free_resources(self._nodes[name], self.pods_on(name), {})
-            self._rooms[name] = room
+            used = self.use.used(name)
+            assert used is not None, "the scenario has read all requests"  # noqa: S101
+            room = self._rooms[name] = free_resources(self._nodes[name], used)
         return room
 
     def _node_why(self, name: str, text: str, request: Request) -> view.NodeWhy:

@@ -1,11 +1,13 @@
 """A simulated cluster as explain reads it (pure)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gpushare.answers.gangs import NO_GANGS, GangStates
 from gpushare.cards.model import Request
+from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
+from gpushare.placement.node_resources import free_resources
 from gpushare.placement.reasons import Reason
 from gpusharectl.simulate.simulated_cluster import SimulatedCluster
 
@@ -34,6 +36,22 @@ class SimulatedWorld:
 
     def why_closed(self, node: str) -> Reason | None:
         return self._cluster.closed.get(node)
+
+    def all_node_names(self) -> Iterable[str]:
+        return self._cluster.node_names()
+
+    def free_resources(
+        self, node: str, *, besides: str = "", priority: int | None = None
+    ) -> Mapping[str, int] | None:
+        found, used = self._cluster.node(node), self._cluster.use.used(node)
+        if found is None or used is None:
+            return None
+        kept = self.ledger.kept_resources(node, besides=besides, priority=priority)
+        return free_resources(found, used, kept)
+
+    @property
+    def resource_changes(self) -> Changes:
+        return self._cluster.use.changes
 
     def pods_of(self, node: str) -> Iterable[Pod]:
         return self._cluster.pods_on(node)

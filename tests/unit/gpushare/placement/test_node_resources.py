@@ -4,7 +4,12 @@ import pytest
 
 from gpushare.errors import RequestError
 from gpushare.objects.model import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, Resources
-from gpushare.placement.node_resources import free_resources, insufficient, requests_of
+from gpushare.placement.node_resources import (
+    free_resources,
+    insufficient,
+    requests_of,
+    resources_used,
+)
 
 
 def container(cpu=None, memory=None, *, limits=None, sidecar=False):
@@ -51,16 +56,18 @@ def test_an_amount_that_cannot_be_read_is_named_with_its_container(amount):
 def test_free_resources_are_allocatable_less_pods_and_holds():
     status = NodeStatus(allocatable={"cpu": "4", "memory": "8Gi", "pods": "3"})
     node = Node(ObjectMeta(name="n"), status)
-    room = free_resources(
-        node,
-        [pod(container("1", "1Gi")), pod(container("x"))],
-        {"cpu": 500, "memory": 2**30 * 1000},
-    )
-    assert room == {"cpu": 2500, "memory": 6 * 2**30 * 1000, "pods": 1000}
+    used = dict(resources_used(pod(container("1", "1Gi"))))
+    room = free_resources(node, used, {"cpu": 500, "memory": 2**30 * 1000, "other": 7})
+    assert room == {"cpu": 2500, "memory": 6 * 2**30 * 1000, "pods": 2000}
     assert insufficient(room, {"cpu": 2500, "pods": 1000, "other": 0}) == []
-    assert insufficient(room, {"cpu": 2501, "pods": 2000, "other": 1}) == ["cpu", "other", "pods"]
+    assert insufficient(room, {"cpu": 2501, "pods": 3000, "other": 1}) == ["cpu", "other", "pods"]
     with pytest.raises(RequestError, match="node n"):
-        free_resources(Node(ObjectMeta(name="n"), NodeStatus(allocatable={"cpu": "?"})), [], {})
+        free_resources(Node(ObjectMeta(name="n"), NodeStatus(allocatable={"cpu": "?"})))
+
+
+def test_it_is_unknown_what_a_pod_uses_if_an_amount_cannot_be_read():
+    assert resources_used(pod(container("x"))) is None
+    assert resources_used(pod(container("1"))) == (("cpu", 1000), ("pods", 1000))
 
 
 def test_a_request_of_nothing_fits_on_an_overcommitted_node():

@@ -60,7 +60,7 @@ def test_cpu_that_is_resized_in_place_is_free_at_once():
 
     uses("6")
     before = run_all(rooms_of(world, asks, world.request_of(asks)))
-    assert before["n"].left(world, 0)["cpu"] == 2000
+    assert before["n"].left(world, asks)["cpu"] == 2000
     uses("1")
     now = run_all(rooms_of(world, asks, world.request_of(asks), before))
-    assert now["n"].left(world, 0)["cpu"] == 7000
+    assert now["n"].left(world, asks)["cpu"] == 7000

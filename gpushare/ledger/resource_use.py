@@ -1,0 +1,135 @@
+"""Sum what the pods of each node request: CPU, memory, pods, extended resources (pure).
+
+Pods without GPU memory count too: kube-scheduler gives a node's CPU to any pod.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from gpushare.ledger.changes import Changes
+from gpushare.ledger.holds import Requests
+
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class _Node:
+    """``unknown`` is the number of pods whose requests cannot be read."""
+
+    pods: dict[str, Requests | None] = field(default_factory=dict)
+    sums: dict[str, int] = field(default_factory=dict)
+    unknown: int = 0
+
+
+@dataclass(slots=True)
+class _Shared:
+    """One object for all ``pods`` with equal requests: 50,000 pods have a few hundred."""
+
+    requests: Requests
+    pods: int = 0
+
+
+class ResourceUse:
+    """The requests of live bound pods. Amounts are in thousandths, as in ``Slot``.
+
+    A pod that is being deleted counts until it is gone. ``changes`` has the names of nodes.
+    """
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        self._nodes: dict[str, _Node] = {}
+        self._node_of: dict[str, str] = {}
+        self._shared: dict[Requests, _Shared] = {}
+
+    def put(self, uid: str, node: str, requests: Requests | None) -> None:
+        """Count a pod on a node, instead of what it counted before.
+
+        None: its requests cannot be read, and it is unknown what is free on the node.
+        """
+        before = self._nodes[self._node_of[uid]].pods[uid] if uid in self._node_of else ()
+        if self._node_of.get(uid) == node and before == requests:
+            return
+        self.remove(uid)
+        entry = self._nodes.setdefault(node, _Node())
+        self._node_of[uid] = node
+        entry.pods[uid] = self._share(requests)
+        _add(entry, requests, 1)
+        self.changes.add(node)
+
+    def remove(self, uid: str) -> None:
+        """Count a pod no longer; nothing happens if it is not known."""
+        node = self._node_of.pop(uid, None)
+        if node is None:
+            return
+        entry = self._nodes[node]
+        requests = entry.pods.pop(uid)
+        _add(entry, requests, -1)
+        self._unshare(requests)
+        if not entry.pods:
+            del self._nodes[node]
+        self.changes.add(node)
+
+    def used(self, node: str) -> Mapping[str, int] | None:
+        """Return what the pods of a node request, by resource; None if that is unknown.
+
+        The mapping is valid until the next change; resources that no pod requests are absent.
+        """
+        entry = self._nodes.get(node)
+        if entry is None:
+            return _NOTHING
+        return entry.sums if not entry.unknown else None
+
+    def recounted(self, node: str) -> Mapping[str, int] | None:
+        """Return what ``used`` should return, added up pod by pod."""
+        fresh = _Node()
+        for requests in self._nodes.get(node, fresh).pods.values():
+            _add(fresh, requests, 1)
+        return fresh.sums if not fresh.unknown else None
+
+    def node_of(self, uid: str) -> str:
+        """Return the node on which a pod counts, or an empty string."""
+        return self._node_of.get(uid, "")
+
+    def uids(self) -> Iterator[str]:
+        """Return the pods that count."""
+        return iter(self._node_of)
+
+    def __len__(self) -> int:
+        return len(self._node_of)
+
+    def nodes(self) -> Iterator[str]:
+        """Return the nodes on which pods count."""
+        return iter(self._nodes)
+
+    def _share(self, requests: Requests | None) -> Requests | None:
+        """Return the object that other pods with equal requests have."""
+        if requests is None:
+            return None
+        shared = self._shared.get(requests)
+        if shared is None:
+            shared = self._shared[requests] = _Shared(requests)
+        shared.pods += 1
+        return shared.requests
+
+    def _unshare(self, requests: Requests | None) -> None:
+        if requests is None:
+            return
+        shared = self._shared[requests]
+        shared.pods -= 1
+        if not shared.pods:
+            del self._shared[requests]
+
+
+def _add(entry: _Node, requests: Requests | None, sign: int) -> None:
+    if requests is None:
+        entry.unknown += sign
+        return
+    sums = entry.sums
+    for name, amount in requests:
+        left = sums.get(name, 0) + sign * amount
+        if left:
+            sums[name] = left
+        else:
+            sums.pop(name, None)
