@@ -27,7 +27,7 @@ from bench.figures import note, note_ratio
 from bench.scheduler import EXTENDER, LEADER, Mode, Scheduler
 from bench.world import LABEL, Shape, add_nodes, cordon, fill, node, various, waiting
 from localcluster.cluster import Cluster
-from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG, check_port
+from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port
 from localcluster.interrupts import run_command
 from localcluster.paper import KEEPER
 
@@ -146,7 +146,7 @@ async def measure(row: Row, cluster: Cluster, rounds: int) -> None:
             await add_nodes(api, [node(WIDE, 8, units=2000, pods=600, labels=WIDE_LABEL)])
             await cordon(api, WIDE, on=True)
         print(f"  {row.shape} written in {time.perf_counter() - began:.0f} s", flush=True)
-        cluster.kubectl("apply", "-k", str(ACCESS))
+        Gpushare(cluster).apply_access()
         scheduler = Scheduler(cluster)
         scheduler.start_extenders()
         for number in range(rounds):

@@ -99,13 +99,13 @@ class Gpushare:
             shipped.apply()
             self.wait_ready()
             return
-        self._apply_access()
+        self.apply_access()
         self.start_extender()
         for node in self._nodes():
             self.start_plugin(node, binding="early" if node in early else "auto")
         self.wait_ready()
 
-    def _apply_access(self) -> None:
+    def apply_access(self) -> None:
         """Apply the accounts and what they may do, and the policies if Kubernetes has them."""
         folder = self.cluster.state.path / "access"
         folder.mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from localcluster.gpushare import ACCESS, Gpushare, gpu_node
+from localcluster.gpushare import Gpushare, gpu_node
 from localcluster.specs import Runtime
 from localcluster.wait import wait_until
 from localcluster.workloads import RESOURCE, Workloads
@@ -33,7 +33,7 @@ def runtimes(node_runtimes: Path) -> Iterator[Gpushare]:
     """Give one node of two cards for each runtime, with gpushare's plugin on it."""
     nodes = [gpu_node(name, 2, cdi=cdi, runtime=kind) for name, (kind, cdi) in NODES.items()]
     with fresh(nodes, name="gpushare-runtimes", scheduler_config=None) as cluster:
-        cluster.kubectl("apply", "-k", str(ACCESS))
+        Gpushare(cluster).apply_access()
         found = Gpushare(cluster)
         for name in NODES:
             found.start_plugin(name)

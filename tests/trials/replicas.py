@@ -22,7 +22,7 @@ import yaml
 
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, LocalClusterError
-from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG
+from localcluster.gpushare import ACCESS, SCHEDULER_CONFIG, Gpushare
 from localcluster.interrupts import run_command
 from localcluster.seats import Seats
 from localcluster.wait import wait_until
@@ -316,7 +316,7 @@ def replicas(say: Callable[[str], None], count: int = 3) -> Iterator[Seats]:
     """Bring up paper nodes and ``count`` seats with a kube-scheduler and an extender each."""
     nodes = [paper_gpu_node(f"p{n}", CARDS, UNITS, unit_mib=1024) for n in range(NODES)]
     with fresh((), nodes, name=NAME, progress=say) as cluster:
-        cluster.kubectl("apply", "-k", str(ACCESS))
+        Gpushare(cluster).apply_access()
         seats = Seats.prepare(cluster, count, SCHEDULER_CONFIG)
         for seat in seats.names:
             seats.start_extender(seat)
