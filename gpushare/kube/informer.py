@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import aclosing, suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from gpushare.kube.interning import Interner
 from gpushare.kube.lists import Page, pages
 from gpushare.kube.managed_fields import decoded
 from gpushare.kube.paths import Collection
-from gpushare.objects.model import Node, Pod
+from gpushare.objects.model import Pod
 from gpushare.objects.pod_reader import read_pod
 from gpushare.process.time_slices import in_slices
 
@@ -43,7 +43,20 @@ CAUSES = ("ended", "expired", "silent", "behind", "refused", "lost")
 
 _BEGINS: Final = re.compile(rb'{"type":"(ADDED|MODIFIED|DELETED)","object":')
 
-T = TypeVar("T", bound=Pod | Node)
+
+class _Meta(Protocol):
+    @property
+    def resource_version(self) -> str: ...
+
+
+class Versioned(Protocol):
+    """An object of the API server, decoded."""
+
+    @property
+    def metadata(self) -> _Meta: ...
+
+
+T = TypeVar("T", bound=Versioned)
 
 
 class Handler(Protocol[T]):
@@ -85,6 +98,8 @@ class Informer(Generic[T]):
 
     Objects whose JSON does not contain the bytes ``naming`` are skipped, so that most pods of a
     cluster take no time and no memory, however large they are.
+
+    ``run`` raises an ApiError whose HTTP status is in ``final``, and retries after all others.
     """
 
     def __init__(
@@ -95,9 +110,10 @@ class Informer(Generic[T]):
         handler: Handler[T],
         *,
         naming: bytes = b"",
+        final: Container[int] = (),
     ) -> None:
         self._kube, self._collection, self._handler = kube, collection, handler
-        self._naming = naming
+        self._naming, self._final = naming, final
         decode: Callable[[memoryview | msgspec.Raw], Any] = (
             read_pod if item is Pod else msgspec.json.Decoder(item).decode
         )
@@ -168,6 +184,8 @@ class Informer(Generic[T]):
                 self._resource_version = ""
                 backoff.reset()  # the server answers: what failed before is over
             except (ApiError, OSError, ValueError, *UNDECODABLE) as err:
+                if isinstance(err, ApiError) and err.code in self._final:
+                    raise
                 log.warning(
                     "list or watch failed, retrying",
                     extra={"path": self._collection.path, "why": repr(err)},

@@ -1,18 +1,20 @@
 """Decode JSON of the API server that is nested deeper than the decoder supports (pure).
 
-``metadata.managedFields`` is the only part of a Pod or Node whose depth its writer chooses. The API
-server accepts 10,000 levels, and the decoder fails at 1,000 in Python 3.11: one such pod would
-break lists and watches for as long as it exists.
+``metadata.managedFields`` is the only part of a Pod, Node or PodGroup whose depth its writer
+chooses. The API server accepts 10,000 levels, and the decoder fails at 1,000 in Python 3.11: one
+such object would break lists and watches for as long as it exists.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-# The API server writes them last in metadata (the order of ObjectMeta in apimachinery), without
-# spaces. Quotes inside strings are escaped, and keys in fieldsV1 begin with a letter and a colon,
-# so these two byte strings occur nowhere else.
+# The API server writes them without spaces: last in metadata (the order of ObjectMeta in
+# apimachinery), or, in custom resources, before the name, because it sorts their keys. Quotes
+# inside strings are escaped, and keys in fieldsV1 begin with a letter and a colon, so the first of
+# these ends does not occur before the end of the managed fields.
 _BEGIN: Final = b'"managedFields":['
-_END: Final = b']},"spec":{'
+_ENDS: Final = re.compile(rb'\]\},"spec":\{|\],"name":"')
 
 T = TypeVar("T")
 
@@ -33,9 +35,9 @@ def without_managed_fields(body: bytes) -> bytes:
     kept: list[bytes] = []
     at = 0
     while (begin := body.find(_BEGIN, at)) >= 0:
-        end = body.find(_END, begin)
-        if end < 0:
+        end = _ENDS.search(body, begin)
+        if end is None:
             break
         kept.append(body[at : begin + len(_BEGIN)])
-        at = end
+        at = end.start()
     return b"".join((*kept, body[at:]))

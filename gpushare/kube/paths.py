@@ -34,6 +34,17 @@ def events(namespace: str, field_selector: str) -> Collection:
     return Collection(events_path(namespace), field_selector)
 
 
+def resources_path(group: str, version: str = "") -> str:
+    """Return the path that lists the versions of an API group, or the resources of a version."""
+    path = f"/apis/{_segment(group)}"
+    return f"{path}/{_segment(version)}" if version else path
+
+
+def pod_groups(group: str, version: str) -> Collection:
+    """Return the PodGroups of an API group in all namespaces."""
+    return Collection(f"{resources_path(group, version)}/podgroups")
+
+
 def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
 

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare.groups.model import GroupKey, PodGroup, Source
+from gpushare.groups.pod_groups import PodGroupObject, value_of
 from gpushare.kube.managed_fields import decoded, without_managed_fields
 from gpushare.objects.pod_reader import read_pod
 
@@ -26,6 +28,17 @@ def pod(name: str, fields: str) -> bytes:
 def test_a_pod_with_managed_fields_of_any_depth_is_read(depth):
     found = decoded(read_pod, pod("deep", nested(depth)))
     assert (found.metadata.name, found.spec.node_name) == ("deep", "n")
+
+
+@pytest.mark.parametrize("depth", [0, 1, 1_100, DEPTH])
+def test_a_custom_resource_with_managed_fields_of_any_depth_is_read(depth):
+    managed = f'[{{"fieldsV1":{nested(depth)},"manager":"m"}}]'
+    meta = f'{{"annotations":{{}},"managedFields":{managed},"name":"deep","namespace":"d"}}'
+    body = f'{{"kind":"PodGroup","metadata":{meta},"spec":{{"minMember":3}}}}'.encode()
+    found = decoded(msgspec.json.Decoder(PodGroupObject).decode, body)
+    assert value_of(found, Source.POD_GROUP) == PodGroup(
+        GroupKey("d", Source.POD_GROUP, "deep"), 3
+    )
 
 
 def test_every_pod_of_a_list_is_read():
