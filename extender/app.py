@@ -37,8 +37,10 @@ from extender.settings.configuration import NAMESPACE, Configuration, LeaderElec
 from extender.settings.reload import Reload
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from extender.watch.events import EventQueue
+from extender.watch.pod_groups import PodGroupWatch
 from gpushare.clock import BootClock, SystemClock
 from gpushare.contract import RESOURCES_BEGIN
+from gpushare.groups.pod_groups import API_GROUPS
 from gpushare.kube import paths
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
@@ -165,6 +167,10 @@ class _Extender:
             await run_until_stopped(
                 self._nodes.run(),
                 self._failed.run(),
+                *(
+                    PodGroupWatch(self._kube, self._cluster.state.groups, source).run()
+                    for source in API_GROUPS
+                ),
                 self._cluster.run(),
                 self._sample(history),
                 self._freeze_objects(),

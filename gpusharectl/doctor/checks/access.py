@@ -21,6 +21,7 @@ POLICIES: Final = (
     "gpushare-ephemeral-containers",
 )
 LEASES: Final = "coordination.k8s.io"
+_POD_GROUPS: Final = "podgroups"
 
 _GROUP: Final = "Access"
 _APPLY: Final = (
@@ -38,6 +39,11 @@ PERMISSION_MISSING = problem(
     "the program cannot do its work",
     f"{_APPLY}; to check the first right: kubectl auth can-i {{verb}} {{resource}} --as={{account}}"
     "{more}",
+)
+POD_GROUPS_UNREADABLE = warning(
+    "PodGroupsUnreadable",
+    "gangs whose pods name a PodGroup are not placed: docs/contract.md, Gangs",
+    f"{_APPLY}; without such gangs, ignore this",
 )
 RUNTIME_CLASS_MISSING = problem(
     "RuntimeClassMissing",
@@ -63,6 +69,8 @@ def needed(system: str) -> tuple[Permission, ...]:
     return (
         *of(EXTENDER, "pods", "get", "list", "watch"),
         *of(EXTENDER, "nodes", "list", "watch"),
+        *of(EXTENDER, _POD_GROUPS, "list", "watch", group="scheduling.x-k8s.io"),
+        *of(EXTENDER, _POD_GROUPS, "list", "watch", group="scheduling.k8s.io"),
         *of(EXTENDER, "pods/binding", "create"),
         *of(EXTENDER, "pods/eviction", "create"),
         *of(EXTENDER, "events", "create"),
@@ -89,9 +97,15 @@ def _accounts_may(facts: Facts) -> Iterator[DoctorFinding]:
     for why in unknown:
         yield unchecked("the rights of gpushare's accounts", Unknown(why))
     refused: dict[str, list[Permission]] = {}
+    of_pod_groups: list[Permission] = []
     for each, is_allowed in facts.permissions.items():
-        if is_allowed is False:
+        if is_allowed is False and each.resource == _POD_GROUPS:
+            of_pod_groups.append(each)
+        elif is_allowed is False:
             refused.setdefault(each.account, []).append(each)
+    if of_pod_groups:
+        found = f"it may not {', '.join(map(_words, of_pod_groups))}"
+        yield POD_GROUPS_UNREADABLE.of(of_pod_groups[0].account, found)
     for name, missing in refused.items():
         first = missing[0]
         yield PERMISSION_MISSING.of(
@@ -107,7 +121,8 @@ def _accounts_may(facts: Facts) -> Iterator[DoctorFinding]:
 def _words(permission: Permission) -> str:
     name = f" {permission.name}" if permission.name else ""
     where = f" in namespace {permission.namespace}" if permission.namespace else ""
-    return f"{permission.verb} {permission.resource}{name}{where}"
+    group = f".{permission.group}" if permission.resource == _POD_GROUPS else ""
+    return f"{permission.verb} {permission.resource}{group}{name}{where}"
 
 
 def _policies_hold(facts: Facts) -> Iterator[DoctorFinding]:

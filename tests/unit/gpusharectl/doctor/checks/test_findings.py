@@ -222,6 +222,11 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "PermissionMissing": lambda: well(
         permissions={Permission("gpushare-extender", "create", "pods/binding"): False}
     ),
+    "PodGroupsUnreadable": lambda: well(
+        permissions={
+            Permission("gpushare-extender", "list", "podgroups", "scheduling.k8s.io"): False
+        }
+    ),
     "RuntimeClassMissing": lambda: well(runtime_classes=frozenset({"runc"})),
     "QuotaUsedUp": lambda: well(quotas=(Quota("team", "gpus", "1k", "1000"),)),
     "PodWithoutDecision": lambda: with_pods(pod("bare", annotations={})),
