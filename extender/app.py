@@ -16,6 +16,8 @@ from extender.binding.timing import OVERDUE_SECONDS, UNACKNOWLEDGED_SECONDS, WRI
 from extender.binding.unknown_outcomes import Reconciler
 from extender.eviction.overbooked_cards import OverbookedEvictor
 from extender.eviction.stuck_pods import StuckEvictor
+from extender.gangs.duties import GangDuties
+from extender.gangs.planning import GangPlanning
 from extender.leadership.election import (
     Elected,
     Leadership,
@@ -76,9 +78,14 @@ class _Extender:
         self._configuration, self._kube, self._stack = configuration, kube, stack
         self._clock = SystemClock()
         self._leadership: Leadership = SingleReplica()
+        self._is_taken_over = True  # with other replicas, before this one decides
         self._events = EventQueue(self._decides, self._clock)
         self._cluster = cluster = ClusterWatch(
-            configuration.unit_mib, self._events.put, self._clock, configuration.policy
+            configuration.unit_mib,
+            self._events.put,
+            self._clock,
+            configuration.policy,
+            configuration.gangs,
         )
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         self._pods = Informer(kube, live, Pod, PodHandler(cluster), naming=RESOURCES_BEGIN)
@@ -89,6 +96,8 @@ class _Extender:
         self._elector = _elector(configuration.leader_election, kube)
         self._writer = writer = Writer(kube, BootClock(), self._ends_at)
         self._binder = Binder(cluster.scheduling, writer, self._clock)
+        self._planning = GangPlanning(cluster.scheduling)
+        self._gangs = GangDuties(cluster.scheduling, self._planning, writer, kube, self._events.put)
         self._stuck = StuckEvictor(
             cluster.pods,
             writer,
@@ -128,6 +137,7 @@ class _Extender:
             usage=PluginUsage(
                 self._kube, election.namespace if election else NAMESPACE, self._clock
             ),
+            planning=self._planning,
         )
 
         def apply(changed: Configuration) -> None:
@@ -139,7 +149,8 @@ class _Extender:
         )
         gates = []
         if election is None or elector is None:
-            parts = [self._list_and_watch_pods_alone(), *self._duties()]
+            self._is_taken_over = False
+            parts = [self._list_and_watch_pods_alone(), self._take_over_alone(), *self._duties()]
         else:
             tls, address = election.tls, election.address
             self._leadership = elected = Elected(
@@ -188,12 +199,19 @@ class _Extender:
 
     def _why_not_ready(self) -> list[str]:
         unsynced = (("pods", self._pods), ("nodes", self._nodes))
-        return [f"{name} are not listed yet" for name, i in unsynced if not i.synced.is_set()]
+        reasons = [f"{name} are not listed yet" for name, i in unsynced if not i.synced.is_set()]
+        return reasons if reasons or self._is_taken_over else ["gangs are not planned yet"]
 
     async def _list_and_watch_pods_alone(self) -> None:
         # The last write of a predecessor may land until then; the list must show it.
         await asyncio.sleep(WRITE_SECONDS)
         await self._pods.run()
+
+    async def _take_over_alone(self) -> None:
+        await self._pods.synced.wait()
+        await self._nodes.synced.wait()
+        await self._gangs.take_over()
+        self._is_taken_over = True
 
     async def _freeze_objects(self) -> None:
         await self._pods.synced.wait()
@@ -210,9 +228,15 @@ class _Extender:
     async def _settle(self) -> None:
         """Read all that predecessors wrote; a watch may have died silently."""
         await asyncio.gather(self._pods.relist(), self._nodes.relist())
+        await self._gangs.take_over()
 
     def _duties(self) -> list[Coroutine[Any, Any, None]]:
-        duties = [self._stuck.run(), self._reconciler.run(), self._events.write(self._writer)]
+        duties = [
+            self._stuck.run(),
+            self._reconciler.run(),
+            self._events.write(self._writer),
+            self._gangs.run(),
+        ]
         if self._configuration.evict_after_seconds:
             duties.append(self._overbooked.run())
         return duties

@@ -10,6 +10,8 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from extender.binding.binder import Binder
+from extender.gangs.answers import GangAnswers
+from extender.gangs.planning import GangPlanning
 from extender.page.streams import ChangeStreams
 from extender.page.usage import PluginUsage, add_usage
 from extender.server.admission import MAX_REVIEW
@@ -47,6 +49,7 @@ class Routes:
     """Makes the applications. Their verbs answer 503 while ``why_not_ready`` gives reasons.
 
     ``leads`` returns whether this replica decides. ``history`` and ``usage`` are for the live page.
+    ``planning`` is shared with the duties of the leader, if it has any.
     """
 
     def __init__(
@@ -60,8 +63,11 @@ class Routes:
         leads: Callable[[], bool] = lambda: True,
         history: History | None = None,
         usage: PluginUsage | None = None,
+        planning: GangPlanning | None = None,
     ) -> None:
-        self._verbs = Verbs(cluster.scheduling, cluster.grace, binder)
+        scheduling = cluster.scheduling
+        answers = GangAnswers(scheduling.gangs, planning or GangPlanning(scheduling), cluster.grace)
+        self._verbs = Verbs(scheduling, answers, binder)
         self._reading = Reading(cluster.state)
         self._streams = ChangeStreams(
             cluster.state, leads, history or History(), usage=usage is not None

@@ -45,8 +45,8 @@ GATE_ADMISSION: Final = "gpushare.aliyun.com/admission"
 # Pod annotation, extender, written when it removes the gate: where the pod has room. A hint.
 ANNOTATION_SLOT: Final = "gpushare.aliyun.com/slot"
 
-# Pod annotation, extender, written with the Binding of a member of a gang.
-ANNOTATION_GANG: Final = "gpushare.aliyun.com/gang"
+# Pod annotation, extender: another value makes kube-scheduler try a member of a gang again.
+ANNOTATION_POKE: Final = "gpushare.aliyun.com/poke"
 
 # Pod annotations, user: the placement policy (cards/placement_policy.py).
 ANNOTATION_NODE_POLICY: Final = "gpushare.aliyun.com/node-policy"

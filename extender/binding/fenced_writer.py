@@ -61,9 +61,9 @@ class Writer:
                 may_go=lambda: self._check(SIDE_SECONDS, what),
             )
 
-    async def evict_pod(self, pod: Pod) -> None:
+    async def evict_pod(self, pod: Pod, *, any_version: bool = False) -> None:
         async with self._write(SIDE_SECONDS, f"eviction of {pod.key}"):
-            await self._kube.evict_pod(pod, seconds=SIDE_SECONDS)
+            await self._kube.evict_pod(pod, any_version=any_version, seconds=SIDE_SECONDS)
 
     async def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
         async with self._write(SIDE_SECONDS, "event"):

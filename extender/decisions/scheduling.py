@@ -3,16 +3,17 @@
 What is remembered here only makes decisions better or faster: after a restart it begins empty.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from extender.decisions import prioritize
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.filter import Filtered, filter_nodes, prefers_some_nodes, reject_all
+from extender.decisions.gangs.gangs import GangPolicy, Gangs
 from extender.decisions.preempt import Proposals, judge
 from extender.decisions.prioritize import Prioritized
-from extender.settings.configuration import Policy
+from extender.settings.configuration import GangSettings, Policy
 from gpushare.cards.model import Card, Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.errors import RequestError
@@ -25,9 +26,11 @@ from gpushare.placement.reasons import COOLING, NO_CARDS, Reason
 from gpushare.placement.verdict import Look, Verdict
 from gpushare.placement.verdict_cache import VerdictCache, Verdicts
 from gpushare.placement.victims import why_not_without
+from gpushare.planning.ask import ZoneRole
 
 MORE_AFTER: Final = 2  # failed attempts until four times as many nodes are offered
 ALL_AFTER: Final = 3
+_GANGS: Final = GangPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,9 @@ class Placement:
 
 
 class Scheduling:
-    def __init__(self, state: ClusterState, candidates: int) -> None:
+    def __init__(self, state: ClusterState, candidates: int, gangs: GangPolicy = _GANGS) -> None:
         self.state = state
+        self.gangs = Gangs(state, gangs)
         self._few = candidates
         self._pods, self._ledger = state.pods, state.ledger
         self._cache = VerdictCache(state.ledger.changes, self._names, self._judge)
@@ -114,8 +118,8 @@ class Scheduling:
     def place(self, pod: Pod, node: str, request: Request) -> Placement | Reason:
         """Return the cards that a pod gets on a node now, or why it does not fit there.
 
-        The pod gets the cards that it was expected on if they are still free; else cards that leave
-        room for what else is expected, if there are any.
+        The pod gets the cards of its slot, or those that it was expected on if they are still free;
+        else cards that leave room for what else is expected, if there are any.
         """
         state, uid = self.state, pod.metadata.uid
         account = self._ledger.account(node, besides=uid, priority=pod.spec.priority or 0)
@@ -135,15 +139,13 @@ class Scheduling:
         self, uid: str, node: str, account: NodeAccount, request: Request
     ) -> tuple[Card, ...] | None:
         expected, policy = self._pods.drop_expectation(uid), self.state.policies.card
-        wanted = request.units_per_card
+        slot = self._ledger.slot_of(uid)
+        if slot is not None and slot.node == node:
+            return _these(slot.cards, account, request)
         if expected is not None and expected.node == node:
-            cards = tuple(
-                each.card
-                for each in account.cards
-                if each.card.uuid in expected.cards and each.card.takes_new and each.free >= wanted
-            )
-            is_same = (expected.units, expected.policy) == (wanted, request.policy)
-            if is_same and len(cards) == request.card_count:
+            cards = _these(expected.cards, account, request)
+            is_same = (expected.units, expected.policy) == (request.units_per_card, request.policy)
+            if is_same and cards is not None:
                 return cards
         others = self._pods.expected_units(node)
         found = card_choice.choose(account, request, policy, others)
@@ -201,6 +203,18 @@ class Scheduling:
         return [*self._ledger.nodes(), *self.state.closed]
 
 
+def _these(
+    uuids: Collection[str], account: NodeAccount, request: Request
+) -> tuple[Card, ...] | None:
+    """Return exactly these cards in index order; None if the pod does not fit on them."""
+    cards = tuple(
+        each.card
+        for each in account.cards
+        if each.card.uuid in uuids and each.card.takes_new and each.free >= request.units_per_card
+    )
+    return cards if len(cards) == request.card_count else None
+
+
 def how_many(few: int, failed: int) -> int:
     """Return how many nodes to offer after so many failed attempts; 0 means all."""
     if not few or failed >= ALL_AFTER:
@@ -212,3 +226,9 @@ def policies(policy: Policy) -> Policies:
     """Return the policies of the configuration, for the pure core."""
     points = tuple((point.utilization, point.score) for point in policy.shape)
     return Policies(NodePolicy(policy.node), CardPolicy(policy.card), points)
+
+
+def gang_policy(settings: GangSettings) -> GangPolicy:
+    """Return how gangs are placed, for the pure core."""
+    roles = (ZoneRole(each.zone, each.from_cards, each.to_cards) for each in settings.zone_roles)
+    return GangPolicy(settings.complete_seconds, tuple(roles))

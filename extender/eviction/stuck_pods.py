@@ -22,10 +22,13 @@ EVERY_SECONDS: Final = 1.0
 
 
 class Evictions:
-    """Asks the API server to evict pods, each until it agrees or the pod is deleted."""
+    """Asks the API server to evict pods, each until it agrees or the pod is deleted.
 
-    def __init__(self, kube: Writer, clock: Clock) -> None:
-        self._kube = kube
+    With ``any_version`` a pod is evicted also if it has changed since the watch showed it.
+    """
+
+    def __init__(self, kube: Writer, clock: Clock, *, any_version: bool = False) -> None:
+        self._kube, self._any_version = kube, any_version
         self._retries: Retries[str] = Retries(clock, 2.0, 60.0)
         self._asked: set[str] = set()
 
@@ -39,11 +42,11 @@ class Evictions:
         return pod.uid not in self._asked and self._retries.is_ready(pod.uid)
 
     async def ask(self, pod: Pod, why: str) -> bool:
-        """Evict this version of the pod, so not one that runs by now; return whether it was."""
+        """Evict the pod; return whether it was evicted."""
         about = {"pod": pod.key, "uid": pod.uid, "node": pod.node}
         is_evicted = False
         try:
-            await self._kube.evict_pod(pod)
+            await self._kube.evict_pod(pod, any_version=self._any_version)
         except NotFound:
             log.info("pod is gone already", extra=about)
         except ApiError as err:

@@ -33,3 +33,13 @@ WRITES_HELD_BACK: Final = Counter(
     "gpushare_extender_writes_held_back",
     "Writes that were not begun because the lease might have ended before they did.",
 )
+PLANS: Final = Counter(
+    "gpushare_extender_gang_plans", "Plans made for gangs and gated pods, by outcome.", ("outcome",)
+)
+PLAN_SECONDS: Final = Histogram(
+    "gpushare_extender_gang_plan_duration_seconds",
+    "Time to make a plan, with pauses for other work.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+for _outcome in ("fits", "no_room", "given_up"):
+    PLANS.labels(_outcome)  # starts at 0: Prometheus misses an increase from nothing to 1

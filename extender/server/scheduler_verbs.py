@@ -9,8 +9,8 @@ from aiohttp import web
 
 from extender.binding.binder import Binder, BindRefused
 from extender.decisions.scheduling import Scheduling
+from extender.gangs.answers import GangAnswers, NotWatchedYet
 from extender.server.limits import MAX_ERROR, OUTCOME, BadRequest, answer, decoded
-from extender.watch.grace import Grace
 from extender.wire import (
     BindingResult,
     ExtenderArgs,
@@ -32,8 +32,8 @@ MAX_NAME: Final = 253
 
 
 class Verbs:
-    def __init__(self, scheduling: Scheduling, grace: Grace, binder: Binder) -> None:
-        self._scheduling, self._grace, self._binder = scheduling, grace, binder
+    def __init__(self, scheduling: Scheduling, answers: GangAnswers, binder: Binder) -> None:
+        self._scheduling, self._answers, self._binder = scheduling, answers, binder
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post(f"{EXTENDER_PREFIX}/filter", self._filter, name="filter")
@@ -45,7 +45,11 @@ class Verbs:
         args = await decoded(decode_args, request)
         names, full = _nodes(args)
         pod = _pod(args.pod)
-        found = await self._grace.filter(pod, names)
+        try:
+            found = await self._answers.filter(pod, names)
+        except NotWatchedYet as err:
+            request[OUTCOME] = "not_watched"
+            return answer(FilterResult(error=str(err)))
         result = FilterResult(failed_nodes=found.failed, failed_and_unresolvable_nodes=found.final)
         if full is None:
             result.node_names = found.fitting
@@ -115,7 +119,7 @@ class Verbs:
             raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is given")
         uids = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
         pod = _pod(args.pod)
-        found = await self._grace.preempt(pod, uids)
+        found = await self._answers.preempt(pod, uids)
         request[OUTCOME] = "some" if found.kept else "none"
         log.info(
             "preemption judged",

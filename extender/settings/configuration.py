@@ -88,6 +88,28 @@ class Policy(_Section, frozen=True):
                 yield f"shape[{place}].utilization", text
 
 
+class ZoneRoleSetting(_Section, frozen=True):
+    """Only gangs that use ``from_cards`` to ``to_cards`` GPUs in all may be placed in ``zone``."""
+
+    zone: NotEmpty
+    from_cards: Annotated[int, Meta(ge=0)] = 0
+    to_cards: Annotated[int, Meta(ge=1)] = 2**31
+
+    def problems(self) -> Iterator[Problem]:
+        if self.from_cards > self.to_cards:
+            yield "fromCards", f"{self.from_cards} is above toCards, {self.to_cards}"
+
+
+class GangSettings(_Section, frozen=True):
+    """How gangs are placed whose PodGroup says nothing else.
+
+    ``complete_seconds`` is the time from the first bound member to the minimum.
+    """
+
+    complete_seconds: Annotated[int, Meta(ge=10, le=86_400)] = 300
+    zone_roles: tuple[ZoneRoleSetting, ...] = ()
+
+
 class Address(_Section, frozen=True):
     host: NotEmpty
     port: Port
@@ -239,6 +261,7 @@ class Configuration(_Section, frozen=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     evict_after_seconds: Annotated[int, Meta(ge=0, le=99_999)] = 60
     policy: Policy = Policy()
+    gangs: GangSettings = GangSettings()
     listen: Listen = Listen()
     leader_election: LeaderElection | None = None
     limits: Limits = Limits()

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
+from extender.decisions.gangs.facts import GangViews
 from extender.decisions.pod_records import PodRecord
-from extender.decisions.scheduling import Scheduling, policies
+from extender.decisions.scheduling import Scheduling, gang_policy, policies
 from extender.metrics.collectors import Figures, by_reason
-from extender.settings.configuration import Policy
+from extender.settings.configuration import GangSettings, Policy
 from extender.watch.audit import Audit, Difference, Overbooking
 from extender.watch.events import Notice, Reporter
 from extender.watch.grace import Grace
@@ -29,6 +30,7 @@ REPORTED_AT_ONCE: Final = 5  # pending pods that get an Event per REPORT_SECONDS
 MOST_COST: Final = 50  # of these, in sentences: the others get their Events later
 
 _POLICY: Final = Policy()
+_GANGS: Final = GangSettings()
 
 
 class ClusterWatch:
@@ -38,15 +40,21 @@ class ClusterWatch:
     """
 
     def __init__(
-        self, unit_mib: int, notice: Notice, clock: Clock, policy: Policy = _POLICY
+        self,
+        unit_mib: int,
+        notice: Notice,
+        clock: Clock,
+        policy: Policy = _POLICY,
+        gangs: GangSettings = _GANGS,
     ) -> None:
         self.state = ClusterState(unit_mib, policies(policy), clock)
         self.ledger, self.pods = self.state.ledger, self.state.pods
-        self.scheduling = Scheduling(self.state, policy.candidates)
+        self.scheduling = Scheduling(self.state, policy.candidates, gang_policy(gangs))
         self.grace = Grace(self.scheduling)
         self.audit = Audit(self.ledger, self.pods, clock)
         self.overbooking = Overbooking(self.ledger)
         self.differences = 0
+        self.state.gangs = GangViews(self.state, self.scheduling.gangs)
         self._reporter = Reporter(notice)
         self._sentences = Sentences(self.state, self.state.rooms)
 
@@ -88,7 +96,7 @@ class ClusterWatch:
         uid, node = pod.metadata.uid, pod.spec.node_name or ""
         before = self.pods.pod(uid)
         if before is None and not pod_annotations.asks_for_share(pod):
-            self.state.groups.update(pod)  # members of a gang without GPU memory
+            self.scheduling.gangs.member_changed(pod)
             return
         if pod.is_terminal:
             self._forget(uid)
@@ -106,7 +114,6 @@ class ClusterWatch:
         if is_repeated and difference is None and not is_edited:
             return
         record = self.pods.update(pod)
-        self.state.groups.update(pod)
         if node:
             self.state.use.put(uid, node, resources_used(pod))
         if is_edited and uid not in self.pods.edited:
@@ -116,6 +123,7 @@ class ClusterWatch:
             self.state.failing_nodes.started(uid, self.state.clock.monotonic())
         if node:
             self._count(record, pod)
+        self.scheduling.gangs.member_changed(pod)
 
     def pod_failed(self, pod: Pod) -> None:
         self.state.failing_nodes.failed(pod, self.state.clock.monotonic())
@@ -173,8 +181,8 @@ class ClusterWatch:
             if record.pod is None:
                 pods.forget(record.uid)  # kube-scheduler asked while it was deleted
                 continue
-            if record.pod.node:
-                continue  # kube-scheduler asked about an older version
+            if record.pod.node or not self.scheduling.gangs.speaks(record.pod):
+                continue  # the former: kube-scheduler asked about an older version
             yield
             why = yield from self._sentences.of(record.pod, only=record.pod.metadata.namespace)
             pod = record.pod
@@ -251,9 +259,9 @@ class ClusterWatch:
 
     def _forget(self, uid: str) -> None:
         self.pods.forget(uid)
-        self.state.groups.forget(uid)
         self.state.use.remove(uid)
         self.ledger.remove_share(uid)
+        self.scheduling.gangs.member_gone(uid)
 
     def _open(self, node: str) -> None:
         self.state.unreadable.pop(node, None)

@@ -40,9 +40,14 @@ class Grace:
         if not found.fitting and state.pods.was_rejected(uid):
             await self.wait()
             found = scheduling.filter(pod, nodes)
-        why = () if found.fitting else (*found.failed.values(), *found.final.values())
-        state.pods.answer(uid, len(nodes), why, state.clock.monotonic())
+        self.note(pod, len(nodes), found)
         return found
+
+    def note(self, pod: Pod, asked: int, found: Filtered) -> None:
+        """Note an answer about so many nodes: explain and Events say why a pod is rejected."""
+        why = () if found.fitting else (*found.failed.values(), *found.final.values())
+        pods, now = self._scheduling.state.pods, self._scheduling.state.clock.monotonic()
+        pods.answer(pod.uid, asked, why, now)
 
     async def preempt(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
         """Sort proposed nodes, with the uids of their victims, by whether the pod would fit."""

@@ -190,20 +190,25 @@ class Kube:
         path = paths.pod_path(namespace, name) + "/status"
         await self.request("PATCH", path, body=body, patch=STRATEGIC_PATCH)
 
-    async def evict_pod(self, pod: Pod, *, seconds: float = REQUEST_SECONDS) -> None:
-        """Evict exactly this pod at this resource version (policy/v1).
+    async def evict_pod(
+        self, pod: Pod, *, any_version: bool = False, seconds: float = REQUEST_SECONDS
+    ) -> None:
+        """Evict exactly this uid (policy/v1), and only at this version unless ``any_version``.
 
-        Raises NotFound if it is deleted, Conflict if it has changed or the name is now another
-        pod's, and ApiError with code 429 if a PodDisruptionBudget does not allow the eviction now.
+        A pod that runs changes often: its version is a condition only where the pod must not have
+        changed. Raises NotFound if it is deleted, Conflict if it has changed or the name is now
+        another pod's, and ApiError with code 429 if a PodDisruptionBudget does not allow the
+        eviction now.
         """
         meta = pod.metadata
+        conditions = {"uid": meta.uid}
+        if not any_version:
+            conditions["resourceVersion"] = meta.resource_version
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {
-                "preconditions": {"uid": meta.uid, "resourceVersion": meta.resource_version}
-            },
+            "deleteOptions": {"preconditions": conditions},
         }
         path = paths.pod_path(meta.namespace, meta.name) + "/eviction"
         await self.request("POST", path, body=body, seconds=seconds)
@@ -336,6 +341,7 @@ class Kube:
         try:
             response = await self._send(method, path, limited, body, limit, patch=patch)
             async with response:
+                self.server_date = response.headers.get("Date", "")
                 answer = await responses.whole(response.content, most_bytes)
         except _NOT_SENT as err:
             raise Unreachable(self._why(err, f"{method} {path}")) from err

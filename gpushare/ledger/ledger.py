@@ -253,6 +253,10 @@ class Ledger:
         found = self._plans.get(Hold, owner)
         return found if isinstance(found, Hold) else None
 
+    def slot_count(self, owner: str) -> int:
+        """Return the number of slots in an owner's hold."""
+        return self._plans.count(Hold, owner)
+
     def slot_of(self, pod_uid: str) -> Slot | None:
         """Return the slot that a hold has for this pod."""
         return self._plans.slot_of(Hold, pod_uid)

@@ -117,6 +117,10 @@ class Plans:
         plan = self._plans.get((kind, owner))
         return plan.kept if plan is not None else None
 
+    def count(self, kind: type[Kept], owner: str) -> int:
+        plan = self._plans.get((kind, owner))
+        return len(plan.slots) if plan is not None else 0
+
     def expires_at(self, holder: Holder) -> float:
         return self._plans[holder.kind, holder.owner].expires_at
 

@@ -253,6 +253,12 @@ class Pod(_Object, gc=False, frozen=True):
         return any(owner.controller for owner in self.metadata.owner_references or ())
 
     @property
+    def controller_uid(self) -> str:
+        """Return the uid of the controller, or an empty string."""
+        owners = self.metadata.owner_references or ()
+        return next((owner.uid for owner in owners if owner.controller), "")
+
+    @property
     def priority(self) -> int:
         """Return the value that preemption compares; admission sets it from the priority class."""
         return self.spec.priority or 0

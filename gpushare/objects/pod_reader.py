@@ -77,7 +77,6 @@ ANNOTATIONS: Final = {
     contract.ANNOTATION_KUEUE_SERVING: MOST_VALUE,
     contract.ANNOTATION_GANG_ZONE: MOST_VALUE,
     contract.ANNOTATION_SLOT: MOST_VALUE,
-    contract.ANNOTATION_GANG: MOST_VALUE,
 }
 LABELS: Final = dict.fromkeys(
     (

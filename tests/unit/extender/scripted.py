@@ -61,11 +61,12 @@ class ScriptedKube:
         if outcome is not None:
             raise outcome
 
-    async def evict_pod(self, pod) -> None:
+    async def evict_pod(self, pod, *, any_version=False) -> None:
         if self.outcomes and (outcome := self.outcomes.pop(0)) is not None:
             raise outcome
         now = self.pods[pod.metadata.name].metadata
-        if (now.uid, now.resource_version) != (pod.uid, pod.metadata.resource_version):
+        is_same = any_version or now.resource_version == pod.metadata.resource_version
+        if now.uid != pod.uid or not is_same:
             raise Conflict("the precondition failed", code=409)
         self.evicted.append((pod.metadata.name, pod.uid))
 

@@ -28,7 +28,7 @@ class Api:
         assert seconds == SIDE_SECONDS
         await self._write("release")
 
-    async def evict_pod(self, pod, *, seconds):
+    async def evict_pod(self, pod, *, any_version, seconds):
         assert seconds == SIDE_SECONDS
         await self._write("evict")
 

@@ -1,0 +1,1 @@
+"""Decide about gangs, and keep what is known about each."""

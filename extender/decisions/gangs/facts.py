@@ -1,0 +1,77 @@
+"""What people see of the gangs that the extender knows (pure)."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.record import GangRecord
+from gpushare.answers import gang_text
+from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase, facts_of
+from gpushare.groups.group import Group
+
+_NANOSECONDS = 1e9
+
+
+class GangViews:
+    """Implements GangStates. Plans are known only to the replica that decides."""
+
+    def __init__(self, state: ClusterState, gangs: Gangs) -> None:
+        self._state, self._gangs = state, gangs
+
+    def views(self) -> Iterator[GangView]:
+        for group in list(self._state.groups):
+            yield self._view(group)
+
+    def view_of(self, uid: str) -> GangView | None:
+        group = self._state.groups.of(uid)
+        return None if group is None else self._view(group)
+
+    def figures(self) -> GangFigures:
+        phases: Counter[str] = Counter()
+        waiting = 0
+        for group in self._state.groups:
+            phase = self._phase(group, self._gangs.known(group))
+            phases[phase.value] += 1
+            if phase is not Phase.PLACED:
+                waiting += group.count - group.bound
+        return GangFigures(phases, waiting)
+
+    def facts(self, group: Group) -> GangFacts:
+        state, gangs = self._state, self._gangs
+        found = replace(
+            facts_of(group, state.request_of, state.unit_mib),
+            zone=gangs.zone_of(group) or "",
+            complete_seconds=gangs.complete_seconds(group),
+        )
+        record = gangs.known(group)
+        if record is None:
+            return found
+        now = state.clock.monotonic()
+        return replace(
+            found,
+            phase=self._phase(group, record),
+            slots=state.ledger.slot_count(record.owner),
+            no_plan=record.no_room,
+            retry_seconds=max(0.0, record.wait_until - now),
+            starting_seconds=0.0 if record.begun_at is None else now - record.begun_at,
+            stranded=0 if record.begun_at is None else len(record.avoid),
+        )
+
+    def _view(self, group: Group) -> GangView:
+        return gang_text.view(self.facts(group), self._state.clock.wall_ns() / _NANOSECONDS)
+
+    def _phase(self, group: Group, record: GangRecord | None) -> Phase:
+        if record is not None and record.is_whole:
+            return Phase.PLACED
+        if group.problem is not None:
+            return Phase.INVALID
+        if record is not None and record.is_broken:
+            return Phase.BROKEN
+        if record is not None and (record.plan or group.bound):
+            return Phase.STARTING
+        ended = record.ended if record is not None else 0
+        if group.count + ended < group.minimum:
+            return Phase.WAITING_FOR_MEMBERS
+        return Phase.WAITING_FOR_ROOM

@@ -1,0 +1,458 @@
+"""Decide what members of gangs are answered, and what is kept for them (pure).
+
+A gang without a plan keeps nothing. A plan has a slot for each missing member; its slots are held
+together. A member passes only with a slot, and is bound only while all others up to the minimum
+are bound or have slots. Once the minimum is bound, members are placed one by one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import inf
+from typing import Final
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.filter import Filtered
+from extender.decisions.gangs.record import GangRecord, Revision
+from gpushare.errors import RequestError
+from gpushare.groups.group import Group
+from gpushare.groups.sources import key_of
+from gpushare.ledger.holds import Hold, Slot
+from gpushare.objects.model import Pod
+from gpushare.placement.reasons import Reason
+from gpushare.planning.ask import Ask, NoPlan, Plan, ZoneRole
+
+HELD_SECONDS: Final = 30.0  # without a sign of life from a member, and none bound
+
+FEW_MEMBERS: Final = Reason("gang waits for more members")
+NO_ROOM: Final = Reason("GPUs that are free do not fit the gang as a whole")
+SURPLUS: Final = Reason("gang places its minimum first")
+ONE_BY_ONE: Final = Reason("gang waits until each member up to the minimum fits its node")
+BROKEN: Final = Reason("gang did not get its minimum in time, and its members are evicted")
+NO_NODE: Final = Reason("node that is kept for the member does not fit it, and no other does")
+OTHER_ZONE: Final = Reason("node is not in the zone of the gang")
+NO_SLOT: Final = Reason("nothing is kept for the member of a gang: it is tried again")
+
+
+@dataclass(frozen=True, slots=True)
+class GangPolicy:
+    """``complete_seconds`` is how long a gang may take from its first bound member to its minimum.
+
+    A PodGroup may state another time. ``roles`` restrict zones to gangs of some sizes.
+    """
+
+    complete_seconds: float = 300.0
+    roles: tuple[ZoneRole, ...] = ()
+
+
+_POLICY: Final = GangPolicy()
+
+
+class Missing(Enum):
+    """What has to happen before a member of a gang can be answered."""
+
+    WATCH = auto()  # the watch is behind kube-scheduler
+    PLAN = auto()
+    REPAIR = auto()  # another slot, on one of the nodes that are asked about
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The members that count, in the order of their importance, by how far they are."""
+
+    bound: tuple[Pod, ...]
+    slotted: tuple[Pod, ...]
+    waiting: tuple[Pod, ...]  # without node and slot
+
+    @property
+    def unbound(self) -> tuple[Pod, ...]:
+        return (*self.slotted, *self.waiting)
+
+
+class Gangs:
+    """All gangs that the watch has shown. Plans are made only by the replica that decides."""
+
+    def __init__(self, state: ClusterState, policy: GangPolicy = _POLICY) -> None:
+        self._state, self._ledger, self._groups = state, state.ledger, state.groups
+        self._policy = policy
+        self._records: dict[str, GangRecord] = {}
+
+    def group_of(self, pod: Pod) -> Group | None:
+        """Return the gang of a pod as the watch has shown it."""
+        return self._groups.of(pod.uid)
+
+    def record(self, group: Group) -> GangRecord:
+        """Return what is known about a gang; a new record if it is a new one."""
+        owner = str(group.key)
+        record = self._records.get(owner)
+        if record is None:
+            record = self._records[owner] = GangRecord(owner)
+        return record
+
+    def known(self, group: Group) -> GangRecord | None:
+        """Return what is known about a gang beyond its members; None if that is nothing."""
+        return self._records.get(str(group.key))
+
+    def progress(self, group: Group) -> Progress:
+        bound, slotted, waiting = [], [], []
+        for pod in group.present():
+            if pod.node:
+                bound.append(pod)
+            elif self._ledger.slot_of(pod.uid) is not None:
+                slotted.append(pod)
+            else:
+                waiting.append(pod)
+        return Progress(tuple(bound), tuple(slotted), tuple(waiting))
+
+    def revision(self, group: Group) -> Revision:
+        state = self._state
+        return (self._ledger.changes.now, state.resource_changes.now, group.version)
+
+    def decide(self, pod: Pod, nodes: Sequence[str]) -> Filtered | Missing | None:
+        """Answer for a member of a gang; None if the pod is placed like one without a gang."""
+        slot = self._ledger.slot_of(pod.uid)
+        key = key_of(pod)
+        if key is None:
+            is_kept = slot is not None and slot.node in nodes
+            return _only(slot.node) if slot is not None and is_kept else None
+        group = self._groups.of(pod.uid)
+        if group is None or group.key != key:
+            return Missing.WATCH
+        if group.problem is not None:
+            return self.refuse(nodes, group.problem)
+        record = self.record(group)
+        if slot is not None:
+            return self._with_slot(group, record, pod, slot, nodes)
+        if record.is_whole:
+            return None
+        if record.is_broken:
+            return self.refuse(nodes, BROKEN)
+        if not self.has_members(group, record):
+            record.lacks_since = record.lacks_since or self._state.clock.monotonic()
+            return self.refuse(nodes, FEW_MEMBERS)
+        if record.plan and not self.lacking(group, record):
+            return self.refuse(nodes, SURPLUS)
+        return Missing.PLAN if self.is_due(group, record) else self.refuse(nodes, NO_ROOM)
+
+    def complete_seconds(self, group: Group) -> float:
+        """Return the time from the first bound member of a gang to its minimum."""
+        return group.complete_seconds or self._policy.complete_seconds
+
+    def lacking(self, group: Group, record: GangRecord) -> int:
+        """Return how many members up to the minimum have neither a node nor a slot."""
+        placed = group.bound + record.ended + self._ledger.slot_count(record.owner)
+        return max(0, group.minimum - placed)
+
+    def has_members(self, group: Group, record: GangRecord) -> bool:
+        """Return whether the minimum could be placed, given enough room."""
+        return group.count + record.ended >= group.minimum
+
+    def is_due(self, group: Group, record: GangRecord) -> bool:
+        """Return whether something has changed since the last plan failed."""
+        if self._state.clock.monotonic() < record.wait_until:
+            return False
+        return record.tried != self.revision(group)
+
+    def refuse(self, nodes: Sequence[str], why: Reason) -> Filtered:
+        """Reject a pod on all nodes of the cluster, so that nothing is preempted for it.
+
+        kube-scheduler takes the status of nodes that it has rejected itself from this answer too
+        (schedule_one.go, findNodesThatPassExtenders).
+        """
+        return Filtered(final=dict.fromkeys((*nodes, *self._state.nodes), why.text))
+
+    def in_zone(self, pod: Pod, nodes: Sequence[str]) -> Sequence[str]:
+        """Return the nodes that a pod may be offered: those of the zone of its gang."""
+        group = self._groups.of(pod.uid)
+        if group is None or not group.zone_key:
+            return nodes
+        zone = self.zone_of(group)
+        if zone is None:
+            return nodes
+        return [name for name in nodes if self._label(name, group.zone_key) == zone]
+
+    def zone_of(self, group: Group) -> str | None:
+        """Return the zone in which members are bound or have slots; None if there are none."""
+        if not group.zone_key:
+            return None
+        for pod in group.present():
+            slot = self._ledger.slot_of(pod.uid)
+            node = pod.node or (slot.node if slot is not None else "")
+            if node and (zone := self._label(node, group.zone_key)) is not None:
+                return zone
+        return None
+
+    def ask(self, group: Group) -> Ask | None:
+        """Return what to plan for a gang; None if nothing is missing or members are."""
+        record, waiting = self.record(group), self.progress(group).waiting
+        least = self.lacking(group, record)
+        if group.problem is not None or not waiting or least > len(waiting):
+            return None
+        return self._ask(group, record, waiting, least=least)
+
+    def ask_again(self, group: Group, pod: Pod, nodes: Sequence[str]) -> Ask:
+        """Return the plan to make for a member whose slot cannot be used, on one of ``nodes``."""
+        return self._ask(group, self.record(group), (pod,), least=1, only=frozenset(nodes))
+
+    def take(self, group: Group, plan: Plan) -> None:
+        """Keep the slots of a plan beside those that the gang has already."""
+        record, now = self.record(group), self._state.clock.monotonic()
+        if not record.plan:
+            record.plan, record.held_at = f"{self._state.clock.wall_ns():x}", now
+            record.offered.clear()
+        before = self._ledger.hold_of(record.owner)
+        slots = {slot.pod_uid: slot for slot in (before.slots if before is not None else ())}
+        slots |= {slot.pod_uid: slot for slot in plan.slots}
+        expires_at = inf if record.begun_at is not None else now + HELD_SECONDS
+        self._ledger.keep(Hold(record.owner, tuple(slots.values()), expires_at))
+        record.tried, record.no_room = None, None
+
+    def failed(self, group: Group, found: NoPlan | None) -> None:
+        """Note that there is no room for a gang as long as nothing changes."""
+        record = self.record(group)
+        record.tried, record.no_room = self.revision(group), found
+        record.avoid.clear()
+
+    def give_up(self, group: Group) -> None:
+        """Let go of all that is kept for a gang of which no member is bound."""
+        record = self.record(group)
+        self._ledger.drop(Hold, record.owner)
+        record.plan = ""
+        record.offered.clear()
+
+    def unfit(self, pod: Pod, nodes: Sequence[str]) -> None:
+        """Note that kube-scheduler offers only ``nodes`` for a member: others do not fit it."""
+        group = self._groups.of(pod.uid)
+        if group is not None:
+            others = frozenset(self._state.node_names().difference(nodes))
+            self.record(group).avoid[pod.uid] = others
+
+    def why_not_bind(self, pod: Pod, node: str) -> Reason | None:
+        """Return why a pod must not be bound to a node now; None for one without a gang."""
+        key = key_of(pod)
+        if key is None:
+            return None
+        group = self._groups.of(pod.uid)
+        if group is None or group.key != key:
+            return NO_SLOT
+        if group.problem is not None:
+            return group.problem
+        record, slot = self.record(group), self._ledger.slot_of(pod.uid)
+        if record.is_whole:
+            return None if self.in_zone(pod, [node]) else OTHER_ZONE
+        if slot is None or slot.node != node:
+            return NO_SLOT
+        return FEW_MEMBERS if self.lacking(group, record) else None
+
+    def may_preempt(self, pod: Pod) -> bool:
+        """Return whether kube-scheduler may evict pods for this one."""
+        if key_of(pod) is None:
+            return True
+        group = self._groups.of(pod.uid)
+        return group is not None and group.problem is None and self.record(group).is_whole
+
+    def speaks(self, pod: Pod) -> bool:
+        """Return whether Events about the pod are written: of a gang, only one member gets them."""
+        group = self._groups.of(pod.uid)
+        if group is None:
+            return True
+        return next((each.uid for each in group.present() if not each.node), pod.uid) == pod.uid
+
+    def member_changed(self, pod: Pod) -> None:
+        """Take note that a pod has another gang, node, gate or deletion timestamp."""
+        before = self._groups.of(pod.uid)
+        if before is None and key_of(pod) is None:
+            return
+        self._groups.update(pod)
+        after = self._groups.of(pod.uid)
+        if pod.node or pod.metadata.deletion_timestamp:
+            self._ledger.drop_slot(pod.uid)
+        if before is not None and before is not after:
+            self._drop(before, pod.uid)
+        if after is not None:
+            self._check(after)
+
+    def member_gone(self, uid: str) -> None:
+        """Take note that a pod has ended or is deleted."""
+        group = self._groups.of(uid)
+        self._groups.forget(uid)
+        if group is not None:
+            self._drop(group, uid)
+
+    def expired(self) -> Iterator[GangRecord]:
+        """Yield the gangs whose hold has expired before a member was bound."""
+        now = self._state.clock.monotonic()
+        for record in list(self._records.values()):
+            if not record.plan or record.is_whole or record.begun_at is not None:
+                continue
+            if not self._ledger.slot_count(record.owner):
+                record.plan = ""
+                record.wait_longer(now)
+                yield record
+
+    def begun(self) -> Iterator[tuple[Group, GangRecord]]:
+        """Yield the gangs of which some members are bound, and never the minimum was."""
+        for record in list(self._records.values()):
+            group = self._groups.named(record.owner)
+            if group is not None and record.begun_at is not None and not record.is_whole:
+                yield group, record
+
+    def without_plan(self) -> list[Group]:
+        """Return the gangs that have enough members and no plan for them, most urgent first.
+
+        Members beyond the minimum count only if they are gated: kube-scheduler does not ask about
+        them.
+        """
+        found = [
+            group
+            for group in self._groups
+            if group.problem is None and group.count > group.bound and self._lacks_plan(group)
+        ]
+        return sorted(found, key=lambda group: -group.priority)
+
+    def complete(self) -> list[Group]:
+        """Return the gangs whose minimum is placed or has slots, if members have no node yet."""
+        return [
+            group
+            for group in self._groups
+            if group.problem is None
+            and group.count > group.bound
+            and (record := self._records.get(str(group.key))) is not None
+            and (record.is_whole or (record.plan and not self.lacking(group, record)))
+        ]
+
+    def lacking_members(self) -> Iterator[tuple[Group, GangRecord]]:
+        """Yield the gangs that have had a member rejected because there are too few."""
+        for record in list(self._records.values()):
+            group = self._groups.named(record.owner)
+            if group is None or record.lacks_since is None:
+                continue
+            if record.is_whole or self.has_members(group, record):
+                record.lacks_since = None
+            else:
+                yield group, record
+
+    def ended(self, group: Group, number: int) -> None:
+        """Note how many members have succeeded."""
+        self.record(group).ended = number
+        self._check(group)
+
+    def broke(self, group: Group) -> None:
+        """Let go of all that is kept for a gang that has begun and gets no minimum."""
+        self.give_up(group)
+        record = self.record(group)
+        record.is_broken = True
+        record.wait_longer(self._state.clock.monotonic())
+
+    def begin_again(self, group: Group) -> None:
+        """Let a broken gang, of which nothing more can be evicted, look for room again."""
+        record = self.record(group)
+        record.is_broken, record.begun_at = False, self._state.clock.monotonic()
+
+    def forget_plans(self) -> None:
+        """Forget all plans: another replica decides. The caller drops the holds."""
+        for record in self._records.values():
+            record.plan, record.tried, record.no_room = "", None, None
+            record.offered.clear()
+            record.avoid.clear()
+
+    def _lacks_plan(self, group: Group) -> bool:
+        record = self.record(group)
+        if record.is_broken or not self.has_members(group, record):
+            return False
+        if record.is_whole:
+            return group.gated > 0 and any(pod.has_our_gate for pod in self.progress(group).waiting)
+        return not record.plan or self.lacking(group, record) > 0
+
+    def _drop(self, group: Group, uid: str) -> None:
+        """Take note that a pod is no member of ``group`` any more."""
+        self._ledger.drop_slot(uid)
+        record = self._records.get(str(group.key))
+        if record is not None:
+            record.offered.discard(uid)
+            record.avoid.pop(uid, None)
+        if group.members:
+            self._check(group)
+        elif record is not None:
+            self._ledger.drop(Hold, record.owner)
+            del self._records[record.owner]
+
+    def _check(self, group: Group) -> None:
+        """Note how far a gang is; a gang with too few members lets go of its slots."""
+        record = self._records.get(str(group.key))
+        if record is None:
+            if not group.bound:
+                return
+            record = self.record(group)
+        if record.is_whole and group.bound:
+            return
+        now = self._state.clock.monotonic()
+        if record.is_whole and not record.ended:
+            # All members are gone: others with the same name are a new gang.
+            record = self._records[record.owner] = GangRecord(record.owner)
+        if group.bound:
+            if record.begun_at is None:
+                record.begun_at = now
+                self._ledger.renew(record.owner, inf)
+            if group.bound + record.ended >= group.minimum:
+                record.is_whole, record.is_broken, record.wait_seconds = True, False, 0.0
+                self._ledger.renew(record.owner, now + HELD_SECONDS)
+            return
+        record.begun_at, record.is_broken = None, False
+        if record.plan and not self.has_members(group, record):
+            self.give_up(group)
+
+    def _with_slot(
+        self, group: Group, record: GangRecord, pod: Pod, slot: Slot, nodes: Sequence[str]
+    ) -> Filtered | Missing:
+        if record.begun_at is None:
+            now = self._state.clock.monotonic()
+            self._ledger.renew(record.owner, now + HELD_SECONDS)
+        if slot.node not in nodes:
+            record.offered.discard(pod.uid)
+            return Missing.REPAIR
+        record.offered.add(pod.uid)
+        # Rules that only kube-scheduler knows may still reject a member: then none passes before
+        # all up to the minimum have been offered their nodes.
+        is_sure = record.is_whole or group.is_plain
+        if not is_sure and group.bound + len(record.offered) + record.ended < group.minimum:
+            return self.refuse(nodes, ONE_BY_ONE)
+        return _only(slot.node)
+
+    def _ask(
+        self,
+        group: Group,
+        record: GangRecord,
+        pods: tuple[Pod, ...],
+        *,
+        least: int,
+        only: frozenset[str] | None = None,
+    ) -> Ask:
+        return Ask(
+            owner=record.owner,
+            members=pods,
+            least=least,
+            zone_key=group.zone_key,
+            zone=self.zone_of(group),
+            cards=self._cards(group),
+            roles=self._policy.roles,
+            only=only,
+            avoid=record.avoid if only is None else {},
+        )
+
+    def _cards(self, group: Group) -> int:
+        found = 0
+        for pod in group.present():
+            try:
+                found += self._state.request_of(pod).card_count
+            except RequestError:
+                continue  # asks for no GPU memory
+        return found
+
+    def _label(self, node: str, key: str) -> str | None:
+        found = self._state.node(node)
+        return found.labels.get(key) if found is not None else None
+
+
+def _only(node: str) -> Filtered:
+    return Filtered(fitting=[node], best=node, is_short=True)

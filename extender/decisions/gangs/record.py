@@ -1,0 +1,47 @@
+"""What the leader knows about one gang beyond its pods and its hold (pure)."""
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from gpushare.planning.ask import NoPlan
+
+FIRST_WAIT_SECONDS: Final = 10.0
+MOST_WAIT_SECONDS: Final = 300.0
+
+# What a plan depends on: the revisions of the ledger, of the nodes' other resources, of the gang.
+Revision = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class GangRecord:
+    """Times are in seconds of a monotonic clock.
+
+    ``plan`` names the plan whose slots are held or were bound; empty without one. ``held_at`` is
+    when they were taken, ``begun_at`` when a member was first found bound, ``is_whole`` whether the
+    minimum has been bound at one time. ``ended`` counts members that have succeeded, which no watch
+    shows. ``tried`` is what the last plan that failed was based on, ``no_room`` its result.
+    ``lacks_since`` is when a member was first rejected because there are too few. ``offered`` has
+    the members that kube-scheduler would have bound to their slot's node; ``avoid`` has nodes by
+    member on which it would not.
+    """
+
+    owner: str
+    plan: str = ""
+    held_at: float = -inf
+    begun_at: float | None = None
+    is_whole: bool = False
+    is_broken: bool = False
+    ended: int = 0
+    tried: Revision | None = None
+    no_room: NoPlan | None = None
+    wait_until: float = -inf
+    wait_seconds: float = 0.0
+    lacks_since: float | None = None
+    offered: set[str] = field(default_factory=set)
+    avoid: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def wait_longer(self, now: float) -> None:
+        """Make no plan for a while, twice as long as the last time."""
+        self.wait_seconds = min(MOST_WAIT_SECONDS, self.wait_seconds * 2 or FIRST_WAIT_SECONDS)
+        self.wait_until = now + self.wait_seconds

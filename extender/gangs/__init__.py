@@ -1,0 +1,1 @@
+"""What the leader does for gangs: plan, hold, release, repair, undo."""

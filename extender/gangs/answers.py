@@ -1,0 +1,60 @@
+"""Answers kube-scheduler's calls about members of gangs, and passes on all others."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from extender.decisions.filter import Filtered
+from extender.decisions.gangs.gangs import NO_NODE, NO_ROOM, OTHER_ZONE, Gangs, Missing
+from extender.decisions.preempt import Proposals
+from extender.gangs.planning import GangPlanning
+from extender.watch.grace import Grace
+from gpushare.errors import GpushareError
+from gpushare.objects.model import Pod
+
+MEMBER_OF_GANG: Final = "no pod is evicted for a single member of a gang"
+
+
+class NotWatchedYet(GpushareError):
+    """The watch has not shown the pod yet; kube-scheduler tries it again soon."""
+
+
+class GangAnswers:
+    def __init__(self, gangs: Gangs, planning: GangPlanning, grace: Grace) -> None:
+        self._gangs, self._planning, self._grace = gangs, planning, grace
+
+    async def filter(self, pod: Pod, nodes: Sequence[str]) -> Filtered:
+        """Return the nodes to offer to a pod. Raise NotWatchedYet if its gang is not known."""
+        found = self._gangs.decide(pod, nodes)
+        if found is Missing.WATCH:
+            await self._grace.wait()
+            found = self._gangs.decide(pod, nodes)
+        if isinstance(found, Missing):
+            found = await self._completed(pod, nodes, found)
+        if found is None:
+            inside = self._gangs.in_zone(pod, nodes)
+            found = await self._grace.filter(pod, inside)
+            if not found.is_short and len(inside) < len(nodes):
+                outside = set(nodes).difference(inside)
+                found.final |= dict.fromkeys(outside, OTHER_ZONE.text)
+            return found
+        self._grace.note(pod, len(nodes), found)
+        return found
+
+    async def preempt(self, pod: Pod, proposed: Mapping[str, Sequence[str]]) -> Proposals:
+        """Sort proposed nodes; for a member of a gang none is kept."""
+        if not self._gangs.may_preempt(pod):
+            return Proposals([], dict.fromkeys(proposed, MEMBER_OF_GANG))
+        return await self._grace.preempt(pod, proposed)
+
+    async def _completed(self, pod: Pod, nodes: Sequence[str], missing: Missing) -> Filtered | None:
+        group = self._gangs.group_of(pod)
+        if missing is Missing.WATCH or group is None:
+            raise NotWatchedYet("the pod's gang is not known yet: the pod is tried again shortly")
+        if missing is Missing.REPAIR:
+            await self._planning.repair(group, pod, nodes)
+            why = NO_NODE
+        else:
+            await self._planning.plan(group)
+            why = NO_ROOM
+        found = self._gangs.decide(pod, nodes)
+        return self._gangs.refuse(nodes, why) if isinstance(found, Missing) else found

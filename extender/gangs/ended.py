@@ -1,0 +1,84 @@
+"""Counts members that have succeeded, which no watch shows, where a gang lacks members."""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.gangs.gangs import Gangs
+from extender.decisions.gangs.record import GangRecord
+from gpushare.contract import LABEL_GANG, LABEL_KUEUE_GROUP, LABEL_POD_GROUP
+from gpushare.errors import UNDECODABLE, ApiError
+from gpushare.groups.group import Group
+from gpushare.groups.model import Source
+from gpushare.groups.sources import key_of
+from gpushare.kube import paths
+from gpushare.kube.client import Kube
+from gpushare.kube.lists import pages
+from gpushare.objects.pod_reader import read_pod
+from gpushare.process.time_slices import in_slices
+
+log = logging.getLogger(__name__)
+
+LACKS_SECONDS: Final = 0.5  # members of a new gang come one by one
+_LABELS: Final = {
+    Source.POD_GROUP: LABEL_POD_GROUP,
+    Source.LABELS: LABEL_GANG,
+    Source.KUEUE: LABEL_KUEUE_GROUP,
+}
+
+
+class EndedMembers:
+    """A pod that has succeeded counts if the controller of a live member has created it.
+
+    A controller that replaces a failed pod creates one member of a gang of which the others may
+    have succeeded already. Pods without a controller do not count: they may be from an earlier run.
+    """
+
+    def __init__(self, state: ClusterState, gangs: Gangs, kube: Kube) -> None:
+        self._clock, self._gangs, self._kube = state.clock, gangs, kube
+        self._read: dict[str, int] = {}  # version of a gang, by owner
+
+    async def check(self) -> None:
+        """Ask the API server about gangs that lack members, once for each of their versions."""
+        now = self._clock.monotonic()
+        lacking = list(self._gangs.lacking_members())
+        self._read = {r.owner: self._read[r.owner] for _, r in lacking if r.owner in self._read}
+        for group, record in lacking:
+            since = record.lacks_since if record.lacks_since is not None else now
+            if now - since >= LACKS_SECONDS and self._read.get(record.owner) != group.version:
+                self._read[record.owner] = group.version
+                await self.count(group, record)
+
+    async def count(self, group: Group, record: GangRecord) -> None:
+        """Count the members of a gang that have succeeded."""
+        owners = {uid for pod in group.present() if (uid := pod.controller_uid)}
+        if not owners:
+            return
+        label = _LABELS.get(group.key.source)
+        listed = paths.pods(
+            field_selector="status.phase=Succeeded",
+            namespace=group.key.namespace,
+            label_selector=f"{label}={group.key.name}" if label else "",
+        )
+        found = 0
+
+        def count(items: list[msgspec.Raw]) -> Iterator[None]:
+            nonlocal found
+            for raw in items:
+                pod = read_pod(raw)
+                found += pod.controller_uid in owners and key_of(pod) == group.key
+                yield
+
+        try:
+            async for page in pages(self._kube, listed):
+                await in_slices(count(list(page.items or ())))
+        except (ApiError, OSError, *UNDECODABLE) as err:
+            log.warning(
+                "ended members could not be listed", extra={"gang": record.owner, "why": repr(err)}
+            )
+            self._read.pop(record.owner, None)
+            return
+        self._gangs.ended(group, found)

@@ -1,0 +1,97 @@
+"""Makes plans for gangs in short slices, and keeps their slots in one step."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from extender.decisions.scheduling import Scheduling
+from extender.metrics.counters import PLAN_SECONDS, PLANS
+from gpushare.annotations.slot_hint import hinted_node
+from gpushare.groups.group import Group
+from gpushare.ledger.holds import Hold
+from gpushare.objects.model import Pod
+from gpushare.planning.ask import Ask, NoPlan, Plan
+from gpushare.planning.planner import Planner
+from gpushare.process.time_slices import run_in_turns
+
+log = logging.getLogger(__name__)
+
+TRIES: Final = 3  # the cluster may change while a plan is made
+
+
+class GangPlanning:
+    """One plan is made at a time: two plans must not count on the same free GPUs."""
+
+    def __init__(self, scheduling: Scheduling) -> None:
+        self._gangs, self._ledger = scheduling.gangs, scheduling.state.ledger
+        self.planner = Planner(scheduling.state)
+        self._turn, self._slices = asyncio.Lock(), asyncio.Lock()
+
+    async def plan(self, group: Group) -> bool:
+        """Keep slots for all missing members of a gang; return False if there is no room."""
+        async with self._turn:
+            for _ in range(TRIES):
+                ask = self._gangs.ask(group)
+                if ask is None:
+                    return False
+                found = await self._made(ask)
+                if isinstance(found, NoPlan) or not found.slots:
+                    self._gangs.failed(group, found if isinstance(found, NoPlan) else None)
+                    return False
+                if self._take(group, ask, found):
+                    return True
+        return False
+
+    async def repair(self, group: Group, pod: Pod, nodes: Sequence[str]) -> bool:
+        """Keep another slot for a member, on one of ``nodes``.
+
+        If there is none and nothing is bound yet, plan the whole gang without the other nodes.
+        """
+        async with self._turn:
+            ask = self._gangs.ask_again(group, pod, nodes)
+            found = await self._made(ask)
+            if isinstance(found, Plan) and self._take(group, ask, found):
+                return True
+            self._gangs.unfit(pod, nodes)
+            if self._gangs.record(group).begun_at is not None:
+                return False
+            self._gangs.give_up(group)
+        return await self.plan(group)
+
+    async def hold_for(self, ask: Ask, expires_at: float) -> bool:
+        """Keep slots for pods that are in no gang; return False if there is no room."""
+        async with self._turn:
+            found = await self._made(ask)
+            pods = {pod.uid: pod for pod in ask.members}
+            if isinstance(found, NoPlan) or self.planner.unusable(found.slots, pods, ask.owner):
+                return False
+            self._ledger.keep(Hold(ask.owner, found.slots, expires_at))
+            return True
+
+    async def _made(self, ask: Ask) -> Plan | NoPlan:
+        began = time.perf_counter()
+        nodes = ((pod.uid, hinted_node(pod)) for pod in ask.members)
+        ask = replace(ask, hints={uid: node for uid, node in nodes if node})
+        found = await run_in_turns(self.planner.plan(ask), self._slices)
+        outcome = "fits" if isinstance(found, Plan) else "given_up" if found.gave_up else "no_room"
+        PLANS.labels(outcome).inc()
+        PLAN_SECONDS.observe(time.perf_counter() - began)
+        return found
+
+    def _take(self, group: Group, ask: Ask, plan: Plan) -> bool:
+        """Keep the slots if they are still free; nothing else runs between the two."""
+        pods = {pod.uid: pod for pod in ask.members}
+        if self.planner.unusable(plan.slots, pods, ask.owner):
+            return False
+        now = self._gangs.group_of(ask.members[0])
+        if now is not group or any(pod.uid not in group.members for pod in ask.members):
+            return False  # members were deleted meanwhile
+        self._gangs.take(group, plan)
+        log.info(
+            "gang planned",
+            extra={"gang": ask.owner, "slots": len(plan.slots), "zone": plan.zone},
+        )
+        return True

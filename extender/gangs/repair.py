@@ -1,0 +1,60 @@
+"""Finds slots that have become unusable, and replaces them."""
+
+import logging
+from collections import defaultdict
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.gangs.gangs import Gangs
+from extender.gangs.planning import GangPlanning
+from gpushare.groups.group import Group
+from gpushare.ledger.holds import Slot
+
+log = logging.getLogger(__name__)
+
+
+class SlotRepair:
+    """Looks only at nodes that have changed: a GPU failed, other pods took the CPU, a cordon."""
+
+    def __init__(self, state: ClusterState, gangs: Gangs, planning: GangPlanning) -> None:
+        self._state, self._gangs, self._planning = state, gangs, planning
+        self._ledger_at = self._resources_at = 0
+
+    async def check(self) -> None:
+        """Replace unusable slots; a gang without room for that lets go, unless it has begun."""
+        for owner, lost in self._unusable().items():
+            group = self._state.groups.named(owner)
+            if group is None:
+                continue
+            log.warning("slots are unusable", extra={"gang": owner, "slots": len(lost)})
+            await self._replace(group, lost)
+
+    async def _replace(self, group: Group, lost: list[Slot]) -> None:
+        for slot in lost:
+            self._state.ledger.drop_slot(slot.pod_uid)
+        if await self._planning.plan(group) or self._gangs.record(group).begun_at is not None:
+            return
+        self._gangs.give_up(group)
+        await self._planning.plan(group)
+
+    def _unusable(self) -> dict[str, list[Slot]]:
+        ledger, resources = self._state.ledger, self._state.resource_changes
+        changed = ledger.changes.since(self._ledger_at)
+        others = resources.since(self._resources_at)
+        self._ledger_at, self._resources_at = ledger.changes.now, resources.now
+        if changed is None or others is None:
+            names = set(self._state.node_names())
+        else:
+            names = {*changed, *others}
+        by_owner: dict[str, list[Slot]] = defaultdict(list)
+        for name in names:
+            for kept, slot in ledger.slots_on(name):
+                by_owner[kept.owner].append(slot)
+        found: dict[str, list[Slot]] = {}
+        for owner, slots in by_owner.items():
+            group = self._state.groups.named(owner)
+            pods = group.members if group is not None else {}
+            known = [slot for slot in slots if slot.pod_uid in pods]
+            bad = self._planning.planner.unusable(known, pods, owner)
+            if bad:
+                found[owner] = [slot for slot in known if slot.pod_uid in bad]
+        return found
