@@ -21,6 +21,10 @@ TABLE: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "gpusharectl.what_if.command:command",
             "Check whether a pod would fit now.",
         ),
+        "gangs": (
+            "gpusharectl.gangs.command:command",
+            "Show groups of pods that start together.",
+        ),
         "page": (
             "gpusharectl.page:page",
             "Show every GPU and the Pending pods live in a browser.",

@@ -40,9 +40,10 @@ def resources_path(group: str, version: str = "") -> str:
     return f"{path}/{_segment(version)}" if version else path
 
 
-def pod_groups(group: str, version: str) -> Collection:
-    """Return the PodGroups of an API group in all namespaces."""
-    return Collection(f"{resources_path(group, version)}/podgroups")
+def pod_groups(group: str, version: str, *, namespace: str = "") -> Collection:
+    """Return the PodGroups of an API group in ``namespace``, by default in all namespaces."""
+    where = f"/namespaces/{_segment(namespace)}" if namespace else ""
+    return Collection(f"{resources_path(group, version)}{where}/podgroups")
 
 
 def pod_path(namespace: str, name: str) -> str:

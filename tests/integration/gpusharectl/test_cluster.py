@@ -18,6 +18,7 @@ SYSTEM = "/api/v1/namespaces/gpushare-system/pods"
 ASKING = [
     ["inspect"],
     ["explain", "pod", "a"],
+    ["gangs"],
     ["top"],
     ["page"],
     ["doctor"],

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from gpusharectl import version
 from gpusharectl.app import COMMANDS, cli, imported
 from gpusharectl.explain.lines import Explained, Running
+from gpusharectl.gangs.lines import Gangs
 from gpusharectl.inspect.namespaces import NamespaceUse
 from gpusharectl.inspect.summary import LargestFree, Overview, PodPlace, Summary
 from gpusharectl.inspect.waiting import WaitingPod
@@ -95,6 +96,7 @@ def test_the_device_plugin_shows_its_flags_without_its_libraries(tmp_path, flag)
         NamespaceUse,
         WaitingPod,
         Explained,
+        Gangs,
         Running,
         version.Versions,
         version.Running,
@@ -113,8 +115,9 @@ def test_output_means_the_same_in_every_command():
             if param.name == "output":
                 found[name] = (param.opts, set(param.type.choices), param.default)
     both = ["-o", "--output"]
-    more = {"inspect": {"wide"}}
-    names = ("inspect", "explain", "what-if", "doctor", "top", "simulate", "migrate", "version")
+    more = {"inspect": {"wide"}, "gangs": {"wide"}}
+    names = ("inspect", "explain", "what-if", "gangs", "doctor", "top", "simulate", "migrate")
+    names += ("version",)
     forms = {"text", "json", "yaml"}
     assert found == {name: (both, forms | more.get(name, set()), "text") for name in names}
 
