@@ -28,7 +28,6 @@ from gpushare.kube import paths, responses
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client import Kube
 from gpushare.kube.informer import Informer
-from gpushare.placement.reasons import Reason
 from gpushare.process.time_slices import in_slices
 
 log = logging.getLogger(__name__)
@@ -36,6 +35,10 @@ log = logging.getLogger(__name__)
 EVERY_SECONDS: Final = 60.0  # between two looks whether they are served, and may be read
 
 _FINAL: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+_STATES: Final = {
+    reasons.NOT_SERVED: "no known version is served",
+    reasons.NOT_READABLE: "the extender may not list and watch podgroups; gangs that name one wait",
+}
 
 
 class _Version(msgspec.Struct):
@@ -65,7 +68,7 @@ class PodGroupWatch:
         self._kube, self._groups, self._source = kube, groups, source
         self._api_group, self._versions = API_GROUPS[source]
         self._backoff = Backoff(1.0, EVERY_SECONDS)
-        self._logged: Reason | str | None = None
+        self._logged = ""
 
     async def run(self) -> None:
         """Watch PodGroups while they are served; without them look again every EVERY_SECONDS."""
@@ -88,7 +91,7 @@ class PodGroupWatch:
                 return self._backoff.next()
             why = reasons.NOT_READABLE
             self._groups.set_unreadable(self._source, why)
-        self._log(why, why.text)
+        self._log(_STATES[why])
         return EVERY_SECONDS
 
     async def _watch(self, version: str) -> float:
@@ -96,7 +99,7 @@ class PodGroupWatch:
         collection = paths.pod_groups(self._api_group, version)
         handler = _Handler(self._groups, self._source)
         informer = Informer(self._kube, collection, PodGroupObject, handler, final=_FINAL)
-        self._log(version, f"{version} is watched")
+        self._log(f"{version} is watched")
         try:
             await informer.run()
         except NotFound:
@@ -126,12 +129,13 @@ class PodGroupWatch:
         found = responses.decode(_decode_resources, body).resources
         return any(each.name == RESOURCE for each in found)
 
-    def _log(self, state: Reason | str, what: str) -> None:
+    def _log(self, state: str) -> None:
         """Log a state when it begins."""
-        if state != self._logged:
-            self._logged = state
-            level = logging.WARNING if state is reasons.NOT_READABLE else logging.INFO
-            log.log(level, "PodGroups", extra={"api_group": self._api_group, "state": what})
+        if state == self._logged:
+            return
+        self._logged = state
+        level = logging.WARNING if state == _STATES[reasons.NOT_READABLE] else logging.INFO
+        log.log(level, "PodGroups", extra={"api_group": self._api_group, "state": state})
 
 
 class _Handler:

@@ -11,9 +11,8 @@ NO_POD_GROUP: Final = Reason(
     "pod names a PodGroup that does not exist in its namespace: create the PodGroup"
 )
 NOT_SERVED: Final = Reason(
-    "pod names a PodGroup of a kind that the API server does not serve: install its "
-    "CustomResourceDefinition, or state the gang with the labels "
-    "pod-group.scheduling.sigs.k8s.io/name and min-available"
+    "pod names a PodGroup of a kind that the API server does not serve: install or switch on this "
+    "kind, or state the gang in labels"
 )
 NOT_READABLE: Final = Reason(
     "pod names a PodGroup that gpushare's extender cannot read: let it list and watch podgroups"

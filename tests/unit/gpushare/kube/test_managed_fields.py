@@ -36,9 +36,7 @@ def test_a_custom_resource_with_managed_fields_of_any_depth_is_read(depth):
     meta = f'{{"annotations":{{}},"managedFields":{managed},"name":"deep","namespace":"d"}}'
     body = f'{{"kind":"PodGroup","metadata":{meta},"spec":{{"minMember":3}}}}'.encode()
     found = decoded(msgspec.json.Decoder(PodGroupObject).decode, body)
-    assert value_of(found, Source.POD_GROUP) == PodGroup(
-        GroupKey("d", Source.POD_GROUP, "deep"), 3
-    )
+    assert value_of(found, Source.POD_GROUP) == PodGroup(GroupKey("d", Source.POD_GROUP, "deep"), 3)
 
 
 def test_every_pod_of_a_list_is_read():
