@@ -25,7 +25,7 @@ from gpushare.errors import (
     NotFound,
     OutcomeUnknown,
 )
-from gpushare.ledger.ledger import Reserve
+from gpushare.ledger.accounts import Reserve
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
 

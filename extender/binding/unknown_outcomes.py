@@ -11,7 +11,7 @@ from extender.binding.timing import OVERDUE_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.decisions.cluster_state import ClusterState
 from gpushare.clock import Clock
 from gpushare.errors import ApiError, NotFound
-from gpushare.ledger.ledger import Reserve
+from gpushare.ledger.accounts import Reserve
 from gpushare.objects.model import Pod
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from extender.settings.configuration import GangSettings, Policy
 from gpushare.cards.model import Card, Request
 from gpushare.cards.placement_policy import CardPolicy, NodePolicy
 from gpushare.errors import RequestError
-from gpushare.ledger.ledger import NodeAccount
+from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.model import Pod
 from gpushare.placement import card_choice, verdict
 from gpushare.placement.card_choice import FreeCards

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.metrics.namespaces import OF_NAMESPACES, NamespaceSums, series
-from gpushare.ledger.ledger import Ledger, NodeAccount
+from gpushare.ledger.accounts import NodeAccount
+from gpushare.ledger.ledger import Ledger
 from gpushare.placement.fragmentation import fragmentation
 
 SLICE_SECONDS: Final = 0.002

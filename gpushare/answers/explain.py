@@ -17,7 +17,7 @@ from gpushare.answers.pending import Known, Pending
 from gpushare.answers.pending_text import sentence
 from gpushare.cards.model import BY_POD, Request, Share
 from gpushare.errors import RequestError
-from gpushare.ledger.ledger import CardAccount, NodeAccount
+from gpushare.ledger.accounts import CardAccount, NodeAccount
 from gpushare.objects.model import Pod
 from gpushare.placement import node_constraints
 from gpushare.placement.card_choice import why_not_card

@@ -5,7 +5,8 @@ from collections.abc import Generator, Mapping
 import msgspec
 
 from gpushare.cards.model import BY_POD, Share
-from gpushare.ledger.ledger import CardAccount, Ledger
+from gpushare.ledger.accounts import CardAccount
+from gpushare.ledger.ledger import Ledger
 from gpushare.objects.quantity import MAX_UNITS
 
 

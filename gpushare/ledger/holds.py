@@ -55,6 +55,9 @@ class Claim:
 
 Kept = Hold | Claim
 
+# The uid of the pod that a slot is pinned to; else owner, slot and the number of equal ones so far.
+SlotKey = str | tuple[str, Slot, int]
+
 HOLD_PRIORITY: Final = 2**31  # above every pod's: a hold counts against all
 
 
@@ -79,35 +82,3 @@ class Holder:
 def holder_of(kept: Kept) -> Holder:
     priority = kept.priority if isinstance(kept, Claim) else HOLD_PRIORITY
     return Holder(type(kept), kept.owner, priority)
-
-
-def where(cards: tuple[str, ...], here: set[str]) -> Iterable[str]:
-    """Return the cards of ``here`` that a decision for ``cards`` may use."""
-    # A decision from before the node renamed its cards may use any of them.
-    return cards if here.issuperset(cards) else here
-
-
-def add_units(
-    slots: Iterable[Slot],
-    here: set[str],
-    besides: str,
-    counted: dict[tuple[str, str], int],
-    sums: dict[str, int],
-) -> None:
-    """Add the units that slots keep of each card to ``sums``; skip those of the pod ``besides``.
-
-    Of slots pinned to a pod, only units beyond ``counted`` (its units by uid and card so far) are
-    added: a pod with a slot, then also a reserve, then only the slot again finds the same units
-    free each time. ``counted`` grows accordingly.
-    """
-    for slot in slots:
-        uid = slot.pod_uid
-        if besides and uid == besides:
-            continue
-        for uuid in where(slot.cards, here):
-            more = slot.units
-            if uid:
-                known = counted.get((uid, uuid), 0)
-                more = max(0, more - known)
-                counted[uid, uuid] = known + more
-            sums[uuid] = sums.get(uuid, 0) + more

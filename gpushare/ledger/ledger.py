@@ -1,125 +1,29 @@
 """Account for shares, reserves, holds and claims of every card (pure).
 
 Shares come from bound pods, reserves from decisions that are not yet on the API server, holds and
-claims from plans (holds.py). Free units are always computed from these, never incremented or
-decremented, so that reordered or repeated events cannot make them drift. The result is cached per
-node until something there changes.
+claims from plans. What is free is computed from these (accounts.py) and cached per node until
+something there changes.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from gpushare.cards.model import Card, Inventory, Share
+from gpushare.cards.model import Inventory, Share
+from gpushare.ledger.accounts import NodeAccount, NodeEntry, Reserve
 from gpushare.ledger.changes import Changes
-from gpushare.ledger.holds import Hold, Holder, Kept, Slot, add_units, where
+from gpushare.ledger.holds import Hold, Holder, Kept, Slot, SlotKey
 from gpushare.ledger.overlay import Overlay, is_own
-from gpushare.ledger.plans import PlanMaps, Plans, SlotKey
-
-
-@dataclass(frozen=True, slots=True)
-class Reserve:
-    """``units`` of each card, reserved for a decision whose write may or may not succeed.
-
-    ``attempt`` counts the writes of this decision. Each write makes a different reserve, so that
-    the outcome of an earlier write is never taken for that of a later one.
-    """
-
-    pod_uid: str
-    namespace: str
-    name: str
-    node: str
-    cards: tuple[str, ...]
-    units: int
-    assume_time_ns: int
-    attempt: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class CardAccount:
-    """Units of one card. ``free`` is at least 0; ``overcommitted`` is what exceeds the card.
-
-    ``reserved`` are units of reserves and holds, ``claimed`` those of claims that count against the
-    pod in question. ``free`` is computed once because filter reads it for thousands of nodes.
-    """
-
-    card: Card
-    used: int
-    unplaced: int
-    reserved: int
-    claimed: int = 0
-    free: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "free", max(0, self.card.units - self.committed))
-
-    @property
-    def committed(self) -> int:
-        return self.used + self.unplaced + self.reserved + self.claimed
-
-    @property
-    def overcommitted(self) -> int:
-        return max(0, self.used + self.reserved - self.card.units)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAccount:
-    """A node's cards in index order.
-
-    ``open`` are the cards that take new pods, ``largest_free`` their free units, and ``largest``
-    the units of all cards, both in falling order.
-    """
-
-    inventory: Inventory
-    cards: tuple[CardAccount, ...]
-    open: tuple[CardAccount, ...]
-    largest_free: tuple[int, ...]
-    largest: tuple[int, ...]
-
+from gpushare.ledger.plans import PlanMaps, Plans
 
 _NONE: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
-_Slots = dict[SlotKey, tuple[Holder, Slot]]
-
-
-@dataclass(slots=True)
-class _Node:
-    """``held`` are the slots of holds here, ``claimed`` those of claims."""
-
-    inventory: Inventory | None = None
-    shares: dict[str, Share] = field(default_factory=dict)
-    reserves: dict[str, Reserve] = field(default_factory=dict)
-    held: _Slots = field(default_factory=dict)
-    claimed: _Slots = field(default_factory=dict)
-    account: NodeAccount | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        rest = self.shares or self.reserves or self.held or self.claimed
-        return self.inventory is None and not rest
-
-    def copy(self) -> "_Node":
-        own = dict(self.shares), dict(self.reserves), dict(self.held), dict(self.claimed)
-        return _Node(self.inventory, *own, self.account)
-
-    def slots_of(self, holder: Holder) -> _Slots:
-        return self.held if holder.kind is Hold else self.claimed
-
-    def all_count(self, besides: str, priority: int | None) -> bool:
-        """Return whether everything here counts against the pod ``besides`` of this priority."""
-        if besides in self.reserves or besides in self.held:
-            return False
-        claimed = self.claimed
-        return not claimed or (
-            besides not in claimed
-            and all(holder.counts(priority) for holder, _ in claimed.values())
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Maps:
-    nodes: MutableMapping[str, _Node] = field(default_factory=dict)
+    nodes: MutableMapping[str, NodeEntry] = field(default_factory=dict)
     node_of_share: MutableMapping[str, str] = field(default_factory=dict)
     nodes_of_reserve: MutableMapping[str, frozenset[str]] = field(default_factory=dict)
     plans: PlanMaps = field(default_factory=PlanMaps)
@@ -220,7 +124,7 @@ class Ledger:
         """
         if not slot.pod_uid:
             raise ValueError(f"a slot on {slot.node} has no pod: give it one, or keep a whole hold")
-        if self._plans.get(Hold, owner) is None:
+        if not self._plans.has(Hold, owner):
             raise KeyError(owner)
         if slot.pod_uid not in self._node_of_share:
             self._plans.put_slot(owner, slot)
@@ -261,11 +165,13 @@ class Ledger:
         """Return the slot that a hold has for this pod."""
         return self._plans.slot_of(Hold, pod_uid)
 
-    def slots_on(self, node: str) -> Iterator[tuple[Kept, Slot]]:
-        """Return the slots on a node, each with its hold or claim, of which it is the only slot."""
+    def slots_on(self, node: str) -> list[tuple[Kept, Slot]]:
+        """Return the slots on a node, each with its hold or claim, cut down to this one slot."""
         entry = self._nodes.get(node)
-        for holder, slot in _slots(entry) if entry is not None else ():
-            yield holder.kept((slot,), self._plans.expires_at(holder)), slot
+        return [
+            (holder.kept((slot,), self._plans.expires_at(holder)), slot)
+            for holder, slot in (entry.slots if entry is not None else ())
+        ]
 
     def kept_resources(
         self, node: str, *, besides: str = "", priority: int | None = None
@@ -276,18 +182,7 @@ class Ledger:
         slot in a hold and in a claim counts once.
         """
         entry = self._nodes.get(node)
-        if entry is None or not (entry.held or entry.claimed):
-            return _NOTHING
-        sums: dict[str, int] = {}
-        for holder, slot in _slots(entry):
-            uid = slot.pod_uid
-            if not holder.counts(priority) or (uid and uid == besides):
-                continue
-            if holder.kind is not Hold and uid in entry.held:
-                continue
-            for name, amount in slot.requests:
-                sums[name] = sums.get(name, 0) + amount
-        return sums
+        return entry.kept_resources(besides, priority) if entry is not None else _NOTHING
 
     def share(self, pod_uid: str) -> Share | None:
         node = self._node_of_share.get(pod_uid)
@@ -308,7 +203,7 @@ class Ledger:
 
     def has_reserve(self, pod_uid: str) -> bool:
         """Return whether the pod has a reserve or a pinned slot."""
-        return pod_uid in self._nodes_of_reserve or bool(self._plans.slots_of(pod_uid))
+        return pod_uid in self._nodes_of_reserve or self._plans.pins(pod_uid)
 
     def reserves(self, node: str | None = None) -> Iterator[Reserve]:
         if node is not None:
@@ -347,13 +242,13 @@ class Ledger:
         question: claims below it do not count; None counts all claims.
         """
         entry = self._nodes.get(node)
-        if entry is None or entry.inventory is None:
+        if entry is None:
             return None
-        if entry.all_count(besides, priority):
-            if entry.account is None:
-                entry.account = _account(entry, entry.inventory, "", None)
-            return entry.account
-        return _account(entry, entry.inventory, besides, priority)
+        found = entry.cached
+        # Most nodes, asked about by the thousand: this saves two calls.
+        if found is not None and not (besides in entry.reserves or entry.held or entry.claimed):
+            return found
+        return entry.account(besides, priority)
 
     def _put_slot(self, holder: Holder, key: SlotKey, slot: Slot) -> None:
         self._touch(slot.node).slots_of(holder)[key] = holder, slot
@@ -362,77 +257,17 @@ class Ledger:
         del self._touch(slot.node).slots_of(holder)[key]
         self._drop_if_empty(slot.node)
 
-    def _touch(self, node: str) -> _Node:
+    def _touch(self, node: str) -> NodeEntry:
         """Return the node's entry for a change. All changes go through here."""
         entry = self._nodes.get(node)
         if entry is None:
-            entry = self._nodes[node] = _Node()
+            entry = self._nodes[node] = NodeEntry()
         elif not is_own(self._nodes, node):
             entry = self._nodes[node] = entry.copy()
-        entry.account = None
+        entry.cached = None
         self.changes.add(node)
         return entry
 
     def _drop_if_empty(self, node: str) -> None:
         if self._nodes[node].is_empty:
             del self._nodes[node]
-
-
-def summed(inventory: Inventory, cards: Sequence[CardAccount]) -> NodeAccount:
-    """Return the account of a node that has exactly these cards."""
-    taking_new = tuple([account for account in cards if account.card.takes_new])
-    return NodeAccount(
-        inventory,
-        tuple(cards),
-        taking_new,
-        largest_free=_falling([account.free for account in taking_new]),
-        largest=_falling(account.card.units for account in cards),
-    )
-
-
-def _account(entry: _Node, inventory: Inventory, besides: str, priority: int | None) -> NodeAccount:
-    used: dict[str, int] = {}
-    reserved: dict[str, int] = {}
-    claimed: dict[str, int] = {}
-    unplaced = 0
-    for share in entry.shares.values():
-        if share.is_unplaced:
-            unplaced += share.units
-        for uuid in share.cards:
-            used[uuid] = used.get(uuid, 0) + share.units
-    here = {card.uuid for card in inventory.cards}
-    for reserve in entry.reserves.values():
-        if reserve.pod_uid == besides:
-            continue
-        for uuid in where(reserve.cards, here):
-            reserved[uuid] = reserved.get(uuid, 0) + reserve.units
-    if entry.held or entry.claimed:
-        # Of slots pinned to a pod, only units beyond its reserve count, card by card.
-        counted = {
-            (reserve.pod_uid, uuid): reserve.units
-            for reserve in entry.reserves.values()
-            for uuid in where(reserve.cards, here)
-        }
-        for slots, sums in ((entry.held, reserved), (entry.claimed, claimed)):
-            mine = (slot for holder, slot in slots.values() if holder.counts(priority))
-            add_units(mine, here, besides, counted, sums)
-    cards = [
-        CardAccount(
-            card,
-            used.get(card.uuid, 0),
-            unplaced,
-            reserved.get(card.uuid, 0),
-            claimed.get(card.uuid, 0),
-        )
-        for card in inventory.cards
-    ]
-    return summed(inventory, cards)
-
-
-def _slots(entry: _Node) -> Iterator[tuple[Holder, Slot]]:
-    yield from entry.held.values()
-    yield from entry.claimed.values()
-
-
-def _falling(units: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted(units, reverse=True))

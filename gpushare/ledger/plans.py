@@ -9,11 +9,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, MutableMapp
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpushare.ledger.holds import Claim, Hold, Holder, Kept, Slot, holder_of
+from gpushare.ledger.holds import Claim, Hold, Holder, Kept, Slot, SlotKey, holder_of
 from gpushare.ledger.overlay import Overlay, is_own
 
-# The uid of the pod that a slot is pinned to; else owner, slot and the number of equal ones so far.
-SlotKey = str | tuple[str, Slot, int]
 Change = Callable[[Holder, SlotKey, Slot], None]
 _PlanKey = tuple[type[Kept], str]
 _KINDS: Final[tuple[type[Kept], ...]] = (Hold, Claim)
@@ -79,7 +77,7 @@ class Plans:
                 self._enter(holder, key, slot)
 
     def put_slot(self, owner: str, slot: Slot) -> None:
-        """Add a pinned slot to a hold, or replace the pod's slot; KeyError without a hold."""
+        """Add a pinned slot to a hold that there is, or replace the pod's slot in it."""
         plan = self._own((Hold, owner))
         before = plan.slots.get(slot.pod_uid)
         if before == slot:
@@ -105,7 +103,7 @@ class Plans:
 
     def renew(self, owner: str, expires_at: float) -> bool:
         """Set when a hold expires; return whether there is one."""
-        if (Hold, owner) not in self._plans:
+        if not self.has(Hold, owner):
             return False
         self._own((Hold, owner)).expires_at = expires_at
         return True
@@ -120,6 +118,13 @@ class Plans:
     def count(self, kind: type[Kept], owner: str) -> int:
         plan = self._plans.get((kind, owner))
         return len(plan.slots) if plan is not None else 0
+
+    def has(self, kind: type[Kept], owner: str) -> bool:
+        return (kind, owner) in self._plans
+
+    def pins(self, uid: str) -> bool:
+        """Return whether a slot is pinned to the pod."""
+        return (Hold, uid) in self._owners or (Claim, uid) in self._owners
 
     def expires_at(self, holder: Holder) -> float:
         return self._plans[holder.kind, holder.owner].expires_at

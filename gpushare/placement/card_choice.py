@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpushare.cards.model import Card, Inventory, Request
 from gpushare.cards.placement_policy import CardPolicy, PlacementPolicy
 from gpushare.contract import BY_CDI, EARLY_BINDING
-from gpushare.ledger.ledger import CardAccount, NodeAccount, summed
+from gpushare.ledger.accounts import CardAccount, NodeAccount, summed
 from gpushare.placement.reasons import (
     CORDONED,
     EXPOSES_CARDS,

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from gpushare.cards.model import Share
-from gpushare.ledger.ledger import CardAccount
+from gpushare.ledger.accounts import CardAccount
 
 
 class NodeEnds:

@@ -7,7 +7,7 @@ account, object or state changes.
 from collections.abc import Mapping
 
 from gpushare.cards.model import Request
-from gpushare.ledger.ledger import CardAccount, NodeAccount
+from gpushare.ledger.accounts import CardAccount, NodeAccount
 from gpushare.objects.model import Pod
 from gpushare.placement import node_constraints
 from gpushare.placement.card_choice import is_wanted, why_unserved

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpushare.cards.model import Card, Request
+from gpushare.ledger.accounts import NodeAccount, Reserve
 from gpushare.ledger.changes import Changes
-from gpushare.ledger.ledger import Ledger, NodeAccount, Reserve
+from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice as cards
 from gpushare.placement import node_constraints

@@ -11,7 +11,7 @@ from gpushare.cards.model import Inventory, Request
 from gpushare.cards.placement_policy import NodePolicy
 from gpushare.contract import ANNOTATION_NODE_POLICY, EARLY_BINDING
 from gpushare.errors import RecordError, RequestError
-from gpushare.ledger.ledger import NodeAccount
+from gpushare.ledger.accounts import NodeAccount
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice
 from gpushare.placement.card_choice import NOTHING, FreeCards

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpushare.cards.model import Card, Request, Share
-from gpushare.ledger.ledger import CardAccount, Ledger
+from gpushare.ledger.accounts import CardAccount
+from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Pod
 from gpushare.placement import card_choice as cards
 from gpushare.placement.card_choice import why_not_card

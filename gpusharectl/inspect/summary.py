@@ -10,7 +10,8 @@ import msgspec
 from gpushare.annotations import inventory
 from gpushare.answers.inspect import Device, NodeView, view_node
 from gpushare.cards.model import Health
-from gpushare.ledger.ledger import Ledger, Reserve
+from gpushare.ledger.accounts import Reserve
+from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import Node, Pod
 from gpusharectl.inspect import namespaces
 from gpusharectl.inspect.namespaces import NamespaceUse

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card, Inventory, Request, Share
 from gpushare.contract import RESOURCE_MEMORY
-from gpushare.ledger.ledger import Ledger, NodeAccount
+from gpushare.ledger.accounts import NodeAccount
+from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import card_choice, node_constraints, verdict

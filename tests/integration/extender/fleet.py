@@ -19,7 +19,7 @@ from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory
 from gpushare.clock import SystemClock
 from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY, LABEL_CARD_COUNT
-from gpushare.ledger.ledger import Reserve
+from gpushare.ledger.accounts import Reserve
 from gpushare.live_page.history import History, Sample
 from gpushare.objects.model import Node, Pod, SchedulingGate
 from gpushare.placement.reasons import NO_ROOM, TOO_LARGE

@@ -15,8 +15,9 @@ from gpushare.contract import (
     ANNOTATION_NODE_POLICY,
     LABEL_CARD_COUNT,
 )
+from gpushare.ledger.accounts import Reserve
 from gpushare.ledger.holds import Claim, Hold, Slot
-from gpushare.ledger.ledger import Ledger, Reserve
+from gpushare.ledger.ledger import Ledger
 from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
 from gpushare.placement.victims import why_not_without

@@ -21,8 +21,8 @@ from gpushare.contract import (
     ANNOTATION_NODE_POLICY,
 )
 from gpushare.errors import NoRoom
+from gpushare.ledger.accounts import Reserve
 from gpushare.ledger.holds import Claim, Slot
-from gpushare.ledger.ledger import Reserve
 from gpushare.objects.model import Taint
 from gpushare.objects.scheduling import (
     Affinity,

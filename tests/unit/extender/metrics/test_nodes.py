@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.metrics import nodes
 from extender.metrics.nodes import OF_ALL, NodeMetrics
 from gpushare.cards.model import Share
-from gpushare.ledger.ledger import Ledger, Reserve
+from gpushare.ledger.accounts import Reserve
+from gpushare.ledger.ledger import Ledger
 from tests.builders import stock
 
 

@@ -66,7 +66,7 @@ def test_sums_that_are_not_those_of_the_shares_are_a_difference(bench):
     stale = ledger.account("n")
     ledger.remove_share("uid-b")
     bench.cluster.pods.forget("uid-b")
-    ledger._nodes["n"].account = stale
+    ledger._nodes["n"].cached = stale
     assert bench.cluster.compare() == 1
     assert bench.told[0][0] == "n"
 

@@ -19,7 +19,7 @@ from gpushare.contract import (
     LABEL_CARD_COUNT,
     RESOURCE_MEMORY,
 )
-from gpushare.ledger.ledger import Reserve
+from gpushare.ledger.accounts import Reserve
 from gpushare.objects.model import Container, EnvVar, Node, Pod, PodCondition, Resources
 from gpushare.objects.scheduling import SchedulingGate, Taint
 from gpushare.process.time_slices import run_all

@@ -10,7 +10,7 @@ from gpushare.contract import (
     ANNOTATION_NODE_POLICY,
     LABEL_CARD_COUNT,
 )
-from gpushare.ledger.ledger import Reserve
+from gpushare.ledger.accounts import Reserve
 from gpushare.objects.model import Container, Node, Pod, Resources
 from gpushare.objects.scheduling import Taint
 from gpusharectl.reach.listed_cluster import ListedCluster

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from gpushare.cards.model import ContainerRequest, Request, Share
-from gpushare.ledger.ledger import Ledger, Reserve
+from gpushare.ledger.accounts import Reserve
+from gpushare.ledger.ledger import Ledger
 from gpushare.placement import card_choice as placement
 from tests.builders import stock
 

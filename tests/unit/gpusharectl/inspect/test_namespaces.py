@@ -12,7 +12,8 @@ from gpushare.answers.pending import unseen
 from gpushare.answers.pending_text import sentence
 from gpushare.cards.model import Share
 from gpushare.contract import ANNOTATION_CARDS
-from gpushare.ledger.ledger import Ledger, Reserve
+from gpushare.ledger.accounts import Reserve
+from gpushare.ledger.ledger import Ledger
 from gpushare.process.time_slices import run_all
 from gpusharectl.inspect import namespaces, summary
 from gpusharectl.inspect.lines import draw

@@ -12,7 +12,8 @@ from gpushare.answers.inspect import view_node
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_INVENTORY
 from gpushare.contract import ANNOTATION_CORDON_REASONS as REASONS
 from gpushare.contract import ANNOTATION_CORDONED_CARDS as CORDONED
-from gpushare.ledger.ledger import Ledger, Reserve
+from gpushare.ledger.accounts import Reserve
+from gpushare.ledger.ledger import Ledger
 from gpushare.objects.model import NodeCondition, ObjectMeta
 from gpusharectl.inspect import summary
 from gpusharectl.inspect.lines import draw, fitted
