@@ -93,6 +93,8 @@ class _Extender:
             kube, failed, Pod, FailedPodHandler(cluster), naming=RESOURCES_BEGIN
         )
         self._nodes = Informer(kube, paths.nodes(), Node, NodeHandler(cluster))
+        groups = cluster.state.groups
+        self._pod_groups = [PodGroupWatch(kube, groups, source) for source in API_GROUPS]
         self._elector = _elector(configuration.leader_election, kube)
         self._writer = writer = Writer(kube, BootClock(), self._ends_at)
         self._binder = Binder(cluster.scheduling, writer, self._clock)
@@ -178,10 +180,7 @@ class _Extender:
             await run_until_stopped(
                 self._nodes.run(),
                 self._failed.run(),
-                *(
-                    PodGroupWatch(self._kube, self._cluster.state.groups, source).run()
-                    for source in API_GROUPS
-                ),
+                *(watch.run() for watch in self._pod_groups),
                 self._cluster.run(),
                 self._sample(history),
                 self._freeze_objects(),
@@ -210,7 +209,7 @@ class _Extender:
     async def _take_over_alone(self) -> None:
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
-        await self._gangs.take_over()
+        await self._take_over_gangs()
         self._is_taken_over = True
 
     async def _freeze_objects(self) -> None:
@@ -228,6 +227,10 @@ class _Extender:
     async def _settle(self) -> None:
         """Read all that predecessors wrote; a watch may have died silently."""
         await asyncio.gather(self._pods.relist(), self._nodes.relist())
+        await self._take_over_gangs()
+
+    async def _take_over_gangs(self) -> None:
+        await asyncio.gather(*(watch.wait_if_needed() for watch in self._pod_groups))
         await self._gangs.take_over()
 
     def _duties(self) -> list[Coroutine[Any, Any, None]]:

@@ -8,6 +8,7 @@ name one wait, and nothing else changes.
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -33,6 +34,7 @@ from gpushare.process.time_slices import in_slices
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 60.0  # between two looks whether they are served, and may be read
+KNOWN_SECONDS: Final = 5.0  # an answer about what is served, and a list, take milliseconds
 
 _FINAL: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 _STATES: Final = {
@@ -62,19 +64,33 @@ _decode_resources: Final = msgspec.json.Decoder(_Resources).decode
 
 
 class PodGroupWatch:
-    """Keeps the index of gangs informed about the PodGroups of one source."""
+    """Keeps the index of gangs informed about the PodGroups of one source.
+
+    ``known`` is set once they were listed, or it was found why they cannot be.
+    """
 
     def __init__(self, kube: Kube, groups: Groups, source: Source) -> None:
         self._kube, self._groups, self._source = kube, groups, source
         self._api_group, self._versions = API_GROUPS[source]
         self._backoff = Backoff(1.0, EVERY_SECONDS)
         self._logged = ""
+        self.known = asyncio.Event()
 
     async def run(self) -> None:
         """Watch PodGroups while they are served; without them look again every EVERY_SECONDS."""
         while True:
             seconds = await self._watch_while_served()
             await asyncio.sleep(seconds)
+
+    async def wait_if_needed(self) -> None:
+        """Return once they are known, at once without a gang that names one, and soon in any case.
+
+        A gang that a former leader has begun would otherwise lose its place to others.
+        """
+        if any(group.key.source is self._source for group in self._groups):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KNOWN_SECONDS):
+                    await self.known.wait()
 
     async def _watch_while_served(self) -> float:
         """Return after how many seconds to look again."""
@@ -91,13 +107,14 @@ class PodGroupWatch:
                 return self._backoff.next()
             why = reasons.NOT_READABLE
             self._groups.set_unreadable(self._source, why)
+        self.known.set()
         self._log(_STATES[why])
         return EVERY_SECONDS
 
     async def _watch(self, version: str) -> float:
         """Watch until the API server serves this version no longer."""
         collection = paths.pod_groups(self._api_group, version)
-        handler = _Handler(self._groups, self._source)
+        handler = _Handler(self._groups, self._source, self.known)
         informer = Informer(self._kube, collection, PodGroupObject, handler, final=_FINAL)
         self._log(f"{version} is watched")
         try:
@@ -139,8 +156,8 @@ class PodGroupWatch:
 
 
 class _Handler:
-    def __init__(self, groups: Groups, source: Source) -> None:
-        self._groups, self._source = groups, source
+    def __init__(self, groups: Groups, source: Source, known: asyncio.Event) -> None:
+        self._groups, self._source, self._known = groups, source, known
 
     def replaced(self, items: list[PodGroupObject]) -> Iterator[None]:
         found = []
@@ -148,6 +165,7 @@ class _Handler:
             found.append(value_of(item, self._source))
             yield
         yield from self._groups.replaced_pod_groups(self._source, found)
+        self._known.set()
 
     def changed(self, item: PodGroupObject) -> None:
         self._groups.put_pod_group(value_of(item, self._source))

@@ -39,8 +39,12 @@ class Groups:
         return self._groups.get(key)
 
     def named(self, name: str) -> Group | None:
-        """Return the gang whose ``str(key)`` is ``name``, as ``changes`` has it."""
-        return self._groups.get(GroupKey.parsed(name))
+        """Return the gang whose ``str(key)`` is ``name``, as ``changes`` has it; else None."""
+        try:
+            key = GroupKey.parsed(name)
+        except ValueError:
+            return None
+        return self._groups.get(key)
 
     def of(self, uid: str) -> Group | None:
         """Return the gang of a pod; None if it belongs to none or is not known."""

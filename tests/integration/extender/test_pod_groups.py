@@ -46,14 +46,20 @@ class PodGroupServer:
     @asynccontextmanager
     async def watched(self, folder, source):
         """Run a watch of this API server; yield its index, with one pod of each source."""
+        async with self.watch_of(folder, source) as (_, groups):
+            yield groups
+
+    @asynccontextmanager
+    async def watch_of(self, folder, source):
         groups = Groups()
         for each in Source:
             groups.update(member(each.value, source=each))
         async with TestServer(self.app, shutdown_timeout=0) as server:
             path = write_kubeconfig(folder, str(server.make_url("")))
             async with Kube.connect(path) as kube:
-                async with running(PodGroupWatch(kube, groups, source).run()):
-                    yield groups
+                watch = PodGroupWatch(kube, groups, source)
+                async with running(watch.run()):
+                    yield watch, groups
                 await self.cut()
 
     async def put(self, name, spec):
@@ -240,3 +246,33 @@ async def test_one_object_that_cannot_be_read_hides_no_other(coscheduling, tmp_p
     await coscheduling.put("g", {"minMember": 3})
     async with coscheduling.watched(tmp_path, Source.POD_GROUP) as groups:
         await until(groups, Source.POD_GROUP, minimum=3)
+
+
+async def test_a_takeover_waits_for_pod_groups_that_a_gang_needs(coscheduling, tmp_path):
+    await coscheduling.put("g", {"minMember": 3})
+    async with coscheduling.watch_of(tmp_path, Source.POD_GROUP) as (watch, groups):
+        await watch.wait_if_needed()
+        assert of(groups, Source.POD_GROUP).minimum == 3
+
+
+@pytest.mark.parametrize(("versions", "refusal"), [([], None), (["v1alpha1"], 403)])
+async def test_a_takeover_waits_no_longer_than_it_is_known_that_there_are_none(
+    coscheduling, tmp_path, versions, refusal
+):
+    coscheduling.versions, coscheduling.refusal = versions, refusal
+    async with coscheduling.watch_of(tmp_path, Source.POD_GROUP) as (watch, _):
+        await watch.wait_if_needed()
+        assert watch.known.is_set()
+
+
+async def test_a_takeover_waits_for_pod_groups_neither_in_vain_nor_for_long(
+    coscheduling, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(pod_groups, "KNOWN_SECONDS", 0.05)
+    coscheduling.refusal = 500
+    async with coscheduling.watch_of(tmp_path, Source.POD_GROUP) as (watch, groups):
+        await watch.wait_if_needed()
+        groups.forget("default-pod-group")
+        monkeypatch.setattr(pod_groups, "KNOWN_SECONDS", 3600)
+        await watch.wait_if_needed()
+        assert not watch.known.is_set()

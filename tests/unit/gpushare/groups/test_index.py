@@ -70,6 +70,11 @@ def test_a_gang_exists_as_long_as_it_has_pods():
     assert groups.get(KEY) is None
 
 
+@pytest.mark.parametrize("name", ["", "2f9c-uid", "default/labels", "default/other/g", "a/b/c/d"])
+def test_no_gang_has_a_name_of_another_form(name):
+    assert groups_of(member("a")).named(name) is None
+
+
 def test_a_pod_without_a_group_is_in_no_gang():
     groups = groups_of(member("a", ""))
     assert list(groups) == []
