@@ -156,7 +156,10 @@ class _Extender:
         else:
             tls, address = election.tls, election.address
             self._leadership = elected = Elected(
-                elector, settle=self._settle, duties=self._duties, forget=self._forget
+                elector,
+                settle=self._settle,
+                duties=self._duties,
+                forget=self._cluster.scheduling.forget,
             )
             forwarder = await self._stack.enter_async_context(
                 Forwarder.connect(
@@ -243,11 +246,6 @@ class _Extender:
         if self._configuration.evict_after_seconds:
             duties.append(self._overbooked.run())
         return duties
-
-    def _forget(self) -> None:
-        """Release what was decided here and is not on the API server: the next leader decides."""
-        for reserve in list(self._cluster.ledger.reserves()):
-            self._cluster.ledger.release(reserve.pod_uid, reserve.node)
 
 
 def _elector(election: LeaderElection | None, kube: Kube) -> Elector | None:

@@ -115,6 +115,11 @@ class Scheduling:
 
         return judge(pod, proposed, self._pods.request_of, why_not)
 
+    def forget(self) -> None:
+        """Release what was decided here and is not on the API server: the next leader decides."""
+        self._ledger.release_all()
+        self.gangs.forget_plans()
+
     def place(self, pod: Pod, node: str, request: Request) -> Placement | Reason:
         """Return the cards that a pod gets on a node now, or why it does not fit there.
 

@@ -66,7 +66,9 @@ class GangPlanning:
         async with self._turn:
             found = await self._made(ask)
             pods = {pod.uid: pod for pod in ask.members}
-            if isinstance(found, NoPlan) or self.planner.unusable(found.slots, pods, ask.owner):
+            if isinstance(found, NoPlan) or not self._gangs.may_keep:
+                return False
+            if self.planner.unusable(found.slots, pods, ask.owner):
                 return False
             self._ledger.keep(Hold(ask.owner, found.slots, expires_at))
             return True
@@ -84,7 +86,7 @@ class GangPlanning:
     def _take(self, group: Group, ask: Ask, plan: Plan) -> bool:
         """Keep the slots if they are still free; nothing else runs between the two."""
         pods = {pod.uid: pod for pod in ask.members}
-        if self.planner.unusable(plan.slots, pods, ask.owner):
+        if not self._gangs.may_keep or self.planner.unusable(plan.slots, pods, ask.owner):
             return False
         now = self._gangs.group_of(ask.members[0])
         if now is not group or any(pod.uid not in group.members for pod in ask.members):

@@ -33,6 +33,7 @@ class Takeover:
         self._gangs, self._planning, self._ended, self._kube = gangs, planning, ended, kube
 
     async def run(self) -> None:
+        self._gangs.may_keep = True
         begun = [group for group, _ in self._gangs.begun()]
         for group in begun:
             record = self._gangs.record(group)

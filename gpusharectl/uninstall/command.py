@@ -219,9 +219,9 @@ class _Uninstall:
     async def _evict(self, pod: Pod) -> str:
         """Evict a pod; return why it cannot be evicted, else nothing."""
         try:
-            await self._kube.evict_pod(pod)
+            await self._kube.evict_pod(pod, any_version=True)
         except (NotFound, Conflict):
-            return ""  # it is deleted, or has changed: the next poll shows it
+            return ""  # it is deleted, perhaps made again: the next poll shows it
         except ApiError as err:
             if err.code != HTTPStatus.TOO_MANY_REQUESTS:
                 raise

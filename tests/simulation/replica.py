@@ -121,7 +121,7 @@ class Replica:
             watch_is_behind=lambda: self._pods.cut(silent_seconds=OVERDUE_SECONDS),
         )
         self._elected = elected = Elected(
-            elector, settle=self._settle, duties=self._duties, forget=self._forget
+            elector, settle=self._settle, duties=self._duties, forget=cluster.scheduling.forget
         )
         peers = _Peers(self._services, self._others)
         forwarder = Forwarder(
@@ -157,10 +157,6 @@ class Replica:
 
     def _duties(self) -> list[Coroutine[Any, Any, None]]:
         return [self._stuck.run(), self._reconciler.run(), self._overbooked.run()]
-
-    def _forget(self) -> None:
-        for reserve in list(self.cluster.ledger.reserves()):
-            self.cluster.ledger.release(reserve.pod_uid, reserve.node)
 
     def _why_not_ready(self) -> list[str]:
         unsynced = (("pods", self._pods), ("nodes", self._nodes))

@@ -70,12 +70,16 @@ class Progress:
 
 
 class Gangs:
-    """All gangs that the watch has shown. Plans are made only by the replica that decides."""
+    """All gangs that the watch has shown. Plans are made only by the replica that decides.
+
+    ``may_keep``: whether plans may be kept; false once this replica has stopped deciding.
+    """
 
     def __init__(self, state: ClusterState, policy: GangPolicy = _POLICY) -> None:
         self._state, self._ledger, self._groups = state, state.ledger, state.groups
         self._policy = policy
         self._records: dict[str, GangRecord] = {}
+        self.may_keep = True
 
     def group_of(self, pod: Pod) -> Group | None:
         """Return the gang of a pod as the watch has shown it."""
@@ -350,7 +354,11 @@ class Gangs:
         record.is_broken, record.begun_at = False, self._state.clock.monotonic()
 
     def forget_plans(self) -> None:
-        """Forget all plans: another replica decides. The caller drops the holds."""
+        """Forget all plans: another replica decides. The caller drops the holds.
+
+        No plan that is being made is kept any more, until this replica takes over again.
+        """
+        self.may_keep = False
         for record in self._records.values():
             record.plan, record.tried, record.no_room = "", None, None
             record.offered.clear()

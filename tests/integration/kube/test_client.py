@@ -202,17 +202,26 @@ async def test_a_patch_is_strategic_and_a_wrong_uid_is_told(door, tmp_path, fiel
     assert type(caught.value) is error
 
 
-async def test_an_eviction_names_uid_and_resource_version(door, tmp_path):
+@pytest.mark.parametrize(
+    ("wanted", "conditions"),
+    [
+        ({}, {"uid": "uid-a", "resourceVersion": "7"}),
+        ({"any_version": True}, {"uid": "uid-a"}),  # the pod runs, and its status changes
+    ],
+)
+async def test_an_eviction_names_the_uid_and_the_version_unless_any_will_do(
+    door, tmp_path, wanted, conditions
+):
     door.answers = [status(201, "Created")]
     seen = pod("a", 8)
     meta = msgspec.structs.replace(seen.metadata, resource_version="7")
     async with door.connect(tmp_path) as kube:
-        await kube.evict_pod(msgspec.structs.replace(seen, metadata=meta))
+        await kube.evict_pod(msgspec.structs.replace(seen, metadata=meta), **wanted)
     [(method, path, _, sent)] = door.asked
     assert (method, path) == ("POST", "/api/v1/namespaces/default/pods/a/eviction")
     eviction = msgspec.json.decode(sent)
     assert (eviction["apiVersion"], eviction["kind"]) == ("policy/v1", "Eviction")
-    assert eviction["deleteOptions"] == {"preconditions": {"uid": "uid-a", "resourceVersion": "7"}}
+    assert eviction["deleteOptions"] == {"preconditions": conditions}
 
 
 async def test_without_a_connection_nothing_was_sent(tmp_path):
