@@ -1,12 +1,34 @@
 """Plan where all members of a gang fit together (pure)."""
 
 from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
+from gpushare.errors import RequestError
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
-from gpushare.placement.trial import World
-from gpushare.planning.ask import Ask, NoPlan, Plan
+from gpushare.planning.areas import Area, areas_of
+from gpushare.planning.ask import MOST_ROOMS, Ask, NoPlan, Plan, ZoneRoom
+from gpushare.planning.budget import Budget
+from gpushare.planning.checking import Checker, by_node
+from gpushare.planning.draft import Besides, Fit
+from gpushare.planning.elastic import enough
+from gpushare.planning.first_fit import largest_first
+from gpushare.planning.fit import fit, greedy
+from gpushare.planning.index import ShapeIndex, ShapeIndexes
+from gpushare.planning.known import Known as World
+from gpushare.planning.reasons import (
+    NO_ROLE,
+    NO_ROOM_FOR_GANG,
+    NO_ZONE_FOR_GANG,
+    NO_ZONES,
+    UNREADABLE_MEMBER,
+)
+from gpushare.planning.shapes import Group, Reader, Shape, grouped
+
+NODES_A_STEP: Final = 64
+ATTEMPTS: Final = 3  # when the cluster changes while a plan is made
 
 
 class Planner:
@@ -14,6 +36,7 @@ class Planner:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._indexes = ShapeIndexes(world)
 
     def plan(self, ask: Ask) -> Generator[None, None, Plan | NoPlan]:
         """Return slots for the members, or why there are none, in steps of at most 2 ms.
@@ -21,7 +44,22 @@ class Planner:
         The cluster may change between steps. The slots fit at the moment at which they are
         returned, so take them before anything else runs.
         """
-        raise NotImplementedError
+        if ask.least > len(ask.members):
+            raise ValueError(f"{ask.least} slots for {len(ask.members)} members: ask for fewer")
+        reader = Reader(self._world)
+        groups, unreadable = yield from grouped(reader, ask.members, ask.avoid)
+        if len(ask.members) - unreadable < ask.least:
+            return NoPlan(UNREADABLE_MEMBER)
+        if not groups:
+            return Plan((), ask.zone or "")
+        for _ in range(ATTEMPTS):
+            trial = _Trial(self._world, ask, groups)
+            yield from trial.measure(self._indexes)
+            found = yield from trial.find()
+            if isinstance(found, NoPlan) or (yield from trial.is_current(found)):
+                return found
+        # The cluster changes faster than a plan is made.
+        return NoPlan(NO_ZONE_FOR_GANG if ask.zone_key else NO_ROOM_FOR_GANG, gave_up=True)
 
     def unusable(
         self,
@@ -32,8 +70,157 @@ class Planner:
     ) -> dict[str, Reason]:
         """Return why slots cannot be used now, by the uid of their pods.
 
-        ``pods`` are by uid. What the owner's hold keeps for these pods does not count. If not all
-        slots fit together, earlier ones come first. Slots of pods that are not in ``pods`` count
-        and are not judged.
+        ``pods`` are those of the slots to judge, by uid. What the owner's hold keeps for these pods
+        does not count. If not all slots fit together, earlier ones come first.
         """
-        raise NotImplementedError
+        reader = Reader(self._world)
+        shapes: dict[str, Shape] = {}
+        for uid, pod in pods.items():
+            try:
+                shapes[uid] = reader.shape_of(pod)
+            except RequestError:
+                continue  # judged as a slot for another request
+        priority = min((pod.priority for pod in pods.values()), default=0)
+        besides = Besides(self._world, owner, pods.keys(), priority)
+        checker = Checker(self._world, besides, shapes, cooling)
+        found: dict[str, Reason] = {}
+        for name, here in by_node([slot for slot in slots if slot.pod_uid in pods]).items():
+            found |= checker.why_not(name, here)
+        return found
+
+
+class _Trial:
+    """One attempt to place the members in the cluster as it is now."""
+
+    def __init__(self, world: World, ask: Ask, groups: list[Group]) -> None:
+        self._world, self._ask, self._groups = world, ask, groups
+        self._shapes = {pod.uid: group.shape for group in groups for pod in group.pods}
+        priority = min(pod.priority for pod in ask.members)
+        self._besides = Besides(world, ask.owner, self._shapes.keys(), priority)
+        self._hints = [
+            [ask.hints[pod.uid] for pod in group.pods if pod.uid in ask.hints] for group in groups
+        ]
+        self._indexes: list[ShapeIndex] = []
+        self._seen = (0, 0)
+        self._areas: list[Area] = []
+        self.reason = NO_ZONE_FOR_GANG if ask.zone_key else NO_ROOM_FOR_GANG
+
+    def measure(self, indexes: ShapeIndexes) -> Generator[None, None, None]:
+        """Find the areas in which the members may be, the best first."""
+        ask = self._ask
+        self._seen = self._world.ledger.changes.now, self._world.resource_changes.now
+        for group in self._groups:
+            self._indexes.append((yield from indexes.current(group.shape)))
+        pairs = list(zip(self._groups, self._indexes, strict=True))
+        areas = yield from areas_of(self._world, ask, self._besides, pairs)
+        if ask.zone_key and not areas:
+            self.reason = NO_ZONES
+        if ask.zone_key and ask.zone is None and ask.roles:
+            areas = [area for area in areas if _is_for(ask, area.zone)]
+            if not areas:
+                self.reason = NO_ROLE
+        self._areas = sorted(areas, key=self._preference)
+
+    def find(self) -> Generator[None, None, Plan | NoPlan]:
+        """Return slots in the first area in which the members fit, or why there is none."""
+        ask, budget = self._ask, Budget()
+        wanted = [len(group.pods) for group in self._groups]
+        if sum(wanted) == len(ask.members):
+            for area in self._areas:
+                found = yield from fit(self._besides, area, wanted, self._hints, budget)
+                if found is not None:
+                    return self._pinned(area, found)
+        if ask.least < len(ask.members):
+            budget = Budget()
+            plan = yield from self._some(budget)
+            if plan is not None:
+                return plan
+        rooms = yield from self._rooms(wanted)
+        return NoPlan(self.reason, rooms, budget.gave_up)
+
+    def is_current(self, plan: Plan) -> Generator[None, None, bool]:
+        """Return whether all slots can be used now: the nodes that changed are judged again."""
+        checker = Checker(self._world, self._besides, self._shapes, self._ask.cooling)
+        ledger, resources = self._world.ledger.changes, self._world.resource_changes
+        here = by_node(plan.slots)
+        changed = self._changed(self._seen, here)
+        seen = ledger.now, resources.now
+        for number, (name, slots) in enumerate(here.items()):
+            if number % NODES_A_STEP == 0:
+                yield
+            if checker.why_not(name, slots, is_eligible=name not in changed):
+                return False
+        while changed := self._changed(seen, here):
+            seen = ledger.now, resources.now
+            if any(checker.why_not(name, here[name]) for name in changed):
+                return False
+            if len(changed) > NODES_A_STEP:
+                yield
+        return True
+
+    def _changed(self, seen: tuple[int, int], nodes: Collection[str]) -> set[str]:
+        one = self._world.ledger.changes.since(seen[0])
+        two = self._world.resource_changes.since(seen[1])
+        if one is None or two is None:
+            return set(nodes)
+        return {name for name in (*one, *two) if name in nodes}
+
+    def _some(self, budget: Budget) -> Generator[None, None, Plan | None]:
+        """Return slots for some of the members in the area where most of them fit."""
+        group_of = {pod.uid: n for n, group in enumerate(self._groups) for pod in group.pods}
+        members = [group_of[pod.uid] for pod in self._ask.members if pod.uid in group_of]
+        best: tuple[Area, Fit] | None = None
+        for area in self._areas:
+            found = yield from enough(self._besides, area, members, self._ask.least, budget)
+            if found is not None and (best is None or found.members > best[1].members):
+                best = area, found
+        return self._pinned(*best) if best is not None else None
+
+    def _rooms(self, wanted: Sequence[int]) -> Generator[None, None, tuple[ZoneRoom, ...]]:
+        """Return how many members fit in the areas with most room."""
+
+        def most(area: Area) -> int:
+            rooms = (here.room for here in area.candidates)
+            return sum(map(min, rooms, wanted))
+
+        found = []
+        for area in sorted(self._areas, key=most, reverse=True)[:MOST_ROOMS]:
+            members = most(area)
+            if len(wanted) > 1:
+                members = (
+                    yield from greedy(self._besides, area, wanted, [()] * len(wanted))
+                ).members
+            found.append(ZoneRoom(area.zone, members))
+        return tuple(sorted(found, key=lambda room: (-room.members, room.zone)))
+
+    def _preference(self, area: Area) -> tuple[list[int], int, str]:
+        """Sort the areas with the least room first: it stays free where there is more."""
+        order = largest_first(area.candidates)
+        here = area.candidates
+        hinted = sum(
+            name in here[number].takes for number, names in enumerate(self._hints) for name in names
+        )
+        return [here[number].room for number in order], -hinted, area.zone
+
+    def _pinned(self, area: Area, found: Fit) -> Plan:
+        """Return the slots as those of pods: each gets its hinted node if the group has it."""
+        slots: dict[str, Slot] = {}
+        for group, mine in zip(self._groups, found.slots, strict=True):
+            nodes = by_node(mine)
+            later = []
+            for pod in group.pods[: len(mine)]:
+                hinted = nodes.get(self._ask.hints.get(pod.uid, ""))
+                if hinted:
+                    slots[pod.uid] = replace(hinted.pop(), pod_uid=pod.uid)
+                else:
+                    later.append(pod)
+            rest = (slot for each in nodes.values() for slot in each)
+            for pod, slot in zip(later, rest, strict=True):
+                slots[pod.uid] = replace(slot, pod_uid=pod.uid)
+        in_order = tuple(slots[pod.uid] for pod in self._ask.members if pod.uid in slots)
+        return Plan(in_order, area.zone)
+
+
+def _is_for(ask: Ask, zone: str) -> bool:
+    roles = [role for role in ask.roles if role.zone == zone]
+    return not roles or any(role.admits(ask.cards) for role in roles)

@@ -1,0 +1,142 @@
+"""The nodes as they would be with the slots that were planned so far (pure)."""
+
+from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
+
+from gpushare.ledger.accounts import NodeAccount
+from gpushare.ledger.holds import Hold, Slot
+from gpushare.placement.card_choice import NOTHING, FreeCard, FreeCards
+from gpushare.placement.rank import Rank
+from gpushare.planning.capacity import cards_for_one, members_on, rank_of
+from gpushare.planning.known import Known as World
+from gpushare.planning.shapes import Shape
+
+_number = attrgetter("number")
+
+
+class Besides:
+    """The world without the slots that an owner's hold keeps for the pods ``uids``.
+
+    ``nodes`` are where these slots were when this was made, and where there are claims that do not
+    count against pods of this priority.
+    """
+
+    def __init__(self, world: World, owner: str, uids: Collection[str], priority: int) -> None:
+        self.world = world
+        self._uids, self._priority = uids, priority
+        hold = world.ledger.hold_of(owner)
+        slots = hold.slots if hold is not None else ()
+        self._own = {slot.node for slot in slots if slot.pod_uid in uids}
+        self.nodes = self._own | world.ledger.outranked(priority)
+        self._known: dict[str, tuple[NodeAccount | None, Mapping[str, int] | None]] = {}
+
+    def left(self, name: str) -> tuple[NodeAccount | None, Mapping[str, int] | None]:
+        """Return a node's account and free resources as of the first call; None if unknown.
+
+        Reserves count, even if the slot of their pod does not.
+        """
+        if name not in self.nodes:
+            return self.world.ledger.account(name), self.world.free_resources(name)
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = self.left_now(name)
+        return found
+
+    def left_now(self, name: str) -> tuple[NodeAccount | None, Mapping[str, int] | None]:
+        """Return the same as of now."""
+        ledger, resources = self.world.ledger, self.world.free_resources(name)
+        if name in self._own:
+            mine = [
+                slot
+                for kept, slot in ledger.slots_on(name)
+                if isinstance(kept, Hold) and slot.pod_uid in self._uids
+            ]
+            ledger = ledger.overlay()
+            free = dict(resources or {})
+            for slot in mine:
+                ledger.drop_slot(slot.pod_uid)
+                for resource, amount in slot.requests:
+                    free[resource] = free.get(resource, 0) + amount
+            resources = free if resources is not None else None
+        return ledger.account(name, priority=self._priority), resources
+
+
+class DraftNode:
+    """What is left of one node; ``planned`` are units by UUID."""
+
+    __slots__ = ("cards", "free", "planned")
+
+    def __init__(self, account: NodeAccount | None, free: Mapping[str, int] | None) -> None:
+        self.free = dict(free) if free is not None else None
+        self.planned: Mapping[str, int] = NOTHING
+        self.cards = FreeCards(account) if account is not None else None
+
+    def takes(self, shape: Shape) -> int:
+        """Return how many more members fit if the node is eligible for them."""
+        return members_on(shape, self.cards, self.free) if self.free is not None else 0
+
+
+class Draft:
+    """``nodes`` are those that were opened: they may differ from the nodes as they are."""
+
+    def __init__(self, besides: Besides) -> None:
+        self._besides, self._world = besides, besides.world
+        self.nodes: dict[str, DraftNode] = {}
+
+    def open(self, name: str) -> DraftNode:
+        """Return what is left of a node. It is read once, so later changes are not noticed."""
+        found = self.nodes.get(name)
+        if found is None:
+            found = self.nodes[name] = DraftNode(*self._besides.left(name))
+        return found
+
+    def take(self, shape: Shape, name: str) -> Slot | None:
+        """Plan a slot for one member on an eligible node; None if there is too little left.
+
+        As many other members of its shape fit after it as with any other choice of cards.
+        """
+        node = self.open(name)
+        takes = node.takes(shape)
+        if not takes:
+            return None
+        chosen: Iterable[FreeCard] = ()
+        if shape.request is not None and node.cards is not None:
+            chosen = cards_for_one(shape.request, node.cards, self._world.policies.card, takes - 1)
+        return self._plan(shape, name, node, chosen)
+
+    def take_cards(self, shape: Shape, name: str, numbers: Collection[int]) -> Slot:
+        """Plan a slot on these cards of an eligible node, which must have enough left."""
+        node = self.open(name)
+        places = node.cards.places if node.cards is not None else ()
+        return self._plan(shape, name, node, [each for each in places if each.number in numbers])
+
+    def rank(self, shape: Shape, name: str) -> Rank | None:
+        """Return the rank of an eligible node as it is left; None if no member fits."""
+        node = self.open(name)
+        takes = node.takes(shape)
+        return rank_of(self._world.policies, shape, node.cards, takes, name) if takes else None
+
+    def _plan(self, shape: Shape, name: str, node: DraftNode, chosen: Iterable[FreeCard]) -> Slot:
+        uuids = tuple([each.card.uuid for each in sorted(chosen, key=_number)])
+        if uuids and node.cards is not None:
+            planned = dict(node.planned)
+            for uuid in uuids:
+                planned[uuid] = planned.get(uuid, 0) + shape.need.units
+            node.planned = planned
+            node.cards = FreeCards(node.cards.account, planned)
+        free = node.free
+        if free is not None:
+            for resource, amount in shape.amounts:
+                free[resource] -= amount
+        return Slot(name, uuids, shape.need.units, requests=shape.amounts)
+
+
+class Fit:
+    """``slots`` are those of each group, planned in ``draft``."""
+
+    def __init__(self, draft: Draft, slots: list[list[Slot]]) -> None:
+        self.draft, self.slots = draft, slots
+
+    @property
+    def members(self) -> int:
+        return sum(map(len, self.slots))

@@ -1,0 +1,76 @@
+"""Find slots for some members of each group in one area (pure)."""
+
+from collections.abc import Generator, Sequence
+
+from gpushare.ledger.holds import Slot
+from gpushare.planning.areas import Area, Candidates
+from gpushare.planning.budget import Budget
+from gpushare.planning.draft import Besides, Draft, Fit
+from gpushare.planning.exchange import Counts, spread_out
+from gpushare.planning.first_fit import FirstFit, largest_first, on_hinted_nodes
+from gpushare.planning.search import search
+
+Hints = Sequence[Sequence[str]]  # by group: the nodes that its members had
+
+
+def fit(
+    besides: Besides, area: Area, wanted: Sequence[int], hints: Hints, budget: Budget
+) -> Generator[None, None, Fit | None]:
+    """Return slots for ``wanted`` members of each group; None if not all fit.
+
+    None is exact unless ``budget.gave_up``.
+    """
+    candidates = area.candidates
+    if any(here.room < count for here, count in zip(candidates, wanted, strict=True)):
+        return None
+    if any(hints):
+        found = yield from greedy(besides, area, wanted, hints)
+        if found.members == sum(wanted):
+            return found
+    found = yield from greedy(besides, area, wanted, [()] * len(wanted))
+    if found.members == sum(wanted):
+        return found
+    if len(wanted) == 1:
+        return None
+    if requests_are_equal(candidates):
+        counts = yield from spread_out(candidates, wanted)
+        return (yield from placed(besides, candidates, counts)) if counts is not None else None
+    return (yield from search(besides, candidates, wanted, budget))
+
+
+def greedy(
+    besides: Besides, area: Area, wanted: Sequence[int], hints: Hints
+) -> Generator[None, None, Fit]:
+    """Return slots for as many members as fit, placed one after the other, the largest first."""
+    draft, candidates = Draft(besides), area.candidates
+    slots: list[list[Slot]] = [[] for _ in wanted]
+    for number in largest_first(candidates):
+        here = candidates[number]
+        slots[number] = yield from on_hinted_nodes(draft, here, hints[number][: wanted[number]])
+    for number in largest_first(candidates):
+        more = wanted[number] - len(slots[number])
+        slots[number] += yield from FirstFit(draft, candidates[number]).some(more)
+    return Fit(draft, slots)
+
+
+def requests_are_equal(candidates: Sequence[Candidates]) -> bool:
+    """Return whether a node has room for equally many members of each group that it may take."""
+    return len({here.group.shape.need for here in candidates}) == 1
+
+
+def placed(
+    besides: Besides, candidates: Sequence[Candidates], counts: Counts
+) -> Generator[None, None, Fit | None]:
+    """Return the slots of so many members of each group on each node."""
+    draft, slots = Draft(besides), list[list[Slot]]()
+    for here, by_node in zip(candidates, counts, strict=True):
+        mine: list[Slot] = []
+        for name in sorted(by_node):
+            for _ in range(by_node[name]):
+                yield
+                slot = draft.take(here.group.shape, name)
+                if slot is None:
+                    return None  # the node changed since it was measured
+                mine.append(slot)
+        slots.append(mine)
+    return Fit(draft, slots)

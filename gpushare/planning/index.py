@@ -1,0 +1,139 @@
+"""Know how many members of a shape each node takes, until something on the node changes (pure)."""
+
+from bisect import bisect_left, insort
+from collections.abc import Generator, Hashable, Iterable
+from typing import Final
+
+from gpushare.placement.card_choice import FreeCards
+from gpushare.placement.rank import Rank
+from gpushare.planning import eligibility
+from gpushare.planning.capacity import members_on, rank_of
+from gpushare.planning.known import Known as World
+from gpushare.planning.shapes import Shape
+
+MOST_ENTRIES: Final = 200_000  # nodes of all shapes, at about 300 bytes
+LEAST_SHAPES: Final = 8
+AT_ONCE: Final = 16  # changed nodes that are judged in one step
+MOST_ROUNDS: Final = 20
+
+Place = tuple[int, Rank | None]  # the members that an eligible node takes, and its rank if any
+
+
+class ShapeIndex:
+    """``takes`` has the eligible nodes, also full ones. ``ranks`` are of those with room, sorted.
+
+    Both are as of ``seen``, a state of the ledger's changes and of the resources' changes.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.takes: dict[str, int] = {}
+        self.ranks: list[Rank] = []
+        self.seen: tuple[int, int] | None = None
+        self.fills = 0
+        self._rank_of: dict[str, Rank] = {}
+
+    def ranks_of(self, names: Iterable[str]) -> list[Rank]:
+        """Return the ranks of those of the nodes that have room, best first."""
+        return sorted([self._rank_of[name] for name in names if name in self._rank_of])
+
+    def put(self, name: str, place: Place | None) -> None:
+        """Enter what the node takes now; None if it is not eligible."""
+        takes, now = place if place is not None else (0, None)
+        if place is None:
+            self.takes.pop(name, None)
+        else:
+            self.takes[name] = takes
+        before = self._rank_of.get(name)
+        if before == now:
+            return
+        if before is not None:
+            del self.ranks[bisect_left(self.ranks, before)], self._rank_of[name]
+        if now is not None:
+            self._rank_of[name] = now
+            insort(self.ranks, now)
+
+    def fill(self, places: Iterable[tuple[str, Place | None]]) -> None:
+        """Enter all nodes, instead of those so far."""
+        self.takes, self._rank_of = {}, {}
+        self.fills += 1
+        for name, place in places:
+            if place is not None:
+                self.takes[name] = place[0]
+                if place[1] is not None:
+                    self._rank_of[name] = place[1]
+        self.ranks = sorted(self._rank_of.values())
+
+
+class ShapeIndexes:
+    """The indexes of the shapes that were planned last, for one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._indexes: dict[Hashable, ShapeIndex] = {}  # last used one last
+
+    def current(self, shape: Shape) -> Generator[None, None, ShapeIndex]:
+        """Return the index of a shape as of now, in short steps. Do not change it."""
+        index = self._indexes.pop(shape.key, None) or ShapeIndex(shape)
+        self._indexes[shape.key] = index
+        world = self._world
+        ledger, resources = world.ledger.changes, world.resource_changes
+        for _ in range(MOST_ROUNDS):
+            seen, fills = index.seen, index.fills
+            now = ledger.now, resources.now
+            if seen == now:
+                break
+            one = ledger.since(seen[0]) if seen is not None else None
+            two = resources.since(seen[1]) if seen is not None else None
+            # Another plan may use the index between steps. Entries only become newer, except if it
+            # was filled: then what is entered here may be older.
+            if one is None or two is None:
+                found = yield from self._all(shape)
+                if index.fills == fills:
+                    index.fill(found)
+                    index.seen = now
+            else:
+                yield from self._renew(index, {*one, *two})
+                if index.fills == fills:
+                    index.seen = max(now, index.seen or now)
+        self._drop_longest_unused()
+        return index
+
+    def place(self, shape: Shape, name: str) -> Place | None:
+        """Return how many members a node takes now, and its rank; None if it is not eligible."""
+        world = self._world
+        account = world.ledger.account(name)
+        if eligibility.why_not(world, name, shape, account) is not None:
+            return None
+        free = world.free_resources(name)
+        if free is None:
+            return None
+        cards = FreeCards(account) if account is not None else None
+        takes = members_on(shape, cards, free)
+        if not takes:
+            return 0, None
+        return takes, rank_of(world.policies, shape, cards, takes, name)
+
+    def _all(self, shape: Shape) -> Generator[None, None, list[tuple[str, Place | None]]]:
+        world = self._world
+        names = world.node_names() if shape.request is not None else world.all_node_names()
+        found = []
+        for name in names if shape.named is None else shape.named:
+            found.append((name, self.place(shape, name)))
+            yield
+        return found
+
+    def _renew(self, index: ShapeIndex, changed: set[str]) -> Generator[None, None, None]:
+        shape = index.shape
+        for number, name in enumerate(changed, 1):
+            if shape.named is None or name in shape.named:
+                index.put(name, self.place(shape, name))
+            if number % AT_ONCE == 0:
+                yield
+
+    def _drop_longest_unused(self) -> None:
+        indexes = self._indexes
+        entries = sum(len(index.takes) for index in indexes.values())
+        while len(indexes) > LEAST_SHAPES and entries > MOST_ENTRIES:
+            oldest = next(iter(indexes))
+            entries -= len(indexes.pop(oldest).takes)

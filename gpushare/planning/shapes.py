@@ -1,0 +1,178 @@
+"""Group the members of a gang by shape: what they request, and which nodes may take them (pure)."""
+
+from collections.abc import Generator, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gpushare.annotations.pod_annotations import asks_for_share
+from gpushare.cards.model import Request
+from gpushare.errors import RequestError
+from gpushare.ledger.holds import Requests
+from gpushare.objects.model import Pod
+from gpushare.objects.scheduling import NodeSelector
+from gpushare.placement.node_constraints import FIELD_NAME
+from gpushare.placement.node_resources import requests_of
+from gpushare.planning.known import Known as World
+
+PODS_A_STEP: Final = 32
+
+_NO_NODES: Final[frozenset[str]] = frozenset()
+
+
+class Need(NamedTuple):
+    """What one member takes of a node: ``units`` of each of ``card_count`` cards, and ``requests``.
+
+    ``cards`` are the cards that its policy allows (models, only, never).
+    """
+
+    requests: Requests
+    units: int
+    card_count: int
+    cards: tuple[frozenset[str], frozenset[str], frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """Pods with an equal ``key`` fit on the same nodes, as often and in the same order of nodes.
+
+    ``pod`` is any of them. ``request`` is None without GPU memory. ``amounts`` are the requests
+    that are more than nothing. ``named`` are the only nodes that the required node affinity allows,
+    if it names nodes.
+    """
+
+    key: Hashable
+    need: Need
+    pod: Pod
+    request: Request | None
+    amounts: Requests
+    named: frozenset[str] | None
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """The members of one shape that avoid the same nodes, most important first."""
+
+    shape: Shape
+    avoid: frozenset[str] = _NO_NODES
+    pods: list[Pod] = field(default_factory=list)
+
+
+class Reader:
+    """Finds the shape of each pod. Equal parts of pods are often one object, and are read once."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._shapes: dict[Hashable, Shape] = {}
+        self._requests: dict[Hashable, Requests] = {}
+        self._rules: dict[Hashable, Hashable] = {}
+        self._read: list[Pod] = []  # keeps the parts alive whose ids are keys
+
+    def shape_of(self, pod: Pod) -> Shape:
+        """Return the pod's shape; raise RequestError if no node can ever satisfy it."""
+        request = self._world.request_of(pod) if asks_for_share(pod) else None
+        self._read.append(pod)
+        requests, rules = self._requests_of(pod), self._rules_of(pod)
+        key: Hashable = (requests, rules)
+        if request is not None:
+            key = (
+                requests,
+                rules,
+                request.units_per_card,
+                request.card_count,
+                request.sets_cards,
+                request.exposes_cards,
+                request.runtime_class,
+                request.policy,
+            )
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = _shape(key, pod, request, requests)
+        return found
+
+    def _requests_of(self, pod: Pod) -> Requests:
+        spec = pod.spec
+        key = (
+            id(spec.overhead),
+            tuple([(id(each.resources), each.restart_policy) for each in spec.containers or ()]),
+            tuple(
+                [(id(each.resources), each.restart_policy) for each in spec.init_containers or ()]
+            ),
+        )
+        found = self._requests.get(key)
+        if found is None:
+            found = self._requests[key] = tuple(sorted(requests_of(pod).items()))
+        return found
+
+    def _rules_of(self, pod: Pod) -> Hashable:
+        spec = pod.spec
+        key = (id(spec.node_selector), id(spec.affinity), id(spec.tolerations))
+        found = self._rules.get(key)
+        if found is None:
+            found = self._rules[key] = (
+                frozenset((spec.node_selector or {}).items()),
+                _required(pod),
+                spec.tolerations,
+            )
+        return found
+
+
+def grouped(
+    reader: Reader, members: Iterable[Pod], avoid: Mapping[str, frozenset[str]]
+) -> Generator[None, None, tuple[list[Group], int]]:
+    """Return the members by shape, and the number of those whose requests cannot be satisfied."""
+    groups: dict[tuple[Hashable, frozenset[str]], Group] = {}
+    unreadable = 0
+    for number, pod in enumerate(members):
+        if number % PODS_A_STEP == 0:
+            yield
+        try:
+            shape = reader.shape_of(pod)
+        except RequestError:
+            unreadable += 1
+            continue
+        avoided = avoid.get(pod.uid, _NO_NODES)
+        group = groups.get((shape.key, avoided))
+        if group is None:
+            group = groups[shape.key, avoided] = Group(shape, avoided)
+        group.pods.append(pod)
+    return list(groups.values()), unreadable
+
+
+def _shape(key: Hashable, pod: Pod, request: Request | None, requests: Requests) -> Shape:
+    amounts = tuple((name, amount) for name, amount in requests if amount > 0)
+    required = _required(pod)
+    named = _named_by(required) if required is not None else None
+    if request is None:
+        none: frozenset[str] = frozenset()
+        return Shape(key, Need(amounts, 0, 0, (none, none, none)), pod, None, amounts, named)
+    policy = request.policy
+    need = Need(
+        amounts,
+        request.units_per_card,
+        request.card_count,
+        (policy.models, policy.only, policy.never),
+    )
+    return Shape(key, need, pod, request, amounts, named)
+
+
+def _required(pod: Pod) -> NodeSelector | None:
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    return affinity.required if affinity else None
+
+
+def _named_by(selector: NodeSelector) -> frozenset[str] | None:
+    """Return the nodes that a selector names; None if one of its terms does not name nodes."""
+    found: set[str] = set()
+    for term in selector.node_selector_terms or ():
+        names = next(
+            (
+                each.values or ()
+                for each in term.match_fields or ()
+                if each.key == FIELD_NAME and each.operator == "In"
+            ),
+            None,
+        )
+        if names is None:
+            return None
+        found.update(names)
+    return frozenset(found)
