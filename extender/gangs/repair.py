@@ -53,7 +53,12 @@ class SlotRepair:
         for owner, slots in by_owner.items():
             group = self._state.groups.named(owner)
             pods = group.members if group is not None else {}
-            known = [slot for slot in slots if slot.pod_uid in pods]
+            # What is reserved for a binding that is being written is the slot itself.
+            known = [
+                slot
+                for slot in slots
+                if slot.pod_uid in pods and ledger.reserve_of(slot.pod_uid, slot.node) is None
+            ]
             bad = self._planning.planner.unusable(known, pods, owner)
             if bad:
                 found[owner] = [slot for slot in known if slot.pod_uid in bad]

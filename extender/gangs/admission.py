@@ -1,0 +1,106 @@
+"""Admits gated pods: takes room for a gang, then removes the gates of its members."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from extender.decisions.cluster_state import ClusterState
+from extender.decisions.gangs.gangs import Gangs
+from extender.gangs.gated_pods import GatedPods
+from extender.gangs.planning import GangPlanning
+from extender.gates.patch import release_patch
+from extender.gates.releaser import Outcome, Release, Releaser
+from gpushare.contract import ANNOTATION_POKE
+from gpushare.objects.model import Pod
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS: Final = 0.1
+REST: Final = 4  # times as long as a round took: waiting gangs take a fifth of the time at most
+POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
+POKE_AGAIN_SECONDS: Final = 10.0
+
+
+class Admission:
+    """Gangs and gated pods, by priority; one without room does not hold back the next one.
+
+    A gang whose members have no gate is planned too. kube-scheduler may not notice that there is
+    room for it now, so its members get an annotation that makes kube-scheduler try them again.
+    """
+
+    def __init__(
+        self, state: ClusterState, gangs: Gangs, planning: GangPlanning, releaser: Releaser
+    ) -> None:
+        self._state, self._gangs, self._planning = state, gangs, planning
+        self._gated = GatedPods(state, planning)
+        self._releaser = releaser
+        self._releasing: set[str] = set()  # uids
+        self._poked: dict[str, float] = {}  # by uid, when
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                began = time.perf_counter()
+                await self.check(tasks)
+                await asyncio.sleep(max(EVERY_SECONDS, REST * (time.perf_counter() - began)))
+
+    async def check(self, tasks: asyncio.TaskGroup) -> None:
+        """Plan what has no slots, and release what has."""
+        for group in self._gangs.without_plan():
+            if self._gangs.is_due(group, self._gangs.record(group)):
+                await self._planning.plan(group)
+        await self._gated.plan()
+        for release in self._releases():
+            self._releasing.add(release.pod.uid)
+            tasks.create_task(self._release(release))
+        for pod in self._late():
+            tasks.create_task(self._poke(pod))
+
+    def _releases(self) -> Iterator[Release]:
+        for group in self._gangs.complete():
+            if not group.gated:
+                continue
+            zone = self._gangs.zone_of(group)
+            for pod in group.present():
+                if pod.has_our_gate:
+                    yield from self._release_of(pod, (group.zone_key, zone) if zone else None)
+        for pod in self._gated.waiting():
+            yield from self._release_of(pod, None)
+
+    def _release_of(self, pod: Pod, zone: tuple[str, str] | None) -> Iterator[Release]:
+        slot = self._state.ledger.slot_of(pod.uid)
+        if slot is not None and pod.uid not in self._releasing:
+            patch = release_patch(pod, node=slot.node, cards=slot.cards, zone=zone)
+            yield Release(pod, patch)
+
+    async def _release(self, release: Release) -> None:
+        pod = release.pod
+        try:
+            outcome = await self._releaser.release(release)
+        finally:
+            self._releasing.discard(pod.uid)
+        if outcome in {Outcome.CONFLICT, Outcome.REFUSED}:
+            # Its nodes are restricted by now, or we may not do this: the next plan shows.
+            self._state.ledger.drop_slot(pod.uid)
+
+    def _late(self) -> Iterator[Pod]:
+        """Yield ungated members with slots about which kube-scheduler has not asked."""
+        now = self._state.clock.monotonic()
+        self._poked = {uid: at for uid, at in self._poked.items() if now - at < POKE_AGAIN_SECONDS}
+        for group in self._gangs.complete():
+            record = self._gangs.record(group)
+            if now - record.held_at < POKE_SECONDS:
+                continue
+            for pod in self._gangs.progress(group).slotted:
+                is_asked = pod.uid in record.offered or pod.uid in self._poked
+                if not (pod.gates or is_asked):
+                    self._poked[pod.uid] = now
+                    yield pod
+
+    async def _poke(self, pod: Pod) -> None:
+        """Change an annotation of the pod, at which kube-scheduler tries it again."""
+        value = f"{self._state.clock.wall_ns():x}"
+        patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION_POKE: value}}}
+        await self._releaser.release(Release(pod, patch))

@@ -1,0 +1,148 @@
+"""What kube-scheduler is answered about members of gangs, and what that leaves behind."""
+
+import pytest
+
+from extender.decisions.gangs import gangs as texts
+from gpushare.errors import NoRoom
+from tests.gangs import member
+from tests.unit.extender.gangs.driver import GangCluster
+from tests.unit.extender.scripted import changed
+
+FOUR_GPUS = {"a": (16, 16), "b": (16, 16)}
+
+
+def names(gang: str, count: int) -> list[str]:
+    return [f"{gang}-{number}" for number in range(count)]
+
+
+def gang(name: str, count: int, *, units: int = 12, minimum: int | None = None, **more):
+    least = count if minimum is None else minimum
+    return [member(each, name, least, units=units, **more) for each in names(name, count)]
+
+
+async def test_a_gang_that_fits_is_bound_as_a_whole_one_gpu_each():
+    cluster = GangCluster(FOUR_GPUS)
+    cluster.add(*gang("g", 4))
+    bound = await cluster.schedule(*names("g", 4))
+    assert sorted(bound.values()) == ["a", "a", "b", "b"]
+    assert cluster.held == 0
+
+
+async def test_a_gang_keeps_nothing_before_it_has_its_members():
+    cluster = GangCluster(FOUR_GPUS)
+    cluster.add(*gang("g", 4)[:3])
+    assert await cluster.schedule(*names("g", 3)) == {}
+    assert cluster.held == 0
+    assert await cluster.offered("g-0") == ([], texts.FEW_MEMBERS.text)
+
+
+async def test_sums_that_fit_no_gpu_do_not_count():
+    cluster = GangCluster({"a": (16, 16), "b": (16, 16)})
+    cluster.add(*gang("filler", 4, units=10))
+    assert len(await cluster.schedule(*names("filler", 4))) == 4
+    cluster.add(*gang("g", 3, units=8))
+    assert await cluster.schedule(*names("g", 3)) == {}
+    assert cluster.held == 0
+
+
+async def test_of_two_gangs_that_do_not_fit_together_one_is_whole_and_the_other_keeps_nothing():
+    cluster = GangCluster(FOUR_GPUS)
+    first, second = gang("x", 3), gang("y", 3)
+    cluster.add(*(pod for pair in zip(first, second, strict=True) for pod in pair))
+    for _ in range(3):
+        for pair in zip(names("x", 3), names("y", 3), strict=True):
+            await cluster.schedule(*pair)
+    assert sorted(cluster.bound()) == names("x", 3)
+    assert cluster.held == 0
+
+
+async def test_no_preemption_is_tried_for_a_member_on_any_node_of_the_cluster():
+    cluster = GangCluster(FOUR_GPUS)
+    cluster.add(*gang("g", 9))
+    found = await cluster.answers.filter(cluster.kube.pods["g-0"], ["a"])
+    assert found.fitting == []
+    assert set(found.final) == {"a", "b"}
+    proposals = await cluster.answers.preempt(cluster.kube.pods["g-0"], {"a": ["uid-x"]})
+    assert proposals.kept == []
+
+
+async def test_a_member_whose_node_is_not_offered_gets_a_slot_on_one_that_is():
+    cluster = GangCluster({**FOUR_GPUS, "c": (16,)})
+    cluster.add(*gang("g", 4))
+    bound = await cluster.schedule(*names("g", 3))
+    left = await cluster.schedule("g-3", without=set(bound.values()))
+    assert set(left.values()).isdisjoint(bound.values())
+    assert len(cluster.bound()) == 4
+
+
+async def test_a_gang_starts_elsewhere_if_a_member_fits_no_node_near_its_slot():
+    zones = {"a": {"zone": "x"}, "b": {"zone": "y"}}
+    cluster = GangCluster(FOUR_GPUS, zones)
+    cluster.add(*gang("g", 2, zone_key="zone"))
+    fitting, _ = await cluster.offered("g-0")
+    (first,) = fitting
+    other = {"a": "b", "b": "a"}[first]
+    bound = await cluster.schedule("g-1", "g-0", without={first})
+    assert bound == {"g-0": other, "g-1": other}
+
+
+async def test_no_member_is_bound_while_another_one_has_lost_its_slot():
+    cluster = GangCluster(FOUR_GPUS)
+    cluster.add(*gang("g", 4))
+    (at,), _ = await cluster.offered("g-0")
+    cluster.cluster.ledger.drop_slot(cluster.kube.pods["g-1"].uid)
+    with pytest.raises(NoRoom, match=texts.FEW_MEMBERS.text):
+        await cluster.bind("g-0", at)
+
+
+async def test_a_member_without_slot_is_never_bound():
+    cluster = GangCluster(FOUR_GPUS)
+    cluster.add(*gang("g", 4))
+    with pytest.raises(NoRoom, match=texts.NO_SLOT.text):
+        await cluster.bind("g-0", "a")
+
+
+async def test_after_the_minimum_members_are_placed_one_by_one_in_the_zone_of_the_gang():
+    zones = {"a": {"zone": "x"}, "b": {"zone": "y"}}
+    cluster = GangCluster(FOUR_GPUS, zones)
+    cluster.add(*gang("g", 2, minimum=1, units=10, zone_key="zone"))
+    first = (await cluster.schedule("g-0"))["g-0"]
+    cluster.add(*gang("g", 3, minimum=1, units=10, zone_key="zone")[2:])
+    assert await cluster.schedule("g-1", "g-2") == {"g-1": first}
+    assert (await cluster.offered("g-2"))[0] == []
+
+
+async def test_a_member_that_dies_before_any_is_bound_takes_all_slots_with_it():
+    cluster = GangCluster(FOUR_GPUS)
+    cluster.add(*gang("g", 4))
+    await cluster.offered("g-0")
+    assert cluster.held == 4
+    cluster.delete("g-3")
+    assert cluster.held == 0
+
+
+async def test_members_that_only_kube_scheduler_can_judge_wait_until_all_have_been_offered_a_node():
+    cluster = GangCluster(FOUR_GPUS)
+    pods = [changed(pod, spec={"resource_claims": ({},)}) for pod in gang("g", 2)]
+    cluster.add(*pods)
+    assert await cluster.offered("g-0") == ([], texts.ONE_BY_ONE.text)
+    assert len(await cluster.schedule("g-1")) == 1
+    assert len(await cluster.schedule("g-0")) == 1
+
+
+async def test_a_pod_of_a_gang_that_the_watch_has_not_shown_is_tried_again():
+    cluster = GangCluster(FOUR_GPUS)
+    (pod,) = gang("g", 1)
+    cluster.kube.pods["g-0"] = pod
+    with pytest.raises(Exception, match="not known yet"):
+        await cluster.offered("g-0")
+
+
+async def test_another_gang_of_the_same_name_is_not_whole_because_the_first_one_was():
+    cluster = GangCluster(FOUR_GPUS)
+    cluster.add(*gang("g", 2))
+    await cluster.schedule("g-0", "g-1")
+    cluster.terminate("g-0")
+    cluster.terminate("g-1")
+    cluster.add(member("new", "g", 2, units=1))
+    assert await cluster.schedule("new") == {}
