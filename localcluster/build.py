@@ -18,7 +18,8 @@ Progress = Callable[[str], None]
 SOURCES: Final = Path(__file__).parent / "components"
 _CONTAINERD: Final = "github.com/containerd/containerd/v2"
 _PLUGINS: Final = "github.com/containernetworking/plugins/plugins"
-_LAST_WITH_CLOUDS: Final = 30
+_LAST_WITH_CLOUDS: Final = Version(30)
+_LAST_WITH_TWO_VERSIONS: Final = Version(27)
 
 
 @dataclass(frozen=True)
@@ -82,14 +83,15 @@ def modules(version: Version) -> tuple[Module, ...]:
 def kubernetes(version: Version) -> Module:
     """Return the components of Kubernetes."""
     # Without a version the components call themselves v0.0.0 and skew checks refuse them.
-    base = "-X k8s.io/component-base/version.git"
-    told = (
-        f"{base}Version={version.release}",
-        f"{base}Major=1",
-        f"{base}Minor={version.minor}",
+    packages = ["k8s.io/component-base/version"]
+    if version <= _LAST_WITH_TWO_VERSIONS:
+        packages.append("k8s.io/client-go/pkg/version")  # what the API server says
+    values = {"Version": version.release, "Major": 1, "Minor": version.minor}
+    told = tuple(
+        f"-X {package}.git{name}={value}" for package in packages for name, value in values.items()
     )
     # The clients of clouds, which no local cluster needs, are a fourth of the old versions.
-    tags = ("providerless",) if version.minor <= _LAST_WITH_CLOUDS else ()
+    tags = ("providerless",) if version <= _LAST_WITH_CLOUDS else ()
     names = ("kubectl", "kube-scheduler", "kube-apiserver", "kubelet", "kube-controller-manager")
     components = (
         Component(name, f"k8s.io/kubernetes/cmd/{name}", told, tags=tags) for name in names

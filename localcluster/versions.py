@@ -40,9 +40,15 @@ class Version:
         """Whether it has ValidatingAdmissionPolicies."""
         return self >= _HAS_POLICIES
 
+    @property
+    def reports_pods(self) -> bool:
+        """Whether its kubelet lists its pods to a program that may read no more than that."""
+        return self >= _REPORTS_PODS
+
 
 DEFAULT: Final = Version(34)
 _HAS_POLICIES: Final = Version(30)
+_REPORTS_PODS: Final = Version(33)
 
 
 def versions() -> tuple[Version, ...]:
