@@ -5,11 +5,16 @@ from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from gpushare.answers import inspect
+from gpushare.answers.gangs import list_gangs
 from gpushare.answers.sentences import Sentences
 from gpushare.errors import RequestError
-from gpushare.live_page.feed import NEVER, About, Feed, PendingPod
+from gpushare.groups.index import Groups
+from gpushare.live_page.feed import MOST_GANGS, NEVER, About, Feed, PendingPod
 from gpushare.objects.model import Pod
 
+GANGS_SECONDS: Final = 1.0  # between two looks at all gangs
+GANGS_SHARE: Final = 20  # of the time, at most one part in so many for them
+GATED_SECONDS: Final = 10.0  # after which sentences about gated pods are written again
 MOST_COST: Final = 50  # of one update, in sentences: 0.5 to 1.5 s with 1,000 full nodes
 
 
@@ -18,7 +23,8 @@ class ClusterFeed(Feed):
     the latest. ``usage``: what pods really use can be asked.
 
     A pod's sentence is as of its last change or kube-scheduler's last question about it, so that
-    nothing is written and sent for all Pending pods whenever something changes in the cluster.
+    nothing is written and sent for all Pending pods whenever something changes in the cluster. That
+    of a member follows its gang, and that of a gated pod, about which nobody asks, time.
     """
 
     def __init__(
@@ -30,6 +36,8 @@ class ClusterFeed(Feed):
         self._nodes_seen = self._pods_seen = NEVER
         self._sentences = Sentences(state, state.rooms)
         self._owed: set[str] = set()  # pods whose sentence a later update writes
+        self._old: set[str] = set()  # pods whose sentence a later update writes again
+        self._gangs_at = self._gated_at = 0.0
 
     def update(self) -> Iterator[None]:
         """Take in what has changed in the cluster since the last update, in short steps.
@@ -57,6 +65,34 @@ class ClusterFeed(Feed):
             yield
             self.put_pod(uid, (yield from self._pod(uid, leads)))
         self._pods_seen, self._did_lead = now, leads
+        yield from self._update_gangs()
+        yield from self._write_again(leads)
+
+    def _update_gangs(self) -> Iterator[None]:
+        """Take in all gangs, unless that was done just now."""
+        clock = self._state.clock
+        began = clock.monotonic()
+        if began < self._gangs_at:
+            return
+        found = yield from list_gangs(self._state.gangs, most=MOST_GANGS)
+        changed = self.put_gangs(found)
+        self._old.update(_members(self._state.groups, changed))
+        if began >= self._gated_at:
+            self._gated_at = began + GATED_SECONDS
+            self._old.update(self._state.pods.gated)
+        ended = clock.monotonic()
+        self._gangs_at = ended + max(GANGS_SECONDS, GANGS_SHARE * (ended - began))
+
+    def _write_again(self, leads: bool) -> Iterator[None]:
+        """Write sentences that may be old, as many as this update can pay for."""
+        shown = set(self.pods())
+        self._old &= shown
+        for uid in list(self._old):
+            if self._sentences.cost >= MOST_COST:
+                return
+            yield
+            self._old.discard(uid)
+            self.put_pod(uid, (yield from self._pod(uid, leads)))
 
     def _pod(self, uid: str, leads: bool) -> Generator[None, None, PendingPod | None]:
         pod = self._state.pod(uid)
@@ -99,3 +135,10 @@ class ClusterFeed(Feed):
         condition = pod.condition("PodScheduled")
         if condition is not None:
             view.why, view.by = condition.message or "", "kube-scheduler"
+
+
+def _members(groups: Groups, keys: Iterable[str]) -> Iterator[str]:
+    for key in keys:
+        group = groups.named(key)
+        if group is not None:
+            yield from group.members

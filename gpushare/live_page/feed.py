@@ -1,4 +1,4 @@
-"""The live page's data: every node and every Pending pod as JSON, and what changed (pure).
+"""The live page's data: nodes, Pending pods and gangs as JSON, and what changed (pure).
 
 One encoded text of each is kept for all viewers; unchanged ones are neither encoded nor sent again.
 """
@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from gpushare.answers.gangs import GangList, GangView
 from gpushare.answers.inspect import NodeView
 from gpushare.ledger.changes import Changes
 
@@ -23,8 +24,19 @@ HEADERS: Final = {
     "X-Accel-Buffering": "no",  # for a proxy: pass on each event at once
 }
 
-_NODE, _POD = "n", "p"  # first letter of a key; the rest is a node's name or a pod's UID
-_NAMES: Final = {_NODE: "nodes", _POD: "pods", f"-{_NODE}": "goneNodes", f"-{_POD}": "gonePods"}
+MOST_GANGS: Final = 500
+
+# First letter of a key; the rest is a node's name, a pod's UID, a gang's key, or nothing.
+_NODE, _POD, _GANG, _MORE = "n", "p", "g", "m"
+_NAMES: Final = {
+    _NODE: "nodes",
+    _POD: "pods",
+    _GANG: "gangs",
+    _MORE: "moreGangs",
+    f"-{_NODE}": "goneNodes",
+    f"-{_POD}": "gonePods",
+    f"-{_GANG}": "goneGangs",
+}
 
 
 class PendingPod(msgspec.Struct):
@@ -48,6 +60,21 @@ class PendingPod(msgspec.Struct):
     reasons: dict[str, int] = {}
 
 
+class Gang(msgspec.Struct):
+    """A gang; the fields are those of GangView that do not change with time. ``key`` is unique."""
+
+    key: str
+    namespace: str
+    name: str
+    phase: str
+    minimum: int
+    members: int
+    bound: int
+    zone: str
+    created: str
+    text: str
+
+
 class About(msgspec.Struct, rename="camel", omit_defaults=True):
     """What is the same for everything shown.
 
@@ -60,7 +87,7 @@ class About(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Feed:
-    """Keeps the latest text of each node and pod, and which have changed since a revision."""
+    """Keeps the latest text of each node, pod and gang, and what has changed since a revision."""
 
     def __init__(self, about: msgspec.Struct) -> None:
         self._about = msgspec.json.encode(about)
@@ -79,6 +106,17 @@ class Feed:
     def put_pod(self, uid: str, view: PendingPod | None) -> None:
         """Replace a Pending pod; None if it is not Pending."""
         self._put(_POD + uid, view)
+
+    def put_gangs(self, found: GangList) -> list[str]:
+        """Replace all gangs; return the keys of those that are new or changed."""
+        gangs = {f"{each.namespace}/{each.source}/{each.name}": each for each in found.gangs}
+        for key in self._keys(_GANG):
+            if key not in gangs:
+                self._put(_GANG + key, None)
+        changed = [key for key, view in gangs.items() if self._put(_GANG + key, _gang(key, view))]
+        if found.left_out or _MORE in self._texts:
+            self._put(_MORE, found.left_out)
+        return changed
 
     def nodes(self) -> list[str]:
         return self._keys(_NODE)
@@ -119,15 +157,17 @@ class Feed:
     def _keys(self, kind: str) -> list[str]:
         return [key[1:] for key in self._texts if key[0] == kind]
 
-    def _put(self, key: str, view: msgspec.Struct | None) -> None:
+    def _put(self, key: str, view: msgspec.Struct | int | None) -> bool:
+        """Replace a text; return whether it is another one."""
         text = None if view is None else msgspec.json.encode(view)
         if text == self._texts.get(key):
-            return
+            return False
         if text is None:
             del self._texts[key]
         else:
             self._texts[key] = text
         self._changes.add(key)
+        return True
 
 
 def last_event(why: str) -> bytes:
@@ -137,6 +177,21 @@ def last_event(why: str) -> bytes:
 def event(kind: str, data: bytes) -> bytes:
     """Return a server-sent event with JSON."""
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
+
+
+def _gang(key: str, view: GangView) -> Gang:
+    return Gang(
+        key,
+        view.namespace,
+        view.name,
+        view.phase,
+        view.minimum,
+        view.members,
+        view.bound,
+        view.zone,
+        view.created,
+        view.text,
+    )
 
 
 def _change(found: Mapping[str, list[bytes]]) -> bytes:

@@ -1,4 +1,4 @@
-// Which nodes and Pending pods are shown, in which order, and the sums over all of them (pure).
+// Which nodes, Pending pods and gangs are shown, in which order, and the sums over all of them (pure).
 
 import { byName } from "./format.js";
 import { takesNew } from "./store.js";
@@ -21,7 +21,7 @@ export const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean)
 
 export const isFiltered = ({ q, ns, problems }) => Boolean(q.trim() || ns || problems);
 
-// Return the matching nodes and pods in order.
+// Return the matching nodes and pods in order, and the matching gangs.
 export function select(store, { q, ns, problems, sort, order }) {
   const words = wordsOf(q);
   const has = (each) => words.every((word) => each.text.includes(word));
@@ -32,7 +32,8 @@ export function select(store, { q, ns, problems, sort, order }) {
   if (compare) nodes.sort(compare);
   const pods = [...store.pods.values()].filter((pod) => has(pod) && (!ns || pod.namespace === ns));
   pods.sort(POD_ORDERS[order][1]);
-  return { nodes, pods };
+  const gangs = [...store.gangs.values()].filter((gang) => has(gang) && (!ns || gang.namespace === ns));
+  return { nodes, pods, gangs };
 }
 
 // Return what the whole cluster has.

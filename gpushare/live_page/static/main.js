@@ -4,6 +4,7 @@ import { isFiltered, namespaces, NODE_ORDERS, POD_ORDERS, select, sums, wordsOf 
 import { Dialog } from "./dialog/dialog.js";
 import { at, element } from "./dom.js";
 import { counted, number } from "./format.js";
+import { ordered, showGangs } from "./lists/gangs.js";
 import { List } from "./lists/list.js";
 import { nodeHeight, showNode } from "./lists/node-row.js";
 import { podHeight, showPod } from "./lists/pod-row.js";
@@ -93,6 +94,7 @@ function draw() {
   showHead(sum, [...store.pods.values()]);
   heat.show(store.byName(), found.nodes);
   showHistory(at("history"), at("history-text"), store.history, Date.now() / 1000);
+  showGangs(ordered(found.gangs), store.gangs.size, store.moreGangs);
   showNamespaces(at("namespaces"), namespaces(store), ns, sum.total);
   at("nodes-count").textContent = shownOf(found.nodes.length, sum.nodes);
   at("waiting-count").textContent = shownOf(found.pods.length, sum.pending);

@@ -109,6 +109,8 @@ function problems(wire, cards, unit, clusterUnit) {
 export class Store {
   nodes = new Map();
   pods = new Map();
+  gangs = new Map();
+  moreGangs = 0; // that are not sent
   about = { unitMiB: 1 };
   history = null;
   isWhole = false;
@@ -116,12 +118,20 @@ export class Store {
   #names = null; // of all nodes, sorted; null if they must be sorted again
 
   begin(about) {
-    this.#coming = { nodes: new Map(), pods: new Map(), about: { ...this.about, ...about } };
+    this.#coming = {
+      nodes: new Map(),
+      pods: new Map(),
+      gangs: new Map(),
+      moreGangs: 0,
+      about: { ...this.about, ...about },
+    };
   }
 
   // Apply changes; return whether the shown state has changed.
-  change({ nodes = [], pods = [], goneNodes = [], gonePods = [] }) {
+  change({ nodes = [], pods = [], goneNodes = [], gonePods = [], gangs = [], goneGangs = [], moreGangs = [] }) {
     const to = this.#coming ?? this;
+    // A simulation has its own time, from 1970.
+    const now = to.about.simulation ? 1000 * to.about.simulation.seconds : undefined;
     for (const wire of nodes) {
       if (!to.nodes.has(wire.name)) this.#names = null;
       to.nodes.set(wire.name, read(wire, to.about.unitMiB));
@@ -130,10 +140,14 @@ export class Store {
     for (const pod of pods) {
       const key = `${pod.namespace}/${pod.name}`;
       const unit = to.about.unitMiB;
-      // A simulation has its own time, from 1970.
-      const now = to.about.simulation ? 1000 * to.about.simulation.seconds : undefined;
       to.pods.set(pod.uid, { ...pod, key, text: key.toLowerCase(), unit, mib: pod.units * unit, now });
     }
+    for (const gang of gangs) {
+      const text = `${gang.namespace}/${gang.name}`.toLowerCase();
+      to.gangs.set(gang.key, { ...gang, said: gang.text, text, now });
+    }
+    for (const key of goneGangs) to.gangs.delete(key);
+    for (const more of moreGangs) to.moreGangs = more;
     for (const name of goneNodes) to.nodes.delete(name);
     for (const uid of gonePods) to.pods.delete(uid);
     return to === this;
@@ -141,7 +155,8 @@ export class Store {
 
   whole() {
     if (this.#coming === null) return;
-    ({ nodes: this.nodes, pods: this.pods, about: this.about } = this.#coming);
+    const { nodes, pods, gangs, moreGangs, about } = this.#coming;
+    Object.assign(this, { nodes, pods, gangs, moreGangs, about });
     this.#coming = this.#names = null;
     this.isWhole = true;
   }

@@ -18,7 +18,13 @@ from extender.routes import Routes
 from extender.watch.cluster import ClusterWatch
 from gpushare.annotations import inventory
 from gpushare.clock import SystemClock
-from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY, LABEL_CARD_COUNT
+from gpushare.contract import (
+    ANNOTATION_CORDONED_CARDS,
+    ANNOTATION_INVENTORY,
+    LABEL_CARD_COUNT,
+    LABEL_GANG,
+    LABEL_GANG_MINIMUM,
+)
 from gpushare.ledger.accounts import Reserve
 from gpushare.live_page.history import History, Sample
 from gpushare.objects.model import Node, Pod, SchedulingGate
@@ -145,7 +151,30 @@ class Fleet:
         self.add_pending("batch-render-7f9c", 81_000, *reasons, minutes=12)
         self.add_pending("notebook-ines", 80_000, *reasons, minutes=3)
         self.add_pending("embedder-5b7d", 2048)
+        for card in range(2):
+            self.add_member(f"bert-{card}", "bert", 2, on="gke-t4-05", card=card, minutes=90)
+        self.add_member("etl-0", "etl", 3, units=None, minutes=4)
         self.do(self._remember)
+
+    def add_member(
+        self,
+        name: str,
+        gang: str,
+        minimum: int,
+        units: int | None = 2048,
+        *,
+        on: str = "",
+        card: int = 0,
+        minutes: float = 0,
+        gate: str = "",
+    ) -> None:
+        """Report a member of a gang, which is bound if it is ``on`` a node."""
+        created = datetime.now(UTC) - timedelta(minutes=minutes)
+        labels = {LABEL_GANG: gang, LABEL_GANG_MINIMUM: f"{minimum}"}
+        made = bound(name, on, card, units or 0, "default") if on else pod(name, units)
+        gates = (SchedulingGate(gate),) if gate else None
+        meta = {"creation_timestamp": created.isoformat(), "labels": labels}
+        self.do(self.cluster.pod_changed, changed(made, meta, spec={"scheduling_gates": gates}))
 
     def _remember(self) -> None:
         """Fill the history with an hour in which the cluster filled up."""

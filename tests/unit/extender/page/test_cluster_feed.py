@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.page.cluster_feed import ClusterFeed
+from extender.page import cluster_feed
+from extender.page.cluster_feed import GANGS_SECONDS, GATED_SECONDS, ClusterFeed
+from gpushare.contract import GATE_ADMISSION, LABEL_GANG, LABEL_GANG_MINIMUM
+from gpushare.live_page import feed as live_page
 from gpushare.live_page.feed import CHUNK_BYTES, NEVER
 from gpushare.objects.model import PodCondition, SchedulingGate
 from tests.builders import node, pod
@@ -21,7 +24,7 @@ class Viewer:
 
     def __init__(self, feed):
         self.feed, self.seen, self.received = feed, NEVER, Counter()
-        self.nodes, self.pods = {}, {}
+        self.nodes, self.pods, self.gangs, self.more_gangs = {}, {}, {}, 0
 
     def update(self):
         list(self.feed.update())
@@ -40,6 +43,10 @@ class Viewer:
             self.nodes, self.pods = {}, {}
         self.nodes |= {each["name"]: each for each in data.get("nodes", ())}
         self.pods |= {each["uid"]: each for each in data.get("pods", ())}
+        self.gangs |= {each["key"]: each for each in data.get("gangs", ())}
+        [self.more_gangs] = data.get("moreGangs", [self.more_gangs])
+        for key in data.get("goneGangs", ()):
+            self.gangs.pop(key, None)
         for name in data.get("goneNodes", ()):
             self.nodes.pop(name, None)  # it may have existed only between two updates
         for uid in data.get("gonePods", ()):
@@ -254,3 +261,60 @@ def test_viewers_with_any_update_times_see_the_same_state(steps):
     expected = fresh.nodes, without_sentences(fresh.pods)
     for viewer in (first.update(), second.update()):
         assert (viewer.nodes, without_sentences(viewer.pods)) == expected
+
+
+def member(name, gang="train", minimum=2, units=8, gates=(GATE_ADMISSION,)):
+    labels = {LABEL_GANG: gang, LABEL_GANG_MINIMUM: str(minimum)}
+    return pending(name, units, gates=gates, labels=labels)
+
+
+def test_gangs_come_change_and_go(bench, feed):
+    bench.add(member("a"))
+    viewer = Viewer(feed).update()
+    [(key, gang)] = viewer.gangs.items()
+    assert key == "default/labels/train"
+    assert (gang["phase"], gang["members"], gang["minimum"]) == ("WaitingForMembers", 1, 2)
+    before = viewer.received["changes"]
+    bench.time.now += GANGS_SECONDS
+    assert viewer.update().received["changes"] == before
+    bench.add(member("b"))
+    bench.time.now += GANGS_SECONDS
+    assert viewer.update().gangs[key]["phase"] == "WaitingForRoom"
+    for name in ("a", "b"):
+        bench.cluster.pod_deleted(bench.kube.pods[name])
+    bench.time.now += GANGS_SECONDS
+    assert viewer.update().gangs == {}
+
+
+def test_the_sentence_of_a_gated_member_follows_its_gang(bench, feed):
+    bench.add(member("a"))
+    viewer = Viewer(feed).update()
+    assert viewer.pods["uid-a"]["state"] == "gated"
+    assert "Waiting for 1 of 2 members." in viewer.pods["uid-a"]["why"]
+    bench.add(member("b", gates=()))
+    bench.time.now += GANGS_SECONDS
+    assert "Waiting for a plan for 2 x 8 MiB." in viewer.update().pods["uid-a"]["why"]
+
+
+def test_the_sentence_of_a_gated_pod_follows_the_cluster(bench, feed):
+    bench.add(bound("other", 16), bound("last", 16, "GPU-1"), pending("w", gates=[GATE_ADMISSION]))
+    viewer = Viewer(feed).update()
+    assert "no GPU has free memory" in viewer.pods["uid-w"]["why"]
+    bench.cluster.pod_deleted(bench.kube.pods["other"])
+    bench.time.now += GATED_SECONDS
+    assert viewer.update().pods["uid-w"]["why"] == (
+        "its GPU memory fits now (n, GPU 0), and gpushare removes its scheduling gate soon."
+    )
+
+
+def test_no_more_gangs_are_sent_than_can_be_shown(bench, feed, monkeypatch):
+    monkeypatch.setattr(cluster_feed, "MOST_GANGS", 3)
+    bench.add(*(member(f"p{each}", f"gang-{each}", units=None) for each in range(5)))
+    viewer = Viewer(feed).update()
+    assert (len(viewer.gangs), viewer.more_gangs) == (3, 2)
+    for each in range(3):
+        bench.cluster.pod_deleted(bench.kube.pods[f"p{each}"])
+    bench.time.now += GANGS_SECONDS
+    viewer.update()
+    assert (len(viewer.gangs), viewer.more_gangs) == (2, 0)
+    assert live_page.MOST_GANGS == 500

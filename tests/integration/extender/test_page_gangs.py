@@ -1,0 +1,109 @@
+"""The live page shows gangs: members, phase, zone, age and the sentence."""
+
+import pytest
+
+from extender.page import cluster_feed
+from gpushare.contract import GATE_ADMISSION
+from tests.browser import Page, resize
+
+pytestmark = pytest.mark.integration
+
+# Name, namespace, members and state of each, and the sentence.
+ROWS = """
+return Array.from(document.querySelectorAll("#gang-table tbody"), ({ rows: [first, second] }) => [
+  ...Array.from(first.cells[0].children, (each) => each.innerText),
+  first.cells[1].innerText,
+  first.cells[2].innerText,
+  second.innerText,
+]);
+"""
+SEEN = "return document.getElementById('gangs').checkVisibility()"
+TEXT = "return document.getElementById(arguments[0]).innerText"
+# The parts of gangs that stick out of the table, and of the table that stick out of the page.
+OUTSIDE = """
+const box = document.querySelector(".gang-table").getBoundingClientRect();
+const cells = [...document.querySelectorAll("#gang-table td, #gang-table th")];
+return cells.filter((each) => each.getBoundingClientRect().right > box.right + 1).length
+  + (box.right > innerWidth + 1);
+"""
+
+
+def gangs(page):
+    return [[" ".join(text.split()) for text in row] for row in page.run(ROWS)]
+
+
+def test_without_gangs_nothing_is_shown(driver, stage):
+    stage.populate("t4", 1)
+    page = Page(driver, stage.origin).open()
+    page.wait("the node", lambda: page.nodes)
+    assert not page.run(SEEN)
+
+
+def test_gangs_show_what_they_wait_for_and_placed_ones_come_last(page):
+    page.wait("the gangs", lambda: len(gangs(page)) == 2)
+    waiting, placed = gangs(page)
+    assert waiting[:3] == ["etl", "default", "0 of 1"]
+    assert waiting[3] == "waiting for members 4 min"
+    assert waiting[4].startswith("Waiting for 2 of 3 members. If no more")
+    assert placed == ["bert", "default", "2 of 2", "placed 1 h", "Placed: 2 of 2."]
+    assert page.run(TEXT, "gangs-title") == "Gangs 2"
+
+
+def test_a_gang_that_starts_moves_on_before_the_eyes_of_viewers(page, stage):
+    for number in range(2):
+        stage.add_member(f"llama-{number}", "llama", 2, 80_000, gate=GATE_ADMISSION)
+    page.wait("the gang", lambda: len(gangs(page)) == 3)
+    [llama] = [each for each in gangs(page) if each[0] == "llama"]
+    assert llama[3].startswith("waiting for room")
+    assert llama[4] == "Waiting for a plan for 2 x 78.2 GiB."
+    page.wait(
+        "its pods", lambda: "it is a member of gang llama." in page.waiting.get("llama-0", "")
+    )
+    for number in range(2):
+        stage.add_member(f"llama-{number}", "llama", 2, 2048, on="gke-t4-06", card=number)
+    page.wait(
+        "it to be placed",
+        lambda: next(each for each in gangs(page) if each[0] == "llama")[3].startswith("placed"),
+    )
+    assert page.is_the_first
+
+
+def test_the_filter_finds_gangs_too(page):
+    page.wait("the gangs", lambda: len(gangs(page)) == 2)
+    page.filter("bert")
+    page.wait("one gang", lambda: [each[0] for each in gangs(page)] == ["bert"])
+    assert page.run(TEXT, "gangs-title") == "Gangs 1 of 2"
+    page.open("ns=serving")
+    assert gangs(page) == []
+
+
+def test_more_gangs_than_are_sent_are_counted(driver, stage, monkeypatch):
+    monkeypatch.setattr(cluster_feed, "MOST_GANGS", 3)
+    for number in range(5):
+        stage.add_member(f"p{number}", f"gang-{number}", 2, None)
+    page = Page(driver, stage.origin).open()
+    page.wait("the gangs", lambda: len(gangs(page)) == 3)
+    assert page.run(TEXT, "gangs-title") == "Gangs 3 of 5"
+    assert "2 more are not sent" in page.run(TEXT, "more-gangs")
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (820, 1180), (390, 844)], ids=str)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_long_names_and_sentences_fit_everywhere_and_are_accessible(
+    driver, stage, axe, size, theme
+):
+    stage.populate("t4", 2)
+    for number in range(30):
+        name = f"{number:02}-{'long-name-' * 5}"
+        stage.add_member(name, f"{'gang-' * 11}{number}", number % 3, None, gate="x" * 60)
+    page = Page(driver, stage.origin)
+    page.prefer(prefers_color_scheme=theme, prefers_reduced_motion="reduce")
+    resize(driver, *size)
+    try:
+        page.open("view=pending")
+        page.wait("the gangs", lambda: len(gangs(page)) == 30)
+        assert page.run(SEEN)
+        assert page.run(OUTSIDE) == 0
+        assert page.violations(axe) == []
+    finally:
+        resize(driver, 1440, 1400)
