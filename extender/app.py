@@ -18,6 +18,8 @@ from extender.eviction.overbooked_cards import OverbookedEvictor
 from extender.eviction.stuck_pods import StuckEvictor
 from extender.gangs.duties import GangDuties
 from extender.gangs.planning import GangPlanning
+from extender.gates.releaser import Releaser
+from extender.gates.ungating import Ungating
 from extender.leadership.election import (
     Elected,
     Leadership,
@@ -107,6 +109,7 @@ class _Extender:
             self._clock,
             after_seconds=configuration.evict_after_seconds,
         )
+        self._releaser = Releaser(writer)
         self._overbooked = OverbookedEvictor(cluster.state, writer, self._events.put, self._clock)
         self._reconciler = Reconciler(
             cluster.state,
@@ -245,6 +248,8 @@ class _Extender:
         ]
         if self._configuration.evict_after_seconds:
             duties.append(self._overbooked.run())
+        if not self._configuration.gates:
+            duties.append(Ungating(self._kube, self._releaser, self._clock).run())
         return duties
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from extender.binding.timing import SIDE_SECONDS
+from extender.binding.timing import SIDE_SECONDS, WRITE_SECONDS
 from extender.metrics.counters import WRITES_HELD_BACK
 from gpushare.clock import Clock
 from gpushare.errors import NotLeading, OutcomeUnknown
@@ -52,13 +52,13 @@ class Writer:
     async def release_pod(self, pod: Pod, patch: Mapping[str, Any]) -> None:
         """Apply the patch that removes our scheduling gate from exactly this uid."""
         what = f"release of {pod.key}"
-        async with self._write(SIDE_SECONDS, what):
+        async with self._write(WRITE_SECONDS, what):
             await self._kube.patch_pod(
                 pod.metadata.namespace,
                 pod.metadata.name,
                 patch,
-                seconds=SIDE_SECONDS,
-                may_go=lambda: self._check(SIDE_SECONDS, what),
+                seconds=WRITE_SECONDS,
+                may_go=lambda: self._check(WRITE_SECONDS, what),
             )
 
     async def evict_pod(self, pod: Pod, *, any_version: bool = False) -> None:

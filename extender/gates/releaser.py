@@ -8,6 +8,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
+from extender.metrics.counters import RELEASES
 from gpushare.errors import ApiError, NotFound, Replaced
 from gpushare.kube.backoff import Backoff
 from gpushare.objects.model import Pod
@@ -31,6 +32,10 @@ class Outcome(StrEnum):
     """The API server does not permit the patch: a right is missing, or a policy rejects it."""
     UNKNOWN = "unknown"
     """The patch was not sent, or nobody knows what became of it. It can be sent again."""
+
+
+for _outcome in Outcome:
+    RELEASES.labels(_outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +72,14 @@ class Releaser:
         """
         backoff = Backoff(0.1, 1.0)
         async with self._places:
+            outcome = await self._try(release)
             for _ in range(ATTEMPTS - 1):
-                outcome = await self._try(release)
                 if outcome is not Outcome.UNKNOWN:
-                    return outcome
+                    break
                 await asyncio.sleep(backoff.next())
-            return await self._try(release)
+                outcome = await self._try(release)
+        RELEASES.labels(outcome).inc()
+        return outcome
 
     async def _try(self, release: Release) -> Outcome:
         pod = release.pod

@@ -19,6 +19,11 @@ EVICTIONS: Final = Counter(
     "Pods evicted because their decision could not be kept, by reason.",
     ("reason",),
 )
+RELEASES: Final = Counter(
+    "gpushare_extender_releases",
+    "Gated pods whose release was attempted, by outcome.",
+    ("outcome",),
+)
 
 REFUSED_CONNECTIONS: Final = Counter(
     "gpushare_extender_refused_connections",

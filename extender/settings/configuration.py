@@ -254,12 +254,16 @@ class Limits(_Section, frozen=True):
 
 
 class Configuration(_Section, frozen=True):
-    """Without ``leader_election`` this is the only replica."""
+    """Without ``leader_election`` this is the only replica.
+
+    ``gates``: whether gated pods wait for room; otherwise they are released at once.
+    """
 
     memory_unit: str = "GiB"
     kubeconfig: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     evict_after_seconds: Annotated[int, Meta(ge=0, le=99_999)] = 60
+    gates: bool = True
     policy: Policy = Policy()
     gangs: GangSettings = GangSettings()
     listen: Listen = Listen()

@@ -18,6 +18,7 @@ MAX_DEPTH: Final = 20
 MAX_PLACES: Final = 10_000  # a few lines with aliases can stand for billions
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _WANTED: Final[dict[type[inspect.Type], tuple[tuple[type, ...], str]]] = {
+    inspect.BoolType: ((bool,), "true or false"),
     inspect.IntType: ((int,), "a whole number"),  # not bool
     inspect.FloatType: ((int, float), "a number"),
     inspect.StrType: ((str,), "text, in quotes if necessary"),

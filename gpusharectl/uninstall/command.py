@@ -21,7 +21,7 @@ from gpusharectl.reach.extender import all_nodes, all_pods
 from gpusharectl.reach.options import Target, asks_a_cluster
 from gpusharectl.reach.polling import POLL_SECONDS, poll
 from gpusharectl.terminal.exits import No
-from gpusharectl.uninstall import rules
+from gpusharectl.uninstall import gated, rules
 from gpusharectl.uninstall.lines import NAMED, Installed, not_installed, plan, shortened
 from gpusharectl.uninstall.rules import ObjectKind
 
@@ -31,7 +31,6 @@ DRAIN_SECONDS: Final = 300
 KUBELET_SECONDS: Final = 420.0
 POLICY_SECONDS: Final = 60.0
 QUIET_SECONDS: Final = 45.0  # the kubelet writes its Node every 10 s
-_POLICY: Final = "ValidatingAdmissionPolicy"
 _NEVER: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 
 
@@ -101,7 +100,8 @@ class _Uninstall:
         ours = [(kind, each) for kind in kinds for each in await self._ours(kind)]
         names = [(kind, each.name) for kind, each in ours]
         releases = await self._releases(each for _, each in ours)
-        found = Installed(names, releases, await self._namespace(), nodes, others)
+        held = rules.gated(pods)
+        found = Installed(names, releases, await self._namespace(), nodes, others, held)
         if not found.is_there(labels=self._wishes.labels):
             keeps = self._wishes.keep_namespace or self._system in _NEVER
             for line in not_installed(found, self._system, keeps_namespace=keeps):
@@ -160,7 +160,12 @@ class _Uninstall:
         has_cleaner = await self._start_cleaner(nodes)
         for kind in rules.PROGRAMS:
             await self._delete_all(kind)
-        await self._until_ended(rules.PLUGIN, rules.EXTENDER, rules.SCHEDULER)
+        try:
+            # The extender would place pods that are released before it ends.
+            await self._until_ended(rules.EXTENDER, rules.SCHEDULER)
+        finally:
+            await self._release_gated()
+        await self._until_ended(rules.PLUGIN)
         if has_cleaner:
             await self._clean()
         for node in rules.marked(await all_nodes(self._kube)):
@@ -170,6 +175,7 @@ class _Uninstall:
             await self._delete(rules.SECRETS.path(self._system, name))
         for kind in rules.REST:
             await self._delete_all(kind)
+        await self._release_gated()  # what an API server gated that knew the policy for longer
         if waits:
             await self._until_forgotten()
         if not self._wishes.keep_namespace and self._system not in _NEVER:
@@ -179,6 +185,9 @@ class _Uninstall:
                 f"namespace {self._system} to end", lambda: self._still_there(path), 120
             )
         click.echo("gpushare is removed.")
+
+    async def _release_gated(self) -> None:
+        await self._until("gated pods to be released", lambda: gated.release(self._kube), 60)
 
     async def _drain(self, nodes: Sequence[Node]) -> None:
         """Cordon the GPUs, and evict the pods that use them; No with those left in time."""
@@ -269,7 +278,7 @@ class _Uninstall:
             try:
                 await self._kube.patch_node(node.name, patch, status=status)
             except ApiError as err:
-                if err.code == HTTPStatus.UNPROCESSABLE_ENTITY and _POLICY in str(err):
+                if err.code == HTTPStatus.UNPROCESSABLE_ENTITY and gated.POLICY in str(err):
                     return str(err)
                 raise
             return ""

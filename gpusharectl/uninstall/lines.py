@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpushare.contract import LABEL_NODE, RESOURCE_MEMORY
-from gpushare.objects.model import Node
+from gpushare.contract import GATE_ADMISSION, LABEL_NODE, RESOURCE_MEMORY
+from gpushare.objects.model import Node, Pod
 from gpusharectl.uninstall import rules
 from gpusharectl.uninstall.rules import ObjectKind
 
@@ -18,7 +18,7 @@ class Installed:
 
     ``releases`` are Helm's Secrets. ``nodes`` are those that gpushare has marked or is to serve,
     ``others`` those of them with Aliyun gpushare. ``namespace`` is empty if none is to be
-    removed.
+    removed. ``gated`` are the pods that wait behind our scheduling gate.
     """
 
     objects: Sequence[tuple[ObjectKind, str]] = ()
@@ -26,6 +26,7 @@ class Installed:
     namespace: str = ""
     nodes: Sequence[Node] = ()
     others: Sequence[str] = ()
+    gated: Sequence[Pod] = ()
 
     @property
     def can_clean(self) -> bool:
@@ -37,7 +38,7 @@ class Installed:
         """Return true if there is something to remove; ``labels``: also labels of nodes."""
         own = [node for node in self.nodes if node.name not in self.others]
         marks = any(rules.traces(node, labels=labels) or rules.totals(node) for node in own)
-        return bool(self.objects or self.releases or self.namespace or marks)
+        return bool(self.objects or self.releases or self.namespace or self.gated or marks)
 
 
 def not_installed(found: Installed, system: str, *, keeps_namespace: bool) -> Iterator[str]:
@@ -60,6 +61,9 @@ def plan(found: Installed, *, labels: bool) -> Iterator[str]:
         yield f"  {kind.name} {name}"
     for name in found.releases:
         yield f"  Secret {name}"
+    if found.gated:
+        keys = shortened([pod.key for pod in found.gated])
+        yield f"  from pods: the scheduling gate {GATE_ADMISSION}: {keys}"
     for node in found.nodes:
         names = dict.fromkeys(["files"] if found.can_clean else [])
         patches = (rules.traces(node, labels=labels), rules.totals(node))

@@ -14,6 +14,7 @@ from typing import Any, Final
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.contract import (
     ANNOTATION_INVENTORY,
+    GATE_ADMISSION,
     LABEL_NODE,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
@@ -62,12 +63,15 @@ _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _APPS: Final = "/apis/apps/v1"
 _STARTUP_TAINT: Final = "gpushare-startup-taint"  # of the component of that name
 _SCHEDULER_NAME: Final = "gpushare-scheduler-name"
+_GATES: Final = "gpushare-gates"  # of the component gates
 _POLICIES: Final = (
     "gpushare-bindings",
     "gpushare-cdi-annotations",
     "gpushare-decisions",
     "gpushare-deviceplugin-own-node",
     "gpushare-ephemeral-containers",
+    "gpushare-extender-pods",
+    _GATES,
     "gpushare-inventory",
     _SCHEDULER_NAME,
     _STARTUP_TAINT,
@@ -86,9 +90,9 @@ SECRETS: Final = ObjectKind(
 POLICIES: Final = (
     ObjectKind("ValidatingAdmissionPolicyBinding", _ADMISSION, _POLICIES, ""),
     ObjectKind("ValidatingAdmissionPolicy", _ADMISSION, _POLICIES, ""),
-    ObjectKind("MutatingWebhookConfiguration", _ADMISSION, (_SCHEDULER_NAME,), ""),
+    ObjectKind("MutatingWebhookConfiguration", _ADMISSION, (_SCHEDULER_NAME, _GATES), ""),
     *(
-        ObjectKind(kind, group, (_SCHEDULER_NAME,), "")
+        ObjectKind(kind, group, (_SCHEDULER_NAME, _GATES), "")
         for group in (_ADMISSION, f"{_ADMISSION}beta1")  # by default the second is not served
         for kind in ("MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy")
     ),
@@ -103,10 +107,10 @@ REST: Final = (
     ObjectKind(
         "ClusterRoleBinding",
         _RBAC,
-        (*_PROGRAMS, f"{SCHEDULER}-volumes", _STARTUP_TAINT, _METRICS),
+        (*_PROGRAMS, f"{SCHEDULER}-volumes", _STARTUP_TAINT, _GATES, _METRICS),
         "",
     ),
-    ObjectKind("ClusterRole", _RBAC, (*_PROGRAMS, _STARTUP_TAINT, _METRICS), ""),
+    ObjectKind("ClusterRole", _RBAC, (*_PROGRAMS, _STARTUP_TAINT, _GATES, _METRICS), ""),
     ObjectKind("RoleBinding", _RBAC, (SCHEDULER,), "kube-system"),
     ObjectKind("RoleBinding", _RBAC, _PROGRAMS),
     ObjectKind("Role", _RBAC, _PROGRAMS),
@@ -136,6 +140,17 @@ def holders(pods: Iterable[Pod]) -> list[Pod]:
 def waiting(pods: Iterable[Pod]) -> list[Pod]:
     """Return the Pending pods that request a share."""
     return _asking(pod for pod in pods if not pod.node)
+
+
+def gated(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods that wait behind our scheduling gate, in the order of their names."""
+    return sorted((pod for pod in pods if pod.has_our_gate), key=lambda pod: pod.key)
+
+
+def ungating(pod: Pod) -> dict[str, Any]:
+    """Return the strategic merge patch that removes our scheduling gate from exactly this pod."""
+    gates = [{"name": GATE_ADMISSION, "$patch": "delete"}]
+    return {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": gates}}
 
 
 def _asking(pods: Iterable[Pod]) -> list[Pod]:

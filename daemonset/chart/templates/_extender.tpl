@@ -11,9 +11,8 @@
 {{- if include "gpushare.isReadable" . -}}
 {{- $_ := set $listen "reading" (dict "port" 29768 "tls" $tls) -}}
 {{- end -}}
-{{- if eq (include "gpushare.setsSchedulerName" .) "webhook" -}}
-{{- /* Some managed clusters let the API server reach only this port of pods. */ -}}
-{{- $_ := set $listen "admission" (dict "host" "0.0.0.0" "port" 10250 "tls" $tls) -}}
+{{- with include "gpushare.admissionPort" . -}}
+{{- $_ := set $listen "admission" (dict "host" "0.0.0.0" "port" (int .) "tls" $tls) -}}
 {{- end -}}
 {{- if $listen }}{{ $_ := set $base "listen" $listen }}{{ end -}}
 {{- $own := dict "memoryUnit" .Values.unit -}}

@@ -31,7 +31,7 @@ Without a cluster, Helm assumes all of them, but before 1.36 they are off by def
 {{- with $found }}{{ first . }}{{ end -}}
 {{- else if semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version -}}
 v1
-{{- else if eq .Values.secondScheduler.setSchedulerName "policy" -}}
+{{- else if has "policy" (list .Values.secondScheduler.setSchedulerName .Values.gates.by) -}}
 v1beta1
 {{- end -}}
 {{- end -}}
@@ -60,6 +60,32 @@ none
 {{- end -}}
 {{- end -}}
 
+{{- /* What adds the scheduling gate to pods: policy, webhook or none. */ -}}
+{{- define "gpushare.gatesBy" -}}
+{{- $by := .Values.gates.by -}}
+{{- if not .Values.gates.enabled -}}
+none
+{{- else if ne $by "auto" -}}
+{{- if and (eq $by "policy") (not (include "gpushare.mutatingPolicyVersion" .)) -}}
+{{- fail "gates.by is policy, but this API server serves no MutatingAdmissionPolicy: set it to webhook, or to auto" -}}
+{{- end -}}
+{{- $by -}}
+{{- /* Before 1.36, an API that is served may still not be evaluated. */ -}}
+{{- else if and (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) (include "gpushare.mutatingPolicyVersion" .) -}}
+policy
+{{- else -}}
+webhook
+{{- end -}}
+{{- end -}}
+
+{{- /* The port at which the API server asks the extender about new pods; empty without a webhook. Some
+managed clusters let the API server reach only port 10250 of pods, which on a node is the kubelet's. */ -}}
+{{- define "gpushare.admissionPort" -}}
+{{- if has "webhook" (list (include "gpushare.setsSchedulerName" .) (include "gpushare.gatesBy" .)) -}}
+{{- ternary 10250 29770 (eq .Values.scheduler "second") -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The namespaces where policy and webhook change pods: a failure never affects the cluster's own. */ -}}
 {{- define "gpushare.namespaceSelector" -}}
 matchExpressions:
@@ -80,8 +106,22 @@ matchExpressions:
     (has(c.resources.requests) && r in c.resources.requests)))
 {{- end -}}
 
-{{- /* The webhook: a list of the root and the certificate authority, base64, empty with cert-manager. */ -}}
-{{- define "gpushare.webhook" -}}
+{{- /* The webhook that adds the gate: a list of the root and the certificate authority, base64, empty with
+cert-manager. */ -}}
+{{- define "gpushare.gatesWebhook" -}}
+{{- $text := include "gpushare.file" (list (index . 0) "components/gates-webhook/webhook.yaml") -}}
+{{- with index . 1 -}}
+{{- $text = replace "    clientConfig:\n" (printf "    clientConfig:\n      caBundle: %s\n" .) $text -}}
+{{- end -}}
+{{- if eq (index . 0).Values.certificates.source "cert-manager" -}}
+{{- $injected := "metadata:\n  annotations: {cert-manager.io/inject-ca-from: gpushare-system/gpushare-extender}\n" -}}
+{{- $text = replace "metadata:\n" $injected $text -}}
+{{- end -}}
+{{- $text -}}
+{{- end -}}
+
+{{- /* The webhook that sets the scheduler: as above. */ -}}
+{{- define "gpushare.schedulerNameWebhook" -}}
 {{- $ := index . 0 -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration

@@ -105,6 +105,62 @@ def test_policy_or_webhook_sets_the_schedulers_name_by_what_the_cluster_has(
     assert any(each["kind"] == "Service" for each in objects) == (found == {"webhook"})
 
 
+GATES = {"gates": ON}
+
+
+@pytest.mark.parametrize(
+    ("version", "values", "wanted", "port"),
+    [
+        ("1.34.4", GATES, "webhook", 29770),  # on a node the kubelet has the other port
+        ("1.34.4", {**GATES, **SECOND}, "webhook", 10250),
+        ("1.36.0", GATES, "policy", None),
+        ("1.36.0", {"gates": {**ON, "by": "webhook"}}, "webhook", 29770),
+        ("1.27.0", {**GATES, "policies": False}, "webhook", 29770),
+    ],
+)
+def test_policy_or_webhook_gates_pods_by_what_the_cluster_has(version, values, wanted, port):
+    objects = of_version(version, values)
+    found = [
+        MUTATING[each["kind"]]
+        for each in objects
+        if each["kind"] in MUTATING and each["metadata"]["name"] == "gpushare-gates"
+    ]
+    assert found == [wanted]
+    admission = configuration(objects).listen.admission
+    assert (admission.port if admission is not None else None) == port
+    targets = [
+        each["targetPort"]
+        for service in objects
+        if service["kind"] == "Service"
+        for each in service["spec"]["ports"]
+    ]
+    assert targets == ([] if port is None else [port])
+    names = {each["metadata"]["name"] for each in objects if each["kind"] == "ClusterRole"}
+    assert "gpushare-gates" in names
+
+
+def test_both_webhooks_are_of_one_service_and_one_authority():
+    objects = of_version("1.34.4", {**WEBHOOK, **GATES, "networkPolicy": True})
+    secret = of_kind(objects, "Secret", "gpushare-extender-tls")
+    first, second = (
+        of_kind(objects, "MutatingWebhookConfiguration", name)["webhooks"][0]["clientConfig"]
+        for name in ("gpushare-scheduler-name", "gpushare-gates")
+    )
+    assert first["caBundle"] == second["caBundle"] == secret["data"]["ca.crt"]
+    assert first["service"].pop("path") != second["service"].pop("path")
+    assert first["service"] == second["service"]
+    cert_manager = {"certificates": {"source": "cert-manager"}}
+    injected = of_version("1.34.4", {**GATES, **cert_manager})
+    own = of_kind(injected, "MutatingWebhookConfiguration", "gpushare-gates")
+    annotations = own["metadata"]["annotations"]
+    assert annotations == {"cert-manager.io/inject-ca-from": "gpushare-system/gpushare-extender"}
+    assert "caBundle" not in own["webhooks"][0]["clientConfig"]
+
+
+def test_without_gates_nothing_patches_pods():
+    assert not [each for each in rendered({}) if "gates" in each["metadata"]["name"]]
+
+
 @pytest.mark.parametrize(("policies", "failure"), [(True, "Ignore"), (False, "Fail")])
 def test_a_webhook_that_does_not_answer_never_lets_a_pod_with_gpu_memory_astray(policies, failure):
     (webhook,) = of_kind(

@@ -16,14 +16,22 @@ from extender.binding.timing import ANSWER_SECONDS, READ_SECONDS, WRITE_SECONDS
 from extender.leadership import election as leadership
 from extender.routes import Routes
 from extender.server.listeners import STOP_SECONDS
+from extender.server.paths import GATING
 from extender.settings.configuration import Configuration
 from extender.settings.file import parse as parse_configuration
 from gpushare.annotations.pod_annotations import decision_annotations, request_of
 from gpushare.contract import (
+    ANNOTATION_GANG,
+    ANNOTATION_SLOT,
     ENV_VISIBLE_DEVICES,
     EXTENDER_PORT,
     EXTENDER_PREFIX,
+    GATE_ADMISSION,
+    LABEL_GANG,
+    LABEL_KUEUE_GROUP,
     LABEL_NODE,
+    LABEL_POD_GROUP,
+    LABEL_QUEUE,
     NO_CARD,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
@@ -178,6 +186,7 @@ def test_the_policies_guard_every_key_that_a_binding_writes(render):
     objects = render(BASE)
     request, cards = request_of(builders.pod()), builders.cards(1)
     binding = decision_annotations(request, cards, is_legacy=False, assume_time_ns=1)
+    binding[ANNOTATION_GANG] = "{}"  # of a member of a gang
     for name in ("gpushare-decisions", "gpushare-bindings"):
         spec = objects.one(POLICY, name)["spec"]
         assert keys_in(spec["matchConditions"][-1]["expression"]) == set(binding)
@@ -186,6 +195,60 @@ def test_the_policies_guard_every_key_that_a_binding_writes(render):
     assert keys_in(changed["expression"]) == set(binding)
     validated = [keys_in(each["expression"]) - {"CREATE"} for each in spec["validations"]]
     assert set().union(*validated) == set(binding)
+
+
+GATES = "daemonset/components/gates"
+
+
+def test_only_the_extender_removes_the_gate_and_changes_little_else(render):
+    objects = render(GATES)
+    (rule,) = objects.one("ClusterRole", "gpushare-gates")["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["pods"], ["patch"])
+    for name in ("gpushare-gates", "gpushare-extender-pods"):
+        spec = objects.one(POLICY, name)["spec"]
+        (matched,) = spec["matchConstraints"]["resourceRules"]
+        assert (matched["resources"], matched["operations"]) == (["pods"], ["UPDATE"])
+        assert spec["failurePolicy"] == "Fail"
+        assert f"serviceaccount:{NAMESPACE}:{EXTENDER}" in str(spec)
+    assert keys_in(
+        objects.one(POLICY, "gpushare-gates")["spec"]["matchConditions"][0]["expression"]
+    ) == {GATE_ADMISSION}
+    variables = objects.one(POLICY, "gpushare-extender-pods")["spec"]["variables"]
+    own = {each["name"]: keys_in(each["expression"]) for each in variables}
+    assert own == {"own": {ANNOTATION_SLOT}, "gate": {GATE_ADMISSION}}
+
+
+def test_policy_and_webhook_gate_the_same_pods_and_let_pods_pass_if_they_fail(render):
+    policy = render(GATES).one("MutatingAdmissionPolicy", "gpushare-gates")["spec"]
+    objects = render("daemonset/components/gates-webhook")
+    assert "MutatingAdmissionPolicy" not in objects.kinds()
+    (webhook,) = objects.one("MutatingWebhookConfiguration", "gpushare-gates")["webhooks"]
+    assert webhook["matchConditions"] == policy["matchConditions"]
+    selected = policy["matchConstraints"]["namespaceSelector"]
+    assert webhook["namespaceSelector"] == selected
+    assert selected["matchLabels"] == {LABEL_QUEUE: "true"}
+    assert webhook["failurePolicy"] == policy["failurePolicy"] == "Ignore"
+    assert keys_in(policy["matchConditions"][-1]["expression"]) >= {
+        RESOURCE_MEMORY, LABEL_GANG, LABEL_POD_GROUP, LABEL_KUEUE_GROUP,
+    }  # fmt: skip
+    assert keys_in(policy["mutations"][0]["applyConfiguration"]["expression"]) == {GATE_ADMISSION}
+
+
+def test_the_webhook_of_gates_is_where_the_extender_listens(render):
+    objects = render("daemonset/components/gates-webhook")
+    (webhook,) = objects.one("MutatingWebhookConfiguration")["webhooks"]
+    asked = webhook["clientConfig"]["service"]
+    assert asked["path"] == f"{EXTENDER_PREFIX}/{GATING}"
+    service = objects.one("Service", asked["name"])["spec"]
+    labels = objects.workload("extender")["spec"]["template"]["metadata"]["labels"]
+    assert service["selector"].items() <= labels.items()
+    (port,) = service["ports"]
+    settings = extender_settings(objects)
+    assert settings.listen.admission is not None
+    assert (port["port"], port["targetPort"]) == (asked["port"], settings.listen.admission.port)
+    shipped = extender_settings(render(BASE))
+    without = msgspec.structs.replace(settings, listen=shipped.listen)
+    assert without == shipped, "the component repeats the base's file"
 
 
 def test_the_policy_guards_everything_that_the_plugin_may_patch(render):
@@ -457,7 +520,8 @@ def test_the_plugin_may_change_nodes_only_with_the_policy_that_leaves_it_one_tai
 def test_components_that_do_not_exclude_each_other_go_together(render_own, runtime, binding):
     others = {"before-1.30", "network-policy", "process-memory", "signed-kubelet"}
     exclusive = {"early-binding", "inject-cdi", "default-runtime", "driver-root", "simulated-gpus"}
-    with_policies = {"scheduler-name", "startup-taint"}  # which before-1.30 has no place for
+    # before-1.30 has no place for them.
+    with_policies = {"gates", "gates-webhook", "scheduler-name", "startup-taint"}
     assert others | exclusive | with_policies == {Path(each).name for each in COMPONENTS}
     objects = render_own(own(runtime, binding, *sorted(others)))
     settings = plugin_settings(objects)

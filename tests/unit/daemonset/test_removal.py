@@ -46,6 +46,7 @@ def test_everything_that_the_chart_can_install_goes(sets, certificates):
         "secondScheduler": {"setSchedulerName": sets},
         "criticalPodsQuota": True,
         "networkPolicy": True,
+        "gates": {**on, "by": sets},
         "plugin": {"startupTaint": True},
         "reading": on,
         "monitoring": {"podMonitor": on, "prometheusRule": on, "dashboard": on},

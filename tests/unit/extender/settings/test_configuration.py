@@ -86,6 +86,12 @@ def test_every_section_is_read():
     assert (found.limits.bind, found.limits.filter) == (5, 32)
 
 
+def test_gates_are_on_unless_they_are_turned_off():
+    assert parse(b"").gates
+    assert not parse(b"gates: off").gates
+    assert problems("gates: 1") == ["gates (line 1): 1: write true or false"]
+
+
 def test_all_problems_are_reported_at_once_with_line_and_place():
     text = "listn: {}\nlogLevel: loud\npolicy:\n  candidates: '8'\nlimits: [1]\n"
     assert problems(text) == [
@@ -110,6 +116,8 @@ def test_all_problems_are_reported_at_once_with_line_and_place():
         ("memoryUnit: 1", "memoryUnit"),
         ("evictAfterSeconds: -1", "evictAfterSeconds"),
         ("evictAfterSeconds: soon", "evictAfterSeconds"),
+        ("gates: 1", "gates"),
+        ("gates: 'off'", "gates"),
         ("evictAfterSeconds: 1.5", "evictAfterSeconds"),
         ("evictAfterSeconds: 123456", "evictAfterSeconds"),
         ("limits: {filter: 0}", "limits.filter"),
