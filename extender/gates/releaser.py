@@ -66,7 +66,13 @@ class Releaser:
         return {each.pod.uid: found for each, found in zip(wanted, outcomes, strict=True)}
 
     async def release(self, release: Release) -> Outcome:
-        """Release one pod; an unknown outcome is asked for again, ATTEMPTS times in all.
+        """Release one pod, and count the outcome."""
+        outcome = await self.patch(release)
+        RELEASES.labels(outcome).inc()
+        return outcome
+
+    async def patch(self, release: Release) -> Outcome:
+        """Send a patch; one with an unknown outcome is sent again, ATTEMPTS times in all.
 
         The patch may be repeated: it changes nothing that it has changed already.
         """
@@ -78,8 +84,7 @@ class Releaser:
                     break
                 await asyncio.sleep(backoff.next())
                 outcome = await self._try(release)
-        RELEASES.labels(outcome).inc()
-        return outcome
+            return outcome
 
     async def _try(self, release: Release) -> Outcome:
         pod = release.pod
@@ -89,7 +94,7 @@ class Releaser:
             outcome = outcome_of(err)
             if outcome is not Outcome.GONE:
                 about = {"pod": pod.key, "uid": pod.uid, "outcome": str(outcome)}
-                log.warning("pod not released", extra={**about, "why": str(err)})
+                log.warning("pod not patched", extra={**about, "why": str(err)})
             return outcome
         return Outcome.RELEASED
 

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 OTHER = "example.com/quota"
 MANY = 500 if LONG else 100
 SECONDS = 30.0
-SLOT = "gpushare.aliyun.com/slot"
+SLOT, POKE = "gpushare.aliyun.com/slot", "gpushare.aliyun.com/poke"
 STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
@@ -372,7 +372,8 @@ def test_the_extender_changes_nothing_else_of_any_pod(cluster: Cluster, queue: W
             assert ("gpushare-extender may" in said or "may not change fields" in said) or is_void
             if is_void:
                 assert queue.get(name)["spec"] == before["spec"]
-    assert extender.patch("waits", {"metadata": {"annotations": {SLOT: "{}"}}}) == ""
+    own = {"metadata": {"annotations": {SLOT: "{}", POKE: "1"}}}
+    assert [extender.patch(name, own) for name in ("waits", "free")] == ["", ""]
     assert extender.patch("waits", {"spec": {"nodeSelector": {"zone": "a"}}}) == ""
 
 
