@@ -1,67 +1,131 @@
 """Gangs on a real kube-scheduler: all members or none, with nothing kept for those that wait."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from gpushare.contract import LABEL_GANG, LABEL_GANG_MINIMUM
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, pod
-from tests.cluster.expect import wait_bound
-from tests.trials.stage import paper_gpu_node
+from localcluster.workloads import Workloads
+from tests.cluster.expect import wait_bound, wait_event
+from tests.cluster.gangs import (
+    UNITS,
+    bound,
+    gpu_nodes,
+    member,
+    members_bound,
+    names,
+    on_stage,
+    wait_members,
+)
+from tests.cluster.history import History
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
-NODES, UNITS = ("gang-1", "gang-2"), 16
-ON_PAPER = {"localcluster/paper": "true"}
+ZONES = {"gang-1": "a", "gang-2": "a", "gang-3": "b"}  # with two GPUs each
 
 
 @pytest.fixture
-def four_gpus(gpushare: Gpushare) -> Iterator[None]:
-    """Add two nodes without kubelets, each with two empty GPUs."""
-    gpushare.cluster.add_paper_nodes(*(paper_gpu_node(name, 2, UNITS) for name in NODES))
-    yield
-    gpushare.cluster.remove_paper_nodes(*NODES)
+def pods(gpushare: Gpushare) -> Iterator[Workloads]:
+    with gpu_nodes(gpushare, ZONES):
+        yield Workloads(gpushare.cluster)
 
 
-def member(gang: str, number: int, units: int, minimum: int, **more: Any) -> dict[str, Any]:
-    made = pod(f"{gang}-{number}", units, terminationGracePeriodSeconds=0, **more)
-    labels = made["metadata"].setdefault("labels", {})
-    labels |= {LABEL_GANG: gang, LABEL_GANG_MINIMUM: str(minimum)}
-    made["spec"]["nodeSelector"] = ON_PAPER
-    return made
-
-
-def names(gang: str, count: int) -> list[str]:
-    return [f"{gang}-{number}" for number in range(count)]
-
-
-def bound(pods: Workloads) -> Mapping[str, str]:
-    found = {each["metadata"]["name"]: each["spec"].get("nodeName") for each in pods.all()}
-    return {name: node for name, node in found.items() if node}
-
-
-@pytest.mark.usefixtures("four_gpus")
-def test_of_two_gangs_created_in_turns_one_is_whole_and_the_other_keeps_nothing(
-    gpushare: Gpushare, pods: Workloads
-):
-    for number in range(3):
+def test_of_two_gangs_created_in_turns_one_is_whole_and_the_other_keeps_nothing(pods: Workloads):
+    for number in range(4):
         for gang in ("x", "y"):
-            pods.create(member(gang, number, 12, 3))
+            pods.create(member(gang, number, 4, 12))
 
     def not_one_whole() -> str | None:
-        found = sorted(name.partition("-")[0] for name in bound(pods))
-        return None if found in (["x"] * 3, ["y"] * 3) else str(found)
+        found = members_bound(pods)
+        return None if found in ({"x": 4}, {"y": 4}) else str(found)
 
     wait_until("one gang to be whole", not_one_whole, seconds=30)
-    (whole,) = {name.partition("-")[0] for name in bound(pods)}
+    (whole,) = members_bound(pods)
     other = {"x": "y", "y": "x"}[whole]
-    single = pod("single", 16)
-    single["spec"]["nodeSelector"] = ON_PAPER
-    pods.create(single)  # would find no empty GPU if anything were kept for the other gang
-    wait_bound(pods, "single")
-    for name in names(whole, 3):
-        pods.delete(name)
-    wait_bound(pods, *names(other, 3))
+    # These would find no empty GPU if anything were kept for the other gang.
+    pods.create(*(on_stage(name, UNITS) for name in ("single-0", "single-1")))
+    wait_bound(pods, "single-0", "single-1")
+    wait_event(pods, f"{other}-0", "gang as a whole")
+    pods.delete(*names(whole, 4))
+    wait_bound(pods, *names(other, 4))
+
+
+def test_a_gang_waits_for_its_members_and_says_for_how_many(pods: Workloads):
+    pods.create(*(member("few", number, 3, 4) for number in range(2)))
+    wait_event(pods, "few-0", "Waiting for 1 of 3 members")
+    assert bound(pods) == {}
+    pods.create(member("few", 2, 3, 4))
+    wait_members(pods, few=3)
+
+
+def test_members_that_fit_by_sums_and_not_by_gpus_are_not_placed(pods: Workloads):
+    pods.create(*(on_stage(f"filler-{number}", 10) for number in range(6)))
+    wait_bound(pods, *names("filler", 6))
+    pods.create(*(member("sums", number, 3, 8) for number in range(3)))
+    pods.create(*(member("fits", number, 3, 6) for number in range(3)))
+    wait_members(pods, filler=6, fits=3)
+
+
+def test_a_gang_that_does_not_fit_blocks_nobody_and_is_nominated_nowhere(
+    pods: Workloads, gpushare: Gpushare, history: History
+):
+    pods.create(*(on_stage(f"low-{number}", UNITS) for number in range(4)))
+    wait_bound(pods, *names("low", 4))
+    important = {"priorityClassName": "system-cluster-critical"}
+    pods.create(*(member("large", number, 7, UNITS, **important) for number in range(7)))
+    pods.create(*(member("small", number, 2, UNITS) for number in range(2)))
+    wait_members(pods, low=4, small=2)
+    for name in names("large", 7):
+        assert not any(
+            change.pod["status"].get("nominatedNodeName") for change in history.of(name)
+        ), name
+
+
+def test_all_members_are_in_one_zone_also_those_without_gpu_memory(pods: Workloads):
+    pods.create(*(member("zoned", n, 5, 12, in_one_zone=True) for n in range(4)))
+    pods.create(member("zoned", 4, 5, None, in_one_zone=True))
+    wait_members(pods, zoned=5)
+    assert {ZONES[node] for node in bound(pods).values()} == {"a"}
+
+
+def test_a_gang_that_no_zone_has_room_for_waits_although_all_zones_together_have(pods: Workloads):
+    pods.create(*(member("wide", n, 6, UNITS, in_one_zone=True) for n in range(6)))
+    wait_event(pods, "wide-0", "no zone has room")
+    assert bound(pods) == {}
+
+
+def test_members_beyond_the_minimum_follow_when_there_is_room(pods: Workloads):
+    pods.create(*(on_stage(f"filler-{number}", UNITS) for number in range(2)))
+    wait_bound(pods, *names("filler", 2))
+    pods.create(*(member("elastic", number, 2, UNITS) for number in range(6)))
+    wait_members(pods, filler=2, elastic=4)
+    pods.delete(*names("filler", 2))
+    wait_members(pods, elastic=6)
+
+
+def test_hosts_that_members_may_not_share_are_not_filled_in_part(pods: Workloads):
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+
+    def with_port(number: int, minimum: int) -> dict[str, object]:
+        made = member("ports", number, minimum, 2)
+        made["spec"]["containers"][0]["ports"] = ports
+        return made
+
+    pods.create(*(with_port(number, 4) for number in range(4)))
+    wait_event(pods, "ports-0", "")
+    pods.create(*(member("free", number, 2, 2) for number in range(2)))
+    wait_members(pods, free=2)
+    pods.delete(*names("ports", 4))
+    pods.create(*(with_port(number, 3) for number in range(3)))
+    wait_members(pods, free=2, ports=3)
+    assert len({node for name, node in bound(pods).items() if name.startswith("ports")}) == 3
+
+
+def test_a_node_that_is_cordoned_is_no_room_for_a_gang(pods: Workloads, gpushare: Gpushare):
+    gpushare.cluster.kubectl("cordon", "gang-3")
+    pods.create(*(member("all", number, 6, UNITS) for number in range(6)))
+    wait_event(pods, "all-0", "gang as a whole")
+    assert bound(pods) == {}
+    gpushare.cluster.kubectl("uncordon", "gang-3")
+    wait_members(pods, all=6)

@@ -1,0 +1,100 @@
+"""Gangs on paper nodes of the shared cluster: their pods, and how far they are."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from gpushare.contract import (
+    ANNOTATION_GANG_ZONE,
+    ANNOTATION_KUEUE_COUNT,
+    LABEL_GANG,
+    LABEL_GANG_MINIMUM,
+    LABEL_KUEUE_GROUP,
+    LABEL_POD_GROUP,
+)
+from gpushare.groups.model import Source
+from localcluster.gpushare import Gpushare
+from localcluster.wait import wait_until
+from localcluster.workloads import Workloads, pod
+from tests.trials.stage import paper_gpu_node
+
+UNITS: Final = 16  # of each GPU
+ZONE: Final = "gangs/zone"
+_STAGE: Final = "gangs/stage"
+
+
+@contextmanager
+def gpu_nodes(gpushare: Gpushare, zones: Mapping[str, str], cards: int = 2) -> Iterator[None]:
+    """Add nodes without kubelets, with ``cards`` empty GPUs each; ``zones`` are by node."""
+    made = (
+        paper_gpu_node(name, cards, UNITS, labels={ZONE: zone, _STAGE: "true"})
+        for name, zone in zones.items()
+    )
+    gpushare.cluster.add_paper_nodes(*made)
+    try:
+        yield
+    finally:
+        pods = Workloads(gpushare.cluster)
+        pods.delete(*(each["metadata"]["name"] for each in pods.all()), grace=0)
+        gpushare.cluster.remove_paper_nodes(*zones)
+
+
+def on_stage(name: str, units: int | None, **spec: Any) -> dict[str, Any]:
+    """Describe a pod for these nodes; without a kubelet its deletion takes effect at once."""
+    made = pod(name, units, terminationGracePeriodSeconds=0, **spec)
+    made["spec"]["nodeSelector"] = {_STAGE: "true"} | spec.get("nodeSelector", {})
+    return made
+
+
+def member(
+    gang: str,
+    number: int,
+    minimum: int,
+    units: int | None,
+    *,
+    source: Source = Source.LABELS,
+    in_one_zone: bool = False,
+    **spec: Any,
+) -> dict[str, Any]:
+    made = on_stage(f"{gang}-{number}", units, **spec)
+    labels: dict[str, str] = made["metadata"].setdefault("labels", {})
+    annotations: dict[str, str] = made["metadata"].setdefault("annotations", {})
+    match source:
+        case Source.LABELS:
+            labels |= {LABEL_GANG: gang, LABEL_GANG_MINIMUM: str(minimum)}
+        case Source.POD_GROUP:
+            labels[LABEL_POD_GROUP] = gang
+        case Source.KUEUE:
+            labels[LABEL_KUEUE_GROUP] = gang
+            annotations[ANNOTATION_KUEUE_COUNT] = str(minimum)
+        case Source.NATIVE:
+            made["spec"]["schedulingGroup"] = {"podGroupName": gang}
+    if in_one_zone:
+        annotations[ANNOTATION_GANG_ZONE] = ZONE
+    return made
+
+
+def names(gang: str, count: int) -> list[str]:
+    return [f"{gang}-{number}" for number in range(count)]
+
+
+def bound(pods: Workloads) -> dict[str, str]:
+    """Return the nodes of the pods that have one."""
+    found = {each["metadata"]["name"]: each["spec"].get("nodeName") for each in pods.all()}
+    return {name: node for name, node in found.items() if node}
+
+
+def members_bound(pods: Workloads) -> Counter[str]:
+    """Count the bound members of each gang."""
+    return Counter(name.rpartition("-")[0] for name in bound(pods))
+
+
+def wait_members(pods: Workloads, seconds: float = 40, **wanted: int) -> None:
+    """Wait until the gangs have so many members bound, and no other pod is."""
+
+    def different() -> str | None:
+        found = members_bound(pods)
+        return None if found == Counter(wanted) else str(dict(found))
+
+    wait_until(f"bound members {wanted}", different, seconds=seconds)
