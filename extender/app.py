@@ -16,6 +16,7 @@ from extender.binding.timing import OVERDUE_SECONDS, UNACKNOWLEDGED_SECONDS, WRI
 from extender.binding.unknown_outcomes import Reconciler
 from extender.eviction.overbooked_cards import OverbookedEvictor
 from extender.eviction.stuck_pods import StuckEvictor
+from extender.gangs.admission import Admission
 from extender.gangs.duties import GangDuties
 from extender.gangs.planning import GangPlanning
 from extender.gates.releaser import Releaser
@@ -110,6 +111,9 @@ class _Extender:
             after_seconds=configuration.evict_after_seconds,
         )
         self._releaser = Releaser(writer)
+        self._admission = Admission(
+            cluster.state, cluster.scheduling.gangs, self._planning, self._releaser
+        )
         self._overbooked = OverbookedEvictor(cluster.state, writer, self._events.put, self._clock)
         self._reconciler = Reconciler(
             cluster.state,
@@ -248,7 +252,9 @@ class _Extender:
         ]
         if self._configuration.evict_after_seconds:
             duties.append(self._overbooked.run())
-        if not self._configuration.gates:
+        if self._configuration.gates:
+            duties.append(self._admission.run())
+        else:
             duties.append(Ungating(self._kube, self._releaser, self._clock).run())
         return duties
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
@@ -21,6 +22,7 @@ EVERY_SECONDS: Final = 0.1
 REST: Final = 4  # times as long as a round took: waiting gangs take a fifth of the time at most
 POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
 POKE_AGAIN_SECONDS: Final = 10.0
+REFUSED_SECONDS: Final = 600.0
 
 
 class Admission:
@@ -38,6 +40,7 @@ class Admission:
         self._releaser = releaser
         self._releasing: set[str] = set()  # uids
         self._poked: dict[str, float] = {}  # by uid, when
+        self._may_poke_at = -inf
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -88,6 +91,8 @@ class Admission:
     def _late(self) -> Iterator[Pod]:
         """Yield ungated members with slots about which kube-scheduler has not asked."""
         now = self._state.clock.monotonic()
+        if now < self._may_poke_at:
+            return
         self._poked = {uid: at for uid, at in self._poked.items() if now - at < POKE_AGAIN_SECONDS}
         for group in self._gangs.complete():
             record = self._gangs.record(group)
@@ -103,4 +108,6 @@ class Admission:
         """Change an annotation of the pod, at which kube-scheduler tries it again."""
         value = f"{self._state.clock.wall_ns():x}"
         patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION_POKE: value}}}
-        await self._releaser.patch(Release(pod, patch))
+        if await self._releaser.patch(Release(pod, patch)) is Outcome.REFUSED:
+            # Without the component for gates the extender may not patch pods.
+            self._may_poke_at = self._state.clock.monotonic() + REFUSED_SECONDS

@@ -1,0 +1,137 @@
+"""Which gated pods the leader releases, in what order, and with what."""
+
+import asyncio
+
+from extender.gangs.admission import Admission
+from extender.gates.releaser import Releaser
+from gpushare.contract import ANNOTATION_POKE, ANNOTATION_SLOT, GATE_ADMISSION
+from gpushare.errors import ApiError
+from gpushare.objects.scheduling import SchedulingGate
+from tests.builders import pod
+from tests.gangs import member
+from tests.unit.extender.gangs.driver import GangCluster
+from tests.unit.extender.scripted import changed
+
+GATED = (GATE_ADMISSION,)
+ZONES = {"a": {"zone": "x"}, "b": {"zone": "y"}}
+
+
+class Patched:
+    """An API server that removes gates."""
+
+    def __init__(self, cluster: GangCluster) -> None:
+        self.cluster, self.patches, self.refuses = cluster, {}, False
+
+    async def release_pod(self, pod, patch) -> None:
+        if self.refuses:
+            raise ApiError("patch pods is forbidden", code=403)
+        self.patches[pod.metadata.name] = patch
+        found = self.cluster.kube.pods[pod.metadata.name]
+        if "spec" in patch:
+            found = changed(found, spec={"scheduling_gates": None})
+        self.cluster.add(found)
+
+
+def stage(sizes=None, labels=None):
+    cluster = GangCluster(sizes or {"a": (16, 16), "b": (16, 16)}, labels)
+    api = Patched(cluster)
+    state = cluster.cluster.state
+    return cluster, api, Admission(state, cluster.gangs, cluster.planning, Releaser(api))
+
+
+async def check(admission: Admission) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        await admission.check(tasks)
+
+
+def gated(gang: str, count: int, minimum: int, units: int = 12, **more):
+    return [
+        member(f"{gang}-{n}", gang, minimum, units=units, gates=GATED, **more) for n in range(count)
+    ]
+
+
+async def test_a_gang_stays_gated_until_it_has_room_as_a_whole():
+    cluster, api, admission = stage()
+    cluster.add(*gated("wide", 5, 5))
+    await check(admission)
+    assert api.patches == {}
+    assert cluster.held == 0
+    cluster.delete("wide-4")
+    cluster.add(*gated("wide", 5, 4)[4:])
+    cluster.add(*gated("fits", 3, 3, units=4))
+    await check(admission)
+    assert sorted(api.patches) == ["fits-0", "fits-1", "fits-2"]
+
+
+async def test_one_patch_removes_the_gate_and_names_slot_and_zone():
+    cluster, api, admission = stage(labels=ZONES)
+    cluster.add(*gated("g", 2, 2, zone_key="zone"))
+    await check(admission)
+    nodes = {name: cluster.cluster.ledger.slot_of(f"default-{name}").node for name in api.patches}
+    assert len(nodes) == 2
+    for name, patch in api.patches.items():
+        zone = ZONES[nodes[name]]["zone"]
+        assert patch["metadata"]["uid"] == f"default-{name}"
+        assert nodes[name] in patch["metadata"]["annotations"][ANNOTATION_SLOT]
+        assert patch["spec"]["nodeSelector"] == {"zone": zone}
+    bound = await cluster.schedule(*nodes)
+    assert bound == nodes
+
+
+async def test_the_more_important_gang_gets_the_room():
+    cluster, api, admission = stage()
+    cluster.add(*gated("low", 3, 3, priority=1), *gated("high", 3, 3, priority=5))
+    await check(admission)
+    assert sorted(api.patches) == ["high-0", "high-1", "high-2"]
+
+
+async def test_a_gate_of_others_keeps_its_pod_and_the_gang_waiting():
+    cluster, api, admission = stage()
+    first, second = gated("g", 2, 2)
+    gates = (SchedulingGate("example.com/other"), SchedulingGate(GATE_ADMISSION))
+    cluster.add(first, changed(second, spec={"scheduling_gates": gates}))
+    await check(admission)
+    assert api.patches == {}
+
+
+async def test_gated_pods_without_a_gang_are_released_as_far_as_there_is_room():
+    cluster, api, admission = stage({"a": (16,)})
+    for name in ("p", "q", "r"):
+        cluster.add(
+            changed(pod(name, 8), spec={"scheduling_gates": (SchedulingGate(GATE_ADMISSION),)})
+        )
+    await check(admission)
+    assert len(api.patches) == 2
+    assert len(await cluster.schedule(*api.patches)) == 2
+    await check(admission)
+    assert len(api.patches) == 2
+
+
+async def test_ungated_members_that_kube_scheduler_has_forgotten_are_tried_again():
+    cluster, api, admission = stage()
+    cluster.add(*(member(f"g-{n}", "g", 2, units=4) for n in range(2)))
+    await check(admission)
+    assert cluster.held == 2
+    cluster.time.now += 2
+    await check(admission)
+    assert sorted(api.patches) == ["g-0", "g-1"]
+    assert all(ANNOTATION_POKE in each["metadata"]["annotations"] for each in api.patches.values())
+
+
+async def test_without_the_right_to_patch_pods_it_does_not_try_all_the_time():
+    cluster, api, admission = stage()
+    api.refuses, tries = True, 0
+    cluster.add(*(member(f"g-{n}", "g", 2, units=4) for n in range(2)))
+    await check(admission)
+    release = api.release_pod
+
+    async def counted(pod, patch):
+        nonlocal tries
+        tries += 1
+        await release(pod, patch)
+
+    api.release_pod = counted
+    for _ in range(20):
+        cluster.time.now += 1
+        await check(admission)
+    assert tries <= 2
