@@ -22,7 +22,12 @@ from extender.eviction.overbooked_cards import OverbookedEvictor
 from extender.eviction.stuck_pods import StuckEvictor
 from extender.leadership.election import Elected
 from extender.routes import Routes
-from extender.server.leader_proxy import Forwarder, decide_for_replicas, decide_or_forward
+from extender.server.leader_proxy import (
+    Forwarder,
+    _Sessions,
+    decide_for_replicas,
+    decide_or_forward,
+)
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from gpushare.contract import EXTENDER_PREFIX, RESOURCES_BEGIN
@@ -125,7 +130,10 @@ class Replica:
         )
         peers = _Peers(self._services, self._others)
         forwarder = Forwarder(
-            peers, peers, lambda: elector.leader, SimpleNamespace(current=lambda: None), NAME
+            _Sessions(peers, peers, peers),
+            lambda: elector.leader,
+            SimpleNamespace(current=lambda: None),
+            NAME,
         )
         routes = Routes(cluster, binder, self._why_not_ready, leads=lambda: elected.decides)
         self._app = routes.app(decide_or_forward(elected, forwarder))
@@ -212,11 +220,10 @@ class _Peers:
     def __init__(self, services: Services, others: Callable[[str], Replica]) -> None:
         self._services, self._others = services, others
 
-    def post(
-        self, url: str, *, data: bytes, timeout: aiohttp.ClientTimeout, **_: object
+    def request(
+        self, _method: str, url: URL, *, data: bytes, timeout: aiohttp.ClientTimeout, **_: object
     ) -> AbstractAsyncContextManager[Any]:
-        address = URL(url)
-        call = self._others(address.host or "").ask_as_replica(address.name, data)
+        call = self._others(url.host or "").ask_as_replica(url.name, data)
         return _Call(call, timeout.total or 0.0, self._services)
 
 
