@@ -21,7 +21,6 @@ from extender.settings.configuration import Configuration
 from extender.settings.file import parse as parse_configuration
 from gpushare.annotations.pod_annotations import decision_annotations, request_of
 from gpushare.contract import (
-    ANNOTATION_GANG,
     ANNOTATION_POKE,
     ANNOTATION_SLOT,
     ENV_VISIBLE_DEVICES,
@@ -187,7 +186,6 @@ def test_the_policies_guard_every_key_that_a_binding_writes(render):
     objects = render(BASE)
     request, cards = request_of(builders.pod()), builders.cards(1)
     binding = decision_annotations(request, cards, is_legacy=False, assume_time_ns=1)
-    binding[ANNOTATION_GANG] = "{}"  # of a member of a gang
     for name in ("gpushare-decisions", "gpushare-bindings"):
         spec = objects.one(POLICY, name)["spec"]
         assert keys_in(spec["matchConditions"][-1]["expression"]) == set(binding)
