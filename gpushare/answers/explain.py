@@ -193,7 +193,7 @@ def explain(
         if view.places and view.places[0].problem:
             view.says += f", on which of its GPUs is unknown: {view.places[0].problem}"
         return view
-    view.pending = yield from pending.why_pending(known, pod)
+    view.pending = yield from pending.why_pending(known, pod, gang=view.gang)
     view.state, view.says = _state(pod, view), sentence(view.pending)
     if not asks_for_share(pod):
         return view

@@ -94,9 +94,14 @@ def _invalid(gang: GangFacts) -> str:
 
 
 def _room(gang: GangFacts) -> str:
+    more = _helps(gang, gang.no_plan) if gang.no_plan is not None else ""
+    return f"{_no_room(gang)}{more}{_retry(gang)}"
+
+
+def _no_room(gang: GangFacts) -> str:
     found = gang.no_plan
     if found is not None and found.reason in _OTHER_REASONS:
-        return f"{_OTHER_REASONS[found.reason].format(key=gang.zone_key)}{_retry(gang)}"
+        return _OTHER_REASONS[found.reason].format(key=gang.zone_key)
     asked, more = _asked(gang), ""
     if found is None:
         text = f"Waiting for a plan for {asked}"
@@ -113,8 +118,7 @@ def _room(gang: GangFacts) -> str:
         text += f" besides its {counted(gang.bound, 'bound member')}"
     if found is not None and not found.gave_up:
         text += _fitting(gang, found)
-        more = _helps(gang, found)
-    return f"{text}.{more}{_retry(gang)}"
+    return f"{text}.{more}"
 
 
 def _asked(gang: GangFacts) -> str:
@@ -141,10 +145,10 @@ def _fitting(gang: GangFacts, found: NoPlan) -> str:
 
 
 def _helps(gang: GangFacts, found: NoPlan) -> str:
-    """Return when it starts; nothing if no part of it fits now."""
+    """Return when it starts; nothing if no part of it fits now, or room is not what it lacks."""
     best = found.rooms[0] if found.rooms else ZoneRoom("", 0)
     missing = gang.minimum - gang.bound - best.members
-    if not best.members or missing <= 0:
+    if found.gave_up or found.reason in _OTHER_REASONS or not best.members or missing <= 0:
         return ""
     where = f" in zone {_cut(best.zone, _MOST_OF_NAME)}" if best.zone else ""
     lower = f", or with a minimum of {gang.bound + best.members}" if len(gang.shapes) == 1 else ""
@@ -157,6 +161,8 @@ def _retry(gang: GangFacts) -> str:
 
 def _starting(gang: GangFacts) -> str:
     text = f"Starting: {gang.bound} of {gang.minimum} bound."
+    if gang.no_plan is not None:
+        text += f" {_no_room(gang)}"
     if gang.stranded:
         text += (
             f" {counted(gang.stranded, 'member')} {_verb(gang.stranded, 'find', 'finds')} no "

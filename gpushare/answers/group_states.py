@@ -30,11 +30,8 @@ class GroupStates:
         self._facts: dict[GroupKey, tuple[int, GangFacts]] = {}  # with the version of the group
 
     def views(self) -> Iterator[GangView]:
-        groups = list(self._groups)
-        self._facts = {
-            key: self._facts[key] for key in (g.key for g in groups) if key in self._facts
-        }
-        return (view(self.facts(group), self._now()) for group in groups)
+        self.forget()
+        return (view(self.facts(group), self._now()) for group in list(self._groups))
 
     def view_of(self, uid: str) -> GangView | None:
         group = self._groups.of(uid)
@@ -48,6 +45,11 @@ class GroupStates:
             phases[facts.phase.value] += 1
             waiting[facts.phase.value] += facts.members - facts.bound
         return GangFigures(phases, waiting.total() - waiting[Phase.PLACED.value])
+
+    def forget(self) -> None:
+        """Forget the facts about gangs that are gone."""
+        if len(self._facts) > len(self._groups):
+            self._facts = {key: self._facts[key] for key in self._facts if self._groups.get(key)}
 
     def facts(self, group: Group) -> GangFacts:
         """Return what is known about a gang; computed once for each version of the group."""

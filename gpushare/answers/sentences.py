@@ -3,6 +3,7 @@
 from collections.abc import Generator, Hashable
 from typing import Final
 
+from gpushare.answers.gangs import GangView
 from gpushare.answers.pending import ROOM, Known, why_pending, without_names
 from gpushare.answers.pending_text import sentence
 from gpushare.errors import RequestError
@@ -28,6 +29,7 @@ class Sentences:
         self._kept = kept if kept is not None else KeptRooms()
         self._current: set[Hashable] = set()
         self._written: dict[Hashable, str] = {}
+        self._gangs: dict[str, GangView | None] = {}  # by the uid of a member
         self._measured = 0  # kinds whose rooms were not there
         self._searched = 0  # sentences about several pods that have to end
 
@@ -36,6 +38,7 @@ class Sentences:
         self._kept.renew()
         self._current.clear()
         self._written.clear()
+        self._gangs.clear()
         self._measured = self._searched = 0
 
     @property
@@ -61,7 +64,7 @@ class Sentences:
         text = self._written.get(alike)
         if text is None:
             rooms = yield from self._rooms_of(pod)
-            found = yield from why_pending(self._known, pod, rooms)
+            found = yield from why_pending(self._known, pod, rooms, self._gang(pod))
             self._searched += found.cause == ROOM and (found.ends_together or not found.ends_count)
             text = sentence(found if only is None else without_names(found, only))
             self._written[alike] = text
@@ -70,7 +73,7 @@ class Sentences:
     def _alike(self, pod: Pod, only: str | None) -> Hashable:
         """Return all that the sentence depends on, apart from the cluster."""
         spec, status, meta = pod.spec, pod.status, pod.metadata
-        gang, slot = self._known.gangs.view_of(pod.uid), self._known.ledger.slot_of(pod.uid)
+        gang, slot = self._gang(pod), self._known.ledger.slot_of(pod.uid)
         about = gang and (gang.name, gang.phase, gang.text)
         try:
             request = self._known.request_of(pod)
@@ -94,6 +97,11 @@ class Sentences:
             meta.namespace,
             only,
         )
+
+    def _gang(self, pod: Pod) -> GangView | None:
+        if pod.uid not in self._gangs:
+            self._gangs[pod.uid] = self._known.gangs.view_of(pod.uid)
+        return self._gangs[pod.uid]
 
     def _rooms_of(self, pod: Pod) -> Generator[None, None, Rooms]:
         try:

@@ -8,7 +8,8 @@ from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.decisions.gangs.record import GangRecord
 from gpushare.answers import gang_text
-from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase, facts_of
+from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase
+from gpushare.answers.group_states import GroupStates
 from gpushare.groups.group import Group
 
 _NANOSECONDS = 1e9
@@ -19,8 +20,10 @@ class GangViews:
 
     def __init__(self, state: ClusterState, gangs: Gangs) -> None:
         self._state, self._gangs = state, gangs
+        self._shown = GroupStates(state.groups, state.request_of, state.unit_mib, self._now)
 
     def views(self) -> Iterator[GangView]:
+        self._shown.forget()
         for group in list(self._state.groups):
             yield self._view(group)
 
@@ -41,7 +44,7 @@ class GangViews:
     def facts(self, group: Group) -> GangFacts:
         state, gangs = self._state, self._gangs
         found = replace(
-            facts_of(group, state.request_of, state.unit_mib),
+            self._shown.facts(group),
             zone=gangs.zone_of(group) or "",
             complete_seconds=gangs.complete_seconds(group),
         )
@@ -60,7 +63,10 @@ class GangViews:
         )
 
     def _view(self, group: Group) -> GangView:
-        return gang_text.view(self.facts(group), self._state.clock.wall_ns() / _NANOSECONDS)
+        return gang_text.view(self.facts(group), self._now())
+
+    def _now(self) -> float:
+        return self._state.clock.wall_ns() / _NANOSECONDS
 
     def _phase(self, group: Group, record: GangRecord | None) -> Phase:
         if record is not None and record.is_whole:

@@ -187,6 +187,13 @@ CASES = [
         Phase.STARTING,
         {"bound": 7, "stranded": 1, "starting_seconds": 100.0, "complete_seconds": 300.0},
     ),
+    Case(
+        "a started gang without room for the others says so",
+        "Starting: 5 of 8 bound. No room for 3 x 20 GiB together besides its 5 bound members: 1 "
+        "fits now.",
+        Phase.STARTING,
+        {"bound": 5, "shapes": (Shape(3, 1, 20 * GIB),), "no_plan": no_room(("", 1))},
+    ),
     Case("a gang that is complete", "Placed: 8 of 8.", Phase.PLACED, {"bound": 8}),
     Case(
         "an elastic gang with room for a part",

@@ -6,7 +6,6 @@ from gpushare.answers.explain import explain
 from gpushare.answers.gangs import GangView, Phase, list_gangs
 from gpushare.answers.group_states import GroupStates
 from gpushare.answers.pending import SLOT, why_pending
-from gpushare.answers.pending_text import sentence
 from gpushare.answers.sentences import Sentences
 from gpushare.contract import (
     GATE_ADMISSION,
@@ -103,7 +102,7 @@ def test_figures_count_gangs_by_phase_and_the_members_that_wait() -> None:
 
 
 def said(cluster: ListedCluster, asking: Pod) -> str:
-    found = sentence(run_all(why_pending(cluster, asking)))
+    found = run_all(explain(cluster, asking, None, now=0.0)).says
     assert run_all(Sentences(cluster).of(asking)) == found
     return found
 
