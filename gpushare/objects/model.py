@@ -49,6 +49,17 @@ class Resources(msgspec.Struct, gc=False, frozen=True):
     requests: dict[str, str | int] | None = None
 
 
+class Resizable(msgspec.Struct, gc=False, frozen=True):
+    """The amounts that can change while a container runs."""
+
+    cpu: str | int | None = None
+    memory: str | int | None = None
+
+
+class ActualResources(msgspec.Struct, gc=False, frozen=True):
+    requests: Resizable | None = None
+
+
 class EnvVar(msgspec.Struct, gc=False, frozen=True):
     """A container's variable. Values may be long and secret: ``read_pod`` drops them."""
 
@@ -94,6 +105,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False, frozen=True):
     scheduling_group: SchedulingGroup | None = None
     volumes: tuple[Volume, ...] | None = None
     resource_claims: tuple[Present, ...] | None = None
+    resources: Resources | None = None
 
 
 class PodCondition(msgspec.Struct, gc=False, frozen=True):
@@ -123,10 +135,17 @@ class ContainerState(msgspec.Struct, gc=False, frozen=True):
 
 
 class ContainerStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    """``resources`` are in force, ``allocated_resources`` admitted.
+
+    ``read_pod`` drops them unless they differ from the spec, as while the container is resized.
+    """
+
     name: str = ""
     container_id: str | None = msgspec.field(name="containerID", default=None)
     state: ContainerState | None = None
     last_state: ContainerState | None = None
+    resources: ActualResources | None = None
+    allocated_resources: Resizable | None = None
 
     @property
     def has_run(self) -> bool:
@@ -143,6 +162,8 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False, frozen=True):
     conditions: tuple[PodCondition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resources: ActualResources | None = None
+    allocated_resources: Resizable | None = None
 
 
 class _Object(msgspec.Struct, gc=False, frozen=True):

@@ -6,7 +6,7 @@ that gpushare does not use are dropped. Parts that are too large are not decoded
 ``excess``, and is rejected. The share of a bound pod is read regardless.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from gpushare.contract import (
     RESOURCE_MEMORY,
 )
 from gpushare.objects.model import (
+    ActualResources,
     Container,
     ContainerStatus,
     EnvVar,
@@ -32,6 +33,7 @@ from gpushare.objects.model import (
     PodCondition,
     PodSpec,
     PodStatus,
+    Resizable,
     Resources,
     kind_opened_by,
     names_memory,
@@ -120,7 +122,7 @@ def _words(name: str, keys: Sequence[str]) -> type[msgspec.Struct]:
 
 
 _Annotations: Final[Any] = _words("_Annotations", list(ANNOTATIONS))
-_Labels: Final[Any] = _words("_Labels", list(LABELS))
+LabelWords: Final[Any] = _words("LabelWords", list(LABELS))
 _decode_annotations: Final = msgspec.json.Decoder(_Annotations).decode
 _decode_words: Final = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -141,7 +143,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     annotations: msgspec.Raw = _ABSENT
-    labels: _Labels | None = None
+    labels: LabelWords | None = None
     owner_references: msgspec.Raw = _ABSENT
 
 
@@ -161,6 +163,7 @@ class _Spec(msgspec.Struct, rename="camel"):
     scheduling_group: SchedulingGroup | None = None
     volumes: msgspec.Raw = _ABSENT
     resource_claims: msgspec.Raw = _ABSENT
+    resources: msgspec.Raw = _ABSENT
 
 
 class UndecodedPod(msgspec.Struct):
@@ -171,21 +174,32 @@ class UndecodedPod(msgspec.Struct):
     status: PodStatus = PodStatus()
 
 
-class _OurAmounts(msgspec.Struct):
-    memory: str | int | None = msgspec.field(name=RESOURCE_MEMORY, default=None)
-    count: str | int | None = msgspec.field(name=RESOURCE_COUNT, default=None)
+# Resources that are read of pods with more than MOST_RESOURCES_BYTES, because any may request them.
+_COMMON: Final = (RESOURCE_MEMORY, RESOURCE_COUNT, "cpu", "memory", "ephemeral-storage")
 
 
-class _OurResources(msgspec.Struct):
-    limits: _OurAmounts | None = None
-    requests: _OurAmounts | None = None
+class _CommonAmounts(msgspec.Struct):
+    memory: str | int | None = msgspec.field(name=_COMMON[0], default=None)
+    count: str | int | None = msgspec.field(name=_COMMON[1], default=None)
+    cpu: str | int | None = msgspec.field(name=_COMMON[2], default=None)
+    bytes: str | int | None = msgspec.field(name=_COMMON[3], default=None)
+    storage: str | int | None = msgspec.field(name=_COMMON[4], default=None)
+
+    @property
+    def ours(self) -> bool:
+        return self.memory is not None or self.count is not None
+
+
+class _CommonResources(msgspec.Struct):
+    limits: _CommonAmounts | None = None
+    requests: _CommonAmounts | None = None
 
 
 _decode_pod: Final = msgspec.json.Decoder(Pod).decode
 _decode_parts: Final = msgspec.json.Decoder(UndecodedPod).decode
 _decode_env: Final = msgspec.json.Decoder(tuple[EnvVar, ...] | None).decode
 _decode_resources: Final = msgspec.json.Decoder(Resources | None).decode
-_decode_our_resources: Final = msgspec.json.Decoder(_OurResources | None).decode
+_decode_common: Final = msgspec.json.Decoder(_CommonResources | None).decode
 
 
 def read_pod(body: bytes | memoryview | msgspec.Raw) -> Pod:
@@ -216,11 +230,10 @@ def pod_of(parts: UndecodedPod) -> Pod:
         left -= len(raw)
         return msgspec.json.decode(raw, type=kind)
 
-    resources: Callable[[msgspec.Raw], Resources | None] = _decode_resources
     found = (*(spec.containers or ()), *(spec.init_containers or ()))
     size = sum(len(each.resources) for each in found)
+    resources = resources_reader(size)
     if size > MOST_RESOURCES_BYTES:
-        resources = _our_resources
         excess.append(
             f"containers have {size} bytes of resources: use at most {MOST_RESOURCES_BYTES}"
         )
@@ -232,7 +245,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
         creation_timestamp=meta.creation_timestamp,
         deletion_timestamp=meta.deletion_timestamp,
         annotations=_annotations(meta.annotations),
-        labels=_by_key(meta.labels, LABELS),
+        labels=by_key(meta.labels, LABELS),
         owner_references=part(
             meta.owner_references, tuple[OwnerReference, ...], "metadata.ownerReferences"
         ),
@@ -259,6 +272,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
         scheduling_group=spec.scheduling_group,
         volumes=_VOLUME if _names_any(spec.volumes, _NAMES_OF_VOLUMES) else None,
         resource_claims=_CLAIM if len(spec.resource_claims) > len(_NULL) else None,
+        resources=part(spec.resources, Resources, "spec.resources"),
     )
     pod = Pod(metadata, pod_spec, parts.status, excess[0] if excess else "")
     _drop_what_is_not_read(pod)
@@ -268,7 +282,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
 def _annotations(raw: msgspec.Raw) -> dict[str, str] | None:
     if bytes(raw) == _NULL:
         return None
-    found = _by_key(_decode_annotations(raw), ANNOTATIONS) or {}
+    found = by_key(_decode_annotations(raw), ANNOTATIONS) or {}
     if CDI_ANNOTATIONS[0].encode() in bytes(raw):  # the other prefix ends with it
         found |= _opening(_decode_words(raw))
     return found
@@ -283,7 +297,8 @@ def _opening(words: dict[str, str]) -> dict[str, str]:
     return {}
 
 
-def _by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str] | None:
+def by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str] | None:
+    """Return the words that were there, by their keys."""
     if words is None:
         return None
     values = zip(keys, msgspec.structs.astuple(words), strict=True)
@@ -324,8 +339,10 @@ def _asks(container: _Container) -> bool:
     resources = bytes(container.resources)
     if not (RESOURCE_MEMORY.encode() in resources or RESOURCE_COUNT.encode() in resources):
         return False
-    found = _our_resources(container.resources)
-    return bool(found and (found.limits or found.requests))
+    found = _decode_common(container.resources)
+    return found is not None and any(
+        each is not None and each.ours for each in (found.limits, found.requests)
+    )
 
 
 def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
@@ -333,22 +350,31 @@ def _env_in_short(raw: msgspec.Raw) -> tuple[EnvVar, ...] | None:
     return _SETS_CARDS if ENV_VISIBLE_DEVICES.encode() in bytes(raw) else None
 
 
-def _our_resources(raw: msgspec.Raw) -> Resources | None:
-    found = _decode_our_resources(raw)
+def resources_reader(size: int) -> Callable[[msgspec.Raw], Resources | None]:
+    """Return what decodes the resources of containers that have ``size`` bytes of them in all.
+
+    Of too many bytes only common resources are read: all others may be zeros without a meaning.
+    """
+    return _decode_resources if size <= MOST_RESOURCES_BYTES else _common_resources
+
+
+def _common_resources(raw: msgspec.Raw) -> Resources | None:
+    found = _decode_common(raw)
     return found and Resources(_amounts(found.limits), _amounts(found.requests))
 
 
-def _amounts(found: _OurAmounts | None) -> dict[str, str | int] | None:
+def _amounts(found: _CommonAmounts | None) -> dict[str, str | int] | None:
     if found is None:
         return None
-    amounts = {RESOURCE_MEMORY: found.memory, RESOURCE_COUNT: found.count}
-    return {name: amount for name, amount in amounts.items() if amount is not None}
+    amounts = zip(_COMMON, msgspec.structs.astuple(found), strict=True)
+    return {name: amount for name, amount in amounts if amount is not None}
 
 
 def _drop_what_is_not_read(pod: Pod) -> None:
     """Drop parts in place: nothing else references the pod yet."""
     _drop_metadata(pod.metadata)
     _drop_spec(pod)
+    _drop_actual_resources(pod)
     _drop_status(pod.status)
 
 
@@ -373,6 +399,27 @@ def _drop_spec(pod: Pod) -> None:
         force_setattr(spec, "volumes", _VOLUME if is_restricted else None)
     if spec.resource_claims is not None:
         force_setattr(spec, "resource_claims", _CLAIM if spec.resource_claims else None)
+
+
+def _drop_actual_resources(pod: Pod) -> None:
+    """Drop the amounts in the status of containers that are not being resized."""
+    statuses = [each for each in pod.statuses if each.resources or each.allocated_resources]
+    if not statuses:
+        return
+    asked = {each.name: each.requests for each in (*pod.init_containers, *pod.containers)}
+    for each in statuses:
+        mine = asked.get(each.name, {})
+        if _is_as_asked(each.resources, mine) and _is_as_asked(each.allocated_resources, mine):
+            force_setattr(each, "resources", None)
+            force_setattr(each, "allocated_resources", None)
+
+
+def _is_as_asked(found: ActualResources | Resizable | None, asked: Mapping[str, str | int]) -> bool:
+    if isinstance(found, ActualResources):
+        found = found.requests
+    return found is None or (
+        found.cpu in {None, asked.get("cpu")} and found.memory in {None, asked.get("memory")}
+    )
 
 
 def _drop_status(status: PodStatus) -> None:

@@ -255,6 +255,7 @@ pods = st.fixed_dictionaries(
                     )
                 ),
                 "resourceClaims": st.none() | st.lists(st.just({"name": "a"})),
+                "resources": st.none() | st.just({"requests": {"cpu": "1"}}),
             },
         ),
         "status": st.just({"phase": "Pending", "conditions": [{"type": "a", "status": "True"}]}),

@@ -1,9 +1,23 @@
 """A pod's effective requests, and the free resources of a node."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpushare.errors import RequestError
-from gpushare.objects.model import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, Resources
+from gpushare.objects.model import (
+    ActualResources,
+    Container,
+    ContainerStatus,
+    Node,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+    Resizable,
+    Resources,
+)
 from gpushare.placement.node_resources import (
     free_resources,
     insufficient,
@@ -45,6 +59,55 @@ def test_effective_requests_are_those_of_kubernetes(made, cpu):
 def test_each_resource_has_its_own_peak():
     made = pod(container("1", "4Gi"), inits=(container("2", "1Gi"),))
     assert requests_of(made) == {"cpu": 2000, "memory": 4 * 2**30 * 1000, "pods": 1000}
+
+
+def amounts(cpu):
+    return Resizable(cpu=cpu)
+
+
+def resized(spec, in_force, allocated, *, sidecar=False, why=None):
+    """Return a pod whose container asks for ``spec`` while its status shows other amounts."""
+    status = ContainerStatus(
+        "c", resources=ActualResources(amounts(in_force)), allocated_resources=amounts(allocated)
+    )
+    conditions = (PodCondition("PodResizePending", "True", why),) if why else None
+    asks = container(spec, sidecar=sidecar)
+    made = pod(inits=(asks,)) if sidecar else pod(asks)
+    where = "init_container_statuses" if sidecar else "container_statuses"
+    return replace(made, status=PodStatus(conditions=conditions, **{where: (status,)}))
+
+
+@pytest.mark.parametrize(
+    ("made", "cpu"),
+    [
+        (resized("3", "1", "1"), 3000),
+        (resized("1", "3", "1"), 3000),
+        (resized("1", "2", "3"), 3000),
+        (resized("1", "3", None, sidecar=True), 3000),
+        (resized("3", "1", "2", why="Deferred"), 3000),
+        (resized("3", "1", "2", why="Infeasible"), 2000),
+    ],
+)
+def test_of_a_container_that_is_resized_the_largest_amount_counts(made, cpu):
+    assert requests_of(made)["cpu"] == cpu
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "cpu"),
+    [
+        ({"cpu": "5"}, {"cpu": "6"}, 5250),
+        ({"cpu": "1"}, None, 1250),
+        (None, {"cpu": "6"}, 2250),
+        (None, {"hugepages-2Mi": "2Mi"}, 2250),
+    ],
+)
+def test_what_a_pod_requests_as_a_whole_replaces_the_sum(requests, limits, cpu):
+    made = pod(container("1"), container("1"), overhead={"cpu": "250m"})
+    whole = replace(made, spec=replace(made.spec, resources=Resources(limits, requests)))
+    assert requests_of(whole)["cpu"] == cpu
+    empty = replace(whole, spec=replace(whole.spec, containers=(container(),)))
+    asked = ((limits or {}) | (requests or {})).get("cpu", "0")
+    assert requests_of(empty)["cpu"] == int(asked) * 1000 + 250
 
 
 @pytest.mark.parametrize("amount", ["x", "-1", "1KiB"])

@@ -1,0 +1,147 @@
+"""A brief pod uses the same as the whole one."""
+
+import tracemalloc
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpushare.contract import GATE_ADMISSION, LABEL_GANG, RESOURCE_MEMORY
+from gpushare.objects.brief_pod import read_brief
+from gpushare.objects.pod_reader import MOST_AT_ONCE, MOST_RESOURCES_BYTES, read_pod
+from gpushare.placement.node_resources import MOST_NAMES, as_requests, requests_of, resources_used
+
+CPU = st.sampled_from(["1", "250m", 2])
+amounts = st.none() | st.dictionaries(
+    st.sampled_from(["cpu", "memory", "vendor.com/nic", RESOURCE_MEMORY]), CPU
+)
+resources = st.none() | st.fixed_dictionaries({}, optional={"limits": amounts, "requests": amounts})
+names = st.sampled_from("ab")
+containers = st.lists(
+    st.fixed_dictionaries(
+        {"name": names},
+        optional={"resources": resources, "restartPolicy": st.sampled_from(["Always", None])},
+    ),
+    max_size=3,
+)
+actual = st.none() | st.fixed_dictionaries({}, optional={"cpu": CPU, "memory": CPU})
+in_status = {"resources": st.none() | st.builds(lambda found: {"requests": found}, actual)}
+in_status["allocatedResources"] = actual
+statuses = st.lists(st.fixed_dictionaries({"name": names}, optional=in_status), max_size=3)
+conditions = st.lists(
+    st.sampled_from(
+        [
+            {"type": "Ready", "status": "True"},
+            {"type": "PodResizePending", "status": "True", "reason": "Deferred"},
+            {"type": "PodResizePending", "status": "True", "reason": "Infeasible"},
+        ]
+    ),
+    max_size=2,
+    unique_by=lambda each: each["type"],
+)
+pods = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"uid": st.just("u"), "resourceVersion": st.just("7")},
+            optional={
+                "labels": st.none()
+                | st.dictionaries(st.sampled_from([LABEL_GANG, "app"]), st.sampled_from("xy")),
+                "namespace": st.just("team"),
+            },
+        ),
+        "spec": st.fixed_dictionaries(
+            {},
+            optional={
+                "nodeName": st.none() | st.just("n"),
+                "containers": containers,
+                "initContainers": st.none() | containers,
+                "overhead": amounts,
+                "resources": resources,
+                "schedulingGates": st.sampled_from(
+                    [None, [{"name": "other"}], [{"name": "other"}, {"name": GATE_ADMISSION}]]
+                ),
+                "schedulingGroup": st.sampled_from([None, {"podGroupName": "g"}]),
+            },
+        ),
+    },
+    optional={
+        "status": st.fixed_dictionaries(
+            {},
+            optional={
+                "phase": st.sampled_from(["Running", "Succeeded"]),
+                "conditions": conditions,
+                "containerStatuses": statuses,
+                "initContainerStatuses": st.none() | statuses,
+            },
+        )
+    },
+)
+
+
+@given(pods, st.sampled_from([0, MOST_AT_ONCE]))
+def test_a_brief_pod_is_the_same_to_a_node(found, padding):
+    body = msgspec.json.encode(found | {"padding": "x" * padding})
+    brief, whole = read_brief(body), read_pod(body)
+    assert requests_of(brief) == requests_of(whole)
+    assert (brief.uid, brief.node, brief.is_terminal) == (whole.uid, whole.node, whole.is_terminal)
+    assert brief.metadata.resource_version == whole.metadata.resource_version
+
+
+@given(pods)
+def test_a_brief_pod_shows_whether_it_is_one_of_ours(found):
+    body = msgspec.json.encode(found)
+    brief, whole = read_brief(body), read_pod(body)
+    assert brief.labels == whole.labels
+    assert (brief.has_our_gate, brief.pod_group) == (whole.has_our_gate, whole.pod_group)
+    assert brief.metadata.namespace == whole.metadata.namespace
+
+
+def many(count, prefix="x"):
+    return {f"{prefix}{number:06}.io/a": "1" for number in range(count)}
+
+
+def with_containers(*found):
+    return msgspec.json.encode({"metadata": {"uid": "u"}, "spec": {"containers": found}})
+
+
+def test_cpu_counts_in_a_pod_with_any_number_of_containers_and_resources():
+    one = {"name": "a", "resources": {"requests": {"cpu": "1"}}}
+    assert requests_of(read_brief(with_containers(*[one] * 5000)))["cpu"] == 5_000_000
+    large = {"name": "a", "resources": {"requests": many(MOST_RESOURCES_BYTES) | {"cpu": "1"}}}
+    assert requests_of(read_brief(with_containers(large, one)))["cpu"] == 2000
+
+
+def test_of_many_resources_those_of_kubernetes_are_kept():
+    found = read_brief(with_containers({"resources": {"requests": many(500) | {"cpu": "1"}}}))
+    kept = dict(as_requests(requests_of(found)))
+    assert len(kept) == MOST_NAMES
+    assert (kept["cpu"], kept["pods"]) == (1000, 1000)
+
+
+def test_amounts_of_zero_are_not_kept():
+    zero = with_containers({"resources": {"requests": {"cpu": "0", "vendor.com/nic": "0"}}})
+    assert as_requests(requests_of(read_brief(zero))) == (("pods", 1000),)
+
+
+def test_it_is_unknown_what_a_pod_uses_of_which_not_all_containers_were_read():
+    one = {"name": "a", "resources": {"requests": {"cpu": "1"}}}
+    assert resources_used(read_pod(with_containers(*[one] * 5000))) is None
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"labels": dict.fromkeys(many(40_000), "x")},
+        {"annotations": {"a": "x" * 1_500_000}},
+    ],
+)
+def test_parts_that_are_not_read_cost_no_memory(large):
+    body = msgspec.json.encode({"metadata": {"uid": "u", **large}, "spec": {}})
+    read_brief(body)
+    tracemalloc.start()
+    found = read_brief(body)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.uid == "u"
+    assert peak < 64 * 1024
