@@ -141,6 +141,10 @@ class PodRecords:
     def uids(self) -> list[str]:
         return list(self._records)
 
+    def watched_uids(self) -> Iterator[str]:
+        """Return the pods that the watch has shown."""
+        return (uid for uid, record in self._records.items() if record.pod is not None)
+
     def update(self, pod: Pod) -> PodRecord:
         meta, spec = pod.metadata, pod.spec
         uid, node = meta.uid, spec.node_name or ""

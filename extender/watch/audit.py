@@ -13,6 +13,7 @@ from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Share
 from gpushare.clock import Clock
 from gpushare.ledger.ledger import Ledger
+from gpushare.ledger.resource_use import ResourceUse
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +38,18 @@ Compare = Callable[[str], Difference | None]
 class Audit:
     """A round compares every pod, every share and every node's sums, each at one moment.
 
+    The sums are those of GPUs and those of all resources that pods request.
+
     ``longest_pause``: seconds for which the longest slice so far has blocked everything else.
     """
 
-    def __init__(self, ledger: Ledger, pods: PodRecords, clock: Clock) -> None:
-        self._ledger, self._pods, self._clock = ledger, pods, clock
+    def __init__(self, ledger: Ledger, pods: PodRecords, use: ResourceUse, clock: Clock) -> None:
+        self._ledger, self._pods, self._use, self._clock = ledger, pods, use, clock
         # Only keys: tens of thousands of new tuples would trigger garbage collection.
         self._due: list[str] = []
         self._compare: Compare = self._pod
         self._next: list[tuple[Callable[[], Iterable[str]], Compare]] = []
-        self._returned: dict[str, Difference] = {}
+        self._returned: dict[tuple[Compare, str], Difference] = {}
         self._ended_at = clock.monotonic()
         self.rounds = 0
         self.longest_pause = 0.0
@@ -55,6 +58,7 @@ class Audit:
         """Begin a round now, and drop one that is under way."""
         self._due = []
         self._next = [
+            (self._use.nodes, self._resources),
             (self._ledger.nodes, self._node),
             (self._ledger.bound_pods, self._pod),
             (self._pods.uids, self._pod),
@@ -95,13 +99,13 @@ class Audit:
         return self._new(self._pod, uid)
 
     def _new(self, compare: Compare, key: str) -> Difference | None:
-        found = compare(key)
+        found, place = compare(key), (compare, key)
         if found is None:
-            self._returned.pop(key, None)
+            self._returned.pop(place, None)
             return None
-        if self._returned.get(key) == found:
+        if self._returned.get(place) == found:
             return None
-        self._returned[key] = found
+        self._returned[place] = found
         return found
 
     def _pod(self, uid: str) -> Difference | None:
@@ -126,6 +130,10 @@ class Audit:
                 used[uuid] = used.get(uuid, 0) + share.units
         held = {entry.card.uuid: (entry.used, entry.unplaced) for entry in account.cards}
         counted = {uuid: (used.get(uuid, 0), unplaced) for uuid in held}
+        return None if held == counted else Difference("", node, str(held), str(counted))
+
+    def _resources(self, node: str) -> Difference | None:
+        held, counted = self._use.used(node), self._use.recounted(node)
         return None if held == counted else Difference("", node, str(held), str(counted))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
@@ -14,6 +14,7 @@ from extender.settings.configuration import GangSettings, Policy
 from extender.watch.audit import Audit, Difference, Overbooking
 from extender.watch.events import Notice, Reporter
 from extender.watch.grace import Grace
+from extender.watch.live_pods import PodUse
 from gpushare.annotations import pod_annotations
 from gpushare.answers.sentences import Sentences
 from gpushare.clock import Clock
@@ -51,7 +52,7 @@ class ClusterWatch:
         self.ledger, self.pods = self.state.ledger, self.state.pods
         self.scheduling = Scheduling(self.state, policy.candidates, gang_policy(gangs))
         self.grace = Grace(self.scheduling)
-        self.audit = Audit(self.ledger, self.pods, clock)
+        self.audit = Audit(self.ledger, self.pods, self.state.use, clock)
         self.overbooking = Overbooking(self.ledger)
         self.differences = 0
         self.state.gangs = GangViews(self.state, self.scheduling.gangs)
@@ -72,37 +73,40 @@ class ClusterWatch:
                 self.expire_plans()
                 await in_slices(self.report_pending())
 
-    def replacing_pods(self, items: list[Pod]) -> Iterator[None]:
+    def replacing_pods(self, items: Sequence[Pod | PodUse]) -> Iterator[None]:
         """Take a list of all pods, pod by pod; other work may run between any two steps."""
-        listed = {pod.uid for pod in items}
-        for uid in [uid for uid in self.pods.uids() if uid not in listed]:
-            if self.pods.pod(uid) is not None:
-                self._forget(uid)
-            yield
-        for uid in [uid for uid in self.state.groups.uids() if uid not in listed]:
-            self._forget(uid)
-            yield
+        listed: set[str] = set()
         for pod in items:
-            before = self.pods.pod(pod.uid)
-            if before is not None and before.node and before.node != pod.node:
+            listed.add(pod.uid)
+            yield
+        for known in (self.pods.watched_uids, self.state.groups.uids, self.state.use.uids):
+            for uid in [uid for uid in known() if uid not in listed]:
+                self._forget(uid)
+                yield
+        for pod in items:
+            if self.state.use.node_of(pod.uid) not in {"", pod.node}:
                 # A consistent list is the API server's state: etcd was restored from before the
                 # binding. An event like this would only be older than what is known.
                 self._forget(pod.uid)
-            self.pod_changed(pod)
+            if isinstance(pod, PodUse):
+                self.use_changed(pod)
+            else:
+                self.pod_changed(pod)
             yield
         self.audit.begin()
 
     def pod_changed(self, pod: Pod) -> None:
+        """Take a pod about which gpushare decides, or its new version."""
         uid, node = pod.metadata.uid, pod.spec.node_name or ""
-        before = self.pods.pod(uid)
-        if before is None and not pod_annotations.asks_for_share(pod):
-            self.scheduling.gangs.member_changed(pod)
-            return
         if pod.is_terminal:
             self._forget(uid)
             return
-        if before is not None and before.spec.node_name and before.spec.node_name != node:
+        if self.state.use.node_of(uid) not in {"", node}:
             return  # no pod is ever unbound: this version is older than the known one
+        before = self.pods.pod(uid)
+        if before is None and not pod_annotations.asks_for_share(pod):
+            self._member_changed(pod)
+            return
         inventory = self.ledger.inventory(node)
         is_legacy = inventory is not None and inventory.is_legacy
         pod, is_edited = pod_annotations.counted_as(before, pod, is_legacy=is_legacy)
@@ -125,10 +129,30 @@ class ClusterWatch:
             self._count(record, pod)
         self.scheduling.gangs.member_changed(pod)
 
+    def use_changed(self, pod: PodUse) -> None:
+        """Take a pod about which gpushare does not decide, or does no longer."""
+        use, uid = self.state.use, pod.uid
+        if pod.is_terminal:
+            self._forget(uid)
+        elif use.node_of(uid) not in {"", pod.node}:
+            return  # no pod is ever unbound: this version is older than the known one
+        elif not pod.node:
+            self._forget(uid)
+        else:
+            use.put(uid, pod.node, pod.requests)
+            self.scheduling.gangs.member_gone(uid)
+            self.ledger.drop_slot(uid)
+
+    def _member_changed(self, pod: Pod) -> None:
+        """Take a member of a gang, or a pod with our gate, that requests no GPU memory."""
+        if pod.node:
+            self.state.use.put(pod.uid, pod.node, resources_used(pod))
+        self.scheduling.gangs.member_changed(pod)
+
     def pod_failed(self, pod: Pod) -> None:
         self.state.failing_nodes.failed(pod, self.state.clock.monotonic())
 
-    def pod_deleted(self, pod: Pod) -> None:
+    def pod_deleted(self, pod: Pod | PodUse) -> None:
         self._forget(pod.uid)
 
     def replacing_nodes(self, items: list[Node]) -> Iterator[None]:
@@ -298,8 +322,14 @@ def _same_cards(before: Node, after: Node) -> bool:
 class PodHandler:
     def __init__(self, cluster: ClusterWatch) -> None:
         self.replaced = cluster.replacing_pods
-        self.changed = cluster.pod_changed
         self.deleted = cluster.pod_deleted
+        self._cluster = cluster
+
+    def changed(self, pod: Pod | PodUse) -> None:
+        if isinstance(pod, PodUse):
+            self._cluster.use_changed(pod)
+        else:
+            self._cluster.pod_changed(pod)
 
 
 class FailedPodHandler:

@@ -1,9 +1,9 @@
 """Find the one cause for which a pod is Pending, and what would help (pure).
 
 ``pending_text.sentence`` writes the result for people: explain, the pod's Event, the live page and
-inspect show the same sentence to callers with the same rights. What the extender does not know,
-such as CPU of pods without GPU memory, volumes or affinity between pods, is left to kube-scheduler,
-whose message is part of the result.
+inspect show the same sentence to callers with the same rights. What the extender does not judge,
+such as volumes or affinity between pods, is left to kube-scheduler, whose message is part of the
+result.
 """
 
 import heapq

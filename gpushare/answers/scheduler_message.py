@@ -14,7 +14,8 @@ _NEXT: Final = re.compile(r", (?=\d+ )")  # each reason begins with its number o
 _SHORT: Final = f"Insufficient {RESOURCE_MEMORY}"
 # kube-scheduler's own words for what the sentence about a Pending pod judges too.
 _JUDGED: Final = (
-    _SHORT,
+    "Insufficient ",
+    "Too many pods",
     "had untolerated",
     "were unschedulable",
     "didn't match Pod's node affinity/selector",

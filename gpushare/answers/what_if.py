@@ -17,7 +17,6 @@ MOST_PODS: Final = 1000
 MAX_BODY: Final = 2**20  # the API server takes no larger object
 
 ALWAYS: Final = (
-    "CPU, memory and other amounts of pods that do not request GPU memory",
     "required anti-affinity of other pods",
     "resource quota, admission and pod defaults of the namespace",
     "pods that are Pending already and would be scheduled first",
@@ -52,7 +51,6 @@ class _Spec(msgspec.Struct, rename="camel"):
     priority_class_name: str | None = None
     volumes: list[Present] | None = None
     resource_claims: list[Present] | None = None
-    resources: Present | None = None
     containers: list[_Container] | None = None
 
 
@@ -169,7 +167,6 @@ def not_checked(pod: Pod, extras: Extras | None) -> list[str]:
         "topology spread": spec.topology_spread_constraints,
         "volumes": more.volumes,
         "resource claims": more.resource_claims,
-        "resources of the pod as a whole": more.resources,
         "host ports": any(port.host_port for port in ports),
         "scheduling gates": spec.scheduling_gates,
         "priorityClassName: write spec.priority, 0 was assumed": more.priority_class_name

@@ -96,8 +96,8 @@ class Informer(Generic[T]):
     ``expired`` (410: list again), ``silent`` (no line for too long), ``behind`` (see ``cut``),
     ``refused`` (any other response), ``lost`` (the connection).
 
-    Objects whose JSON does not contain the bytes ``naming`` are skipped, so that most pods of a
-    cluster take no time and no memory, however large they are.
+    Objects whose JSON does not contain the bytes ``naming`` are skipped, however large they are.
+    ``read`` decodes an object if it is not decoded as ``item``; it raises one of UNDECODABLE.
 
     ``run`` raises an ApiError whose HTTP status is in ``final``, and retries after all others.
     """
@@ -110,6 +110,7 @@ class Informer(Generic[T]):
         handler: Handler[T],
         *,
         naming: bytes = b"",
+        read: Callable[[memoryview | msgspec.Raw], T] | None = None,
         final: Container[int] = (),
     ) -> None:
         self._kube, self._collection, self._handler = kube, collection, handler
@@ -117,7 +118,7 @@ class Informer(Generic[T]):
         decode: Callable[[memoryview | msgspec.Raw], Any] = (
             read_pod if item is Pod else msgspec.json.Decoder(item).decode
         )
-        self._decode_item: Callable[[memoryview | msgspec.Raw], T] = decode
+        self._decode_item: Callable[[memoryview | msgspec.Raw], T] = read or decode
         self._decode_event = msgspec.json.Decoder(_WatchEvent).decode
         self._resource_version = ""
         self._heard_at = self._opened_at = time.monotonic()
@@ -226,7 +227,7 @@ class Informer(Generic[T]):
 
     def _decode_page(self, page: Page, items: list[T]) -> Iterator[None]:
         for raw in page.items or ():
-            if self._naming in bytes(raw):
+            if not self._naming or self._naming in bytes(raw):
                 item = self._decode_item(raw)
                 self._share(item)
                 items.append(item)

@@ -239,7 +239,6 @@ class _Builder:
             "topology spread": pod.spec.topology_spread_constraints,
             "volumes": value.get("volumes"),
             "resource claims": value.get("resourceClaims"),
-            "resources of the pod as a whole": value.get("resources"),
             "host ports": any(isinstance(port, dict) and port.get("hostPort") for port in ports),
             "priorityClassName (write spec.priority; 0 was assumed)": value.get("priorityClassName")
             and pod.spec.priority is None,

@@ -143,22 +143,18 @@ def lacks(user: CommandLine, resource: str, namespace: str = "default") -> str |
     return said if said in found.stdout + found.stderr else None
 
 
-def test_explain_quotes_kube_scheduler_for_what_gpushare_does_not_see(
-    gpushare: Gpushare, pods: Workloads, admin: CommandLine
+def test_explain_quotes_kube_scheduler_for_what_gpushare_does_not_judge(
+    pods: Workloads, admin: CommandLine
 ):
-    path = "jsonpath={.status.allocatable.cpu}"
-    cpu = gpushare.cluster.kubectl("get", "node", "n1", "-o", path)
-    without_gpu = container("main", None) | {"resources": {"requests": {"cpu": "100m"}}}
+    port = {"ports": [{"containerPort": 80, "hostPort": 31999}]}
     pods.run(*(pod(f"large-{i}", THREE_QUARTERS, node="n1") for i in range(2)))
-    pods.run(pod("other", node="n1", containers=[without_gpu]))
-    asks = container("main", HALF)
-    asks["resources"]["requests"] = {"cpu": cpu, **asks["resources"]["limits"]}
-    pods.create(pod("waits", node="n1", containers=[asks]))
+    pods.run(pod("other", node="n1", containers=[container("main", None) | port]))
+    pods.create(pod("waits", node="n1", containers=[container("main", HALF) | port]))
 
     def unsaid() -> str | None:
         shown = admin.says("explain", "pod", "waits", code=1)
-        whole = "default/large-0. kube-scheduler last said: 1 Insufficient cpu.\n"
-        return None if whole in shown else shown
+        said = "1 node(s) didn't have free ports for the requested pod ports."
+        return None if f"default/large-0. kube-scheduler last said: {said}\n" in shown else shown
 
     wait_until("explain to quote kube-scheduler", unsaid, seconds=60)
 

@@ -14,7 +14,7 @@ from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Share
 from gpushare.contract import ANNOTATION_INVENTORY, ANNOTATION_NODE_POLICY
 from gpushare.ledger.holds import Hold, Slot
-from gpushare.objects.model import Resources
+from gpushare.objects.model import Container, Resources
 from gpushare.objects.scheduling import Taint
 from gpushare.placement import card_choice as placement
 from gpushare.placement import reasons
@@ -175,10 +175,21 @@ async def test_a_policy_that_the_configuration_lacks_is_a_refusal_here_too(clien
     assert "write binpack or spread" in next(iter(found["reasons"]))
 
 
+async def test_pods_without_gpu_memory_use_cpu_too(client, bench):
+    cpu = {"resources": {"cpu": "4"}}
+    assert (await ask(client, "1", count=3, **cpu))["fitting"] == 3
+    amounts = {"cpu": "58"}
+    bench.cluster.pod_changed(
+        pod("web", node="n", containers=[Container("main", Resources(amounts, amounts))])
+    )
+    found = await ask(client, "1", count=3, **cpu)
+    assert found["fitting"] == 1
+    assert "node has too little allocatable left of cpu" in found["reasons"]
+
+
 async def test_what_was_not_checked_is_named(client):
     plain = (await ask(client))["notChecked"]
     assert any("quota" in each for each in plain)
-    assert any("not request GPU memory" in each for each in plain)
     everything = await ask(
         client,
         affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
@@ -201,10 +212,9 @@ async def test_what_was_not_checked_is_named(client):
     }
     ports = manifest()
     ports["spec"]["containers"][0]["ports"] = [{"hostPort": 80}]
-    ports["spec"]["resources"] = {"limits": {"cpu": "1"}}
     response = await client.post(f"{PREFIX}/what-if", json={"pod": ports})
     named = set((await response.json())["notChecked"]) - set(plain)
-    assert named == {"host ports", "resources of the pod as a whole"}
+    assert named == {"host ports"}
 
 
 async def test_a_node_that_cannot_be_read_takes_no_part(client, bench):

@@ -8,6 +8,7 @@ import pytest
 from extender.watch.audit import EVERY_SECONDS, Audit
 from gpushare.cards.model import Share
 from gpushare.ledger.ledger import Ledger
+from gpushare.ledger.resource_use import ResourceUse
 from tests.builders import node, run_to_end
 from tests.unit.extender.scripted import Bench, bound, changed
 
@@ -81,6 +82,19 @@ def test_a_list_that_tells_a_pod_again_repairs_no_difference_in_silence(bench):
     assert bench.cluster.compare() == 1
 
 
+def test_a_wrong_sum_of_cpu_is_told_once(bench):
+    use = bench.cluster.state.use
+    use.put("uid-c", "n", (("cpu", 2000),))
+    assert bench.cluster.compare() == 0
+    use.used("n")["cpu"] += 1
+    assert bench.cluster.compare() == 1
+    assert bench.cluster.compare() == 1
+    [(name, reason, text)] = bench.told
+    assert (name, reason) == ("n", "GpushareLedgerDiffers")
+    assert "'cpu': 2001" in text
+    assert "'cpu': 2000" in text
+
+
 class Slow:
     """Pods of which each takes a millisecond to count."""
 
@@ -97,7 +111,7 @@ class Slow:
 
 def test_a_slice_ends_after_its_time_however_many_pods_a_node_has(bench):
     pods = Slow(bench.time, 1000)
-    audit = Audit(Ledger(), pods, bench.time)
+    audit = Audit(Ledger(), pods, ResourceUse(), bench.time)
     audit.begin()
     slices = 0
     while not audit.rounds:
@@ -112,7 +126,7 @@ def test_a_slice_ends_after_its_time_however_many_pods_a_node_has(bench):
 
 def test_the_next_round_begins_a_while_after_the_last_or_when_all_was_listed_anew(bench):
     pods = Slow(bench.time, 3)
-    audit = Audit(Ledger(), pods, bench.time)
+    audit = Audit(Ledger(), pods, ResourceUse(), bench.time)
     audit.step()
     assert not pods.asked, "there is nothing yet"
     bench.time.now += EVERY_SECONDS

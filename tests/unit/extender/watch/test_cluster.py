@@ -243,7 +243,7 @@ def test_a_list_that_is_taken_in_pod_by_pod_is_right_at_every_step():
     for _ in made.replacing_pods([bound("stays", 4, "GPU-0"), bound("new", 3, "GPU-0")]):
         sums += used(made)
         assert made.compare() == 0
-    assert sums == [4, 4, 7]
+    assert sums == [12, 12, 4, 4, 7]
 
 
 class World:

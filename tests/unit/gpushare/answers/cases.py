@@ -91,6 +91,9 @@ LIMITS = {RESOURCE_MEMORY: "30000"}
 SETS_CARDS = Container(
     "main", Resources(LIMITS, LIMITS), env=(EnvVar("NVIDIA_VISIBLE_DEVICES", "all"),)
 )
+WITHOUT_GPU = replaced(
+    on("web", 0, "gke-7"), "spec", containers=(Container("main", Resources({"cpu": "58"})),)
+)
 USES_CPU = Container("main", Resources({**LIMITS, "cpu": "8"}, {**LIMITS, "cpu": "8"}))
 
 
@@ -336,7 +339,7 @@ CASES = [
         " fits if it asks for 40 GiB or less, or when serving/llama-2 ends.",
     ),
     Case(
-        "pods that the extender does not know use the CPU of other nodes",
+        "kube-scheduler rejects nodes by a rule that gpushare does not judge",
         [node("gke-7", A100)],
         [HALF_USED],
         refused(
@@ -348,12 +351,20 @@ CASES = [
         ),
         "needs 58.6 GiB on one GPU; the most free on one GPU is 40 GiB (gke-7, GPU 0). Its GPU"
         " memory fits if it asks for 40 GiB or less, or when serving/llama-2 ends. kube-"
-        "scheduler last said: 1 Insufficient cpu, 1 node(s) had volume node affinity conflict.",
+        "scheduler last said: 1 node(s) had volume node affinity conflict.",
     ),
     Case(
         "the node with room has too little CPU left",
         [allocating(node("gke-7", A100), cpu="4")],
         [],
+        replaced(asks(30000), "spec", containers=(USES_CPU,)),
+        "needs 29.3 GiB on one GPU, which 1 node has free, but cannot run there: too little "
+        "allocatable cpu is left. Ask for less of it, or wait until pods there end.",
+    ),
+    Case(
+        "pods without GPU memory leave too little CPU",
+        [allocating(node("gke-7", A100), cpu="64")],
+        [WITHOUT_GPU],
         replaced(asks(30000), "spec", containers=(USES_CPU,)),
         "needs 29.3 GiB on one GPU, which 1 node has free, but cannot run there: too little "
         "allocatable cpu is left. Ask for less of it, or wait until pods there end.",

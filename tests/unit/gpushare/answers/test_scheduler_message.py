@@ -13,11 +13,12 @@ PREEMPTION = "preemption: 0/5 nodes are available: 5 Preemption is not helpful f
     [
         ("", ""),
         (f"0/5 nodes are available: 5 Insufficient aliyun.com/gpu-mem. {PREEMPTION}", ""),
-        (f"0/5 nodes are available: 5 Too many pods. {PREEMPTION}", "5 Too many pods"),
+        (f"0/5 nodes are available: 5 Too many pods. {PREEMPTION}", ""),
         (f"0/0 nodes are available: {PREEMPTION}", ""),
+        ("0/5 nodes are available: 2 Insufficient cpu, 3 Insufficient memory.", ""),
         (
-            "0/5 nodes are available: 2 Insufficient cpu, 3 Insufficient memory.",
-            "2 Insufficient cpu, 3 Insufficient memory",
+            "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had no available volume zone.",
+            "3 node(s) had no available volume zone",
         ),
         (
             f'0/5 nodes are available: persistentvolumeclaim "a" not found. {PREEMPTION}',

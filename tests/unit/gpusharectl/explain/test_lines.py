@@ -81,7 +81,7 @@ def test_kube_schedulers_message_is_there_only_if_it_adds_something(seen):
         "0/5 nodes are available: 5 Preemption is not helpful for scheduling."
     )
     assert len(shown(known)) == 2
-    for reason in ("Insufficient cpu", "node(s) had volume node affinity conflict"):
+    for reason in ("node(s) didn't match pod anti-affinity rules", "node(s) had no volume"):
         message = f"0/3 nodes are available: 2 {NO_ROOM}, 1 {reason}."
         only_memory = SENTENCE.replace("It fits", "Its GPU memory fits")
         said = f"{only_memory} kube-scheduler last said: 1 {reason}."
