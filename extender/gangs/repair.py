@@ -52,14 +52,15 @@ class SlotRepair:
         found: dict[str, list[Slot]] = {}
         for owner, slots in by_owner.items():
             group = self._state.groups.named(owner)
-            pods = group.members if group is not None else {}
+            members = group.members if group is not None else {}
             # What is reserved for a binding that is being written is the slot itself.
-            known = [
+            judged = [
                 slot
                 for slot in slots
-                if slot.pod_uid in pods and ledger.reserve_of(slot.pod_uid, slot.node) is None
+                if slot.pod_uid in members and ledger.reserve_of(slot.pod_uid, slot.node) is None
             ]
-            bad = self._planning.planner.unusable(known, pods, owner)
+            pods = {slot.pod_uid: members[slot.pod_uid] for slot in judged}
+            bad = self._planning.planner.unusable(judged, pods, owner)
             if bad:
-                found[owner] = [slot for slot in known if slot.pod_uid in bad]
+                found[owner] = [slot for slot in judged if slot.pod_uid in bad]
         return found

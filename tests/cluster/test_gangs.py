@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpushare.contract import GATE_ADMISSION
 from localcluster.gpushare import Gpushare
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads
 from tests.cluster.expect import wait_bound, wait_event
 from tests.cluster.gangs import (
     UNITS,
+    ZONE,
     bound,
     gpu_nodes,
     member,
@@ -18,6 +20,7 @@ from tests.cluster.gangs import (
     on_stage,
     wait_members,
 )
+from tests.cluster.gated import COMPONENTS
 from tests.cluster.history import History
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
@@ -91,7 +94,7 @@ def test_all_members_are_in_one_zone_also_those_without_gpu_memory(pods: Workloa
 
 def test_a_gang_that_no_zone_has_room_for_waits_although_all_zones_together_have(pods: Workloads):
     pods.create(*(member("wide", n, 6, UNITS, in_one_zone=True) for n in range(6)))
-    wait_event(pods, "wide-0", "no zone has room")
+    wait_event(pods, "wide-0", "zone a has room for 4")
     assert bound(pods) == {}
 
 
@@ -125,7 +128,33 @@ def test_hosts_that_members_may_not_share_are_not_filled_in_part(pods: Workloads
 def test_a_node_that_is_cordoned_is_no_room_for_a_gang(pods: Workloads, gpushare: Gpushare):
     gpushare.cluster.kubectl("cordon", "gang-3")
     pods.create(*(member("all", number, 6, UNITS) for number in range(6)))
-    wait_event(pods, "all-0", "gang as a whole")
+    wait_event(pods, "all-0", "No room for 6 x 16 MiB together: 4 fit now")
     assert bound(pods) == {}
     gpushare.cluster.kubectl("uncordon", "gang-3")
     wait_members(pods, all=6)
+
+
+@pytest.fixture
+def gates(gpushare: Gpushare) -> Iterator[None]:
+    """Let the extender release gated pods, as the component for gates does."""
+    files = [f"--filename={COMPONENTS / 'gates' / name}.yaml" for name in ("access", "policy")]
+    gpushare.cluster.kubectl("apply", *files)
+    yield
+    gpushare.cluster.kubectl("delete", *files)
+
+
+@pytest.mark.usefixtures("gates")
+def test_a_gated_gang_is_released_into_one_zone_once_it_has_room(pods: Workloads):
+    pods.create(*(on_stage(f"filler-{number}", 10) for number in range(2)))
+    wait_bound(pods, *names("filler", 2))
+    gate = [{"name": GATE_ADMISSION}]
+    for number in range(4):
+        pods.create(member("gated", number, 4, 12, in_one_zone=True, schedulingGates=gate))
+    wait_event(pods, "gated-0", "zone a has room for")
+    assert {name.partition("-")[0] for name in bound(pods)} == {"filler"}
+    pods.delete(*names("filler", 2))
+    wait_members(pods, gated=4)
+    for name in names("gated", 4):
+        spec = pods.get(name)["spec"]
+        assert spec["nodeSelector"][ZONE] == "a"
+        assert not spec.get("schedulingGates")
