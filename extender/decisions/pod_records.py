@@ -15,7 +15,7 @@ from gpushare.answers.explain import Asked
 from gpushare.answers.scheduler_message import lacks_sum
 from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import PlacementPolicy
-from gpushare.contract import CONDITION_CARD_USABLE, RESOURCE_MEMORY
+from gpushare.contract import CONDITION_CARD_USABLE, GATE_ADMISSION, RESOURCE_MEMORY
 from gpushare.errors import RequestError
 from gpushare.ledger.changes import Changes
 from gpushare.objects.model import Pod
@@ -25,6 +25,8 @@ from gpushare.placement.rank import Policies
 
 # The reason in an Event on a pod that kube-scheduler rejects itself on all nodes.
 LACKS_SUM: Final = frozenset({RESOURCE_MEMORY})
+# And in one on a pod that waits behind our gate.
+WAITS_FOR_ADMISSION: Final = frozenset({GATE_ADMISSION})
 MAX_OFFERED: Final = 5000  # pods whose attempts are kept
 MAX_ASKED: Final = 10_000  # pods whose last answer is kept
 EXPECTED_SECONDS: Final = 2.0
@@ -172,7 +174,7 @@ class PodRecords:
             is_gated = bool(spec.scheduling_gates)
             (self.gated if is_gated else self.pending)[uid] = record
             (self.pending if is_gated else self.gated).pop(uid, None)
-            if record.asked is None and record.reported != LACKS_SUM and lacks_sum(pod):
+            if record.asked is None and record.reported != (why := _unasked_reasons(pod)) and why:
                 self._unreported[uid] = record
         condition = pod.condition(CONDITION_CARD_USABLE) if pod.status.conditions else None
         if condition is not None and condition.status == "False":
@@ -313,8 +315,8 @@ class PodRecords:
             del self._unreported[uid]
             if asked is not None:
                 since, reasons = asked.since, frozenset(asked.reasons)
-            elif record.pod is not None and lacks_sum(record.pod):
-                since, reasons = record.lacks_since or now, LACKS_SUM
+            elif record.pod is not None and (unasked := _unasked_reasons(record.pod)):
+                since, reasons = record.lacks_since or now, unasked
                 record.lacks_since = since
             else:
                 continue
@@ -329,6 +331,12 @@ class PodRecords:
             left -= 1
             if not left:
                 return
+
+    def report_again(self, uid: str) -> None:
+        """Write another Event on a pod about which kube-scheduler does not ask."""
+        record = self._records.get(uid)
+        if record is not None and record.pod is not None and record.asked is None:
+            self._unreported[uid] = record
 
     def _expire_reports(self, now: float) -> None:
         while self._reported:
@@ -422,3 +430,10 @@ class PodRecords:
             self.reasons[reason] += by
             if not self.reasons[reason]:
                 del self.reasons[reason]  # texts about a pod's own request are unlimited
+
+
+def _unasked_reasons(pod: Pod) -> frozenset[str]:
+    """Return why kube-scheduler does not ask about a pod that should get an Event."""
+    if pod.has_our_gate and not pod.has_foreign_gate:
+        return WAITS_FOR_ADMISSION
+    return LACKS_SUM if lacks_sum(pod) else frozenset()

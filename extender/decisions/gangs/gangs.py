@@ -214,6 +214,10 @@ class Gangs:
     def failed(self, group: Group, found: NoPlan | None) -> None:
         """Note that there is no room for a gang as long as nothing changes."""
         record = self.record(group)
+        if group.gated and record.no_room is None:
+            for pod in group.present():
+                if self.speaks(pod):
+                    self._state.pods.report_again(pod.uid)
         record.tried, record.no_room = self.revision(group), found
         record.avoid.clear()
 
@@ -260,7 +264,10 @@ class Gangs:
         group = self._groups.of(pod.uid)
         if group is None:
             return True
-        return next((each.uid for each in group.present() if not each.node), pod.uid) == pod.uid
+        waiting = (each.uid for each in group.present() if not each.node)
+        return (
+            next((uid for uid in waiting if self._state.pod(uid) is not None), pod.uid) == pod.uid
+        )
 
     def member_changed(self, pod: Pod) -> None:
         """Take note that a pod has another gang, node, gate or deletion timestamp."""
