@@ -7,7 +7,7 @@ from extender.binding.fenced_writer import Writer
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.eviction.stuck_pods import Evictions
-from extender.metrics.counters import EVICTIONS
+from extender.metrics.counters import BROKEN_GANGS, EVICTIONS
 from extender.watch.events import Notice
 from gpushare.groups.group import Group
 from gpushare.objects.model import Pod
@@ -51,6 +51,7 @@ class Undo:
 
     def _tell(self, group: Group, bound: tuple[Pod, ...], evicted: list[Pod]) -> None:
         name = f"{group.key.namespace}/{group.key.name}"
+        BROKEN_GANGS.inc()
         log.warning("gang is broken", extra={"gang": name, "evicted": len(evicted)})
         self._notice(
             (*evicted, *bound)[0],

@@ -1,7 +1,7 @@
 """What is measured when Prometheus scrapes, so that no number can lag behind."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from prometheus_client import REGISTRY
@@ -14,6 +14,7 @@ from gpushare.kube.informer import CAUSES, Informer
 from gpushare.placement import reasons
 
 OWN_REQUEST: Final = "the pod's own request"
+GANG: Final = "the pod's gang"
 
 
 # By name. A Mapping has a value for each value of the label.
@@ -41,6 +42,11 @@ _GAUGES: Final = {
     "gpushare_extender_pending_least_units": (
         "The least that a pending pod asks for; 0 without any."
     ),
+    "gpushare_gangs": "Groups of pods that start together, by phase.",
+    "gpushare_gang_waiting_members": "Members without a node of gangs that are not placed yet.",
+    "gpushare_gang_longest_incomplete_seconds": (
+        "How long members of a gang have been bound although its minimum never was; the longest."
+    ),
     "gpushare_plans": "Holds and claims that keep units on GPUs.",
     "gpushare_ledger_audit_longest_pause_seconds": (
         "The longest time for which comparing has blocked everything else."
@@ -56,16 +62,21 @@ _COUNTERS: Final = {
 }
 _LABELS: Final = {
     "gpushare_extender_waiting_pods_by_reason": "reason",
+    "gpushare_gangs": "phase",
     "gpushare_plans": "what",
     "gpushare_units_freed_silently": "what",
 }
 
 
-def by_reason(of_reason: Mapping[str, int]) -> Counter[str]:
-    """Count each text about a pod's own request, which contains what it asks for, as one reason."""
-    counts = Counter(dict.fromkeys((*reasons.TEXTS, OWN_REQUEST), 0))
+def by_reason(of_reason: Mapping[str, int], of_gangs: Collection[str] = ()) -> Counter[str]:
+    """Count each text about a pod's own request, which contains what it asks for, as one reason.
+
+    The texts ``of_gangs`` are one reason too.
+    """
+    counts = Counter(dict.fromkeys((*reasons.TEXTS, GANG, OWN_REQUEST), 0))
     for text, pods in of_reason.items():
-        counts[text if text in counts else OWN_REQUEST] += pods
+        other = GANG if text in of_gangs else OWN_REQUEST
+        counts[text if text in counts else other] += pods
     return counts
 
 

@@ -38,6 +38,9 @@ WRITES_HELD_BACK: Final = Counter(
     "gpushare_extender_writes_held_back",
     "Writes that were not begun because the lease might have ended before they did.",
 )
+BROKEN_GANGS: Final = Counter(
+    "gpushare_extender_broken_gangs", "Gangs that did not get their minimum in time."
+)
 PLANS: Final = Counter(
     "gpushare_extender_gang_plans", "Plans made for gangs and gated pods, by outcome.", ("outcome",)
 )

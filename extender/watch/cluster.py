@@ -7,6 +7,7 @@ from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.facts import GangViews
+from extender.decisions.gangs.gangs import TEXTS as OF_GANGS
 from extender.decisions.pod_records import PodRecord
 from extender.decisions.scheduling import Scheduling, gang_policy, policies
 from extender.metrics.collectors import Figures, by_reason
@@ -16,6 +17,7 @@ from extender.watch.events import Notice, Reporter
 from extender.watch.grace import Grace
 from extender.watch.live_pods import PodUse
 from gpushare.annotations import pod_annotations
+from gpushare.answers.gangs import Phase
 from gpushare.answers.sentences import Sentences
 from gpushare.clock import Clock
 from gpushare.objects.model import Node, Pod
@@ -227,7 +229,7 @@ class ClusterWatch:
         return self.differences
 
     def figures(self) -> Figures:
-        state, pods = self.state, self.pods
+        state, pods, found = self.state, self.pods, self.state.gangs.figures()
         kept = [type(each).__name__.lower() for each in self.ledger.kept()]
         cooling = state.failing_nodes.cooling(state.clock.monotonic())
         return {
@@ -238,9 +240,12 @@ class ClusterWatch:
             "gpushare_extender_cooling_nodes": len(cooling),
             "gpushare_over_cards": self.overbooking.times,
             "gpushare_extender_waiting_pods": pods.rejected,
-            "gpushare_extender_waiting_pods_by_reason": by_reason(pods.reasons),
+            "gpushare_extender_waiting_pods_by_reason": by_reason(pods.reasons, OF_GANGS),
             "gpushare_extender_pending_pods": len(pods.pending),
             "gpushare_extender_pending_least_units": pods.least_pending_units,
+            "gpushare_gangs": {each.value: found.phases.get(each.value, 0) for each in Phase},
+            "gpushare_gang_waiting_members": found.waiting_members,
+            "gpushare_gang_longest_incomplete_seconds": found.longest_incomplete,
             "gpushare_plans": {what: kept.count(what) for what in ("hold", "claim")},
             "gpushare_units_freed_silently": {
                 what: state.freed[what] for what in ("reserve", "hold", "claim")

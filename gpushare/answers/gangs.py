@@ -178,10 +178,15 @@ class GangList(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class GangFigures:
-    """The number of gangs in each phase, and of members without a node of gangs not yet placed."""
+    """The number of gangs in each phase, and of members without a node of gangs not yet placed.
+
+    ``longest_incomplete`` is for how many seconds the gang has been incomplete that is so longest:
+    members are bound, and the minimum never was.
+    """
 
     phases: Mapping[str, int]
     waiting_members: int
+    longest_incomplete: float = 0.0
 
 
 class GangStates(Protocol):

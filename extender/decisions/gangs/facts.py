@@ -39,7 +39,10 @@ class GangViews:
             phases[phase.value] += 1
             if phase is not Phase.PLACED:
                 waiting += group.count - group.bound
-        return GangFigures(phases, waiting)
+        now = self._state.clock.monotonic()
+        begun = [record.begun_at for _, record in self._gangs.begun()]
+        longest = max((now - at for at in begun if at is not None), default=0.0)
+        return GangFigures(phases, waiting, longest)
 
     def facts(self, group: Group) -> GangFacts:
         state, gangs = self._state, self._gangs

@@ -15,6 +15,7 @@ from extender.decisions.cluster_state import ClusterState
 from extender.decisions.filter import Filtered
 from extender.decisions.gangs.record import GangRecord, Revision
 from gpushare.errors import RequestError
+from gpushare.groups import reasons as problems
 from gpushare.groups.group import Group
 from gpushare.groups.sources import key_of
 from gpushare.ledger.holds import Hold, Slot
@@ -32,6 +33,9 @@ BROKEN: Final = Reason("gang did not get its minimum in time, and its members ar
 NO_NODE: Final = Reason("node that is kept for the member does not fit it, and no other does")
 OTHER_ZONE: Final = Reason("node is not in the zone of the gang")
 NO_SLOT: Final = Reason("nothing is kept for the member of a gang: it is tried again")
+
+_OWN: Final = tuple(each.text for each in tuple(vars().values()) if isinstance(each, Reason))
+TEXTS: Final = frozenset({*_OWN, *problems.TEXTS})  # of all reasons that lie in a gang
 
 
 @dataclass(frozen=True, slots=True)

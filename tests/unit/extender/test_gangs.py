@@ -7,9 +7,11 @@ from tests.builders import annotated, pod
 from tests.unit.extender.scripted import PREFIX, Bench
 
 
-def member(name: str, namespace: str = "default", minimum: int = 2, units: int | None = 8):
+def member(
+    name: str, namespace: str = "default", minimum: int = 2, units: int | None = 8, node: str = ""
+):
     labels = {LABEL_GANG: "train", LABEL_GANG_MINIMUM: str(minimum)}
-    return annotated(pod(name, units, labels=labels), {}, namespace=namespace)
+    return annotated(pod(name, units, labels=labels, node=node), {}, namespace=namespace)
 
 
 @pytest.fixture
