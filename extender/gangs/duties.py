@@ -41,8 +41,11 @@ class GangDuties:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(EVERY_SECONDS)
-            for record in self._gangs.expired():
-                log.warning("hold of a gang has expired", extra={"gang": record.owner})
-            await self._repair.check()
-            await self._undo.check()
-            await self._ended.check()
+            await self.check()
+
+    async def check(self) -> None:
+        for record in self._gangs.expired():
+            log.warning("hold of a gang has expired", extra={"gang": record.owner})
+        await self._repair.check()
+        await self._undo.check()
+        await self._ended.check()

@@ -15,6 +15,7 @@ from gpushare.groups.group import Group
 from gpushare.groups.model import Source
 from gpushare.groups.sources import key_of
 from gpushare.kube import paths
+from gpushare.kube.backoff import Retries
 from gpushare.kube.client import Kube
 from gpushare.kube.lists import pages
 from gpushare.objects.pod_reader import read_pod
@@ -40,6 +41,7 @@ class EndedMembers:
     def __init__(self, state: ClusterState, gangs: Gangs, kube: Kube) -> None:
         self._clock, self._gangs, self._kube = state.clock, gangs, kube
         self._read: dict[str, int] = {}  # version of a gang, by owner
+        self._retries: Retries[str] = Retries(state.clock)
 
     async def check(self) -> None:
         """Ask the API server about gangs that lack members, once for each of their versions."""
@@ -48,15 +50,20 @@ class EndedMembers:
         self._read = {r.owner: self._read[r.owner] for _, r in lacking if r.owner in self._read}
         for group, record in lacking:
             since = record.lacks_since if record.lacks_since is not None else now
-            if now - since >= LACKS_SECONDS and self._read.get(record.owner) != group.version:
-                self._read[record.owner] = group.version
-                await self.count(group, record)
+            is_due = now - since >= LACKS_SECONDS and self._retries.is_ready(record.owner)
+            if is_due and self._read.get(record.owner) != group.version:
+                version = group.version
+                is_read = await self.count(group, record)
+                self._retries.tried(record.owner, landed=is_read)
+                if is_read:
+                    self._read[record.owner] = version
+        self._retries.keep_only({record.owner for _, record in lacking})
 
-    async def count(self, group: Group, record: GangRecord) -> None:
-        """Count the members of a gang that have succeeded."""
+    async def count(self, group: Group, record: GangRecord) -> bool:
+        """Count the members of a gang that have succeeded; return whether they could be listed."""
         owners = {uid for pod in group.present() if (uid := pod.controller_uid)}
         if not owners:
-            return
+            return True
         label = _LABELS.get(group.key.source)
         listed = paths.pods(
             field_selector="status.phase=Succeeded",
@@ -79,6 +86,6 @@ class EndedMembers:
             log.warning(
                 "ended members could not be listed", extra={"gang": record.owner, "why": repr(err)}
             )
-            self._read.pop(record.owner, None)
-            return
+            return False
         self._gangs.ended(group, found)
+        return True

@@ -1,6 +1,7 @@
 """A cluster in memory and a kube-scheduler of a few lines, for the leader's work on gangs."""
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from extender.binding.binder import Binder
 from extender.gangs.answers import GangAnswers
@@ -16,15 +17,20 @@ from tests.unit.extender.scripted import DELETED, ScriptedKube, changed
 
 
 class GangCluster:
-    """``sizes`` are the GPUs of each node, ``labels`` the labels of some."""
+    """``sizes`` are the GPUs of each node, ``labels`` the labels of some.
+
+    ``kube`` answers what the duties of the leader read beside the watch.
+    """
 
     def __init__(
         self,
         sizes: Mapping[str, tuple[int, ...]],
         labels: Mapping[str, Mapping[str, str]] | None = None,
         gangs: GangSettings | None = None,
+        kube: Any = None,
     ) -> None:
         self.time, self.kube, self._version = FakeClock(), ScriptedKube(), 0
+        self.listed = kube
         self.events: list[tuple[str, str, str]] = []
         self.cluster = ClusterWatch(
             1, self._notice, self.time, Policy(candidates=8), gangs or GangSettings()
@@ -37,7 +43,7 @@ class GangCluster:
         self.gangs, self.planning = scheduling.gangs, GangPlanning(scheduling)
         self.answers = GangAnswers(self.gangs, self.planning, self.cluster.grace)
         self.binder = Binder(scheduling, self.kube, self.time)
-        self.duties = GangDuties(scheduling, self.planning, self.kube, self.kube, self._notice)
+        self.duties = GangDuties(scheduling, self.planning, self.kube, kube, self._notice)
 
     def _notice(self, about: Pod | Node, reason: str, message: str) -> None:
         self.events.append((about.metadata.name, reason, message))

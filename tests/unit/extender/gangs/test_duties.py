@@ -1,0 +1,191 @@
+"""What the leader does for gangs between kube-scheduler's calls."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import msgspec
+import pytest
+
+from extender.decisions.gangs import gangs as texts
+from extender.settings.configuration import GangSettings
+from gpushare.objects.model import OwnerReference, Pod
+from gpushare.objects.scheduling import Taint
+from tests.gangs import member
+from tests.unit.extender.gangs.driver import GangCluster
+from tests.unit.extender.gangs.test_answers import gang, names
+from tests.unit.extender.scripted import changed
+
+JOB = (OwnerReference(controller=True, kind="Job", name="train", uid="uid-train"),)
+SIZES = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
+
+
+class ListedKube:
+    """What the API server says beside the watch: ended pods, and when pods were bound."""
+
+    def __init__(self) -> None:
+        self.ended: list[Pod] = []
+        self.lists = 0
+        self.bound_for = timedelta()
+        now = datetime.now(UTC)
+        self.server_date = format_datetime(now, usegmt=True)
+        self._now = now
+
+    async def list_page(self, collection, *, limit, next_page, seconds=60.0) -> bytes:
+        self.lists += 1
+        items = [json.loads(msgspec.json.encode(each)) for each in self.ended]
+        return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+
+    async def request(self, method, path) -> bytes:
+        at = (self._now - self.bound_for).isoformat(timespec="seconds").replace("+00:00", "Z")
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
+        return json.dumps({"status": {"conditions": [condition]}}).encode()
+
+
+def owned(pod: Pod) -> Pod:
+    return changed(pod, {"owner_references": JOB})
+
+
+async def begun(cluster: GangCluster, count: int = 4) -> str:
+    """Bind the first member of a gang, and return its node."""
+    cluster.add(*map(owned, gang("g", count)))
+    (at,), _ = await cluster.offered("g-0")
+    await cluster.bind("g-0", at)
+    return at
+
+
+@pytest.fixture
+def cluster() -> GangCluster:
+    return GangCluster(SIZES, kube=ListedKube())
+
+
+async def test_a_slot_on_a_node_that_is_cordoned_is_replaced(cluster):
+    cluster.add(*gang("g", 4))
+    await cluster.offered("g-0")
+    kept = {slot.node for hold in cluster.cluster.ledger.kept() for slot in hold.slots}
+    lost = min(kept)
+    cordoned = changed(cluster.nodes[lost], spec={"unschedulable": True})
+    cluster.put_node(cordoned)
+    await cluster.duties.check()
+    slots = [slot for hold in cluster.cluster.ledger.kept() for slot in hold.slots]
+    assert len(slots) == 4
+    assert lost not in {slot.node for slot in slots}
+
+
+async def test_a_gang_that_has_not_begun_lets_go_if_a_lost_slot_cannot_be_replaced(cluster):
+    cluster.add(*gang("g", 6))
+    await cluster.offered("g-0")
+    assert cluster.held == 6
+    taint = (Taint("broken", "NoExecute"),)
+    cluster.put_node(changed(cluster.nodes["b"], spec={"taints": taint}))
+    await cluster.duties.check()
+    assert cluster.held == 0
+
+
+async def test_a_hold_that_no_member_asks_for_expires_and_is_not_made_again_at_once(cluster):
+    cluster.add(*gang("g", 4))
+    await cluster.offered("g-0")
+    cluster.time.now += texts.HELD_SECONDS + 1
+    cluster.cluster.expire_plans()
+    await cluster.duties.check()
+    assert cluster.held == 0
+    assert await cluster.offered("g-0") == ([], texts.NO_ROOM.text)
+    cluster.time.now += 10
+    assert (await cluster.offered("g-0"))[0] != []
+
+
+async def test_the_hold_of_a_gang_that_has_begun_does_not_expire(cluster):
+    await begun(cluster)
+    cluster.time.now += 250
+    cluster.cluster.expire_plans()
+    await cluster.duties.check()
+    assert cluster.held == 3
+
+
+async def test_a_gang_that_does_not_get_its_minimum_in_time_is_evicted_and_told_once():
+    settings = GangSettings(complete_seconds=60)
+    cluster = GangCluster(SIZES, gangs=settings, kube=ListedKube())
+    await begun(cluster)
+    cluster.time.now += 59
+    await cluster.duties.check()
+    assert cluster.kube.evicted == []
+    cluster.time.now += 1
+    await cluster.duties.check()
+    assert cluster.kube.evicted == [("g-0", "default-g-0")]
+    assert cluster.held == 0
+    told = [event for event in cluster.events if event[1] == "GpushareGangBroken"]
+    assert [name for name, _, _ in told] == ["g-0"]
+    assert (await cluster.offered("g-1"))[1] == texts.BROKEN.text
+    cluster.delete("g-0")
+    cluster.add(owned(member("g-4", "g", 4, units=12)))
+    cluster.time.now += 10
+    assert len(await cluster.schedule("g-1", "g-2", "g-3", "g-4")) == 4
+
+
+async def test_bound_members_without_a_controller_are_not_evicted():
+    settings = GangSettings(complete_seconds=60)
+    cluster = GangCluster(SIZES, gangs=settings, kube=ListedKube())
+    cluster.add(*gang("g", 4))
+    (at,), _ = await cluster.offered("g-0")
+    await cluster.bind("g-0", at)
+    cluster.time.now += 61
+    await cluster.duties.check()
+    assert cluster.kube.evicted == []
+    cluster.time.now += 10
+    assert len(await cluster.schedule(*names("g", 4))) == 4
+
+
+async def test_a_new_leader_keeps_room_for_what_has_begun_before_its_first_answer(cluster):
+    await begun(cluster)
+    heir = GangCluster(SIZES, kube=ListedKube())
+    heir.add(*cluster.kube.pods.values())
+    assert heir.held == 0
+    await heir.duties.take_over()
+    assert heir.held == 3
+    heir.add(*gang("other", 4))
+    assert (await heir.offered("other-0"))[0] == []
+    assert len(await heir.schedule(*names("g", 4))) == 4
+
+
+async def test_a_new_leader_does_not_evict_a_gang_that_has_worked_for_long(cluster):
+    await begun(cluster)
+    kube = ListedKube()
+    kube.bound_for = timedelta(hours=1)
+    heir = GangCluster(SIZES, kube=kube)
+    heir.add(*cluster.kube.pods.values())
+    await heir.duties.take_over()
+    heir.time.now += 1000
+    await heir.duties.check()
+    assert heir.kube.evicted == []
+    assert heir.held == 0
+
+
+async def test_a_member_that_replaces_a_failed_one_is_placed_though_the_others_have_succeeded(
+    cluster,
+):
+    cluster.listed.ended = [
+        owned(member(f"g-{n}", "g", 4, units=12, phase="Succeeded")) for n in range(3)
+    ]
+    cluster.add(owned(member("again", "g", 4, units=12)))
+    assert await cluster.offered("again") == ([], texts.FEW_MEMBERS.text)
+    cluster.time.now += 1
+    await cluster.duties.check()
+    assert len(await cluster.schedule("again")) == 1
+
+
+async def test_members_of_an_earlier_run_do_not_count(cluster):
+    earlier = (OwnerReference(controller=True, kind="Job", name="train", uid="uid-earlier"),)
+    cluster.listed.ended = [
+        changed(
+            member(f"g-{n}", "g", 4, units=12, phase="Succeeded"), {"owner_references": earlier}
+        )
+        for n in range(3)
+    ]
+    cluster.add(owned(member("again", "g", 4, units=12)))
+    await cluster.offered("again")
+    cluster.time.now += 1
+    await cluster.duties.check()
+    assert await cluster.schedule("again") == {}
+    cluster.time.now += 10
+    await cluster.duties.check()
+    assert cluster.listed.lists == 1
