@@ -13,8 +13,8 @@ Requests = tuple[tuple[str, int], ...]
 class Slot:
     """Resources for one pod: ``units`` of each of ``cards``, and ``requests`` of their node.
 
-    ``cards`` are UUIDs; a pod without GPU memory has none. ``requests`` has everything but GPU
-    memory, with one of ``pods``.
+    ``cards`` are UUIDs; a pod without GPU memory has none. ``requests`` has all that
+    kube-scheduler counts, also GPU memory, and one of ``pods``.
 
     ``pod_uid`` pins the slot to a pod: it does not count against that pod, what the pod reserves on
     the same cards is counted once, and it ends when the pod is bound, has ended or is deleted.

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpushare.placement.rank import Rank
+from gpushare.placement.trial import World
 from gpushare.planning.ask import Ask
 from gpushare.planning.capacity import rank_of
 from gpushare.planning.draft import Besides, DraftNode
 from gpushare.planning.index import ShapeIndex
-from gpushare.planning.known import Known as World
 from gpushare.planning.shapes import Group
 
 NODES_A_STEP: Final = 512

@@ -13,10 +13,10 @@ from gpushare.placement.reasons import (
     UNWANTED,
     Reason,
 )
+from gpushare.placement.trial import World
 from gpushare.planning import eligibility
 from gpushare.planning.capacity import by_resources
 from gpushare.planning.draft import Besides
-from gpushare.planning.known import Known as World
 from gpushare.planning.reasons import NO_RESOURCES, OTHER_REQUEST
 from gpushare.planning.shapes import Shape
 

@@ -7,8 +7,8 @@ from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Hold, Slot
 from gpushare.placement.card_choice import NOTHING, FreeCard, FreeCards
 from gpushare.placement.rank import Rank
-from gpushare.planning.capacity import cards_for_one, members_on, rank_of
-from gpushare.planning.known import Known as World
+from gpushare.placement.trial import World
+from gpushare.planning.capacity import by_resources, cards_for_one, members_on, rank_of
 from gpushare.planning.shapes import Shape
 
 _number = attrgetter("number")
@@ -44,21 +44,29 @@ class Besides:
 
     def left_now(self, name: str) -> tuple[NodeAccount | None, Mapping[str, int] | None]:
         """Return the same as of now."""
-        ledger, resources = self.world.ledger, self.world.free_resources(name)
-        if name in self._own:
-            mine = [
-                slot
-                for kept, slot in ledger.slots_on(name)
-                if isinstance(kept, Hold) and slot.pod_uid in self._uids
-            ]
-            ledger = ledger.overlay()
-            free = dict(resources or {})
-            for slot in mine:
-                ledger.drop_slot(slot.pod_uid)
-                for resource, amount in slot.requests:
-                    free[resource] = free.get(resource, 0) + amount
-            resources = free if resources is not None else None
-        return ledger.account(name, priority=self._priority), resources
+        world, priority = self.world, self._priority
+        resources = world.free_resources(name, priority=priority)
+        if name not in self._own:
+            return world.ledger.account(name, priority=priority), resources
+        ledger = world.ledger.overlay()
+        free = dict(resources or {})
+        for slot in self._slots(name):
+            ledger.drop_slot(slot.pod_uid)
+            for resource, amount in slot.requests:
+                free[resource] = free.get(resource, 0) + amount
+        account = ledger.account(name, priority=priority)
+        return account, free if resources is not None else None
+
+    def _slots(self, name: str) -> list[Slot]:
+        """Return the slots that do not count. With a reserve of its pod, a slot is counted once."""
+        ledger = self.world.ledger
+        return [
+            slot
+            for kept, slot in ledger.slots_on(name)
+            if isinstance(kept, Hold)
+            and slot.pod_uid in self._uids
+            and ledger.reserve_of(slot.pod_uid, name) is None
+        ]
 
 
 class DraftNode:
@@ -104,9 +112,14 @@ class Draft:
             chosen = cards_for_one(shape.request, node.cards, self._world.policies.card, takes - 1)
         return self._plan(shape, name, node, chosen)
 
-    def take_cards(self, shape: Shape, name: str, numbers: Collection[int]) -> Slot:
-        """Plan a slot on these cards of an eligible node, which must have enough left."""
+    def take_cards(self, shape: Shape, name: str, numbers: Collection[int]) -> Slot | None:
+        """Plan a slot on these cards of an eligible node, which must have enough left.
+
+        None if the other resources are not enough.
+        """
         node = self.open(name)
+        if node.free is None or not by_resources(node.free, shape.amounts):
+            return None
         places = node.cards.places if node.cards is not None else ()
         return self._plan(shape, name, node, [each for each in places if each.number in numbers])
 

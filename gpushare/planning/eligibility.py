@@ -8,7 +8,7 @@ from gpushare.ledger.accounts import NodeAccount
 from gpushare.placement import node_constraints
 from gpushare.placement.card_choice import why_unserved
 from gpushare.placement.reasons import NO_CARDS, Reason
-from gpushare.planning.known import Known as World
+from gpushare.placement.trial import World
 from gpushare.planning.reasons import NODE_GONE, NODE_RULES
 from gpushare.planning.shapes import Shape
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.rank import Rank
+from gpushare.placement.trial import World
 from gpushare.planning import eligibility
 from gpushare.planning.capacity import members_on, rank_of
-from gpushare.planning.known import Known as World
 from gpushare.planning.shapes import Shape
 
 MOST_ENTRIES: Final = 200_000  # nodes of all shapes, at about 300 bytes

@@ -8,6 +8,7 @@ from gpushare.errors import RequestError
 from gpushare.ledger.holds import Slot
 from gpushare.objects.model import Pod
 from gpushare.placement.reasons import Reason
+from gpushare.placement.trial import World
 from gpushare.planning.areas import Area, areas_of
 from gpushare.planning.ask import MOST_ROOMS, Ask, NoPlan, Plan, ZoneRoom
 from gpushare.planning.budget import Budget
@@ -17,7 +18,6 @@ from gpushare.planning.elastic import enough
 from gpushare.planning.first_fit import largest_first
 from gpushare.planning.fit import fit, greedy
 from gpushare.planning.index import ShapeIndex, ShapeIndexes
-from gpushare.planning.known import Known as World
 from gpushare.planning.reasons import (
     NO_ROLE,
     NO_ROOM_FOR_GANG,

@@ -12,7 +12,7 @@ from gpushare.objects.model import Pod
 from gpushare.objects.scheduling import NodeSelector
 from gpushare.placement.node_constraints import FIELD_NAME
 from gpushare.placement.node_resources import requests_of
-from gpushare.planning.known import Known as World
+from gpushare.placement.trial import World
 
 PODS_A_STEP: Final = 32
 
@@ -93,6 +93,7 @@ class Reader:
         spec = pod.spec
         key = (
             id(spec.overhead),
+            id(spec.resources),
             tuple([(id(each.resources), each.restart_policy) for each in spec.containers or ()]),
             tuple(
                 [(id(each.resources), each.restart_policy) for each in spec.init_containers or ()]

@@ -1,0 +1,115 @@
+"""The groups and nodes of an area as numbers, for a search (pure)."""
+
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from operator import mul
+from typing import Final
+
+from gpushare.placement.card_choice import FreeCard, is_wanted
+from gpushare.planning.areas import Candidates
+from gpushare.planning.draft import Besides, Draft
+from gpushare.planning.first_fit import largest_first
+from gpushare.planning.node_states import Kind, LeftCard, LeftNode
+
+NODES_A_STEP: Final = 16
+
+
+@dataclass(slots=True)
+class ProblemNode:
+    """``cards`` are by index what the node has left of its cards, as in LeftNode."""
+
+    name: str
+    mask: int
+    cards: dict[int, LeftCard]
+    free: tuple[int, ...]
+
+    @property
+    def state(self) -> LeftNode:
+        return self.mask, tuple(sorted(self.cards.values())), self.free
+
+
+class Problem:
+    """``kinds`` are the groups with members to place, as many as ``counts``.
+
+    ``groups`` are their numbers. The last kind is the one with most members, the others are in the
+    order of first fit.
+    """
+
+    def __init__(self, candidates: Sequence[Candidates], wanted: Sequence[int]) -> None:
+        order = [group for group in largest_first(candidates) if wanted[group]]
+        most = max(order, key=lambda group: wanted[group])
+        self.groups = [*(group for group in order if group != most), most]
+        self.here = [candidates[group] for group in self.groups]
+        self.counts = [wanted[group] for group in self.groups]
+        self._needs = [each.group.shape.need for each in self.here]
+        self._resources = sorted({name for need in self._needs for name, _ in need.requests})
+        self.kinds = [
+            Kind(
+                need.units,
+                need.card_count,
+                tuple(dict(need.requests).get(name, 0) for name in self._resources),
+            )
+            for need in self._needs
+        ]
+        self.nodes: list[ProblemNode] = []
+
+    def read(self, besides: Besides) -> Generator[None, None, None]:
+        """Find the nodes that have room for any member."""
+        totals = [
+            sum(map(mul, (kind.amounts[n] for kind in self.kinds), self.counts))
+            for n in range(len(self._resources))
+        ]
+        least = min((kind.units for kind in self.kinds if kind.card_count), default=0)
+        names = {rank[3]: None for here in self.here for rank in here.ranks}
+        draft = Draft(besides)
+        for number, name in enumerate(names):
+            if number % NODES_A_STEP == 0:
+                yield
+            node = draft.open(name)
+            if node.free is None:
+                continue
+            mask = sum(1 << kind for kind, here in enumerate(self.here) if name in here.takes)
+            # More than all members together need is as good as what they need.
+            free = [
+                min(node.free.get(resource, 0), total)
+                for resource, total in zip(self._resources, totals, strict=True)
+            ]
+            cards: dict[int, LeftCard] = {}
+            for place in node.cards.places if node.cards is not None else ():
+                may = self._who_may(mask, place)
+                if may and place.free >= least:
+                    cards[place.number] = place.free, may
+            self.nodes.append(ProblemNode(name, mask, cards, tuple(free)))
+
+    def bins(self) -> Counter[int]:
+        """Return the number of cards by what they have free."""
+        return Counter(free for node in self.nodes for free, _ in node.cards.values())
+
+    def sizes(self) -> dict[int, int]:
+        """Return how many cards are needed in all, by the units of each; the largest first."""
+        found: dict[int, int] = {}
+        for kind, count in zip(self.kinds, self.counts, strict=True):
+            if kind.card_count:
+                found[kind.units] = found.get(kind.units, 0) + count * kind.card_count
+        return dict(sorted(found.items(), reverse=True))
+
+    def is_only_cards(self) -> bool:
+        """Return whether members that fit on cards may differ only in their units.
+
+        That is, each member with GPU memory uses one card and may use any.
+        """
+        with_cards = [n for n, kind in enumerate(self.kinds) if kind.card_count]
+        every = sum(1 << kind for kind in with_cards)
+        return all(self.kinds[kind].card_count == 1 for kind in with_cards) and all(
+            may == every for node in self.nodes for _, may in node.cards.values()
+        )
+
+    def _who_may(self, mask: int, place: FreeCard) -> int:
+        """Return the kinds that may use a card, as bits."""
+        found = 0
+        for number, here in enumerate(self.here):
+            request = here.group.shape.request
+            if mask >> number & 1 and request is not None and is_wanted(place.card, request.policy):
+                found |= 1 << number
+        return found
