@@ -17,6 +17,7 @@ from localcluster.interrupts import run_command
 _EACH: Final = (
     "bench.filter",
     "bench.binds",
+    "bench.ledger",
     "bench.cache",
     "bench.pauses",
     "bench.page",

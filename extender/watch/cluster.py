@@ -217,11 +217,10 @@ class ClusterWatch:
 
     def expire_plans(self) -> None:
         for kept in self.ledger.expire(self.state.clock.monotonic()):
-            for node in {slot.node for slot in kept.slots}:
-                what = type(kept).__name__.lower()
-                self.state.freed[what] += 1
-                extra = {"node": node, "what": what, "owner": kept.owner}
-                log.info("units became free", extra=extra)
+            what, nodes = type(kept).__name__.lower(), {slot.node for slot in kept.slots}
+            self.state.freed[what] += len(nodes)
+            extra = {"what": what, "owner": kept.owner, "nodes": len(nodes)}
+            log.info("units became free", extra=extra)
 
     def compare(self) -> int:
         """Compare the whole ledger at once; return how many differences there have ever been."""
