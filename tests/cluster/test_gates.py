@@ -81,7 +81,30 @@ def gating(cluster: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> 
 def queue(cluster: Cluster) -> Iterator[Workloads]:
     made = Workloads(cluster, QUEUE)
     yield made
-    cluster.kubectl("delete", "deployments,jobs,daemonsets,pods", "--all", "-n", QUEUE, "--force")
+    empty(cluster)
+
+
+def empty(cluster: Cluster) -> None:
+    """Delete all pods of QUEUE and what would create them again; no kubelet ends them."""
+    group, pods = f"/apis/apps/v1/namespaces/{QUEUE}", f"/api/v1/namespaces/{QUEUE}/pods"
+    owners = (
+        f"{group}/deployments",
+        f"{group}/daemonsets",
+        f"/apis/batch/v1/namespaces/{QUEUE}/jobs",
+    )
+
+    def some() -> str | None:
+        try:
+            with cluster.api() as api:
+                for path in owners:
+                    api.request("DELETE", path, {"propagationPolicy": "Background"})
+                api.request("DELETE", pods, {"gracePeriodSeconds": 0})
+                number = len(api.get(pods)["items"])
+        except ApiError as err:
+            return str(err)
+        return f"{number} pods" if number else None
+
+    wait_until("no pod in the namespace", some, seconds=180)
 
 
 def await_policies(cluster: Cluster) -> None:
