@@ -1,12 +1,13 @@
 """Read facts about a cluster from the API server, except nodes and pods."""
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
 
-from gpushare.contract import RESOURCE_MEMORY
+from gpushare.contract import LABEL_QUEUE, RESOURCE_MEMORY
 from gpushare.errors import UNCONSTRUCTABLE, ApiError, NotFound, RecordError
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import lease_path
@@ -14,7 +15,9 @@ from gpusharectl.doctor import api_objects
 from gpusharectl.doctor.checks.access import account, needed
 from gpusharectl.doctor.facts.cluster import (
     EXTENDER,
+    GATES,
     PLUGIN,
+    RELEASES,
     SECOND_SCHEDULER,
     WEBHOOK,
     Facts,
@@ -72,13 +75,43 @@ class Api:
 
     async def memory_unit(self) -> str | None:
         """Return the memoryUnit in the file that an extender's pod mounts."""
+        settings = await self._settings()
+        return None if settings is None else str(settings.get("memoryUnit") or "GiB")
+
+    async def gates(self) -> bool | None:
+        """Return whether gated pods wait for room, by the same file."""
+        settings = await self._settings()
+        return None if settings is None else settings.get("gates") is not False
+
+    async def _settings(self) -> dict[str, Any] | None:
         for pod in self._bare.pods_of(EXTENDER, SECOND_SCHEDULER):
             if name := pod.configuration:
                 path = f"/api/v1/namespaces/{self._system}/configmaps/{name}"
                 right = Right("get", "configmaps", self._system)
                 found = await self._get(path, right, api_objects.ConfigMap)
-                return _unit((found.data or {}).get("extender.yaml") or "")
+                return _parsed((found.data or {}).get("extender.yaml") or "")
         return None
+
+    async def queues(self) -> frozenset[str]:
+        """Return the namespaces where pods begin gated."""
+        right = Right("list", "namespaces", is_namespaced=False)
+        query = [("labelSelector", f"{LABEL_QUEUE}=true")]
+        return (await self._get("/api/v1/namespaces", right, api_objects.NamedList, query)).names
+
+    async def gating(self) -> frozenset[str]:
+        """Return the kinds of objects that gate pods and are there."""
+        kinds = (
+            (_ADMISSION, "mutatingwebhookconfigurations"),
+            (_ADMISSION, "mutatingadmissionpolicybindings"),
+            (f"{_ADMISSION}beta1", "mutatingadmissionpolicybindings"),
+        )
+        found = set()
+        for group, kind in kinds:
+            right = Right("get", f"{kind}.admissionregistration.k8s.io", is_namespaced=False)
+            with suppress(NotFound):  # also if Kubernetes does not know the kind
+                await self._get(f"{group}/{kind}/{GATES}", right, api_objects.Named)
+                found.add(kind)
+        return frozenset(found)
 
     async def policies(self, kind: str) -> frozenset[str]:
         right = Right("list", f"{kind}.admissionregistration.k8s.io", is_namespaced=False)
@@ -88,7 +121,12 @@ class Api:
             return frozenset()
         return found.names
 
-    async def webhook(self) -> Webhook | None:
+    async def webhooks(self) -> dict[str, Webhook]:
+        """Return gpushare's webhooks by name."""
+        found = {name: await self._webhook(name) for name in (WEBHOOK, GATES)}
+        return {name: each for name, each in found.items() if each is not None}
+
+    async def _webhook(self, name: str) -> Webhook | None:
         """Return None without the webhook, or without the Secret: that is another finding."""
         kind = "mutatingwebhookconfigurations"
         right = Right("get", f"{kind}.admissionregistration.k8s.io", is_namespaced=False)
@@ -96,7 +134,7 @@ class Api:
         path = f"/api/v1/namespaces/{self._system}/secrets/{EXTENDER}-tls"
         try:
             hook = await self._get(
-                f"{_ADMISSION}/{kind}/{WEBHOOK}", right, api_objects.WebhookConfiguration
+                f"{_ADMISSION}/{kind}/{name}", right, api_objects.WebhookConfiguration
             )
             secret = await self._get(path, secrets, api_objects.Secret)
         except NotFound:
@@ -104,7 +142,7 @@ class Api:
         return Webhook(hook.trusts, secret.data.authority)
 
     async def permissions(self) -> dict[Permission, bool | Unknown]:
-        return await each_known(needed(self._system), self._is_allowed)
+        return await each_known((*needed(self._system), RELEASES), self._is_allowed)
 
     async def _is_allowed(self, wanted: Permission) -> bool:
         resource, _, subresource = wanted.resource.partition("/")
@@ -205,12 +243,12 @@ def _groups(system: str) -> list[str]:
     return ["system:serviceaccounts", f"system:serviceaccounts:{system}", "system:authenticated"]
 
 
-def _unit(text: str) -> str:
-    """Return the memoryUnit of an extender's configuration file; RecordError if unreadable."""
+def _parsed(text: str) -> dict[str, Any]:
+    """Return an extender's configuration file; RecordError if unreadable."""
     try:
         found = yaml.safe_load(text) or {}
     except (yaml.YAMLError, *UNCONSTRUCTABLE) as err:
         raise RecordError(f"the extender's configuration cannot be read: {err}") from err
     if not isinstance(found, dict):
         raise RecordError("the extender's configuration cannot be read: it is not a mapping")
-    return str(found.get("memoryUnit") or "GiB")
+    return found

@@ -11,6 +11,7 @@ from gpusharectl.doctor import show
 from gpusharectl.doctor.checks import (
     access,
     extender,
+    gates,
     injection,
     installation,
     nodes,
@@ -34,6 +35,7 @@ CHECKS = (
     *scheduler.CHECKS,
     *second_scheduler.CHECKS,
     *access.CHECKS,
+    *gates.CHECKS,
     *pods.CHECKS,
 )
 

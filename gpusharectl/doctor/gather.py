@@ -49,7 +49,10 @@ async def gather(
         "warned": known(api.warned()),
         "operators": known(api.operators()),
         "node_ports": known(api.node_ports()),
-        "webhook": known(api.webhook()),
+        "webhooks": known(api.webhooks()),
+        "queues": known(api.queues()),
+        "gating": known(api.gating()),
+        "gates": known(api.gates()),
     }
     async with asyncio.TaskGroup() as group:
         tasks = {name: group.create_task(get) for name, get in wanted.items()}

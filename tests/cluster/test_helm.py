@@ -138,7 +138,7 @@ def test_doctor_tells_that_the_webhook_does_not_trust_new_certificates_until_an_
 
     def trust() -> str:
         checks = json.loads(program.run("doctor", "-o", "json").stdout)["checks"]
-        title = "the webhook trusts the extenders"
+        title = "the webhooks trust the extenders"
         return next(str(each["outcome"]) for each in checks if each["check"] == title)
 
     assert trust() == "ok"

@@ -8,7 +8,14 @@ from gpushare.errors import QuantityError
 from gpushare.objects.quantity import parse_units
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.facts import subjects
-from gpusharectl.doctor.facts.cluster import EXTENDER, PLUGIN, Facts, Permission, Unknown
+from gpusharectl.doctor.facts.cluster import (
+    EXTENDER,
+    PLUGIN,
+    RELEASES,
+    Facts,
+    Permission,
+    Unknown,
+)
 from gpusharectl.doctor.facts.versions import minor_of
 
 POLICIES_SINCE: Final = (1, 30)
@@ -101,7 +108,7 @@ def _accounts_may(facts: Facts) -> Iterator[DoctorFinding]:
     for each, is_allowed in facts.permissions.items():
         if is_allowed is False and each.resource == _POD_GROUPS:
             of_pod_groups.append(each)
-        elif is_allowed is False:
+        elif is_allowed is False and each != RELEASES:  # checks/gates.py
             refused.setdefault(each.account, []).append(each)
     if of_pod_groups:
         found = f"it may not {', '.join(map(_words, of_pod_groups))}"

@@ -1,4 +1,4 @@
-"""Check a second kube-scheduler: its version, and the webhook that gives it pods (pure)."""
+"""Check a second kube-scheduler: its version, and the webhooks that change new pods (pure)."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Final
 
 from gpusharectl.doctor.checks.findings import Check, DoctorFinding, problem, unchecked, warning
 from gpusharectl.doctor.facts import subjects
-from gpusharectl.doctor.facts.cluster import SECOND_SCHEDULER, WEBHOOK, Facts, Unknown
+from gpusharectl.doctor.facts.cluster import SECOND_SCHEDULER, Facts, Unknown
 from gpusharectl.doctor.facts.seen import SeenPod
 from gpusharectl.doctor.facts.versions import read, shown
 
@@ -21,8 +21,8 @@ SECOND_SCHEDULER_VERSION = warning(
 )
 WEBHOOK_AUTHORITY_DIFFERS = problem(
     "WebhookAuthorityDiffers",
-    "the API server cannot call the extender, so new pods that request GPU memory are rejected, or "
-    "stay with another scheduler",
+    "the API server cannot call the extender, so new pods that request GPU memory are rejected, "
+    "stay with another scheduler, or begin without the scheduling gate",
     "helm upgrade writes the Secret's authority into the webhook; if you set "
     "certificates.authority, set it to the Secret's ca.crt; with cert-manager, see why its "
     "cainjector does not",
@@ -63,13 +63,14 @@ def tag_of(image: str) -> str:
 
 
 def _is_trusted(facts: Facts) -> Iterator[DoctorFinding]:
-    if isinstance(facts.webhook, Unknown):
-        yield unchecked("the authority that the webhook trusts", facts.webhook)
-    elif facts.webhook is not None:
-        secret = f"Secret {facts.system}/gpushare-extender-tls"
-        if _certificates(facts.webhook.authority) - _certificates(facts.webhook.trusts):
+    if isinstance(facts.webhooks, Unknown):
+        yield unchecked("the authority that the webhooks trust", facts.webhooks)
+        return
+    for name, webhook in facts.webhooks.items():
+        if _certificates(webhook.authority) - _certificates(webhook.trusts):
+            secret = f"Secret {facts.system}/gpushare-extender-tls"
             found = f"its caBundle lacks the certificate authority of {secret}"
-            yield WEBHOOK_AUTHORITY_DIFFERS.of(f"webhook {WEBHOOK}", found)
+            yield WEBHOOK_AUTHORITY_DIFFERS.of(f"webhook {name}", found)
 
 
 def _certificates(pem: bytes) -> set[bytes]:
@@ -78,7 +79,9 @@ def _certificates(pem: bytes) -> set[bytes]:
 
 
 def _no_webhook(facts: Facts) -> str:
-    return "" if facts.webhook is not None else f"there is no webhook {WEBHOOK}"
+    if isinstance(facts.webhooks, Unknown):
+        return subjects.second_scheduler(facts)
+    return "" if facts.webhooks else "gpushare has no webhook"
 
 
 _GROUP: Final = "kube-scheduler"
@@ -91,8 +94,8 @@ CHECKS: Final = (
     ),
     Check(
         _GROUP,
-        "the webhook trusts the extenders",
+        "the webhooks trust the extenders",
         _is_trusted,
-        subjects.first_of(subjects.second_scheduler, _no_webhook),
+        _no_webhook,
     ),
 )

@@ -13,6 +13,7 @@ PLUGIN: Final = "gpushare-deviceplugin"
 EXTENDER: Final = "gpushare-extender"
 SECOND_SCHEDULER: Final = "gpushare-scheduler"
 WEBHOOK: Final = "gpushare-scheduler-name"
+GATES: Final = "gpushare-gates"
 EXTENDERS: Final = f"-l '{NAME_LABEL} in ({EXTENDER},{SECOND_SCHEDULER})'"
 """For kubectl: the pods with an extender, in either mode."""
 
@@ -61,6 +62,10 @@ class Permission:
     group: str = ""
     namespace: str = ""
     name: str = ""
+
+
+RELEASES: Final = Permission(EXTENDER, "patch", "pods")
+"""What the extender needs to remove its scheduling gate, with the component gates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,9 @@ class Facts:
 
     The keys of programs are pod names, those of schedulers names for people, those of NodePorts
     the Service's namespace and name. ``memory_unit`` is None if no extender has a configuration
-    file. ``warned`` are the Events of the namespace, the newest last.
+    file, and ``gates`` likewise. ``warned`` are the Events of the namespace, the newest last.
+    ``webhooks`` are by their names. ``queues`` are the namespaces where pods begin gated,
+    ``gating`` the kinds of objects that do it and are there.
     """
 
     version: str
@@ -157,7 +164,10 @@ class Facts:
     runtime_classes: frozenset[str] | Unknown = frozenset()
     operators: tuple[OperatorSettings, ...] | Unknown = ()
     node_ports: Mapping[str, frozenset[int]] | Unknown = field(default_factory=dict)
-    webhook: Webhook | Unknown | None = None
+    webhooks: Mapping[str, Webhook] | Unknown = field(default_factory=dict)
+    queues: frozenset[str] | Unknown = frozenset()
+    gating: frozenset[str] | Unknown = frozenset()
+    gates: bool | Unknown | None = None
 
     def pods_of(self, *programs: str) -> list[SeenPod]:
         """Return gpushare's own pods of ``programs`` that are not terminating."""

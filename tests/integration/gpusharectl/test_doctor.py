@@ -18,6 +18,7 @@ from gpusharectl.doctor import over_tls
 from gpusharectl.doctor.checks.findings import Severity, examine
 from gpusharectl.doctor.command import CHECKS
 from gpusharectl.doctor.facts.cluster import Facts, Unknown, Webhook
+from gpusharectl.doctor.facts.seen import ConfigMapSource, SeenVolume
 from gpusharectl.doctor.gather import gather
 from gpusharectl.reach.options import Target
 from tests.fakes.certificates import certificate as make
@@ -26,6 +27,7 @@ from tests.unit.gpusharectl.doctor.clusters import node, own
 
 pytestmark = pytest.mark.integration
 
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 LISTS = {
     "/api/v1/nodes": [node("n1")],
@@ -33,14 +35,22 @@ LISTS = {
 }
 
 
-async def facts(tmp_path: Path, answer: web.Response | Exception, **more) -> Facts:
-    """What is gathered where nodes and pods are listed and all else is answered like this."""
+async def facts(
+    tmp_path: Path, answer: web.Response | Exception, *, pages=None, pods=None, **more
+) -> Facts:
+    """What is gathered where nodes and pods are listed and all else is answered like this.
+
+    ``pages`` are answers by path, ``pods`` those that are listed.
+    """
     door = FrontDoor()
+    lists = LISTS | ({} if pods is None else {"/api/v1/pods": pods})
 
     async def by_path(request: web.Request) -> web.Response:
-        if request.path in LISTS:
-            page = {"items": LISTS[request.path], "metadata": {}}
+        if request.path in lists:
+            page = {"items": lists[request.path], "metadata": {}}
             return web.Response(body=msgspec.json.encode(page))
+        if request.path in (pages or {}):
+            return web.json_response(pages[request.path])
         return web.Response(status=answer.status, body=answer.body)
 
     door.answers = [by_path]
@@ -84,7 +94,29 @@ async def test_of_the_extenders_secret_only_the_authority_is_kept(tmp_path):
     hooks = [{"clientConfig": {"caBundle": "b2xk"}}, {"clientConfig": {}}]
     secret = {"ca.crt": "bmV3", "tls.key": "c2VjcmV0"}
     found = await facts(tmp_path, web.json_response({"webhooks": hooks, "data": secret}))
-    assert found.webhook == Webhook(trusts=b"old\n", authority=b"new")
+    assert not isinstance(found.webhooks, Unknown)
+    assert set(found.webhooks) == {"gpushare-scheduler-name", "gpushare-gates"}
+    assert set(found.webhooks.values()) == {Webhook(trusts=b"old\n", authority=b"new")}
+
+
+async def test_it_is_read_where_pods_are_gated_by_what_and_whether_they_wait(tmp_path):
+    pages = {
+        "/api/v1/namespaces": {"items": [{"metadata": {"name": "team"}}]},
+        f"{ADMISSION}beta1/mutatingadmissionpolicybindings/gpushare-gates": {
+            "metadata": {"name": "gpushare-gates"}
+        },
+        "/api/v1/namespaces/gpushare-system/configmaps/c": {
+            "data": {"extender.yaml": "gates: off"}
+        },
+    }
+    volume = SeenVolume(name="configuration", config_map=ConfigMapSource("c"))
+    extender = own("gpushare-extender", "n1")
+    spec = msgspec.structs.replace(extender.spec, volumes=(volume,))
+    pods = [msgspec.structs.replace(extender, spec=spec)]
+    found = await facts(tmp_path, web.Response(status=404), pages=pages, pods=pods)
+    assert found.queues == {"team"}
+    assert found.gating == {"mutatingadmissionpolicybindings"}
+    assert found.gates is False
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ class Cluster:
         self.app = web.Application()
         self.app.router.add_get("/{path:.*}", self._get)
         self.app.router.add_delete("/{path:.*}", self._delete)
+        self.app.router.add_patch("/{path:.*}", self._patch)
+        self.denials = 0  # of patches, by a policy that is deleted already
 
     def add(
         self,
@@ -55,6 +57,22 @@ class Cluster:
             and all(each["metadata"]["labels"].get(key) == value for key, value in wanted)
         ]
         return web.json_response({"items": items, "metadata": {}})
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        """Release a pod: the policies must be gone by then, and every extender."""
+        assert not any("gpushare-extender" in path or "polic" in path for path in self.objects)
+        pod = self.objects["/api/v1/pods/" + request.path.rpartition("/")[2]]
+        body = await request.json()
+        assert body["metadata"]["uid"] == pod["metadata"]["uid"]
+        if self.denials:
+            self.denials -= 1
+            text = "ValidatingAdmissionPolicy 'gpushare-gates' denied request"
+            return web.json_response({"reason": "Invalid", "message": text}, status=422)
+        gone = {each["name"] for each in body["spec"]["schedulingGates"]}
+        pod["spec"]["schedulingGates"] = [
+            each for each in pod["spec"]["schedulingGates"] if each["name"] not in gone
+        ]
+        return web.json_response({})
 
     async def _delete(self, request: web.Request) -> web.Response:
         found = self.objects.pop(request.path, None)
@@ -109,3 +127,28 @@ async def test_objects_of_the_prometheus_operator_and_cert_manager_go(tmp_path):
     said = await uninstalled(cluster, tmp_path)
     assert {*cluster.objects} == {mine}
     assert said.index("deleted: Certificate") < said.index("deleted: Secret")
+
+
+async def test_gated_pods_are_released_once_no_policy_and_no_extender_is_left(tmp_path):
+    cluster = Cluster()
+    cluster.denials = 1
+    admission = "/apis/admissionregistration.k8s.io"
+    for path in (
+        f"{admission}/v1beta1/mutatingadmissionpolicies/gpushare-gates",
+        f"{admission}/v1/mutatingwebhookconfigurations/gpushare-gates",
+        f"{admission}/v1/validatingadmissionpolicybindings/gpushare-gates",
+        "/apis/apps/v1/namespaces/gpushare-system/daemonsets/gpushare-extender",
+    ):
+        cluster.add(path)
+    gate, other = {"name": "gpushare.aliyun.com/admission"}, {"name": "example.com/quota"}
+    for name, gates in (("a", [gate]), ("b", [other, gate]), ("c", [other])):
+        path = f"/api/v1/pods/{name}"
+        cluster.add(path)
+        cluster.objects[path]["metadata"] |= {"namespace": "team", "uid": f"uid-{name}"}
+        cluster.objects[path]["spec"] = {"schedulingGates": gates}
+    said = await uninstalled(cluster, tmp_path)
+    assert "the scheduling gate gpushare.aliyun.com/admission: team/a, team/b" in said
+    left = {path: each["spec"]["schedulingGates"] for path, each in cluster.objects.items()}
+    assert left == {
+        "/api/v1/pods/a": [], "/api/v1/pods/b": [other], "/api/v1/pods/c": [other],
+    }  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from gpushare.objects.model import Node, ObjectMeta
 from gpusharectl.uninstall import rules
 from gpusharectl.uninstall.lines import Installed, not_installed, plan
-from tests.builders import legacy_node, node
+from tests.builders import legacy_node, node, pod
 
 PLUGIN = (rules.DAEMON_SETS, rules.PLUGIN)
 EXTENDER = (rules.DAEMON_SETS, rules.EXTENDER)
@@ -21,6 +21,7 @@ LABELLED = Node(ObjectMeta(name="n1", labels={"gpushare": "true"}))
         (Installed(releases=["sh.helm.release.v1.gpushare.v1"]), False, True),
         (Installed(namespace="gpushare-system"), False, True),
         (Installed(nodes=[node("n1", 8)]), False, True),
+        (Installed(gated=[pod("a")]), False, True),
         (Installed(nodes=[LABELLED]), False, False),
         (Installed(nodes=[LABELLED]), True, True),
         (Installed(nodes=[legacy_node("old", 8, 1)], others=["old"]), True, False),
@@ -53,6 +54,12 @@ def test_of_a_whole_installation_everything_is_listed():
         "  Secret release",
         f"  from node n1: files, {OURS}",
         "  Namespace gpushare-system with everything in it",
+    ]
+
+
+def test_gated_pods_are_named():
+    assert [*plan(Installed(gated=[pod("a"), pod("b")]), labels=False)] == [
+        "  from pods: the scheduling gate gpushare.aliyun.com/admission: default/a, default/b"
     ]
 
 

@@ -19,11 +19,14 @@ from gpushare.contract import (
     ANNOTATION_INDEX,
     ANNOTATION_INVENTORY,
     ANNOTATION_RUNNING_ON,
+    GATE_ADMISSION,
     MODEL_SIMULATED,
     RESOURCE_COUNT,
     RESOURCE_MEMORY,
 )
 from gpushare.objects.model import Container, Node, PodCondition, Resources
+from gpushare.objects.scheduling import SchedulingGate
+from gpusharectl.doctor.checks import gates
 from gpusharectl.doctor.checks.findings import (
     KINDS,
     NOT_CHECKED,
@@ -35,6 +38,7 @@ from gpusharectl.doctor.checks.findings import (
 from gpusharectl.doctor.checks.scheduler import plain
 from gpusharectl.doctor.command import CHECKS
 from gpusharectl.doctor.facts.cluster import (
+    RELEASES,
     Facts,
     LeaderElection,
     OperatorSettings,
@@ -150,6 +154,28 @@ def second_scheduler(image: str, server: str = "v1.34.4") -> Facts:
     return well(pods=facts.pods, extenders=extenders, server=server)
 
 
+def with_gates() -> Facts:
+    """A cluster that is well, where a policy gates pods."""
+    facts = well()
+    return replace(
+        facts,
+        gating=frozenset({"mutatingadmissionpolicybindings"}),
+        gates=True,
+        policies=facts.policies | {*gates.POLICIES},
+        policy_bindings=facts.policy_bindings | {*gates.POLICIES},
+        permissions={**facts.permissions, RELEASES: True},
+    )
+
+
+def gated(seconds: int = 3600) -> SeenPod:
+    """A gated pod that is so many seconds old."""
+    made = pod("gated", on=None)
+    created = (NOW - dt.timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+    metadata = msgspec.structs.replace(made.metadata, creation_timestamp=created)
+    spec = msgspec.structs.replace(made.spec, scheduling_gates=(SchedulingGate(GATE_ADMISSION),))
+    return msgspec.structs.replace(made, metadata=metadata, spec=spec)
+
+
 def authority(name: str) -> bytes:
     return f"-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n".encode()
 
@@ -229,6 +255,12 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     ),
     "RuntimeClassMissing": lambda: well(runtime_classes=frozenset({"runc"})),
     "QuotaUsedUp": lambda: well(quotas=(Quota("team", "gpus", "1k", "1000"),)),
+    "PodsNotGated": lambda: well(queues=frozenset({"team-b"})),
+    "PodsStayGated": lambda: replace(
+        with_pods(gated()), permissions={**WELL.permissions, RELEASES: False}
+    ),
+    "GateUnprotected": lambda: well(gating=frozenset({"mutatingadmissionpolicybindings"})),
+    "QuotaInQueue": lambda: replace(with_gates(), queues=frozenset({"team"})),
     "PodWithoutDecision": lambda: with_pods(pod("bare", annotations={})),
     "NvidiaRuntimeUnreachable": lambda: with_node(injected("n2", "runtime-cdi", "mine")),
     "PodNeedsNvidiaRuntime": lambda: with_node(injected("n1", "runtime", "nvidia")),
@@ -261,7 +293,7 @@ BREAKS: dict[str, Callable[[], Facts]] = {
     "SecondSchedulerVersion": lambda: second_scheduler("registry.k8s.io/kube-scheduler:v1.33.0"),
     "WebhookAuthorityDiffers": lambda: replace(
         second_scheduler("registry.k8s.io/kube-scheduler:v1.34.4"),
-        webhook=Webhook(trusts=authority("old"), authority=authority("new")),
+        webhooks={"own": Webhook(trusts=authority("old"), authority=authority("new"))},
     ),
     "MigOnSharedNode": lambda: with_node(
         labelled(node("n1"), {"nvidia.com/mig.config": "all-balanced"})
@@ -294,6 +326,10 @@ BREAKS: dict[str, Callable[[], Facts]] = {
             id="Kubernetes has no policies",
         ),
         pytest.param(well(schedulers={}), id="an extender was called"),
+        pytest.param(
+            replace(with_gates(), queues=frozenset({"other"}), pods=with_pods(gated()).pods),
+            id="a gated pod waits for room",
+        ),
         pytest.param(with_node(injected("n1", "cdi", "nvidia")), id="CDI needs no RuntimeClass"),
     ],
 )
@@ -400,7 +436,10 @@ UNKNOWNS: dict[str, Any] = {
     "workloads": UNKNOWN,
     "operators": UNKNOWN,
     "warned": UNKNOWN,
-    "webhook": UNKNOWN,
+    "webhooks": UNKNOWN,
+    "queues": UNKNOWN,
+    "gating": UNKNOWN,
+    "gates": UNKNOWN,
 }
 
 
@@ -416,7 +455,7 @@ def test_what_is_known_is_found_whatever_else_is_not(names, broken):
 
 
 # What else is unknown is told only where it matters.
-TOLD = UNKNOWNS.keys() - {"has_namespace", "operators", "warned", "webhook"}
+TOLD = UNKNOWNS.keys() - {"has_namespace", "operators", "warned", "webhooks", "gating", "gates"}
 
 
 @pytest.mark.parametrize(("fact", "value"), [(name, UNKNOWNS[name]) for name in sorted(TOLD)])
@@ -562,11 +601,18 @@ def test_a_leader_that_does_not_answer_is_not_missed():
         (None, Outcome.NOTHING),
     ],
 )
-def test_the_webhook_may_trust_more_than_the_extenders_authority_and_not_less(webhook, outcome):
+def test_a_webhook_may_trust_more_than_the_extenders_authority_and_not_less(webhook, outcome):
     facts = second_scheduler("registry.k8s.io/kube-scheduler:v1.34.4")
-    results = examine(replace(facts, webhook=webhook), CHECKS)
-    (found,) = [each for each in results if each.check.title == "the webhook trusts the extenders"]
+    known = webhook if isinstance(webhook, Unknown) else {"own": webhook} if webhook else {}
+    results = examine(replace(facts, webhooks=known), CHECKS)
+    (found,) = [each for each in results if each.check.title == "the webhooks trust the extenders"]
     assert found.outcome is outcome
+
+
+@pytest.mark.parametrize(("seconds", "is_found"), [(5, False), (3600, True)])
+def test_with_gates_off_a_pod_that_stays_gated_is_found(seconds, is_found):
+    facts = replace(with_gates(), pods=with_pods(gated(seconds)).pods, gates=False)
+    assert [each.kind.name for each in look(facts)] == ["PodsStayGated"] * is_found
 
 
 def test_a_device_list_that_nobody_states_is_not_checked():

@@ -26,7 +26,13 @@ from gpusharectl.doctor.facts.gpu_nodes import SHOWN, gpu_nodes, listed
 from gpusharectl.doctor.facts.seen import SeenPod, SeenState, SeenTerminated
 from gpusharectl.doctor.facts.subjects import NOT_INSTALLED
 from tests.builders import annotated, legacy_node
-from tests.unit.gpusharectl.doctor.checks.test_findings import BREAKS, UNKNOWNS, certificate
+from tests.unit.gpusharectl.doctor.checks.test_findings import (
+    BREAKS,
+    UNKNOWNS,
+    certificate,
+    gated,
+    with_gates,
+)
 from tests.unit.gpusharectl.doctor.clusters import (
     NOW,
     SYSTEM,
@@ -85,7 +91,7 @@ def test_a_cluster_without_gpushare_is_told_so_first_with_its_gpu_nodes_and_what
     assert [line for line in text if "✓" in line] == []
     reasons = {line.partition(" (")[0] for line in text if "nothing to check:" in line}
     assert reasons == {"  - nothing to check: gpushare is not installed here"}
-    assert text[-1].endswith("0 ok, 40 nothing to check, 1 with findings (1 problem).")
+    assert text[-1].endswith("0 ok, 44 nothing to check, 1 with findings (1 problem).")
 
 
 BARE: dict[str, Callable[[], Facts]] = {
@@ -128,8 +134,9 @@ def another() -> list[Facts]:
     certified = certificate(NOW.replace(year=2027) - NOW)
     return [
         well(),
-        replace(with_pods(second, dra), webhook=Webhook(b"", b"")),
+        replace(with_pods(second, dra), webhooks={"own": Webhook(b"", b"")}),
         well(operators=(operator,)),
+        replace(with_gates(), queues=frozenset({"other"}), pods=with_pods(gated()).pods),
         replace(certified, extenders=certified.extenders),
     ]
 
