@@ -274,6 +274,20 @@ class Pod(_Object, gc=False, frozen=True):
         return any(owner.controller for owner in self.metadata.owner_references or ())
 
     @property
+    def keeps_apart(self) -> bool:
+        """Return whether two such pods may be unable to share a node.
+
+        They use a port of the host, or must not be near other pods (which ones is not evaluated).
+        """
+        affinity = self.spec.affinity or _NO_AFFINITY
+        apart = affinity.pod_anti_affinity
+        return bool(apart is not None and apart.required) or any(
+            port.host_port
+            for container in (*self.init_containers, *self.containers)
+            for port in container.ports or ()
+        )
+
+    @property
     def controller_uid(self) -> str:
         """Return the uid of the controller, or an empty string."""
         owners = self.metadata.owner_references or ()

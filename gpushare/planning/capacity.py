@@ -37,6 +37,8 @@ def by_resources(free: Mapping[str, int], amounts: Requests) -> int:
 def members_on(shape: Shape, cards: FreeCards | None, free: Mapping[str, int]) -> int:
     """Return how many members an eligible node takes. ``cards`` may be None without GPU memory."""
     most = by_resources(free, shape.amounts)
+    if shape.most_a_node is not None:
+        most = min(most, shape.most_a_node)
     request = shape.request
     if request is None or most == 0:
         return most

@@ -17,7 +17,7 @@ from gpushare.placement.trial import World
 from gpushare.planning import eligibility
 from gpushare.planning.capacity import by_resources
 from gpushare.planning.draft import Besides
-from gpushare.planning.reasons import NO_RESOURCES, OTHER_REQUEST
+from gpushare.planning.reasons import NO_RESOURCES, NODE_RULES, OTHER_REQUEST
 from gpushare.planning.shapes import Shape
 
 
@@ -74,6 +74,7 @@ class Checker:
 class _Left:
     def __init__(self, account: NodeAccount | None, resources: Mapping[str, int] | None) -> None:
         self._resources = dict(resources) if resources is not None else None
+        self._is_taken = False  # by a member that keeps others like it apart
         self._cards = {}
         if account is not None:
             self._cards = {each.card.uuid: (each.card, each.free) for each in account.cards}
@@ -83,6 +84,8 @@ class _Left:
         resources, cards = self._resources, self._cards
         if resources is None or not by_resources(resources, shape.amounts):
             return NO_RESOURCES
+        if shape.most_a_node is not None and self._is_taken:
+            return NODE_RULES
         for uuid in slot.cards:
             card, free = cards.get(uuid, (None, 0))
             if card is None or shape.request is None:
@@ -96,6 +99,7 @@ class _Left:
         for uuid in slot.cards:
             card, free = cards[uuid]
             cards[uuid] = card, free - slot.units
+        self._is_taken |= shape.most_a_node is not None
         for resource, amount in shape.amounts:
             resources[resource] -= amount
         return None

@@ -70,17 +70,23 @@ class Besides:
 
 
 class DraftNode:
-    """What is left of one node; ``planned`` are units by UUID."""
+    """What is left of one node; ``planned`` are units by UUID.
 
-    __slots__ = ("cards", "free", "planned")
+    ``is_taken``: a member that keeps others like it apart was planned here.
+    """
+
+    __slots__ = ("cards", "free", "is_taken", "planned")
 
     def __init__(self, account: NodeAccount | None, free: Mapping[str, int] | None) -> None:
         self.free = dict(free) if free is not None else None
         self.planned: Mapping[str, int] = NOTHING
+        self.is_taken = False
         self.cards = FreeCards(account) if account is not None else None
 
     def takes(self, shape: Shape) -> int:
         """Return how many more members fit if the node is eligible for them."""
+        if self.is_taken and shape.most_a_node is not None:
+            return 0
         return members_on(shape, self.cards, self.free) if self.free is not None else 0
 
 
@@ -137,6 +143,7 @@ class Draft:
                 planned[uuid] = planned.get(uuid, 0) + shape.need.units
             node.planned = planned
             node.cards = FreeCards(node.cards.account, planned)
+        node.is_taken |= shape.most_a_node is not None
         free = node.free
         if free is not None:
             for resource, amount in shape.amounts:

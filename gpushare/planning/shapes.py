@@ -47,6 +47,11 @@ class Shape:
     amounts: Requests
     named: frozenset[str] | None
 
+    @property
+    def most_a_node(self) -> int | None:
+        """Return how many members may share a node whatever it has room for; None for any."""
+        return 1 if self.pod.keeps_apart else None
+
 
 @dataclass(slots=True, eq=False)
 class Group:
@@ -72,11 +77,12 @@ class Reader:
         request = self._world.request_of(pod) if asks_for_share(pod) else None
         self._read.append(pod)
         requests, rules = self._requests_of(pod), self._rules_of(pod)
-        key: Hashable = (requests, rules)
+        key: Hashable = (requests, rules, pod.keeps_apart)
         if request is not None:
             key = (
                 requests,
                 rules,
+                pod.keeps_apart,
                 request.units_per_card,
                 request.card_count,
                 request.sets_cards,

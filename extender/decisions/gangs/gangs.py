@@ -5,7 +5,7 @@ together. A member passes only with a slot, and is bound only while all others u
 are bound or have slots. Once the minimum is bound, members are placed one by one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
@@ -184,8 +184,7 @@ class Gangs:
         if not group.zone_key:
             return None
         for pod in group.present():
-            slot = self._ledger.slot_of(pod.uid)
-            node = pod.node or (slot.node if slot is not None else "")
+            node = self._node_of(pod)
             if node and (zone := self._label(node, group.zone_key)) is not None:
                 return zone
         return None
@@ -456,8 +455,30 @@ class Gangs:
             cards=self._cards(group),
             roles=self._policy.roles,
             only=only,
-            avoid=record.avoid if only is None else {},
+            avoid=self._avoided(group, record, pods, only),
         )
+
+    def _avoided(
+        self, group: Group, record: GangRecord, pods: tuple[Pod, ...], only: frozenset[str] | None
+    ) -> Mapping[str, frozenset[str]]:
+        """Return the nodes that a member must not get.
+
+        Members that may be unable to share a node get none that another one has.
+        """
+        avoided = dict(record.avoid) if only is None else {}
+        apart = [pod for pod in pods if pod.keeps_apart]
+        if not apart:
+            return avoided
+        placed = [self._node_of(pod) for pod in group.present() if pod.keeps_apart]
+        taken = frozenset(filter(None, placed))
+        for pod in apart:
+            avoided[pod.uid] = avoided.get(pod.uid, frozenset()) | (taken - {self._node_of(pod)})
+        return avoided
+
+    def _node_of(self, pod: Pod) -> str:
+        """Return the node to which a member is bound, or that of its slot; empty without any."""
+        slot = self._ledger.slot_of(pod.uid)
+        return pod.node or (slot.node if slot is not None else "")
 
     def _cards(self, group: Group) -> int:
         found = 0

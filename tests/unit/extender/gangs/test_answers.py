@@ -1,9 +1,11 @@
 """What kube-scheduler is answered about members of gangs, and what that leaves behind."""
 
+import msgspec
 import pytest
 
 from extender.decisions.gangs import gangs as texts
 from gpushare.errors import NoRoom
+from gpushare.objects.scheduling import ContainerPort
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
 from tests.unit.extender.scripted import changed
@@ -146,3 +148,20 @@ async def test_another_gang_of_the_same_name_is_not_whole_because_the_first_one_
     cluster.terminate("g-1")
     cluster.add(member("new", "g", 2, units=1))
     assert await cluster.schedule("new") == {}
+
+
+def with_host_port(pod):
+    (main,) = pod.containers
+    ports = (ContainerPort(host_port=8080),)
+    return changed(pod, spec={"containers": (msgspec.structs.replace(main, ports=ports),)})
+
+
+@pytest.mark.parametrize(("minimum", "placed"), [(3, 3), (4, 0)])
+async def test_members_that_cannot_share_a_node_need_one_each(minimum, placed):
+    cluster = GangCluster({"a": (16, 16), "b": (16, 16), "c": (16, 16)})
+    cluster.add(*map(with_host_port, gang("g", minimum, units=2)))
+    for _ in range(4):
+        for name in names("g", minimum):
+            # kube-scheduler does not offer a node on which the port is in use.
+            await cluster.schedule(name, without=set(cluster.bound().values()))
+    assert len(set(cluster.bound().values())) == len(cluster.bound()) == placed
