@@ -77,7 +77,7 @@ def _without(found: Pending) -> str:
         return f"{text}; gpushare removes its scheduling gate with those of its gang."
     if found.text:
         return f"{text}; kube-scheduler last said: {_quoted(found.text)}"
-    return f"{text}, so kube-scheduler places it by itself."
+    return f"{text}."
 
 
 def _no_nodes(_: Pending) -> str:

@@ -50,8 +50,8 @@ _POD_SPEC: Final[Keys] = {
         "ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname "
         "hostnameOverride imagePullSecrets nodeName nodeSelector os overhead preemptionPolicy "
         "priority priorityClassName readinessGates resourceClaims resources restartPolicy "
-        "runtimeClassName schedulerName schedulingGates securityContext serviceAccount "
-        "serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
+        "runtimeClassName schedulerName schedulingGates schedulingGroup securityContext "
+        "serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
         "terminationGracePeriodSeconds topologySpreadConstraints volumes workloadRef"
     ),
 }

@@ -103,7 +103,7 @@ class Painter:
             line.append(view.pending(group), "bold")
             yield line.append(f": {group.sentence}", "not bold")
             for node in group.nodes:
-                yield Text(f"    {node.name}: {node.why}")
+                yield Text(f"    {node.name}: {node.why or 'has room for one'}")
                 free = ", ".join(self._card_why(card, node.why) for card in node.cards)
                 if free:
                     yield Text(f"      {free}", "dim")

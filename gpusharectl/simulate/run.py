@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from gpushare.annotations.pod_annotations import asks_for_share
+from gpushare.answers.gangs import list_gangs
 from gpushare.answers.sentences import Sentences
 from gpushare.contract import (
     ANNOTATION_CARD_MODELS,
@@ -17,9 +19,12 @@ from gpushare.contract import (
     ANNOTATION_CARDS_NOT,
     ANNOTATION_CARDS_ONLY,
     ANNOTATION_NODE_POLICY,
+    GATE_ADMISSION,
     LABEL_CARD_COUNT,
 )
 from gpushare.errors import RequestError
+from gpushare.groups.group import Group
+from gpushare.groups.model import GroupKey
 from gpushare.objects.model import Pod
 from gpushare.placement.rank import Policies
 from gpushare.placement.verdict import request_of
@@ -27,6 +32,7 @@ from gpushare.process.time_slices import run_all
 from gpushare.text.counted import counted
 from gpusharectl.simulate import view
 from gpusharectl.simulate.gain import gain
+from gpusharectl.simulate.gangs import SimulatedGangs
 from gpusharectl.simulate.other_systems.other_pods import gpus_of
 from gpusharectl.simulate.scenario import PodEvent, Scenario
 from gpusharectl.simulate.simulated_cluster import Reasons, SimulatedCluster
@@ -74,7 +80,8 @@ class Run:
     def __init__(self, scenario: Scenario, policies: Policies) -> None:
         self.cluster = SimulatedCluster(scenario.unit_mib, policies)
         self.scenario, self.policies = scenario, policies
-        self._sentences = Sentences(SimulatedWorld(self.cluster))
+        self.gangs = SimulatedGangs(SimulatedWorld(self.cluster), scenario.pod_groups)
+        self._sentences = Sentences(SimulatedWorld(self.cluster, self.gangs))
         self._bound: dict[int, Pod] = {}
         self._queue: dict[int, _Pod] = {}
         self._happened: list[view.Happened] = []
@@ -128,7 +135,7 @@ class Run:
                 yield self._view(number, at)
 
     def _happen(self, at: int, due: _Moment) -> None:
-        self._happened, self._touched = [], set()
+        self._happened, self._touched, self.gangs.at = [], set(), at
         for each in due.nodes:
             self._change(at, each)
         for each in due.deleted:
@@ -142,6 +149,7 @@ class Run:
                 self._add("refused" if pod.says else "waits", pod.event.pod, text=pod.says)
 
     def _view(self, number: int, at: int) -> view.Step:
+        self.gangs.renew()
         units, used, largest, fragmentation = self.cluster.sums()
         return view.Step(
             number=number,
@@ -154,6 +162,7 @@ class Run:
             happened=tuple(self._happened),
             nodes=self.cluster.nodes(self._touched),
             waiting=self._waiting(),
+            gangs=tuple(run_all(list_gangs(self.gangs)).gangs),
         )
 
     def _change(self, at: int, number: int) -> None:
@@ -172,21 +181,25 @@ class Run:
         if pod.node:
             self.cluster.bind(pod)
             self._bound[number] = pod
+            self.gangs.put(pod)
             if self.cluster.units_of(pod):
                 known = self.cluster.knows(pod.node)
                 self._add("bound", pod, text="" if known else "its node does not exist")
             return None
         made = self._queue[number] = _Pod(event, number, _kind(pod))
+        self.gangs.put(pod)
         try:
-            request_of(pod, self.policies)
+            if asks_for_share(pod):
+                request_of(pod, self.policies)
         except RequestError as err:
             made.says = str(err)
-        if gates := pod.spec.scheduling_gates:
-            made.says = f"kube-scheduler ignores it until this gate is removed: {gates[0].name}"
+        if gates := [gate for gate in pod.gates if gate != GATE_ADMISSION]:
+            made.says = f"kube-scheduler ignores it until this gate is removed: {gates[0]}"
         return made
 
     def _delete(self, at: int, number: int) -> None:
         waiting = self._queue.pop(number, None)
+        self.gangs.forget(self.scenario.pods[number].pod)
         if waiting is not None:
             self._add("gave-up", waiting.event.pod, waited=at - waiting.event.at)
             return
@@ -197,16 +210,35 @@ class Run:
 
     def _try(self, at: int, pods: list[_Pod]) -> None:
         refused: set[bytes] = set()  # within one step free units only decrease
+        tried: set[GroupKey] = set()
         for each in sorted(pods, key=lambda each: each.turn):
+            group = self.gangs.of(each.event.pod)
+            if group is not None:
+                if group.key not in tried:
+                    tried.add(group.key)
+                    self._start(at, group)
+                continue
             if each.says or each.kind in refused:
                 continue
             bound = self.cluster.place(each.event.pod)
             if bound is None:
                 refused.add(each.kind)
                 continue
-            del self._queue[each.number]
-            self._bound[each.number] = bound
-            self._add("placed", bound, waited=at - each.event.at)
+            self._place(at, each, bound)
+
+    def _start(self, at: int, group: Group) -> None:
+        """Place the members of a gang that have room, unless that is less than its minimum."""
+        queued = {each.event.pod.uid: each for each in self._queue.values()}
+        for slot in self.gangs.plan(group):
+            each = queued[slot.pod_uid]
+            bound = self.cluster.place_in(each.event.pod, slot)
+            self._place(at, each, bound)
+            self.gangs.put(bound)
+
+    def _place(self, at: int, pod: _Pod, bound: Pod) -> None:
+        del self._queue[pod.number]
+        self._bound[pod.number] = bound
+        self._add("placed", bound, waited=at - pod.event.at)
 
     def _add(self, what: str, pod: Pod, *, waited: int = 0, text: str = "") -> None:
         if pod.node:
@@ -229,11 +261,13 @@ class Run:
 
     def _waiting(self) -> tuple[view.Waiting, ...]:
         self._sentences.renew()
-        groups: dict[tuple[bytes, str], list[_Pod]] = {}
+        groups: dict[tuple[bytes, str, GroupKey | None], list[_Pod]] = {}
         for each in self._in_turn():
-            groups.setdefault((each.kind, each.says), []).append(each)
-        self._reasons = {kind: self._reasons.get(kind, Reasons()) for kind, _ in groups}
-        return tuple(self._group(says, pods) for (_, says), pods in groups.items())
+            gang = self.gangs.of(each.event.pod)
+            key = each.kind, each.says, gang.key if gang is not None else None
+            groups.setdefault(key, []).append(each)
+        self._reasons = {kind: self._reasons.get(kind, Reasons()) for kind, _, _ in groups}
+        return tuple(self._group(says, pods) for (_, says, _), pods in groups.items())
 
     def _group(self, says: str, pods: list[_Pod]) -> view.Waiting:
         names = tuple(
@@ -242,7 +276,7 @@ class Run:
         )
         pod = pods[0].event.pod
         sentence = run_all(self._sentences.of(pod))
-        if not says:
+        if not says and asks_for_share(pod):
             return self.cluster.why_waits(pod, names, self._reasons[pods[0].kind], sentence)
         return view.Waiting(names, pod.priority, 0, 0, 0, says, sentence, {}, (), 0)
 

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from gpushare.annotations import mistaken_names
 from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.errors import RequestError
+from gpushare.groups.model import GroupKey, PodGroup, Source
+from gpushare.groups.pod_groups import API_GROUPS, PodGroupMeta, PodGroupObject, value_of
+from gpushare.groups.sources import key_of
 from gpushare.objects.model import Pod
 from gpushare.placement.node_resources import requests_of
 from gpushare.text.amounts import MIB_PER_GIB
@@ -37,7 +41,7 @@ MAX_PODS: Final = 100_000  # of one template
 _LISTS: Final = frozenset({"List", "NodeList", "PodList"})
 _WORKLOADS: Final = frozenset({"Deployment", "Job", "ReplicaSet", "StatefulSet"})
 _IN_MIB: Final = f"{RESOURCE_MEMORY} is assumed to be in MiB: no GPU has so many GiB"
-_KINDS: Final = ("Node", "Pod", *sorted(_WORKLOADS))
+_KINDS: Final = ("Node", "Pod", "PodGroup", *sorted(_WORKLOADS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,9 @@ class Scenario:
     ``named`` counts what the pods use that decides in a cluster and is not simulated. ``pending``
     are pods without a node that request whole GPUs, ``not_tried`` all that seem to want GPUs, but
     not by memory; they have no events.
+
+    ``pod_groups`` state the minimum of gangs. Members of a gang without GPU memory have events if
+    another member requests some.
     """
 
     nodes: list[NodeEvent] = field(default_factory=list)
@@ -67,6 +74,7 @@ class Scenario:
     named: Counter[str] = field(default_factory=Counter)
     pending: list[Pod] = field(default_factory=list)
     not_tried: list[Pod] = field(default_factory=list)
+    pod_groups: list[PodGroup] = field(default_factory=list)
 
 
 def build(documents: Iterable[Document], unit_mib: int | None = None) -> Scenario:
@@ -114,8 +122,16 @@ class _Builder:
         self._has_pods = has_pods
         self._pods: dict[str, tuple[int, int | None]] = {}
         self._nodes = NodeDocuments(unit_mib)
+        self._gangs: set[GroupKey] = set()  # with members that request GPU memory
 
     def finish(self) -> Scenario:
+        pods, self.scenario.pods = self.scenario.pods, []
+        for event in pods:
+            pod = event.pod
+            if pod.node or asks_for_share(pod) or key_of(pod) in self._gangs:
+                self.scenario.pods.append(event)
+            else:
+                self._ignore(pod)
         self.scenario.nodes.extend(self._nodes.events(self.scenario.unknown))
         return self.scenario
 
@@ -131,6 +147,8 @@ class _Builder:
             times, name = times_of(doc), name_of(doc)
             value = {key: doc.value.get(key) for key in ("metadata", "spec", "status")}
             self._put(doc, (), convert(doc, (), present(value), Pod), name, times)
+        elif kind == "PodGroup" and (source := _source_of(doc)) is not None:
+            self._pod_group(doc, source)
         elif kind in _WORKLOADS and is_served(doc) and self._has_pods:
             self.scenario.ignored.add(f"kind {kind}, whose pods are in the files")
         elif kind in _WORKLOADS:
@@ -140,6 +158,14 @@ class _Builder:
             if near:
                 raise doc.wrong(("kind",), f"unknown kind {kind}: did you mean {near[0]}?")
             self.scenario.ignored.add(f"kind {kind}"[:80])
+
+    def _pod_group(self, doc: Document, source: Source) -> None:
+        meta = PodGroupMeta(name_of(doc), str(doc.value["metadata"].get("namespace") or "default"))
+        try:
+            spec = msgspec.Raw(msgspec.json.encode(doc.value.get("spec")))
+        except TypeError as err:  # YAML has keys that JSON does not have
+            raise doc.wrong(("spec",), str(err)) from err
+        self.scenario.pod_groups.append(value_of(PodGroupObject(meta, spec), source))
 
     def _workload(self, doc: Document, kind: str) -> None:
         check_keys(doc, kubernetes_keys.WORKLOAD)
@@ -197,9 +223,12 @@ class _Builder:
             return
         for text in not_simulated(pod):
             self.scenario.unknown.add(text, key)
-        if not pod.node and not asks_for_share(pod):
+        gang = key_of(pod)
+        if not pod.node and not asks_for_share(pod) and gang is None:
             self._ignore(pod)
             return
+        if gang is not None and asks_for_share(pod):
+            self._gangs.add(gang)
         before = self._pods.get(key)
         if before is not None and (before[1] is None or before[1] > at):
             raise doc.wrong(("metadata", "name"), f"pod {key} is defined twice at {at}s")
@@ -244,6 +273,15 @@ class _Builder:
             and pod.spec.priority is None,
         }
         self.scenario.named.update(text for text, is_there in there.items() if is_there)
+
+
+def _source_of(doc: Document) -> Source | None:
+    """Return whose PodGroup it is; None for a kind that gpushare does not read."""
+    group, _, version = str(doc.value.get("apiVersion")).partition("/")
+    for source, (name, versions) in API_GROUPS.items():
+        if group == name and version in versions:
+            return source
+    return None
 
 
 def _list(value: Any) -> list[Any]:

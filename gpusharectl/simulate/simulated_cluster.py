@@ -17,6 +17,7 @@ from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card, Inventory, Request, Share
 from gpushare.contract import RESOURCE_MEMORY
 from gpushare.ledger.accounts import NodeAccount
+from gpushare.ledger.holds import Slot
 from gpushare.ledger.ledger import Ledger
 from gpushare.ledger.resource_use import ResourceUse
 from gpushare.objects.model import Node, Pod
@@ -191,6 +192,18 @@ class SimulatedCluster:
         if insufficient(self._room(name), requests_of(pod)):
             return None
         return self._bind_on(pod, name, verdict.request_of(pod, self.policies))
+
+    def place_in(self, pod: Pod, slot: Slot) -> Pod:
+        """Bind the pod to the node and GPUs of a slot that was planned for it."""
+        if not slot.cards:
+            bound = replace(pod, spec=replace(pod.spec, node_name=slot.node))
+        else:
+            cards = self.account(slot.node).inventory.cards
+            chosen = tuple(card for card in cards if card.uuid in slot.cards)
+            request = verdict.request_of(pod, self.policies)
+            bound = self._decided(pod, slot.node, request, chosen)
+        self.bind(bound)
+        return bound
 
     def _bind_on(self, pod: Pod, name: str, request: Request) -> Pod | None:
         chosen = card_choice.choose(self.account(name), request, self.policies.card)

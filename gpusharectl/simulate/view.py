@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from gpushare.answers.gangs import GangView
 from gpushare.text.amounts import free_gib, needed_gib
 
 VERSION: Final = 1
@@ -141,6 +142,7 @@ class Step(_View, frozen=True):
     happened: tuple[Happened, ...]
     nodes: tuple[Node, ...]
     waiting: tuple[Waiting, ...]
+    gangs: tuple[GangView, ...] = ()
 
 
 class GainPart(_View, frozen=True):
@@ -220,6 +222,8 @@ def described(happened: Happened, unit_mib: int) -> str:
     on = f"{happened.node}, GPU{'s' * (len(happened.cards) > 1)} {cards}"
     where = on if happened.cards else happened.node
     amount = needed(happened.units, unit_mib) + " each" * (len(happened.cards) > 1)
+    if not happened.units:
+        amount = "no GPU memory"
     after = f" after {clock(happened.waited)}" if happened.waited else ""
     name = _short(happened.namespace, happened.name)
     match happened.what:
@@ -252,6 +256,8 @@ def needed(units: int, unit_mib: int) -> str:
 
 def needs(group: Waiting, unit_mib: int) -> str:
     """Describe what Pending pods request."""
+    if not group.units and not group.says:
+        return "requests no GPU memory"
     amount = needed(group.units_per_card, unit_mib)
     if group.cards > 1:
         return f"needs {amount} on each of {group.cards} GPUs of one node"

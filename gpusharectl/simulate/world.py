@@ -15,10 +15,8 @@ from gpusharectl.simulate.simulated_cluster import SimulatedCluster
 class SimulatedWorld:
     """What is known of the bound pods, the nodes and their GPUs."""
 
-    gangs: GangStates = NO_GANGS
-
-    def __init__(self, cluster: SimulatedCluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: SimulatedCluster, gangs: GangStates = NO_GANGS) -> None:
+        self._cluster, self.gangs = cluster, gangs
         self.unit_mib, self.ledger = cluster.unit_mib, cluster.ledger
         self.policies = cluster.policies
 

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from gpushare.answers import explain, inspect
-from gpushare.live_page.feed import NEVER, Feed, PendingPod
+from gpushare.answers.gangs import list_gangs
+from gpushare.live_page.feed import MOST_GANGS, NEVER, Feed, PendingPod
 from gpushare.live_page.history import Sample, steps_event
 from gpushare.placement.rank import Policies
 from gpushare.process.time_slices import run_all
@@ -66,6 +67,7 @@ class Replay:
         for group in step.waiting:
             for pod in group.pods:
                 feed.put_pod(f"{pod.namespace}/{pod.name}", _pending(group, pod))
+        feed.put_gangs(run_all(list_gangs(self._run.gangs, most=MOST_GANGS)))
         yield from feed.events(NEVER)
         yield steps_event(self._charted[-CHARTED:])
 
@@ -74,7 +76,7 @@ class Replay:
     ) -> explain.PodView | None:
         """Explain a pod after this step; None if there is no such pod."""
         step = self._go(number)
-        world = SimulatedWorld(self._run.cluster)
+        world = SimulatedWorld(self._run.cluster, self._run.gangs)
         pod = self._run.pod(namespace, name)
         if pod is None:
             return None

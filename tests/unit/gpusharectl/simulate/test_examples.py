@@ -106,6 +106,17 @@ def test_training_goes_before_a_notebook_that_waits_for_longer():
     assert where(at[7200])["notebook"] == ("gpu-node", [1])
 
 
+def test_a_gang_starts_as_a_whole_or_not_at_all():
+    at = steps("gang")
+    assert sorted(where(at[10])) == [f"job-a-{number}" for number in range(1, 5)]
+    workers = [f"job-b-{number}" for number in range(1, 5)]
+    assert waiting(at[20]) == [*workers, "job-b-coordinator"]
+    assert where(at[30])["notebook"] == ("n2", [1])
+    assert waiting(at[30]) == waiting(at[20])
+    assert sorted(where(at[120])) == [*workers, "notebook"]
+    assert waiting(at[120]) == []
+
+
 def test_an_example_ends_on_what_it_shows():
     for name, _ in examples.titles():
         shown = simulate("--example", name).splitlines()

@@ -23,7 +23,7 @@ def scenario(name):
 
 def received(replay, number):
     """Return what a page has after this step."""
-    found = {"nodes": {}, "pods": {}}
+    found = {"nodes": {}, "pods": {}, "gangs": {}}
     for event in replay.events(number):
         kind, data, *_ = event.decode().split("\n")
         kind, data = kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))
@@ -32,6 +32,7 @@ def received(replay, number):
         elif kind == "history":
             found["history"] = data
         found["nodes"] |= {each["name"]: each for each in data.get("nodes", ())}
+        found["gangs"] |= {each["key"]: each for each in data.get("gangs", ())}
         found["pods"] |= {each["name"]: each for each in data.get("pods", ())}
     return found
 

@@ -1,0 +1,137 @@
+"""Gangs in a simulation: who belongs together, what each waits for, and where it fits (pure)."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from gpushare.answers.gang_text import view
+from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase, facts_of
+from gpushare.errors import RequestError
+from gpushare.groups.group import Group
+from gpushare.groups.index import Groups
+from gpushare.groups.model import GroupKey, PodGroup
+from gpushare.groups.pod_groups import API_GROUPS
+from gpushare.ledger.holds import Slot
+from gpushare.objects.model import Pod
+from gpushare.planning.ask import Ask, NoPlan, Plan
+from gpushare.planning.planner import Planner
+from gpushare.process.time_slices import run_all
+from gpusharectl.simulate.world import SimulatedWorld
+
+OWNER: Final = "simulate"
+
+
+class SimulatedGangs:
+    """Implements GangStates. ``at`` is the simulated time in seconds.
+
+    A gang that has been complete once is PLACED: its later members are placed one by one.
+    """
+
+    def __init__(self, world: SimulatedWorld, pod_groups: Iterable[PodGroup]) -> None:
+        self.at = 0
+        self._world, self._planner = world, Planner(world)
+        self._groups = Groups()
+        self._since: dict[str, int] = {}  # by uid
+        self._whole: set[GroupKey] = set()
+        self._no_plan: dict[GroupKey, NoPlan] = {}  # as of ``_planned_at``
+        self._planned_at = 0
+        listed = list(pod_groups)
+        for source in API_GROUPS:
+            own = [each for each in listed if each.key.source is source]
+            deque(self._groups.replaced_pod_groups(source, own), maxlen=0)
+
+    def put(self, pod: Pod) -> None:
+        """Take a new pod, or one that was bound."""
+        self._groups.update(pod)
+        group = self._groups.of(pod.uid)
+        if group is None:
+            return
+        self._since.setdefault(pod.uid, self.at)
+        if group.problem is None and group.bound >= group.minimum:
+            self._whole.add(group.key)
+
+    def forget(self, pod: Pod) -> None:
+        group = self._groups.of(pod.uid)
+        self._groups.forget(pod.uid)
+        self._since.pop(pod.uid, None)
+        if group is not None and not group.members:
+            self._whole.discard(group.key)
+            self._no_plan.pop(group.key, None)
+
+    def of(self, pod: Pod) -> Group | None:
+        """Return the gang of a pod."""
+        return self._groups.of(pod.uid)
+
+    def plan(self, group: Group) -> tuple[Slot, ...]:
+        """Return where members can start now: enough of them for the minimum, or none."""
+        found = self._plan(group)
+        self._no_plan.pop(group.key, None)
+        if isinstance(found, NoPlan):
+            self._no_plan[group.key] = found
+            return ()
+        return found.slots
+
+    def renew(self) -> None:
+        """Find out what has room now for the gangs that wait."""
+        now = self._world.ledger.changes.now
+        if now == self._planned_at:
+            return
+        self._planned_at = now
+        for key in list(self._no_plan):
+            group = self._groups.get(key)
+            if group is not None:
+                self.plan(group)
+
+    def _plan(self, group: Group) -> Plan | NoPlan:
+        waiting = tuple(pod for pod in group.present() if not pod.node)
+        least = 0 if group.key in self._whole else group.minimum - group.bound
+        if group.problem is not None or not waiting or least > len(waiting):
+            return Plan(())
+        ask = Ask(
+            OWNER,
+            waiting,
+            least,
+            zone_key=group.zone_key,
+            zone=self._zone(group),
+            cards=sum(self._cards(pod) for pod in group.present()),
+        )
+        return run_all(self._planner.plan(ask))
+
+    def views(self) -> Iterator[GangView]:
+        return (self._view(group) for group in list(self._groups))
+
+    def view_of(self, uid: str) -> GangView | None:
+        group = self._groups.of(uid)
+        return None if group is None else self._view(group)
+
+    def figures(self) -> GangFigures:
+        return GangFigures({}, 0)  # for the metrics of a program
+
+    def _view(self, group: Group) -> GangView:
+        return view(self._facts(group), self.at)
+
+    def _facts(self, group: Group) -> GangFacts:
+        found = facts_of(group, self._world.request_of, self._world.unit_mib)
+        created = min(self._since[uid] for uid in group.members)
+        return replace(
+            found,
+            phase=Phase.PLACED if group.key in self._whole else found.phase,
+            zone=self._zone(group) or "",
+            created=datetime.fromtimestamp(created, UTC).isoformat(),
+            no_plan=self._no_plan.get(group.key),
+        )
+
+    def _zone(self, group: Group) -> str | None:
+        if not group.zone_key:
+            return None
+        nodes = (self._world.node(pod.node) for pod in group.present() if pod.node)
+        zones = (node.labels.get(group.zone_key) for node in nodes if node is not None)
+        return next((zone for zone in zones if zone), None)
+
+    def _cards(self, pod: Pod) -> int:
+        try:
+            return self._world.request_of(pod).card_count
+        except RequestError:
+            return 0
