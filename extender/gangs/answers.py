@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from extender.decisions.filter import Filtered
-from extender.decisions.gangs.gangs import NO_NODE, NO_ROOM, OTHER_ZONE, Gangs, Missing
+from extender.decisions.gangs.gangs import Gangs, Missing
 from extender.decisions.preempt import Proposals
 from extender.gangs.planning import GangPlanning
 from extender.watch.grace import Grace
 from gpushare.errors import GpushareError
+from gpushare.groups.reasons import NO_NODE, NO_ROOM, OTHER_ZONE
 from gpushare.objects.model import Pod
 
 MEMBER_OF_GANG: Final = "no pod is evicted for a single member of a gang"

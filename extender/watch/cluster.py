@@ -7,7 +7,6 @@ from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.facts import GangViews
-from extender.decisions.gangs.gangs import TEXTS as OF_GANGS
 from extender.decisions.pod_records import PodRecord
 from extender.decisions.scheduling import Scheduling, gang_policy, policies
 from extender.metrics.collectors import Figures, by_reason
@@ -20,6 +19,7 @@ from gpushare.annotations import pod_annotations
 from gpushare.answers.gangs import Phase
 from gpushare.answers.sentences import Sentences
 from gpushare.clock import Clock
+from gpushare.groups.reasons import TEXTS as OF_GANGS
 from gpushare.objects.model import Node, Pod
 from gpushare.placement import verdict
 from gpushare.placement.node_resources import resources_used

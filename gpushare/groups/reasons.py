@@ -48,4 +48,14 @@ TWO_ZONES: Final = Reason(
 )
 TOO_MANY: Final = Reason("the pod's gang has more members than gpushare plans together")
 
+# Of a gang in which nothing is wrong.
+FEW_MEMBERS: Final = Reason("gang waits for more members")
+NO_ROOM: Final = Reason("GPUs that are free do not fit the gang as a whole")
+SURPLUS: Final = Reason("gang places its minimum first")
+ONE_BY_ONE: Final = Reason("gang waits until each member up to the minimum fits its node")
+BROKEN: Final = Reason("gang did not get its minimum in time, and its members are evicted")
+NO_NODE: Final = Reason("node that is kept for the member does not fit it, and no other does")
+OTHER_ZONE: Final = Reason("node is not in the zone of the gang")
+NO_SLOT: Final = Reason("nothing is kept for the member of a gang: it is tried again")
+
 TEXTS: Final = tuple(each.text for each in tuple(vars().values()) if isinstance(each, Reason))

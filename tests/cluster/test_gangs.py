@@ -85,10 +85,9 @@ def test_a_gang_that_does_not_fit_blocks_nobody_and_is_nominated_nowhere(
         ), name
 
 
-def test_all_members_are_in_one_zone_also_those_without_gpu_memory(pods: Workloads):
-    pods.create(*(member("zoned", n, 5, 12, in_one_zone=True) for n in range(4)))
-    pods.create(member("zoned", 4, 5, None, in_one_zone=True))
-    wait_members(pods, zoned=5)
+def test_all_members_are_in_one_zone(pods: Workloads):
+    pods.create(*(member("zoned", n, 4, 12, in_one_zone=True) for n in range(4)))
+    wait_members(pods, zoned=4)
     assert {ZONES[node] for node in bound(pods).values()} == {"a"}
 
 
@@ -148,13 +147,14 @@ def test_a_gated_gang_is_released_into_one_zone_once_it_has_room(pods: Workloads
     pods.create(*(on_stage(f"filler-{number}", 10) for number in range(2)))
     wait_bound(pods, *names("filler", 2))
     gate = [{"name": GATE_ADMISSION}]
-    for number in range(4):
-        pods.create(member("gated", number, 4, 12, in_one_zone=True, schedulingGates=gate))
+    for number, units in enumerate((12, 12, 12, 12, None)):  # the last one only has CPU
+        pods.create(member("gated", number, 5, units, in_one_zone=True, schedulingGates=gate))
     wait_event(pods, "gated-0", "zone a has room for")
     assert {name.partition("-")[0] for name in bound(pods)} == {"filler"}
     pods.delete(*names("filler", 2))
-    wait_members(pods, gated=4)
-    for name in names("gated", 4):
+    wait_members(pods, gated=5)
+    assert {ZONES[node] for node in bound(pods).values()} == {"a"}
+    for name in names("gated", 5):
         spec = pods.get(name)["spec"]
         assert spec["nodeSelector"][ZONE] == "a"
         assert not spec.get("schedulingGates")

@@ -15,8 +15,16 @@ from extender.decisions.cluster_state import ClusterState
 from extender.decisions.filter import Filtered
 from extender.decisions.gangs.record import GangRecord, Revision
 from gpushare.errors import RequestError
-from gpushare.groups import reasons as problems
 from gpushare.groups.group import Group
+from gpushare.groups.reasons import (
+    BROKEN,
+    FEW_MEMBERS,
+    NO_ROOM,
+    NO_SLOT,
+    ONE_BY_ONE,
+    OTHER_ZONE,
+    SURPLUS,
+)
 from gpushare.groups.sources import key_of
 from gpushare.ledger.holds import Hold, Slot
 from gpushare.objects.model import Pod
@@ -24,18 +32,6 @@ from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import Ask, NoPlan, Plan, ZoneRole
 
 HELD_SECONDS: Final = 30.0  # without a sign of life from a member, and none bound
-
-FEW_MEMBERS: Final = Reason("gang waits for more members")
-NO_ROOM: Final = Reason("GPUs that are free do not fit the gang as a whole")
-SURPLUS: Final = Reason("gang places its minimum first")
-ONE_BY_ONE: Final = Reason("gang waits until each member up to the minimum fits its node")
-BROKEN: Final = Reason("gang did not get its minimum in time, and its members are evicted")
-NO_NODE: Final = Reason("node that is kept for the member does not fit it, and no other does")
-OTHER_ZONE: Final = Reason("node is not in the zone of the gang")
-NO_SLOT: Final = Reason("nothing is kept for the member of a gang: it is tried again")
-
-_OWN: Final = tuple(each.text for each in tuple(vars().values()) if isinstance(each, Reason))
-TEXTS: Final = frozenset({*_OWN, *problems.TEXTS})  # of all reasons that lie in a gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +176,15 @@ class Gangs:
         return [name for name in nodes if self._label(name, group.zone_key) == zone]
 
     def zone_of(self, group: Group) -> str | None:
-        """Return the zone in which members are bound or have slots; None if there are none."""
+        """Return the zone in which members are bound or have slots; None if there are none.
+
+        kube-scheduler binds members without GPU memory itself, in a zone of the gang only if a gate
+        was removed from them: where they are decides nothing.
+        """
         if not group.zone_key:
             return None
         for pod in group.present():
-            node = self._node_of(pod)
+            node = "" if pod.node and self._state.pod(pod.uid) is None else self._node_of(pod)
             if node and (zone := self._label(node, group.zone_key)) is not None:
                 return zone
         return None

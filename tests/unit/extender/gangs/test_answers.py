@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from extender.decisions.gangs import gangs as texts
 from gpushare.errors import NoRoom
+from gpushare.groups import reasons as texts
 from gpushare.objects.scheduling import ContainerPort
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
@@ -165,3 +165,12 @@ async def test_members_that_cannot_share_a_node_need_one_each(minimum, placed):
             # kube-scheduler does not offer a node on which the port is in use.
             await cluster.schedule(name, without=set(cluster.bound().values()))
     assert len(set(cluster.bound().values())) == len(cluster.bound()) == placed
+
+
+async def test_a_member_without_gpu_memory_does_not_choose_the_zone():
+    zones = {"a": {"zone": "x"}, "b": {"zone": "y"}}
+    cluster = GangCluster({"a": (16, 16), "b": (4,)}, zones)
+    server = member("g-server", "g", 3, units=None, zone_key="zone")
+    cluster.add(changed(server, spec={"node_name": "b"}))
+    cluster.add(*gang("g", 2, minimum=3, zone_key="zone"))
+    assert await cluster.schedule("g-0", "g-1") == {"g-0": "a", "g-1": "a"}

@@ -7,8 +7,9 @@ from email.utils import format_datetime
 import msgspec
 import pytest
 
-from extender.decisions.gangs import gangs as texts
+from extender.decisions.gangs.gangs import HELD_SECONDS
 from extender.settings.configuration import GangSettings
+from gpushare.groups import reasons as texts
 from gpushare.objects.model import OwnerReference, Pod
 from gpushare.objects.scheduling import Taint
 from tests.gangs import member
@@ -85,7 +86,7 @@ async def test_a_gang_that_has_not_begun_lets_go_if_a_lost_slot_cannot_be_replac
 async def test_a_hold_that_no_member_asks_for_expires_and_is_not_made_again_at_once(cluster):
     cluster.add(*gang("g", 4))
     await cluster.offered("g-0")
-    cluster.time.now += texts.HELD_SECONDS + 1
+    cluster.time.now += HELD_SECONDS + 1
     cluster.cluster.expire_plans()
     await cluster.duties.check()
     assert cluster.held == 0

@@ -3,10 +3,10 @@
 from collections import Counter
 from types import SimpleNamespace
 
-from extender.decisions.gangs import gangs
 from extender.metrics.collectors import GANG, OWN_REQUEST, LedgerCollector, StateCollector
 from extender.metrics.nodes import NodeMetrics
 from gpushare.answers.gangs import Phase
+from gpushare.groups import reasons as gangs
 from gpushare.ledger.ledger import Ledger
 from gpushare.placement import reasons
 from tests.builders import node, pod, run_to_end
