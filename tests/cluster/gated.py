@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,10 +11,12 @@ from typing import Any, Final
 
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
-from localcluster.gpushare import ACCESS, ROOT, Gpushare
+from localcluster.gpushare import ACCESS, NAMESPACE, ROOT, Gpushare
+from localcluster.run import run
 from localcluster.wait import wait_until
 from localcluster.workloads import Workloads, pod
 from tests.fakes.certificates import certificate
+from tests.markdown import blocks
 
 GATE: Final = "gpushare.aliyun.com/admission"
 QUEUE: Final = "queue"  # a namespace with the label
@@ -67,18 +70,32 @@ def by_webhook(cluster: Cluster, folder: Path, **settings: Any) -> Iterator[None
     Gpushare(cluster).start_extender(listen={"admission": admission}, **settings)
     text = (COMPONENTS / "gates-webhook" / "webhook.yaml").read_text()
     service = text.partition("      service:\n")[2].partition("    rules:\n")[0]
-    bundle = base64.b64encode(own.read_bytes()).decode()
     url = f"https://127.0.0.1:{_WEBHOOK_PORT}/gpushare-scheduler/gating"
     assert "path: /gpushare-scheduler/gating" in service
-    text = text.replace(
-        f"      service:\n{service}", f"      url: {url}\n      caBundle: {bundle}\n"
-    )
+    text = text.replace(f"      service:\n{service}", f"      url: {url}\n")
     cluster.kubectl("apply", "-f", "-", stdin=text)
     try:
+        _trust(cluster, own)
         yield
     finally:
         cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
         cluster.stop("extender")
+
+
+def _trust(cluster: Cluster, authority: Path) -> None:
+    """Write the authority into the webhook, as docs/install.md says."""
+    data = {"ca.crt": base64.b64encode(authority.read_bytes()).decode()}
+    metadata = {"name": "gpushare-extender-tls", "namespace": NAMESPACE}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    found = blocks(ROOT / "docs/install.md")
+    (commands,) = [each.text for each in found if each.text.startswith("authority=")]
+    env = {
+        **os.environ,
+        "PATH": f"{cluster.binaries}:{os.environ['PATH']}",
+        "KUBECONFIG": str(cluster.kubeconfig),
+    }
+    run(["bash", "-ec", commands], env=env)
 
 
 def gates_of(made: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ READS: Final = re.compile(
 _CHART: Final = "test_helm_installs_upgrades_and_uninstalls_everything"
 _OWN_CERTIFICATES: Final = "test_a_secret_that_helm_did_not_make_is_used_and_stays"
 _MIGRATION: Final = "test_the_documented_steps_of_a_migration_work"
+_GATES: Final = "test_pods_with_gpu_memory_and_members_of_gangs_are_gated_once_and_no_other_pod"
 RUN_BY: Final = tuple(
     (re.compile(pattern), test)
     for pattern, test in (
@@ -71,6 +72,8 @@ RUN_BY: Final = tuple(
             "test_both_halves_run_with_the_privileges_of_their_manifests",
         ),
         (r"kubectl apply -k my-cluster", _MIGRATION),
+        (r"kubectl label namespace default gpushare.aliyun.com/queue=true", _GATES),
+        (r"authority=.*|kubectl patch mutatingwebhookconfiguration gpushare-gates .*", _GATES),
         (
             r"gpushare scheduler-config.*",
             "test_kube_scheduler_takes_every_configuration_that_is_printed",
