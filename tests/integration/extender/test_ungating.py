@@ -83,9 +83,11 @@ async def ungating(pods, tmp_path):
     app.router.add_patch("/api/v1/namespaces/team/pods/{name}", pods.patch)
     async with TestServer(app) as server:
         path = write_kubeconfig(tmp_path, str(server.make_url("")))
-        async with Kube.connect(path) as kube:
-            async with running(Ungating(kube, Releaser(Unfenced(kube)), SystemClock()).run()):
-                yield
+        async with (
+            Kube.connect(path) as kube,
+            running(Ungating(kube, Releaser(Unfenced(kube)), SystemClock()).run()),
+        ):
+            yield
 
 
 async def test_listed_and_later_pods_lose_our_gate_and_keep_others(tmp_path):
