@@ -20,6 +20,7 @@ _EACH: Final = (
     "bench.ledger",
     "bench.cache",
     "bench.pauses",
+    "bench.planning",
     "bench.page",
     "bench.deviceplugin",
 )

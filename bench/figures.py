@@ -51,6 +51,7 @@ class Note(msgspec.Struct):
 
 _SAME: Final = "the same call, undecided"
 _LEADER: Final = "called on the leader"
+_READ: Final = "every node read once"
 _CALL: Final = "an empty call"
 _NONE, _NULL = "no extender", "null extender"
 _SAMPLE: Final = "kube-scheduler's sample"
@@ -97,6 +98,15 @@ FIGURES: Final = (
     Figure("page 1", "filter, 1,000 nodes, with 1 viewer of the live page", "no viewers",
            "bench.page"),
     Figure("page 20", "the same with 20", "no viewers", "bench.page"),
+    Figure("plan cold 1000", "plan of 512 pods, 1,000 nodes x 8 GPUs x 64 pods, cold", _READ,
+           "bench.planning"),
+    Figure("plan warm 1000", "the same, planned before, 20 nodes changed", _READ,
+           "bench.planning"),
+    Figure("plan step 1000", "longest step of these", "-", "bench.planning", 5, unit="ms"),
+    Figure("plan cold 5000", "plan of 512 pods, 5,000 nodes, cold", _READ, "bench.planning"),
+    Figure("plan warm 5000", "the same, planned before, 20 nodes changed", _READ,
+           "bench.planning"),
+    Figure("plan step 5000", "longest step of these", "-", "bench.planning", 5, unit="ms"),
     Figure("prefer", "GetPreferredAllocation, late binding, 32,552 units", _CALL,
            "bench.deviceplugin"),
     Figure("allocate late", "Allocate, the same", _CALL, "bench.deviceplugin"),

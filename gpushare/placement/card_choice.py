@@ -52,18 +52,29 @@ class FreeCards:
 
     def __init__(self, account: NodeAccount, expected: Mapping[str, int] = NOTHING) -> None:
         self.account = account
-        self.places = sorted(
-            [
-                FreeCard(
-                    max(0, each.free - expected.get(each.card.uuid, 0)), each.card.index, each.card
-                )
-                for each in account.open
+        places = [FreeCard(each.free, each.card.index, each.card) for each in account.open]
+        if expected:
+            places = [
+                FreeCard(max(0, free - expected.get(card.uuid, 0)), number, card)
+                for free, number, card in places
             ]
-        )
+        places.sort()
+        self.places = places
         self.free = [place.free for place in self.places]
         self.sizes = [place.card.units for place in self.places]
         self.units = sum(self.sizes)
         self.used = self.units - sum(self.free)
+
+    def use(self, place: FreeCard, units: int) -> None:
+        """Use units of one of ``places``, which must have as many free."""
+        at = bisect_left(self.places, place)
+        del self.places[at], self.free[at], self.sizes[at]
+        now = FreeCard(place.free - units, place.number, place.card)
+        at = bisect_left(self.places, now)
+        self.places.insert(at, now)
+        self.free.insert(at, now.free)
+        self.sizes.insert(at, now.card.units)
+        self.used += units
 
 
 def why_not(account: NodeAccount | None, request: Request, unit_mib: int) -> Reason | None:

@@ -12,7 +12,7 @@ from gpushare.planning.draft import Besides, DraftNode
 from gpushare.planning.index import ShapeIndex
 from gpushare.planning.shapes import Group
 
-NODES_A_STEP: Final = 512
+NODES_A_STEP: Final = 128
 
 
 @dataclass(slots=True, eq=False)

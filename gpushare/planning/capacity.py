@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from gpushare.cards.model import Request
 from gpushare.cards.placement_policy import CardPolicy
+from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Requests
 from gpushare.placement.card_choice import FreeCard, FreeCards, is_wanted, select
 from gpushare.placement.rank import Policies, Rank, rank
@@ -37,8 +38,8 @@ def by_resources(free: Mapping[str, int], amounts: Requests) -> int:
 def members_on(shape: Shape, cards: FreeCards | None, free: Mapping[str, int]) -> int:
     """Return how many members an eligible node takes. ``cards`` may be None without GPU memory."""
     most = by_resources(free, shape.amounts)
-    if shape.most_a_node is not None:
-        most = min(most, shape.most_a_node)
+    if shape.need.is_apart:
+        most = min(most, 1)
     request = shape.request
     if request is None or most == 0:
         return most
@@ -46,6 +47,15 @@ def members_on(shape: Shape, cards: FreeCards | None, free: Mapping[str, int]) -
         return 0
     need = shape.need
     return min(most, sets_of_cards(wanted_free(cards, request), need.units, need.card_count))
+
+
+def may_fit(shape: Shape, account: NodeAccount) -> bool:
+    """Return whether the cards have room for a member, if its policy allows all of them."""
+    need = shape.need
+    free = account.largest_free
+    return not need.card_count or (
+        len(free) >= need.card_count and free[need.card_count - 1] >= need.units
+    )
 
 
 def wanted_free(cards: FreeCards, request: Request) -> list[int]:

@@ -84,7 +84,7 @@ class _Left:
         resources, cards = self._resources, self._cards
         if resources is None or not by_resources(resources, shape.amounts):
             return NO_RESOURCES
-        if shape.most_a_node is not None and self._is_taken:
+        if shape.need.is_apart and self._is_taken:
             return NODE_RULES
         for uuid in slot.cards:
             card, free = cards.get(uuid, (None, 0))
@@ -99,7 +99,7 @@ class _Left:
         for uuid in slot.cards:
             card, free = cards[uuid]
             cards[uuid] = card, free - slot.units
-        self._is_taken |= shape.most_a_node is not None
+        self._is_taken |= shape.need.is_apart
         for resource, amount in shape.amounts:
             resources[resource] -= amount
         return None

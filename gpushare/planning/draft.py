@@ -1,11 +1,11 @@
 """The nodes as they would be with the slots that were planned so far (pure)."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
 from gpushare.ledger.accounts import NodeAccount
 from gpushare.ledger.holds import Hold, Slot
-from gpushare.placement.card_choice import NOTHING, FreeCard, FreeCards
+from gpushare.placement.card_choice import FreeCard, FreeCards
 from gpushare.placement.rank import Rank
 from gpushare.placement.trial import World
 from gpushare.planning.capacity import by_resources, cards_for_one, members_on, rank_of
@@ -70,31 +70,46 @@ class Besides:
 
 
 class DraftNode:
-    """What is left of one node; ``planned`` are units by UUID.
+    """What is left of one node.
 
     ``is_taken``: a member that keeps others like it apart was planned here.
     """
 
-    __slots__ = ("cards", "free", "is_taken", "planned")
+    __slots__ = ("_counted", "_takes", "cards", "free", "is_taken")
 
     def __init__(self, account: NodeAccount | None, free: Mapping[str, int] | None) -> None:
         self.free = dict(free) if free is not None else None
-        self.planned: Mapping[str, int] = NOTHING
-        self.is_taken = False
         self.cards = FreeCards(account) if account is not None else None
+        self.is_taken = False
+        self._counted: Shape | None = None  # ``_takes`` are of this shape
+        self._takes = 0
 
     def takes(self, shape: Shape) -> int:
         """Return how many more members fit if the node is eligible for them."""
-        if self.is_taken and shape.most_a_node is not None:
+        if self.is_taken and shape.need.is_apart:
             return 0
-        return members_on(shape, self.cards, self.free) if self.free is not None else 0
+        if self._counted is not shape:
+            self._takes = members_on(shape, self.cards, self.free) if self.free is not None else 0
+            self._counted = shape
+        return self._takes
+
+    def use(self, shape: Shape, chosen: Collection[FreeCard], takes: int | None) -> None:
+        """Use what one member takes. ``takes``: how many more fit then, if that is known."""
+        self._counted, self._takes = (None, 0) if takes is None else (shape, takes)
+        self.is_taken |= shape.need.is_apart
+        if self.cards is not None:
+            for each in chosen:
+                self.cards.use(each, shape.need.units)
+        if self.free is not None:
+            for resource, amount in shape.amounts:
+                self.free[resource] -= amount
 
 
 class Draft:
     """``nodes`` are those that were opened: they may differ from the nodes as they are."""
 
     def __init__(self, besides: Besides) -> None:
-        self._besides, self._world = besides, besides.world
+        self._besides, self._policies = besides, besides.world.policies
         self.nodes: dict[str, DraftNode] = {}
 
     def open(self, name: str) -> DraftNode:
@@ -110,13 +125,14 @@ class Draft:
         As many other members of its shape fit after it as with any other choice of cards.
         """
         node = self.open(name)
-        takes = node.takes(shape)
-        if not takes:
+        left = node.takes(shape) - 1
+        if left < 0:
             return None
-        chosen: Iterable[FreeCard] = ()
+        chosen: Sequence[FreeCard] = ()
         if shape.request is not None and node.cards is not None:
-            chosen = cards_for_one(shape.request, node.cards, self._world.policies.card, takes - 1)
-        return self._plan(shape, name, node, chosen)
+            chosen = cards_for_one(shape.request, node.cards, self._policies.card, left)
+        node.use(shape, chosen, left)
+        return _slot(shape, name, chosen)
 
     def take_cards(self, shape: Shape, name: str, numbers: Collection[int]) -> Slot | None:
         """Plan a slot on these cards of an eligible node, which must have enough left.
@@ -127,28 +143,21 @@ class Draft:
         if node.free is None or not by_resources(node.free, shape.amounts):
             return None
         places = node.cards.places if node.cards is not None else ()
-        return self._plan(shape, name, node, [each for each in places if each.number in numbers])
+        chosen = [each for each in places if each.number in numbers]
+        node.use(shape, chosen, None)
+        return _slot(shape, name, chosen)
 
     def rank(self, shape: Shape, name: str) -> Rank | None:
         """Return the rank of an eligible node as it is left; None if no member fits."""
         node = self.open(name)
         takes = node.takes(shape)
-        return rank_of(self._world.policies, shape, node.cards, takes, name) if takes else None
+        return rank_of(self._policies, shape, node.cards, takes, name) if takes else None
 
-    def _plan(self, shape: Shape, name: str, node: DraftNode, chosen: Iterable[FreeCard]) -> Slot:
-        uuids = tuple([each.card.uuid for each in sorted(chosen, key=_number)])
-        if uuids and node.cards is not None:
-            planned = dict(node.planned)
-            for uuid in uuids:
-                planned[uuid] = planned.get(uuid, 0) + shape.need.units
-            node.planned = planned
-            node.cards = FreeCards(node.cards.account, planned)
-        node.is_taken |= shape.most_a_node is not None
-        free = node.free
-        if free is not None:
-            for resource, amount in shape.amounts:
-                free[resource] -= amount
-        return Slot(name, uuids, shape.need.units, requests=shape.amounts)
+
+def _slot(shape: Shape, name: str, chosen: Sequence[FreeCard]) -> Slot:
+    in_order = chosen if len(chosen) == 1 else sorted(chosen, key=_number)
+    uuids = tuple([each.card.uuid for each in in_order])
+    return Slot(name, uuids, shape.need.units, requests=shape.amounts)
 
 
 class Fit:

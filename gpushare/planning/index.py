@@ -2,18 +2,20 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Generator, Hashable, Iterable
+from itertools import zip_longest
 from typing import Final
 
 from gpushare.placement.card_choice import FreeCards
 from gpushare.placement.rank import Rank
 from gpushare.placement.trial import World
 from gpushare.planning import eligibility
-from gpushare.planning.capacity import members_on, rank_of
+from gpushare.planning.capacity import may_fit, members_on, rank_of
 from gpushare.planning.shapes import Shape
 
 MOST_ENTRIES: Final = 200_000  # nodes of all shapes, at about 300 bytes
 LEAST_SHAPES: Final = 8
 AT_ONCE: Final = 16  # changed nodes that are judged in one step
+SORTED_AT_ONCE: Final = 256
 MOST_ROUNDS: Final = 20
 
 Place = tuple[int, Rank | None]  # the members that an eligible node takes, and its rank if any
@@ -53,16 +55,10 @@ class ShapeIndex:
             self._rank_of[name] = now
             insort(self.ranks, now)
 
-    def fill(self, places: Iterable[tuple[str, Place | None]]) -> None:
-        """Enter all nodes, instead of those so far."""
-        self.takes, self._rank_of = {}, {}
+    def fill(self, takes: dict[str, int], rank_of: dict[str, Rank], ranks: list[Rank]) -> None:
+        """Enter all eligible nodes and their ranks, instead of those so far."""
         self.fills += 1
-        for name, place in places:
-            if place is not None:
-                self.takes[name] = place[0]
-                if place[1] is not None:
-                    self._rank_of[name] = place[1]
-        self.ranks = sorted(self._rank_of.values())
+        self.takes, self._rank_of, self.ranks = takes, rank_of, ranks
 
 
 class ShapeIndexes:
@@ -90,7 +86,7 @@ class ShapeIndexes:
             if one is None or two is None:
                 found = yield from self._all(shape)
                 if index.fills == fills:
-                    index.fill(found)
+                    index.fill(*found)
                     index.seen = now
             else:
                 yield from self._renew(index, {*one, *two})
@@ -105,6 +101,8 @@ class ShapeIndexes:
         account = world.ledger.account(name)
         if eligibility.why_not(world, name, shape, account) is not None:
             return None
+        if account is not None and not may_fit(shape, account):
+            return 0, None
         free = world.free_resources(name)
         if free is None:
             return None
@@ -114,14 +112,24 @@ class ShapeIndexes:
             return 0, None
         return takes, rank_of(world.policies, shape, cards, takes, name)
 
-    def _all(self, shape: Shape) -> Generator[None, None, list[tuple[str, Place | None]]]:
+    def _all(
+        self, shape: Shape
+    ) -> Generator[None, None, tuple[dict[str, int], dict[str, Rank], list[Rank]]]:
+        """Return what ``ShapeIndex.fill`` takes, as of now."""
         world = self._world
+        yield
         names = world.node_names() if shape.request is not None else world.all_node_names()
-        found = []
-        for name in names if shape.named is None else shape.named:
-            found.append((name, self.place(shape, name)))
+        takes: dict[str, int] = {}
+        rank_of: dict[str, Rank] = {}
+        for name in list(names if shape.named is None else shape.named):
             yield
-        return found
+            place = self.place(shape, name)
+            if place is not None:
+                takes[name] = place[0]
+                if place[1] is not None:
+                    rank_of[name] = place[1]
+        ranks = yield from _sorted(list(rank_of.values()))
+        return takes, rank_of, ranks
 
     def _renew(self, index: ShapeIndex, changed: set[str]) -> Generator[None, None, None]:
         shape = index.shape
@@ -137,3 +145,18 @@ class ShapeIndexes:
         while len(indexes) > LEAST_SHAPES and entries > MOST_ENTRIES:
             oldest = next(iter(indexes))
             entries -= len(indexes.pop(oldest).takes)
+
+
+def _sorted(ranks: list[Rank]) -> Generator[None, None, list[Rank]]:
+    """Sort ranks in short steps: parts, and then two parts at a time."""
+    parts = []
+    for first in range(0, len(ranks), SORTED_AT_ONCE):
+        yield
+        parts.append(sorted(ranks[first : first + SORTED_AT_ONCE]))
+    while len(parts) > 1:
+        pairs = list(zip_longest(parts[::2], parts[1::2], fillvalue=()))
+        parts = []
+        for one, two in pairs:
+            yield
+            parts.append(sorted((*one, *two)))  # takes about one comparison an element
+    return parts[0] if parts else []

@@ -1,7 +1,6 @@
 """Plan where all members of a gang fit together (pure)."""
 
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from gpushare.errors import RequestError
@@ -27,7 +26,8 @@ from gpushare.planning.reasons import (
 )
 from gpushare.planning.shapes import Group, Reader, Shape, grouped
 
-NODES_A_STEP: Final = 64
+JUDGED_A_STEP: Final = 64
+SLOTS_A_STEP: Final = 128
 ATTEMPTS: Final = 3  # when the cluster changes while a plan is made
 
 
@@ -129,7 +129,7 @@ class _Trial:
             for area in self._areas:
                 found = yield from fit(self._besides, area, wanted, self._hints, budget)
                 if found is not None:
-                    return self._pinned(area, found)
+                    return (yield from self._pinned(area, found))
         if ask.least < len(ask.members):
             budget = Budget()
             plan = yield from self._some(budget)
@@ -145,8 +145,11 @@ class _Trial:
         here = by_node(plan.slots)
         changed = self._changed(self._seen, here)
         seen = ledger.now, resources.now
-        for number, (name, slots) in enumerate(here.items()):
-            if number % NODES_A_STEP == 0:
+        judged = 0
+        for name, slots in here.items():
+            judged += len(slots)
+            if judged >= JUDGED_A_STEP:
+                judged = 0
                 yield
             if checker.why_not(name, slots, is_eligible=name not in changed):
                 return False
@@ -154,7 +157,7 @@ class _Trial:
             seen = ledger.now, resources.now
             if any(checker.why_not(name, here[name]) for name in changed):
                 return False
-            if len(changed) > NODES_A_STEP:
+            if len(changed) > JUDGED_A_STEP:
                 yield
         return True
 
@@ -174,7 +177,7 @@ class _Trial:
             found = yield from enough(self._besides, area, members, self._ask.least, budget)
             if found is not None and (best is None or found.members > best[1].members):
                 best = area, found
-        return self._pinned(*best) if best is not None else None
+        return (yield from self._pinned(*best)) if best is not None else None
 
     def _rooms(self, wanted: Sequence[int]) -> Generator[None, None, tuple[ZoneRoom, ...]]:
         """Return how many members fit in the areas with most room."""
@@ -202,23 +205,30 @@ class _Trial:
         )
         return [here[number].room for number in order], -hinted, area.zone
 
-    def _pinned(self, area: Area, found: Fit) -> Plan:
+    def _pinned(self, area: Area, found: Fit) -> Generator[None, None, Plan]:
         """Return the slots as those of pods: each gets its hinted node if the group has it."""
         slots: dict[str, Slot] = {}
-        for group, mine in zip(self._groups, found.slots, strict=True):
-            nodes = by_node(mine)
-            later = []
-            for pod in group.pods[: len(mine)]:
-                hinted = nodes.get(self._ask.hints.get(pod.uid, ""))
-                if hinted:
-                    slots[pod.uid] = replace(hinted.pop(), pod_uid=pod.uid)
-                else:
-                    later.append(pod)
-            rest = (slot for each in nodes.values() for slot in each)
-            for pod, slot in zip(later, rest, strict=True):
-                slots[pod.uid] = replace(slot, pod_uid=pod.uid)
-        in_order = tuple(slots[pod.uid] for pod in self._ask.members if pod.uid in slots)
-        return Plan(in_order, area.zone)
+        hints = self._ask.hints
+        for group, planned in zip(self._groups, found.slots, strict=True):
+            yield
+            pods, mine = group.pods[: len(planned)], planned
+            if hints:
+                mine = _in_order_of_hints([hints.get(pod.uid, "") for pod in pods], mine)
+            for number, (pod, slot) in enumerate(zip(pods, mine, strict=True)):
+                if number % SLOTS_A_STEP == 0:
+                    yield
+                uid = pod.uid
+                slots[uid] = Slot(slot.node, slot.cards, slot.units, uid, slot.requests)
+        in_order = [slots[pod.uid] for pod in self._ask.members if pod.uid in slots]
+        return Plan(tuple(in_order), area.zone)
+
+
+def _in_order_of_hints(hints: Sequence[str], slots: Sequence[Slot]) -> list[Slot]:
+    """Return the slots so that as many as possible are on the node of the hint in their place."""
+    nodes = by_node(slots)
+    chosen = [here.pop(0) if (here := nodes.get(hint)) else None for hint in hints]
+    rest = iter([slot for here in nodes.values() for slot in here])
+    return [slot if slot is not None else next(rest) for slot in chosen]
 
 
 def _is_for(ask: Ask, zone: str) -> bool:

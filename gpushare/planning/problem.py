@@ -48,7 +48,7 @@ class Problem:
             Kind(
                 need.units,
                 need.card_count,
-                tuple(dict(need.requests).get(name, 0) for name in self._resources),
+                (*(dict(need.requests).get(name, 0) for name in self._resources), need.is_apart),
             )
             for need in self._needs
         ]
@@ -75,6 +75,7 @@ class Problem:
                 min(node.free.get(resource, 0), total)
                 for resource, total in zip(self._resources, totals, strict=True)
             ]
+            free.append(1)  # of the members that are apart
             cards: dict[int, LeftCard] = {}
             for place in node.cards.places if node.cards is not None else ():
                 may = self._who_may(mask, place)

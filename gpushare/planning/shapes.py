@@ -22,13 +22,15 @@ _NO_NODES: Final[frozenset[str]] = frozenset()
 class Need(NamedTuple):
     """What one member takes of a node: ``units`` of each of ``card_count`` cards, and ``requests``.
 
-    ``cards`` are the cards that its policy allows (models, only, never).
+    ``cards`` are the cards that its policy allows (models, only, never). Of members that are
+    ``is_apart`` a node takes one.
     """
 
     requests: Requests
     units: int
     card_count: int
     cards: tuple[frozenset[str], frozenset[str], frozenset[str]]
+    is_apart: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,11 +48,6 @@ class Shape:
     request: Request | None
     amounts: Requests
     named: frozenset[str] | None
-
-    @property
-    def most_a_node(self) -> int | None:
-        """Return how many members may share a node whatever it has room for; None for any."""
-        return 1 if self.pod.keeps_apart else None
 
 
 @dataclass(slots=True, eq=False)
@@ -151,13 +148,16 @@ def _shape(key: Hashable, pod: Pod, request: Request | None, requests: Requests)
     named = _named_by(required) if required is not None else None
     if request is None:
         none: frozenset[str] = frozenset()
-        return Shape(key, Need(amounts, 0, 0, (none, none, none)), pod, None, amounts, named)
+        return Shape(
+            key, Need(amounts, 0, 0, (none, none, none), pod.keeps_apart), pod, None, amounts, named
+        )
     policy = request.policy
     need = Need(
         amounts,
         request.units_per_card,
         request.card_count,
         (policy.models, policy.only, policy.never),
+        pod.keeps_apart,
     )
     return Shape(key, need, pod, request, amounts, named)
 
