@@ -39,8 +39,12 @@ from gpushare.contract import (
 )
 from gpushare.kube.lease import Timing
 from gpushare.objects.model import Pod
+from gpushare.placement.rank import Policies
 from gpushare.process.flags import parse_unit
 from gpusharectl.certificates import files as certificates
+from gpusharectl.manifests.yaml_lines import read
+from gpusharectl.simulate.run import Run
+from gpusharectl.simulate.scenario import build
 from tests import builders
 from tests.unit.daemonset.kustomizations import (
     BASE,
@@ -538,6 +542,20 @@ def test_a_sample_asks_for_what_the_extender_reads(sample, units):
     pod = msgspec.json.decode(msgspec.json.encode(template), type=Pod)
     assert request_of(pod).units == units
     assert deployment["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(("sample", "members", "gpus"), [("job", 4, 4), ("trainer", 4, 3)])
+def test_all_pods_of_a_sample_gang_are_needed(sample, members, gpus):
+    """Only then none starts without the others."""
+    path = ROOT / f"daemonset/samples/gang-{sample}.yaml"
+    zone = "metadata: {name: n, labels: {topology.kubernetes.io/zone: a}}"
+    node = f"kind: Node\n{zone}\ncards: 1 x 16\n---\n".encode()
+    [step] = Run(build(read(path.name, node + path.read_bytes())), Policies()).steps()
+    [gang] = step.gangs
+    assert (gang.members, gang.minimum, gang.phase) == (members, members, "WaitingForRoom")
+    assert f"{gpus} x 8 GiB" in gang.text
+    assert step.units == 16
+    assert step.used == 0
 
 
 def test_the_sample_policy_gives_pods_what_filter_wants_of_them():
