@@ -23,6 +23,7 @@ from gpushare.placement.rank import Policies
 from gpushare.placement.reasons import COOLING, Reason
 from gpushare.placement.rooms import KeptRooms
 from gpushare.placement.verdict import Look, Verdict
+from gpushare.planning.ask import ZoneRole
 
 _NS: Final = 1_000_000_000
 
@@ -41,6 +42,7 @@ class ClusterState:
         self.groups = Groups()
         self.use = ResourceUse()
         self.pods = PodRecords(policies, self.ledger.changes.add)
+        self.zone_roles: tuple[ZoneRole, ...] = ()
         self.nodes: dict[str, Node] = {}
         self.closed: dict[str, Reason] = {}
         self.unreadable: dict[str, str] = {}

@@ -11,7 +11,7 @@ from extender.decisions.cluster_state import ClusterState
 from extender.server.authorization import NAMED_ONLY
 from extender.server.limits import BadRequest, answer, decoded, problem
 from extender.server.paths import GANGS, NAMESPACE_GANGS
-from gpushare.answers import explain, inspect, what_if
+from gpushare.answers import explain, gang_what_if, inspect, what_if
 from gpushare.answers.gangs import list_gangs
 from gpushare.contract import EXTENDER_PREFIX, RESOURCE_MEMORY
 from gpushare.objects.model import Pod
@@ -36,6 +36,7 @@ class Reading:
         add(f"{prefix}/gangs", self._gangs, name=GANGS)
         add(f"{prefix}/gangs/{{namespace}}", self._gangs, name=NAMESPACE_GANGS)
         app.router.add_post(f"{prefix}/what-if", self._what_if, name="what_if")
+        app.router.add_post(f"{prefix}/what-if/gang", self._gang_what_if, name="gang_what_if")
 
     async def _found(self, steps: Generator[None, None, T]) -> T:
         return await run_in_turns(steps, self._turn)
@@ -84,6 +85,11 @@ class Reading:
         if not question.pod.containers:
             raise BadRequest("pod has no containers - at `$.pod.spec.containers`")
         return answer(await self._found(what_if.answer(self._state, question, extras)))
+
+    async def _gang_what_if(self, request: web.Request) -> web.Response:
+        short = request.clone(client_max_size=what_if.MAX_BODY)
+        question, state = await decoded(gang_what_if.read_question, short), self._state
+        return answer(await self._found(gang_what_if.answer(state, question, state.zone_roles)))
 
 
 def _member(state: ClusterState, namespace: str, name: str) -> Pod | None:

@@ -57,6 +57,7 @@ class ClusterWatch:
         self.audit = Audit(self.ledger, self.pods, self.state.use, clock)
         self.overbooking = Overbooking(self.ledger)
         self.differences = 0
+        self.state.zone_roles = gang_policy(gangs).roles
         self.state.gangs = GangViews(self.state, self.scheduling.gangs)
         self._reporter = Reporter(notice)
         self._sentences = Sentences(self.state, self.state.rooms)

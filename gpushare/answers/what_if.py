@@ -22,6 +22,7 @@ ALWAYS: Final = (
     "pods that are Pending already and would be scheduled first",
     "nodes that get no new pods for a while because bindings just failed there",
 )
+BUDGETS: Final = "PodDisruptionBudgets of the pods to evict"
 UNREAD: Final = "volumes, resource claims and host ports of the pod"
 
 
@@ -90,11 +91,27 @@ class EvictionView(msgspec.Struct, rename="camel"):
     pods: list[VictimView]
 
 
+class GangOutlook(msgspec.Struct, rename="camel"):
+    """``minimum`` of the pods start together, and ``text`` says for people whether they would.
+
+    ``zone_key`` is the node label whose value they share, if they do; ``zone`` is the value if the
+    gang fits.
+    """
+
+    name: str
+    source: str
+    minimum: int
+    zone_key: str
+    zone: str
+    text: str
+
+
 class Answer(msgspec.Struct, rename="camel"):
     """``fitting`` of ``asked`` pods have ``places``.
 
     ``reasons`` to number of nodes: why the next pod would not fit there. ``would_have_to_go``: the
-    fewest pods of lower priority whose eviction would make room for one more.
+    fewest pods of lower priority whose eviction would make room for one more. A ``gang`` fits if
+    its minimum does; it has neither of the two.
     """
 
     fits: bool
@@ -105,6 +122,7 @@ class Answer(msgspec.Struct, rename="camel"):
     would_have_to_go: EvictionView | None
     not_checked: list[str]
     unit_mib: int = msgspec.field(name="unitMiB", default=0)
+    gang: GangOutlook | None = None
 
 
 _decode_body: Final = msgspec.json.Decoder(_Body).decode
@@ -151,7 +169,7 @@ def answer(
         places=[PlaceView(node, *_names(cards), pods) for (node, cards), pods in counted.items()],
         reasons=outlook.reasons,
         would_have_to_go=eviction,
-        not_checked=not_checked(question.pod, extras),
+        not_checked=[*not_checked(question.pod, extras), BUDGETS],
         unit_mib=world.unit_mib,
     )
 
@@ -174,7 +192,7 @@ def not_checked(pod: Pod, extras: Extras | None) -> list[str]:
     }
     found = [text for text, is_there in named.items() if is_there]
     unread = [UNREAD] if extras is None else []
-    return [*found, *unread, *ALWAYS, "PodDisruptionBudgets of the pods to evict"]
+    return [*found, *unread, *ALWAYS]
 
 
 def _names(cards: tuple[Card, ...]) -> tuple[list[int], list[str]]:

@@ -1,4 +1,4 @@
-"""Find the pod that a manifest would create, and how many (pure)."""
+"""Find the pods that a manifest would create, and how many (pure)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,30 +28,59 @@ class Wanted:
     what: str
     skipped: tuple[str, ...] = ()
 
+    @property
+    def counted(self) -> str:
+        """Return ``Job train, 8 times``."""
+        return f"{self.what}, {self.count} times" if self.count > 1 else self.what
 
-def wanted(content: bytes, source: str) -> Wanted:
-    """Return the only workload of a manifest. SettingsError if there is not exactly one."""
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All workloads of a file, at least one, and the PodGroups as JSON.
+
+    ``skipped`` names the documents that are neither.
+    """
+
+    workloads: tuple[Wanted, ...]
+    pod_groups: tuple[dict[str, Any], ...]
+    skipped: tuple[str, ...]
+    source: str
+
+    def only(self) -> Wanted:
+        """Return the only workload. SettingsError if there are several."""
+        if len(self.workloads) > 1:
+            names = ", ".join(each.what for each in self.workloads)
+            raise SettingsError(
+                f"{self.source} must have one Pod or one workload that creates pods, or only pods "
+                f"of one gang, and has: {names}. Check each separately"
+            )
+        ignored = (*self.skipped, *(_name(each) for each in self.pod_groups))
+        return replace(self.workloads[0], skipped=ignored)
+
+
+def manifest(content: bytes, source: str) -> Manifest:
+    """Return what a file would create. SettingsError if it creates no pods."""
     flat: list[Any] = []
     for each in (found.value for found in read(source, content)):
         items = each.get("items") if each.get("kind") == "List" else None
         flat += items if isinstance(items, list) else [each]
     found: list[Wanted] = []
+    groups: list[dict[str, Any]] = []
     skipped: list[str] = []
     for each in flat:
         if not isinstance(each, dict) or not isinstance(each.get("kind"), str):
             raise SettingsError(f"{source} has a document without a kind: write Kubernetes objects")
         one = _read(each, source)
-        if one is None:
+        if each["kind"] == "PodGroup":
+            groups.append(each)
+        elif one is None:
             skipped.append(_name(each))
         else:
             found.append(one)
-    if len(found) != 1:
-        names = ", ".join(each.what for each in found) or "none"
-        raise SettingsError(
-            f"{source} must have one Pod or one workload that creates pods "
-            f"({', '.join(_WORKLOADS)}), and has: {names}. Check each separately"
-        )
-    return replace(found[0], skipped=tuple(skipped))
+    if not found:
+        kinds = ", ".join(_WORKLOADS)
+        raise SettingsError(f"{source} has no Pod and no workload that creates pods ({kinds})")
+    return Manifest(tuple(found), tuple(groups), tuple(skipped), source)
 
 
 def placed(found: Wanted, namespace: str | None) -> Wanted:

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from gpushare.answers import explain, what_if
+from gpushare.answers import explain, gang_what_if, what_if
 from gpushare.contract import EXTENDER_PREFIX
-from gpushare.errors import UNDECODABLE, ApiError, SettingsError
+from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node, Pod
 from gpushare.process.time_slices import run_all
@@ -36,6 +36,26 @@ class Questions:
         meta = pod.metadata
         page = f"{EXTENDER_PREFIX}/explain/{meta.namespace}/{meta.name}?nodes={shown}"
         return self._extender.decoded(await self._extender.get(page), explain.PodView)
+
+    async def gang_what_if(self, body: Mapping[str, Any]) -> what_if.Answer:
+        """Say whether a gang would start as a whole. SettingsError if it is none."""
+        try:
+            question = gang_what_if.read_question(msgspec.json.encode(body))
+        except (TypeError, *UNDECODABLE) as err:  # YAML has keys that JSON does not have
+            raise SettingsError(f"not the pods of a gang: {err}") from err
+        if self._extender is not None:
+            try:
+                text = await self._extender.post(f"{EXTENDER_PREFIX}/what-if/gang", body)
+                return self._extender.decoded(text, what_if.Answer)
+            except NotFound as err:  # an earlier version
+                self.why_not = str(err)
+            except ApiError as err:
+                if err.code == HTTPStatus.BAD_REQUEST:
+                    raise SettingsError(str(err)) from err
+                raise
+        found = run_all(gang_what_if.answer(await self._lists(), question))
+        found.not_checked.append(UNKNOWN_HERE)
+        return found
 
     async def what_if(self, pod: Mapping[str, Any], count: int) -> what_if.Answer:
         """Say where ``count`` of the pod would fit. SettingsError if it is not a pod."""

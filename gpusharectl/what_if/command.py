@@ -1,5 +1,6 @@
 """``gpushare what-if``: whether pods would fit now, and which pods to evict for them."""
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import IO, Any, Final
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from gpushare.answers.what_if import MOST_PODS
 from gpushare.errors import UNDECODABLE, ApiError, SettingsError
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Pod
-from gpusharectl.manifests.manifest import Wanted, placed, wanted
+from gpusharectl.manifests.manifest import Wanted, manifest, placed
 from gpusharectl.manifests.resource_rules import refused
 from gpusharectl.manifests.yaml_lines import shown_place
 from gpusharectl.reach.extender import extender_or_reason
@@ -23,6 +24,7 @@ from gpusharectl.reach.questions import Questions
 from gpusharectl.terminal.exits import NO
 from gpusharectl.terminal.output import output, show, show_document
 from gpusharectl.what_if import lines
+from gpusharectl.what_if.rules import gang_of
 
 MAX_FILE: Final = 4 * 2**20
 _CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses/"
@@ -35,7 +37,7 @@ class _Class(msgspec.Struct):
 @click.command("what-if")
 @click.option(
     "-f", "--filename", "file", type=click.File("rb"), required=True, metavar="FILE",
-    help="A Pod, or a workload that creates pods; - for stdin.",
+    help="A Pod, a workload that creates pods, or those of one gang; - for stdin.",
 )  # fmt: skip
 @click.option(
     "--count", type=click.IntRange(1, MOST_PODS), help="Number of pods.  [default: the workload's]"
@@ -48,35 +50,54 @@ async def command(
 ) -> None:
     """Check whether a pod would fit now.
 
-    Nothing is created or reserved. The exit code is 1 if not all pods fit.
+    Pods of one gang are checked as a whole; they may be in several documents. Nothing is created or
+    reserved. The exit code is 1 if not all pods fit.
     """
     content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise SettingsError(f"{file.name} is larger than {MAX_FILE} bytes: write one manifest")
-    found = placed(wanted(content, file.name), namespace)
-    number = count or found.count
-    if number > MOST_PODS:
-        raise SettingsError(
-            f"{found.what} creates {number} pods: write --count, at most {MOST_PODS}"
-        )
-    meant = _checked(found)
+    read = manifest(content, file.name)
+    workloads = tuple(placed(each, namespace) for each in read.workloads)
+    gang = gang_of(workloads, read.pod_groups)
+    skipped = read.skipped if gang is not None else read.only().skipped
+    parts = _counted(workloads, count)
+    meant = [text for each in parts for text in _checked(each)]
     if output == "text":
         show(Text(text, style="yellow") for text in meant)
     async with target.connect() as kube, extender_or_reason(target, kube) as (extender, why_not):
-        pod = await _with_priority(kube, found.pod)
-        answer = await Questions(kube, extender, why_not).what_if(pod, number)
+        questions = Questions(kube, extender, why_not)
+        pods = [await _with_priority(kube, each.pod) for each in parts]
+        if gang is not None:
+            gang = replace(gang, parts=parts)
+            answer = await questions.gang_what_if(gang.body(pods))
+        else:
+            answer = await questions.what_if(pods[0], parts[0].count)
     if output == "text":
-        for what in found.skipped:
+        for what in skipped:
             show([Text(f"{what} creates no pods and is ignored", style="dim")])
-        show([f"{found.what}, {number} times:" if number > 1 else f"{found.what}:"])
+        show([f"{gang.what if gang is not None else parts[0].counted}:"])
         show(lines.draw(answer))
-        if why_not:
-            text = f"computed from the API server's lists only: {why_not}"
+        if questions.why_not:
+            text = f"computed from the API server's lists only: {questions.why_not}"
             show([Text(text, style="dim")])
     else:
         show_document(answer, output)
     if not answer.fits:
         raise click.exceptions.Exit(NO)
+
+
+def _counted(workloads: tuple[Wanted, ...], count: int | None) -> tuple[Wanted, ...]:
+    """Return the workloads with the number that is asked for; SettingsError if that is not one."""
+    if count is not None:
+        if len(workloads) > 1:
+            raise SettingsError("--count is for one workload, and the file has several")
+        return (replace(workloads[0], count=count),)
+    number = sum(each.count for each in workloads)
+    if number > MOST_PODS:
+        names = ", ".join(each.what for each in workloads)
+        creates = "creates" if len(workloads) == 1 else "create"
+        raise SettingsError(f"{names} {creates} {number} pods: write --count, at most {MOST_PODS}")
+    return workloads
 
 
 def _checked(found: Wanted) -> tuple[str, ...]:

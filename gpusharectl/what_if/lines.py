@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from gpushare.answers.pending_text import gpus
-from gpushare.answers.what_if import Answer
+from gpushare.answers.what_if import Answer, GangOutlook
 from gpushare.text.amounts import free_gib, needed_gib
 from gpushare.text.counted import counted
 
@@ -26,6 +26,9 @@ class Amounts:
 def draw(answer: Answer) -> Iterator[Text]:
     """Yield where how many fit, why the next one does not, and what to evict for it."""
     asked, fitting = answer.asked, answer.fitting
+    if answer.gang is not None:
+        yield from _gang(answer, answer.gang)
+        return
     if answer.fits:
         yield Text("it fits" if asked == 1 else f"all {asked} fit", style="bold green")
     else:
@@ -38,6 +41,18 @@ def draw(answer: Answer) -> Iterator[Text]:
         yield Text("why not, by number of nodes:" if asked == 1 else "why not one more:")
         yield from reasons(answer.reasons)
         yield from victims(answer)
+    yield from unchecked(answer)
+
+
+def _gang(answer: Answer, gang: GangOutlook) -> Iterator[Text]:
+    where = f", in zone {gang.zone}" if gang.zone else ""
+    yield Text("fits as a whole: ").append(
+        f"yes{where}" if answer.fits else "no", style=f"bold {'green' if answer.fits else 'red'}"
+    )
+    yield Text(gang.text)
+    for place in answer.places:
+        on = f", {gpus(place.cards)}" if place.cards else ""
+        yield Text(f"  {place.node}{on}: {place.pods}")
     yield from unchecked(answer)
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from gpushare.errors import SettingsError
-from gpusharectl.manifests.manifest import wanted
+from gpusharectl.manifests.manifest import manifest
 
 CONTAINERS = [{"name": "main"}]
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": CONTAINERS}}
@@ -24,7 +24,7 @@ TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": CONTAINER
 )
 def test_every_workload_is_asked_about_by_its_pods(kind, spec, count):
     text = yaml.safe_dump({"kind": kind, "metadata": {"name": "x"}, "spec": spec})
-    found = wanted(text.encode(), "x.yaml")
+    found = manifest(text.encode(), "x.yaml").only()
     assert found.count == count
     assert found.pod["kind"] == "Pod"
     assert found.pod["metadata"]["name"] == "x"
@@ -33,20 +33,20 @@ def test_every_workload_is_asked_about_by_its_pods(kind, spec, count):
 
 def test_documents_that_make_no_pods_are_left_out_and_named():
     pod = "{kind: Pod, metadata: {name: x}}"
-    found = wanted(
+    found = manifest(
         f"---\n{pod}\n---\n{{kind: Service, metadata: {{name: s}}}}\n---\n".encode(), "x.yaml"
     )
     assert found.skipped == ("Service s",)
-    assert wanted(f"{{kind: List, items: [{pod}]}}".encode(), "x.yaml").what == "Pod x"
+    assert manifest(f"{{kind: List, items: [{pod}]}}".encode(), "x.yaml").only().what == "Pod x"
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("a: [", "invalid YAML"),
-        ("", "has: none"),
+        ("", "has no Pod"),
         ("just words", "expected a Kubernetes object"),
-        ("{kind: Service}", "has: none"),
+        ("{kind: Service}", "has no Pod"),
         ("{kind: Pod, metadata: {name: a}}\n---\n{kind: Job, spec: {template: {}}}", "Pod a, Job"),
         ("{kind: Deployment, metadata: {name: d}}", "Deployment d has no pod template"),
         ("{kind: Deployment, spec: {replicas: many, template: {}}}", "replicas 'many'"),
@@ -54,7 +54,7 @@ def test_documents_that_make_no_pods_are_left_out_and_named():
 )
 def test_what_cannot_be_asked_about_is_refused_with_a_reason(text, says):
     with pytest.raises(SettingsError, match=says):
-        wanted(text.encode(), "x.yaml")
+        manifest(text.encode(), "x.yaml").only()
 
 
 _BOMB = "".join(
@@ -77,8 +77,11 @@ _BOMB = "".join(
 )
 def test_a_manifest_that_is_made_to_harm_is_refused_as_any_other(spec, says):
     with pytest.raises(SettingsError, match=says):
-        wanted(f"kind: Pod\nspec: {spec}\n".encode(), "x.yaml")
+        manifest(f"kind: Pod\nspec: {spec}\n".encode(), "x.yaml")
 
 
 def test_what_looks_like_a_date_is_text():
-    assert wanted(b"{kind: Pod, metadata: {name: 2026-13-45}}", "x.yaml").what == "Pod 2026-13-45"
+    assert (
+        manifest(b"{kind: Pod, metadata: {name: 2026-13-45}}", "x.yaml").only().what
+        == "Pod 2026-13-45"
+    )

@@ -1,0 +1,80 @@
+"""Which pods of a file are one gang."""
+
+import pytest
+import yaml
+
+from gpushare.errors import SettingsError
+from gpusharectl.manifests.manifest import manifest
+from gpusharectl.what_if.rules import gang_of
+
+LABELS = {
+    "pod-group.scheduling.sigs.k8s.io/name": "train",
+    "pod-group.scheduling.sigs.k8s.io/min-available": "3",
+}
+IN_GROUP = {"scheduling.x-k8s.io/pod-group": "train"}
+
+
+def job(name, labels, parallelism=1, namespace="ml"):
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "m"}]}}
+    return {
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"parallelism": parallelism, "template": template},
+    }
+
+
+def pod_group(spec, version="scheduling.x-k8s.io/v1alpha1", namespace="ml"):
+    meta = {"name": "train", "namespace": namespace}
+    return {"kind": "PodGroup", "apiVersion": version, "metadata": meta, "spec": spec}
+
+
+def found(*documents):
+    read = manifest(yaml.safe_dump_all(documents).encode(), "x.yaml")
+    return gang_of(read.workloads, read.pod_groups)
+
+
+def test_all_workloads_of_one_gang_are_its_parts():
+    gang = found(job("workers", LABELS, 4), job("server", LABELS))
+    assert gang.what == "gang train (Job workers, 4 times; Job server)"
+    body = gang.body(part.pod for part in gang.parts)
+    assert [part["count"] for part in body["pods"]] == [4, 1]
+    assert "minimum" not in body
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [job("a", {})],
+        [job("a", LABELS), job("b", {})],
+        [job("a", LABELS), job("b", LABELS, namespace="other")],
+        [job("a", LABELS), job("b", IN_GROUP)],
+    ],
+)
+def test_other_pods_are_no_gang(documents):
+    assert found(*documents) is None
+
+
+def test_a_pod_group_in_the_file_states_the_minimum():
+    gang = found(job("a", IN_GROUP, 4), pod_group({"minMember": 2}))
+    assert gang.body([gang.parts[0].pod])["minimum"] == 2
+    gang = found(job("a", IN_GROUP, 4), pod_group({"minMember": 2}, namespace=""))
+    assert gang.pod_group.minimum == 2
+    for other in ({"namespace": "other"}, {"version": "scheduling.volcano.sh/v1beta1"}):
+        assert found(job("a", IN_GROUP, 4), pod_group({"minMember": 2}, **other)).pod_group is None
+
+
+def test_a_native_pod_group_states_the_zone_too():
+    pods = job("a", {}, 4)
+    pods["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": 3}},
+        "schedulingConstraints": {"topology": [{"key": "rack"}]},
+    }
+    gang = found(pods, pod_group(spec, "scheduling.k8s.io/v1beta1"))
+    body = gang.body([gang.parts[0].pod])
+    assert (body["minimum"], body["zoneKey"]) == (3, "rack")
+
+
+def test_a_pod_group_without_a_minimum_is_an_error():
+    with pytest.raises(SettingsError, match="PodGroup train states no minimum: write minMember"):
+        found(job("a", IN_GROUP), pod_group({}))
