@@ -1,10 +1,12 @@
 """A paper API server in its own process: objects like those of a cluster, and no etcd.
 
-    python -m bench.paper_api PORT NODES CARDS PODS_A_CARD
+    python -m bench.paper_api PORT NODES CARDS PODS_A_CARD [OTHERS_A_NODE]
 
 It lists and watches pods and nodes of about 4 and 10 kB, accepts every Binding, and sends it to the
-watches. Commands are POSTs under /bench: ``events?count=N`` sends that many changes of bound pods
-and then one pod that fills ``paper-0``; ``waiting?count=N&prefix=P`` creates pending pods.
+watches. OTHERS_A_NODE pods of each node request no GPU memory. Commands are POSTs under /bench:
+``events?count=N`` sends that many changes of bound pods, with ``&others`` of such pods, and then
+one pod that fills ``paper-0`` (with ``&others`` the last card of the last node);
+``waiting?count=N&prefix=P`` creates pending pods.
 """
 
 import asyncio
@@ -50,9 +52,13 @@ def decision(name: str, index: int, units: int, made_ns: int) -> dict[str, str]:
 
 
 def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0) -> dict[str, Any]:
-    """Return a pod of a Deployment, running on ``where`` or, without it, pending."""
+    """Return a pod of a Deployment, running on ``where`` or, without it, pending.
+
+    With 0 units it requests no GPU memory.
+    """
     uid = f"{hash(name) & 0xFFFFFFFF:08x}-5b5e-4c3c-9d5a-{name[:12]:0>12}"
-    limits = {RESOURCE_MEMORY: str(units), "cpu": "4", "memory": "16Gi"}
+    limits = {RESOURCE_MEMORY: str(units)} if units else {}
+    limits |= {"cpu": "4", "memory": "16Gi"}
     container = {
         "name": "main",
         "image": "registry.example.com/team/inference-server:2026.11.3",
@@ -91,6 +97,8 @@ def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0)
                     "imageID": f"registry.example.com/team/inference-server@sha256:{'7' * 64}",
                     "containerID": f"containerd://{uid}{'5' * 28}",
                     "state": {"running": {"startedAt": _STAMP}},
+                    "allocatedResources": limits,
+                    "resources": container["resources"],
                 }
             ],
             "hostIP": "10.0.0.1",
@@ -107,7 +115,7 @@ def pod(name: str, units: int, *, version: int, where: str = "", index: int = 0)
             "resourceVersion": str(version),
             "creationTimestamp": _STAMP,
             "labels": {"app": "inference", "pod-template-hash": "7d9c5b8f6d"},
-            "annotations": decision(where, index, units, hash(name)) if where else {},
+            "annotations": decision(where, index, units, hash(name)) if where and units else {},
             "ownerReferences": [
                 {
                     "apiVersion": "apps/v1",
@@ -165,8 +173,10 @@ Make = Callable[[int], Any]
 
 
 class PaperApi:
-    def __init__(self, nodes: int, cards: int, pods_a_card: int) -> None:
+    def __init__(self, nodes: int, cards: int, pods_a_card: int, others_a_node: int = 0) -> None:
         self.nodes, self.cards, self.pods_a_card = nodes, cards, pods_a_card
+        self.others_a_node = others_a_node
+        self.held_pods = nodes * cards * pods_a_card
         self.version = 1
         self.watches: list[asyncio.Queue[bytes]] = []
         self.waiting: dict[str, dict[str, Any]] = {}
@@ -176,6 +186,14 @@ class PaperApi:
         index = place % self.cards
         name = f"held-{number}"
         return pod(name, UNITS, version=self.version, where=node_name(where), index=index)
+
+    def other_pod(self, number: int) -> dict[str, Any]:
+        where = node_name(number // self.others_a_node)
+        return pod(f"other-{number}", 0, version=self.version, where=where)
+
+    def any_pod(self, number: int) -> dict[str, Any]:
+        is_held = number < self.held_pods
+        return self.held(number) if is_held else self.other_pod(number - self.held_pods)
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=2**26)
@@ -194,8 +212,8 @@ class PaperApi:
         is_live = "phase!=" in request.query.get("fieldSelector", "phase!=")
         if "watch" in request.query:
             return await self.watch(request, self.watches if is_live else [])
-        count = self.nodes * self.cards * self.pods_a_card if is_live else 0
-        return self.page(request, count, self.held)
+        count = self.held_pods + self.nodes * self.others_a_node if is_live else 0
+        return self.page(request, count, self.any_pod)
 
     async def list_nodes(self, request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:
@@ -250,8 +268,11 @@ class PaperApi:
         return web.json_response({})
 
     async def events(self, request: web.Request) -> web.Response:
-        self.send(self.held, range(int(request.query["count"])))
-        full = pod("last", 10**6, version=self.version, where=node_name(0))
+        is_of_others = "others" in request.query
+        make = self.other_pod if is_of_others else self.held
+        self.send(make, range(int(request.query["count"])))
+        where = node_name(self.nodes - 1 if is_of_others else 0)
+        full = pod(f"last-{where}", 10**6, version=self.version, where=where)
         full["metadata"]["annotations"] = {}  # on no card in particular: taken from every one
         self.tell("ADDED", full)
         return web.json_response({})

@@ -82,10 +82,13 @@ def configured(folder: Path) -> Path:
 
 
 @contextmanager
-def running(nodes: int, cards: int, pods_a_card: int, *, profile: str = "") -> Iterator[Program]:
+def running(
+    nodes: int, cards: int, pods_a_card: int, others_a_node: int = 0, *, profile: str = ""
+) -> Iterator[Program]:
     """Run both processes; yield once the extender is ready. ``profile``: a file for cProfile."""
     how = ["-m", "cProfile", "-o", profile] if profile else []
-    with paper_api(nodes, cards, pods_a_card), tempfile.TemporaryDirectory() as folder:
+    numbers = nodes, cards, pods_a_card, others_a_node
+    with paper_api(*numbers), tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         with _process(*how, "-m", "extender", f"--config={configured(Path(folder))}") as extender:
             _await(f"http://127.0.0.1:{EXTENDER_PORT}/readyz")
@@ -94,7 +97,10 @@ def running(nodes: int, cards: int, pods_a_card: int, *, profile: str = "") -> I
 
 @contextmanager
 def paper_api(*numbers: int) -> Iterator[None]:
-    """Run a paper API server with these numbers of nodes, cards, and pods on each card."""
+    """Run a paper API server with these numbers of nodes, cards, and pods on each card.
+
+    A fourth number is that of pods on each node that request no GPU memory.
+    """
     with _process("-m", "bench.paper_api", str(API_PORT), *map(str, numbers)):
         _await(f"http://127.0.0.1:{API_PORT}/api/v1/nodes?limit=1")
         yield

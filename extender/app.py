@@ -42,7 +42,7 @@ from extender.settings.configuration import NAMESPACE, Configuration, LeaderElec
 from extender.settings.reload import Reload
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
 from extender.watch.events import EventQueue
-from extender.watch.live_pods import PodUse, read_live_pod
+from extender.watch.live_pods import LivePods, PodUse
 from extender.watch.pod_groups import PodGroupWatch
 from gpushare.clock import BootClock, SystemClock
 from gpushare.contract import RESOURCES_BEGIN
@@ -93,7 +93,7 @@ class _Extender:
         )
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         self._pods: Informer[Pod | PodUse] = Informer(
-            kube, live, Pod, PodHandler(cluster), read=read_live_pod
+            kube, live, Pod, PodHandler(cluster), read=LivePods().read
         )
         self._failed = Informer(
             kube, failed, Pod, FailedPodHandler(cluster), naming=RESOURCES_BEGIN

@@ -1,5 +1,8 @@
 """Reads a pod of the watch: in full if gpushare decides about it, otherwise only what it uses."""
 
+from collections.abc import Hashable
+from typing import Final
+
 import msgspec
 
 from gpushare.annotations.pod_annotations import asks_for_share
@@ -7,10 +10,13 @@ from gpushare.contract import RESOURCES_BEGIN
 from gpushare.errors import RequestError
 from gpushare.groups.sources import key_of
 from gpushare.ledger.holds import Requests
-from gpushare.objects.brief_pod import read_brief
-from gpushare.objects.model import ObjectMeta, Pod
+from gpushare.objects.brief_pod import BriefPod, read_brief
+from gpushare.objects.model import TERMINAL_PHASES, ObjectMeta, Pod
 from gpushare.objects.pod_reader import read_pod
 from gpushare.placement.node_resources import as_requests, requests_of
+
+MOST_KNOWN: Final = 2048  # different amounts of pods; 50,000 pods have a few hundred
+LARGE_BYTES: Final = 16 * 1024  # of JSON of a pod whose amounts are not kept
 
 
 class PodUse(msgspec.Struct, gc=False, frozen=True):
@@ -29,34 +35,49 @@ class PodUse(msgspec.Struct, gc=False, frozen=True):
         return self.metadata.uid
 
 
-def read_live_pod(body: memoryview | msgspec.Raw) -> Pod | PodUse:
-    """Return the pod in a JSON object. Raises one of UNDECODABLE."""
-    if RESOURCES_BEGIN in bytes(body):
-        pod = read_pod(body)
-        if decides_about(pod):
-            return pod
-    brief = read_brief(body)
-    if decides_about(brief):
-        pod = read_pod(body)
-        if decides_about(pod):
-            return pod
-    return _use_of(brief)
+class LivePods:
+    """Reads pods, those with equal amounts for the cost of comparing these."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Requests | None] = {}
+
+    def read(self, body: memoryview | msgspec.Raw) -> Pod | PodUse:
+        """Return the pod in a JSON object. Raises one of UNDECODABLE."""
+        if RESOURCES_BEGIN in bytes(body):
+            pod = read_pod(body)
+            if decides_about(pod):
+                return pod
+        brief = read_brief(body)
+        if brief.may_be_member:
+            pod = read_pod(body)
+            if decides_about(pod):
+                return pod
+        meta, node = brief.metadata, brief.spec.node_name or ""
+        return PodUse(
+            ObjectMeta(uid=meta.uid, resource_version=meta.resource_version),
+            node,
+            self._requests_of(brief, len(body)) if node else (),
+            brief.status.phase in TERMINAL_PHASES,
+        )
+
+    def _requests_of(self, brief: BriefPod, size: int) -> Requests | None:
+        if size > LARGE_BYTES:
+            return _requests_of(brief)
+        amounts = brief.amounts
+        if amounts not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[amounts] = _requests_of(brief)
+        return self._known[amounts]
+
+
+def _requests_of(brief: BriefPod) -> Requests | None:
+    try:
+        return as_requests(requests_of(brief.pod))
+    except RequestError:
+        return None
 
 
 def decides_about(pod: Pod) -> bool:
     """Return whether a pod requests GPU memory, belongs to a gang or has our gate."""
     return asks_for_share(pod) or pod.has_our_gate or key_of(pod) is not None
-
-
-def _use_of(brief: Pod) -> PodUse:
-    meta = brief.metadata
-    try:
-        requests = as_requests(requests_of(brief)) if brief.node else ()
-    except RequestError:
-        requests = None
-    return PodUse(
-        ObjectMeta(uid=meta.uid, resource_version=meta.resource_version),
-        brief.node,
-        requests,
-        brief.is_terminal,
-    )

@@ -48,11 +48,14 @@ class ResourceUse:
 
         None: its requests cannot be read, and it is unknown what is free on the node.
         """
-        before = self._nodes[self._node_of[uid]].pods[uid] if uid in self._node_of else ()
-        if self._node_of.get(uid) == node and before == requests:
-            return
-        self.remove(uid)
-        entry = self._nodes.setdefault(node, _Node())
+        before = self._node_of.get(uid)
+        if before is not None:
+            if before == node and self._nodes[node].pods[uid] == requests:
+                return
+            self.remove(uid)
+        entry = self._nodes.get(node)
+        if entry is None:
+            entry = self._nodes[node] = _Node()
         self._node_of[uid] = node
         entry.pods[uid] = self._share(requests)
         _add(entry, requests, 1)

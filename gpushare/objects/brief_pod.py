@@ -3,11 +3,12 @@
 Most pods of a cluster request no GPU memory, but kube-scheduler gives them the same CPU and memory.
 """
 
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 import msgspec
 
-from gpushare.contract import GATE_ADMISSION
+from gpushare.contract import GATE_ADMISSION, LABEL_GANG, LABEL_KUEUE_GROUP, LABEL_POD_GROUP
 from gpushare.objects.model import (
     ActualResources,
     Container,
@@ -20,11 +21,10 @@ from gpushare.objects.model import (
     Resizable,
     Resources,
 )
-from gpushare.objects.pod_reader import LABELS, LabelWords, by_key, resources_reader
-from gpushare.objects.scheduling import SchedulingGate, SchedulingGroup
+from gpushare.objects.pod_reader import resources_reader
+from gpushare.objects.scheduling import SchedulingGroup
 
 _ABSENT: Final = msgspec.Raw(b"null")
-_GATE: Final = SchedulingGate(GATE_ADMISSION)
 _GATE_IN_JSON: Final = f'"{GATE_ADMISSION}"'.encode()
 
 
@@ -34,19 +34,24 @@ class _Container(msgspec.Struct, rename="camel", gc=False):
     resources: msgspec.Raw = _ABSENT
 
 
+class _Labels(msgspec.Struct, gc=False):
+    gang: str | None = msgspec.field(name=LABEL_GANG, default=None)
+    pod_group: str | None = msgspec.field(name=LABEL_POD_GROUP, default=None)
+    kueue_group: str | None = msgspec.field(name=LABEL_KUEUE_GROUP, default=None)
+
+
 class _Metadata(msgspec.Struct, rename="camel", gc=False):
-    namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    labels: LabelWords | None = None
+    labels: _Labels | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel", gc=False):
     node_name: str | None = None
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
-    overhead: dict[str, str | int] | None = None
-    resources: Resources | None = None
+    containers: tuple[_Container, ...] | None = None
+    init_containers: tuple[_Container, ...] | None = None
+    overhead: msgspec.Raw = _ABSENT
+    resources: msgspec.Raw = _ABSENT
     scheduling_gates: msgspec.Raw = _ABSENT
     scheduling_group: SchedulingGroup | None = None
 
@@ -58,58 +63,90 @@ class _Condition(msgspec.Struct, gc=False):
 
 class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
     name: str = ""
-    resources: ActualResources | None = None
-    allocated_resources: Resizable | None = None
+    resources: msgspec.Raw = _ABSENT
+    allocated_resources: msgspec.Raw = _ABSENT
 
 
 class _Status(msgspec.Struct, rename="camel", gc=False):
     phase: str | None = None
-    conditions: list[_Condition] | None = None
-    container_statuses: list[_ContainerStatus] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-    resources: ActualResources | None = None
-    allocated_resources: Resizable | None = None
+    conditions: tuple[_Condition, ...] | None = None
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+    resources: msgspec.Raw = _ABSENT
+    allocated_resources: msgspec.Raw = _ABSENT
 
 
-class _Brief(msgspec.Struct, gc=False):
+class BriefPod(msgspec.Struct, gc=False):
+    """Amounts are not decoded yet."""
+
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
+    @property
+    def may_be_member(self) -> bool:
+        """Return whether it names a group of pods or has our gate."""
+        labels, spec = self.metadata.labels, self.spec
+        return bool(
+            (labels and (labels.gang or labels.pod_group or labels.kueue_group))
+            or (spec.scheduling_group and spec.scheduling_group.pod_group_name)
+            or _GATE_IN_JSON in bytes(spec.scheduling_gates)
+        )
 
-_decode: Final = msgspec.json.Decoder(_Brief).decode
+    @property
+    def amounts(self) -> Hashable:
+        """Return what its requests follow from: pods with equal amounts request the same."""
+        spec, status = self.spec, self.status
+        return (
+            _of_containers(spec.containers),
+            _of_containers(spec.init_containers),
+            bytes(spec.overhead),
+            bytes(spec.resources),
+            _of_statuses(status.container_statuses),
+            _of_statuses(status.init_container_statuses),
+            bytes(status.resources),
+            bytes(status.allocated_resources),
+            _reasons(status.conditions),
+        )
+
+    @property
+    def pod(self) -> Pod:
+        """Return a pod with its amounts and its uid alone.
+
+        It requests the same as the pod that ``read_pod`` returns, with any number of containers.
+        Raises one of UNDECODABLE.
+        """
+        return Pod(ObjectMeta(uid=self.metadata.uid), _spec(self.spec), _status(self.status))
 
 
-def read_brief(body: bytes | memoryview | msgspec.Raw) -> Pod:
-    """Return a pod with what it uses, its labels that gpushare reads, its group and our gate only.
+read_brief: Final = msgspec.json.Decoder(BriefPod).decode
+_decode_amounts: Final = msgspec.json.Decoder(dict[str, str | int] | None).decode
+_decode_resources: Final = msgspec.json.Decoder(Resources | None).decode
+_decode_actual: Final = msgspec.json.Decoder(ActualResources | None).decode
+_decode_resizable: Final = msgspec.json.Decoder(Resizable | None).decode
 
-    It requests the same as the pod that ``read_pod`` returns, whatever its size. Raises one of
-    UNDECODABLE.
-    """
-    found = _decode(body)
-    meta, spec, status = found.metadata, found.spec, found.status
-    return Pod(
-        ObjectMeta(
-            namespace=meta.namespace,
-            uid=meta.uid,
-            resource_version=meta.resource_version,
-            labels=by_key(meta.labels, LABELS),
-        ),
-        _spec(spec),
-        PodStatus(
-            phase=status.phase,
-            conditions=_conditions(status.conditions),
-            container_statuses=_statuses(status.container_statuses),
-            init_container_statuses=_statuses(status.init_container_statuses),
-            resources=status.resources,
-            allocated_resources=status.allocated_resources,
-        ),
+
+def _of_containers(found: Sequence[_Container] | None) -> Hashable:
+    return tuple([(each.name, each.restart_policy, bytes(each.resources)) for each in found or ()])
+
+
+def _of_statuses(found: Sequence[_ContainerStatus] | None) -> Hashable:
+    return tuple(
+        [
+            (each.name, bytes(each.resources), bytes(each.allocated_resources))
+            for each in found or ()
+        ]
     )
+
+
+def _reasons(found: Sequence[_Condition] | None) -> tuple[tuple[str, str], ...]:
+    """Return conditions with a reason: that a resize is not possible is one of them."""
+    return tuple([(each.type, each.reason) for each in found or () if each.reason])
 
 
 def _spec(spec: _Spec) -> PodSpec:
     apps, inits = spec.containers or (), spec.init_containers or ()
-    size = sum(len(each.resources) for each in apps) + sum(len(each.resources) for each in inits)
+    size = sum(len(each.resources) for each in (*apps, *inits))
     resources = resources_reader(size)
     containers, init_containers = (
         tuple(
@@ -118,26 +155,31 @@ def _spec(spec: _Spec) -> PodSpec:
         for found in (apps, inits)
     )
     return PodSpec(
-        spec.node_name,
-        containers,
-        init_containers,
-        overhead=spec.overhead,
-        resources=spec.resources,
-        scheduling_gates=(_GATE,) if _GATE_IN_JSON in bytes(spec.scheduling_gates) else None,
-        scheduling_group=spec.scheduling_group,
+        containers=containers,
+        init_containers=init_containers,
+        overhead=_decode_amounts(spec.overhead),
+        resources=_decode_resources(spec.resources),
     )
 
 
-def _conditions(found: list[_Condition] | None) -> tuple[PodCondition, ...]:
-    """Return those with a reason: that a change of resources is not possible is one of them."""
-    return tuple(PodCondition(each.type, reason=each.reason) for each in found or () if each.reason)
-
-
-def _statuses(found: list[_ContainerStatus] | None) -> tuple[ContainerStatus, ...]:
-    return tuple(
-        ContainerStatus(
-            each.name, resources=each.resources, allocated_resources=each.allocated_resources
+def _status(status: _Status) -> PodStatus:
+    apps, inits = (
+        tuple(
+            ContainerStatus(
+                each.name,
+                resources=_decode_actual(each.resources),
+                allocated_resources=_decode_resizable(each.allocated_resources),
+            )
+            for each in found or ()
         )
-        for each in found or ()
-        if each.resources is not None or each.allocated_resources is not None
+        for found in (status.container_statuses, status.init_container_statuses)
+    )
+    return PodStatus(
+        conditions=tuple(
+            PodCondition(kind, reason=reason) for kind, reason in _reasons(status.conditions)
+        ),
+        container_statuses=apps,
+        init_container_statuses=inits,
+        resources=_decode_actual(status.resources),
+        allocated_resources=_decode_resizable(status.allocated_resources),
     )

@@ -122,7 +122,7 @@ def _words(name: str, keys: Sequence[str]) -> type[msgspec.Struct]:
 
 
 _Annotations: Final[Any] = _words("_Annotations", list(ANNOTATIONS))
-LabelWords: Final[Any] = _words("LabelWords", list(LABELS))
+_Labels: Final[Any] = _words("_Labels", list(LABELS))
 _decode_annotations: Final = msgspec.json.Decoder(_Annotations).decode
 _decode_words: Final = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -143,7 +143,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     annotations: msgspec.Raw = _ABSENT
-    labels: LabelWords | None = None
+    labels: _Labels | None = None
     owner_references: msgspec.Raw = _ABSENT
 
 
@@ -245,7 +245,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
         creation_timestamp=meta.creation_timestamp,
         deletion_timestamp=meta.deletion_timestamp,
         annotations=_annotations(meta.annotations),
-        labels=by_key(meta.labels, LABELS),
+        labels=_by_key(meta.labels, LABELS),
         owner_references=part(
             meta.owner_references, tuple[OwnerReference, ...], "metadata.ownerReferences"
         ),
@@ -282,7 +282,7 @@ def pod_of(parts: UndecodedPod) -> Pod:
 def _annotations(raw: msgspec.Raw) -> dict[str, str] | None:
     if bytes(raw) == _NULL:
         return None
-    found = by_key(_decode_annotations(raw), ANNOTATIONS) or {}
+    found = _by_key(_decode_annotations(raw), ANNOTATIONS) or {}
     if CDI_ANNOTATIONS[0].encode() in bytes(raw):  # the other prefix ends with it
         found |= _opening(_decode_words(raw))
     return found
@@ -297,8 +297,7 @@ def _opening(words: dict[str, str]) -> dict[str, str]:
     return {}
 
 
-def by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str] | None:
-    """Return the words that were there, by their keys."""
+def _by_key(words: msgspec.Struct | None, keys: dict[str, int]) -> dict[str, str] | None:
     if words is None:
         return None
     values = zip(keys, msgspec.structs.astuple(words), strict=True)

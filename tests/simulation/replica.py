@@ -30,7 +30,7 @@ from extender.server.leader_proxy import (
 )
 from extender.settings.configuration import Policy
 from extender.watch.cluster import ClusterWatch, FailedPodHandler, NodeHandler, PodHandler
-from extender.watch.live_pods import read_live_pod
+from extender.watch.live_pods import LivePods
 from gpushare.contract import EXTENDER_PREFIX, RESOURCES_BEGIN
 from gpushare.kube import paths
 from gpushare.kube.client import Kube
@@ -105,7 +105,7 @@ class Replica:
         self.cluster = cluster = ClusterWatch(1, lambda *_: None, clock, policy)
         live, failed = (paths.pods(field_selector=each) for each in (LIVE_PODS, FAILED_PODS))
         told = self.knowledge.pods(PodHandler(cluster))
-        self._pods = Informer(kube, live, Pod, told, read=read_live_pod)
+        self._pods = Informer(kube, live, Pod, told, read=LivePods().read)
         ended = FailedPodHandler(cluster)
         self._failed = Informer(kube, failed, Pod, ended, naming=RESOURCES_BEGIN)
         nodes = self.knowledge.nodes(NodeHandler(cluster))

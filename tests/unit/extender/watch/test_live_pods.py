@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from extender.watch.cluster import ClusterWatch, PodHandler
-from extender.watch.live_pods import PodUse, read_live_pod
+from extender.watch.live_pods import LivePods, PodUse
 from gpushare.contract import (
     ANNOTATION_CARDS,
     GATE_ADMISSION,
@@ -23,8 +23,7 @@ from tests.builders import node, run_to_end
 from tests.fakes.clock import FakeClock
 from tests.unit.extender.scripted import changed
 
-PLAIN = {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
-SHARE = {"limits": {"cpu": "1", RESOURCE_MEMORY: "2"}, "requests": {"cpu": "1"}}
+read_live_pod = LivePods().read
 
 
 def body(name="p", where="", *, cpu="1", labels=None, share=False, padding=0, version="7", **parts):
