@@ -155,8 +155,25 @@ class Invariants:
                     held[share.node, uuid] += share.units
             if held != used:
                 return f"the ledger of {name} has {dict(held)}, the API server {used}"
+            if why := self._why_resources_differ(replica):
+                return why
             if replica.cluster.compare():
                 return f"the ledger of {name} has differed from a fresh count"
+        return ""
+
+    def _why_resources_differ(self, replica: Replica) -> str:
+        """Return on which node the pods use something else than the replica knows."""
+        used: dict[str, Counter[str]] = {}
+        for pod in self._store.pods.values():
+            if node_of(pod) and not is_terminal(pod):
+                here = used.setdefault(node_of(pod), Counter())
+                limits = pod["spec"]["containers"][0]["resources"]["limits"]
+                here.update({name: 1000 * int(amount) for name, amount in limits.items()})
+                here["pods"] += 1000
+        known = replica.cluster.state.use
+        for node in {*used, *known.nodes()}:
+            if (found := known.used(node)) != used.get(node, {}):
+                return f"{replica.machine.name} knows that pods use {found} of {node}: {used}"
         return ""
 
     def _changed(self, change: Change) -> None:
@@ -186,4 +203,4 @@ def asked(pod: Object) -> Amount:
     """Return what the pod's limits and label ask for."""
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     cards = int(pod["metadata"]["labels"].get(LABEL_CARD_COUNT, "1"))
-    return Amount(cards, int(limits[RESOURCE_MEMORY]) // cards)
+    return Amount(cards, int(limits.get(RESOURCE_MEMORY, "0")) // cards)

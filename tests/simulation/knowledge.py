@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from extender.watch.cluster import NodeHandler, PodHandler
+from extender.watch.live_pods import PodUse
 from gpushare.contract import ANNOTATION_CORDONED_CARDS, ANNOTATION_INVENTORY
 from gpushare.objects.model import Node, Pod
 
@@ -101,7 +102,10 @@ class Knowledge:
         return view.why_not(uid, wanted)
 
     def pods(self, handler: PodHandler) -> "Told":
-        return Told(handler, self, lambda pod: (pod.uid, self._decision_of(pod)))
+        def fact_of(pod: Pod | PodUse) -> tuple[str, Fact]:
+            return pod.uid, self._decision_of(pod) if isinstance(pod, Pod) else None
+
+        return Told(handler, self, fact_of)
 
     def nodes(self, handler: NodeHandler) -> "Told":
         return Told(handler, self, lambda node: (node.name, cards_of(node.annotations)))

@@ -14,6 +14,7 @@ from extender.binding.unknown_outcomes import Reconciler
 from extender.decisions.scheduling import Placement, Scheduling
 from extender.leadership.election import Elected
 from extender.watch.cluster import ClusterWatch
+from extender.watch.live_pods import PodUse
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card
 from gpushare.kube.fencing import FencedBody
@@ -100,8 +101,20 @@ def _one_read_is_enough() -> Iterator[None]:
 def _keep_what_is_gone() -> AbstractContextManager[object]:
     def replacing(self, items):
         for pod in items:
-            self.pod_changed(pod)
+            if isinstance(pod, PodUse):
+                self.use_changed(pod)
+            else:
+                self.pod_changed(pod)
             yield
+
+    return patch.object(ClusterWatch, "replacing_pods", replacing)
+
+
+def _forget_others_after_a_list() -> AbstractContextManager[object]:
+    real = ClusterWatch.replacing_pods
+
+    def replacing(self, items):
+        yield from real(self, [pod for pod in items if not isinstance(pod, PodUse)])
 
     return patch.object(ClusterWatch, "replacing_pods", replacing)
 
@@ -124,6 +137,7 @@ MUTANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "bind without looking at what is free": _bind_without_looking,
     "release a reserve after one read": _one_read_is_enough,
     "keep pods that a new list does not have": _keep_what_is_gone,
+    "forget what pods without GPU memory use after a list": _forget_others_after_a_list,
     "take the lease before it has ended": lambda: patch.object(
         Election, "free_at", property(lambda self: self._seen_at + 1.0)
     ),

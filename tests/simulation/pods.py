@@ -30,7 +30,13 @@ NAMES: Final = 25  # few, so that a name soon means another pod
 MOST_WAITING: Final = 8
 UNITS: Final = (2, 3, 4, 5, 8, 12)
 REJECTED: Final = 0.04  # of the pods, at admission
+WITHOUT_GPU: Final = "web-"  # how the names of pods begin that request no GPU memory
+MOST_WITHOUT_GPU: Final = 6
 ORPHANED_SECONDS: Final = 8.0  # the pod garbage collector takes what is on no node
+
+
+def is_without_gpu(pod: Object) -> bool:
+    return str(pod["metadata"]["name"]).startswith(WITHOUT_GPU)
 
 
 class Pods:
@@ -62,16 +68,34 @@ class Pods:
         return f"{name} is made"
 
     def create_bound(self, node: str) -> str:
-        """Make a pod that names its node, and so has no known card."""
+        """Make a pod that names its node, and so has no known card, and one without GPU memory."""
         name = f"by-hand-{self._made}"
         pod = self._pod(name, self._rng.choice((2, 5)), 1)
         pod["spec"]["nodeName"] = node
         self._store.put("pods", pod)
+        self._create_without_gpu(node)
         return f"{name} is made on {node}"
+
+    def _create_without_gpu(self, node: str) -> None:
+        """Make a pod that runs until MOST_WITHOUT_GPU others have come."""
+        there = [name for name in self._store.pods if name.startswith(WITHOUT_GPU)]
+        for name in there[: max(0, len(there) + 1 - MOST_WITHOUT_GPU)]:
+            self._store.remove("pods", name)
+        name, amounts = f"{WITHOUT_GPU}{self._made}", {"cpu": str(1 + self._made % 3)}
+        metadata = {"name": name, "namespace": "default", "uid": name, "labels": {}}
+        containers = [{"name": "main", "resources": {"limits": amounts}}]
+        self._store.put(
+            "pods",
+            {
+                "metadata": metadata | {"annotations": {}},
+                "spec": {"schedulerName": "", "nodeName": node, "containers": containers},
+                "status": {"phase": "Running"},
+            },
+        )
 
     def delete_one(self) -> str:
         """Delete a pod, with grace or without; return which."""
-        pods = list(self._store.pods.values())
+        pods = [pod for pod in self._store.pods.values() if not is_without_gpu(pod)]
         if not pods:
             return "no pod to delete"
         waiting = [pod for pod in pods if not node_of(pod)]
@@ -110,7 +134,7 @@ class Pods:
         after, before = change.after, change.before
         if change.kind == "nodes" and after is None and before is not None:
             self._loop.after(ORPHANED_SECONDS, self._collect, before["metadata"]["name"])
-        if change.kind != "pods" or after is None:
+        if change.kind != "pods" or after is None or is_without_gpu(after):
             return
         rng, uid = self._rng, uid_of(after)
         if node_of(after) and (before is None or not node_of(before)):

@@ -16,6 +16,7 @@ REPLAYED_SEED = 4
 FAST = {
     "forget pods whose card nobody can tell": 10,
     "count a pod with a deletionTimestamp as gone": 10,
+    "forget what pods without GPU memory use after a list": 10,
 }
 
 
