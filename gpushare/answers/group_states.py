@@ -1,7 +1,10 @@
 """Gangs as their pods and PodGroups show them, without what only the leader knows (pure)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from gpushare.answers.gang_text import view
 from gpushare.answers.gangs import GangFacts, GangFigures, GangView, Phase, facts_of
@@ -10,12 +13,16 @@ from gpushare.groups.group import Group
 from gpushare.groups.index import Groups
 from gpushare.groups.model import GroupKey
 from gpushare.objects.model import Pod
+from gpushare.planning.ask import NoPlan
+
+_NONE: Final[Mapping[GroupKey, NoPlan]] = MappingProxyType({})
 
 
 class GroupStates:
     """``now`` returns the seconds since 1970. Implements GangStates.
 
-    Plans, slots and zones are not known, so no gang is STARTING or BROKEN.
+    Plans, slots and zones are not known, so no gang is STARTING or BROKEN. ``no_plans`` are those
+    that have no room.
     """
 
     def __init__(
@@ -24,9 +31,10 @@ class GroupStates:
         request_of: Callable[[Pod], Request],
         unit_mib: int,
         now: Callable[[], float],
+        no_plans: Mapping[GroupKey, NoPlan] = _NONE,
     ) -> None:
         self._groups, self._request_of = groups, request_of
-        self._unit_mib, self._now = unit_mib, now
+        self._unit_mib, self._now, self._no_plans = unit_mib, now, no_plans
         self._facts: dict[GroupKey, tuple[int, GangFacts]] = {}  # with the version of the group
 
     def views(self) -> Iterator[GangView]:
@@ -56,5 +64,7 @@ class GroupStates:
         version, found = self._facts.get(group.key, (-1, None))
         if found is None or version != group.version:
             found = facts_of(group, self._request_of, self._unit_mib)
+            if (no_plan := self._no_plans.get(group.key)) is not None:
+                found = replace(found, no_plan=no_plan)
             self._facts[group.key] = group.version, found
         return found

@@ -207,6 +207,8 @@ def unseen(pod: Pod, unit_mib: int = 0) -> Pending:
 
     Without nodes the unit is not known, and 0.
     """
+    if not pod_annotations.asks_for_share(pod):
+        return _without_memory(pod, None)
     try:
         request = pod_annotations.request_of(pod)
     except RequestError as err:

@@ -14,6 +14,7 @@ from gpushare.answers import pending
 from gpushare.answers.pending_text import sentence
 from gpushare.contract import ANNOTATION_CARDS, ANNOTATION_RUNNING_ON, RESOURCE_MEMORY
 from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
+from gpushare.groups.sources import key_of
 from gpushare.kube.client import Kube
 from gpushare.kube.paths import pod_path
 from gpushare.objects.model import Pod
@@ -65,7 +66,7 @@ async def command(
     name = _name(words)
     async with target.connect() as kube:
         pod = await _pod(kube, namespace or kube.namespace, name)
-        if not pod_annotations.asks_for_share(pod):
+        if not pod_annotations.asks_for_share(pod) and key_of(pod) is None:
             text = f"pod {pod.key} does not request {RESOURCE_MEMORY}: gpushare ignores it"
             raise No(text + hint(pod))
         if pod.is_terminal:
@@ -140,8 +141,11 @@ def without_nodes(pod: Pod) -> answers.PodView:
 
 
 def running(pod: Pod) -> Running | None:
-    """Return what the node's plugin reports about a bound pod; None if it is not bound (pure)."""
-    if not pod.node:
+    """Return what the node's plugin reports about a bound pod (pure).
+
+    Return None for a pod that is not bound, or has no GPU memory.
+    """
+    if not pod.node or not pod_annotations.asks_for_share(pod):
         return None
     text = pod.annotations.get(ANNOTATION_RUNNING_ON) or "{}"
     try:

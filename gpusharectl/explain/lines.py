@@ -107,7 +107,9 @@ def _bound(found: Explained) -> Iterator[Text]:
             uuids = ", ".join(place.uuids)
             named = f"{gpus(place.cards)} ({uuids})" if place.cards else uuids
             yield Text(f"decided: {named} of {place.node}")
-    running = found.running
+    gang, running = found.pod.gang, found.running
+    if gang is not None and found.pod.state == "bound":
+        yield Text(f"gang {gang.name}: {gang.text}")
     if running is None:
         return
     if not running.cards:

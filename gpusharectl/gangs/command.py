@@ -11,7 +11,7 @@ from gpushare.kube.client import Kube
 from gpushare.process.time_slices import run_all
 from gpusharectl.gangs.lines import Gangs, draw
 from gpusharectl.reach.extender import Extender, all_nodes, all_pods, extender_or_reason
-from gpusharectl.reach.listed_cluster import unit_of
+from gpusharectl.reach.listed_cluster import ListedCluster, unit_of
 from gpusharectl.reach.listed_gangs import gangs_of
 from gpusharectl.reach.namespace import in_namespace
 from gpusharectl.reach.options import Target, asks_an_extender
@@ -55,12 +55,14 @@ async def _gangs(kube: Kube, extender: Extender | None, why: str, namespace: str
             why = str(err)
         else:
             return Gangs(found.gangs, namespace, left_out=found.left_out)
-    pods, unit = await all_pods(kube, namespace), 0
+    pods, unit, world = await all_pods(kube, namespace), 0, None
     with suppress(Lacking):
-        unit = unit_of(await all_nodes(kube))
-    listed = await gangs_of(kube, pods, unit, namespace)
+        nodes = await all_nodes(kube)
+        unit = unit_of(nodes)
+        world = ListedCluster(nodes, await all_pods(kube) if namespace else pods)
+    listed = await gangs_of(kube, pods, unit, namespace, world=world)
     gangs = run_all(list_gangs(listed.states))
-    only_leader = f"what only the extender knows is not shown (plans, room, zones): {why}"
+    only_leader = f"what only the extender knows is not shown (plans, zones): {why}"
     return Gangs(
         gangs.gangs,
         namespace,

@@ -3,14 +3,16 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from gpushare.annotations.pod_annotations import request_of
 from gpushare.answers.group_states import GroupStates
 from gpushare.clock import SystemClock
 from gpushare.errors import ApiError, NotFound
+from gpushare.groups.group import Group
 from gpushare.groups.index import Groups
-from gpushare.groups.model import Source
+from gpushare.groups.model import GroupKey, Source
 from gpushare.groups.pod_groups import API_GROUPS, RESOURCE, PodGroupObject, value_of
 from gpushare.groups.reasons import NOT_SERVED
 from gpushare.groups.sources import key_of
@@ -18,9 +20,14 @@ from gpushare.kube.client import Kube
 from gpushare.kube.lists import list_all
 from gpushare.kube.paths import pod_groups
 from gpushare.objects.model import Pod
+from gpushare.placement.trial import World
+from gpushare.planning.ask import Ask, NoPlan
+from gpushare.planning.planner import Planner
+from gpushare.process.time_slices import run_all
 from gpushare.text.counted import counted
 from gpusharectl.reach.rights import Right, needing
 
+MOST_PLANNED: Final = 20  # gangs: each takes up to half a second in a large cluster
 _NS: Final = 1_000_000_000
 
 
@@ -33,12 +40,18 @@ class ListedGangs:
 
 
 async def gangs_of(
-    kube: Kube, pods: Iterable[Pod], unit_mib: int, namespace: str = ""
+    kube: Kube,
+    pods: Iterable[Pod],
+    unit_mib: int,
+    namespace: str = "",
+    *,
+    world: World | None = None,
 ) -> ListedGangs:
     """Return the gangs of the pods, which are those of a namespace, or all.
 
     PodGroups are listed if a pod names one. Gangs whose PodGroups may not be listed are left out.
-    Without the unit, which is 0 then, amounts are not known.
+    Without the unit, which is 0 then, amounts are not known. In a ``world`` with all nodes and pods
+    the first gangs that wait are planned, so that it is known what has room for them.
     """
     groups, missing, clock = Groups(), list[str](), SystemClock()
     by_source: dict[Source, list[Pod]] = {source: [] for source in Source}
@@ -58,8 +71,36 @@ async def gangs_of(
                 continue
         for pod in members:
             groups.update(pod)
-    states = GroupStates(groups, request_of, unit_mib, lambda: clock.wall_ns() / _NS)
+    states = GroupStates(
+        groups,
+        request_of,
+        unit_mib,
+        lambda: clock.wall_ns() / _NS,
+        _no_plans(groups, world) if world is not None else {},
+    )
     return ListedGangs(states, missing)
+
+
+def _no_plans(groups: Groups, world: World) -> dict[GroupKey, NoPlan]:
+    """Plan the first gangs that wait, around their bound members; return those without room."""
+    found, planner = {}, Planner(world)
+    due = (each for each in groups if each.problem is None and each.bound < each.minimum)
+    for group in islice((each for each in due if each.count >= each.minimum), MOST_PLANNED):
+        waiting = tuple(pod for pod in group.present() if not pod.node)
+        zone = zone_of(group, world) if group.zone_key else None
+        least = group.minimum - group.bound
+        ask = Ask(str(group.key), waiting, least, zone_key=group.zone_key, zone=zone)
+        plan = run_all(planner.plan(ask))
+        if isinstance(plan, NoPlan):
+            found[group.key] = plan
+    return found
+
+
+def zone_of(group: Group, world: World) -> str | None:
+    """Return the zone of the bound members; None if there are none."""
+    nodes = (world.node(pod.node) for pod in group.present() if pod.node)
+    zones = (node.labels.get(group.zone_key) for node in nodes if node is not None)
+    return next((zone for zone in zones if zone), None)
 
 
 async def _put_pod_groups(groups: Groups, kube: Kube, source: Source, namespace: str) -> None:

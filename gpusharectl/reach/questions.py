@@ -7,13 +7,16 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.answers import explain, gang_what_if, what_if
+from gpushare.answers.gangs import GangStates
 from gpushare.contract import EXTENDER_PREFIX
 from gpushare.errors import UNDECODABLE, ApiError, NotFound, SettingsError
+from gpushare.groups.sources import key_of
 from gpushare.kube.client import Kube
 from gpushare.objects.model import Node, Pod
 from gpushare.process.time_slices import run_all
 from gpusharectl.reach.extender import Extender, all_nodes, all_pods
 from gpusharectl.reach.listed_cluster import ListedCluster
+from gpusharectl.reach.listed_gangs import gangs_of
 from gpusharectl.reach.rights import Lacking, Right
 
 UNKNOWN_HERE: Final = "what only the extender knows: reservations and its settings"
@@ -29,7 +32,10 @@ class Questions:
     async def explain(self, pod: Pod, shown: int) -> explain.PodView:
         """Explain why the pod is where it is. ApiError if the nodes cannot be read."""
         if self._extender is None:
-            view = run_all(explain.explain(await self._lists(), pod, None, now=0.0, shown=shown))
+            cluster = await self._lists()
+            if key_of(pod) is not None:
+                cluster.gangs = await self._gangs(cluster, pod.metadata.namespace)
+            view = run_all(explain.explain(cluster, pod, None, now=0.0, shown=shown))
             if view.outlook is not None:
                 view.outlook.not_checked.append(UNKNOWN_HERE)
             return view
@@ -78,6 +84,11 @@ class Questions:
                 raise SettingsError(str(err)) from err
             raise
         return self._extender.decoded(text, what_if.Answer)
+
+    async def _gangs(self, cluster: ListedCluster, namespace: str) -> GangStates:
+        pods = await all_pods(self._kube, namespace)  # also those without GPU memory
+        unit = cluster.unit_mib
+        return (await gangs_of(self._kube, pods, unit, namespace, world=cluster)).states
 
     async def _lists(self) -> ListedCluster:
         rights: list[Right] = []

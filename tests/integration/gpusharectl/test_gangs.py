@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from gpushare.answers.gangs import GangList
 from gpusharectl.app import cli
+from tests.builders import node
 from tests.integration.gpusharectl.test_listing import configured
 from tests.unit.gpusharectl.gangs.test_lines import gang
 
@@ -24,12 +25,18 @@ class ApiServer:
 
     def __init__(self, *pods, pod_groups=404, nodes=403):
         self.pods, self.pod_groups, self.nodes = pods, pod_groups, nodes
+        self.all_pods = False
         self.app = web.Application()
         self.app.router.add_get("/{path:.*}", self._answer)
 
     async def _answer(self, request):
         found = 403
         if request.path == "/api/v1/namespaces/mine/pods":
+            found = list(self.pods)
+        elif request.path.startswith("/api/v1/namespaces/mine/pods/"):
+            name = request.path.rpartition("/")[2]
+            return web.json_response(next(p for p in self.pods if p["metadata"]["name"] == name))
+        elif request.path == "/api/v1/pods" and self.all_pods:
             found = list(self.pods)
         elif request.path.endswith("/podgroups"):
             found = self.pod_groups if request.path == FIRST else 404
@@ -68,14 +75,14 @@ def in_group(name, group):
     return found
 
 
-async def run(tmp_path, api, *words, extender=None):
+async def run(tmp_path, api, *words, extender=None, command=("gangs",)):
     env = {}
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(TestServer(api.app))
         if extender is not None:
             await stack.enter_async_context(extender)
             env["GPUSHARE_SERVER"] = str(extender.make_url(""))
-        words = ["gangs", "--kubeconfig", configured(server, tmp_path), *words]
+        words = [*command, "--kubeconfig", configured(server, tmp_path), *words]
         return await asyncio.to_thread(CliRunner().invoke, cli, words, env=env)
 
 
@@ -122,7 +129,30 @@ async def test_without_an_extender_the_pods_of_the_namespace_show_its_gangs(tmp_
     lines = found.output.splitlines()
     assert lines[1].split()[:5] == ["t", "1", "2", "2", "WaitingForRoom"]
     assert "Waiting for a plan for 1 member besides its 1 bound member." in lines[1]
-    assert lines[2].startswith("what only the extender knows is not shown (plans, room, zones): ")
+    assert lines[2].startswith("what only the extender knows is not shown (plans, zones): ")
+
+
+async def test_without_an_extender_who_may_list_everything_sees_what_has_room(tmp_path):
+    gpus = msgspec.to_builtins(node("n", 40, 40, unit_mib=1024))
+    api = ApiServer(*(labelled(name, "3", units="30") for name in "abc"), nodes=[gpus])
+    api.all_pods = True
+    found = await run(tmp_path, api)
+    assert "No room for 3 x 30 GiB together: 2 fit now." in found.output
+    api.all_pods = False
+    found = await run(tmp_path, api)
+    assert "Waiting for a plan for 3 x 30 GiB." in found.output
+
+
+async def test_without_an_extender_explain_says_the_sentence_of_the_gang_first(tmp_path):
+    gpus = msgspec.to_builtins(node("n", 40, 40, unit_mib=1024))
+    api = ApiServer(labelled("a", "2"), labelled("server", "2", units=""), nodes=[gpus])
+    api.all_pods = True
+    for name, own in (("a", ""), ("server", " This pod: requests no GPU memory.")):
+        found = await run(tmp_path, api, command=["explain", "pod", name])
+        assert found.output.splitlines()[0] == (
+            f"mine/{name} is Pending: it is a member of gang t. Waiting for a plan for 1 x 20 GiB "
+            f"and 1 pod without GPU memory.{own}"
+        )
 
 
 async def test_without_an_extender_pod_groups_are_listed(tmp_path):
