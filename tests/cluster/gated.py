@@ -109,12 +109,12 @@ def tried(cluster: Cluster, described: Mapping[str, Any], namespace: str = QUEUE
         return gates_of(api.request("POST", path, dict(described)))
 
 
-def await_gating(cluster: Cluster, *, ends: bool = False) -> None:
+def await_gating(cluster: Cluster, namespace: str = QUEUE, *, ends: bool = False) -> None:
     """Wait until pods are gated, or until they no longer are: the API server takes a while."""
 
     def other() -> str | None:
         try:
-            found = tried(cluster, pod("probe", 1))
+            found = tried(cluster, pod("probe", 1), namespace)
         except ApiError as err:
             return str(err)
         return None if (GATE in found) is not ends else str(found)

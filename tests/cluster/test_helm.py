@@ -18,10 +18,11 @@ from localcluster.run import run
 from localcluster.shipped import NAMESPACE, Shipped
 from localcluster.specs import NodeSpec
 from localcluster.wait import wait_until
-from localcluster.workloads import Workloads, pod
+from localcluster.workloads import Workloads, is_running, pod
 from tests.cluster.bringup import fresh
 from tests.cluster.command_line import CommandLine
 from tests.cluster.expect import create_again, env_is_card_on_record, refusal
+from tests.cluster.gated import GATE, QUEUE, await_gating, gates_of
 
 pytestmark = pytest.mark.cluster
 
@@ -97,6 +98,37 @@ def test_a_pod_that_names_no_scheduler_gets_its_share(cluster: Cluster, installe
 @pytest.mark.usefixtures("installed")
 def test_helm_test_runs_a_pod_with_gpu_memory(helm: Helm):
     assert "Succeeded" in helm("test", "gpushare", "--timeout=60s")
+
+
+def test_with_gates_pods_wait_for_room_behind_the_webhooks_gate_and_then_run(
+    cluster: Cluster, installed: Workloads, helm: Helm
+):
+    installed.delete_all()
+    upgrade = ("upgrade", "gpushare", str(CHART), "--set")
+    helm(*upgrade, f"{VALUES},gates.enabled=true")
+    Shipped(cluster).await_rollout()
+    cluster.kubectl("create", "namespace", QUEUE)
+    cluster.kubectl("label", "namespace", QUEUE, "gpushare.aliyun.com/queue=true")
+    await_gating(cluster)
+    pods = Workloads(cluster, QUEUE)
+    names = ("first", "second", "third")
+    pods.create(*(pod(name, UNITS) for name in names))  # each GPU has room for one
+
+    def running() -> list[str]:
+        found = {each["metadata"]["name"]: each for each in pods.all()}
+        return [name for name in names if is_running(found.get(name))]
+
+    wait_until("two pods to run", lambda: None if len(running()) == 2 else "less", seconds=60)
+    (waits,) = set(names) - set(running())
+    assert gates_of(pods.get(waits)) == [GATE]
+    ended = running()[0]
+    pods.delete(ended, grace=1)
+    pods.wait_running(waits)
+    env_is_card_on_record(pods, waits)
+    assert all("gpushare.aliyun.com/slot" in pods.annotations(name) for name in running())
+    cluster.kubectl("delete", "namespace", QUEUE)
+    helm(*upgrade, VALUES)
+    Shipped(cluster).await_rollout()
 
 
 def test_an_upgrade_keeps_the_certificates_until_their_end_is_near_or_one_is_missing(
