@@ -82,8 +82,6 @@ class _Left:
     def take(self, slot: Slot, shape: Shape) -> Reason | None:
         """Take what a slot uses; return why that is not left."""
         resources, cards = self._resources, self._cards
-        if resources is None or not by_resources(resources, shape.amounts):
-            return NO_RESOURCES
         if shape.need.is_apart and self._is_taken:
             return NODE_RULES
         for uuid in slot.cards:
@@ -96,6 +94,8 @@ class _Left:
                 return UNWANTED
             if free < slot.units:
                 return NO_ROOM
+        if resources is None or not by_resources(resources, shape.amounts):
+            return NO_RESOURCES
         for uuid in slot.cards:
             card, free = cards[uuid]
             cards[uuid] = card, free - slot.units

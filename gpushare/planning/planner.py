@@ -133,8 +133,8 @@ class _Trial:
         if ask.least < len(ask.members):
             budget = Budget()
             plan = yield from self._some(budget)
-            if plan is not None:
-                return plan
+            if plan is not None or not ask.least:
+                return plan or Plan(())
         rooms = yield from self._rooms(wanted)
         return NoPlan(self.reason, rooms, budget.gave_up)
 

@@ -17,6 +17,6 @@ UNREADABLE_MEMBER: Final = Reason("a member of the gang requests what no node ca
 NODE_GONE: Final = Reason("the node of the reserved slot does not exist")
 NODE_RULES: Final = Reason("the node of the reserved slot accepts the pod no longer")
 NO_RESOURCES: Final = Reason(
-    "the node of the reserved slot has too little CPU, memory or pods left"
+    "the node of the reserved slot has too little CPU, memory or other resources left"
 )
 OTHER_REQUEST: Final = Reason("the reserved slot is for another request than that of the pod")

@@ -1,6 +1,7 @@
 """A cluster for tests of the planner, and gangs that ask for room in it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from gpushare.annotations import pod_annotations
 from gpushare.cards.model import Card, Health, Inventory, Request, Share
 from gpushare.contract import LABEL_CARD_COUNT, RESOURCE_MEMORY
+from gpushare.errors import RequestError
 from gpushare.ledger.changes import Changes
 from gpushare.ledger.holds import Hold, Slot
 from gpushare.ledger.ledger import Ledger
@@ -82,9 +84,9 @@ class PlannedWorld:
             for index, (units, _) in enumerate(whole)
         )
         words = {**(labels or {}), **({ZONE: zone} if zone else {})}
-        allocatable = {"cpu": str(cpu), "pods": str(pods), **status}
-        if cards:
-            allocatable[RESOURCE_MEMORY] = str(sum(units for units, _ in whole))
+        healthy = sum(card.units for card in found if card.is_healthy)
+        memory = {RESOURCE_MEMORY: str(healthy)} if found else {}
+        allocatable = {"cpu": str(cpu), "pods": str(pods), **memory, **status}
         self.nodes[name] = Node(
             ObjectMeta(name=name, labels=words),
             NodeStatus(allocatable, allocatable),
@@ -130,7 +132,21 @@ class PlannedWorld:
         if found is None or used is None:
             return None
         kept = self.ledger.kept_resources(node, besides=besides, priority=priority)
-        return free_resources(found, used, kept)
+        try:
+            return free_resources(found, used, kept)
+        except RequestError:
+            return None
+
+    @contextmanager
+    def without(self, uids: Collection[str]) -> Iterator[None]:
+        """Leave out what holds keep for these pods."""
+        ledger, self.ledger = self.ledger, self.ledger.overlay()
+        for uid in uids:
+            self.ledger.drop_slot(uid)
+        try:
+            yield
+        finally:
+            self.ledger = ledger
 
     @property
     def resource_changes(self) -> Changes:
@@ -206,40 +222,39 @@ def check(world: PlannedWorld, asked: Ask, found: Plan) -> None:
     uids = [slot.pod_uid for slot in found.slots]
     assert len(set(uids)) == len(uids) >= asked.least
     assert uids == [each.uid for each in asked.members if each.uid in uids]
-    used: dict[str, int] = {}
+    units: dict[str, dict[str, int]] = {}
     amounts: dict[str, dict[str, int]] = {}
     for slot in found.slots:
         member, node = pods[slot.pod_uid], world.nodes[slot.node]
         wants = requests_of(member)
         assert dict(slot.requests) == {name: much for name, much in wants.items() if much}
-        here = amounts.setdefault(slot.node, {})
-        for resource, amount in wants.items():
-            here[resource] = here.get(resource, 0) + amount
-        if asked.zone_key:
-            assert node.labels.get(asked.zone_key) == found.zone != ""
+        assert not asked.zone_key or node.labels.get(asked.zone_key) == found.zone != ""
         assert asked.only is None or slot.node in asked.only
         assert slot.node not in asked.avoid.get(slot.pod_uid, ())
         if RESOURCE_MEMORY in wants:
             request = world.request_of(member)
             assert slot.units == request.units_per_card
             assert len(slot.cards) == len(set(slot.cards)) == request.card_count
-            assert slot.node not in asked.cooling
-            assert slot.node not in world.closed
+            assert slot.node not in {*asked.cooling, *world.closed}
         else:
             assert not slot.cards
-        for uuid in slot.cards:
-            used[uuid] = used.get(uuid, 0) + slot.units
-    for name, here in amounts.items():
-        free = world.free_resources(name)
-        assert free is not None
-        assert all(amount <= free.get(resource, 0) for resource, amount in here.items() if amount)
-    for name in {slot.node for slot in found.slots}:
-        account = world.ledger.account(name)
-        for each in account.cards if account is not None else ():
-            mine = used.pop(each.card.uuid, 0)
-            assert mine <= each.free
-            assert not mine or each.card.takes_new
-    assert not used
+        _add(amounts.setdefault(slot.node, {}), wants)
+        _add(units.setdefault(slot.node, {}), dict.fromkeys(slot.cards, slot.units))
+    priority = min((each.priority for each in asked.members), default=0)
+    with world.without(set(pods)):
+        for name, used in amounts.items():
+            free = world.free_resources(name, priority=priority)
+            assert free is not None
+            assert all(much <= free.get(resource, 0) for resource, much in used.items() if much)
+        for name, used in units.items():
+            account = world.ledger.account(name, priority=priority)
+            open_ = {each.card.uuid: each.free for each in account.open} if account else {}
+            assert all(much <= open_[uuid] for uuid, much in used.items())
+
+
+def _add(to: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        to[name] = to.get(name, 0) + amount
 
 
 def hold(world: PlannedWorld, found: Plan, owner: str = "gang") -> None:
