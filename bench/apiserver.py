@@ -88,17 +88,22 @@ class ApiServer:
     async def bound(self, label: str, since: str) -> AsyncIterator[tuple[str, str]]:
         """Yield each pod's name and node once, when a watch shows it bound."""
         seen: set[str] = set()
+        async for kind, pod in self.changes(label, since):
+            name = pod.metadata.name
+            if kind != "DELETED" and pod.node and name not in seen:
+                seen.add(name)
+                yield name, pod.node
+
+    async def changes(self, label: str, since: str) -> AsyncIterator[tuple[str, Pod]]:
+        """Yield the type and pod of each event of a watch."""
         limit = aiohttp.ClientTimeout(total=None)
         while True:  # the server ends a watch whose reader was slow for a moment
             query = urlencode({"watch": "true", "labelSelector": label, "resourceVersion": since})
             async with self._session.get(f"{self._server}{PODS}?{query}", timeout=limit) as answer:
                 async for line in answer.content:
                     event = _decode_event(line)
-                    meta, node = event.object.metadata, event.object.node
-                    since = meta.resource_version
-                    if event.type != "DELETED" and node and meta.name not in seen:
-                        seen.add(meta.name)
-                        yield meta.name, node
+                    since = event.object.metadata.resource_version
+                    yield event.type, event.object
 
     async def requests(self) -> dict[tuple[str, str, str], float]:
         found: dict[tuple[str, str, str], float] = {}

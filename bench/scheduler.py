@@ -24,6 +24,8 @@ from localcluster.gpushare import NAMESPACE, ROOT
 from localcluster.wait import wait_until
 
 NULL_PORT: Final = 32750
+RECORDING_PORT: Final = 32749  # bench/waiting_pods/recording.py
+RECORDING_PREFIX: Final = "/recording"
 READY_SECONDS: Final = 90.0
 EXTENDER: Final = "extender"  # on kube-scheduler's own loopback
 LEADER: Final = "leader"  # the replica elsewhere that decides where the one above hands on
@@ -31,7 +33,7 @@ REPLICA_PORT: Final = 29767
 _HOSTS: Final = {EXTENDER: "127.0.0.1", LEADER: "127.0.0.2"}
 _SHIPPED: Final = ROOT / "daemonset" / "base" / "configuration" / "extender.yaml"
 _NULL: Final = "null"
-_ATTEMPTS: Final = "scheduler_schedule_attempts_total{"
+_ATTEMPTS: Final = "scheduler_schedule_attempts_total"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Mode:
     """Which extender is called. ``percentage`` None: percentageOfNodesToScore as shipped."""
 
     name: str
-    extender: Literal["none", "null", "all names", "shipped", "forwarded"]
+    extender: Literal["none", "null", "all names", "recording", "shipped", "forwarded"]
     percentage: int | None = None
 
     @property
@@ -47,7 +49,7 @@ class Mode:
         """Return the programs that run as extenders, in the order of their start."""
         if self.extender == "forwarded":
             return LEADER, EXTENDER
-        ours = {"none": (), "shipped": (EXTENDER,)}
+        ours = {"none": (), "recording": (), "shipped": (EXTENDER,)}
         return ours.get(self.extender, (_NULL,))
 
     def configuration(self, shipped: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +58,10 @@ class Mode:
             found["percentageOfNodesToScore"] = self.percentage
         if self.extender == "none":
             del found["extenders"]
+        elif self.extender == "recording":
+            (extender,) = found["extenders"]
+            del extender["prioritizeVerb"]
+            extender["urlPrefix"] = f"http://127.0.0.1:{RECORDING_PORT}{RECORDING_PREFIX}"
         elif _NULL in self.programs:
             (extender,) = found["extenders"]
             for verb in ("prioritizeVerb", "preemptVerb", "weight"):
@@ -73,6 +79,7 @@ class Scheduler:
         self._cluster = cluster
         self._path = cluster.state.config / "kube-scheduler.yaml"
         self._shipped = yaml.safe_load(self._path.read_text(encoding="utf-8"))
+        self._replicas: list[str] = []
 
     def start_extenders(self) -> None:
         """Start the null extender, and two replicas of gpushare's, configured as in the base."""
@@ -92,6 +99,7 @@ class Scheduler:
             path = state.path / f"{name}.yaml"
             path.write_text(yaml.safe_dump(found), encoding="utf-8")
             self._start(name, "extender", f"--config={path}")
+            self._replicas.append(name)
         self._start(_NULL, "bench.null_extender", self._cluster.server, str(state.pki), NULL_PORT)
 
     def _start(self, name: str, module: str, *words: object) -> None:
@@ -116,7 +124,7 @@ class Scheduler:
         self._cluster.stop(SCHEDULER, grace=5)
         text = yaml.safe_dump(mode.configuration(self._shipped), sort_keys=False)
         self._path.write_text(text, encoding="utf-8")
-        for name in _HOSTS:
+        for name in self._replicas:
             self._cluster.stop(name)
         for name in mode.programs:
             if name in _HOSTS:
@@ -131,6 +139,14 @@ class Scheduler:
         self._cluster.kill(SCHEDULER, signal.SIGCONT)
 
     def attempts(self) -> dict[str, float]:
+        """Return how many attempts kube-scheduler has made, by result."""
+        found: dict[str, float] = {}
+        for labels, number in self.metric(_ATTEMPTS):
+            found[labels["result"]] = found.get(labels["result"], 0) + number
+        return found
+
+    def metric(self, name: str) -> list[tuple[dict[str, str], float]]:
+        """Return labels and value of each series of one of kube-scheduler's metrics."""
         pki = self._cluster.state.pki
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its own certificate
@@ -139,12 +155,7 @@ class Scheduler:
         address = f"https://{host}:{HEALTH_PORTS[SCHEDULER]}/metrics"
         with urllib.request.urlopen(address, context=context, timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        found: dict[str, float] = {}
-        for line in lines:
-            if line.startswith(_ATTEMPTS):
-                labels, number = labels_of(line)
-                found[labels["result"]] = found.get(labels["result"], 0) + number
-        return found
+        return [labels_of(line) for line in lines if line.startswith(f"{name}{{")]
 
 
 def _unready(name: str) -> str | None:

@@ -16,7 +16,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from localcluster.cluster import Cluster
 from localcluster.gpushare import SCHEDULER_CONFIG, Gpushare, check_port
 from localcluster.interrupts import run_command
 from localcluster.paper import KEEPER
+from localcluster.versions import DEFAULT, Version
 
 NAME: Final = "gpushare-bench"
 WARM_UP: Final = 30
@@ -46,14 +47,26 @@ SCORED: Final = ((100, "every node scored"), (0, "kube-scheduler's sample"))
 ALL_TO_ONE: Final = "gpushare, all to one node"
 
 
+Pods = Sequence[Mapping[str, Any]]
+Create = Callable[[ApiServer, Pods], Awaitable[None]]
+
+
+async def create_at_once(api: ApiServer, pods: Pods) -> None:
+    await api.each("POST", PODS, pods)
+
+
 @dataclass(frozen=True)
 class Case:
-    """Pods that one mode binds; ``wide``: all of them go to the one node that takes so many."""
+    """Pods that one mode binds; ``wide``: all of them go to the one node that takes so many.
+
+    ``create`` makes the pods and returns when kube-scheduler may bind them.
+    """
 
     mode: Mode
     units: Sequence[int]
     name: str = ""
     wide: bool = False
+    create: Create = create_at_once
 
     @property
     def title(self) -> str:
@@ -125,9 +138,9 @@ def settings_rows() -> dict[str, Row]:
 
 
 @contextmanager
-def cluster_up() -> Iterator[Cluster]:
+def cluster_up(version: Version = DEFAULT) -> Iterator[Cluster]:
     check_port()
-    found = Cluster.up((), name=NAME, scheduler_config=SCHEDULER_CONFIG)
+    found = Cluster.up((), name=NAME, version=version, scheduler_config=SCHEDULER_CONFIG)
     try:
         # Nobody would renew 5,000 leases in time, and nobody then says that a node is lost.
         for name in (KEEPER, "kube-controller-manager"):
@@ -171,7 +184,7 @@ async def one_round(case: Case, group: str, scheduler: Scheduler, api: ApiServer
     attempts = scheduler.attempts()
     scheduler.hold()
     made = waiting(group, case.units, **case.spec)
-    await api.each("POST", PODS, made)
+    await case.create(api, made)
     before = await api.requests()
     since = await api.version(PODS)
     times: list[float] = []
