@@ -162,7 +162,7 @@ class _Extender:
         gates = []
         if election is None or elector is None:
             self._is_taken_over = False
-            parts = [self._list_and_watch_pods_alone(), self._take_over_alone(), *self._duties()]
+            parts = [self._list_and_watch_pods_alone(), self._decide_alone()]
         else:
             tls, address = election.tls, election.address
             self._leadership = elected = Elected(
@@ -219,11 +219,14 @@ class _Extender:
         await asyncio.sleep(WRITE_SECONDS)
         await self._pods.run()
 
-    async def _take_over_alone(self) -> None:
+    async def _decide_alone(self) -> None:
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
         await self._take_over_gangs()
         self._is_taken_over = True
+        async with asyncio.TaskGroup() as group:
+            for duty in self._duties():
+                group.create_task(duty)
 
     async def _freeze_objects(self) -> None:
         await self._pods.synced.wait()

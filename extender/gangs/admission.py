@@ -1,7 +1,6 @@
 """Admits gated pods: takes room for a gang, then removes the gates of its members."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterator
 from math import inf
@@ -14,11 +13,12 @@ from extender.gangs.planning import GangPlanning
 from extender.gates.patch import release_patch
 from extender.gates.releaser import Outcome, Release, Releaser
 from gpushare.contract import ANNOTATION_POKE
+from gpushare.kube.backoff import Retries
 from gpushare.objects.model import Pod
 
-log = logging.getLogger(__name__)
-
 EVERY_SECONDS: Final = 0.1
+ROUND_SECONDS: Final = 1.0  # for plans, of one round
+MOST_REST_SECONDS: Final = 2.0
 REST: Final = 4  # times as long as a round took: waiting gangs take a fifth of the time at most
 POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
 POKE_AGAIN_SECONDS: Final = 10.0
@@ -39,6 +39,7 @@ class Admission:
         self._gated = GatedPods(state, planning)
         self._releaser = releaser
         self._releasing: set[str] = set()  # uids
+        self._retries: Retries[str] = Retries(state.clock, 1.0, 60.0)
         self._poked: dict[str, float] = {}  # by uid, when
         self._may_poke_at = -inf
 
@@ -47,19 +48,31 @@ class Admission:
             while True:
                 began = time.perf_counter()
                 await self.check(tasks)
-                await asyncio.sleep(max(EVERY_SECONDS, REST * (time.perf_counter() - began)))
+                took = time.perf_counter() - began
+                await asyncio.sleep(min(MOST_REST_SECONDS, max(EVERY_SECONDS, REST * took)))
 
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Plan what has no slots, and release what has."""
+        self._release_all(tasks)
+        until = time.perf_counter() + ROUND_SECONDS
         for group in self._gangs.without_plan():
-            if self._gangs.is_due(group, self._gangs.record(group)):
-                await self._planning.plan(group)
+            # Without a gate or a poke, room is taken when kube-scheduler asks.
+            is_told = group.gated or self._state.clock.monotonic() >= self._may_poke_at
+            if not (is_told and self._gangs.is_due(group, self._gangs.record(group))):
+                continue
+            if await self._planning.plan(group):
+                self._release_all(tasks)
+            if time.perf_counter() > until:
+                break
         await self._gated.plan()
+        self._release_all(tasks)
+        for pod in self._late():
+            tasks.create_task(self._poke(pod))
+
+    def _release_all(self, tasks: asyncio.TaskGroup) -> None:
         for release in self._releases():
             self._releasing.add(release.pod.uid)
             tasks.create_task(self._release(release))
-        for pod in self._late():
-            tasks.create_task(self._poke(pod))
 
     def _releases(self) -> Iterator[Release]:
         for group in self._gangs.complete():
@@ -71,12 +84,18 @@ class Admission:
                     yield from self._release_of(pod, (group.zone_key, zone) if zone else None)
         for pod in self._gated.waiting():
             yield from self._release_of(pod, None)
+        for pod in self._state.gated_without_need.values():
+            if self._may_release(pod):
+                yield Release(pod, release_patch(pod))
 
     def _release_of(self, pod: Pod, zone: tuple[str, str] | None) -> Iterator[Release]:
         slot = self._state.ledger.slot_of(pod.uid)
-        if slot is not None and pod.uid not in self._releasing:
+        if slot is not None and self._may_release(pod):
             patch = release_patch(pod, node=slot.node, cards=slot.cards, zone=zone)
             yield Release(pod, patch)
+
+    def _may_release(self, pod: Pod) -> bool:
+        return pod.uid not in self._releasing and self._retries.is_ready(pod.uid)
 
     async def _release(self, release: Release) -> None:
         pod = release.pod
@@ -84,6 +103,8 @@ class Admission:
             outcome = await self._releaser.release(release)
         finally:
             self._releasing.discard(pod.uid)
+        is_done = outcome in {Outcome.RELEASED, Outcome.GONE}
+        self._retries.tried(pod.uid, landed=is_done)
         if outcome in {Outcome.CONFLICT, Outcome.REFUSED}:
             # Its nodes are restricted by now, or we may not do this: the next plan shows.
             self._state.ledger.drop_slot(pod.uid)
@@ -99,8 +120,8 @@ class Admission:
             if now - record.held_at < POKE_SECONDS:
                 continue
             for pod in self._gangs.progress(group).slotted:
-                is_asked = pod.uid in record.offered or pod.uid in self._poked
-                if not (pod.gates or is_asked):
+                is_asked = pod.uid in record.offered and group.is_plain
+                if not (pod.gates or is_asked or pod.uid in self._poked):
                     self._poked[pod.uid] = now
                     yield pod
 

@@ -29,6 +29,7 @@ class GangDuties:
         notice: Notice,
     ) -> None:
         state, self._gangs = scheduling.state, scheduling.gangs
+        self._groups, self._refreshed_at = state.groups, 0
         self._repair = SlotRepair(state, self._gangs, planning)
         self._undo = Undo(state, self._gangs, writer, notice)
         self._ended = EndedMembers(state, self._gangs, kube)
@@ -36,6 +37,7 @@ class GangDuties:
 
     async def take_over(self) -> None:
         """Plan again what a former leader has begun; call it before the first answer."""
+        self._refresh()
         await self._takeover.run()
 
     async def run(self) -> None:
@@ -43,7 +45,16 @@ class GangDuties:
             await asyncio.sleep(EVERY_SECONDS)
             await self.check()
 
+    def _refresh(self) -> None:
+        """Note changes of PodGroups, such as a smaller minimum."""
+        changes = self._groups.changes
+        names = changes.since(self._refreshed_at)
+        self._refreshed_at = changes.now
+        for name in [str(group.key) for group in self._groups] if names is None else names:
+            self._gangs.refresh(name)
+
     async def check(self) -> None:
+        self._refresh()
         for record in self._gangs.expired():
             log.warning("hold of a gang has expired", extra={"gang": record.owner})
         await self._repair.check()

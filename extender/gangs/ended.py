@@ -61,7 +61,7 @@ class EndedMembers:
 
     async def count(self, group: Group, record: GangRecord) -> bool:
         """Count the members of a gang that have succeeded; return whether they could be listed."""
-        owners = {uid for pod in group.present() if (uid := pod.controller_uid)}
+        owners = frozenset(uid for pod in group.present() if (uid := pod.controller_uid))
         if not owners:
             return True
         label = _LABELS.get(group.key.source)
@@ -87,5 +87,5 @@ class EndedMembers:
                 "ended members could not be listed", extra={"gang": record.owner, "why": repr(err)}
             )
             return False
-        self._gangs.ended(group, found)
+        self._gangs.ended(group, found, owners)
         return True

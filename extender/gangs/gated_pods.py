@@ -1,5 +1,6 @@
 """Takes room for gated pods that belong to no gang: each one is planned like a gang of one."""
 
+import asyncio
 from collections.abc import Hashable, Iterator
 from typing import Final
 
@@ -11,7 +12,8 @@ from gpushare.objects.model import Pod
 from gpushare.planning.ask import Ask
 from gpushare.planning.shapes import Reader
 
-AT_ONCE: Final = 500  # in one round
+SHAPES_AT_ONCE: Final = 100  # that have no room, in one round
+PODS_A_STEP: Final = 50
 
 
 class GatedPods:
@@ -39,7 +41,11 @@ class GatedPods:
         self._tried = revision
         full: set[Hashable] = set()
         shapes = Reader(state)
-        for pod in self._without_slot():
+        for number, pod in enumerate(self._without_slot()):
+            if number % PODS_A_STEP == 0:
+                await asyncio.sleep(0)
+            if len(full) == SHAPES_AT_ONCE:
+                return
             try:
                 shape = shapes.shape_of(pod).key
             except RequestError:
@@ -52,7 +58,7 @@ class GatedPods:
                 full.add(shape)
 
     def _without_slot(self) -> Iterator[Pod]:
-        for pod in self.waiting()[:AT_ONCE]:
+        for pod in self.waiting():
             if self._state.ledger.slot_of(pod.uid) is None:
                 yield pod
 

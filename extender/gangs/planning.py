@@ -38,6 +38,8 @@ class GangPlanning:
                 if ask is None:
                     return False
                 found = await self._made(ask)
+                if isinstance(found, NoPlan) and self._gangs.lets_go(group):
+                    continue
                 if isinstance(found, NoPlan) or not found.slots:
                     self._gangs.failed(group, found if isinstance(found, NoPlan) else None)
                     return False
@@ -55,9 +57,10 @@ class GangPlanning:
             found = await self._made(ask)
             if isinstance(found, Plan) and self._take(group, ask, found):
                 return True
-            self._gangs.unfit(pod, nodes)
-            if self._gangs.record(group).begun_at is not None:
+            has_begun = self._gangs.record(group).begun_at is not None
+            if has_begun or self._gangs.is_binding(group):
                 return False
+            self._gangs.unfit(pod, nodes)
             self._gangs.give_up(group)
         return await self.plan(group)
 
@@ -68,7 +71,7 @@ class GangPlanning:
             pods = {pod.uid: pod for pod in ask.members}
             if isinstance(found, NoPlan) or not self._gangs.may_keep:
                 return False
-            if self.planner.unusable(found.slots, pods, ask.owner):
+            if self.planner.unusable(found.slots, pods, ask.owner, ask.cooling):
                 return False
             self._ledger.keep(Hold(ask.owner, found.slots, expires_at))
             return True
@@ -86,7 +89,9 @@ class GangPlanning:
     def _take(self, group: Group, ask: Ask, plan: Plan) -> bool:
         """Keep the slots if they are still free; nothing else runs between the two."""
         pods = {pod.uid: pod for pod in ask.members}
-        if not self._gangs.may_keep or self.planner.unusable(plan.slots, pods, ask.owner):
+        if not self._gangs.may_keep or self.planner.unusable(
+            plan.slots, pods, ask.owner, ask.cooling
+        ):
             return False
         now = self._gangs.group_of(ask.members[0])
         if now is not group or any(pod.uid not in group.members for pod in ask.members):

@@ -31,7 +31,9 @@ class SlotRepair:
     async def _replace(self, group: Group, lost: list[Slot]) -> None:
         for slot in lost:
             self._state.ledger.drop_slot(slot.pod_uid)
-        if await self._planning.plan(group) or self._gangs.record(group).begun_at is not None:
+        if await self._planning.plan(group):
+            return
+        if self._gangs.record(group).begun_at is not None or self._gangs.is_binding(group):
             return
         self._gangs.give_up(group)
         await self._planning.plan(group)
@@ -60,7 +62,7 @@ class SlotRepair:
                 if slot.pod_uid in members and ledger.reserve_of(slot.pod_uid, slot.node) is None
             ]
             pods = {slot.pod_uid: members[slot.pod_uid] for slot in judged}
-            bad = self._planning.planner.unusable(judged, pods, owner)
+            bad = self._planning.planner.unusable(judged, pods, owner, self._gangs.cooling())
             if bad:
                 found[owner] = [slot for slot in judged if slot.pod_uid in bad]
         return found

@@ -32,7 +32,8 @@ class Undo:
         due: list[tuple[Group, list[Pod]]] = []
         for group, record in self._gangs.begun():
             begun_at = record.begun_at if record.begun_at is not None else now
-            if not record.is_broken and now - begun_at < self._gangs.complete_seconds(group):
+            is_due = now - begun_at >= self._gangs.complete_seconds(group)
+            if not record.is_broken and (not is_due or self._gangs.is_binding(group)):
                 continue
             bound = self._gangs.progress(group).bound
             evicted = [pod for pod in bound if pod.has_controller]
@@ -46,7 +47,7 @@ class Undo:
         self._evictions.keep_only({pod.uid for _, pods in due for pod in pods})
         for _, pods in due:
             for pod in pods:
-                if self._evictions.may_ask(pod):
+                if self._gangs.is_broken(pod) and self._evictions.may_ask(pod):
                     await self._evictions.ask(pod, REASON)
 
     def _tell(self, group: Group, bound: tuple[Pod, ...], evicted: list[Pod]) -> None:

@@ -151,6 +151,10 @@ class ClusterWatch:
         if pod.node:
             self.state.use.put(pod.uid, pod.node, resources_used(pod))
         self.scheduling.gangs.member_changed(pod)
+        if pod.has_our_gate and self.state.groups.of(pod.uid) is None:
+            self.state.gated_without_need[pod.uid] = pod
+        else:
+            self.state.gated_without_need.pop(pod.uid, None)
 
     def pod_failed(self, pod: Pod) -> None:
         self.state.failing_nodes.failed(pod, self.state.clock.monotonic())
@@ -291,6 +295,7 @@ class ClusterWatch:
         self.state.use.remove(uid)
         self.ledger.remove_share(uid)
         self.scheduling.gangs.member_gone(uid)
+        self.state.gated_without_need.pop(uid, None)
 
     def _open(self, node: str) -> None:
         self.state.unreadable.pop(node, None)

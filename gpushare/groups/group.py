@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeVar
 
+from gpushare.annotations.pod_annotations import asks_for_share
 from gpushare.contract import GATE_ADMISSION
 from gpushare.groups import reasons
 from gpushare.groups.model import MOST_MEMBERS, GroupKey, PodGroup, Source
@@ -25,6 +26,7 @@ class _Statement(NamedTuple):
     zone_key: str | Reason
     priority: int
     is_bound: bool
+    uses_gpu: bool
     is_gated: bool
     is_plain: bool
 
@@ -33,15 +35,16 @@ class Group:
     """A gang with at least one live pod. Only ``Groups`` changes it.
 
     ``version`` increases with every change that may change an answer about the gang. ``bound`` and
-    ``gated`` are the numbers of members that count and have a node, or our gate. ``unreadable``
-    says of which sources PodGroups cannot be read, and why.
+    ``gated`` are the numbers of members that count and have a node, or our gate; ``begun`` is the
+    number of those bound that request GPU memory: kube-scheduler binds the others by itself.
+    ``unreadable`` says of which sources PodGroups cannot be read, and why.
     """
 
     def __init__(
         self, key: GroupKey, pod_group: PodGroup | None, unreadable: Mapping[Source, Reason]
     ) -> None:
         self.key, self.pod_group = key, pod_group
-        self.version = self.bound = self.gated = self._not_plain = 0
+        self.version = self.bound = self.begun = self.gated = self._not_plain = 0
         self._unreadable = unreadable
         self._members: dict[str, Pod] = {}
         self._stated: dict[str, _Statement] = {}
@@ -163,6 +166,7 @@ class Group:
 
     def _add(self, stated: _Statement, by: int) -> None:
         self.bound += by * stated.is_bound
+        self.begun += by * (stated.is_bound and stated.uses_gpu)
         self.gated += by * stated.is_gated
         self._not_plain += by * (not stated.is_plain)
 
@@ -188,6 +192,7 @@ def _statement(pod: Pod, source: Source) -> _Statement:
         zone_key_of(pod),
         pod.priority,
         bool(pod.node),
+        asks_for_share(pod),
         pod.has_our_gate,
         pod.is_plain,
     )

@@ -210,19 +210,22 @@ class Gangs:
         before = self._ledger.hold_of(record.owner)
         slots = {slot.pod_uid: slot for slot in (before.slots if before is not None else ())}
         slots |= {slot.pod_uid: slot for slot in plan.slots}
-        expires_at = inf if record.begun_at is not None else now + HELD_SECONDS
+        is_begun = record.begun_at is not None and not record.is_whole
+        expires_at = inf if is_begun else now + HELD_SECONDS
         self._ledger.keep(Hold(record.owner, tuple(slots.values()), expires_at))
         record.tried, record.no_room = None, None
 
     def failed(self, group: Group, found: NoPlan | None) -> None:
         """Note that there is no room for a gang as long as nothing changes."""
         record = self.record(group)
-        if group.gated and record.no_room is None:
-            for pod in group.present():
-                if self.speaks(pod):
-                    self._state.pods.report_again(pod.uid)
+        if group.gated and record.no_room is None and (speaker := self._speaker(group)):
+            self._state.pods.report_again(speaker)
         record.tried, record.no_room = self.revision(group), found
-        record.avoid.clear()
+        if record.avoid:
+            # Without these nodes there was no room; they may be offered again at any time.
+            record.avoid.clear()
+            record.tried = None
+            record.wait_longer(self._state.clock.monotonic())
 
     def give_up(self, group: Group) -> None:
         """Let go of all that is kept for a gang of which no member is bound."""
@@ -230,6 +233,15 @@ class Gangs:
         self._ledger.drop(Hold, record.owner)
         record.plan = ""
         record.offered.clear()
+
+    def lets_go(self, group: Group) -> bool:
+        """Let go of a part of a plan to which the rest cannot be added; return whether it has."""
+        record = self.record(group)
+        is_part = record.plan and record.begun_at is None and self.lacking(group, record)
+        if not is_part or record.is_whole or self.is_binding(group):
+            return False
+        self.give_up(group)
+        return True
 
     def unfit(self, pod: Pod, nodes: Sequence[str]) -> None:
         """Note that kube-scheduler offers only ``nodes`` for a member: others do not fit it."""
@@ -265,12 +277,17 @@ class Gangs:
     def speaks(self, pod: Pod) -> bool:
         """Return whether Events about the pod are written: of a gang, only one member gets them."""
         group = self._groups.of(pod.uid)
-        if group is None:
-            return True
+        return group is None or self._speaker(group) in {"", pod.uid}
+
+    def is_binding(self, group: Group) -> bool:
+        """Return whether the binding of a member is being written, or its outcome is unknown."""
+        slots = filter(None, (self._ledger.slot_of(uid) for uid in group.members))
+        return any(self._ledger.reserve_of(each.pod_uid, each.node) is not None for each in slots)
+
+    def _speaker(self, group: Group) -> str:
+        """Return the first member with GPU memory and without a node; empty without any."""
         waiting = (each.uid for each in group.present() if not each.node)
-        return (
-            next((uid for uid in waiting if self._state.pod(uid) is not None), pod.uid) == pod.uid
-        )
+        return next((uid for uid in waiting if self._state.pod(uid) is not None), "")
 
     def member_changed(self, pod: Pod) -> None:
         """Take note that a pod has another gang, node, gate or deletion timestamp."""
@@ -284,7 +301,16 @@ class Gangs:
         if before is not None and before is not after:
             self._drop(before, pod.uid)
         if after is not None:
+            record = self._records.get(str(after.key))
+            if record is not None and pod.node:
+                record.offered.discard(pod.uid)
             self._check(after)
+
+    def refresh(self, name: str) -> None:
+        """Note how far a gang is after its PodGroup may have changed."""
+        group = self._groups.named(name)
+        if group is not None:
+            self._check(group)
 
     def member_gone(self, uid: str) -> None:
         """Take note that a pod has ended or is deleted."""
@@ -346,9 +372,10 @@ class Gangs:
             else:
                 yield group, record
 
-    def ended(self, group: Group, number: int) -> None:
-        """Note how many members have succeeded."""
-        self.record(group).ended = number
+    def ended(self, group: Group, number: int, controllers: frozenset[str]) -> None:
+        """Note how many members have succeeded, of those that these controllers created."""
+        record = self.record(group)
+        record.ended, record.ended_of = number, controllers
         self._check(group)
 
     def broke(self, group: Group) -> None:
@@ -357,6 +384,11 @@ class Gangs:
         record = self.record(group)
         record.is_broken = True
         record.wait_longer(self._state.clock.monotonic())
+
+    def is_broken(self, pod: Pod) -> bool:
+        """Return whether the gang of a pod is to be evicted."""
+        group = self._groups.of(pod.uid)
+        return group is not None and self.record(group).is_broken
 
     def begin_again(self, group: Group) -> None:
         """Let a broken gang, of which nothing more can be evicted, look for room again."""
@@ -405,27 +437,36 @@ class Gangs:
         if record.is_whole and group.bound:
             return
         now = self._state.clock.monotonic()
+        if record.ended and record.ended_of.isdisjoint(map(_controller_uid, group.present())):
+            record.ended = 0  # those of an earlier run
         if record.is_whole and not record.ended:
             # All members are gone: others with the same name are a new gang.
+            self._ledger.drop(Hold, record.owner)
             record = self._records[record.owner] = GangRecord(record.owner)
-        if group.bound:
+        if group.bound and self._has_minimum(group, record):
+            record.is_whole, record.is_broken, record.wait_seconds = True, False, 0.0
+            self._ledger.renew(record.owner, now + HELD_SECONDS)
+        elif group.begun:
             if record.begun_at is None:
                 record.begun_at = now
                 self._ledger.renew(record.owner, inf)
-            if group.bound + record.ended >= group.minimum:
-                record.is_whole, record.is_broken, record.wait_seconds = True, False, 0.0
-                self._ledger.renew(record.owner, now + HELD_SECONDS)
-            return
-        record.begun_at, record.is_broken = None, False
-        if record.plan and not self.has_members(group, record):
-            self.give_up(group)
+        else:
+            record.begun_at, record.is_broken = None, False
+            if record.plan and not self.has_members(group, record):
+                self.give_up(group)
+
+    def _has_minimum(self, group: Group, record: GangRecord) -> bool:
+        """Return whether the minimum is bound; while the minimum is unknown, nobody can say."""
+        return group.problem is None and group.bound + record.ended >= group.minimum
 
     def _with_slot(
         self, group: Group, record: GangRecord, pod: Pod, slot: Slot, nodes: Sequence[str]
     ) -> Filtered | Missing:
         if record.begun_at is None:
+            # A member about which kube-scheduler never asks must not hold the room forever.
+            latest = record.held_at + self.complete_seconds(group)
             now = self._state.clock.monotonic()
-            self._ledger.renew(record.owner, now + HELD_SECONDS)
+            self._ledger.renew(record.owner, min(now + HELD_SECONDS, latest))
         if slot.node not in nodes:
             record.offered.discard(pod.uid)
             return Missing.REPAIR
@@ -456,6 +497,7 @@ class Gangs:
             roles=self._policy.roles,
             only=only,
             avoid=self._avoided(group, record, pods, only),
+            cooling=self.cooling(),
         )
 
     def _avoided(
@@ -480,6 +522,10 @@ class Gangs:
         slot = self._ledger.slot_of(pod.uid)
         return pod.node or (slot.node if slot is not None else "")
 
+    def cooling(self) -> frozenset[str]:
+        """Return the nodes that take no pods with GPU memory for a while."""
+        return frozenset(self._state.failing_nodes.cooling(self._state.clock.monotonic()))
+
     def _cards(self, group: Group) -> int:
         found = 0
         for pod in group.present():
@@ -496,3 +542,7 @@ class Gangs:
 
 def _only(node: str) -> Filtered:
     return Filtered(fitting=[node], best=node, is_short=True)
+
+
+def _controller_uid(pod: Pod) -> str:
+    return pod.controller_uid

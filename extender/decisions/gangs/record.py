@@ -18,9 +18,10 @@ class GangRecord:
     """Times are in seconds of a monotonic clock.
 
     ``plan`` names the plan whose slots are held or were bound; empty without one. ``held_at`` is
-    when they were taken, ``begun_at`` when a member was first found bound, ``is_whole`` whether the
-    minimum has been bound at one time. ``ended`` counts members that have succeeded, which no watch
-    shows. ``tried`` is what the last plan that failed was based on, ``no_room`` its result.
+    when they were taken, ``begun_at`` when a member with GPU memory was first found bound,
+    ``is_whole`` whether the minimum has been bound at one time. ``ended`` counts members that have
+    succeeded, which no watch shows; controllers with the uids ``ended_of`` have created them.
+    ``tried`` is what the last plan that failed was based on, ``no_room`` its result.
     ``lacks_since`` is when a member was first rejected because there are too few. ``offered`` has
     the members that kube-scheduler would have bound to their slot's node; ``avoid`` has nodes by
     member on which it would not.
@@ -33,6 +34,7 @@ class GangRecord:
     is_whole: bool = False
     is_broken: bool = False
     ended: int = 0
+    ended_of: frozenset[str] = frozenset()
     tried: Revision | None = None
     no_room: NoPlan | None = None
     wait_until: float = -inf

@@ -135,3 +135,22 @@ async def test_without_the_right_to_patch_pods_it_does_not_try_all_the_time():
         cluster.time.now += 1
         await check(admission)
     assert tries <= 2
+
+
+async def test_a_gated_pod_that_needs_no_gpu_and_has_no_gang_is_released_at_once():
+    cluster, api, admission = stage()
+    cluster.add(
+        changed(pod("p", None), spec={"scheduling_gates": (SchedulingGate(GATE_ADMISSION),)})
+    )
+    await check(admission)
+    assert list(api.patches) == ["p"]
+
+
+async def test_many_pods_that_fit_nowhere_do_not_hold_back_one_that_fits():
+    cluster, api, admission = stage()
+    gates = {"scheduling_gates": (SchedulingGate(GATE_ADMISSION),)}
+    for number in range(600):
+        cluster.add(changed(pod(f"large-{number}", 64), spec=gates))
+    cluster.add(changed(pod("small", 1), spec=gates))
+    await check(admission)
+    assert list(api.patches) == ["small"]

@@ -6,6 +6,7 @@ import pytest
 from gpushare.errors import NoRoom
 from gpushare.groups import reasons as texts
 from gpushare.objects.scheduling import ContainerPort
+from tests.builders import pod
 from tests.gangs import member
 from tests.unit.extender.gangs.driver import GangCluster
 from tests.unit.extender.scripted import changed
@@ -174,3 +175,15 @@ async def test_a_member_without_gpu_memory_does_not_choose_the_zone():
     cluster.add(changed(server, spec={"node_name": "b"}))
     cluster.add(*gang("g", 2, minimum=3, zone_key="zone"))
     assert await cluster.schedule("g-0", "g-1") == {"g-0": "a", "g-1": "a"}
+
+
+async def test_a_part_of_a_plan_is_not_kept_when_the_rest_has_lost_its_room():
+    cluster = GangCluster(FOUR_GPUS)
+    cluster.add(*gang("g", 4, minimum=3, units=16))
+    await cluster.offered("g-0")
+    cluster.delete("g-2", "g-3")
+    cluster.add(pod("single-0", 16), pod("single-1", 16))
+    assert len(await cluster.schedule("single-0", "single-1")) == 2
+    cluster.add(*gang("g", 3, minimum=3, units=16)[2:])
+    assert (await cluster.offered("g-2"))[0] == []
+    assert cluster.held == 0

@@ -1,6 +1,7 @@
 """What the leader does for gangs between kube-scheduler's calls."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -10,6 +11,7 @@ import pytest
 from extender.decisions.gangs.gangs import HELD_SECONDS
 from extender.settings.configuration import GangSettings
 from gpushare.groups import reasons as texts
+from gpushare.groups.model import GroupKey, PodGroup, Source
 from gpushare.objects.model import OwnerReference, Pod
 from gpushare.objects.scheduling import Taint
 from tests.gangs import member
@@ -17,6 +19,7 @@ from tests.unit.extender.gangs.driver import GangCluster
 from tests.unit.extender.gangs.test_answers import gang, names
 from tests.unit.extender.scripted import changed
 
+POD_GROUP = PodGroup(GroupKey("default", Source.POD_GROUP, "g"), 4)
 JOB = (OwnerReference(controller=True, kind="Job", name="train", uid="uid-train"),)
 SIZES = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
 
@@ -190,3 +193,36 @@ async def test_members_of_an_earlier_run_do_not_count(cluster):
     cluster.time.now += 10
     await cluster.duties.check()
     assert cluster.listed.lists == 1
+
+
+async def test_waiting_with_a_server_that_needs_no_gpu_is_no_reason_for_eviction():
+    settings = GangSettings(complete_seconds=60)
+    cluster = GangCluster({"a": (16,)}, gangs=settings, kube=ListedKube())
+    server = owned(member("server", "g", 3, units=None))
+    cluster.add(changed(server, spec={"node_name": "a"}), *map(owned, gang("g", 2, minimum=3)))
+    await cluster.schedule("g-0", "g-1")
+    cluster.time.now += 600
+    await cluster.duties.check()
+    assert cluster.kube.evicted == []
+
+
+async def test_a_gang_whose_pod_group_comes_late_is_not_taken_for_whole(cluster):
+    pods = [member(f"g-{n}", source=Source.POD_GROUP, units=12) for n in range(4)]
+    cluster.add(changed(pods[0], spec={"node_name": "a"}), *pods[1:])
+    groups = cluster.cluster.state.groups
+    groups.put_pod_group(POD_GROUP)
+    await cluster.duties.check()
+    group = groups.of(pods[0].uid)
+    assert not cluster.gangs.record(group).is_whole
+    groups.put_pod_group(replace(POD_GROUP, minimum=1))
+    await cluster.duties.check()
+    assert cluster.gangs.record(group).is_whole
+
+
+async def test_a_member_that_fitted_nowhere_once_is_tried_again(cluster):
+    cluster.add(*gang("g", 2))
+    await cluster.offered("g-0")
+    await cluster.offered("g-1", ())
+    assert cluster.held == 0
+    cluster.time.now += 11
+    assert len(await cluster.schedule("g-0", "g-1")) == 2
