@@ -192,7 +192,8 @@ class GangFigures:
 class GangStates(Protocol):
     """What is known about all gangs now.
 
-    A gang is a group of pods. A single pod with gpushare's scheduling gate is none here.
+    A gang is a group of pods, of which some request GPU memory or have gpushare's scheduling gate.
+    A single pod with the gate is none here.
     """
 
     def views(self) -> Iterable[GangView]:

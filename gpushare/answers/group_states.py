@@ -39,16 +39,21 @@ class GroupStates:
 
     def views(self) -> Iterator[GangView]:
         self.forget()
-        return (view(self.facts(group), self._now()) for group in list(self._groups))
+        groups = [group for group in self._groups if group.is_ours]
+        return (view(self.facts(group), self._now()) for group in groups)
 
     def view_of(self, uid: str) -> GangView | None:
         group = self._groups.of(uid)
-        return None if group is None else view(self.facts(group), self._now())
+        if group is None or not group.is_ours:
+            return None
+        return view(self.facts(group), self._now())
 
     def figures(self) -> GangFigures:
         phases = dict.fromkeys((phase.value for phase in Phase), 0)
         waiting: Counter[str] = Counter()
         for group in self._groups:
+            if not group.is_ours:
+                continue
             facts = self.facts(group)
             phases[facts.phase.value] += 1
             waiting[facts.phase.value] += facts.members - facts.bound

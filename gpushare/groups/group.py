@@ -44,7 +44,7 @@ class Group:
         self, key: GroupKey, pod_group: PodGroup | None, unreadable: Mapping[Source, Reason]
     ) -> None:
         self.key, self.pod_group = key, pod_group
-        self.version = self.bound = self.begun = self.gated = self._not_plain = 0
+        self.version = self.bound = self.begun = self.gated = self._not_plain = self._ours = 0
         self._unreadable = unreadable
         self._members: dict[str, Pod] = {}
         self._stated: dict[str, _Statement] = {}
@@ -81,6 +81,14 @@ class Group:
     def is_plain(self) -> bool:
         """Return whether gpushare evaluates all rules by which members are rejected on nodes."""
         return not self._not_plain
+
+    @property
+    def is_ours(self) -> bool:
+        """Return whether a live pod requests GPU memory, or has our gate.
+
+        All others are placed by kube-scheduler, Kueue and the like without gpushare.
+        """
+        return self._ours > 0
 
     @property
     def problem(self) -> Reason | None:
@@ -143,6 +151,7 @@ class Group:
         self._retract(self._stated.pop(uid))
 
     def _count(self, stated: _Statement) -> None:
+        self._ours += stated.uses_gpu or stated.is_gated
         if stated.rank is None:
             return
         insort(self._ranks, stated.rank)
@@ -154,7 +163,10 @@ class Group:
             self._zone_keys[stated.zone_key] += 1
 
     def _retract(self, stated: _Statement | None) -> None:
-        if stated is None or stated.rank is None:
+        if stated is None:
+            return
+        self._ours -= stated.uses_gpu or stated.is_gated
+        if stated.rank is None:
             return
         del self._ranks[bisect_left(self._ranks, stated.rank)]
         self._add(stated, -1)

@@ -84,7 +84,8 @@ async def gangs_of(
 def _no_plans(groups: Groups, world: World) -> dict[GroupKey, NoPlan]:
     """Plan the first gangs that wait, around their bound members; return those without room."""
     found, planner = {}, Planner(world)
-    due = (each for each in groups if each.problem is None and each.bound < each.minimum)
+    ours = (each for each in groups if each.is_ours and each.problem is None)
+    due = (each for each in ours if each.bound < each.minimum)
     for group in islice((each for each in due if each.count >= each.minimum), MOST_PLANNED):
         waiting = tuple(pod for pod in group.present() if not pod.node)
         zone = zone_of(group, world) if group.zone_key else None

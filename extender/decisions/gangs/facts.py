@@ -25,16 +25,19 @@ class GangViews:
     def views(self) -> Iterator[GangView]:
         self._shown.forget()
         for group in list(self._state.groups):
-            yield self._view(group)
+            if group.is_ours:
+                yield self._view(group)
 
     def view_of(self, uid: str) -> GangView | None:
         group = self._state.groups.of(uid)
-        return None if group is None else self._view(group)
+        return self._view(group) if group is not None and group.is_ours else None
 
     def figures(self) -> GangFigures:
         phases: Counter[str] = Counter()
         waiting = 0
         for group in self._state.groups:
+            if not group.is_ours:
+                continue
             phase = self._phase(group, self._gangs.known(group))
             phases[phase.value] += 1
             if phase is not Phase.PLACED:

@@ -334,7 +334,8 @@ class Gangs:
         """Yield the gangs of which some members are bound, and never the minimum was."""
         for record in list(self._records.values()):
             group = self._groups.named(record.owner)
-            if group is not None and record.begun_at is not None and not record.is_whole:
+            is_begun = record.begun_at is not None and not record.is_whole
+            if group is not None and group.is_ours and is_begun:
                 yield group, record
 
     def without_plan(self) -> list[Group]:
@@ -346,7 +347,10 @@ class Gangs:
         found = [
             group
             for group in self._groups
-            if group.problem is None and group.count > group.bound and self._lacks_plan(group)
+            if group.is_ours
+            and group.problem is None
+            and group.count > group.bound
+            and self._lacks_plan(group)
         ]
         return sorted(found, key=lambda group: -group.priority)
 
@@ -431,7 +435,7 @@ class Gangs:
         """Note how far a gang is; a gang with too few members lets go of its slots."""
         record = self._records.get(str(group.key))
         if record is None:
-            if not group.bound:
+            if not (group.bound and group.is_ours):
                 return
             record = self.record(group)
         if record.is_whole and group.bound:

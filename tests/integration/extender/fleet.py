@@ -21,6 +21,7 @@ from gpushare.clock import SystemClock
 from gpushare.contract import (
     ANNOTATION_CORDONED_CARDS,
     ANNOTATION_INVENTORY,
+    GATE_ADMISSION,
     LABEL_CARD_COUNT,
     LABEL_GANG,
     LABEL_GANG_MINIMUM,
@@ -153,7 +154,7 @@ class Fleet:
         self.add_pending("embedder-5b7d", 2048)
         for card in range(2):
             self.add_member(f"bert-{card}", "bert", 2, on="gke-t4-05", card=card, minutes=90)
-        self.add_member("etl-0", "etl", 3, units=None, minutes=4)
+        self.add_member("etl-0", "etl", 3, units=None, minutes=4, gate=GATE_ADMISSION)
         self.do(self._remember)
 
     def add_member(

@@ -80,7 +80,7 @@ def test_the_filter_finds_gangs_too(page):
 def test_more_gangs_than_are_sent_are_counted(driver, stage, monkeypatch):
     monkeypatch.setattr(cluster_feed, "MOST_GANGS", 3)
     for number in range(5):
-        stage.add_member(f"p{number}", f"gang-{number}", 2, None)
+        stage.add_member(f"p{number}", f"gang-{number}", 2, None, gate=GATE_ADMISSION)
     page = Page(driver, stage.origin).open()
     page.wait("the gangs", lambda: len(gangs(page)) == 3)
     assert page.run(TEXT, "gangs-title") == "Gangs 3 of 5"
@@ -95,7 +95,7 @@ def test_long_names_and_sentences_fit_everywhere_and_are_accessible(
     stage.populate("t4", 2)
     for number in range(30):
         name = f"{number:02}-{'long-name-' * 5}"
-        stage.add_member(name, f"{'gang-' * 11}{number}", number % 3, None, gate="x" * 60)
+        stage.add_member(name, f"{'gang-' * 11}{number}", number % 3, None, gate=GATE_ADMISSION)
     page = Page(driver, stage.origin)
     page.prefer(prefers_color_scheme=theme, prefers_reduced_motion="reduce")
     resize(driver, *size)

@@ -226,3 +226,19 @@ async def test_a_member_that_fitted_nowhere_once_is_tried_again(cluster):
     assert cluster.held == 0
     cluster.time.now += 11
     assert len(await cluster.schedule("g-0", "g-1")) == 2
+
+
+async def test_groups_of_pods_without_gpu_memory_are_left_to_others():
+    """Kueue, coscheduling and jobs with whole GPUs use the same labels."""
+    cluster = GangCluster(SIZES, gangs=GangSettings(complete_seconds=60), kube=ListedKube())
+    pods = [owned(member(f"g-{n}", "g", 3, units=None)) for n in range(3)]
+    cluster.add(changed(pods[0], spec={"node_name": "a"}), *pods[1:])
+    assert cluster.gangs.without_plan() == []
+    cluster.time.now += 61
+    await cluster.duties.check()
+    assert (cluster.kube.evicted, cluster.events, cluster.held) == ([], [], 0)
+    assert list(cluster.cluster.state.gangs.views()) == []
+    worker = owned(member("worker", "g", 4))
+    cluster.add(worker)
+    [shown] = cluster.cluster.state.gangs.views()
+    assert (shown.members, shown.bound) == (4, 1)

@@ -44,7 +44,8 @@ def shown(groups):
         group.key: (
             dict(group.members),
             [pod.uid for pod in group.present()],
-            (group.count, group.bound, group.gated, group.is_plain, group.foreign_gates()),
+            (group.count, group.bound, group.gated, group.is_plain, group.is_ours),
+            group.foreign_gates(),
             (group.problem, group.minimum, group.priority),
             (group.zone_key, group.complete_seconds, group.pod_group),
         )
@@ -73,6 +74,18 @@ def test_a_gang_exists_as_long_as_it_has_pods():
 @pytest.mark.parametrize("name", ["", "2f9c-uid", "default/labels", "default/other/g", "a/b/c/d"])
 def test_no_gang_has_a_name_of_another_form(name):
     assert groups_of(member("a")).named(name) is None
+
+
+def test_a_gang_is_ours_while_a_pod_requests_gpu_memory_or_has_our_gate():
+    server, gated = member("s", units=None), member("s", units=None, gates=(GATE_ADMISSION,))
+    groups = groups_of(server)
+    assert not only(groups).is_ours
+    groups.update(member("w", gates=(FOREIGN,)))
+    assert only(groups).is_ours
+    groups.forget("default-w")
+    assert not only(groups).is_ours
+    groups.update(gated)
+    assert only(groups).is_ours
 
 
 def test_a_pod_without_a_group_is_in_no_gang():
