@@ -19,6 +19,7 @@ from extender.eviction.stuck_pods import StuckEvictor
 from extender.gangs.admission import Admission
 from extender.gangs.duties import GangDuties
 from extender.gangs.planning import GangPlanning
+from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
 from extender.gates.ungating import Ungating
 from extender.leadership.election import (
@@ -115,7 +116,11 @@ class _Extender:
         )
         self._releaser = Releaser(writer)
         self._admission = Admission(
-            cluster.state, cluster.scheduling.gangs, self._planning, self._releaser
+            cluster.state,
+            cluster.scheduling.gangs,
+            self._planning,
+            self._releaser,
+            PatchRight(kube, self._clock),
         )
         self._overbooked = OverbookedEvictor(cluster.state, writer, self._events.put, self._clock)
         self._reconciler = Reconciler(

@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from math import inf
 from typing import Final
 
 from extender.decisions.cluster_state import ClusterState
 from extender.decisions.gangs.gangs import Gangs
 from extender.gangs.gated_pods import GatedPods
 from extender.gangs.planning import GangPlanning
+from extender.gangs.rights import PatchRight
 from extender.gates.patch import release_patch
 from extender.gates.releaser import Outcome, Release, Releaser
 from gpushare.contract import ANNOTATION_POKE
@@ -22,7 +22,6 @@ MOST_REST_SECONDS: Final = 2.0
 REST: Final = 4  # times as long as a round took: waiting gangs take a fifth of the time at most
 POKE_SECONDS: Final = 1.0  # after which kube-scheduler should have asked about an ungated pod
 POKE_AGAIN_SECONDS: Final = 10.0
-REFUSED_SECONDS: Final = 600.0
 
 
 class Admission:
@@ -33,15 +32,19 @@ class Admission:
     """
 
     def __init__(
-        self, state: ClusterState, gangs: Gangs, planning: GangPlanning, releaser: Releaser
+        self,
+        state: ClusterState,
+        gangs: Gangs,
+        planning: GangPlanning,
+        releaser: Releaser,
+        right: PatchRight,
     ) -> None:
         self._state, self._gangs, self._planning = state, gangs, planning
         self._gated = GatedPods(state, planning)
-        self._releaser = releaser
+        self._releaser, self._right = releaser, right
         self._releasing: set[str] = set()  # uids
         self._retries: Retries[str] = Retries(state.clock, 1.0, 60.0)
         self._poked: dict[str, float] = {}  # by uid, when
-        self._may_poke_at = -inf
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -53,12 +56,13 @@ class Admission:
 
     async def check(self, tasks: asyncio.TaskGroup) -> None:
         """Plan what has no slots, and release what has."""
+        if not await self._right.is_given():
+            # Without the component for gates, a gang gets room when kube-scheduler asks about it.
+            return
         self._release_all(tasks)
         until = time.perf_counter() + ROUND_SECONDS
         for group in self._gangs.without_plan():
-            # Without a gate or a poke, room is taken when kube-scheduler asks.
-            is_told = group.gated or self._state.clock.monotonic() >= self._may_poke_at
-            if not (is_told and self._gangs.is_due(group, self._gangs.record(group))):
+            if not self._gangs.is_due(group, self._gangs.record(group)):
                 continue
             if await self._planning.plan(group):
                 self._release_all(tasks)
@@ -112,8 +116,6 @@ class Admission:
     def _late(self) -> Iterator[Pod]:
         """Yield ungated members with slots about which kube-scheduler has not asked."""
         now = self._state.clock.monotonic()
-        if now < self._may_poke_at:
-            return
         self._poked = {uid: at for uid, at in self._poked.items() if now - at < POKE_AGAIN_SECONDS}
         for group in self._gangs.complete():
             record = self._gangs.record(group)
@@ -129,6 +131,4 @@ class Admission:
         """Change an annotation of the pod, at which kube-scheduler tries it again."""
         value = f"{self._state.clock.wall_ns():x}"
         patch = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION_POKE: value}}}
-        if await self._releaser.patch(Release(pod, patch)) is Outcome.REFUSED:
-            # Without the component for gates the extender may not patch pods.
-            self._may_poke_at = self._state.clock.monotonic() + REFUSED_SECONDS
+        await self._releaser.patch(Release(pod, patch))

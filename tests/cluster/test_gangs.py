@@ -49,7 +49,7 @@ def test_of_two_gangs_created_in_turns_one_is_whole_and_the_other_keeps_nothing(
     # These would find no empty GPU if anything were kept for the other gang.
     pods.create(*(on_stage(name, UNITS) for name in ("single-0", "single-1")))
     wait_bound(pods, "single-0", "single-1")
-    wait_event(pods, f"{other}-0", "gang as a whole")
+    wait_event(pods, f"{other}-0", "No room for 4 x 12 MiB together")
     pods.delete(*names(whole, 4))
     wait_bound(pods, *names(other, 4))
 

@@ -2,10 +2,12 @@
 
 import asyncio
 
+import msgspec
+
 from extender.gangs.admission import Admission
+from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
 from gpushare.contract import ANNOTATION_POKE, ANNOTATION_SLOT, GATE_ADMISSION
-from gpushare.errors import ApiError
 from gpushare.objects.scheduling import SchedulingGate
 from tests.builders import pod
 from tests.gangs import member
@@ -20,11 +22,13 @@ class Patched:
     """An API server that removes gates."""
 
     def __init__(self, cluster: GangCluster) -> None:
-        self.cluster, self.patches, self.refuses = cluster, {}, False
+        self.cluster, self.patches, self.allowed = cluster, {}, True
+
+    async def request(self, method, path, *, body) -> bytes:
+        assert (method, body["kind"]) == ("POST", "SelfSubjectAccessReview")
+        return msgspec.json.encode({"status": {"allowed": self.allowed}})
 
     async def release_pod(self, pod, patch) -> None:
-        if self.refuses:
-            raise ApiError("patch pods is forbidden", code=403)
         self.patches[pod.metadata.name] = patch
         found = self.cluster.kube.pods[pod.metadata.name]
         if "spec" in patch:
@@ -36,7 +40,13 @@ def stage(sizes=None, labels=None):
     cluster = GangCluster(sizes or {"a": (16, 16), "b": (16, 16)}, labels)
     api = Patched(cluster)
     state = cluster.cluster.state
-    return cluster, api, Admission(state, cluster.gangs, cluster.planning, Releaser(api))
+    return (
+        cluster,
+        api,
+        Admission(
+            state, cluster.gangs, cluster.planning, Releaser(api), PatchRight(api, cluster.time)
+        ),
+    )
 
 
 async def check(admission: Admission) -> None:
@@ -118,23 +128,13 @@ async def test_ungated_members_that_kube_scheduler_has_forgotten_are_tried_again
     assert all(ANNOTATION_POKE in each["metadata"]["annotations"] for each in api.patches.values())
 
 
-async def test_without_the_right_to_patch_pods_it_does_not_try_all_the_time():
+async def test_without_the_right_to_patch_pods_nothing_is_kept_before_kube_scheduler_asks():
     cluster, api, admission = stage()
-    api.refuses, tries = True, 0
+    api.allowed = False
     cluster.add(*(member(f"g-{n}", "g", 2, units=4) for n in range(2)))
     await check(admission)
-    release = api.release_pod
-
-    async def counted(pod, patch):
-        nonlocal tries
-        tries += 1
-        await release(pod, patch)
-
-    api.release_pod = counted
-    for _ in range(20):
-        cluster.time.now += 1
-        await check(admission)
-    assert tries <= 2
+    assert (cluster.held, api.patches) == (0, {})
+    assert len(await cluster.schedule("g-0", "g-1")) == 2
 
 
 async def test_a_gated_pod_that_needs_no_gpu_and_has_no_gang_is_released_at_once():
