@@ -34,14 +34,15 @@ class GangPlanning:
         """Keep slots for all missing members of a gang; return False if there is no room."""
         async with self._turn:
             for _ in range(TRIES):
-                ask = self._gangs.ask(group)
+                revision, ask = self._gangs.revision(group), self._gangs.ask(group)
                 if ask is None:
                     return False
                 found = await self._made(ask)
                 if isinstance(found, NoPlan) and self._gangs.lets_go(group):
                     continue
                 if isinstance(found, NoPlan) or not found.slots:
-                    self._gangs.failed(group, found if isinstance(found, NoPlan) else None)
+                    no_plan = found if isinstance(found, NoPlan) else None
+                    self._gangs.failed(group, no_plan, revision)
                     return False
                 if self._take(group, ask, found):
                     return True
@@ -93,9 +94,8 @@ class GangPlanning:
             plan.slots, pods, ask.owner, ask.cooling
         ):
             return False
-        now = self._gangs.group_of(ask.members[0])
-        if now is not group or any(pod.uid not in group.members for pod in ask.members):
-            return False  # members were deleted meanwhile
+        if not self._gangs.are_waiting(group, plan.slots):
+            return False
         self._gangs.take(group, plan)
         log.info(
             "gang planned",

@@ -44,7 +44,7 @@ class GangViews:
                 waiting += group.count - group.bound
         now = self._state.clock.monotonic()
         begun = [record.begun_at for _, record in self._gangs.begun()]
-        longest = max((now - at for at in begun if at is not None), default=0.0)
+        longest = max((now - at for at in begun if at is not None and at < now), default=0.0)
         return GangFigures(phases, waiting, longest)
 
     def facts(self, group: Group) -> GangFacts:
@@ -64,7 +64,7 @@ class GangViews:
             slots=state.ledger.slot_count(record.owner),
             no_plan=record.no_room,
             retry_seconds=max(0.0, record.wait_until - now),
-            starting_seconds=0.0 if record.begun_at is None else now - record.begun_at,
+            starting_seconds=0.0 if record.begun_at is None else max(0.0, now - record.begun_at),
             stranded=0 if record.begun_at is None else len(record.avoid),
         )
 

@@ -5,7 +5,7 @@ together. A member passes only with a slot, and is bound only while all others u
 are bound or have slots. Once the minimum is bound, members are placed one by one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
@@ -215,12 +215,12 @@ class Gangs:
         self._ledger.keep(Hold(record.owner, tuple(slots.values()), expires_at))
         record.tried, record.no_room = None, None
 
-    def failed(self, group: Group, found: NoPlan | None) -> None:
-        """Note that there is no room for a gang as long as nothing changes."""
+    def failed(self, group: Group, found: NoPlan | None, revision: Revision) -> None:
+        """Note that there is no room for a gang as long as nothing changes since ``revision``."""
         record = self.record(group)
         if group.gated and record.no_room is None and (speaker := self._speaker(group)):
             self._state.pods.report_again(speaker)
-        record.tried, record.no_room = self.revision(group), found
+        record.tried, record.no_room = revision, found
         if record.avoid:
             # Without these nodes there was no room; they may be offered again at any time.
             record.avoid.clear()
@@ -233,6 +233,13 @@ class Gangs:
         self._ledger.drop(Hold, record.owner)
         record.plan = ""
         record.offered.clear()
+
+    def are_waiting(self, group: Group, slots: Iterable[Slot]) -> bool:
+        """Return whether the pods of these slots are members that still need one."""
+        if self._groups.get(group.key) is not group:
+            return False
+        pods = (group.members.get(slot.pod_uid) for slot in slots)
+        return all(pod and not pod.node and not pod.metadata.deletion_timestamp for pod in pods)
 
     def lets_go(self, group: Group) -> bool:
         """Let go of a part of a plan to which the rest cannot be added; return whether it has."""
@@ -395,9 +402,12 @@ class Gangs:
         return group is not None and self.record(group).is_broken
 
     def begin_again(self, group: Group) -> None:
-        """Let a broken gang, of which nothing more can be evicted, look for room again."""
-        record = self.record(group)
-        record.is_broken, record.begun_at = False, self._state.clock.monotonic()
+        """Let a broken gang, of which nothing more can be evicted, look for room again.
+
+        Its time begins when it is planned again.
+        """
+        record, now = self.record(group), self._state.clock.monotonic()
+        record.is_broken, record.begun_at = False, max(now, record.wait_until)
 
     def forget_plans(self) -> None:
         """Forget all plans: another replica decides. The caller drops the holds.
@@ -466,6 +476,8 @@ class Gangs:
     def _with_slot(
         self, group: Group, record: GangRecord, pod: Pod, slot: Slot, nodes: Sequence[str]
     ) -> Filtered | Missing:
+        if not record.is_whole and self.lacking(group, record):
+            return Missing.PLAN if self.is_due(group, record) else self.refuse(nodes, NO_ROOM)
         if record.begun_at is None:
             # A member about which kube-scheduler never asks must not hold the room forever.
             latest = record.held_at + self.complete_seconds(group)

@@ -1,0 +1,133 @@
+"""A replica of the extender before a ``Store``: its watches lag, and it leads or not."""
+
+import asyncio
+import math
+from collections.abc import Collection
+
+from extender.binding.binder import Binder
+from extender.binding.fenced_writer import Writer
+from extender.binding.unknown_outcomes import Reconciler
+from extender.gangs.admission import Admission
+from extender.gangs.answers import GangAnswers
+from extender.gangs.duties import GangDuties
+from extender.gangs.planning import GangPlanning
+from extender.gates.releaser import Releaser
+from extender.settings.configuration import GangSettings, Policy
+from extender.watch.cluster import ClusterWatch
+from gpushare.objects.model import Node
+from tests.unit.extender.gangs.store import Item, Store
+
+
+class LoopClock:
+    def monotonic(self) -> float:
+        return asyncio.get_event_loop().time()
+
+    def wall_ns(self) -> int:
+        return int(self.monotonic() * 1e9)
+
+
+class Replica:
+    """``lag`` is how long its watches take, in seconds; endless while they are silent."""
+
+    def __init__(self, store: Store, gangs: GangSettings) -> None:
+        self.store, self.lag, self.leads = store, 0.0, False
+        clock = LoopClock()
+        self.cluster = ClusterWatch(1, lambda *_: None, clock, Policy(candidates=8), gangs)
+        scheduling = self.cluster.scheduling
+        self.gangs, self.ledger = scheduling.gangs, self.cluster.ledger
+        self.groups = self.cluster.state.groups
+        self.writer = writer = Writer(store, clock, lambda: math.inf if self.leads else -math.inf)
+        self.planning = GangPlanning(scheduling)
+        self.answers = GangAnswers(self.gangs, self.planning, self.cluster.grace)
+        self.binder = Binder(scheduling, writer, clock)
+        self._duties = GangDuties(scheduling, self.planning, writer, store, lambda *_: None)
+        self._admission = Admission(self.cluster.state, self.gangs, self.planning, Releaser(writer))
+        self._reconciler = Reconciler(
+            self.cluster.state, self.binder, writer, clock, watch_is_behind=self._list_again
+        )
+        self._events: list[tuple[Item, bool]] = []
+        self._woken = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.errors: list[str] = []
+        store.listeners.append(self._hear)
+
+    def start(self) -> None:
+        self._run(self._watch(), self.cluster.run())
+
+    async def take_over(self) -> None:
+        """List everything, plan what others have begun, and lead."""
+        await self._list()
+        await self._duties.take_over()
+        self.leads = True
+        self._run(self._duties.run(), self._admission.run(), self._reconciler.run())
+
+    def stop_leading(self) -> None:
+        """Stop all duties, and forget what is not on the API server."""
+        self.leads = False
+        watch, own = self._tasks[:2], self._tasks[2:]
+        self._tasks = watch
+        for task in own:
+            task.cancel()
+        self.cluster.scheduling.forget()
+
+    def kill(self) -> None:
+        self.leads = False
+        self.store.listeners.remove(self._hear)
+        for task in self._tasks:
+            task.cancel()
+
+    def _list_again(self) -> None:
+        self.set_lag(0.0)
+
+    def is_current(self) -> bool:
+        """Return whether the watch has told everything."""
+        return not self._events
+
+    def names_without(self, names: Collection[str]) -> list[str]:
+        return [name for name in self.store.nodes if name not in names]
+
+    def set_lag(self, seconds: float) -> None:
+        self.lag = seconds
+        self._woken.set()
+
+    def _hear(self, item: Item, is_gone: bool) -> None:
+        self._events.append((item, is_gone))
+        self._woken.set()
+
+    async def _list(self) -> None:
+        self._events.clear()
+        cluster, store = self.cluster, self.store
+        for _ in cluster.replacing_nodes(list(store.nodes.values())):
+            pass
+        live = [pod for pod in store.pods.values() if not pod.is_terminal]
+        for _ in cluster.replacing_pods(live):
+            pass
+
+    async def _watch(self) -> None:
+        while True:
+            if not self._events or math.isinf(self.lag):
+                self._woken.clear()
+                await self._woken.wait()
+                continue
+            await asyncio.sleep(self.lag)
+            if self._events and not math.isinf(self.lag):
+                self._tell(*self._events.pop(0))
+
+    def _tell(self, item: Item, is_gone: bool) -> None:
+        cluster = self.cluster
+        if isinstance(item, Node):
+            (cluster.node_deleted if is_gone else cluster.node_changed)(item)
+        elif is_gone or item.is_terminal:  # the watch of live pods shows an end as a deletion
+            cluster.pod_deleted(item)
+        else:
+            cluster.pod_changed(item)
+
+    def _run(self, *works) -> None:
+        for work in works:
+            task = asyncio.ensure_future(work)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self.errors.append(repr(task.exception()))

@@ -1,0 +1,160 @@
+"""An API server of pods and nodes in memory, whose writes and watches fail as a test wants."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from email.utils import formatdate
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gpushare.contract import GATE_ADMISSION
+from gpushare.errors import ApiError, Conflict, NotFound, OutcomeUnknown, Replaced
+from gpushare.objects.model import Node, Pod, PodCondition
+from tests.unit.extender.scripted import changed
+
+Outcome = Literal["done", "slow", "refused", "lost", "done, unknown", "late, unknown"]
+Item = Pod | Node
+
+SLOW_SECONDS: Final = 2.0
+LATE_SECONDS: Final = 2.5  # less than a write may take
+DELETED: Final = "2026-01-01T00:00:00Z"
+
+
+class Store:
+    """``listeners`` are called with each change: its kind, the object, whether it is deleted.
+
+    ``outcomes`` are those of the next binding, by the pod's uid. ``begins`` is called when the
+    server gets a Binding, and ``evicts`` when it grants an eviction.
+    """
+
+    server_date = formatdate(usegmt=True)
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Node] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self.listeners: list[Callable[[Item, bool], None]] = []
+        self.begins: Callable[[Pod, str], None] = lambda *_: None
+        self.evicts: Callable[[Pod], None] = lambda _: None
+        self.version = 0
+        self._late: set[asyncio.Task[None]] = set()
+
+    def put(self, item: Item) -> None:
+        self.version += 1
+        made = changed(item, {"resource_version": str(self.version)})
+        self._of(made)[made.metadata.name] = made
+        for listener in self.listeners:
+            listener(made, False)
+
+    def remove(self, item: Item) -> None:
+        self.version += 1
+        self._of(item).pop(item.metadata.name)
+        for listener in self.listeners:
+            listener(item, True)
+
+    def _of(self, item: Item) -> dict[str, Any]:
+        return self.pods if isinstance(item, Pod) else self.nodes
+
+    def current(self, pod: Pod) -> Pod | None:
+        """Return a pod as it is now; None if it is gone."""
+        found = self.pods.get(pod.metadata.name)
+        return found if found is not None and found.uid == pod.uid else None
+
+    def bind(self, pod: Pod, node: str, annotations: Mapping[str, str]) -> None:
+        """As ``BindingREST.Create`` (pkg/registry/core/pod/storage/storage.go)."""
+        now = self.current(pod)
+        if now is None:
+            raise NotFound(pod.key, code=404)
+        if now.node or now.gates or now.metadata.deletion_timestamp:
+            raise Conflict(f"{pod.key} is bound, gated or being deleted", code=409)
+        written = {"annotations": now.annotations | dict(annotations)}
+        self.put(changed(now, written, spec={"node_name": node}))
+
+    # What the extender uses of ``Kube``:
+
+    async def get_pod(self, namespace: str, name: str) -> Pod:
+        await asyncio.sleep(0.002)
+        if name not in self.pods:
+            raise NotFound(f"{namespace}/{name}", code=404)
+        return self.pods[name]
+
+    async def bind_pod(
+        self,
+        pod: Pod,
+        node: str,
+        annotations: Mapping[str, str],
+        *,
+        seconds: float,
+        may_go: Callable[[], object],
+    ) -> None:
+        outcome = self.outcomes.pop(pod.uid, "done")
+        may_go()
+        self.begins(pod, node)
+        await asyncio.sleep(SLOW_SECONDS if outcome == "slow" else 0.005)
+        if outcome == "refused":
+            raise ApiError("refused", code=403)
+        if outcome in {"done", "slow", "done, unknown"}:
+            self.bind(pod, node, annotations)
+        if outcome == "late, unknown":
+            self._later(self._bind_late(pod, node, annotations))
+        if outcome in {"lost", "done, unknown", "late, unknown"}:
+            raise OutcomeUnknown("no answer")
+
+    async def patch_pod(
+        self,
+        namespace: str,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        seconds: float,
+        may_go: Callable[[], object],
+    ) -> None:
+        """Apply what the extender patches: its gate, a zone, annotations."""
+        may_go()
+        await asyncio.sleep(0.005)
+        now = self.pods.get(name)
+        if now is None:
+            raise NotFound(f"{namespace}/{name}", code=404)
+        meta, spec = patch["metadata"], patch.get("spec", {})
+        if meta["uid"] != now.uid:
+            raise Replaced(now.key, code=422)
+        gates = now.spec.scheduling_gates or ()
+        if "schedulingGates" in spec:
+            gates = tuple(gate for gate in gates if gate.name != GATE_ADMISSION)
+        selector = (now.spec.node_selector or {}) | spec.get("nodeSelector", {})
+        written = {"annotations": now.annotations | meta.get("annotations", {})}
+        self.put(changed(now, written, spec={"scheduling_gates": gates, "node_selector": selector}))
+
+    async def evict_pod(self, pod: Pod, *, any_version: bool = False, seconds: float) -> None:
+        await asyncio.sleep(0.005)
+        now = self.current(pod)
+        if now is None:
+            raise NotFound(pod.key, code=404)
+        self.evicts(now)
+        self.put(changed(now, {"deletion_timestamp": DELETED}))
+
+    async def create_event(self, *_: object, **__: object) -> None: ...
+
+    async def request(self, method: str, path: str) -> bytes:
+        """Return a pod: how long it has been bound is not known here."""
+        assert method == "GET"
+        pod = await self.get_pod("default", path.rsplit("/", 1)[1])
+        bound = PodCondition(type="PodScheduled", status="True")
+        return msgspec.json.encode(changed(pod, status={"conditions": (bound,)}))
+
+    async def list_page(self, collection: Any, **_: object) -> bytes:
+        """Return the pods that have succeeded, whatever else is selected."""
+        await asyncio.sleep(0.002)
+        items = [pod for pod in self.pods.values() if pod.status.phase == "Succeeded"]
+        return msgspec.json.encode({"metadata": {}, "items": items})
+
+    async def _bind_late(self, pod: Pod, node: str, annotations: Mapping[str, str]) -> None:
+        await asyncio.sleep(LATE_SECONDS)
+        with suppress(ApiError):
+            self.bind(pod, node, annotations)
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
