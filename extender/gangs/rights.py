@@ -13,6 +13,7 @@ from gpushare.kube.client import Kube
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 60.0
+MISSING_SECONDS: Final = 5.0  # the component may have just been applied
 _PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _QUESTION: Final = {
     "apiVersion": "authorization.k8s.io/v1",
@@ -33,7 +34,7 @@ _decode: Final = msgspec.json.Decoder(_Review).decode
 
 
 class PatchRight:
-    """Asks the API server once a minute."""
+    """Asks the API server once a minute, and more often while the right is missing."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube, self._clock = kube, clock
@@ -43,7 +44,7 @@ class PatchRight:
     async def is_given(self) -> bool:
         """Return whether pods may be patched; False until the API server has said so."""
         now = self._clock.monotonic()
-        if now - self._asked_at < EVERY_SECONDS:
+        if now - self._asked_at < (EVERY_SECONDS if self._is_given else MISSING_SECONDS):
             return self._is_given
         self._asked_at = now
         try:
