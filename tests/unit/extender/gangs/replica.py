@@ -11,6 +11,7 @@ from extender.gangs.admission import Admission
 from extender.gangs.answers import GangAnswers
 from extender.gangs.duties import GangDuties
 from extender.gangs.planning import GangPlanning
+from extender.gangs.rights import PatchRight
 from extender.gates.releaser import Releaser
 from extender.settings.configuration import GangSettings, Policy
 from extender.watch.cluster import ClusterWatch
@@ -41,7 +42,10 @@ class Replica:
         self.answers = GangAnswers(self.gangs, self.planning, self.cluster.grace)
         self.binder = Binder(scheduling, writer, clock)
         self._duties = GangDuties(scheduling, self.planning, writer, store, lambda *_: None)
-        self._admission = Admission(self.cluster.state, self.gangs, self.planning, Releaser(writer))
+        right = PatchRight(store, clock)
+        self._admission = Admission(
+            self.cluster.state, self.gangs, self.planning, Releaser(writer), right
+        )
         self._reconciler = Reconciler(
             self.cluster.state, self.binder, writer, clock, watch_is_behind=self._list_again
         )
