@@ -8,13 +8,13 @@ from gpushare.answers import inspect
 from gpushare.answers.gangs import list_gangs
 from gpushare.answers.sentences import Sentences
 from gpushare.errors import RequestError
-from gpushare.groups.index import Groups
 from gpushare.live_page.feed import MOST_GANGS, NEVER, About, Feed, PendingPod
 from gpushare.objects.model import Pod
 
 GANGS_SECONDS: Final = 1.0  # between two looks at all gangs
 GANGS_SHARE: Final = 20  # of the time, at most one part in so many for them
-GATED_SECONDS: Final = 10.0  # after which sentences about gated pods are written again
+GATED_SECONDS: Final = 10.0  # after which sentences about so many gated pods are written again
+GATED_PODS: Final = 500
 MOST_COST: Final = 50  # of one update, in sentences: 0.5 to 1.5 s with 1,000 full nodes
 
 
@@ -61,7 +61,13 @@ class ClusterFeed(Feed):
         elif leads != self._did_lead:
             uids = {*uids, *self.pods()}
         self._sentences.renew()
-        for uid in {*uids, *self._owed}:
+        changed = set(uids)
+        for uid in changed:
+            yield
+            self.put_pod(uid, (yield from self._pod(uid, leads)))
+        for uid in self._owed - changed:
+            if self._sentences.cost >= MOST_COST:
+                break
             yield
             self.put_pod(uid, (yield from self._pod(uid, leads)))
         self._pods_seen, self._did_lead = now, leads
@@ -75,24 +81,35 @@ class ClusterFeed(Feed):
         if began < self._gangs_at:
             return
         found = yield from list_gangs(self._state.gangs, most=MOST_GANGS)
-        changed = self.put_gangs(found)
-        self._old.update(_members(self._state.groups, changed))
+        for key in (yield from self.put_gangs(found)):
+            yield
+            group = self._state.groups.named(key)
+            self._old.update(group.members if group is not None else ())
         if began >= self._gated_at:
-            self._gated_at = began + GATED_SECONDS
-            self._old.update(self._state.pods.gated)
+            number = yield from self._find_gated()
+            self._gated_at = began + GATED_SECONDS * max(1, number / GATED_PODS)
         ended = clock.monotonic()
         self._gangs_at = ended + max(GANGS_SECONDS, GANGS_SHARE * (ended - began))
 
+    def _find_gated(self) -> Generator[None, None, int]:
+        """Have the sentences about gated pods in no gang written again; return their number."""
+        number, groups = 0, self._state.groups
+        for uid in list(self._state.pods.gated):
+            yield
+            if groups.of(uid) is None:
+                self._old.add(uid)
+                number += 1
+        return number
+
     def _write_again(self, leads: bool) -> Iterator[None]:
         """Write sentences that may be old, as many as this update can pay for."""
-        shown = set(self.pods())
-        self._old &= shown
         for uid in list(self._old):
             if self._sentences.cost >= MOST_COST:
                 return
             yield
             self._old.discard(uid)
-            self.put_pod(uid, (yield from self._pod(uid, leads)))
+            if self._state.pod(uid) is not None:
+                self.put_pod(uid, (yield from self._pod(uid, leads)))
 
     def _pod(self, uid: str, leads: bool) -> Generator[None, None, PendingPod | None]:
         pod = self._state.pod(uid)
@@ -135,10 +152,3 @@ class ClusterFeed(Feed):
         condition = pod.condition("PodScheduled")
         if condition is not None:
             view.why, view.by = condition.message or "", "kube-scheduler"
-
-
-def _members(groups: Groups, keys: Iterable[str]) -> Iterator[str]:
-    for key in keys:
-        group = groups.named(key)
-        if group is not None:
-            yield from group.members

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from heapq import merge
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -23,6 +25,7 @@ from gpushare.placement.reasons import Reason
 from gpushare.planning.ask import NoPlan
 
 MOST_LISTED: Final = 2000  # in one answer: 1 MB
+_SORTED_AT_ONCE: Final = 500
 
 
 class Phase(StrEnum):
@@ -226,13 +229,25 @@ def list_gangs(
     states: GangStates, namespace: str = "", most: int = MOST_LISTED
 ) -> Generator[None, None, GangList]:
     """Return at most so many gangs of a namespace, or of all namespaces, in short steps."""
-    found: list[GangView] = []
+    parts: list[list[GangView]] = [[]]
     for each in states.views():
         yield
-        if not namespace or each.namespace == namespace:
-            found.append(each)
-    found.sort(key=lambda gang: (gang.phase == Phase.PLACED, *_key(gang)))
-    return GangList(sorted(found[:most], key=_key), max(0, len(found) - most))
+        if namespace and each.namespace != namespace:
+            continue
+        parts[-1].append(each)
+        if len(parts[-1]) == _SORTED_AT_ONCE:
+            parts[-1].sort(key=_urgency)
+            parts.append([])
+    parts[-1].sort(key=_urgency)
+    shown: list[GangView] = []
+    for each in islice(merge(*parts, key=_urgency), most):
+        yield
+        shown.append(each)
+    return GangList(sorted(shown, key=_key), sum(map(len, parts)) - len(shown))
+
+
+def _urgency(gang: GangView) -> tuple[bool, str, str, str]:
+    return gang.phase == Phase.PLACED, *_key(gang)
 
 
 def _key(gang: GangView) -> tuple[str, str, str]:

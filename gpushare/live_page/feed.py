@@ -3,7 +3,7 @@
 One encoded text of each is kept for all viewers; unchanged ones are neither encoded nor sent again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -93,6 +93,7 @@ class Feed:
         self._about = msgspec.json.encode(about)
         self._changes = Changes()
         self._texts: dict[str, bytes] = {}
+        self._gangs: set[str] = set()  # their keys
 
     @property
     def revision(self) -> int:
@@ -107,13 +108,17 @@ class Feed:
         """Replace a Pending pod; None if it is not Pending."""
         self._put(_POD + uid, view)
 
-    def put_gangs(self, found: GangList) -> list[str]:
-        """Replace all gangs; return the keys of those that are new or changed."""
+    def put_gangs(self, found: GangList) -> Generator[None, None, list[str]]:
+        """Replace all gangs in short steps; return the keys of those that are new or changed."""
         gangs = {f"{each.namespace}/{each.source}/{each.name}": each for each in found.gangs}
-        for key in self._keys(_GANG):
-            if key not in gangs:
-                self._put(_GANG + key, None)
-        changed = [key for key, view in gangs.items() if self._put(_GANG + key, _gang(key, view))]
+        for key in self._gangs.difference(gangs):
+            self._put(_GANG + key, None)
+        self._gangs = set(gangs)
+        changed = []
+        for key, view in gangs.items():
+            yield
+            if self._put(_GANG + key, _gang(key, view)):
+                changed.append(key)
         if found.left_out or _MORE in self._texts:
             self._put(_MORE, found.left_out)
         return changed

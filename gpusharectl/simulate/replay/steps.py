@@ -67,7 +67,7 @@ class Replay:
         for group in step.waiting:
             for pod in group.pods:
                 feed.put_pod(f"{pod.namespace}/{pod.name}", _pending(group, pod))
-        feed.put_gangs(run_all(list_gangs(self._run.gangs, most=MOST_GANGS)))
+        run_all(feed.put_gangs(run_all(list_gangs(self._run.gangs, most=MOST_GANGS))))
         yield from feed.events(NEVER)
         yield steps_event(self._charted[-CHARTED:])
 
