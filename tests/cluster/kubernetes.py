@@ -17,6 +17,11 @@ class Kubernetes:
     version: Version
     features: Features = field(default_factory=Features)
 
+    @property
+    def has_native_gangs(self) -> bool:
+        """Whether PodGroups of Kubernetes itself are served."""
+        return NATIVE_GANGS.apis.items() <= self.features.apis.items()
+
 
 # Kubelets from 1.36 on write each device ID of a container into its pod's status, 46 bytes a unit:
 # 0.75 MB for a pod of one card in these tests, whose unit is 1 MiB.

@@ -16,7 +16,6 @@ from gpushare.groups.model import Source
 from gpushare.kube.client import Kube
 from localcluster.cluster import Cluster
 from localcluster.gpushare import NAMESPACE, Gpushare
-from localcluster.versions import NATIVE_GANGS
 from tests.cluster.kubernetes import chosen
 from tests.gangs import member
 from tests.trials.hostile_objects import nested_fields
@@ -149,7 +148,7 @@ async def test_without_the_right_a_gang_says_so_until_it_is_given(
 @pytest.mark.every_version
 async def test_native_pod_groups_are_read_where_they_are_switched_on(gpushare: Gpushare):
     async with watched(gpushare, Source.NATIVE) as groups:
-        if chosen().features != NATIVE_GANGS:
+        if not chosen().has_native_gangs:
             await until(groups, reasons.NOT_SERVED)
             return
         await until(groups, reasons.NO_POD_GROUP)

@@ -14,7 +14,7 @@ def test_a_run_has_the_default_version_unless_it_chooses_another(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     assert chosen().version == DEFAULT
     monkeypatch.setenv(VARIABLE, "1.37-native-gangs")
-    assert chosen().features.apis == NATIVE_GANGS.apis
+    assert chosen().has_native_gangs
     assert NATIVE_GANGS.gates.items() <= chosen().features.gates.items()
 
 
